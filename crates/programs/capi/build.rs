@@ -1,5 +1,5 @@
-//! Gives the shared library the soname of netmap's, so that a program finds one library whether linked to it or
-//! preloaded with it.
+//! Gives the shared library the soname of netmap's libnetmap. If a program is linked to libnetmap and this library is
+//! preloaded, the loader then takes this library for libnetmap, and does not load libnetmap itself.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnetmap.so.0");

@@ -1,8 +1,8 @@
 //! Gives the shared library the soname of libpcap, and makes it depend on the system's libpcap under another name.
 //!
-//! Programs find this library in place of libpcap. The loader finds functions that it does not define in the next
-//! library: `libpcap-system.so`, at run time a link to the system's libpcap. At build time an empty library with this
-//! name is enough to link against.
+//! The loader then gives programs this library in place of libpcap. It resolves functions that this library does not
+//! define in `libpcap-system.so`, which at run time is a symbolic link to the system's libpcap. At build time, an empty
+//! library with that soname is enough to link against.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! CSB entries in a program's own memory (netmap.h, `nmreq_opt_csb`): one pair per bound ring, tx rings first.
+//! The CSB (communication status block) in a program's own memory (netmap.h, `nmreq_opt_csb`): two arrays, each with
+//! one entry per bound ring, tx rings first.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use netvale_abi::{NmCsbAtok, NmCsbKtoa};
 use rustix::io::Errno;
 
-/// Both CSB arrays. The program owns them; by netmap's contract they stay in place while the port is registered.
+/// Both arrays of a program's CSB. By netmap's contract, the program keeps them mapped while the port is registered.
 #[derive(Debug)]
 pub struct UserCsb {
     atok: usize,
@@ -16,7 +17,7 @@ pub struct UserCsb {
 }
 
 impl UserCsb {
-    /// Probes both arrays once.
+    /// Checks that both arrays are aligned and mapped.
     ///
     /// # Errors
     /// `EINVAL` for misaligned addresses, `EFAULT` for unmapped ones.
@@ -44,7 +45,7 @@ impl UserCsb {
         Self::word(self.ktoa, ring.min(self.rings - 1), offset)
     }
 
-    /// Initialises an entry with the ring's indices; both sides then request kicks.
+    /// Initialises a ring's entries with its indices. Both sides then request kicks.
     pub fn init(&self, ring: usize, head: u32, cur: u32, hwcur: u32, hwtail: u32) {
         self.atok(ring, offset_of!(NmCsbAtok, cur)).store(cur, Ordering::Relaxed);
         self.atok(ring, offset_of!(NmCsbAtok, head)).store(head, Ordering::Relaxed);
@@ -54,7 +55,7 @@ impl UserCsb {
         self.publish(ring, hwcur, hwtail);
     }
 
-    /// Returns the application's `head` and `cur`, read in the order that matches its writes.
+    /// Returns the application's `head` and `cur`. It writes `cur` first, so `head` is read first.
     pub fn head_cur(&self, ring: usize) -> (u32, u32) {
         let head = self.atok(ring, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire);
         (head, self.atok(ring, offset_of!(NmCsbAtok, cur)).load(Ordering::Relaxed))
@@ -66,13 +67,14 @@ impl UserCsb {
         self.ktoa(ring, offset_of!(NmCsbKtoa, hwtail)).store(hwtail, Ordering::Release);
     }
 
-    /// Returns whether the application requests a kick for earlier updates.
+    /// Returns whether the application requests a kick. The fence orders this check after the published indices.
     pub fn appl_wants_kick(&self, ring: usize) -> bool {
         fence(Ordering::SeqCst);
         self.atok(ring, offset_of!(NmCsbAtok, appl_need_kick)).load(Ordering::Relaxed) != 0
     }
 
-    /// Sets whether the library requests kicks; check once more before sleeping.
+    /// Sets whether the library requests kicks. After a request, the caller must check the ring once more before it
+    /// sleeps.
     pub fn want_kick(&self, ring: usize, wanted: bool) {
         self.ktoa(ring, offset_of!(NmCsbKtoa, kern_need_kick)).store(wanted.into(), Ordering::Relaxed);
         fence(Ordering::SeqCst);

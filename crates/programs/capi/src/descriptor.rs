@@ -1,7 +1,7 @@
-//! An open `/dev/netmap`: this process's state behind one of the program's descriptors.
+//! An open `/dev/netmap` ([`Descriptor`]): the state of this process behind a descriptor of the program.
 //!
-//! The descriptor itself is a connection to the daemon, so it has the same meaning after dup, fork and exec, and in a
-//! process that received it over a socket.
+//! The descriptor itself is a connection to the daemon, so it refers to the same port after dup, fork and exec, and in
+//! a process that receives it over a socket.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::csb::UserCsb;
 use crate::loop_state::LoopState;
 use crate::starving::FullRing;
 
-/// The operations of a ring in either direction.
+/// The operations common to rings of both directions.
 pub trait DirectedRing {
     /// See [`TxRing::sync_header`].
     fn sync_header(&mut self) -> SyncResult;
@@ -31,7 +31,7 @@ pub trait DirectedRing {
     fn disarm(&self);
     /// See [`TxRing::wake_fd`].
     fn wake(&self) -> c_int;
-    /// Returns slots and header.
+    /// Returns the ring's slots and header.
     fn mem(&self) -> &RingMem;
 }
 
@@ -60,7 +60,7 @@ macro_rules! ring {
 ring!(TxRing, |ring| ring.sync_header(crate::indirect::fetch));
 ring!(RxRing, |ring| ring.sync_header());
 
-/// A bound ring, which the program's threads share.
+/// A ring of a registered port, which the program's threads share.
 pub struct BoundRing<R> {
     ring: Mutex<SharedRing<R>>,
     header: RingMem,
@@ -70,9 +70,10 @@ pub struct BoundRing<R> {
 
 struct SharedRing<R> {
     ring: R,
-    /// Number of threads that sleep on the ring, plus one for a waiting loop that is not interposed.
+    /// Number of threads that sleep on the ring, plus one while an event loop of the program waits for the ring without
+    /// calling this library (`rest`).
     sleepers: u32,
-    /// Whether such a loop waits.
+    /// Whether an event loop of the program waits for the ring without calling this library.
     resting: bool,
 }
 
@@ -92,8 +93,8 @@ impl<R: DirectedRing> BoundRing<R> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs, unless another thread is syncing (netmap skips a busy ring, too). Returns whether the ring was bad or
-    /// cannot be synced.
+    /// Syncs, unless another thread is syncing the ring (netmap skips a busy ring, too). Returns whether the ring had
+    /// invalid indices, or cannot be synced.
     #[inline]
     pub fn sync(&self) -> bool {
         match self.ring.try_lock() {
@@ -102,7 +103,8 @@ impl<R: DirectedRing> BoundRing<R> {
         }
     }
 
-    /// Syncs a tx ring. A thread that repeatedly finds the ring full may be keeping the daemon's worker from its CPU.
+    /// Syncs a tx ring. Also detects a thread that spins on a full ring, which may keep the daemon's worker from its
+    /// CPU.
     #[inline]
     fn sync_tx(&self) -> bool {
         let bad = self.sync();
@@ -156,7 +158,7 @@ impl<R: DirectedRing> SharedRing<R> {
         }
     }
 
-    /// Ends the wait of a loop that is not interposed, if one waits.
+    /// Ends the wait that `rest` has begun, if there is one.
     fn stir(&mut self) {
         if std::mem::take(&mut self.resting) {
             self.wake_up();
@@ -208,13 +210,13 @@ impl BoundPort {
         self.csb.get().is_some()
     }
 
-    /// Syncs the tx rings. Returns whether one was bad.
+    /// Syncs the tx rings. Returns whether one had invalid indices, or cannot be synced.
     #[inline]
     pub fn sync_tx(&self) -> bool {
         self.tx.iter().fold(false, |bad, r| r.sync_tx() | bad)
     }
 
-    /// Syncs the rx rings. Returns whether one was bad.
+    /// Syncs the rx rings. Returns whether one had invalid indices, or cannot be synced.
     #[inline]
     pub fn sync_rx(&self) -> bool {
         self.rx.iter().fold(false, |bad, r| r.sync() | bad)
@@ -248,7 +250,7 @@ impl BoundPort {
         (if want_tx != 0 { &self.tx } else { &[] }, if want_rx != 0 { &self.rx } else { &[] })
     }
 
-    /// Requests wake-ups for `events`; poll once more before sleeping.
+    /// Requests wake-ups for `events`. The caller must poll once more before it sleeps.
     pub fn go_to_sleep(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(BoundRing::go_to_sleep);
@@ -262,7 +264,8 @@ impl BoundPort {
         rx.iter().for_each(BoundRing::wake_up);
     }
 
-    /// Requests wake-ups until the next call, or until [`Self::stir`]; poll once more before sleeping.
+    /// Requests wake-ups until the next call, or until [`Self::stir`], for an event loop that waits without calling
+    /// this library. The caller must poll once more before it sleeps.
     pub fn rest(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(BoundRing::rest);
@@ -276,13 +279,13 @@ impl BoundPort {
         rx.iter().for_each(BoundRing::stir);
     }
 
-    /// Returns the descriptors that become readable on a wake-up.
+    /// Returns the eventfds that become readable on a wake-up for `events`.
     pub fn wake_fds(&self, events: i16) -> impl Iterator<Item = c_int> + '_ {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().map(|r| r.wake).chain(rx.iter().map(|r| r.wake))
     }
 
-    /// Returns the time until the next report that the daemon has closed the connection.
+    /// Returns the time until poll(2) may report again that the daemon has closed the connection.
     pub fn until_end_is_told(&self) -> Duration {
         let told = *self.told_end.lock().unwrap_or_else(PoisonError::into_inner);
         told.map_or(Duration::ZERO, |at| TOLD_EVERY.saturating_sub(at.elapsed()))
@@ -320,10 +323,10 @@ pub struct Descriptor {
     bound: ArcSwapOption<BoundPort>,
     /// Held during a registration, so that there is only one at a time.
     pub registering: Mutex<()>,
-    /// Number of this process's descriptors that refer to it.
+    /// Number of this process's descriptor numbers that refer to this open file.
     numbers: AtomicUsize,
     closed: AtomicBool,
-    /// State of the sync kloop, a loop that syncs in the kernel's place.
+    /// State of the sync kloop: a loop that syncs the rings, which in netmap runs in the kernel.
     pub kloop: LoopState,
 }
 
@@ -334,7 +337,8 @@ impl Descriptor {
         self.bound.load_full()
     }
 
-    /// Calls `f` with the registered port, without keeping a reference to the port.
+    /// Calls `f` with the registered port; `None` if there is none. Cheaper than [`Descriptor::bound`], as no reference
+    /// is counted.
     #[inline]
     pub fn with<T>(&self, f: impl FnOnce(&BoundPort) -> T) -> Option<T> {
         self.bound.load().as_ref().map(|b| f(b))
@@ -358,7 +362,8 @@ impl Descriptor {
         self.numbers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes a descriptor number from the count. The last one wakes waiters.
+    /// Removes a descriptor number from the count. After the last one, the file counts as closed, and waiting threads
+    /// are woken.
     pub fn count_down(&self) {
         if self.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.closed.store(true, Ordering::Release);
@@ -371,7 +376,7 @@ impl Descriptor {
 /// Rings one of the library's eventfds, as the daemon does.
 #[allow(unsafe_code)]
 fn ring(fd: c_int) {
-    // SAFETY: the number belongs to a lane of a live `BoundPort`, which owns the descriptor.
+    // SAFETY: the number is an eventfd of a ring of a live `BoundPort`, which owns the descriptor.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }

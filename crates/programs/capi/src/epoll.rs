@@ -1,5 +1,5 @@
-//! epoll sets that contain netmap descriptors, directly or in inner sets. The kernel's set contains all other members
-//! and the inner sets, and reports the readiness of everything but netmap descriptors, which are kept here.
+//! epoll sets that contain netmap descriptors, directly or through inner sets. The netmap descriptors of a set are kept
+//! here; its other members, inner sets among them, are in the kernel's set, which reports their readiness.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::wait::{EventSource, WatchedFd, wait};
 enum EpollMember {
     /// A netmap descriptor, or room to send on a descriptor of another kind.
     Source(EventSource),
-    /// Another set.
+    /// An inner epoll set.
     Set,
 }
 
@@ -34,7 +34,8 @@ struct EpollEntry {
     data: u64,
     /// Whether the entry may be reported; false once a one-shot entry has been.
     enabled: bool,
-    /// [`EventSource::news`] of each descriptor at its last report: the entry's own, or those of an inner set.
+    /// For edge triggering: [`EventSource::news`] at the last report, for the entry's own descriptor or for each in the
+    /// inner set.
     reported: Vec<(c_int, Option<u64>)>,
 }
 
@@ -43,7 +44,7 @@ type EpollSets = BTreeMap<c_int, Vec<EpollEntry>>;
 static SETS: Mutex<EpollSets> = Mutex::new(BTreeMap::new());
 /// Number of sets that directly contain netmap descriptors; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Descriptor numbers that are epoll sets.
+/// The descriptor numbers of epoll sets.
 static MADE: FdMarks = FdMarks::new();
 
 fn sets() -> MutexGuard<'static, EpollSets> {
@@ -67,7 +68,7 @@ pub fn made(epoll: c_int) {
     MADE.set(epoll, true);
 }
 
-/// Returns whether a number is a set's.
+/// Returns whether a descriptor number is an epoll set's.
 #[inline]
 pub fn is_set(fd: c_int) -> bool {
     MADE.has(fd)
@@ -145,8 +146,8 @@ impl EpollEntry {
         }
     }
 
-    /// Returns the event of ready members. The entry is reported again only after further news, or never if it is
-    /// one-shot.
+    /// Returns the event to report for this entry, given its ready descriptors, and records the report: an
+    /// edge-triggered entry is reported again only after a change, a one-shot entry only after it is re-armed.
     fn report<'a>(&mut self, ready: impl Iterator<Item = &'a WatchedFd>) -> epoll_event {
         self.enabled = self.events & EPOLLONESHOT as u32 == 0;
         let mut found = 0;
@@ -171,7 +172,8 @@ pub fn watch(epoll: c_int, watched: &mut Vec<WatchedFd>) {
     enabled(&sets, epoll).for_each(|e| e.watch(&sets, watched));
 }
 
-/// Returns the descriptors that decide whether a set is ready, each with the number of its entry.
+/// Returns the descriptors that decide whether a set is ready and, in parallel, the descriptor number of the entry of
+/// each.
 fn members(epoll: c_int) -> (Vec<WatchedFd>, Vec<c_int>) {
     let sets = sets();
     let mut watched = Vec::new();
@@ -183,7 +185,7 @@ fn members(epoll: c_int) -> (Vec<WatchedFd>, Vec<c_int>) {
     (watched, owners)
 }
 
-/// Records an epoll_ctl(2) that the kernel has made on an inner set.
+/// Records an epoll_ctl(2) call by which the kernel has added, changed or (`None`) removed an inner set.
 pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
     let mut sets = sets();
     let set = sets.entry(epoll).or_default();
@@ -192,7 +194,7 @@ pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
     tidy(&mut sets);
 }
 
-/// Records the events that report room to send on `fd`; the kernel reports all its other events. `None` removes them.
+/// Records the entry that reports room to send on `fd`; `None` removes it. The kernel reports all other events of `fd`.
 pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn SendQueue>, epoll_event)>) {
     let mut sets = sets();
     let gone = sets.get_mut(&epoll).map(|set| take_output(set, fd));
@@ -205,7 +207,7 @@ pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn SendQueue>, 
     drop(gone);
 }
 
-/// Removes the entry for room on `fd` from a set.
+/// Removes the entry for room to send on `fd` from a set. Returns the entry, which must be dropped outside the lock.
 fn take_output(set: &mut Vec<EpollEntry>, fd: c_int) -> Vec<EpollEntry> {
     let is_output = |e: &EpollEntry| e.fd == fd && matches!(e.member, EpollMember::Source(EventSource::Output(_)));
     let (gone, rest) = std::mem::take(set).into_iter().partition(is_output);
@@ -213,7 +215,7 @@ fn take_output(set: &mut Vec<EpollEntry>, fd: c_int) -> Vec<EpollEntry> {
     gone
 }
 
-/// Forgets `fd` as a descriptor for sending.
+/// Removes the entries for room to send on `fd` from all sets.
 pub fn forget_output(fd: c_int) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
@@ -237,7 +239,7 @@ fn check(epoll: c_int) -> Result<(), Errno> {
     if link.as_os_str() == "anon_inode:[eventpoll]" { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// Removes `fd`, which is about to be closed, from all sets; if it is a set, forgets that, too.
+/// Removes the netmap descriptor `fd`, which is about to be closed, from all sets.
 pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
@@ -247,7 +249,8 @@ pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
     tidy(&mut sets);
 }
 
-/// Forgets a number that may be a set's and is about to be closed or overwritten.
+/// Forgets the epoll set with this descriptor number, if there is one, as the number is about to be closed or
+/// overwritten.
 pub fn closed(epoll: c_int) {
     let was_set = MADE.set(epoll, false);
     if was_set || COUNT.load(Ordering::Relaxed) != 0 {
@@ -289,8 +292,8 @@ pub fn wait_events(
     }
 }
 
-/// Converts ready descriptors into events. `owners` has the number of the entry to which each of `ports` belongs. The
-/// kernel may report an inner set a second time, for its other descriptors.
+/// Converts ready descriptors into events, and returns their number. `owners` has, for each of `ports`, the descriptor
+/// number of its entry. An inner set may be reported a second time, by the kernel, for its other descriptors.
 fn report(epoll: c_int, owners: &[c_int], ports: &[WatchedFd], events: &mut [epoll_event]) -> usize {
     let mut sets = sets();
     let mut count = 0;

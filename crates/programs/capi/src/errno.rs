@@ -22,7 +22,7 @@ pub fn from_raw(number: c_int) -> Errno {
     if (1..4096).contains(&number) { Errno::from_raw_os_error(number) } else { Errno::IO }
 }
 
-/// Returns the last error that the C library reported.
+/// Returns the current `errno` as an error.
 pub fn last() -> Errno {
     from_raw(get())
 }

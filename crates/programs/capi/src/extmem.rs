@@ -1,4 +1,4 @@
-//! netmap's extmem option: the region replaces memory that the program provides.
+//! netmap's extmem option: the region with a port's rings and buffers is mapped over memory that the program provides.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -13,13 +13,14 @@ use crate::descriptor::BoundPort;
 use crate::maps::{FileMemory, Inode};
 use crate::{real, user};
 
-/// The program's memory, and the pools that it requests there.
+/// A program's extmem option: the memory that it provides, and the pools of objects that it requests there.
 pub struct ProgramExtmem {
     addr: u64,
     option: NmreqOptExtmem,
-    /// The requested pools.
+    /// The requested numbers and sizes of objects.
     pub pools: PoolSizes,
-    /// Number of the region that is already in this memory: in netmap, the same memory is the same region.
+    /// Number of the region that an earlier registration has placed in this memory, if any: in netmap, the same memory
+    /// is the same region.
     pub known: Option<u32>,
     /// The file of which the memory is a part, if any. The region is then placed in that file, where other processes
     /// can map it.
@@ -29,7 +30,7 @@ pub struct ProgramExtmem {
 
 const PAGE: u64 = 4096;
 
-/// Memory that a region has replaced.
+/// Memory of the program that a region has replaced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ReplacedMemory {
     start: u64,
@@ -59,7 +60,8 @@ impl ProgramExtmem {
         Ok(ProgramExtmem { addr, option, pools, known, file, room: len })
     }
 
-    /// Returns the file for the region, and the place in it.
+    /// Returns the file in which the region must be placed, and the range in it; `None` if the memory is not part of a
+    /// file.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, FilePlacement)> {
         let memory = self.file.as_ref()?;
         Some((memory.file.as_fd(), FilePlacement { offset: memory.offset, len: self.room }))
@@ -104,7 +106,7 @@ impl ProgramExtmem {
     }
 }
 
-/// Sets fields that the program left zero to netmap's values for a private region.
+/// Sets fields that the program left zero to netmap's defaults for a small region.
 fn fill_in(info: &mut NmreqPoolsInfo) {
     for (field, default) in [
         (&mut info.nr_if_pool_objtotal, 2),
@@ -120,15 +122,15 @@ fn fill_in(info: &mut NmreqPoolsInfo) {
     }
 }
 
-/// Returns the whole pages of `len` bytes at `at`: their start and length.
+/// Returns start and length of the whole pages that contain `len` bytes at `at`.
 fn pages(at: u64, len: u64) -> Result<(u64, u64), Errno> {
     let start = at & !(PAGE - 1);
     let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(Errno::FAULT)?;
     if end == start { Err(Errno::NOMEM) } else { Ok((start, end - start)) }
 }
 
-/// Returns pools of objects of the requested size, rounded up to cache lines. Each pool has as many as fit after the
-/// previous pool.
+/// Returns the pools for a request. Object sizes are rounded up to cache lines, and each pool has as many objects as
+/// fit after the previous pool.
 fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
     const LINE: u64 = 64;
     const RING_ALIGN: u64 = 128;
@@ -136,7 +138,7 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
     let mut fit = |num: u32, size: u32| {
         let size = u64::from(size).next_multiple_of(LINE);
         let fits = u64::from(num).min(room.saturating_sub(at) / size);
-        // As in netmap, the first object that does not fit also uses up the rest.
+        // As in netmap, nothing is placed after a pool that does not fit completely.
         at = if fits < num.into() { room } else { (at + fits * size).next_multiple_of(RING_ALIGN) };
         Ok::<_, Errno>((fits as u32, u32::try_from(size).map_err(|_| Errno::INVAL)?))
     };
@@ -145,7 +147,7 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
         rings: fit(info.nr_ring_pool_objtotal, info.nr_ring_pool_objsize)?,
         bufs: fit(info.nr_buf_pool_objtotal, info.nr_buf_pool_objsize)?,
     };
-    // Two buffers are not used by rings.
+    // Rings cannot use the first two buffers.
     if pools.bufs.0 <= 2 { Err(Errno::INVAL) } else { Ok(pools) }
 }
 

@@ -1,4 +1,5 @@
-//! Indirect slots (netmap.h, `NS_INDIRECT`): frames anywhere in the program's memory instead of in the slot's buffer.
+//! Indirect slots (netmap.h, `NS_INDIRECT`), whose frames are anywhere in the program's memory instead of in the slot's
+//! buffer.
 //!
 //! netmap's kernel module copies these frames from `ptr`. The netvale daemon is another process, so this library copies
 //! them, in the program's own sync, into the slots' buffers, and then publishes ordinary slots. The copy goes through
@@ -20,8 +21,8 @@ const NOTHING: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 /// Set once the system call is unavailable (seccomp filter, or a kernel without it), so that it is not tried again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Copies the frames to which the indirect slots from `first` up to (not including) `end` point. A slot whose bytes
-/// cannot be read is marked: its frame is sent without them, or not at all.
+/// Copies the frames of the indirect slots from `first` up to (not including) `end` into the slots' buffers. A slot
+/// whose bytes cannot be read is marked with `NS_UNREADABLE`.
 #[cold]
 pub fn fetch(ring: &RingMem, first: u32, end: u32) {
     // A successful sync leaves the program's errno unchanged.
@@ -53,7 +54,7 @@ impl MsgBatch<'_> {
             return;
         }
         let len = usize::from(slot.len);
-        // A slot without a buffer, or longer than its buffer, is dropped elsewhere, with its own counter.
+        // A slot with an invalid buffer or length is left as it is: the daemon drops its frame and counts it.
         let Some(buf) = self.ring.within(slot.buf_idx, 0, len) else { return };
         if slot.ptr == 0 || len == 0 {
             return self.settle(i, slot.ptr != 0);
@@ -115,8 +116,8 @@ impl MsgBatch<'_> {
         unsafe { user::move_bytes(from.iov_base.cast(), to.iov_base.cast(), to.iov_len) }.is_ok()
     }
 
-    /// Marks in the slot whether its bytes were copied. Everything else stays: a program may set the flag once and then
-    /// only set `ptr`.
+    /// Sets or clears `NS_UNREADABLE` in a slot. `NS_INDIRECT` stays set: a program may set it once and later only
+    /// change `ptr`.
     fn settle(&self, i: u32, readable: bool) {
         let slot = self.ring.slot_word(i);
         let flags = if readable { slot.flags & !NS_UNREADABLE } else { slot.flags | NS_UNREADABLE };

@@ -1,4 +1,4 @@
-//! netmap's sync kloop: a program's thread stays in the ioctl and syncs the rings through their CSB entries.
+//! netmap's sync kloop: a thread of the program stays in an ioctl, which syncs the rings from their CSB entries.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -21,10 +21,12 @@ use crate::{user, wait};
 /// Maximum delay until the loop notices a stop.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
-/// `NETMAP_REQ_SYNC_KLOOP_START`: syncs until [`LoopState::stop`].
+/// Implements `NETMAP_REQ_SYNC_KLOOP_START`: syncs the rings until [`LoopState::stop`]. Without eventfds, the loop
+/// sleeps `sleep_us` microseconds between rounds.
 ///
 /// # Errors
-/// `ENXIO` if unregistered, `EINVAL` without CSB or with the wrong number of eventfds, `EBUSY` if a loop already runs.
+/// `ENXIO` if no port is registered, `EINVAL` without CSB or with the wrong number of eventfds, `EBUSY` if a loop
+/// already runs.
 pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut RequestOptions) -> Result<(), Errno> {
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     let csb = bound.csb.get().ok_or(Errno::INVAL)?;
@@ -110,10 +112,10 @@ impl KloopRun<'_> {
         let (before, _, tail) = header.indices();
         header.set_indices(head, cur, tail);
         lane.sync();
-        // The sync has reset a bad head.
+        // The sync has reset a `head` that was invalid.
         let (head, _, tail) = header.indices();
         let n = header.num_slots();
-        // The worker has taken tx slots beyond the tail.
+        // The slot after `tail` is the first that the worker has not finished.
         let hwcur = if is_tx { if tail + 1 >= n { 0 } else { tail + 1 } } else { head };
         self.csb.publish(i, hwcur, tail);
         let news = self.tails.get_mut(i).is_some_and(|last| std::mem::replace(last, tail) != tail);
@@ -145,7 +147,7 @@ impl KloopRun<'_> {
     }
 }
 
-/// Writes to the program's eventfd. A full counter or a closed descriptor is the program's fault.
+/// Writes to the program's eventfd. Errors are ignored: a full counter or a closed descriptor is the program's fault.
 fn write_eventfd(fd: RawFd) {
     if let Some(fd) = crate::borrow(fd) {
         let _ = rustix::io::write(fd, &1u64.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! `NIOCREGIF` and `NIOCGINFO`: the requests that preceded `NIOCCTRL`, translated into it.
+//! `NIOCREGIF` and `NIOCGINFO`: the ioctls before `NIOCCTRL`, which are translated to its requests.
 
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
@@ -89,7 +89,7 @@ fn register_legacy(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, nmr: &mut N
     Ok(())
 }
 
-/// Returns the mode, which programs older than `nr_flags` encode in `nr_ringid`.
+/// Returns the mode (`NR_REG_*`). Programs from before `nr_flags` encode the mode in `nr_ringid`.
 fn mode(nmr: &Nmreq) -> u32 {
     match nmr.nr_flags & NR_REG_MASK {
         NR_REG_DEFAULT if nmr.nr_ringid & NETMAP_SW_RING != 0 => NR_REG_SW,
@@ -104,7 +104,7 @@ fn poll_flags(ringid: u16) -> u64 {
     flag(NETMAP_NO_TX_POLL, NR_NO_TX_POLL) | flag(NETMAP_DO_RX_POLL, NR_DO_RX_POLL)
 }
 
-/// The body of a request, written field by field.
+/// The body of a request as bytes, whose fields are written and read by offset.
 struct RequestBody([u8; BODY_LEN]);
 
 impl RequestBody {

@@ -1,8 +1,8 @@
 //! netmap's C interface on netvale.
 //!
 //! Programs written for netmap open `/dev/netmap`, register a port with an ioctl, mmap its region, and sync with ioctl
-//! or poll. There is no such device with netvale: this library, linked to the program or preloaded, answers instead. It
-//! also contains libnetmap.
+//! or poll. netvale has no such device: this library, linked to the program or preloaded, intercepts these calls. It
+//! also implements libnetmap.
 //!
 //! ```text
 //!   program ──open, ioctl, mmap, poll, …──► interpose ──► table: is it netmap's? ──no──► C library
@@ -11,12 +11,13 @@
 //!                                      descriptor, wait, epoll            (syncs, in this process)
 //! ```
 //!
-//! The program's descriptor is the connection to the daemon, a kernel object that survives dup, fork, exec and being
-//! passed over a socket. A process that receives one requests its port from the daemon (`lifecycle::adopt`).
+//! The program's descriptor is a connection to the daemon, which survives dup, fork and exec, and can be passed over a
+//! socket. A process that receives such a descriptor requests the port's description from the daemon
+//! (`lifecycle::adopt`).
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `interpose` | the functions that precede the C library's |
+//! | `interpose` | the functions called instead of the C library's |
 //! | `real` | the C library's functions |
 //! | `table` | which descriptors are netmap's |
 //! | `lifecycle` | closed, duplicated and inherited descriptor numbers |
@@ -24,7 +25,7 @@
 //! | `open`, `request`, `options`, `register`, `extmem`, `csb`, `kloop`, `loop_state`, `legacy` | the control API |
 //! | `indirect` | frames elsewhere in the program's memory |
 //! | `wait`, `epoll` | poll, select, epoll |
-//! | `output` | POLLOUT on other descriptors on which programs send frames |
+//! | `output` | POLLOUT on other descriptors through which programs send frames |
 //! | `ready` | readiness for event loops that are not interposed |
 //! | `told` | the text of the last error |
 //! | `packet` | packet sockets on ports |
@@ -69,7 +70,7 @@ use std::sync::OnceLock;
 
 use libc::c_int;
 
-/// Borrows one of the program's descriptors for the length of a call.
+/// Borrows one of the program's descriptors for the length of a call; `None` for a negative number.
 #[allow(unsafe_code)]
 fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
     // SAFETY: -1 is excluded; a program that closes the number meanwhile gets the errors of any system call on a closed
@@ -77,15 +78,15 @@ fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// Closes a descriptor that the program has never received.
+/// Closes a descriptor that was never returned to the program.
 #[allow(unsafe_code)]
 fn close(fd: c_int) {
-    // SAFETY: the descriptor is ours, and not used afterwards.
+    // SAFETY: this library owns the descriptor, and does not use it afterwards.
     unsafe { real::close(fd) };
 }
 
-/// Keeps the daemon's reason for [`told`], and prints it on standard error if `$NETVALE_VERBOSE` is set, as an errno is
-/// not specific.
+/// Records an error's text for `netvale_error` ([`told`]), as an errno is not specific; prints the text on standard
+/// error if `$NETVALE_VERBOSE` is set.
 fn say(e: &netvale::Error) {
     told::note(&e.to_string());
     static VERBOSE: OnceLock<bool> = OnceLock::new();

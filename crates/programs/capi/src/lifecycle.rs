@@ -1,4 +1,5 @@
-//! Tracks netmap descriptors and packet sockets while the program closes, duplicates or inherits their numbers.
+//! Tracking of the descriptor numbers of netmap descriptors and packet sockets, as the program closes, duplicates or
+//! inherits them.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::packet::{self, socket};
 use crate::table::{self, MAX_FDS};
 use crate::{epoll, open, register};
 
-/// Removes `fd`, which is about to be closed or overwritten.
+/// Removes the netmap descriptor or packet socket `fd`, which is about to be closed or overwritten.
 pub fn remove(fd: c_int) {
     if let Some(sender) = socket::closed(fd) {
         epoll::forget_output(fd);
@@ -51,7 +52,7 @@ pub fn duplicated(old: c_int, new: c_int) {
     socket::duplicated(old, new);
 }
 
-/// Takes over a descriptor that came from another process or through exec, if it is netmap's.
+/// Takes over a descriptor that came from another process or through exec. `None` if it is not a netmap descriptor.
 pub fn adopt(fd: c_int) -> Option<Arc<Descriptor>> {
     let borrowed = crate::borrow(fd)?;
     if !open::is_ours(borrowed.as_fd()) {

@@ -1,4 +1,4 @@
-//! The program's mappings, and the files behind them.
+//! The program's memory mappings (/proc/self/maps), and the files behind them.
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -46,7 +46,7 @@ impl Inode {
         Ok(Inode { major, minor, inode: stat.st_ino })
     }
 
-    /// Returns the inode of the file that is mapped at an address.
+    /// Returns the inode of the file that is mapped at an address; `None` if nothing is mapped.
     pub fn at(address: u64) -> Option<Inode> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         lines(&maps).find(|line| line.range.contains(&address)).map(|line| line.inode)
@@ -54,7 +54,8 @@ impl Inode {
 }
 
 impl FileMemory {
-    /// Finds the file in memory that this program has mapped shared over the whole range; `None` for any other range.
+    /// Finds the file that this program has mapped, shared, over the whole range; `None` for other memory, and for
+    /// files that are not on a file system in memory.
     pub fn find(range: Range<u64>) -> Option<FileMemory> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let (line, offset) = part(lines(&maps), &range)?;
@@ -63,7 +64,8 @@ impl FileMemory {
     }
 }
 
-/// Returns the first of the mappings that make up a range, and the offset in the file, if they map one part of a file.
+/// If the mappings of a range map one consecutive part of a file, returns the first mapping, and the part's offset in
+/// the file.
 fn part<'a>(lines: impl Iterator<Item = MapsLine<'a>>, range: &Range<u64>) -> Option<(MapsLine<'a>, u64)> {
     let mut within = lines.filter(|l| l.range.end > range.start && l.range.start < range.end);
     let first = within.next().filter(|l| l.range.start <= range.start && l.rights == "rw-s" && l.inode.inode != 0)?;
@@ -86,7 +88,7 @@ fn is_that(fd: BorrowedFd<'_>, line: &MapsLine<'_>) -> bool {
     writable && rustix::fs::fcntl_get_seals(fd).is_ok() && Inode::of(fd) == Ok(line.inode)
 }
 
-/// Opens the file through a descriptor of the program.
+/// Duplicates a descriptor of the program that refers to the mapping's file.
 fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     let numbers = std::fs::read_dir("/proc/self/fd").ok()?;
     let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -95,7 +97,7 @@ fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     found.try_clone_to_owned().ok().filter(|fd| is_that(fd.as_fd(), line))
 }
 
-/// Opens the file by its name.
+/// Opens the mapping's file by its name.
 fn named(line: &MapsLine<'_>) -> Option<OwnedFd> {
     if !line.path.starts_with('/') {
         return None;
@@ -103,7 +105,7 @@ fn named(line: &MapsLine<'_>) -> Option<OwnedFd> {
     open(line.path).filter(|fd| is_that(fd.as_fd(), line))
 }
 
-/// Opens the file through its mapping, which the kernel permits to privileged processes.
+/// Opens the mapping's file through /proc/self/map_files, which the kernel permits to privileged processes.
 fn by_address(line: &MapsLine<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/map_files/{:x}-{:x}", line.range.start, line.range.end);
     open(&path).filter(|fd| is_that(fd.as_fd(), line))

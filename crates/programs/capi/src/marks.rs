@@ -1,4 +1,4 @@
-//! One bit per descriptor number, readable even in a signal handler that interrupts the holder of a lock.
+//! A set of descriptor numbers with one bit for each. It has no lock, so signal handlers can read it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

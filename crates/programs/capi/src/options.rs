@@ -1,7 +1,8 @@
-//! The list of options of a request (netmap.h, `struct nmreq_option`): read once, answered in place.
+//! The list of options of a request (netmap.h, `struct nmreq_option`): it is read once, and the status of each option
+//! is written back into the program's memory.
 //!
-//! netmap copies request and options into one buffer of fixed size, and reports `EOPNOTSUPP` in an option that no
-//! handler recognised. The maximum length of a list, and the final status of each option, follow from this.
+//! netmap copies request and options into one buffer of fixed size, and sets the status `EOPNOTSUPP` in an option that
+//! no handler recognised. This module has the same limit of a list's length, and sets the same statuses.
 
 use netvale_abi::nmreq::{
     NETMAP_REQ_MAXSIZE, NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS,
@@ -39,7 +40,7 @@ const POINTER: usize = size_of::<u64>();
 /// kind of option, and netmap's table of options.
 const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINTER;
 
-/// The used part of netmap's buffer.
+/// The bytes that netmap would have used in its buffer so far.
 struct OptionRoom {
     /// Size of the buffer with pointers and table, in bytes.
     buffer: usize,
@@ -48,7 +49,8 @@ struct OptionRoom {
 }
 
 impl RequestOptions {
-    /// Reads the option list of a request whose body has `body` bytes. An error is recorded in the options read so far.
+    /// Reads the list of options at `addr` of a request whose body has `body` bytes. On an error, the status of the
+    /// options read so far is written back.
     ///
     /// # Errors
     /// `EFAULT` for unmapped memory; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` if request

@@ -1,5 +1,5 @@
-//! Descriptors other than netmap's on which frames are sent: the library reports POLLOUT on them, the kernel everything
-//! else.
+//! Descriptors other than netmap's through which frames are sent, such as packet sockets. This library reports POLLOUT
+//! on them, the kernel everything else.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -11,16 +11,16 @@ use netvale::OutgoingRing;
 
 use crate::packet::socket;
 
-/// The bits of poll's events that mean room.
+/// The events of poll(2) that report room to send.
 pub const ROOM: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 
 /// A queue on which frames are sent.
 pub trait SendQueue: Send + Sync {
-    /// Returns whether there is room, or an error that sending would report. Checks the ring at each call.
+    /// Returns whether a send would not have to wait: there is room, or the send would fail for another reason.
     fn has_room(&self) -> bool;
     /// Returns a number that changes when there is room again.
     fn news(&self) -> u64;
-    /// Requests a wake-up through the returned descriptors; check once more before sleeping.
+    /// Requests a wake-up through the returned descriptors. The caller must check for room once more before it sleeps.
     fn go_to_sleep(&self) -> Vec<c_int>;
     /// Withdraws the request of [`SendQueue::go_to_sleep`].
     fn wake_up(&self);
@@ -46,7 +46,7 @@ impl SendQueue for OutgoingRing {
 }
 
 static OUTPUTS: Mutex<BTreeMap<c_int, Arc<dyn SendQueue>>> = Mutex::new(BTreeMap::new());
-/// Number of outputs; at zero, lookups are skipped.
+/// Number of descriptors with a registered queue; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether the library reports POLLOUT on any descriptor.
@@ -55,7 +55,7 @@ pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0 || socket::any()
 }
 
-/// Returns the queue on which `fd` sends, if registered.
+/// Returns the queue on which frames sent through `fd` go; `None` for other descriptors.
 pub fn get(fd: c_int) -> Option<Arc<dyn SendQueue>> {
     if !any() {
         return None;
@@ -64,7 +64,7 @@ pub fn get(fd: c_int) -> Option<Arc<dyn SendQueue>> {
     socket::sender(fd).map(|sender| sender as Arc<dyn SendQueue>).or_else(outputs)
 }
 
-/// Registers the queue on which `fd` sends; `None` removes it.
+/// Registers the queue for frames sent through `fd`; `None` removes it.
 pub fn watch(fd: c_int, room: Option<Arc<dyn SendQueue>>) {
     let old = {
         let mut outputs = OUTPUTS.lock().unwrap_or_else(PoisonError::into_inner);

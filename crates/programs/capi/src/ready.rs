@@ -1,8 +1,8 @@
 //! Readiness for event loops that are not interposed: asyncio, libuv, GLib (netvale.h).
 //!
-//! poll, select and epoll arm a port's rings for the length of a call. An event loop that waits in calls unknown to
-//! this library keeps the rings armed from one check to the next, and waits on the descriptors of the daemon's
-//! wake-ups.
+//! poll, select and epoll arm a port's rings for the length of a call. An event loop that waits by other means keeps
+//! the rings armed from one check to the next with these functions, and waits on the eventfds by which the daemon wakes
+//! the port.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -20,8 +20,8 @@ fn port(fd: c_int, events: c_int) -> Result<(Arc<BoundPort>, c_short), Errno> {
     Ok((bound, c_short::try_from(events).map_err(|_| Errno::INVAL)?))
 }
 
-/// Requests wake-ups, then syncs. Returns the events that are ready now, for which no wake-up may follow, or -1.
-// SAFETY: a name and type of our own.
+/// Requests wake-ups, then syncs. Returns the events that are ready now (no wake-up follows for these), or -1.
+// SAFETY: only this library defines the name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn netvale_arm(fd: c_int, events: c_int) -> c_int {
     let armed = port(fd, events).map(|(bound, events)| {
@@ -32,7 +32,7 @@ pub extern "C" fn netvale_arm(fd: c_int, events: c_int) -> c_int {
 }
 
 /// Withdraws the request for wake-ups. Returns 0, or -1.
-// SAFETY: a name and type of our own.
+// SAFETY: only this library defines the name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn netvale_disarm(fd: c_int, events: c_int) -> c_int {
     errno::done(port(fd, events).map(|(bound, events)| bound.stir(events)))

@@ -1,4 +1,5 @@
-//! The functions that the interposed ones call: those of the same names in the next library, usually the C library.
+//! The functions of the C library that the interposed ones call: they are looked up by name in the next library that
+//! defines them.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;

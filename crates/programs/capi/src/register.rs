@@ -1,4 +1,4 @@
-//! `NETMAP_REQ_REGISTER`: binds a port to a descriptor.
+//! `NETMAP_REQ_REGISTER`: registers a port on a netmap descriptor.
 
 use std::borrow::Cow;
 use std::mem::offset_of;
@@ -23,7 +23,7 @@ use crate::extmem::ProgramExtmem;
 use crate::options::RequestOptions;
 use crate::user;
 
-/// Registers `name` on the connection `fd`; leaves `reg` as netmap would.
+/// Registers the port `name` on the connection `fd`, and fills in `reg` as netmap does.
 ///
 /// # Errors
 /// netmap's errors: `EBUSY` on a second registration, `ENXIO` for a missing port, `EINVAL`, `EOPNOTSUPP`, `EFAULT`, …
@@ -53,7 +53,7 @@ pub fn register(
     };
     let attached = attached.map_err(|e| {
         crate::say(&e);
-        // Options that were not reached count as not recognised, as in netmap.
+        // As in netmap, options after a failed one count as not recognised.
         if matches!(e, netvale::Error::Offsets { .. }) {
             options.set(NETMAP_REQ_OPT_OFFSETS, Err(crate::errno::of(&e)));
         }
@@ -66,7 +66,7 @@ pub fn register(
     }
     let done = finish(descriptor, attached, reg, options, extmem.as_ref());
     if done.is_err() {
-        // An error could only be reported to the daemon, which already has it.
+        // The registration has already failed: an error of the release adds nothing.
         let _ = raw::release(fd);
     }
     done
@@ -87,7 +87,7 @@ fn attach_over(
         }
     }
     let Some(mem_id) = extmem.known else { return raw::attach(fd, &fresh) };
-    // A region ends with its last port; its memory then counts as ordinary memory.
+    // If that region has ended with its last port, a new one is created.
     raw::attach(fd, &AttachRequest { mem_id, pools: PoolSizes::default(), ..fresh.clone() })
         .or_else(|_| raw::attach(fd, &fresh))
 }
@@ -129,17 +129,17 @@ fn finish(
     Ok(())
 }
 
-/// Reads the option at `addr`. Alignment and gap are for hardware, and netvale's ports need neither.
+/// Reads the offsets option at `addr`. Alignment and gap are for hardware: netvale ignores them.
 fn read_offsets(addr: u64) -> Result<OffsetsRequest, Errno> {
     let option: NmreqOptOffsets = user::read(addr)?;
-    // A value that does not fit is refused as too large as well.
+    // A value beyond 32 bits is cut to the largest one, which the daemon refuses, too.
     let small = |v: u64| u32::try_from(v).unwrap_or(u32::MAX);
     let max = small(option.nro_max_offset);
     let initial = small(option.nro_initial_offset);
     Ok(OffsetsRequest { bits: option.nro_offset_bits, max, initial })
 }
 
-/// Enters CSB mode with the option at `addr`.
+/// Enables CSB mode with the option at `addr`.
 ///
 /// # Errors
 /// `EINVAL` without `NR_EXCLUSIVE`, `EBUSY` if already in CSB mode, `EINVAL` and `EFAULT` for bad addresses.
@@ -160,7 +160,7 @@ pub fn enable_csb(bound: &BoundPort, addr: u64) -> Result<(), Errno> {
     bound.csb.set(csb).map_err(|_| Errno::BUSY)
 }
 
-/// Takes over the port, if there is one, of a connection from another process.
+/// Takes over the port of a connection that another process has opened, if it has registered one.
 pub fn resume(fd: BorrowedFd<'_>, descriptor: &Descriptor) {
     if let Ok(attached) = raw::resume(fd) {
         let flags = attached.reply.note.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
@@ -192,8 +192,8 @@ fn request(name: &str, reg: &NmreqRegister) -> Result<AttachRequest, Errno> {
     })
 }
 
-/// Returns a request's port name, to be followed by mode and flags. Requests have a separate field for rings, so a name
-/// that looks as if it ended in a ring number is quoted.
+/// Returns a request's port name in a form to which mode and flags can be appended. The request's name never contains a
+/// ring number, so a name that would be read as having one is quoted.
 fn closed(name: &str) -> Cow<'_, str> {
     let looks_so = PortSpec::parse(name).is_ok_and(|spec| matches!(spec.rings, Rings::OneNic(_)));
     match PortName::parse(name) {

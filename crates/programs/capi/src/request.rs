@@ -43,7 +43,7 @@ pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> R
     done.and(told)
 }
 
-/// Terminates a name that the program did not terminate, as netmap does.
+/// Writes a NUL to the end of a name that the program did not terminate, as netmap does.
 fn end_name(header: &NmreqHeader, addr: u64) -> Result<(), Errno> {
     let last = header.nr_name.len() - 1;
     if header.nr_name[last] == 0 {

@@ -1,5 +1,5 @@
-//! Warns, once, a program that spins at a real-time priority: it may keep the daemon's worker off every CPU while it
-//! waits for room in a ring that the worker cannot empty.
+//! A warning, printed once, for a program that spins at a real-time priority: while it waits for room in a ring, it may
+//! keep the daemon's worker, which would empty that ring, from running.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -7,24 +7,25 @@ use std::time::{Duration, Instant};
 
 use libc::{SCHED_DEADLINE, SCHED_FIFO, SCHED_RESET_ON_FORK, SCHED_RR};
 
-/// Time for which a ring must stay full, with nothing taken from it. It is longer than the pause that the kernel
-/// enforces on real-time threads of a processor, a worker among them (`sched_rt_runtime_us`, 50 ms of each second).
+/// Time for which a ring must stay full, without progress, before the warning. It is longer than the kernel's
+/// throttling of real-time threads (`sched_rt_runtime_us`: by default 50 ms of each second), during which a worker with
+/// real-time priority does not run either.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Maximum interval between syncs that count as spinning.
 const GAP: Duration = Duration::from_millis(10);
 /// Number of syncs between reads of the clock.
 const LOOK_EVERY: u32 = 64;
 
-/// The state of a full tx ring; other rings need none.
+/// The state of the detection for a tx ring that is full.
 #[derive(Debug, Default)]
 pub struct FullRing {
     syncs: AtomicU32,
     /// The ring's tail at the last sync that found the ring full.
     tail: AtomicU32,
-    /// Time since which checks without a pause have found the same tail, in nanoseconds of the process's clock; 0: the
-    /// tail has just moved.
+    /// Since when checks without a pause have found the same tail, in nanoseconds of [`now`]; 0 after the tail has
+    /// moved.
     since: AtomicU64,
-    /// Time of the last check, on the same clock.
+    /// Time of the last check, in nanoseconds of [`now`].
     seen: AtomicU64,
 }
 

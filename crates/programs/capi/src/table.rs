@@ -14,8 +14,8 @@ pub const MAX_FDS: usize = 1 << 16;
 static TABLE: [ArcSwapOption<Descriptor>; MAX_FDS] = [const { ArcSwapOption::const_empty() }; MAX_FDS];
 /// Number of entries; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The process to which the table belongs. A vfork child runs in its parent's memory: descriptors that it closes stay
-/// open in the parent.
+/// ID of the process that owns the table. A vfork child runs in its parent's memory, but descriptors that the child
+/// closes stay open in the parent: the child must not change the table.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
 fn place(fd: c_int) -> Option<&'static ArcSwapOption<Descriptor>> {
@@ -49,7 +49,7 @@ pub fn holds(fd: c_int) -> bool {
     with(fd, |_| ()).is_some()
 }
 
-/// Enters `fd` as a netmap descriptor. Returns whether the number is small enough.
+/// Enters `fd` as a netmap descriptor. Returns `false` if the number is too large for the table.
 pub fn insert(fd: c_int, descriptor: Arc<Descriptor>) -> bool {
     let Some(place) = place(fd) else { return false };
     claim();
@@ -76,7 +76,7 @@ pub fn claim() {
     OWNER.store(pid(), Ordering::Relaxed);
 }
 
-/// Makes the table the child's own after a fork.
+/// Makes a forked child the owner of its copy of the table.
 pub fn forked() {
     claim();
 }

@@ -1,4 +1,4 @@
-//! The text of a thread's last error, as an errno is not specific.
+//! The text of a thread's last error, which says more than an errno.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -13,11 +13,11 @@ thread_local! {
 pub fn note(text: &str) {
     // Only the first C string counts: bytes after a NUL are not text.
     let text = text.split('\0').next().unwrap_or_default();
-    // A thread that is ending no longer reads errors.
+    // This fails only in a thread that is ending, which no longer reads errors.
     let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
 }
 
-/// Calls `f` and preserves the earlier error, which is more specific than those of `f`.
+/// Calls `f` and preserves the text of an earlier error, which is more specific than the errors of `f`.
 pub fn keep<T>(f: impl FnOnce() -> T) -> T {
     let before = LAST.try_with(|last| last.borrow().clone()).unwrap_or_default();
     let done = f();
@@ -27,8 +27,9 @@ pub fn keep<T>(f: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Returns the text of the last error in this thread, valid until the next one; empty before the first (netvale.h).
-// SAFETY: a name and type of our own.
+/// Returns the text of this thread's last error, which is valid until the next error; an empty text before the first
+/// (netvale.h).
+// SAFETY: only this library defines the name.
 #[allow(unsafe_code)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn netvale_error() -> *const c_char {
@@ -36,7 +37,7 @@ pub extern "C" fn netvale_error() -> *const c_char {
 }
 
 /// Clears the text (netvale.h).
-// SAFETY: a name and type of our own.
+// SAFETY: only this library defines the name.
 #[allow(unsafe_code)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn netvale_error_clear() {

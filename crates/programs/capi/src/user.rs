@@ -1,4 +1,5 @@
-//! Access to memory behind a program's pointers, with `EFAULT` for unmapped addresses, as from the kernel.
+//! Access to memory by addresses that the program passes. An unmapped address leads to `EFAULT`, as in the kernel, not
+//! to a crash.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -102,10 +103,10 @@ pub fn probe(addr: u64, len: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Copies through a pipe, so that the kernel checks both addresses.
+/// Copies bytes through a pipe, so that the kernel checks both addresses.
 ///
 /// # Safety
-/// The address that is not the program's must be valid for `len` bytes.
+/// Whichever of both addresses does not come from the program must be valid for `len` bytes.
 pub unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(), Errno> {
     const PIPE: usize = 4096;
     let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;

@@ -1,4 +1,4 @@
-//! Waits for netmap descriptors together with others: the common part of poll, select and epoll.
+//! Waiting for netmap descriptors together with others: the common part of poll, select and epoll.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -37,7 +37,7 @@ impl EventSource {
         }
     }
 
-    /// Returns a number that changes with each update.
+    /// Returns a number that changes with each update of the rings; `None` if no port is registered.
     pub fn news(&self) -> Option<u64> {
         match self {
             EventSource::Port(port) => port.with(|b| b.news()),
@@ -53,7 +53,7 @@ impl EventSource {
         }
     }
 
-    /// Returns the time until the end of the connection may be reported again.
+    /// Returns the time until the end of the daemon's connection may be reported again.
     fn until_end_is_told(&self) -> Duration {
         match self {
             EventSource::Port(port) => port.with(BoundPort::until_end_is_told).unwrap_or_default(),
@@ -72,7 +72,7 @@ impl EventSource {
         matches!(self, EventSource::Port(port) if Arc::ptr_eq(port, other))
     }
 
-    /// Returns the rings to arm; `None` if no port is registered.
+    /// Returns the rings or the queue from which to request wake-ups; `None` if no port is registered.
     fn armed(&self, events: c_short) -> Option<WakeArming> {
         match self {
             EventSource::Port(port) => port.bound().map(|bound| WakeArming::Port(bound, events)),
@@ -162,7 +162,8 @@ pub fn wait(
     }
 }
 
-/// Syncs the ports and records ready events. A descriptor that was found hung up stays so.
+/// Syncs the ports and records their ready events. Returns whether there are any. A descriptor that has hung up stays
+/// ready.
 fn look(ports: &mut [WatchedFd]) -> bool {
     let mut any = false;
     for p in ports.iter_mut() {
@@ -221,14 +222,14 @@ pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t
     if n < 0 { Err(crate::errno::last()) } else { Ok(()) }
 }
 
-/// Polls the ports while polling pays. Returns whether any became ready.
+/// Polls the ports for as long as polling has recently paid off. Returns whether any became ready.
 fn poll(ports: &mut [WatchedFd], limit: Option<Duration>) -> bool {
     let most = limit.map_or(most(), |l| l.min(most()));
     if most.is_zero() {
         return false;
     }
     thread_local! {
-        /// The thread's state of adaptive polling; `None` while the thread polls.
+        /// The thread's state of adaptive polling; `None` at first, and while the thread polls.
         static SPIN: Cell<Option<Spin>> = const { Cell::new(None) };
     }
     SPIN.with(|learned| {

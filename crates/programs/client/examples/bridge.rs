@@ -21,7 +21,7 @@ fn forward(rx: &mut RxRing, tx: &mut TxRing, frame: &mut [u8]) -> bool {
             tx.set_len(to, len as u16, slot.flags);
         }
     }
-    // The sender's slots are advanced first: until then the receiver's slots still refer to the same buffers.
+    // Frames are published before the slots from which they came are released.
     tx.advance(n);
     tx.sync();
     rx.advance(n);

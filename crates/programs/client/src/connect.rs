@@ -29,9 +29,9 @@ use crate::ring::{RxRing, TxKind, TxRing};
 /// Time limit for the daemon's answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The daemon's errno while a worker still uses the memory of a closed port in the same file.
+/// The daemon's errno while one of its threads still uses the memory of a closed port in the same file.
 const AGAIN: i32 = Errno::AGAIN.raw_os_error();
-/// Pause before the next attempt after this errno.
+/// Pause before the next attempt after [`AGAIN`].
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The parts of an attachment besides its connection: the reply, the mapping and the rings.
@@ -96,8 +96,8 @@ fn resumed(mut attached: AttachedRings) -> Result<AttachedRings, Error> {
     Ok(attached)
 }
 
-/// Returns the attachment of a connection that came from another process. The rings stay unchanged, as the other
-/// process may be using them.
+/// Returns the rings of a connection that another process has opened and passed on. Their state is not reset, as the
+/// other process may be using them.
 ///
 /// # Errors
 /// The errors of [`attach`]; `ENXIO` if the connection has no port.
@@ -116,7 +116,7 @@ pub fn release(conn: BorrowedFd<'_>) -> Result<(), Error> {
     if reply.status == 0 { Ok(()) } else { Err(Error::Refused { errno: reply.status, text: reply.text }) }
 }
 
-/// Sends one of netmap's requests that do not open a port.
+/// Sends one of netmap's ioctl requests other than registrations.
 ///
 /// # Errors
 /// [`Error`] if there is no usable answer. A refusal by the daemon is in the reply's status.
@@ -163,7 +163,7 @@ fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Re
         .map_err(Error::system("set a time limit"))?;
     let sent: Vec<BorrowedFd<'_>> = [Some(theirs.as_fd()), file].into_iter().flatten().collect();
     netvale_fdio::send(conn, message, &sent, SendFlags::empty()).map_err(Error::system("query the daemon"))?;
-    // Only the daemon then holds this end: if the daemon ends, the wait ends before its time limit.
+    // The daemon is now the only holder of its end: if it exits, the wait ends immediately.
     drop(theirs);
     receive(&ours)
 }

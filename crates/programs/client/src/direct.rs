@@ -26,7 +26,7 @@ static SHARED: Mutex<(Weak<Region>, u32)> = Mutex::new((Weak::new(), COMMON_REGI
 /// Number of the shared region, as in netmap.
 const COMMON_REGION: u32 = 1;
 
-/// Returns whether a port is an interface without host rings, which need a daemon.
+/// Returns whether a program can open a port without a daemon: it is an interface, without host rings, pipe or monitor.
 pub(crate) fn is_possible(spec: &PortSpec) -> bool {
     matches!(spec.name.base(), Base::Netmap { .. })
         && spec.name.pipe().is_none()
@@ -34,7 +34,7 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
         && spec.flags.monitor.is_none()
 }
 
-/// Returns the specification, resolved for a program without a daemon.
+/// Returns the specification with its name resolved by the interfaces that exist on this host, as a daemon would do it.
 pub(crate) fn meant(spec: PortSpec) -> PortSpec {
     let exists = |ifname: &str| Interface::find(ifname).is_ok() || device_of(ifname).is_some();
     spec.settled(|whole| matches!(whole.base(), Base::Netmap { ifname } if exists(ifname.as_str())))
@@ -89,7 +89,7 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     ))
 }
 
-/// Returns the range of opened queues, and their rings in the requested directions.
+/// Returns the range of queues to open, and the rings to create for them in the requested directions.
 fn ranges(spec: &PortSpec, queues: u32) -> (Range<u32>, RingRanges) {
     let which = match spec.rings {
         Rings::OneNic(i) => u32::from(i.get())..u32::from(i.get()) + 1,

@@ -1,9 +1,9 @@
-//! Port names that programs use as interface names.
+//! Netvale ports under names that programs can use as interface names.
 
 use netvale_control::types::Mac;
 use netvale_portspec::{Base, Directions, PortSpec, SwitchName};
 
-/// Prefix of a port's name, for programs that handle `vale…` and `netmap:…` themselves.
+/// Prefix of a port's name: for programs that would handle `vale…` and `netmap:…` themselves.
 pub const PREFIX: &str = "nv:";
 
 /// Returns the port that an interface name refers to; `None` if it is a real interface's name.
@@ -16,7 +16,7 @@ pub const PREFIX: &str = "nv:";
 #[must_use]
 pub fn interface(name: &str) -> Option<PortSpec> {
     match name.strip_prefix(PREFIX) {
-        // Other names with a colon are interface labels, such as `eth0:1`.
+        // Any other name with a colon is an alias of an interface, such as `eth0:1`.
         None => PortSpec::parse(name).ok().filter(|_| name.starts_with("netmap:") || name.starts_with("vale")),
         Some(switch) if SwitchName::parse(switch).is_ok() => {
             PortSpec::parse(&format!("{switch}:p{}", std::process::id())).ok()
@@ -32,8 +32,9 @@ pub fn name_of(port: &str) -> String {
     if is_marked { port.to_owned() } else { format!("{PREFIX}{port}") }
 }
 
-/// Returns the port for one direction only, so that its two directions can be opened separately. `None` if the port
-/// cannot be divided: a pipe, a monitor, or a port of one direction.
+/// Returns the specification of a switch's port for one direction only, so that both directions can be opened
+/// separately. `None` for a port that cannot be divided: a pipe, a monitor, an interface, or a port opened for one
+/// direction.
 #[must_use]
 pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
     let divisible = matches!(spec.name.base(), Base::Vale { .. })

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use crate::connect::connect_to;
 use crate::{Error, Options, Port};
 
-/// A port that is opened at its first use, but with the program's rights at the time it was named: many programs drop
-/// their rights before they send.
+/// A port that is opened at its first use, but with the credentials that the program had when it created this value:
+/// many programs drop privileges before they send.
 pub struct LatePort {
     name: String,
     state: LateState,

@@ -21,7 +21,7 @@ impl Drop for NicTx {
     }
 }
 
-// Not inlined: switch and pipe rings share the calling code, and their syncs take fewer instructions than this.
+// Not inlined, to keep the callers short: they are shared with switch and pipe rings, whose syncs are much shorter.
 impl NicTx {
     #[inline(never)]
     pub(crate) fn sync(&mut self) {

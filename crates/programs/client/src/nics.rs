@@ -41,7 +41,8 @@ pub(crate) fn tx(reply: &AttachReply, map: &Arc<Mapping>, side: RingSide, socket
     Ok(TxRing::new(TxKind::Nic(Box::new(NicTx { ring, through })), wake))
 }
 
-/// Creates an rx ring for the queue of this socket. Its frames are forwarded to `forward`.
+/// Creates an rx ring for the queue of this socket. `forward` is the TAP to which frames are forwarded, if the reply
+/// has `NIC_FORWARDS`.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
@@ -67,7 +68,7 @@ pub(crate) fn rx(
     Ok(RxRing { nic: Some(Box::new(through)), ..RxRing::new(ring, wake) })
 }
 
-/// Binds the unbound sockets, once all rings are mapped.
+/// Binds the sockets to their queues, unless the daemon has done so. All rings must be mapped before.
 ///
 /// # Errors
 /// [`Error::Nic`] if the kernel refuses.

@@ -38,7 +38,7 @@ impl Port {
         if let Some(address) = name.strip_prefix("ptnet-pci:") {
             return guest::open_function(address, options.hdr_len);
         }
-        // Parsed here so that an error points at the character; the daemon parses the name again.
+        // Parsed here for an error that points at the invalid character; the daemon parses the name again.
         let spec = PortSpec::parse(name)?;
         match connect_to(options.run_dir.as_deref()) {
             Err(Error::NoDaemon(_)) if direct::is_possible(&spec) => direct::open(&direct::meant(spec), options),

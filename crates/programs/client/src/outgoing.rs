@@ -1,4 +1,4 @@
-//! Sends frame by frame, as sockets and libpcap do: from any number of threads, with a result for each frame.
+//! Sending frame by frame, as sockets and libpcap do: from any number of threads, with a result for each frame.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,8 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// Returns the errno of a packet socket in this case; without room, that of a non-blocking socket.
+    /// Returns the errno that send(2) on a packet socket would set; without room, `EAGAIN`, as on a non-blocking
+    /// socket.
     pub fn errno(&self) -> Errno {
         match self {
             SendError::NoRoom => Errno::AGAIN,
@@ -65,14 +66,14 @@ struct OutgoingInner {
     end: RingEnd,
     /// Number of threads that sleep until there is room.
     sleepers: u32,
-    /// The descriptors on which they sleep, created at the first sleep.
+    /// The descriptors on which these threads sleep, created at the first sleep.
     wakes: Option<Arc<Wakes>>,
     /// State of the adaptive polling for room.
     spin: Spin,
 }
 
 enum RingEnd {
-    /// A separate port, opened by the first frame.
+    /// A port for sending only, opened with the first frame.
     Late(Box<LatePort>),
     /// Rings of a port that also receives, and the port's connection.
     Rings(Vec<TxRing>, Option<OwnedFd>),
@@ -92,7 +93,7 @@ impl Wakes {
 }
 
 impl OutgoingRing {
-    /// Creates a ring on the port `name`, which is opened with the first frame, with the program's current rights.
+    /// Creates a ring on the port `name`, which is opened with the first frame, with the program's current credentials.
     ///
     /// # Errors
     /// [`Error::NoDaemon`] if no daemon listens.
@@ -146,9 +147,9 @@ impl OutgoingRing {
         }
     }
 
-    /// Retries for up to `most`, as long as polling pays. Returns whether the frame was sent.
+    /// Retries for up to `most`, as long as polling has recently paid off. Returns whether the frame was sent.
     fn poll(&self, frame: &[u8], most: Duration) -> Result<bool, SendError> {
-        // Threads that poll at the same time start with a fresh state.
+        // Other threads that poll meanwhile start with a default state.
         let mut spin = std::mem::take(&mut self.lock().spin);
         spin.set_most(most);
         let mut sent = Ok(false);
@@ -173,8 +174,8 @@ impl OutgoingRing {
         self.lock().opened().map_or(0, |(ring, _)| ring.mem().indices().2.into())
     }
 
-    /// Requests a wake-up. Check once more before sleeping on the returned descriptors; [`OutgoingRing::wake_up`] must
-    /// follow.
+    /// Requests a wake-up. The caller must check for room once more before it sleeps on the returned descriptors, and
+    /// must then call [`OutgoingRing::wake_up`]. `None` if the port is not open, or no descriptor is left.
     pub fn go_to_sleep(&self) -> Option<Arc<Wakes>> {
         let mut inner = self.lock();
         inner.sleepers += 1;
@@ -248,7 +249,7 @@ fn copied(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
 fn sleep(wakes: &Wakes, left: Duration) {
     let mut fds: Vec<PollFd<'_>> = wakes.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    // An interrupted sleep is as good: the caller checks again.
+    // A signal may end the sleep early: the caller checks for room again.
     let _ = rustix::event::poll(&mut fds, Some(&left));
 }
 

@@ -1,4 +1,4 @@
-//! An open port, and waits for its rings.
+//! An open port ([`Port`]) and its options.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use crate::connect::is_closed;
 use crate::error::Error;
 use crate::ring::{RxRing, TxRing};
 
-/// Options for opening a port. Zero means the daemon's default.
+/// Options for opening a port. A number of zero means the daemon's default.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Directory of the daemon's sockets; `None` means the default directory.
@@ -28,7 +28,7 @@ pub struct Options {
     pub buf_size: u32,
     /// Number of extra buffers.
     pub extra_bufs: u32,
-    /// Bytes of virtio-net header before each frame: 0, 10 or 12.
+    /// Length in bytes of the virtio-net header before each frame: 0, 10 or 12.
     pub hdr_len: u32,
     /// Number of pipes that the port's region has room for.
     pub pipes: u32,
@@ -65,7 +65,7 @@ pub enum Interest {
 }
 
 impl Port {
-    /// Assembles a port; `keep` owns everything that must exist as long as the port.
+    /// Assembles a port. `keep` owns whatever must exist as long as the port, if it is not the daemon's.
     pub(crate) fn new(
         name: String,
         conn: Option<OwnedFd>,
@@ -108,7 +108,7 @@ impl Port {
         (&mut self.tx, &mut self.rx)
     }
 
-    /// Takes the rings out, e.g. to give each to a thread. The port must exist as long as they are used.
+    /// Takes the rings out of the port, e.g. to give each to a thread. The port must not be dropped before them.
     pub fn take_rings(&mut self) -> (Vec<TxRing>, Vec<RxRing>) {
         (std::mem::take(&mut self.tx), std::mem::take(&mut self.rx))
     }
@@ -118,7 +118,7 @@ impl Port {
         std::mem::take(&mut self.tx)
     }
 
-    /// Returns the first tx ring, and the connection.
+    /// Returns the first tx ring, and the connection to the daemon if there is one. `None` without tx rings.
     pub(crate) fn first_tx(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
         Some((self.tx.first_mut()?, self.conn.as_ref().map(AsFd::as_fd)))
     }

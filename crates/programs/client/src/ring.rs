@@ -14,26 +14,26 @@ pub use rx::RxRing;
 pub(crate) use tx::TxKind;
 pub use tx::TxRing;
 
-/// A ring for which a program can wait.
+/// A ring on which a program can wait for frames or room.
 trait WaitableRing {
     /// Returns the state of the ring's adaptive polling.
     fn spin(&mut self) -> &mut Spin;
 
-    /// Updates the ring. Returns whether it is ready.
+    /// Updates the ring's indices. Returns whether it is ready.
     fn look(&mut self) -> bool;
 
     /// Requests a kick. Returns whether the ring is ready already.
     fn ask(&mut self) -> bool;
 
-    /// Withdraws the request. Returns whether a kick arrived.
+    /// Withdraws the request for a kick. Returns whether a kick arrived.
     fn awake(&self) -> bool;
 
     /// Returns the descriptor that becomes readable on a kick.
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
-/// Polls for up to `most`, as long as polling pays, then sleeps for up to `limit` until the ring is ready. Returns
-/// whether it is ready.
+/// Polls for up to `most`, as long as polling has recently paid off, then sleeps for up to `limit` until the ring is
+/// ready. Returns whether it is ready.
 fn wait_on<R: WaitableRing>(ring: &mut R, most: Duration, limit: Duration) -> bool {
     ring.spin().set_most(most);
     ring.look() || poll_for(ring, R::spin, R::look) || sleep_on(ring, limit)
@@ -52,7 +52,7 @@ fn sleep_on<R: WaitableRing>(ring: &mut R, limit: Duration) -> bool {
         if ring.look() {
             return true;
         }
-        // A kick meant for an earlier sleep does not end it.
+        // A late kick, for an earlier sleep, does not end this wait.
         if !kicked || slept.elapsed() >= limit {
             return false;
         }

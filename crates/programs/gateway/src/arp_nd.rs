@@ -1,4 +1,5 @@
-//! Whose station an address is: answers to ARP (RFC 826) and Neighbour Discovery (RFC 4861), and questions of our own.
+//! Resolution of IP addresses to MAC addresses: the gateway answers and sends requests of ARP (RFC 826) and of
+//! Neighbour Discovery (RFC 4861).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,26 +12,27 @@ use crate::frame::build::ethernet_headers;
 use crate::icmp_message::{group_station, set_checksum};
 use crate::net::ALL_NODES;
 
-/// Types of Neighbour Discovery's messages.
+/// ICMPv6 type of a router solicitation.
 pub const ROUTER_SOLICITATION: u8 = 133;
-/// A router's advertisement.
+/// ICMPv6 type of a router advertisement.
 pub const ROUTER_ADVERTISEMENT: u8 = 134;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
-/// Options: the sender's station, the target's.
+/// Type of the option "source link-layer address".
 pub const SOURCE_STATION: u8 = 1;
+/// Type of the option "target link-layer address".
 const TARGET_STATION: u8 = 2;
-/// Hop limit of all of these messages: a router would have lowered it.
+/// Hop limit of Neighbour Discovery's messages: one that a router has forwarded has a lower one.
 pub const HOP_LIMIT: u8 = 255;
-/// Bytes of a solicitation or advertisement of a neighbour without options.
+/// Length of a neighbour solicitation or advertisement without its options, in bytes.
 const NEIGHBOUR_LEN: usize = 24;
 
-/// Takes an ARP packet that came from station `mac`.
+/// Processes an ARP packet from a frame whose source MAC address is `mac`.
 pub fn take_arp(core: &mut GatewayCore, mac: MacAddr, packet: &[u8]) {
     let Ok(packet) = arp::Packet::parse(packet) else { return };
     let (sender, address) = packet.sender();
     let (_, target) = packet.target();
-    // A packet for another station's address would be passed on by a proxy only, of which there is none.
+    // The sender in the packet must be the frame's own: only a proxy sends ARP for another, and this network has none.
     if sender != mac {
         return;
     }
@@ -38,14 +40,14 @@ pub fn take_arp(core: &mut GatewayCore, mac: MacAddr, packet: &[u8]) {
         core.neighbours.learn(address.into(), mac, core.now);
     }
     let is_own = core.net.is_own(target.into());
-    // A probe has no sender's address yet (RFC 5227 §1.1).
+    // A probe has the sender address 0.0.0.0 (RFC 5227 §1.1).
     if packet.operation() == arp::REQUEST && is_own && (address.is_unspecified() || core.net.is_guests(address.into()))
     {
         send_arp(core, arp::REPLY, target, &ArpTarget { mac, address });
     }
 }
 
-/// The other end of an ARP packet.
+/// The station to which an ARP packet is sent.
 struct ArpTarget {
     mac: MacAddr,
     address: Ipv4Addr,
@@ -61,7 +63,7 @@ fn send_arp(core: &mut GatewayCore, operation: u16, own: Ipv4Addr, to: &ArpTarge
     core.link.send(&[ethernet_headers(core.net.mac, to.mac, ethernet::ARP).bytes(), &bytes]);
 }
 
-/// Asks for the station that has an address.
+/// Requests the MAC address of a guest's IP address, by ARP or a neighbour solicitation.
 pub fn ask(core: &mut GatewayCore, address: IpAddr) {
     match (address, core.net.own(address)) {
         (IpAddr::V4(address), Some(IpAddr::V4(own))) => {
@@ -81,12 +83,12 @@ pub fn ask(core: &mut GatewayCore, address: IpAddr) {
     }
 }
 
-/// Whether an ICMPv6 message belongs to Neighbour Discovery.
+/// Returns whether a packet is an ICMPv6 message of Neighbour Discovery (types 133 to 137).
 pub fn is_discovery(packet: &GuestPacket<'_>) -> bool {
     packet.protocol == ICMP6 && packet.l4.first().is_some_and(|kind| (133..=137).contains(kind))
 }
 
-/// Takes a message of Neighbour Discovery about a neighbour.
+/// Processes a neighbour solicitation or advertisement.
 pub fn take_nd(core: &mut GatewayCore, packet: &GuestPacket<'_>) {
     let Some((kind, target)) = neighbour_message(packet) else { return };
     let IpAddr::V6(src) = packet.src else { return };
@@ -106,7 +108,8 @@ pub fn take_nd(core: &mut GatewayCore, packet: &GuestPacket<'_>) {
     }
 }
 
-/// The type and the target of a message that a neighbour on this link has sent (RFC 4861 §7.1).
+/// Returns the type and the target of a neighbour solicitation or advertisement; `None` if it fails the checks of RFC
+/// 4861 §7.1.
 fn neighbour_message(packet: &GuestPacket<'_>) -> Option<(u8, Ipv6Addr)> {
     let l4 = packet.l4;
     let kind = *l4.first()?;
@@ -114,12 +117,13 @@ fn neighbour_message(packet: &GuestPacket<'_>) -> Option<(u8, Ipv6Addr)> {
     let right = known && packet.ttl == HOP_LIMIT && l4.get(1) == Some(&0);
     let target = Ipv6Addr::from(*l4.get(8..)?.first_chunk::<16>()?);
     let options = options(l4.get(NEIGHBOUR_LEN..)?)?;
-    // An address that is not sure yet is asked for without a station.
+    // During duplicate address detection, the source is unspecified and no source link-layer address is allowed.
     let unsure = packet.src == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && options.contains(&SOURCE_STATION);
     (right && !target.is_multicast() && !unsure).then_some((kind, target))
 }
 
-/// The types of a message's options; none if one has no length (RFC 4861 §4.6).
+/// Returns the types of a message's options; `None` if an option has the length 0 or runs past the message (RFC 4861
+/// §4.6).
 pub fn options(mut bytes: &[u8]) -> Option<Vec<u8>> {
     let mut types = Vec::new();
     while !bytes.is_empty() {
@@ -132,7 +136,7 @@ pub fn options(mut bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn advertise(core: &mut GatewayCore, mac: MacAddr, asked_by: Ipv6Addr, target: Ipv6Addr) {
-    // Router, override; and "solicited" if there is an address to answer to.
+    // The flags R and O, and S (solicited) if the solicitation has a source address to answer to.
     let unsure = asked_by.is_unspecified();
     let flags = 0xa0 | if unsure { 0 } else { 0x40 };
     let mut message = vec![NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0];

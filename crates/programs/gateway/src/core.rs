@@ -1,5 +1,5 @@
-//! The parts that all others of a gateway share: the [`GatewayCore`] has its link, its policy and its record, and sends
-//! packets. A refusal ([`FlowRefusal`]) is the reason why a flow may not begin.
+//! The state that all parts of a gateway share: the [`GatewayCore`] has the switch port, the policy and the flow log,
+//! and sends packets to guests. A refusal ([`FlowRefusal`]) is the reason why a flow may not begin.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
@@ -22,24 +22,24 @@ use crate::random::RandomPool;
 use crate::slots::SlotId;
 use crate::timers::TimerHeap;
 
-/// ICMP errors sent in a second.
+/// Maximum number of ICMP errors sent to guests per second.
 const ERRORS: u32 = 1000;
 
-/// Why a flow may not begin: a [`FlowRefusal`] is the reason in the record.
+/// Why a flow may not begin. The flow log records the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowRefusal {
-    /// The policy forbids it.
+    /// The egress policy forbids the destination.
     Policy,
-    /// It leads to an address of the host that no rule names.
+    /// The destination is an address of the host that no rule of the user names exactly.
     HostAddress,
-    /// It stays within the switch's network.
+    /// The destination is in the guests' own network.
     Inside,
-    /// The guest's share is used up.
+    /// The guest has reached its limit of flows.
     Limit,
 }
 
 impl FlowRefusal {
-    /// The word in the record.
+    /// Returns the word for this reason in the flow log.
     pub fn word(self) -> &'static str {
         match self {
             Self::Policy => "policy",
@@ -50,42 +50,42 @@ impl FlowRefusal {
     }
 }
 
-/// A guest's new connection to the name service.
+/// A guest's new TCP connection to the name service.
 #[derive(Debug)]
 pub struct NewNameClient {
-    /// The guest's station.
+    /// The guest's MAC address.
     pub mac: MacAddr,
-    /// The guest's address.
+    /// The guest's address and port.
     pub guest: SocketAddr,
-    /// The service's end.
+    /// The name service's end of a socket pair; the TCP flow has the other end.
     pub stream: UnixStream,
 }
 
-/// The shared parts.
+/// The state and the means of sending that all parts of a gateway share.
 pub struct GatewayCore {
-    /// The port of the switch.
+    /// The gateway's port on the switch.
     pub link: GatewayLink,
-    /// Addresses.
+    /// The gateway's addresses, and the network's MTU and domain.
     pub net: GatewayNet,
-    /// Watched descriptors.
+    /// The epoll set of the gateway's descriptors.
     pub poller: Poller,
-    /// Guests' shares.
+    /// Each guest's use of limited resources.
     pub guests: GuestTable,
-    /// Guests' addresses.
+    /// The MAC addresses of guests' IP addresses.
     pub neighbours: GuestAddresses,
     /// What guests may reach.
     pub policy: EgressPolicy,
-    /// The record.
+    /// The log of flows that were opened, refused and closed.
     pub flows: FlowLog,
-    /// Times.
+    /// Timers of flows, questions and housekeeping.
     pub timers: TimerHeap,
     /// Random numbers.
     pub random: RandomPool,
-    /// The time of this round.
+    /// The time at which the loop's present round began.
     pub now: Instant,
-    /// TCP connections of guests to the name service that are new.
+    /// Guests' TCP connections that the name service has not accepted yet.
     pub name_clients: Vec<NewNameClient>,
-    /// Connections to the name service whose answers have come.
+    /// TCP connections to the name service whose question was just answered: their next question can begin.
     pub asked_again: Vec<SlotId>,
     errors: ErrorAllowance,
     datagram: Vec<u8>,
@@ -98,10 +98,10 @@ struct ErrorAllowance {
 }
 
 impl GatewayCore {
-    /// The parts, at the beginning.
+    /// Creates the state with empty tables.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// The epoll set cannot be created.
     pub fn new(
         link: GatewayLink,
         net: GatewayNet,
@@ -128,10 +128,10 @@ impl GatewayCore {
         })
     }
 
-    /// Where a flow leads at the host's side, if it may begin there.
+    /// Returns the address to which the host's socket of a flow connects: the loopback for the gateway's own address.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason why the flow may not begin.
     pub fn judge(&self, ends: &FlowEnds) -> Result<SocketAddr, FlowRefusal> {
         let dst = ends.remote.ip();
         let own = self.net.is_own(dst);
@@ -141,7 +141,7 @@ impl GatewayCore {
         let outer: IpAddr = match dst {
             IpAddr::V4(_) if own => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) if own => Ipv6Addr::LOCALHOST.into(),
-            // From a guest, these lead nowhere; the loopback is behind the gateway's own address.
+            // Guests reach the host's loopback by the gateway's own address only.
             _ if dst.is_loopback() || dst.is_unspecified() => return Err(FlowRefusal::Policy),
             _ => dst,
         };
@@ -154,17 +154,18 @@ impl GatewayCore {
         }
     }
 
-    /// How a guest sees an address of the host's side.
+    /// Returns the address by which guests see an address at the host's side: the gateway's own for the loopback;
+    /// `None` if the gateway has none of that IP version.
     pub fn seen_by_guest(&self, outer: IpAddr) -> Option<IpAddr> {
         if outer.is_loopback() { self.net.own(outer) } else { Some(outer) }
     }
 
-    /// Sends a packet with a complete transport to a guest's station.
+    /// Sends an IP packet to the MAC address `mac`. `l4` is the transport header, with its checksum, and the payload.
     pub fn send_packet(&mut self, mac: MacAddr, src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) {
         self.send_with(mac, src, dst, protocol, TTL, l4);
     }
 
-    /// The same with a time to live.
+    /// As [`GatewayCore::send_packet`], with another time to live or hop limit than the usual one.
     pub fn send_with(&mut self, mac: MacAddr, src: IpAddr, dst: IpAddr, protocol: u8, ttl: u8, l4: &[u8]) {
         let most = usize::from(u16::MAX) - if src.is_ipv4() { ipv4::HEADER_LEN } else { 0 };
         if src.is_ipv4() != dst.is_ipv4() || l4.len() > most {
@@ -178,7 +179,7 @@ impl GatewayCore {
         });
     }
 
-    /// Sends a datagram to a guest's station.
+    /// Sends a UDP datagram to the MAC address `mac`.
     pub fn send_datagram(&mut self, mac: MacAddr, src: SocketAddr, dst: SocketAddr, payload: &[u8]) {
         let mut l4 = std::mem::take(&mut self.datagram);
         let ends = PacketEnds { src_mac: self.net.mac, dst_mac: mac, src: src.ip(), dst: dst.ip() };
@@ -187,12 +188,12 @@ impl GatewayCore {
         self.datagram = l4;
     }
 
-    /// Tells a guest why its packet did not arrive. `by` is the host that says so, if it is not the gateway.
+    /// Sends a guest an ICMP error about its packet. `by` is the source address of the error; `None` is the gateway's.
     pub fn send_error(&mut self, packet: &GuestPacket<'_>, problem: IcmpProblem, by: Option<IpAddr>) {
         self.send_error_about(packet.mac, packet.src, packet.packet, problem, by);
     }
 
-    /// The same about a packet of which only the first bytes are known.
+    /// As [`GatewayCore::send_error`], about a packet of which only the first bytes are known.
     pub fn send_error_about(
         &mut self,
         mac: MacAddr,
@@ -219,11 +220,12 @@ impl GatewayCore {
     }
 }
 
-/// Whether an address is one of the host's own: then the kernel would send from that address to it. Nothing is sent.
+/// Returns whether an address is one of the host's own: the kernel then chooses that same address as the source.
+/// Nothing is sent: a UDP socket is only connected.
 pub fn is_of_host(address: IpAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
-        // Without a descriptor nobody knows; the flow would not begin either.
+        // No descriptor is left to find out: the flow could not begin either.
         return true;
     };
     if rustix::net::connect(&socket, &SocketAddr::new(address, 9)).is_err() {

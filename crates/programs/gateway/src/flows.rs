@@ -1,7 +1,9 @@
-//! The record of flows: a line of JSON, with a flow's ends and bytes, for each that is opened, refused or closed.
+//! The flow log: a line of JSON for each flow that is opened, refused or closed, with the flow's ends (addresses and
+//! ports) and, at its close, the bytes carried.
 //!
-//! A line that cannot be written now waits in bounded memory; beyond that it is counted, and the count is a line of its
-//! own ([`FlowLog`]). Refusals are limited to a number a second, since guests cause as many as they like.
+//! Lines wait in bounded memory while they cannot be written ([`FlowLog`]). Lines beyond that are dropped, and a line
+//! of its own reports their number. Recorded refusals are limited to a number per second, since guests can cause any
+//! number of them.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,14 +18,15 @@ use serde::Serialize;
 
 use crate::policy::FlowTransport;
 
-/// Bytes that wait for a reader at most.
+/// Maximum number of bytes of lines that wait to be written.
 const MAX_WAITING: usize = 1 << 20;
-/// Bytes that a pipe takes without blocking whenever it reports room (pipe(7), `PIPE_BUF`).
+/// Number of bytes of one write: as many as a pipe takes without blocking whenever it reports room (pipe(7),
+/// `PIPE_BUF`).
 const WRITE: usize = 4096;
-/// Refusals recorded in a second.
+/// Maximum number of refusals recorded per second.
 const REFUSALS: u32 = 1000;
 
-/// Who began a flow.
+/// The side that began a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowDirection {
@@ -33,27 +36,27 @@ pub enum FlowDirection {
     In,
 }
 
-/// The ends of a flow: a [`FlowEnds`] is what all lines about it have.
+/// The endpoints of a flow, which identify it in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowEnds {
-    /// The transport.
+    /// The transport protocol.
     pub transport: FlowTransport,
-    /// Who began it.
+    /// The side that began the flow.
     pub direction: FlowDirection,
-    /// The guest's station.
+    /// The guest's MAC address.
     pub mac: MacAddr,
     /// The guest's address and port.
     pub guest: SocketAddr,
-    /// The other end, as the guest sees it.
+    /// The other end's address and port, as the guest sees them.
     pub remote: SocketAddr,
 }
 
-/// What a flow has carried.
+/// The payload that a flow has carried, in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FlowBytes {
-    /// Bytes of payload from the guest.
+    /// Number of bytes of payload from the guest.
     pub sent: u64,
-    /// Bytes of payload to the guest.
+    /// Number of bytes of payload to the guest.
     pub received: u64,
 }
 
@@ -79,7 +82,7 @@ struct FlowTotals {
     seconds: f64,
 }
 
-/// Where the lines go.
+/// The flow log: its file, if there is one, and the lines that wait to be written.
 #[derive(Debug)]
 pub struct FlowLog {
     out: Option<File>,
@@ -90,7 +93,7 @@ pub struct FlowLog {
 }
 
 impl FlowLog {
-    /// Appends to a file; `-` is standard output.
+    /// Opens a log that appends to a file; `-` is standard output.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -103,17 +106,17 @@ impl FlowLog {
         Ok(FlowLog { out: Some(out), ..FlowLog::none() })
     }
 
-    /// Records nothing.
+    /// Creates a log that records nothing.
     pub fn none() -> Self {
         FlowLog { out: None, waiting: Vec::new(), lost: 0, second: None, refusals: 0 }
     }
 
-    /// A flow has begun.
+    /// Records that a flow has begun.
     pub fn opened(&mut self, ends: &FlowEnds) {
         self.line("opened", ends, None, None);
     }
 
-    /// A flow was not allowed to begin, or could not.
+    /// Records that a flow was refused or could not be opened.
     pub fn refused(&mut self, ends: &FlowEnds, reason: &str, now: Instant) {
         let begins = self.second.is_none_or(|second| now.saturating_duration_since(second) >= Duration::from_secs(1));
         if begins {
@@ -128,7 +131,7 @@ impl FlowLog {
         }
     }
 
-    /// A flow has ended.
+    /// Records that a flow has ended, with its byte counts and its duration.
     pub fn closed(&mut self, ends: &FlowEnds, reason: &str, counts: FlowBytes, lived: Duration) {
         let seconds = lived.as_secs_f64();
         let end = FlowTotals { sent: counts.sent, received: counts.received, seconds };
@@ -154,12 +157,12 @@ impl FlowLog {
             reason,
             end,
         };
-        // Writing to memory fails for no line.
+        // Serializing a line into memory cannot fail.
         let _ = serde_json::to_writer(&mut self.waiting, &line);
         self.waiting.push(b'\n');
     }
 
-    /// Writes what waits, as far as it can be written without blocking.
+    /// Writes the waiting lines, as far as possible without blocking.
     pub fn flush(&mut self) {
         if self.lost > 0 && self.waiting.len() < MAX_WAITING {
             let line = serde_json::json!({"time": now(), "event": "lost", "lines": self.lost});
@@ -235,7 +238,7 @@ mod tests {
         assert!(lines[1].get("sent").is_none());
     }
 
-    /// Objective: who does not read stops nothing, and what is lost is counted and said.
+    /// Objective: a reader that stops reading does not block the log, and a line reports how many lines were lost.
     #[test]
     fn a_reader_that_stops_stops_nothing() {
         let (mut reader, writer) = std::io::pipe().unwrap();

@@ -1,7 +1,7 @@
-//! Guests: their share of each resource of the gateway, and the stations of their addresses.
+//! Guests: how much each uses of the gateway's resources, and the MAC addresses of their IP addresses.
 //!
-//! A guest is a station's address ([`GuestTable`]); one that makes up stations is for the switch to stop (`--guard`).
-//! [`GuestAddresses`] holds which station has which IP address.
+//! The [`GuestTable`] identifies a guest by its MAC address; the switch must stop guests that invent others
+//! (`--guard`). [`GuestAddresses`] maps IP addresses to MAC addresses.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,43 +9,44 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-/// Guests and addresses that are known together.
+/// Maximum number of guests that use resources at the same time.
 const MAX_GUESTS: usize = 1024;
+/// Maximum number of IP addresses in [`GuestAddresses`].
 const MAX_NEIGHBOURS: usize = 4096;
-/// Addresses of one station.
+/// Maximum number of IP addresses of one MAC address.
 const MAX_ADDRESSES: usize = 16;
-/// How long an address is known without a frame.
+/// How long an IP address is remembered after the last frame from it.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// A [`GuestResource`] is what guests have shares of.
+/// A resource of which each guest may use a limited number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GuestResource {
     /// TCP flows.
     Tcp,
-    /// TCP flows that are not open yet.
+    /// TCP flows whose handshake is not complete.
     Connecting,
-    /// UDP mappings.
+    /// UDP sockets: one for each address and port of the guest.
     Udp,
-    /// Sockets of echo requests.
+    /// ICMP sockets for echo requests.
     Ping,
-    /// Questions under way.
+    /// Unanswered questions to name servers.
     Question,
 }
 
-/// The most of each that a guest may have ([`GuestLimits`]).
+/// How much of each resource one guest may use ([`GuestLimits`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestLimits {
     /// TCP flows.
     pub tcp: u32,
-    /// TCP flows that are not open yet.
+    /// TCP flows whose handshake is not complete.
     pub connecting: u32,
-    /// UDP mappings.
+    /// UDP sockets: one for each address and port of the guest.
     pub udp: u32,
-    /// Sockets of echo requests.
+    /// ICMP sockets for echo requests.
     pub pings: u32,
-    /// Questions under way.
+    /// Unanswered questions to name servers.
     pub questions: u32,
-    /// Bytes on their way in memory.
+    /// Bytes of TCP payload in the gateway's buffers.
     pub bytes: usize,
 }
 
@@ -61,7 +62,7 @@ struct GuestShare {
     bytes: usize,
 }
 
-/// The guests that use something.
+/// The guests that use resources, with their use of each.
 #[derive(Debug, Default)]
 pub struct GuestTable {
     guests: HashMap<MacAddr, GuestShare>,
@@ -69,17 +70,18 @@ pub struct GuestTable {
 }
 
 impl GuestTable {
-    /// Guests with these limits.
+    /// Creates an empty table.
     pub fn new(limits: GuestLimits) -> Self {
         GuestTable { guests: HashMap::new(), limits }
     }
 
-    /// The limits.
+    /// Returns the limits that apply to each guest.
     pub fn limits(&self) -> &GuestLimits {
         &self.limits
     }
 
-    /// Gives a guest one more of a resource. Returns whether it may have it.
+    /// Counts one more of a resource for a guest. Returns `false` at the guest's limit, or if there are too many
+    /// guests.
     pub fn take(&mut self, mac: MacAddr, resource: GuestResource) -> bool {
         let limits = &self.limits;
         let most = [limits.tcp, limits.connecting, limits.udp, limits.pings, limits.questions][resource as usize];
@@ -93,7 +95,7 @@ impl GuestTable {
         granted
     }
 
-    /// Takes one of a resource back.
+    /// Counts one less of a resource for a guest.
     pub fn give_back(&mut self, mac: MacAddr, resource: GuestResource) {
         let Some(share) = self.guests.get_mut(&mac) else { return };
         let used = &mut share.used[resource as usize];
@@ -103,18 +105,18 @@ impl GuestTable {
         }
     }
 
-    /// How many of a resource a guest has.
+    /// Returns how many of a resource a guest uses.
     pub fn used(&self, mac: MacAddr, resource: GuestResource) -> u32 {
         self.guests.get(&mac).map_or(0, |share| share.used[resource as usize])
     }
 
-    /// Bytes that a guest may still have on their way.
+    /// Returns the number of bytes that a guest's flows may still buffer.
     pub fn bytes_left(&self, mac: MacAddr) -> usize {
         let used = self.guests.get(&mac).map_or(0, |share| share.bytes);
         self.limits.bytes.saturating_sub(used)
     }
 
-    /// A flow of a guest has `now` bytes on their way, and had `before`.
+    /// Replaces `before` bytes of a flow's buffers by `now` in its guest's count.
     pub fn count_bytes(&mut self, mac: MacAddr, before: usize, now: usize) {
         if let Some(share) = self.guests.get_mut(&mac) {
             share.bytes = (share.bytes + now).saturating_sub(before);
@@ -128,16 +130,16 @@ struct NeighbourEntry {
     seen: Instant,
 }
 
-/// Which station has which address.
+/// The MAC addresses of guests' IP addresses.
 #[derive(Debug, Default)]
 pub struct GuestAddresses {
     entries: HashMap<IpAddr, NeighbourEntry>,
-    /// How many addresses each station has.
+    /// Number of IP addresses of each MAC address.
     counts: HashMap<MacAddr, usize>,
 }
 
 impl GuestAddresses {
-    /// A station has shown that it has an address.
+    /// Records that a frame or a message has shown the MAC address of an IP address.
     pub fn learn(&mut self, address: IpAddr, mac: MacAddr, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&address).filter(|entry| entry.mac == mac) {
             entry.seen = now;
@@ -163,24 +165,24 @@ impl GuestAddresses {
         }
     }
 
-    /// The station that has an address.
+    /// Returns the MAC address of an IP address, if known.
     pub fn station(&self, address: IpAddr) -> Option<MacAddr> {
         self.entries.get(&address).map(|entry| entry.mac)
     }
 
-    /// Whether a station has shown an address since that time.
+    /// Returns the MAC address that has used an IP address since a time; `None` if none has.
     pub fn is_used_since(&self, address: IpAddr, since: Instant) -> Option<MacAddr> {
         self.entries.get(&address).filter(|entry| entry.seen >= since).map(|entry| entry.mac)
     }
 
-    /// The addresses of a station that are not local to the link.
+    /// Returns the IP addresses of a MAC address, without link-local ones.
     pub fn addresses(&self, mac: MacAddr) -> Vec<IpAddr> {
         let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let of_station = self.entries.iter().filter(|(address, entry)| entry.mac == mac && !local(address));
         of_station.map(|(address, _)| *address).collect()
     }
 
-    /// Forgets what has not been seen for long.
+    /// Removes addresses from which no frame has come for an hour.
     pub fn clean(&mut self, now: Instant) {
         let is_old = |entry: &NeighbourEntry| now.saturating_duration_since(entry.seen) >= FORGET;
         let old = self.entries.extract_if(|_, entry| is_old(entry)).map(|(_, entry)| entry.mac);

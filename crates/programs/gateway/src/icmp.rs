@@ -1,7 +1,9 @@
-//! ICMP echo: of the gateway itself, and of hosts beyond it through unprivileged sockets (icmp(7), `ping_group_range`).
+//! ICMP echo: replies of the gateway itself, and requests to other hosts through unprivileged sockets (icmp(7),
+//! `ping_group_range`).
 //!
-//! [`EchoFlows`] has a socket for each guest and identifier. The kernel puts the socket's own identifier into requests;
-//! sequence numbers and contents pass unchanged. A guest gets a reply only if the destination sent one.
+//! [`EchoFlows`] has a socket for each guest, destination and identifier. The kernel replaces the identifier in
+//! requests by the socket's own; sequence numbers and contents pass unchanged. A guest gets a reply only if the
+//! destination sent one.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,9 +26,9 @@ use crate::slots::{NumberedValues, SlotId};
 use crate::sys;
 use crate::timers::TimedThing;
 
-/// How long a socket stays without a request.
+/// How long a socket is kept after its last request.
 const IDLE: Duration = Duration::from_secs(60);
-/// Replies taken from a socket in a row.
+/// Replies, and errors, read from a socket in a row.
 const BATCH: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -62,18 +64,18 @@ fn ends_of(key: &PingKey) -> FlowEnds {
     }
 }
 
-/// The sockets of echo requests.
+/// The sockets through which guests' echo requests leave.
 #[derive(Default)]
 pub struct EchoFlows {
     flows: NumberedValues<EchoFlow>,
     by_key: HashMap<PingKey, SlotId>,
-    /// Whether the log says already that the kernel has no such sockets, for IPv4 and IPv6.
+    /// For IPv4 and IPv6: whether the log already has the warning that the kernel refuses such sockets.
     said: [bool; 2],
     scratch: Vec<u8>,
 }
 
 impl EchoFlows {
-    /// Takes an ICMP message of a guest that is for the gateway or for beyond it.
+    /// Processes a guest's ICMP message to the gateway or to a host beyond it. All but echo requests are dropped.
     pub fn take(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
         let is_echo = match packet.protocol {
             ICMP => packet.l4.first() == Some(&kind::ECHO),
@@ -141,7 +143,7 @@ impl EchoFlows {
         Some(id)
     }
 
-    /// A socket for echoes, or a word in the log about why there is none.
+    /// Opens a socket for echo requests. `None` if the kernel refuses: the log then explains why, once.
     fn socket(&mut self, outer: IpAddr) -> Option<OwnedFd> {
         let v6 = outer.is_ipv6();
         let (family, protocol) =
@@ -164,9 +166,10 @@ impl EchoFlows {
         }
     }
 
-    /// Passes on what a socket has received.
+    /// Passes the replies and errors that a socket has received to its guest.
     pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
-        // Errors stay reported until they are taken, also those that a request's sending has met.
+        // The socket reports an error until the error is taken, even if the sending of a request has returned the same
+        // error.
         for _ in 0..BATCH {
             if !readiness.error || !self.pass_error(core, id) {
                 break;
@@ -185,7 +188,7 @@ impl EchoFlows {
                     }
                 }
                 Err(Errno::AGAIN) => return,
-                // It is in the queue of errors.
+                // The error is also in the socket's error queue.
                 Err(_) => {}
             }
         }
@@ -204,7 +207,8 @@ impl EchoFlows {
         core.send_packet(key.mac, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);
     }
 
-    /// Passes on an ICMP error that has come for a socket. Returns whether there was one, or another error.
+    /// Takes an error from a socket's queue, and passes it to the guest if an ICMP message caused it. Returns `false`
+    /// if the queue is empty.
     fn pass_error(&mut self, core: &mut GatewayCore, id: SlotId) -> bool {
         let Some(flow) = self.flows.get(id) else { return false };
         let Some(error) = sys::next_error(&flow.socket) else { return false };
@@ -220,7 +224,7 @@ impl EchoFlows {
         true
     }
 
-    /// Ends a socket that has been idle.
+    /// Closes a socket that has been idle for too long; otherwise sets its timer again.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(flow) = self.flows.get(id) else { return };
         let end = flow.used + IDLE;

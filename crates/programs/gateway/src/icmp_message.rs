@@ -1,4 +1,5 @@
-//! ICMP messages of both versions: echoes, and errors. An error reports a problem with a guest's packet.
+//! Echo and error messages of ICMP and ICMPv6. An error message reports a problem ([`IcmpProblem`]) with a guest's
+//! packet.
 
 use std::net::IpAddr;
 
@@ -6,44 +7,44 @@ use netvale_wire::checksum::pseudo;
 use netvale_wire::layers::{ICMP, ICMP6};
 use netvale_wire::{MacAddr, Sum};
 
-/// Types of messages.
+/// ICMP message types.
 pub mod kind {
-    /// Echo request and reply of ICMP.
+    /// Echo request of ICMP.
     pub const ECHO: u8 = 8;
-    /// Reply to it.
+    /// Echo reply of ICMP.
     pub const ECHO_REPLY: u8 = 0;
     /// Echo request of ICMPv6.
     pub const ECHO6: u8 = 128;
-    /// Reply to it.
+    /// Echo reply of ICMPv6.
     pub const ECHO_REPLY6: u8 = 129;
 }
 
-/// Bytes before the contents of a message.
+/// Length of a message's header in bytes.
 pub const HEADER_LEN: usize = 8;
-/// Bytes of a packet that an error quotes: what fits the smallest MTU of each version with room to spare.
+/// Number of bytes of a packet that an error message quotes: they fit the smallest MTU of either IP version.
 const QUOTE: usize = 512;
 
-/// Why a packet did not arrive: an [`IcmpProblem`] is what an error says.
+/// The reason for an ICMP error message: why a packet did not arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcmpProblem {
-    /// There is no way to the network.
+    /// There is no route to the network.
     Network,
-    /// The host does not answer.
+    /// The host cannot be reached.
     Host,
-    /// Nobody has the port.
+    /// No program has the port.
     Port,
-    /// A policy forbids it.
+    /// A policy forbids the packet.
     Prohibited,
-    /// Its source is known on its own link only, and it would leave that (IPv6).
+    /// The source address is link-local, and the packet would leave its link (IPv6).
     Scope,
-    /// The packet is longer than that MTU.
+    /// The packet is longer than this MTU, in bytes.
     TooBig(u16),
-    /// The packet has passed too many routers.
+    /// Time to live, or hop limit, exceeded.
     Expired,
 }
 
 impl IcmpProblem {
-    /// Type, code, and the four bytes behind the checksum.
+    /// Returns the message's type, its code, and the four bytes after the checksum.
     fn head(self, v4: bool) -> [u8; 6] {
         let (kind, code) = match (self, v4) {
             (Self::Network, true) => (3, 0),
@@ -64,7 +65,7 @@ impl IcmpProblem {
         [kind, code, 0, 0, high, low]
     }
 
-    /// The problem that a message of another host is about.
+    /// Returns the problem that another host's error message reports; `None` for other messages.
     pub fn of_message(kind: u8, code: u8, info: u32, v4: bool) -> Option<Self> {
         Some(match (kind, code, v4) {
             (3, 3, true) | (1, 4, false) => Self::Port,
@@ -78,12 +79,12 @@ impl IcmpProblem {
     }
 }
 
-/// The ICMP protocol of an address's version.
+/// Returns the IP protocol number of ICMP for the version of an address.
 pub fn protocol(address: IpAddr) -> u8 {
     if address.is_ipv4() { ICMP } else { ICMP6 }
 }
 
-/// An error about `packet`, with its checksum, for a packet from `src` to `dst`.
+/// Makes an error message about `packet`, with its checksum, to be sent from `src` to `dst`.
 pub fn error(problem: IcmpProblem, packet: &[u8], src: IpAddr, dst: IpAddr) -> Vec<u8> {
     let [kind, code, rest @ ..] = problem.head(src.is_ipv4());
     let quote = &packet[..packet.len().min(QUOTE)];
@@ -92,7 +93,7 @@ pub fn error(problem: IcmpProblem, packet: &[u8], src: IpAddr, dst: IpAddr) -> V
     message
 }
 
-/// An echo message in place of what `out` held.
+/// Replaces the contents of `out` by an echo message; `rest` begins with the sequence number.
 pub fn echo(out: &mut Vec<u8>, kind: u8, ident: u16, rest: &[u8], src: IpAddr, dst: IpAddr) {
     out.clear();
     out.extend_from_slice(&[kind, 0, 0, 0]);
@@ -101,7 +102,7 @@ pub fn echo(out: &mut Vec<u8>, kind: u8, ident: u16, rest: &[u8], src: IpAddr, d
     set_checksum(out, src, dst);
 }
 
-/// Stores the checksum of a message. ICMPv6 counts a pseudo header, ICMP does not.
+/// Sets the checksum of a message. ICMPv6's covers a pseudo header, ICMP's does not.
 pub fn set_checksum(message: &mut [u8], src: IpAddr, dst: IpAddr) {
     let len = message.len() as u16;
     let sum = if src.is_ipv4() { Some(Sum::ZERO) } else { pseudo(src, dst, ICMP6, len) };
@@ -112,7 +113,7 @@ pub fn set_checksum(message: &mut [u8], src: IpAddr, dst: IpAddr) {
     }
 }
 
-/// The station of all hosts that listen to an IPv6 group (RFC 2464 §7).
+/// Returns the multicast MAC address of an IPv6 group (RFC 2464 §7).
 pub fn group_station(group: std::net::Ipv6Addr) -> MacAddr {
     let [.., a, b, c, d] = group.octets();
     MacAddr([0x33, 0x33, a, b, c, d])

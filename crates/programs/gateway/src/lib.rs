@@ -1,26 +1,26 @@
-//! A switch's way out, without privilege: a program that opens a port of a switch, and carries what guests send to the
-//! host's ordinary sockets.
+//! A user-space NAT gateway for a switch, without privileges: a process that opens a port of the switch and carries
+//! guests' packets through ordinary sockets of the host.
 //!
-//! It gives guests addresses and names, answers to ARP, Neighbour Discovery and echo, forwards questions for names, and
-//! translates TCP, UDP and ICMP echo of both versions of IP. It is a process of its own, beside the daemon: what guests
-//! send is parsed outside the daemon, and a gateway that ends takes its flows with it, and nothing else.
+//! It assigns addresses (DHCP, router advertisements), answers ARP, Neighbour Discovery and echo requests, forwards DNS
+//! questions, and translates TCP, UDP and ICMP echo of both IP versions. It is a process separate from the daemon:
+//! guests' packets are parsed outside the daemon, and if a gateway ends, only its own flows end.
 //!
-//! One thread does everything; no flow has a thread of its own, and no step waits. All that a guest sends is copied
-//! before it is read, and what it can cause to be kept is bounded, for each guest and for all together.
+//! One thread does everything, without blocking. Guests' frames are copied before they are parsed, and the state that
+//! guests can create is bounded, for each guest and for all together.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
-//! | [`options`] | what a gateway is to do |
-//! | [`run`] | the gateway: its loop, and which part takes which packet |
-//! | [`core`] | what all parts share |
-//! | [`link`] | the port of the switch |
-//! | [`frame`] | frames, parsed and made; fragments |
-//! | [`net`], [`guests`] | the gateway's addresses; guests' addresses and shares |
-//! | [`arp_nd`], [`ra`], [`dhcp`], [`dns`] | what guests need for a network |
-//! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | the way out |
-//! | [`publish`] | the way in |
-//! | [`policy`], [`flows`] | what guests may reach; the record of what they did |
-//! | [`poller`], [`timers`], [`slots`], [`random`], `sys` | what the loop stands on |
+//! | [`options`] | a gateway's configuration |
+//! | [`run`] | the gateway's event loop, and which part handles which packet |
+//! | [`core`] | the state that all parts share |
+//! | [`link`] | the gateway's port of the switch |
+//! | [`frame`] | parsing and building of frames; reassembly |
+//! | [`net`], [`guests`] | the gateway's addresses; guests' addresses and their use of resources |
+//! | [`arp_nd`], [`ra`], [`dhcp`], [`dns`] | address resolution, address assignment, names |
+//! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | flows from guests to other hosts |
+//! | [`publish`] | published ports: flows from the host's side to guests |
+//! | [`policy`], [`flows`] | which destinations guests may reach; the flow log |
+//! | [`poller`], [`timers`], [`slots`], [`random`], `sys` | epoll set, timers, tables, random numbers, system calls |
 #![deny(unsafe_code)]
 
 pub mod arp_nd;

@@ -5,22 +5,23 @@ use std::path::Path;
 
 use netvale::{Error, Options, Port, RxRing, TxRing, slot};
 
-/// Bytes of the longest frame with its virtio-net header.
+/// Maximum length of a frame in bytes, including its virtio-net header.
 pub const MAX_FRAME: usize = 65_550 + 12;
-/// Slots of a ring, and bytes of a buffer: room for some 30 frames of 64 KiB.
+/// Slots of each ring: with [`BUFFER`], room for some 30 frames of 64 KiB.
 const SLOTS: u32 = 1024;
+/// Size of a slot's buffer in bytes.
 const BUFFER: u32 = 2112;
-/// Slots that the longest frame takes.
+/// Slots that the longest frame needs.
 const LONGEST: u32 = (MAX_FRAME as u32).div_ceil(BUFFER);
 
-/// The port, and what did not fit it.
+/// The gateway's port, with a count of the frames that were lost for lack of room.
 pub struct GatewayLink {
     port: Port,
     lost: u64,
 }
 
 impl GatewayLink {
-    /// Opens the port `name` at the daemon in `run_dir`, or in the default folder.
+    /// Opens the port `name` of the daemon whose run directory is `run_dir`, or the default one.
     ///
     /// # Errors
     /// As [`Port::open_with`].
@@ -36,22 +37,23 @@ impl GatewayLink {
         Port::open_with(name, &options).map(Self::of)
     }
 
-    /// The link over an open port of one ring in each direction, whose frames have a virtio-net header of 12 bytes.
+    /// Wraps an open port that has one ring in each direction and a virtio-net header of 12 bytes before each frame.
     pub fn of(port: Port) -> Self {
         GatewayLink { port, lost: 0 }
     }
 
-    /// Publishes what was sent, returns what was received, and looks for more.
+    /// Publishes the frames sent, releases the slots of the frames received, and updates the view of both rings.
     pub fn sync(&mut self) {
         self.port.sync();
     }
 
-    /// The next frame, copied into `into`, which has [`MAX_FRAME`] bytes.
+    /// Copies the next frame into `into`, which has [`MAX_FRAME`] bytes. Returns its length, or `None` if there is no
+    /// frame.
     pub fn receive(&mut self, into: &mut [u8]) -> Option<usize> {
         self.port.rx().first_mut()?.recv(into)
     }
 
-    /// Whether the longest frame finds room.
+    /// Returns whether the transmit ring has room for the longest frame.
     pub fn has_room(&mut self) -> bool {
         let Some(ring) = self.port.tx().first_mut() else { return false };
         if ring.space() < LONGEST {
@@ -60,37 +62,39 @@ impl GatewayLink {
         ring.space() >= LONGEST
     }
 
-    /// Sends a frame that lies in pieces, from the virtio-net header on. Without room it is lost, and counted.
+    /// Sends a frame given in parts, from the virtio-net header on. Without room, the frame is lost and counted.
+    /// Returns whether it was sent.
     pub fn send(&mut self, parts: &[&[u8]]) -> bool {
         let sent = self.port.tx().first_mut().is_some_and(|ring| put(ring, parts));
         self.lost += u64::from(!sent);
         sent
     }
 
-    /// Frames for which there was no room.
+    /// Returns the number of frames that were lost because the ring had no room.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Asks to be woken by frames, and by room if `room` says so. Returns whether there already is what is asked for.
+    /// Arms the wake-up for received frames and, with `room`, for room to send. Returns `true` if there are frames, or
+    /// room, already.
     pub fn arm(&mut self, room: bool) -> bool {
         let (tx, rx) = self.port.rings();
         let frames = rx.iter_mut().any(|ring| ring.arm());
         frames || (room && tx.iter_mut().any(|ring| ring.arm() && ring.space() >= LONGEST))
     }
 
-    /// Stops asking.
+    /// Disarms both wake-ups.
     pub fn disarm(&mut self) {
         let (tx, rx) = self.port.rings();
         tx.iter().for_each(TxRing::disarm);
         rx.iter().for_each(RxRing::disarm);
     }
 
-    /// Shows `watch` the descriptors that become readable for frames and for room, and `end` the one that does at the
-    /// end of the port.
+    /// Passes `watch` the descriptors that become readable when frames arrive or there is room, and `end` the one that
+    /// becomes readable when the port is closed.
     ///
     /// # Errors
-    /// Those of `watch` and `end`.
+    /// An error of `watch` or `end`.
     pub fn watched<E>(
         &mut self,
         watch: impl Fn(BorrowedFd<'_>) -> Result<(), E>,
@@ -102,7 +106,7 @@ impl GatewayLink {
         self.port.connection().map_or(Ok(()), end)
     }
 
-    /// Whether the daemon has closed the port.
+    /// Returns whether the daemon has closed the port.
     pub fn is_closed(&self) -> bool {
         let mut byte = [0u8; 1];
         let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
@@ -111,7 +115,7 @@ impl GatewayLink {
     }
 }
 
-/// Copies the pieces of a frame into the next slots.
+/// Copies the parts of a frame into the next slots. Returns `false` without room for the whole frame.
 fn put(ring: &mut TxRing, parts: &[&[u8]]) -> bool {
     let size = ring.mem().room(0) as usize;
     let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -148,7 +152,7 @@ fn put(ring: &mut TxRing, parts: &[&[u8]]) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: a frame in pieces of any lengths arrives as the same bytes, and one without room is counted.
+    /// Objective: a frame sent in parts of any lengths arrives as the same bytes, and a frame without room is counted.
     #[test]
     fn frames_in_pieces_arrive_whole() {
         let (a, b) = Port::pipe_pair(64, 128).expect("a pipe");

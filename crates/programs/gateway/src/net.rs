@@ -1,33 +1,33 @@
-//! The net of a switch: the gateway's addresses in it, and the owners of others.
+//! The IP network on a switch ([`GatewayNet`]): the gateway's addresses in it, and to whom other addresses belong.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use netvale_wire::MacAddr;
 
-/// All nodes of a link.
+/// The group of all nodes of a link.
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// An [`InterfaceAddress`] is an address with the length of its network's prefix, such as `10.0.0.1/24`.
+/// An address with the prefix length of its network, such as `10.0.0.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceAddress<A> {
     /// The address.
     pub address: A,
-    /// Bits of the prefix.
+    /// Prefix length, in bits.
     pub prefix: u8,
 }
 
-/// Text that is not an interface's address.
+/// The error for text that is not an address with a prefix length.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an address of a network: write 10.0.0.1/24 (prefix 8 to 30) or fd00::1/64")]
 pub struct BadInterfaceAddress(String);
 
-/// The addresses of a gateway as text: `10.0.0.1/24`, `fd00::1/64`, or both with a comma between.
+/// The addresses of a gateway. As text: `10.0.0.1/24`, `fd00::1/64`, or both, separated by a comma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatewayAddresses {
-    /// For IPv4.
+    /// The IPv4 address; `None` without IPv4.
     pub v4: Option<InterfaceAddress<Ipv4Addr>>,
-    /// For IPv6.
+    /// The IPv6 address; `None` without IPv6.
     pub v6: Option<InterfaceAddress<Ipv6Addr>>,
 }
 
@@ -54,14 +54,15 @@ impl FromStr for GatewayAddresses {
     }
 }
 
-/// A network with room for guests, and an address in it that a host may have.
+/// Returns whether the network has room for guests (prefix 8 to 30), and the address is a valid host address in it.
 fn usable_v4(address: Ipv4Addr, prefix: u8) -> bool {
     let mask = mask_v4(prefix);
     let host = u32::from(address) & !mask;
     (8..=30).contains(&prefix) && host != 0 && host != !mask && !address.is_loopback() && !address.is_multicast()
 }
 
-/// Guests make addresses of their own from prefixes of 64 bits only (RFC 4862 §5.5.3).
+/// Returns whether the prefix has 64 bits, as guests' autoconfiguration requires (RFC 4862 §5.5.3), and the address is
+/// a valid host address.
 fn usable_v6(address: Ipv6Addr, prefix: u8) -> bool {
     let group_or_local = address.is_multicast() || address.is_unicast_link_local() || address.is_loopback();
     prefix == 64 && !group_or_local && address.to_bits() as u64 != 0
@@ -72,22 +73,23 @@ fn mask_v4(prefix: u8) -> u32 {
 }
 
 impl InterfaceAddress<Ipv4Addr> {
-    /// The network's mask.
+    /// Returns the subnet mask.
     pub fn mask(&self) -> Ipv4Addr {
         mask_v4(self.prefix).into()
     }
 
-    /// The address of all hosts of the network.
+    /// Returns the network's broadcast address.
     pub fn broadcast(&self) -> Ipv4Addr {
         (u32::from(self.address) | !mask_v4(self.prefix)).into()
     }
 
-    /// Whether an address is one of the network.
+    /// Returns whether an address is in the network.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         (u32::from(address) ^ u32::from(self.address)) & mask_v4(self.prefix) == 0
     }
 
-    /// Whether a host of the network may have an address: neither the network's own nor that of all hosts.
+    /// Returns whether an address is a host address of the network: neither the network address nor the broadcast
+    /// address.
     pub fn is_host(&self, address: Ipv4Addr) -> bool {
         let host = u32::from(address) & !mask_v4(self.prefix);
         self.contains(address) && host != 0 && host != !mask_v4(self.prefix)
@@ -95,27 +97,28 @@ impl InterfaceAddress<Ipv4Addr> {
 }
 
 impl InterfaceAddress<Ipv6Addr> {
-    /// Whether an address is one of the network.
+    /// Returns whether an address is in the network (prefix of 64 bits).
     pub fn contains(&self, address: Ipv6Addr) -> bool {
         (address.to_bits() ^ self.address.to_bits()) >> 64 == 0
     }
 }
 
-/// The addresses, and what guests are told of their network.
+/// The gateway's addresses, and the settings that guests get for their network.
 #[derive(Clone, Debug)]
 pub struct GatewayNet {
-    /// The gateway's station.
+    /// The gateway's MAC address.
     pub mac: MacAddr,
-    /// Its addresses.
+    /// The gateway's IP addresses.
     pub addresses: GatewayAddresses,
     /// The MTU of the switch's network, in bytes.
     pub mtu: u16,
-    /// The domain of guests' names.
+    /// The DNS domain of guests' names.
     pub domain: String,
 }
 
 impl GatewayNet {
-    /// The gateway's address of one of the network's versions of IP that `like` has.
+    /// Returns the gateway's address of the same IP version, and for IPv6 of the same scope, as `like`; `None` if it
+    /// has none.
     pub fn own(&self, like: IpAddr) -> Option<IpAddr> {
         match like {
             IpAddr::V4(_) => self.addresses.v4.map(|own| own.address.into()),
@@ -124,14 +127,14 @@ impl GatewayNet {
         }
     }
 
-    /// The gateway's link-local address, made from its station's (RFC 4291, appendix A).
+    /// Returns the gateway's link-local address, made from its MAC address (RFC 4291, appendix A).
     pub fn link_local(&self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.mac.0;
         let word = |high, low| u16::from_be_bytes([high, low]);
         Ipv6Addr::new(0xfe80, 0, 0, 0, word(a ^ 2, b), word(c, 0xff), word(0xfe, d), word(e, f))
     }
 
-    /// Whether an address is the gateway's.
+    /// Returns whether an address is one of the gateway's.
     pub fn is_own(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.addresses.v4.is_some_and(|own| own.address == address),
@@ -142,7 +145,7 @@ impl GatewayNet {
         }
     }
 
-    /// Whether a guest may have an address.
+    /// Returns whether an address is one that a guest may have.
     pub fn is_guests(&self, address: IpAddr) -> bool {
         let there = match address {
             IpAddr::V4(address) => self.addresses.v4.is_some_and(|own| own.is_host(address)),
@@ -153,7 +156,7 @@ impl GatewayNet {
         there && !self.is_own(address)
     }
 
-    /// Whether packets for an address stay within the switch's network.
+    /// Returns whether an address is in the guests' network: packets to it need no gateway.
     pub fn is_inside(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.addresses.v4.is_some_and(|own| own.contains(address)),

@@ -1,4 +1,4 @@
-//! What a gateway is to do: its [`GatewayOptions`].
+//! A gateway's configuration: its [`GatewayOptions`].
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,46 +11,46 @@ use crate::net::{GatewayAddresses, GatewayNet};
 use crate::policy::EgressPolicy;
 use crate::publish::rule::PublishRule;
 
-/// Seconds of a lease, if nothing else is said.
+/// The default duration of a DHCP lease.
 pub const LEASE: Duration = Duration::from_secs(3600);
-/// MTU of the network, if nothing else is said.
+/// The default MTU of the guests' network, in bytes.
 pub const MTU: u16 = 1500;
-/// Bounds of the MTU: what IPv6 asks for, and what a packet's length can say.
+/// Valid MTUs: at least the minimum of IPv6; at most what a frame of 64 KiB has room for.
 pub const MTUS: std::ops::RangeInclusive<u16> = 1280..=65_520;
 
-/// The options.
+/// The configuration of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    /// Addresses, with the lengths of their networks' prefixes.
+    /// The gateway's addresses, with the prefix lengths of their networks.
     pub addresses: GatewayAddresses,
-    /// The gateway's station; made from its address, if it is not given.
+    /// The gateway's MAC address; `None`: it is made from its IP address.
     pub mac: Option<MacAddr>,
-    /// MTU of the switch's network.
+    /// MTU of the guests' network, in bytes.
     pub mtu: u16,
-    /// The domain of guests' names.
+    /// The DNS domain of guests' names.
     pub domain: String,
-    /// Whether guests are given addresses.
+    /// Whether the gateway runs a DHCP server.
     pub dhcp: bool,
-    /// Whether routers are advertised.
+    /// Whether the gateway sends IPv6 router advertisements.
     pub adverts: bool,
-    /// Leases that are written down.
+    /// Static DHCP leases.
     pub leases: Vec<StaticLease>,
-    /// How long a lease holds.
+    /// Duration of a DHCP lease.
     pub lease_time: Duration,
     /// The file that names the host's name servers.
     pub resolv_conf: PathBuf,
-    /// What guests may reach.
+    /// Which destinations guests may reach.
     pub policy: EgressPolicy,
-    /// Ports of the host that lead to guests.
+    /// Ports of the host whose connections and datagrams go to guests.
     pub publish: Vec<PublishRule>,
-    /// Where flows are recorded.
+    /// The file of the flow log; `None`: no log.
     pub flows: Option<PathBuf>,
-    /// What a guest may have.
+    /// Limits of the resources that each guest may use.
     pub limits: GuestLimits,
 }
 
 impl GatewayOptions {
-    /// The usual ones.
+    /// Returns the default configuration for these addresses.
     pub fn new(addresses: GatewayAddresses) -> Self {
         GatewayOptions {
             addresses,
@@ -69,7 +69,7 @@ impl GatewayOptions {
         }
     }
 
-    /// The gateway's place in the network.
+    /// Returns the gateway's addresses and network settings.
     pub fn net(&self) -> GatewayNet {
         GatewayNet {
             mac: self.mac.unwrap_or_else(|| self.made_mac()),
@@ -79,7 +79,8 @@ impl GatewayOptions {
         }
     }
 
-    /// A station's address that is the same after a restart, so that guests find the gateway again.
+    /// Returns a MAC address made from the IP address: it is the same after a restart, so guests' neighbour entries
+    /// stay valid.
     fn made_mac(&self) -> MacAddr {
         let v4 = self.addresses.v4.map(|own| own.address.octets());
         let v6 = || self.addresses.v6.map(|own| (own.address.to_bits() as u32).to_be_bytes());
@@ -88,10 +89,10 @@ impl GatewayOptions {
     }
 }
 
-/// A domain of guests' names: labels of letters, digits and hyphens.
+/// Parses a DNS domain for guests' names: labels of letters, digits and hyphens. Returns it in lower case.
 ///
 /// # Errors
-/// It is not one.
+/// The text is not such a domain.
 pub fn domain(text: &str) -> Result<String, String> {
     let is_label = |part: &str| crate::dhcp::leases::label(part.as_bytes()).is_some() || part == "local";
     if text.len() <= 200 && text.split('.').all(is_label) {

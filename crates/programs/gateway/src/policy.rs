@@ -1,8 +1,8 @@
-//! What guests may reach: the policy of the way out.
+//! The egress policy: which destinations guests may reach.
 //!
-//! Each new flow is asked for once, as an [`EgressRequest`]; the [`EgressVerdict`] holds for its life. An
-//! [`EgressPolicy`] is a list of rules ([`EgressRule`]), of which the most specific one that fits decides. Some rules
-//! are there from the start: what is the host's alone, or of networks that are not the Internet, is refused.
+//! The policy decides once about each new flow (an [`EgressRequest`]); the [`EgressVerdict`] holds until the flow ends.
+//! An [`EgressPolicy`] is a list of rules ([`EgressRule`]), of which the most specific one that matches decides.
+//! Built-in rules refuse the host's loopback and networks that are not part of the Internet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -25,7 +25,7 @@ pub enum FlowTransport {
 /// A flow that a guest wants to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct EgressRequest {
-    /// The guest's station.
+    /// The guest's MAC address.
     pub guest: MacAddr,
     /// The transport.
     pub transport: FlowTransport,
@@ -35,19 +35,19 @@ pub struct EgressRequest {
     pub port: u16,
 }
 
-/// What a policy says of a flow.
+/// A policy's decision about a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EgressVerdict {
-    /// It may begin. `by_name` says that a rule of the user's names exactly this address.
+    /// The flow may begin.
     Allow {
-        /// Whether a rule names exactly this address.
+        /// Whether the deciding rule is the user's and names exactly this address, not a network.
         by_name: bool,
     },
-    /// It may not.
+    /// The flow may not begin.
     Refuse,
 }
 
-/// A rule: what it is about, and whether that is allowed.
+/// A rule: which flows it matches, and whether it allows or denies them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EgressRule {
     net: RuleNet,
@@ -64,7 +64,7 @@ enum RuleNet {
     V6(Ipv6Addr, u8),
 }
 
-/// Text that is not a rule.
+/// The error for text that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid rule {0:?}: expected ADDRESS[/PREFIX][:PORT[-PORT]][/tcp|/udp|/icmp], or any; an IPv6 address with ports \
@@ -72,7 +72,7 @@ enum RuleNet {
 )]
 pub struct BadEgressRule(String);
 
-/// Networks that are not the Internet (RFC 6890 and later entries of its registries), and groups.
+/// Networks that are not part of the Internet (RFC 6890 and later entries of its registries), and multicast groups.
 const NOT_THE_INTERNET: [&str; 22] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -98,7 +98,7 @@ const NOT_THE_INTERNET: [&str; 22] = [
     "2001:2::/48",
 ];
 
-/// The rules.
+/// The rules of the user, and the built-in ones.
 #[derive(Clone, Debug)]
 pub struct EgressPolicy {
     rules: Vec<EgressRule>,
@@ -114,18 +114,19 @@ impl Default for EgressPolicy {
 }
 
 impl EgressPolicy {
-    /// Adds a rule.
+    /// Adds a rule of the user.
     pub fn add(&mut self, rule: EgressRule) {
         self.rules.push(rule);
     }
 
-    /// Allows all of the host's loopback.
+    /// Allows all ports of the host's loopback.
     pub fn allow_host(&mut self) {
         let loopback = ["127.0.0.0/8", "::1"];
         self.rules.extend(loopback.iter().filter_map(|text| EgressRule::parse(text, true).ok()));
     }
 
-    /// What is decided of a flow. An address that holds an IPv4 address (NAT64, 6to4) must be allowed as both.
+    /// Decides about a flow. An IPv6 destination that embeds an IPv4 address (NAT64, 6to4) must be allowed under both
+    /// addresses.
     pub fn decide(&self, request: &EgressRequest) -> EgressVerdict {
         let verdict = self.decide_one(request);
         match held_v4(request.dst).map(|held| self.decide_one(&EgressRequest { dst: held.into(), ..*request })) {
@@ -143,7 +144,7 @@ impl EgressPolicy {
     }
 }
 
-/// The IPv4 address in one of NAT64 (RFC 6052) or 6to4 (RFC 3056).
+/// Returns the IPv4 address that a NAT64 (RFC 6052) or 6to4 (RFC 3056) address embeds.
 fn held_v4(address: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(address) = address else { return None };
     let bits = address.to_bits();
@@ -155,10 +156,10 @@ fn held_v4(address: IpAddr) -> Option<Ipv4Addr> {
 }
 
 impl EgressRule {
-    /// Reads a rule that allows or denies.
+    /// Parses a rule. `allow` is whether it allows the flows that it matches, or denies them.
     ///
     /// # Errors
-    /// It is not one.
+    /// The text is not a rule.
     pub fn parse(text: &str, allow: bool) -> Result<EgressRule, BadEgressRule> {
         let bad = || BadEgressRule(text.to_owned());
         let (rest, transport) = split_transport(text);
@@ -178,7 +179,8 @@ impl EgressRule {
         ports && self.transport.is_none_or(|transport| transport == request.transport) && self.net.contains(request.dst)
     }
 
-    /// The higher, the more specific; between equals the user's over those there from the start, then what denies.
+    /// Rules are compared by this: the greatest one decides. The order is: longer prefix, ports, transport; then the
+    /// user's rule before a built-in one, then the denying one.
     fn rank(&self) -> [u8; 5] {
         let prefix = match self.net {
             RuleNet::Any => 0,
@@ -199,7 +201,7 @@ fn split_transport(text: &str) -> (&str, Option<FlowTransport>) {
     found.map_or((text, None), |(rest, transport)| (rest, Some(transport)))
 }
 
-/// Splits ports off: `10.0.0.0/8:80`, `[fd00::1]:80`, `[fd00::]/8:80`, `any:80`.
+/// Splits a rule such as `10.0.0.0/8:80`, `[fd00::1]:80`, `[fd00::]/8:80` or `any:80` into network and ports.
 fn split_ports(text: &str) -> Option<(String, Option<&str>)> {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;

@@ -1,4 +1,5 @@
-//! The poller of the loop: descriptors with their readiness, each with a [`WatchedThing`] that names its owner.
+//! The poller of the event loop: an epoll set that reports the readiness of descriptors, each with a [`WatchedThing`]
+//! that names its owner.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,29 +11,29 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::slots::SlotId;
 
-/// Events taken from the kernel together.
+/// Events taken from the kernel by one call.
 const EVENTS: usize = 256;
 
-/// Whose descriptor is ready.
+/// The owner of a watched descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchedThing {
-    /// The switch's port: frames, or room.
+    /// The switch port, when frames have arrived or there is room.
     Link,
-    /// The end of that port.
+    /// The connection to the daemon, which ends when the switch port is closed.
     LinkEnd,
-    /// The order to end.
+    /// The descriptor that becomes readable when the gateway must end.
     Stop,
     /// The socket of a TCP flow.
     Tcp(SlotId),
-    /// The socket of a UDP mapping.
+    /// The socket of a guest's UDP address and port.
     Udp(SlotId),
-    /// The socket of echo requests.
+    /// A socket for ICMP echo requests.
     Ping(SlotId),
-    /// A question at a name server.
+    /// The socket of a question to a name server.
     Question(SlotId),
-    /// The gateway's own end of a TCP connection to its name service.
+    /// The name service's end of a guest's TCP connection to it.
     NameClient(SlotId),
-    /// A published port.
+    /// The socket of a published port.
     Published(SlotId),
 }
 
@@ -70,43 +71,43 @@ impl WatchedThing {
     }
 }
 
-/// What happened at a descriptor.
+/// The events at a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Readiness {
-    /// Something can be read, or the peer has ended.
+    /// Data can be read, or the peer has closed its direction, or there is an error.
     pub readable: bool,
-    /// Something can be written.
+    /// Data can be written, or there is an error.
     pub writable: bool,
-    /// There is an error to be asked for.
+    /// An error is pending at the socket.
     pub error: bool,
 }
 
 /// How a descriptor is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchMode {
-    /// Reported as long as something can be read.
+    /// Level-triggered, for reading.
     Readable,
-    /// Reported once for each change, in both directions.
+    /// Edge-triggered, for reading and writing.
     Changes,
 }
 
-/// The kernel's list of watched descriptors. A descriptor leaves it when it is closed.
+/// An epoll set. A descriptor leaves it when it is closed.
 #[derive(Debug)]
 pub struct Poller(OwnedFd);
 
 impl Poller {
-    /// An empty list.
+    /// Creates an empty set.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// The kernel cannot create the set, for lack of descriptors or memory.
     pub fn new() -> io::Result<Self> {
         Ok(Poller(epoll::create(CreateFlags::CLOEXEC)?))
     }
 
-    /// Watches a descriptor.
+    /// Adds a descriptor to the set.
     ///
     /// # Errors
-    /// The kernel's limit of watched descriptors is reached.
+    /// The kernel cannot add the descriptor.
     pub fn add(&self, fd: impl AsFd, thing: WatchedThing, mode: WatchMode) -> io::Result<()> {
         let flags = match mode {
             WatchMode::Readable => EventFlags::IN,
@@ -115,7 +116,7 @@ impl Poller {
         Ok(epoll::add(&self.0, fd, EventData::new_u64(thing.to_word()), flags)?)
     }
 
-    /// Waits for up to `limit`. An interrupted wait ends early.
+    /// Waits for up to `limit`, and replaces the contents of `ready` by the events. A signal may end the wait early.
     pub fn wait(&self, limit: Duration, ready: &mut Vec<(WatchedThing, Readiness)>) {
         ready.clear();
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };

@@ -1,5 +1,5 @@
-//! Router advertisements (RFC 4861 §6.2): a prefix from which guests make their addresses, the route out, the MTU, and
-//! the name service (RFC 8106). [`RouterAdverts`] says when.
+//! Router advertisements (RFC 4861 §6.2): the prefix from which guests make their addresses, the default router, the
+//! MTU, and the name service (RFC 8106). [`RouterAdverts`] sends them periodically and when solicited.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -14,27 +14,30 @@ use crate::icmp_message::{group_station, set_checksum};
 use crate::net::{ALL_NODES, GatewayNet};
 use crate::timers::TimedThing;
 
-/// Time between advertisements that nobody has asked for, and between any two for all.
+/// Time between unsolicited advertisements.
 const INTERVAL: Duration = Duration::from_secs(200);
+/// The least time between two multicast advertisements.
 const PAUSE: Duration = Duration::from_secs(3);
-/// Seconds for which guests use the router and the name service without a further advertisement.
+/// Lifetime of the router and of the name service, in seconds.
 const ROUTER_LIFETIME: u16 = 1800;
-/// Seconds for which addresses of the prefix are valid and preferred.
+/// Valid lifetime of the prefix, in seconds.
 const VALID: u32 = 86_400;
+/// Preferred lifetime of the prefix, in seconds.
 const PREFERRED: u32 = 14_400;
-/// Bytes of a solicitation without options.
+/// Length of a router solicitation without its options, in bytes.
 const SOLICITATION_LEN: usize = 8;
 
-/// When advertisements are sent.
+/// The times of multicast advertisements.
 #[derive(Debug, Default)]
 pub struct RouterAdverts {
-    /// The last one for all guests.
+    /// When the last multicast advertisement was sent.
     last: Option<Instant>,
+    /// When the next multicast advertisement is due.
     due: Option<Instant>,
 }
 
 impl RouterAdverts {
-    /// Begins to advertise, if the gateway has an address of IPv6.
+    /// Plans the first advertisement, if the gateway has an IPv6 address.
     pub fn begin(&mut self, core: &mut GatewayCore) {
         if core.net.addresses.v6.is_some() {
             let now = core.now;
@@ -49,7 +52,7 @@ impl RouterAdverts {
         }
     }
 
-    /// Takes a guest's question for routers.
+    /// Processes a guest's router solicitation.
     pub fn take(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
         let is_question = packet.l4.first() == Some(&ROUTER_SOLICITATION) && packet.l4.get(1) == Some(&0);
         let well_formed = packet.l4.get(SOLICITATION_LEN..).and_then(options).is_some();
@@ -65,7 +68,7 @@ impl RouterAdverts {
         }
     }
 
-    /// Advertises, if it is time to.
+    /// Sends the multicast advertisement if it is due, and plans the next one.
     pub fn timer(&mut self, core: &mut GatewayCore) {
         if self.due.is_none_or(|due| due > core.now) {
             return;
@@ -77,7 +80,7 @@ impl RouterAdverts {
         self.plan(core, next);
     }
 
-    /// Tells guests that there is no way out any more.
+    /// Advertises a router lifetime of 0, with which guests stop using this router.
     pub fn end(&mut self, core: &mut GatewayCore) {
         if core.net.addresses.v6.is_some() {
             send(core, group_station(ALL_NODES), ALL_NODES.into(), 0);
@@ -92,7 +95,7 @@ fn send(core: &mut GatewayCore, mac: MacAddr, to: IpAddr, lifetime: u16) {
     core.send_with(mac, src, to, ICMP6, HOP_LIMIT, &message);
 }
 
-/// The advertisement without its checksum.
+/// Makes the advertisement, without its checksum. `None` if the gateway has no IPv6 address.
 fn message(net: &GatewayNet, lifetime: u16) -> Option<Vec<u8>> {
     let own = net.addresses.v6?;
     let prefix = (own.address.to_bits() >> 64 << 64).to_be_bytes();
@@ -100,7 +103,7 @@ fn message(net: &GatewayNet, lifetime: u16) -> Option<Vec<u8>> {
     let mut message = vec![ROUTER_ADVERTISEMENT, 0, 0, 0, 64, 0];
     message.extend_from_slice(&lifetime.to_be_bytes());
     message.extend_from_slice(&[0; 8]);
-    // The prefix: on this link, and for addresses that guests make themselves.
+    // The prefix, with the flags L (on-link) and A (autonomous address configuration).
     message.extend_from_slice(&[3, 4, own.prefix, 0xc0]);
     message.extend_from_slice(&VALID.to_be_bytes());
     message.extend_from_slice(&PREFERRED.to_be_bytes());
@@ -110,7 +113,7 @@ fn message(net: &GatewayNet, lifetime: u16) -> Option<Vec<u8>> {
     message.extend_from_slice(&u32::from(net.mtu).to_be_bytes());
     message.extend_from_slice(&[SOURCE_STATION, 1]);
     message.extend_from_slice(&net.mac.0);
-    // The name service, and the domain that guests search.
+    // The name service (RDNSS), and the search domain (DNSSL).
     message.extend_from_slice(&[25, 3, 0, 0]);
     message.extend_from_slice(&service_lifetime);
     message.extend_from_slice(&own.address.octets());
@@ -121,7 +124,7 @@ fn message(net: &GatewayNet, lifetime: u16) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// A domain in the form of DNS, padded to units of 8 bytes.
+/// Encodes a domain in DNS wire format, padded to a multiple of 8 bytes.
 fn search_list(domain: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for label in domain.split('.').filter(|label| !label.is_empty()) {
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
     use crate::net::example;
 
-    /// Objective: an advertisement is a list of options with lengths, with the prefix, the MTU and the name service.
+    /// Objective: an advertisement has well-formed options with the prefix, the MTU and the name service.
     #[test]
     fn an_advertisement_is_what_guests_read() {
         let message = message(&example(), ROUTER_LIFETIME).unwrap();

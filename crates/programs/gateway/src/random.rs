@@ -1,11 +1,11 @@
-//! A pool of numbers that no guest and no server can guess, from the kernel.
+//! A pool of random numbers from the kernel, which guests and servers cannot predict.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Bytes taken from the kernel together.
+/// Number of bytes taken from the kernel by one refill.
 const POOL: usize = 1024;
 
-/// A supply of random bytes.
+/// Random bytes from the kernel, of which the first `used` have been given out.
 #[derive(Debug)]
 pub struct RandomPool {
     bytes: [u8; POOL],
@@ -28,7 +28,7 @@ impl RandomPool {
         taken
     }
 
-    /// Requests of up to 256 bytes are never cut short once the kernel has started.
+    /// Requests up to 256 bytes are never cut short once the kernel's generator is initialized (getrandom(2)).
     fn refill(&mut self) {
         for part in self.bytes.chunks_mut(256) {
             while getrandom(&mut *part, GetRandomFlags::empty()).is_err() {}
@@ -36,12 +36,12 @@ impl RandomPool {
         self.used = 0;
     }
 
-    /// A number of 16 bits.
+    /// Returns 16 random bits.
     pub fn u16(&mut self) -> u16 {
         u16::from_ne_bytes(self.take())
     }
 
-    /// A number of 32 bits.
+    /// Returns 32 random bits.
     pub fn u32(&mut self) -> u32 {
         u32::from_ne_bytes(self.take())
     }

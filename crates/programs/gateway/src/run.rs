@@ -1,4 +1,4 @@
-//! The [`Gateway`]: its parts, and the loop that drives them.
+//! The [`Gateway`]: its parts, and the event loop that drives them.
 
 mod dispatch;
 
@@ -24,15 +24,16 @@ use crate::tcp::TcpFlows;
 use crate::timers::TimedThing;
 use crate::udp::UdpMappings;
 
-/// Frames taken in a round, and timers.
+/// Maximum number of frames received per round of the loop.
 const FRAMES: usize = 256;
+/// Maximum number of timers that fire per round of the loop.
 const TIMERS: usize = 1024;
-/// The longest sleep.
+/// The longest time for which the loop sleeps.
 const SLEEP: Duration = Duration::from_secs(60);
-/// Time between clearings of what is old.
+/// Time between removals of expired leases, neighbour entries and clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
 
-/// Why a gateway cannot run, or has ended.
+/// The reason why a gateway cannot start, or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The daemon has closed the port.
@@ -41,20 +42,20 @@ pub enum GatewayError {
     /// A port cannot be published.
     #[error(transparent)]
     Publish(#[from] PublishError),
-    /// The record of flows cannot be written.
+    /// The file of the flow log cannot be opened.
     #[error("cannot open {path}: {source}; choose another file with --flows")]
     Flows {
-        /// The file.
+        /// Path of the log's file.
         path: std::path::PathBuf,
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// A descriptor is missing.
+    /// A descriptor cannot be created or watched.
     #[error("cannot watch descriptors: {0}; raise the limit (ulimit -n)")]
     Descriptors(#[from] std::io::Error),
 }
 
-/// A gateway.
+/// A running gateway.
 pub struct Gateway {
     core: GatewayCore,
     frame: Vec<u8>,
@@ -66,15 +67,15 @@ pub struct Gateway {
     udp: UdpMappings,
     echo: EchoFlows,
     publisher: Publisher,
-    /// Frames without room that the log has told of.
+    /// Number of lost frames that the log has already reported.
     lost: u64,
 }
 
 impl Gateway {
-    /// A gateway at a link. Ports are published from here on.
+    /// Creates a gateway on a switch port. Published ports are open from here on.
     ///
     /// # Errors
-    /// A port cannot be published, the record not be written, or a descriptor is missing.
+    /// A port cannot be published, the flow log cannot be opened, or a descriptor cannot be created or watched.
     pub fn new(link: GatewayLink, options: &GatewayOptions) -> Result<Self, GatewayError> {
         raise_limit();
         let flows = match &options.flows {
@@ -108,7 +109,8 @@ impl Gateway {
     /// Runs until `stop` becomes readable.
     ///
     /// # Errors
-    /// [`GatewayError::Ended`] if the port ends before.
+    /// [`GatewayError::Ended`] if the daemon closes the port first; [`GatewayError::Descriptors`] if `stop` cannot be
+    /// watched.
     pub fn run(&mut self, stop: impl AsFd) -> Result<(), GatewayError> {
         self.core.poller.add(stop, WatchedThing::Stop, WatchMode::Readable)?;
         if let Some(adverts) = &mut self.adverts {
@@ -120,7 +122,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Does what there is to do, sleeps for up to `most`, and takes what has happened. Returns whether to go on.
+    /// Runs one round, waits for events for up to `most`, and handles them. Returns `false` once the gateway must stop.
     fn turn(&mut self, ready: &mut Vec<(WatchedThing, Readiness)>, most: Duration) -> Result<bool, GatewayError> {
         let limit = self.round();
         self.core.poller.wait(limit.min(most), ready);
@@ -137,7 +139,8 @@ impl Gateway {
         Ok(goes_on)
     }
 
-    /// Does what there is to do, in bounded time. Returns how long to sleep.
+    /// Handles frames, new TCP connections to the name service, timers and busy TCP flows, each up to a limit. Returns
+    /// how long the loop may sleep.
     fn round(&mut self) -> Duration {
         self.core.now = Instant::now();
         self.core.link.sync();
@@ -225,7 +228,7 @@ impl Gateway {
         }
     }
 
-    /// Tells guests that there is no way out any more, and ends all flows.
+    /// Withdraws the router advertisement and ends all flows.
     fn end(&mut self) {
         if let Some(adverts) = &mut self.adverts {
             adverts.end(&mut self.core);
@@ -243,7 +246,7 @@ fn dhcp_server(options: &GatewayOptions) -> Option<DhcpServer> {
     Some(DhcpServer::new(settings, LeaseTable::new(own, options.leases.clone())))
 }
 
-/// Each flow has a descriptor: as many as the system allows this user.
+/// Raises the limit of descriptors to the most that this user may have, since each flow needs one.
 fn raise_limit() {
     let Rlimit { maximum, .. } = rustix::process::getrlimit(Resource::Nofile);
     let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });

@@ -1,16 +1,16 @@
-//! Values by small numbers that are given out again, each time with another generation: a number that was kept too long
-//! finds nothing.
+//! A table of values ([`NumberedValues`]) with reusable indices. An id ([`SlotId`]) is an index with a generation,
+//! which changes with each reuse: an id kept after its value was removed finds nothing.
 
-/// The number of a value.
+/// The id of a value in a table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct SlotId {
-    /// Place of the value.
+    /// Index of the value's place in the table.
     pub index: u32,
-    /// How often the place was given out, in 24 bits.
+    /// How often the place has been reused, modulo 2^24.
     pub generation: u32,
 }
 
-/// Bits of a generation.
+/// Mask of a generation: 24 bits.
 const GENERATION: u32 = (1 << 24) - 1;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct NumberedPlace<T> {
     value: Option<T>,
 }
 
-/// The values.
+/// Values by id, in places that are reused.
 #[derive(Debug)]
 pub struct NumberedValues<T> {
     places: Vec<NumberedPlace<T>>,
@@ -33,7 +33,7 @@ impl<T> Default for NumberedValues<T> {
 }
 
 impl<T> NumberedValues<T> {
-    /// Keeps a value.
+    /// Adds a value. Returns its id.
     pub fn insert(&mut self, value: T) -> SlotId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(NumberedPlace { generation: 0, value: None });
@@ -44,13 +44,13 @@ impl<T> NumberedValues<T> {
         SlotId { index, generation: place.generation }
     }
 
-    /// The value of that number.
+    /// Returns the value with an id, or `None` if it was removed.
     pub fn get(&mut self, id: SlotId) -> Option<&mut T> {
         let place = self.places.get_mut(id.index as usize)?;
         place.value.as_mut().filter(|_| place.generation == id.generation)
     }
 
-    /// Takes the value of that number away.
+    /// Removes and returns the value with an id.
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
         self.get(id)?;
         let place = &mut self.places[id.index as usize];
@@ -59,17 +59,17 @@ impl<T> NumberedValues<T> {
         place.value.take()
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the table has no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The numbers of all values.
+    /// Returns the ids of all values.
     pub fn ids(&self) -> Vec<SlotId> {
         let there = self.places.iter().enumerate().filter(|(_, place)| place.value.is_some());
         there.map(|(index, place)| SlotId { index: index as u32, generation: place.generation }).collect()

@@ -1,4 +1,4 @@
-//! Calls that no crate here offers: options of sockets by number, and the queue of a socket's errors (ip(7),
+//! System calls that no crate used here wraps: integer socket options, and a socket's error queue (ip(7),
 //! `IP_RECVERR`).
 #![allow(unsafe_code)]
 
@@ -10,29 +10,29 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-/// A [`QueuedError`] is an error that a datagram ran into: of the kernel here, or of a host on its way.
+/// An error about a datagram that was sent, from the kernel here or from a host on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
     /// The errno.
     pub errno: i32,
-    /// Whether an ICMP message brought it, of either version.
+    /// Whether an ICMP or ICMPv6 message caused the error.
     pub by_icmp: bool,
     /// Type of the ICMP message.
     pub kind: u8,
-    /// Its code.
+    /// Code of the ICMP message.
     pub code: u8,
-    /// The MTU, if that is what it is about.
+    /// The path's MTU in bytes, if the message is "fragmentation needed" or "packet too big".
     pub info: u32,
-    /// Where the datagram went.
+    /// The destination of the datagram.
     pub to: SocketAddr,
-    /// The host that sent the message.
+    /// The host that sent the ICMP message, if one did.
     pub by: Option<IpAddr>,
 }
 
-/// Has errors of datagrams queued at a socket.
+/// Makes the kernel queue errors about sent datagrams at a socket. `v6` is whether the socket is of IPv6.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of `setsockopt`.
 pub fn queue_errors(socket: impl AsFd, v6: bool) -> io::Result<()> {
     if v6 {
         set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)
@@ -49,11 +49,12 @@ pub(super) fn set(socket: impl AsFd, level: c_int, name: c_int, value: c_int) ->
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Bytes for the messages beside an error, and for an address.
+/// Size of the buffer for control messages in bytes.
 const CONTROL: usize = 256;
+/// Size of the buffer for a socket address of either IP version, in bytes.
 const ADDRESS: usize = size_of::<libc::sockaddr_in6>();
 
-/// Takes the next error out of a socket's queue. It does not wait.
+/// Takes the next error from a socket's error queue, without blocking. Returns `None` if the queue is empty.
 pub fn next_error(socket: impl AsFd) -> Option<QueuedError> {
     let mut control = [0u64; CONTROL / 8];
     let mut address = [0u8; ADDRESS];
@@ -79,17 +80,18 @@ pub fn next_error(socket: impl AsFd) -> Option<QueuedError> {
     parse_error(&bytes, socket_address(&address)?)
 }
 
-/// The first error among messages.
+/// Finds the first error among control messages.
 fn parse_error(control: &[u8], to: SocketAddr) -> Option<QueuedError> {
     let wanted = [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
     extended_error(message_of(control, &wanted)?, to)
 }
 
-/// Bytes before the contents of a message.
+/// Length of a control message's header in bytes.
 const HEADER: usize = 16;
 
-/// The contents of the first message of a level and a type, among messages of the form of cmsg(3): a length of 8 bytes,
-/// level and type of 4 bytes each, the contents, and padding to 8 bytes.
+/// Returns the contents of the first control message (cmsg(3)) whose level and type are in `wanted`. A message is a
+/// length of 8 bytes, level and type of 4 bytes each, the contents, and padding to 8 bytes; the length excludes the
+/// padding.
 fn message_of<'a>(mut control: &'a [u8], wanted: &[(c_int, c_int)]) -> Option<&'a [u8]> {
     while let Some(header) = control.first_chunk::<HEADER>() {
         let len = usize::try_from(u64::from_ne_bytes(*header.first_chunk()?)).ok()?;
@@ -104,7 +106,8 @@ fn message_of<'a>(mut control: &'a [u8], wanted: &[(c_int, c_int)]) -> Option<&'
     None
 }
 
-/// `struct sock_extended_err`: errno, origin, type, code, a byte, info, data, and then the offender's address.
+/// Parses a `struct sock_extended_err` (errno, origin, type, code, padding, info, data) and the address after it, of
+/// the host that sent the ICMP message.
 fn extended_error(bytes: &[u8], to: SocketAddr) -> Option<QueuedError> {
     let error: &[u8; 16] = bytes.first_chunk()?;
     let origin = error[4];
@@ -119,7 +122,7 @@ fn extended_error(bytes: &[u8], to: SocketAddr) -> Option<QueuedError> {
     })
 }
 
-/// A `sockaddr_in` or `sockaddr_in6` as bytes.
+/// Parses the bytes of a `sockaddr_in` or `sockaddr_in6`.
 fn socket_address(bytes: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(*bytes.first_chunk()?);
     let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
@@ -135,7 +138,8 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    /// Objective: a datagram to a closed port brings an error with where it went and what came back, for both versions.
+    /// Objective: for both IP versions, a datagram to a closed port queues an error with the datagram's destination and
+    /// the ICMP message's sender.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn a_closed_port_is_an_error_in_the_queue() {

@@ -1,7 +1,7 @@
-//! A heap of times at which something must be examined, soonest first.
+//! A heap of timers, soonest first ([`TimerHeap`]). Each names the thing ([`TimedThing`]) whose handler it calls.
 //!
-//! A timer that moves stays where it was: who is looked at too early says when to look again. So a flow has one entry
-//! here however often its time changes.
+//! A timer cannot be moved or cancelled. If it fires too early, the handler sets it again; so the heap has few entries
+//! for each flow, however often the flow's deadline moves to a later time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,40 +9,40 @@ use std::time::{Duration, Instant};
 
 use crate::slots::SlotId;
 
-/// What is looked at.
+/// The owner of a timer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TimedThing {
     /// A TCP flow.
     Tcp(SlotId),
-    /// A UDP mapping.
+    /// A guest's UDP socket.
     Udp(SlotId),
-    /// The socket of echo requests.
+    /// A socket for ICMP echo requests.
     Ping(SlotId),
     /// A question at a name server.
     Question(SlotId),
     /// A TCP connection to the name service.
     NameClient(SlotId),
-    /// Clients of published ports whose guest is looked for.
+    /// TCP clients of published ports that wait for their guest's MAC address.
     Callers,
     /// Router advertisements.
     Routers,
-    /// Everything that is only cleared out now and then.
+    /// Everything whose expired entries are removed periodically.
     Housekeeping,
 }
 
-/// The times.
+/// The timers of a gateway.
 #[derive(Debug, Default)]
 pub struct TimerHeap {
     heap: BinaryHeap<Reverse<(Instant, TimedThing)>>,
 }
 
 impl TimerHeap {
-    /// Has a thing looked at.
+    /// Sets a timer for a thing.
     pub fn add(&mut self, at: Instant, thing: TimedThing) {
         self.heap.push(Reverse((at, thing)));
     }
 
-    /// The next thing that is due.
+    /// Removes and returns the next thing whose timer is due; `None` if there is none.
     pub fn next_due(&mut self, now: Instant) -> Option<TimedThing> {
         let Reverse((at, _)) = self.heap.peek()?;
         if *at > now {
@@ -51,7 +51,7 @@ impl TimerHeap {
         self.heap.pop().map(|Reverse((_, thing))| thing)
     }
 
-    /// How long until the first is due, at most `most`.
+    /// Returns the time until the first timer is due, at most `most`.
     pub fn until_first(&self, now: Instant, most: Duration) -> Duration {
         self.heap.peek().map_or(most, |Reverse((at, _))| at.saturating_duration_since(now).min(most))
     }

@@ -1,4 +1,4 @@
-//! The identity of a PCI function, and waiting for a device without interrupts.
+//! The IDs of a PCI function, and a timer with which a program polls a device without interrupts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 /// Poll interval of a program that waits without interrupts.
 pub const LOOK: Duration = Duration::from_micros(200);
 
-/// Returns vendor and device ID of a function.
+/// Returns vendor and device ID of the PCI function in `folder` of sysfs; `None` if they cannot be read.
 pub(crate) fn id(folder: &Path) -> Option<(u16, u16)> {
     let read = |name: &str| {
         let text = std::fs::read_to_string(folder.join(name)).ok()?;
@@ -18,7 +18,7 @@ pub(crate) fn id(folder: &Path) -> Option<(u16, u16)> {
     Some((read("vendor")?, read("device")?))
 }
 
-/// Creates a timer that becomes readable periodically and is read like an eventfd.
+/// Creates a timer that becomes readable every [`LOOK`] and is read like an eventfd.
 pub(crate) fn ticking() -> rustix::io::Result<Doorbell> {
     let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     let every = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | [`ptnet`] | a device without a driver: memory, doorbells, commands; also used on the host, in place of a guest |
 //! | [`pci`] | the same device on the PCI bus |
-//! | [`bus`] | the identity of PCI functions |
+//! | [`bus`] | IDs of PCI functions; polling without interrupts |
 //! | [`published`] | a device as netmap published it |
 //! | [`passthrough`] | a device with netvale's kernel driver (`guest/linux`), which passes its rings to programs |
 //! | `error` | errors of opening a device |
 //!
-//! Each module returns a description in the form of an attach reply, a mapping, and doorbells. The client library
-//! builds a port from them; the daemon passes them on.
+//! Each module returns the device's description (an attach reply), its mapped memory, and its doorbells. The client
+//! library builds a port from them; the daemon passes them to programs.
 
 pub mod bus;
 mod error;

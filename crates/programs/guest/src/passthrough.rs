@@ -1,7 +1,8 @@
 //! A ptnet device inside a virtual machine, whose rings a program takes over from the guest's network interface.
 //!
-//! The guest's kernel driver (`guest/linux`) provides `/dev/nvptnetN`: the device's memory to map, and a descriptor per
-//! ring that is rung and read like an eventfd. While the file is open, the interface has no carrier.
+//! The guest's kernel driver (`guest/linux`) provides `/dev/nvptnetN`. Through it, a program maps the device's memory,
+//! and gets a descriptor for each ring, which is rung and read like an eventfd. While the file is open, the interface
+//! has no carrier.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -84,14 +85,14 @@ pub struct Passthrough {
     header: DeviceHeader,
 }
 
-/// `struct nvpt_start` of the driver.
+/// The driver's `struct nvpt_start`, the argument of [`START`].
 #[repr(C)]
 struct StartRequest {
     features: u32,
     extra_bufs: u32,
 }
 
-/// `_IOW('N', number, size)`.
+/// Encodes an ioctl request as `_IOW('N', number, size)` does.
 const fn iow(number: u32, size: usize) -> libc::Ioctl {
     (1 << 30 | (size as u32) << 16 | (b'N' as u32) << 8 | number) as libc::Ioctl
 }
@@ -143,7 +144,7 @@ impl Passthrough {
         Ok(this)
     }
 
-    /// Returns the header, as read when the rings had started.
+    /// Returns the header as it was when the rings had started.
     pub fn header(&self) -> &DeviceHeader {
         &self.header
     }
@@ -153,14 +154,14 @@ impl Passthrough {
         self.file.as_fd()
     }
 
-    /// Returns the descriptor that notifies the host of a ring (tx rings first), and becomes readable when the host
-    /// notifies.
+    /// Returns the descriptor of a ring (tx rings first): writing to it notifies the host, and it becomes readable when
+    /// the host notifies the guest. `None` if there is no such ring.
     pub fn bell(&self, ring: u32) -> Option<BorrowedFd<'_>> {
         self.bells.get(ring as usize).map(AsFd::as_fd)
     }
 }
 
-/// Returns the number of rings of both directions; `None` if it is impossible.
+/// Returns the number of tx and rx rings together; `None` if the header is invalid.
 fn rings_of(header: &DeviceHeader) -> Option<u32> {
     let of = |at: usize| header.get(at).copied().filter(|n| (1..=64).contains(n));
     let known = [header[0], header[1]] == ptnet::MAGIC && header[2] == ptnet::VERSION;

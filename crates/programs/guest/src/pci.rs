@@ -1,7 +1,8 @@
-//! A ptnet device of this virtual machine without netvale's driver: registers and memory, mapped into the program.
+//! A ptnet device of this virtual machine, without netvale's driver: its registers and memory are mapped into the
+//! program.
 //!
-//! Bound to vfio-pci, which needs an IOMMU, the device interrupts. Without a driver it is mapped through sysfs and
-//! polled: a waiting program checks it every [`crate::bus::LOOK`].
+//! If the device is bound to vfio-pci, which needs an IOMMU, it signals the program by interrupts. Without a driver, it
+//! is mapped through sysfs, and a waiting program polls it every [`crate::bus::LOOK`].
 
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
@@ -30,13 +31,14 @@ const BARS: (u32, u32) = (0, 2);
 
 /// A ptnet device found on the PCI bus.
 pub enum FoundDevice {
-    /// A netvale device whose rings are not started yet.
+    /// netvale's device, whose rings have not been started yet.
     Ptnet(BareGuest),
-    /// A netmap device, whose rings run already.
+    /// netmap's own device, whose rings are running.
     Published(Box<PublishedDevice>),
 }
 
-/// Opens the device at `address` (`0000:00:05.0`). A netmap device is started with `hdr_len` bytes of header per frame.
+/// Opens the device at the PCI address `address` (`0000:00:05.0`). netmap's own device is started, with `hdr_len` bytes
+/// of virtio-net header before each frame.
 ///
 /// # Errors
 /// [`GuestError::Pci`] or [`GuestError::System`] if a step fails; [`GuestError::Device`] if it is not a ptnet device.
@@ -65,7 +67,7 @@ pub fn open(address: &str, hdr_len: u32) -> Result<FoundDevice, GuestError> {
     }
 }
 
-/// Opens the device through sysfs.
+/// Opens a device without a driver, through sysfs.
 fn polled(folder: &Path) -> Result<BareGuest, GuestError> {
     let io = |what: &'static str| move |source| GuestError::System { what, source };
     std::fs::write(folder.join("enable"), "1").map_err(io("enable the device"))?;
@@ -85,7 +87,7 @@ fn polled(folder: &Path) -> Result<BareGuest, GuestError> {
     guest(Arc::new(()), &registers, memory, vectors)
 }
 
-/// Opens the device through vfio.
+/// Opens a device that is bound to vfio-pci.
 fn interrupting(address: &str) -> Result<BareGuest, GuestError> {
     let function = PciFunction::open(address)?;
     function.enable()?;
@@ -106,7 +108,7 @@ fn guest(
 ) -> Result<BareGuest, GuestError> {
     let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(GuestError::Device("no registers"))?;
     let (header, count) = header(&map)?;
-    // The host is peer 0, in the upper half of the written value.
+    // The upper half of the written value is the peer, 0 for the host; the lower half is the vector.
     let bell = |vector| Doorbell::register(registers.clone(), DOORBELL, vector);
     let doorbells = (0..count as u32).map(bell).collect::<rustix::io::Result<Vec<_>>>();
     let doorbells = doorbells.map_err(GuestError::system("make a doorbell"))?;

@@ -1,5 +1,5 @@
-//! A ptnet device without a driver, from the guest's side. A program on the host may act as the guest, for tests and
-//! measurements.
+//! The guest's side of a ptnet device, without a kernel driver. A program on the host may act as the guest, for tests
+//! and measurements.
 
 use std::any::Any;
 use std::mem::offset_of;
@@ -19,7 +19,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketT
 
 use crate::GuestError;
 
-/// Maximum wait for the host.
+/// Time limit for an answer of the host.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of messages before those with doorbells: version, own peer number, memory.
 const FIRST: usize = 3;
@@ -30,9 +30,10 @@ macro_rules! at {
     };
 }
 
-/// A guest without a driver: memory, doorbells, and no protection against invalid writes.
+/// The guest's side of a device without a driver: its memory and doorbells. Nothing prevents invalid writes to the
+/// memory.
 pub struct BareGuest {
-    /// A connection or a PCI function, open as long as the guest.
+    /// The connection to the port, or the PCI function, which must stay open.
     pub(crate) keep: Arc<dyn Any + Send + Sync>,
     pub(crate) map: Arc<Mapping>,
     pub(crate) header: Words,
@@ -41,7 +42,7 @@ pub struct BareGuest {
 }
 
 impl BareGuest {
-    /// Connects to the port that listens at `path`.
+    /// Connects to the ptnet port that listens at `path`, in the guest's place.
     ///
     /// # Errors
     /// [`GuestError::System`] if a step fails; [`GuestError::Device`] if the other end is not a ptnet port.
@@ -63,7 +64,7 @@ impl BareGuest {
         Ok(BareGuest { keep: connection, map, header, doorbells, vectors })
     }
 
-    /// Returns the connection, if there is one; a guest sends nothing on it.
+    /// Returns the connection to the port, on which a guest sends nothing; `None` for a PCI device.
     pub fn connection(&self) -> Option<&OwnedFd> {
         self.keep.downcast_ref()
     }
@@ -78,7 +79,7 @@ impl BareGuest {
         &self.doorbells
     }
 
-    /// Returns the doorbells that interrupt the guest, in the same order.
+    /// Returns the doorbells that interrupt the guest, in the order of [`BareGuest::doorbells`].
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
     }
@@ -143,8 +144,8 @@ pub struct RunningDevice {
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
-/// Returns the header of a device's memory, and the number of vectors. The other words are checked when the rings are
-/// built.
+/// Returns the header of a device's memory, and its number of interrupt vectors. The header's other words are checked
+/// when the rings are built.
 pub(crate) fn header(map: &Arc<Mapping>) -> Result<(Words, usize), GuestError> {
     let header = Words::new(map, 0, (HEADER_BYTES / 4) as usize).ok_or(GuestError::Device("no header"))?;
     let found = [header.load(at!(magic)), header.load(at!(magic) + 1)];
@@ -164,7 +165,7 @@ fn bell(connection: &OwnedFd) -> Result<Doorbell, GuestError> {
     fd.map(Doorbell::from_fd).ok_or(GuestError::Device("an interrupt vector came without a descriptor"))
 }
 
-/// Receives a number and the descriptor that came with it.
+/// Receives a message of the ivshmem protocol: a number, and the descriptor that came with it, if any.
 fn recv(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), GuestError> {
     let mut bytes = [0u8; 8];
     let mut got = 0;

@@ -1,9 +1,9 @@
-//! ptnet as netmap published it, driven by a program in the guest: two PCI devices, one with registers, one with
-//! netmap's memory.
+//! netmap's own ptnet, which differs from netvale's, driven by a program in the guest: two PCI devices, one with
+//! registers, one with netmap's memory.
 //!
-//! The status blocks are two pages of this program. Their physical addresses are written to the device, which needs
-//! root, and the pages are locked. The kernel must not move locked pages (`vm.compact_unevictable_allowed`); it moves
-//! none while memory is available.
+//! The CSBs (communication status blocks) are in two locked pages of this program, whose physical addresses are written
+//! to the device; finding these out needs root. The kernel must not move the pages while the device is in use:
+//! `vm.compact_unevictable_allowed` should be 0, although the kernel moves none while memory is available.
 
 use std::any::Any;
 use std::fs::{File, OpenOptions};
@@ -26,10 +26,10 @@ use crate::GuestError;
 use crate::bus::{self, ticking};
 
 const PAGE: usize = 4096;
-/// Size of a status block in bytes.
+/// Size of a ring's entry in a CSB, in bytes.
 const CSB: u64 = 64;
 
-/// I/O ports, accessed through sysfs.
+/// A device's registers in I/O ports, accessed through sysfs.
 struct IoPorts(File);
 
 impl IoPorts {
@@ -53,7 +53,7 @@ impl IoPorts {
     }
 }
 
-/// Finds the memory device with number `id`.
+/// Finds the memory device whose memory has the number `id`.
 fn memory_device(id: u32) -> Result<(PathBuf, IoPorts), GuestError> {
     let none = GuestError::Device("the ptnet device has no memory device: give the machine both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
@@ -81,7 +81,7 @@ impl Drop for RingOwner {
     }
 }
 
-/// A ring, and the timer that becomes readable periodically for a program that waits for the ring.
+/// A ring, and a periodic timer on whose descriptor a program waits, since the ring has no interrupt.
 pub type TickingRing = (AppRing, Doorbell);
 
 /// A device with running rings.
@@ -195,7 +195,8 @@ fn rings(
 ) -> Result<(Vec<TickingRing>, Vec<TickingRing>), GuestError> {
     let n_tx = reply.tx_rings;
     let n_rx = reply.rx_rings;
-    // After the netmap_if: offsets of tx rings, an absent host ring, rx rings (netmap.h).
+    // After the fixed fields of the `netmap_if`: the offsets of the tx rings, of an absent host ring, of the rx rings,
+    // and of another absent host ring (netmap.h).
     let count = 2 * (n_tx + n_rx + 2) as usize;
     let offsets = Words::new(map, reply.nifp.saturating_add(56), count).ok_or(GuestError::Device("no netmap_if"))?;
     let side = |csb: u32, entry: u32, slots: u32| -> Result<RingSide, GuestError> {
@@ -204,7 +205,7 @@ fn rings(
         let ring = RingMem::new(map, place).ok_or(GuestError::Device("a ring is outside the memory"))?;
         let at = CSB * u64::from(csb);
         let csb_block = Csb::new(csbs, at, PAGE as u64 + at).ok_or(GuestError::Device("a ring has no status block"))?;
-        // The host starts with requests for interrupts; this device has none.
+        // No interrupts are requested: without a driver, they would not reach this program.
         disarm(csb_block.appl_need_kick());
         Ok(RingSide { ring, csb: csb_block, csb_index: csb, offsets: Arc::default() })
     };

@@ -1,5 +1,5 @@
-//! A port that the program opens again while it has it open, as it may an interface: handles beyond the first are
-//! monitors of the port's received frames, and all handles send through the first handle's sender.
+//! Several handles of one port, as a program may have several of one interface: handles after the first read from a
+//! monitor of the port's received frames, and all handles send through the first handle's sender.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use netvale::{Error, OutgoingRing, Port};
 use netvale_portspec::{Conf, Directions, Flags, Memory, MonitorSpec, PortSpec};
 
-/// A port that this program has open.
+/// The handles of a port that this program has open ([`PortInUse`]).
 #[derive(Default)]
 pub struct PortInUse {
     handles: usize,
     /// Number of handles that are monitors of the port.
     copies: usize,
     sender: Weak<OutgoingRing>,
-    /// The port of the first handle, if that handle was closed before the others.
+    /// The port of the first handle, kept open after that handle was closed, as the others monitor it.
     left: Option<Port>,
 }
 
-/// The open ports, by the name of their monitor.
+/// The ports that this program has open, by the name of each port's monitor.
 pub type PortsInUse = BTreeMap<String, PortInUse>;
 
 static PORTS: Mutex<PortsInUse> = Mutex::new(BTreeMap::new());
@@ -28,8 +28,8 @@ pub fn ports() -> MutexGuard<'static, PortsInUse> {
     PORTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the name of the monitor of a port's received frames; `None` for a port that is itself a monitor or receives
-/// nothing.
+/// Returns the name of the monitor port that copies a port's received frames; `None` for a port that is itself a
+/// monitor or receives nothing.
 pub fn copies_of(spec: &PortSpec) -> Option<String> {
     let receives = spec.flags.monitor.is_none() && spec.flags.directions != Directions::Tx;
     receives.then(|| {
@@ -43,7 +43,8 @@ pub fn copies_of(spec: &PortSpec) -> Option<String> {
     })
 }
 
-/// Opens the port `name`, or its monitor if this program already has the port open. Returns whether it is the monitor.
+/// Opens the port `name`, or the monitor `copies` if this program already has the port open. Returns the opened port,
+/// and whether it is the monitor.
 ///
 /// # Errors
 /// The errors of [`Port::open`].
@@ -57,12 +58,12 @@ pub fn open(ports: &PortsInUse, name: &str, copies: Option<&str>) -> Result<(Por
     }
 }
 
-/// Returns the sender of a port's other handles.
+/// Returns the sender that the port's other handles use, if there are any.
 pub fn sender(ports: &PortsInUse, copies: Option<&str>) -> Option<Arc<OutgoingRing>> {
     ports.get(copies?)?.sender.upgrade()
 }
 
-/// Adds a handle of a port.
+/// Counts a new handle of a port. `is_copy` is whether it reads from the monitor.
 pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<OutgoingRing>) {
     let shared = ports.entry(copies.to_owned()).or_default();
     shared.handles += 1;
@@ -70,7 +71,7 @@ pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<O
     shared.sender = Arc::downgrade(sender);
 }
 
-/// Removes a handle. Its port stays open for handles that are monitors.
+/// Uncounts a closed handle. `port` stays open if other handles monitor it.
 pub fn leave(copies: &str, port: Port, is_copy: bool) {
     let mut ports = ports();
     let Some(shared) = ports.get_mut(copies) else { return };
@@ -86,7 +87,7 @@ pub fn leave(copies: &str, port: Port, is_copy: bool) {
     }
 }
 
-/// Releases frames received for a closed handle, of which the other handles have copies.
+/// Releases the frames in the port of a closed first handle: the other handles have copies of them.
 pub fn drain(copies: &str) {
     if let Some(left) = ports().get_mut(copies).and_then(|shared| shared.left.as_mut()) {
         for ring in left.rx() {

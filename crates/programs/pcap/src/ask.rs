@@ -13,7 +13,7 @@ fn after(h: &Handle, value: c_int) -> c_int {
     if h.is_active() { value } else { sys::ERROR_NOT_ACTIVATED }
 }
 
-/// Returns the descriptor for poll(2) and select(2), whose readiness is kept up to date from now on.
+/// Returns the descriptor for poll(2) and select(2), and keeps its readiness up to date from now on.
 fn selectable(h: &Handle) -> c_int {
     // SAFETY: a borrow that ends here.
     unsafe { h.active() }.map_or(sys::ERROR, |a| a.selectable())
@@ -29,19 +29,20 @@ fn dropped(name: &str) -> u64 {
 }
 
 on_handle! {
-    /// Passes frames to a callback, without end or until `count`.
+    /// Passes frames to a callback: `count` frames, or without end if `count` is not positive.
     fn pcap_loop(p, h, count: c_int, callback: PcapHandler, user: *mut u8) -> c_int = c"pcap_loop" {
         read::run(h, count, callback, user)
     }
-    /// Passes the available frames to a callback.
+    /// Passes the available frames, at most `count`, to a callback. Returns their number, 0 after the time limit, or an
+    /// error.
     fn pcap_dispatch(p, h, count: c_int, callback: PcapHandler, user: *mut u8) -> c_int = c"pcap_dispatch" {
         read::dispatch(h, count, callback, user)
     }
-    /// Returns the next frame.
+    /// Gets the next frame. Returns 1, 0 after the time limit, or an error.
     fn pcap_next_ex(p, h, header: *mut *mut PktHdr, data: *mut *const u8) -> c_int = c"pcap_next_ex" {
         read::next_ex(h, header, data)
     }
-    /// Returns the next frame; null if there is none.
+    /// Returns the next frame; null if none arrives within the handle's time limit, or on an error.
     fn pcap_next(p, h, header: *mut PktHdr) -> *const u8 = c"pcap_next" {
         let mut head = std::ptr::null_mut::<PktHdr>();
         let mut data = std::ptr::null();
@@ -75,9 +76,9 @@ on_handle! {
         netvale_control::note!("{prefix}: {why}");
     }
 
-    /// Returns Ethernet.
+    /// Returns the link type, which is always Ethernet.
     fn pcap_datalink(p, h) -> c_int = c"pcap_datalink" { after(h, DLT_EN10MB) }
-    /// Returns Ethernet.
+    /// Returns the link type, which is always Ethernet.
     fn pcap_datalink_ext(p, h) -> c_int = c"pcap_datalink_ext" { after(h, DLT_EN10MB) }
     /// Returns a list with Ethernet only.
     fn pcap_list_datalinks(p, h, list: *mut *mut c_int) -> c_int = c"pcap_list_datalinks" {
@@ -107,7 +108,7 @@ on_handle! {
     fn pcap_major_version(p, h) -> c_int = c"pcap_major_version" { after(h, 0) }
     /// Returns 0: a port is not a file.
     fn pcap_minor_version(p, h) -> c_int = c"pcap_minor_version" { after(h, 0) }
-    /// Returns 0: the rings are the port's, and a handle has no buffer.
+    /// Returns 0: a handle has no buffer, as frames stay in the port's rings.
     fn pcap_bufsize(p, h) -> c_int = c"pcap_bufsize" { after(h, 0) }
     /// Returns null: a port is not a file.
     fn pcap_file(p, _h) -> *mut FILE = c"pcap_file" { std::ptr::null_mut() }
@@ -121,7 +122,7 @@ on_handle! {
         std::ptr::null()
     }
 
-    /// Creates a capture file with this link type.
+    /// Creates a capture file with the handle's link type.
     fn pcap_dump_open(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open" {
         // SAFETY: the system's function on the system's handle.
         dumper(h, || unsafe { sys::dump_open(h.dead.get(), name) })

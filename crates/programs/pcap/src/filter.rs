@@ -1,4 +1,4 @@
-//! The directions of a handle's frames, and their use in filters.
+//! The directions of a handle's frames, and filters that test the direction (`inbound`, `outbound`).
 
 use netvale_portspec::Directions;
 
@@ -8,15 +8,16 @@ use crate::sys::BpfInsn;
 const ANCILLARY: u32 = 0xffff_f000;
 /// Offset of `SKF_AD_PKTTYPE`, the direction of a frame.
 const PACKET_TYPE: u32 = ANCILLARY + 4;
-/// `PACKET_HOST` and `PACKET_OUTGOING`.
+/// `PACKET_HOST`: the direction of received frames.
 const CAME: u32 = 0;
+/// `PACKET_OUTGOING`: the direction of sent frames.
 const WENT: u32 = 4;
 /// `BPF_LD | BPF_ABS` of a word, a halfword and a byte.
 const LOADS: [u16; 3] = [0x20, 0x28, 0x30];
 /// `BPF_LD | BPF_IMM`.
 const LOAD_CONSTANT: u16 = 0;
 
-/// Returns the directions of the frames that a program reads from a port: the watched ones for a monitor, otherwise
+/// Returns the directions of the frames that a program reads from a port: those that a monitor watches, otherwise
 /// [`Directions::Rx`].
 pub fn ways(name: &str) -> Directions {
     let monitor = netvale::interface(name).and_then(|spec| spec.flags.monitor);
@@ -26,7 +27,7 @@ pub fn ways(name: &str) -> Directions {
 /// Replaces loads of a frame's direction (`inbound`, `outbound`) in a filter with a constant.
 ///
 /// # Errors
-/// The reason why the filter cannot apply to this port's frames.
+/// The filter uses metadata that this port's frames lack, or the direction is unknown ([`UNKNOWN`]).
 pub fn settle(insns: &mut [BpfInsn], ways: Directions) -> Result<(), &'static str> {
     for insn in insns.iter_mut().filter(|insn| LOADS.contains(&insn.code) && insn.k >= ANCILLARY) {
         if insn.k != PACKET_TYPE {
@@ -42,5 +43,5 @@ pub fn settle(insns: &mut [BpfInsn], ways: Directions) -> Result<(), &'static st
     Ok(())
 }
 
-/// A monitor's copies do not record their direction.
+/// The error for a filter by direction on a monitor of both directions, whose copies do not record the direction.
 pub const UNKNOWN: &str = "a monitor of both directions cannot tell them apart: open NAME/r, or NAME/t";

@@ -1,4 +1,4 @@
-//! A netvale `pcap_t`: a netvale port as libpcap sees an interface.
+//! netvale's own `pcap_t`: a handle through which a libpcap program uses a port as an interface.
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
@@ -24,7 +24,8 @@ use crate::sys::{self, BpfInsn, ERRBUF_SIZE, Pcap};
 /// value.
 pub const MAGIC: u64 = 0xf00d_4e56_7063_6170;
 
-/// A netvale handle. The program's callbacks may use it, so no part of it is borrowed while they run.
+/// A handle of this library, behind a `pcap_t`. The program's callbacks may use the handle, so no part of it is
+/// borrowed while they run.
 #[repr(C)]
 pub struct Handle {
     magic: u64,
@@ -38,7 +39,7 @@ pub struct Handle {
     pub timeout: Cell<c_int>,
     /// Whether time stamps are in nanoseconds.
     pub nano: Cell<bool>,
-    /// Whether reads return without waiting.
+    /// Whether reads and sends return without waiting.
     pub nonblock: Cell<bool>,
     /// Set by `pcap_breakloop`, which may run in a signal handler or another thread.
     breaking: AtomicBool,
@@ -48,7 +49,7 @@ pub struct Handle {
     pub received: Cell<u64>,
     /// The header to which `pcap_next_ex` points its caller.
     pub header: UnsafeCell<sys::PktHdr>,
-    /// The filter; empty if everything passes.
+    /// The filter's instructions; empty without a filter.
     pub filter: UnsafeCell<Vec<BpfInsn>>,
     /// A system handle with netvale's link type and snapshot length, for functions that need one. Null before
     /// activation.
@@ -65,32 +66,32 @@ pub struct ActivePort {
     copies: Option<String>,
     /// Whether frames come from this monitor, because the program already had the port open.
     is_copy: bool,
-    /// The port for sending. If it can be opened separately, that happens at its first use, so that listeners leave it
-    /// to other users, such as this program's packet sockets.
+    /// The sender. If the sending direction of the port can be opened separately, that happens with the first frame: a
+    /// program that only listens leaves it to other users, such as its own packet sockets.
     pub sender: Arc<OutgoingRing>,
     /// Index of the next ring to read.
     pub ring: usize,
-    /// Number of slots of that ring whose frame the program may still read.
+    /// Number of slots of this ring that hold the frame which the program may still read.
     pub held: u32,
     /// Number of slots released since the last sync.
     pub unsynced: u32,
-    /// Time of the last sync that found frames.
+    /// Real time of the last sync that found frames: seconds, and microseconds or nanoseconds.
     pub now: (i64, i64),
     /// Buffer for frames that span several slots.
     pub whole: Vec<u8>,
     /// State of the adaptive polling for frames.
     spin: Spin,
-    /// epoll set that is readable if there is anything to read: the rings' wake-ups, the connection, `always`,
-    /// `breaker`.
+    /// The epoll set that becomes readable when there is something to read. It contains the rings' wake-ups, the
+    /// connection, `always` and `breaker`.
     epoll: OwnedFd,
-    /// Keeps `epoll` readable while frames are left.
+    /// An eventfd that keeps `epoll` readable while unread frames are left.
     always: Doorbell,
     is_always: bool,
-    /// Rung by `pcap_breakloop`.
+    /// The eventfd with which `pcap_breakloop` ends a wait.
     breaker: Doorbell,
     /// Whether the program requested the descriptor for poll(2) and select(2).
     pub selectable: bool,
-    /// Whether that descriptor shows room to send.
+    /// Whether that descriptor also becomes writable when there is room to send.
     shows_room: bool,
 }
 
@@ -226,7 +227,7 @@ pub enum WaitResult {
     Closed,
 }
 
-/// epoll data of the breaker.
+/// The epoll data of `breaker`.
 const BROKEN_OFF: u64 = 2;
 /// Maximum time to poll before a read sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -298,7 +299,7 @@ impl ActivePort {
         rustix::fs::fcntl_getfl(&self.epoll).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
 
-    /// Syncs. Returns whether frames are available.
+    /// Syncs the rx rings. Returns whether frames are available.
     pub fn look(&mut self) -> bool {
         self.unsynced = 0;
         if let Some(copies) = self.copies.as_ref().filter(|_| self.is_copy) {
@@ -341,7 +342,8 @@ impl ActivePort {
         }
     }
 
-    /// Makes the descriptor readable exactly if unread frames are left, before control returns to the program.
+    /// Makes the descriptor for poll(2) and select(2) readable if and only if unread frames are left. Called before
+    /// control returns to the program.
     pub fn settle(&mut self) {
         if !self.selectable {
             return;

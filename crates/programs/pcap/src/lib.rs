@@ -1,8 +1,8 @@
 //! libpcap on netvale ports.
 //!
-//! Loaded before the system's libpcap (as `netvale run` does), this library opens `vale0:x`, pipes, monitors and
-//! `netmap:…` as interfaces, for unmodified programs. All other names, and all functions that it does not define, are
-//! the system's.
+//! `netvale run` loads this library before the system's libpcap. Unmodified programs can then open `vale0:x`, pipes,
+//! monitors and `netmap:…` as interfaces. All other names, and all functions that this library does not define, are
+//! left to the system's libpcap.
 //!
 //! ```text
 //!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so,
@@ -18,7 +18,7 @@
 //! | `filter` | directions of frames |
 //! | `output` | room to send, for poll |
 //! | `open`, `setup`, `send`, `ask` | the other functions, by purpose |
-//! | `again` | a port that the program opens again while it has it open |
+//! | `again` | several handles of one port |
 // Test builds do not export the functions, which then count as unused code.
 #![cfg_attr(test, allow(dead_code))]
 

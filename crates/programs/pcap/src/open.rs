@@ -1,4 +1,4 @@
-//! Opening, closing, and the list of interfaces.
+//! Functions that open and close handles and list interfaces.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -116,7 +116,7 @@ unsafe fn node(name: &str, description: &str) -> *mut PcapInterface {
     let (Ok(name), Ok(description)) = (CString::new(name), CString::new(description)) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: the node is written whole before it is linked in; strdup allocates the strings.
+    // SAFETY: malloc has returned room for the node, which is written whole; strdup allocates the strings.
     unsafe {
         let node = libc::malloc(size_of::<PcapInterface>()).cast::<PcapInterface>();
         if !node.is_null() {

@@ -1,6 +1,6 @@
-//! Shows room to send on a handle's descriptor for poll(2) and select(2). netvale's netmap library, preloaded beside
-//! this one, interposes poll, select and epoll, and queries this library. Without it, the descriptor only shows frames
-//! to read.
+//! Writability of a handle's descriptor for poll(2) and select(2): whether there is room to send. netvale's netmap
+//! library, preloaded beside this one, interposes poll, select and epoll, and calls this library's functions to find
+//! out. Without the netmap library, the descriptor only becomes readable.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -31,7 +31,7 @@ fn watch() -> Option<WatchFn> {
     }
 }
 
-/// Shows on `fd` whether `sender` has room. Returns whether the netmap library watches it.
+/// Makes `fd` writable while `sender` has room. Returns `false` if the netmap library is not loaded or refuses.
 pub fn show(fd: c_int, sender: &Arc<OutgoingRing>) -> bool {
     let Some(watch) = watch() else { return false };
     let of = Arc::into_raw(Arc::clone(sender)).cast_mut().cast();
@@ -45,7 +45,7 @@ pub fn show(fd: c_int, sender: &Arc<OutgoingRing>) -> bool {
     done
 }
 
-/// Stops showing room on `fd`.
+/// Ends the effect of [`show`] on `fd`.
 pub fn hide(fd: c_int) {
     if let Some(watch) = watch() {
         // SAFETY: null removes the output.
@@ -60,7 +60,7 @@ unsafe fn outgoing<'a>(of: *mut c_void) -> &'a OutgoingRing {
     unsafe { &*of.cast_const().cast::<OutgoingRing>() }
 }
 
-/// Implements `room` of the structure.
+/// [`PcapOutput`]'s `room`: returns whether there is room.
 ///
 /// # Safety
 /// The conditions of [`outgoing`].
@@ -69,7 +69,7 @@ unsafe extern "C" fn room(of: *mut c_void) -> c_int {
     unsafe { outgoing(of) }.has_room().into()
 }
 
-/// Implements `news`.
+/// [`PcapOutput`]'s `news`: returns a number that changes when room becomes available.
 ///
 /// # Safety
 /// The conditions of [`outgoing`].
@@ -78,7 +78,7 @@ unsafe extern "C" fn news(of: *mut c_void) -> u64 {
     unsafe { outgoing(of) }.news()
 }
 
-/// Implements `sleep`.
+/// [`PcapOutput`]'s `sleep`: requests a wake-up, and writes the descriptors to wait on. Returns their number.
 ///
 /// # Safety
 /// The conditions of [`outgoing`]; `fds` has room for two numbers.
@@ -94,7 +94,7 @@ unsafe extern "C" fn sleep(of: *mut c_void, fds: *mut c_int) -> c_int {
     count as c_int
 }
 
-/// Implements `awake`.
+/// [`PcapOutput`]'s `awake`: withdraws the request for a wake-up.
 ///
 /// # Safety
 /// The conditions of [`outgoing`].
@@ -103,7 +103,7 @@ unsafe extern "C" fn awake(of: *mut c_void) {
     unsafe { outgoing(of) }.wake_up();
 }
 
-/// Implements `release`.
+/// [`PcapOutput`]'s `release`: drops the reference that [`show`] has taken.
 ///
 /// # Safety
 /// The conditions of [`outgoing`].

@@ -19,9 +19,10 @@ struct ReceivedFrame {
     slots: u32,
 }
 
-/// How many frames ahead are prefetched from the sending core's cache.
+/// How many frames ahead of the current one are prefetched, since they are in the sending core's cache.
 const AHEAD: u32 = 8;
-/// Number of slots released together, so that the sender has room while a full ring is read.
+/// Number of slots after which a sync returns them to the sender, so that it has room while the program reads a full
+/// ring.
 const GIVE_BACK: u32 = 64;
 
 impl ActivePort {
@@ -42,7 +43,7 @@ impl ActivePort {
         }
     }
 
-    /// Returns the next frame, if there is one. Moves to the next ring when one is empty.
+    /// Returns the next frame, if there is one. Reads a ring until it is empty, then the next one.
     fn next(&mut self, snaplen: u32) -> Option<ReceivedFrame> {
         let count = self.port.rx().len();
         for _ in 0..count {
@@ -69,7 +70,8 @@ impl ActivePort {
             return self.assemble(snaplen);
         }
         let len = u32::from(slot.len).min(ring.mem().buf_size());
-        // A slot without a buffer, which the program itself or a bug put there, counts as an empty frame.
+        // A slot with an invalid buffer index, which only the program itself or a bug can have written, counts as an
+        // empty frame.
         let (at, len) = ring.mem().buf(slot.buf_idx).map_or((std::ptr::null(), 0), |p| (p.as_ptr().cast_const(), len));
         Some(ReceivedFrame { at, there: len, len, slots: 1 })
     }
@@ -101,7 +103,7 @@ impl ActivePort {
         last.then_some(frame)
     }
 
-    /// Records the time for the frames that a sync has just found.
+    /// Records the present time for the frames that a sync has just found.
     fn stamp(&mut self, nano: bool) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         self.now = (now.tv_sec, if nano { now.tv_nsec } else { now.tv_nsec / 1000 });
@@ -159,8 +161,8 @@ fn deliver(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_i
     count
 }
 
-/// Checks for frames, and waits for them if `wait`. Returns 1 if frames are available, 0 after the time limit, or an
-/// error.
+/// Checks for frames and, if `wait` is set, waits for them. Returns 1 if frames are available, 0 after the time limit,
+/// or an error.
 fn ready(h: &Handle, wait: bool) -> c_int {
     let until = match h.timeout.get() {
         ms if ms > 0 => Some(Instant::now() + Duration::from_millis(ms.unsigned_abs().into())),
@@ -202,7 +204,8 @@ fn settle(h: &Handle) {
     }
 }
 
-/// Implements one round of `pcap_dispatch`.
+/// Implements `pcap_dispatch`: waits for frames, unless the handle is non-blocking, and passes them to `callback`.
+/// Returns their number, 0 after the time limit, or an error.
 pub fn dispatch(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let result = match ready(h, !h.nonblock.get()) {
         1 => deliver(h, most, callback, user),
@@ -236,7 +239,7 @@ pub fn run(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_i
 
 /// Implements `pcap_next_ex`: returns 1 and a frame, 0 after the time limit, or an error.
 pub fn next_ex(h: &Handle, header: *mut *mut PktHdr, data: *mut *const u8) -> c_int {
-    // All frames found may fail the filter, so this repeats.
+    // Repeats, as the filter may reject all frames found.
     let result = loop {
         let found = ready(h, !h.nonblock.get());
         if found != 1 {

@@ -10,11 +10,10 @@ use rustix::io::Errno;
 use crate::handle::{Handle, put_text};
 use crate::{on_handle, sys};
 
-/// Maximum wait for room in a full ring. A switch's port has room soon; a pipe whose other end is not read may never
-/// have any.
+/// Maximum wait for room in a full ring. A switch empties a ring within this time; a pipe's other end may never read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reports an error like the system's libpcap: in `errno`, and in the handle's text.
+/// Reports an error as the system's libpcap does: sets `errno`, and the handle's error text.
 fn refused(h: &Handle, e: Errno) -> c_int {
     let mut text = [0; sys::ERRBUF_SIZE];
     // SAFETY: the buffer has the stated length; errno is this thread's.

@@ -1,4 +1,4 @@
-//! Options before activation; filters and modes after it.
+//! Functions that set a handle's options (before activation), filter and modes.
 #![allow(unsafe_code)]
 
 use libc::{c_char, c_int};
@@ -17,7 +17,7 @@ fn before(h: &Handle, set: impl FnOnce()) -> c_int {
     0
 }
 
-/// Returns a value that only exists after activation.
+/// Returns a value that is known only after activation, or an error before it.
 fn after(h: &Handle, value: c_int) -> c_int {
     if h.is_active() { value } else { h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") }
 }
@@ -35,17 +35,17 @@ on_handle! {
     fn pcap_set_timeout(p, h, ms: c_int) -> c_int = c"pcap_set_timeout" { before(h, || h.timeout.set(ms)) }
     /// Has no effect: frames are always reported immediately.
     fn pcap_set_immediate_mode(p, h, _on: c_int) -> c_int = c"pcap_set_immediate_mode" { before(h, || ()) }
-    /// Has no effect: the rings are the port's.
+    /// Has no effect: a handle has no buffer, as frames stay in the port's rings.
     fn pcap_set_buffer_size(p, h, _bytes: c_int) -> c_int = c"pcap_set_buffer_size" { before(h, || ()) }
     /// Has no effect: Ethernet carries all protocols.
     fn pcap_set_protocol_linux(p, h, _protocol: c_int) -> c_int = c"pcap_set_protocol_linux" { before(h, || ()) }
-    /// Accepts only the host's time stamps.
+    /// Accepts the host's time stamps. For any other type, returns a warning.
     fn pcap_set_tstamp_type(p, h, kind: c_int) -> c_int = c"pcap_set_tstamp_type" {
         const WARNING_NOT_SUPPORTED: c_int = 3;
         let done = before(h, || ());
         if done == 0 && kind != sys::TSTAMP_HOST { WARNING_NOT_SUPPORTED } else { done }
     }
-    /// Sets microseconds or nanoseconds.
+    /// Sets the precision of time stamps: microseconds or nanoseconds.
     fn pcap_set_tstamp_precision(p, h, precision: c_int) -> c_int = c"pcap_set_tstamp_precision" {
         const NOT_SUPPORTED: c_int = -12;
         match precision {
@@ -53,7 +53,7 @@ on_handle! {
             _ => NOT_SUPPORTED,
         }
     }
-    /// Returns microseconds or nanoseconds.
+    /// Returns the precision of time stamps.
     fn pcap_get_tstamp_precision(p, h) -> c_int = c"pcap_get_tstamp_precision" {
         if h.nano.get() { sys::PRECISION_NANO } else { sys::PRECISION_MICRO }
     }
@@ -73,7 +73,8 @@ on_handle! {
     fn pcap_getnonblock(p, h, _errbuf: *mut c_char) -> c_int = c"pcap_getnonblock" {
         after(h, h.nonblock.get().into())
     }
-    /// Sets the direction. A port captures received frames, a monitor those that it watches; no other is available.
+    /// Sets the direction of captured frames. A port captures received frames, a monitor those of the directions that
+    /// it watches; any other choice is an error.
     fn pcap_setdirection(p, h, direction: c_int) -> c_int = c"pcap_setdirection" {
         const INOUT: c_int = 0;
         const IN: c_int = 1;

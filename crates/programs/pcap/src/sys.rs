@@ -1,4 +1,4 @@
-//! libpcap's types (pcap/pcap.h, pcap/bpf.h), and the system's functions that netvale's call.
+//! libpcap's types (pcap/pcap.h, pcap/bpf.h), and the functions of the system's libpcap that this library calls.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_uint, c_void, timeval};
 
-/// `pcap_t`: opaque; netvale's or the system's.
+/// `pcap_t`: opaque, as it may be this library's ([`Handle`](crate::handle::Handle)) or the system's.
 pub enum Pcap {}
 /// `pcap_dumper_t`.
 pub enum Dumper {}
@@ -56,7 +56,7 @@ pub struct PcapStat {
     pub recv: c_uint,
     /// Number of frames dropped for lack of room.
     pub drop: c_uint,
-    /// Number of frames that the interface dropped.
+    /// Number of frames that the interface itself dropped.
     pub ifdrop: c_uint,
 }
 

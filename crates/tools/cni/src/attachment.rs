@@ -1,5 +1,5 @@
-//! A container's port and what is behind it, for any runtime: made in two steps, with its addresses between them, and
-//! removed.
+//! A container's port, with the interface or socket behind it, for CNI and netavark alike. It is attached in two steps,
+//! between which the runtime obtains the container's addresses, and detached.
 
 use netvale_control::ErrorCode;
 use netvale_control::client::{Client, ClientError};
@@ -13,24 +13,24 @@ use crate::error::{CniError, Code};
 use crate::kinds::{tap, vhost};
 use crate::result::{ContainerAddresses, ContainerInterface};
 
-/// A container's port.
+/// A container's port on a switch, which may not exist yet.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachedContainer<'a> {
-    /// Its network.
+    /// The configuration of the container's network.
     pub config: &'a CniConfig,
-    /// The container.
+    /// The container to which the port belongs.
     pub container: &'a Container,
-    /// Its name on the switch.
+    /// The port's name on the switch.
     pub port: &'a str,
 }
 
 impl AttachedContainer<'_> {
-    /// Its full name.
+    /// Returns the port's full name, `SWITCH:PORT`.
     pub fn full(&self) -> String {
         format!("{}:{}", self.config.bridge, self.port)
     }
 
-    /// Whether it is on the switch.
+    /// Returns whether the port is on the switch.
     ///
     /// # Errors
     /// [`CniError`] if the daemon does not answer, or refuses.
@@ -38,26 +38,28 @@ impl AttachedContainer<'_> {
         Ok(found(daemon.show(&self.full()))?.is_some())
     }
 
-    /// The error for one that is there already.
+    /// Returns the error for a container that already has the interface.
     pub fn exists(&self, advice: &str) -> CniError {
         let Container { id, ifname, .. } = self.container;
         let text = format!("container {id} has an interface {ifname} in the network {} already", self.config.name);
         CniError::advised(Code::Exists, text, advice)
     }
 
-    /// Attaches an interface, still down. A failed step undoes the earlier ones.
+    /// In TAP mode, creates and attaches the interface, still down; if a step fails, the earlier ones are undone. In
+    /// vhost-user mode, does nothing.
     ///
     /// # Errors
     /// As [`tap::attach`].
     pub fn begin(&self, namespace: &Namespace) -> Result<(), CniError> {
         match self.config.mode {
             InterfaceMode::Tap => tap::attach(self.config, self.container, self.port, namespace),
-            // Its description has the addresses.
+            // The socket's description contains the addresses, so `complete` makes both.
             InterfaceMode::VhostUser => Ok(()),
         }
     }
 
-    /// Sets policies and addresses, and brings the interface up; attaches a vhost-user socket. Undoes nothing.
+    /// In TAP mode, sets policies and addresses and brings the interface up; in vhost-user mode, attaches the socket
+    /// and sets policies. If a step fails, the caller must call [`AttachedContainer::detach`].
     ///
     /// # Errors
     /// [`CniError`] with the step that failed.
@@ -70,7 +72,7 @@ impl AttachedContainer<'_> {
         let mut daemon = connect(config)?;
         match config.mode {
             InterfaceMode::Tap => {
-                // Before the interface is up, so that every frame passes under its policies.
+                // Policies are set while the interface is down, so that they apply to every frame.
                 let mac = tap::address(namespace, &container.ifname)?;
                 self.set_policies(mac, addresses, &mut daemon)?;
                 tap::configure(namespace, &container.ifname, addresses)
@@ -88,12 +90,13 @@ impl AttachedContainer<'_> {
         if !set.is_empty() {
             daemon.set(&self.full(), set)?;
         }
-        // For people: a container works without it, on a daemon older than this plugin.
+        // The port's `info` text is for people only. A daemon older than this plugin may refuse it.
         let _ = daemon.set(&self.full(), Map::from_iter([("info".to_owned(), json!(self.container.about))]));
         Ok(())
     }
 
-    /// Removes it with everything that belongs to it, and waits until its interface is gone. Its absence is no error.
+    /// Removes the port with everything that belongs to it, and waits until the interface is gone. A missing port is no
+    /// error.
     ///
     /// # Errors
     /// [`CniError`] if the daemon does not answer, or refuses.
@@ -107,8 +110,8 @@ impl AttachedContainer<'_> {
         Ok(())
     }
 
-    /// Like [`AttachedContainer::detach`], also where no daemon runs: its ports, and the interfaces behind them, ended
-    /// with it.
+    /// Like [`AttachedContainer::detach`], but succeeds if no daemon runs: the ports and interfaces have ended with the
+    /// daemon, and only the folder of a vhost-user socket is left to remove.
     ///
     /// # Errors
     /// [`CniError`] if a daemon runs and does not answer, or refuses.
@@ -124,7 +127,7 @@ impl AttachedContainer<'_> {
     }
 }
 
-/// Connects to the network's daemon.
+/// Connects to the daemon of the network's switch.
 ///
 /// # Errors
 /// [`Code::TryAgain`] if none answers.
@@ -142,7 +145,7 @@ pub fn remove(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<boo
     done
 }
 
-/// An answer; `None` if the daemon does not know the object.
+/// Converts an answer of the daemon: `None` if it reports that the object does not exist.
 ///
 /// # Errors
 /// Every other error of the answer.

@@ -1,11 +1,11 @@
-//! Parses the parameters of an operation from the environment.
+//! The parameters of a CNI operation, from the environment.
 
 use netvale_control::types::Mac;
 use netvale_portspec::{TapName, is_hidden};
 
 use crate::error::{CniError, Code};
 
-/// The supported versions of the specification.
+/// The supported versions of the CNI specification, oldest first.
 pub const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", NEWEST];
 /// The newest of these versions.
 pub const NEWEST: &str = "1.1.0";
@@ -27,18 +27,18 @@ pub enum CniCommand {
     Version,
 }
 
-/// The container and its interface.
+/// The container for which an operation is, and its interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// `CNI_CONTAINERID`.
+    /// The container's ID (`CNI_CONTAINERID`).
     pub id: String,
-    /// `CNI_IFNAME`.
+    /// The interface's name in the container (`CNI_IFNAME`).
     pub ifname: String,
-    /// `CNI_NETNS`; empty if the runtime does not set it.
+    /// Path of the container's network namespace (`CNI_NETNS`); empty if the runtime does not set it.
     pub netns: String,
-    /// The Ethernet address of `CNI_ARGS`.
+    /// The MAC address in `CNI_ARGS`, if there is one.
     pub mac: Option<Mac>,
-    /// A readable name of the container: the pod in `CNI_ARGS`, or the first characters of the container's id.
+    /// A readable name of the container: the pod in `CNI_ARGS`, or the first characters of the container's ID.
     pub about: String,
 }
 
@@ -52,7 +52,7 @@ struct CniArgs<'a> {
 
 impl CniArgs<'_> {
     fn about(&self, id: &str) -> String {
-        // Number of characters of the id: as many as people commonly type, and few enough for a port's `info`.
+        // Characters of the ID to show: as many as runtimes commonly show.
         const KNOWN_BY: usize = 12;
         let name = match (self.namespace, self.pod) {
             (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
@@ -63,7 +63,7 @@ impl CniArgs<'_> {
     }
 }
 
-/// Shortens a name to the length of a port's `info`.
+/// Makes a name valid as a port's `info`: removes invisible characters, and cuts it to 128 bytes.
 pub fn display_name(name: &str) -> String {
     const LONGEST: usize = 128;
     let mut name: String = name.chars().filter(|c| !is_hidden(*c)).collect();
@@ -115,7 +115,7 @@ impl CniCommand {
 }
 
 impl Container {
-    /// Reads the parameters of ADD, DEL and CHECK.
+    /// Reads the parameters of ADD, DEL and CHECK. `needs_netns` is whether `CNI_NETNS` must be set.
     ///
     /// # Errors
     /// [`Code::Environment`] if one is missing or wrong.
@@ -130,10 +130,10 @@ impl Container {
         Ok(container)
     }
 
-    /// Checks the id, interface and namespace, which the runtime passes by these names.
+    /// Checks ID, interface name and namespace path. The arguments are the names of these parameters, for the error.
     ///
     /// # Errors
-    /// [`Code::Environment`] with the one that is wrong.
+    /// [`Code::Environment`] with the name of the invalid parameter.
     pub fn check(&self, [id, ifname, netns]: [&str; 3]) -> Result<(), CniError> {
         if !is_name(&self.id) {
             let expected = "letters, digits, '_', '.' and '-', first a letter or digit";
@@ -166,7 +166,7 @@ fn args(text: &str) -> Result<CniArgs<'_>, CniError> {
             "MAC" => args.mac = Some(value.parse().map_err(|e| bad(format!("CNI_ARGS: MAC={value}: {e}")))?),
             "K8S_POD_NAME" => args.pod = Some(value).filter(|name| !name.is_empty()),
             "K8S_POD_NAMESPACE" => args.namespace = Some(value).filter(|name| !name.is_empty()),
-            // Keys for the address plugin.
+            // Keys that the address plugin reads.
             "IP" | "GATEWAY" => {}
             _ if key.starts_with("K8S_POD_") => {}
             _ => unknown = Some(key),
@@ -184,8 +184,8 @@ fn args(text: &str) -> Result<CniArgs<'_>, CniError> {
 mod tests {
     use super::*;
 
-    /// Objective: the address and the pod are read from CNI_ARGS, keys for other plugins are accepted, and an unknown
-    /// key is an error unless IgnoreUnknown is set.
+    /// Objective: the MAC address and the pod are read from CNI_ARGS, keys for other plugins are accepted, and an
+    /// unknown key is an error unless IgnoreUnknown is set.
     #[test]
     fn address_and_pod_are_read_from_the_arguments() {
         let mac = |text| args(text).unwrap().mac;

@@ -12,10 +12,10 @@ use crate::kinds::{tap, vhost};
 use crate::result::{ContainerAddresses, ContainerInterface, expected};
 use crate::{ipam, name};
 
-/// The key of the list of containers that still exist.
+/// The key of the list of containers that still exist, in GC's configuration.
 const VALID: &str = "cni.dev/valid-attachments";
 
-/// Carries out the operation that the environment requests. Returns its output.
+/// Carries out the operation that the environment requests. Returns its output; `None` if it has none.
 ///
 /// # Errors
 /// [`CniError`], for the runtime.
@@ -40,7 +40,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
     let port = port_of(config, &container);
     let attachment = AttachedContainer { config, container: &container, port: &port };
     let mut daemon = connect(config)?;
-    // Before anything is made: an earlier ADD's interface must stay unchanged.
+    // Checked first: the interface of an earlier ADD must not be changed.
     if attachment.is_there(&mut daemon)? {
         return Err(attachment.exists("run DEL before the next ADD"));
     }
@@ -57,7 +57,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
             Ok(addresses.result(version, &interface, config.dns.as_ref()))
         }
         Err(error) => {
-            // Reports the first error. DEL undoes the rest.
+            // The first error is returned. If this undoing fails, DEL removes the rest.
             let _ = attachment.detach(&mut daemon);
             let _ = release(config, input);
             Err(error)
@@ -65,7 +65,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
     }
 }
 
-/// Requests addresses from the address plugin.
+/// Requests addresses from the address plugin; none without such a plugin.
 fn addresses(config: &CniConfig, input: &Value) -> Result<ContainerAddresses, CniError> {
     if config.ipam.kind.is_empty() {
         return Ok(ContainerAddresses::default());
@@ -90,7 +90,7 @@ fn del(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let container = Container::read(false)?;
     let port = port_of(config, &container);
     let removed = AttachedContainer { config, container: &container, port: &port }.end();
-    // Addresses are released in any case.
+    // Addresses are released even if the port could not be removed.
     let released = release(config, input);
     removed.and(released)
 }

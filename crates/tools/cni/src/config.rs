@@ -12,7 +12,7 @@ use crate::call::{CniCommand, VERSIONS, is_name};
 use crate::error::{CniError, Code};
 use crate::policies::PodPolicies;
 
-/// What the container gets.
+/// The kind of network access that a container gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InterfaceMode {
@@ -23,49 +23,49 @@ pub enum InterfaceMode {
     VhostUser,
 }
 
-/// The configuration's keys that the plugin uses.
+/// The configuration of a network: the keys that the plugin uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CniConfig {
     /// The network's name.
     #[serde(default)]
     pub name: String,
-    /// The switch.
+    /// The switch's name.
     #[serde(default = "default_switch")]
     pub bridge: String,
-    /// MTU of the interface in bytes; 0: 1500.
+    /// MTU of the interface in bytes; 0 means 1500.
     #[serde(default)]
     pub mtu: u32,
-    /// Whether the default route goes through the gateway from the address plugin.
+    /// Whether to add a default route through the gateway that the address plugin returns.
     #[serde(default)]
     pub is_default_gateway: bool,
-    /// What the container gets.
+    /// Whether the container gets a TAP or a vhost-user socket.
     #[serde(default)]
     pub mode: InterfaceMode,
-    /// Number of queues of the TAP or of queue pairs of the vhost device; 0: 1.
+    /// Number of queues of the TAP, or of queue pairs of the vhost device; 0 means 1.
     #[serde(default)]
     pub queues: u32,
-    /// Whether TCP segments are merged for the container.
+    /// Whether the switch merges TCP segments to the container (GRO).
     #[serde(default)]
     pub gro: bool,
-    /// The daemon's run directory.
+    /// The daemon's run directory; `None`: the default one.
     pub run_dir: Option<PathBuf>,
-    /// The folder of vhost-user sockets.
+    /// The folder of vhost-user sockets; `None`: `cni` in the run directory.
     pub socket_dir: Option<PathBuf>,
-    /// The folder in which Kata Containers looks for directly attachable networks.
+    /// The folder in which Kata Containers looks for files of directly attachable networks; `None`: no such files.
     pub kata_dir: Option<PathBuf>,
-    /// The address plugin.
+    /// The address plugin (IPAM).
     #[serde(default)]
     pub ipam: Ipam,
     /// Policies of the containers' ports, which only ADD and STATUS use.
     #[serde(skip)]
     pub policies: PodPolicies,
-    /// DNS settings for the result.
+    /// DNS settings, which are copied to the result.
     pub dns: Option<Value>,
     /// Parameters that the runtime sets.
     #[serde(default)]
     pub runtime_config: RuntimeConfig,
-    /// The same parameters in their older place, `args.cni`; `runtimeConfig` takes precedence.
+    /// The same parameters under their older key, `args.cni`; those in `runtimeConfig` take precedence.
     #[serde(default)]
     pub args: ConfigArgs,
     /// The result of the previous plugin or, for CHECK and DEL, of ADD.
@@ -75,7 +75,7 @@ pub struct CniConfig {
     pub valid: Option<Vec<ContainerAttachment>>,
 }
 
-/// The address plugin.
+/// The configuration of the address plugin.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Ipam {
     /// The plugin's name; empty if there is none.
@@ -86,7 +86,7 @@ pub struct Ipam {
 /// The keys of `runtimeConfig` that the plugin uses.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct RuntimeConfig {
-    /// The Ethernet address.
+    /// The MAC address that the container's interface must have.
     pub mac: Option<Mac>,
 }
 
@@ -101,10 +101,10 @@ pub struct ConfigArgs {
 /// A container that still exists, and its interface.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ContainerAttachment {
-    /// The container.
+    /// The container's ID.
     #[serde(rename = "containerID")]
     pub container: String,
-    /// Its interface.
+    /// The interface's name in the container.
     pub ifname: String,
 }
 
@@ -112,8 +112,8 @@ fn default_switch() -> String {
     "vale0".into()
 }
 
-/// Options of the bridge plugin that are refused rather than ignored, because containers depend on their effect; each
-/// with the reason why it is not supported.
+/// Options of the bridge plugin that are refused rather than ignored, because containers depend on their effect, with
+/// the reason for each.
 const MISSING: [(&str, &str); 7] = [
     ("isGateway", "the switch has no address on the host: attach tap:NAME there, and give it the gateway's address"),
     ("ipMasq", "the switch does not translate addresses: do that on the host, behind a tap: port"),
@@ -180,12 +180,12 @@ impl CniConfig {
         Ok(config)
     }
 
-    /// Returns the requested MTU, if any.
+    /// Returns the requested MTU; `None` for the default.
     pub fn asked_mtu(&self) -> Option<u32> {
         (self.mtu != 0).then_some(self.mtu)
     }
 
-    /// Returns the requested Ethernet address. The runtime's takes precedence over that of `CNI_ARGS`.
+    /// Returns the requested MAC address, if any. The runtime's takes precedence over that of `CNI_ARGS`.
     pub fn mac(&self, of_args: Option<Mac>) -> Option<Mac> {
         self.runtime_config.mac.or(self.args.cni.mac).or(of_args)
     }
@@ -225,7 +225,7 @@ mod tests {
         read(more.clone()).expect_err(&more.to_string()).json("1.0.0")["code"].as_u64().unwrap_or_default()
     }
 
-    /// Objective: missing options have their defaults, and unknown ones are ignored, as they may be another plugin's.
+    /// Objective: missing options have their defaults, and options that are unknown or switched off are ignored.
     #[test]
     fn missing_options_have_their_defaults() {
         let config =

@@ -1,4 +1,4 @@
-//! Errors in the runtime's format.
+//! Errors, in the JSON format of the CNI specification.
 
 use netvale_control::client::{ClientError, ClientErrorKind};
 use netvale_netns::NetnsError;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Error codes: the specification's, and from 100 on this plugin's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The version is not supported.
+    /// The version of the specification is not supported.
     Version = 1,
     /// A field has a value that is not supported.
     Unsupported = 2,
@@ -29,7 +29,7 @@ pub enum Code {
     Exists = 100,
     /// The container's network differs from its original state.
     Broken = 101,
-    /// The daemon refused.
+    /// The daemon refused, or its answer is malformed.
     Refused = 102,
     /// The kernel refused.
     Kernel = 103,
@@ -47,7 +47,7 @@ pub enum CniError {
         /// Advice or further information.
         details: String,
     },
-    /// The error of another plugin, unchanged.
+    /// The error object of the address plugin.
     Delegated(Value),
 }
 
@@ -57,12 +57,12 @@ impl CniError {
         CniError::Own { code, message: message.into(), details: String::new() }
     }
 
-    /// Creates an error with advice.
+    /// Creates an error with details, such as advice.
     pub fn advised(code: Code, message: impl Into<String>, details: impl Into<String>) -> CniError {
         CniError::Own { code, message: message.into(), details: details.into() }
     }
 
-    /// The error as one text.
+    /// Returns message and details as one text.
     pub fn text(&self) -> String {
         match self {
             CniError::Delegated(error) => error.to_string(),
@@ -71,7 +71,7 @@ impl CniError {
         }
     }
 
-    /// The error in the runtime's format.
+    /// Returns the error in the JSON format of this version of the specification.
     pub fn json(&self, version: &str) -> Value {
         match self {
             CniError::Delegated(error) => error.clone(),

@@ -1,5 +1,5 @@
-//! Accesses folders of the daemon's user as root: links in them are never followed, and contents of their files are
-//! never trusted.
+//! Access, as root, to folders of the daemon's user: symbolic links in them are never followed, and contents of their
+//! files are never trusted.
 
 use std::io::{Error, ErrorKind, Result, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,10 +15,10 @@ pub struct OpenFolder(OwnedFd);
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 
 impl OpenFolder {
-    /// Opens the folder at a path, whose last component must not be a link.
+    /// Opens the folder at a path, whose last component must not be a symbolic link.
     ///
     /// # Errors
-    /// The folder does not exist.
+    /// The folder does not exist, or is a symbolic link.
     pub fn open(path: &Path) -> Result<OpenFolder> {
         Ok(OpenFolder(rustix::fs::openat(CWD, path, FOLDER, Mode::empty())?))
     }
@@ -68,7 +68,7 @@ impl OpenFolder {
     /// Writes a file, replacing an existing one.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, name: &str, text: &str) -> Result<()> {
         let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -83,7 +83,7 @@ impl OpenFolder {
         names.filter(|name| !matches!(name.as_str(), "." | "..")).collect()
     }
 
-    /// Removes a subfolder with its files and sockets, as far as possible.
+    /// Removes a subfolder with its files and sockets, as far as possible. Errors are ignored.
     pub fn remove(&self, name: &str) {
         if is_plain(name).is_err() {
             return;
@@ -97,7 +97,7 @@ impl OpenFolder {
     }
 }
 
-/// Checks that a name, which the daemon may have sent, stays within the folder.
+/// Checks that a name is a single path component, since it may come from the daemon.
 fn is_plain(name: &str) -> Result<()> {
     let is_plain = !name.is_empty() && !name.contains('/') && !matches!(name, "." | "..");
     is_plain.then_some(()).ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{name:?} is not a file name")))
@@ -133,8 +133,8 @@ mod tests {
         folder.remove("port");
     }
 
-    /// Objective: links in place of the folders or the file are not followed: their targets are neither written, nor
-    /// removed, nor given away.
+    /// Objective: symbolic links in place of the folders or the file are not followed: their targets are neither
+    /// written, nor removed, nor given to another owner.
     #[test]
     fn links_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Runs the address plugin, found through `CNI_PATH`, with the same environment and configuration.
+//! Runs the address plugin (IPAM), found through `CNI_PATH`, with this plugin's environment and configuration.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, Cn
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // If the plugin does not read its input, its result has the error.
+        // An error here is ignored: if the plugin misses its input, its own result reports that.
         let _ = stdin.write_all(input.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;

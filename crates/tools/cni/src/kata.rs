@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::call::Container;
 use crate::result::{ContainerAddresses, ContainerInterface};
 
-/// Returns the entry of a device for a sandbox's file.
+/// Returns a device's entry for the sandbox's file. `pairs` is the number of queue pairs.
 pub fn device(interface: &ContainerInterface, socket: &str, pairs: u32, addresses: &ContainerAddresses) -> Value {
     let own = |ip: &crate::result::ContainerIp| format!("{}/{}", ip.own.address, ip.own.length);
     let ips: Vec<_> = addresses.ips.iter().map(own).collect();
@@ -31,7 +31,7 @@ pub fn device(interface: &ContainerInterface, socket: &str, pairs: u32, addresse
     })
 }
 
-/// Adds a device to the sandbox's file, which is made if it does not exist.
+/// Adds a device to the sandbox's file `file`, and creates the file if it does not exist.
 ///
 /// # Errors
 /// The file cannot be written, or does not have Kata's format.
@@ -48,7 +48,7 @@ pub fn add(file: &Path, container: &Container, device: &Value) -> std::io::Resul
     replace(file, &whole)
 }
 
-/// Removes the devices whose sockets are in the folder `sockets` from the files of all sandboxes, in the folder `dir`.
+/// Removes, from the files of all sandboxes in the folder `dir`, the devices whose sockets are in the folder `sockets`.
 pub fn forget(dir: &Path, sockets: &Path) {
     let files = fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     files.filter(|file| file.extension().is_some_and(|ext| ext == "json")).for_each(|file| remove(&file, sockets));

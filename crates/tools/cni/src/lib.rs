@@ -1,26 +1,26 @@
-//! `netvale-cni`: puts containers on netvale's switches, as a CNI plugin (CNI 0.3.0 to 1.1.0) and as a plugin of
+//! `netvale-cni` connects containers to netvale's switches, as a CNI plugin (CNI 0.3.0 to 1.1.0) and as a plugin of
 //! netavark, podman's network stack.
 //!
 //! A container runtime starts the plugin for each operation, and reads a result or an error, as JSON, from standard
-//! output. By CNI, the parameters are in the environment and the network's configuration is on standard input; netavark
-//! gives an operation as the first argument, by which the two are told apart. The plugin keeps no state between runs: a
-//! container's port on the switch is named after the network, the container and the interface ([`name`]), so that a
-//! later run finds the remains of an earlier one in any case.
+//! output. A CNI runtime passes the parameters in the environment and the network's configuration on standard input.
+//! netavark passes the operation as the first argument, which distinguishes it from CNI. The plugin keeps no state
+//! between runs: the name of a container's port is derived from the network, the container and the interface
+//! ([`name`]), so a later run finds what an earlier one has left.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`call`] | CNI's parameters |
 //! | [`config`] | the network's configuration |
 //! | [`result`] | results in the format of each version of the specification |
 //! | [`error`] | errors and their codes |
 //! | [`commands`] | ADD, DEL, CHECK, GC, STATUS, VERSION |
-//! | [`netavark`] | the same for netavark: create, setup, teardown, info |
-//! | [`attachment`] | a container's port, made and removed |
+//! | [`netavark`] | netavark's operations: create, setup, teardown, info |
+//! | [`attachment`] | attaching and detaching a container's port |
 //! | [`ipam`] | the address plugin |
-//! | [`policies`] | VLANs, checks and rates of the port |
+//! | [`policies`] | VLANs, address checks and rate limits of the port |
 //! | [`kinds`] | the container's interface, or a vhost-user socket in its place |
 //! | [`kata`] | the file that describes a sandbox's devices to Kata Containers |
-//! | [`folder`] | folders of the daemon's user in which root works |
+//! | [`folder`] | safe access, as root, to folders of the daemon's user |
 //! | [`name`] | names of ports |
 
 pub mod attachment;
@@ -48,7 +48,7 @@ use error::{CniError, Code};
 /// Maximum bytes of a configuration.
 const LONGEST: u64 = 1 << 20;
 
-/// Runs the plugin with parameters, configuration and result as CNI's specification or netavark defines.
+/// Runs the plugin. Without arguments, the interface is CNI's, otherwise netavark's.
 pub fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let done = if words.is_empty() { by_cni() } else { netavark::run(&words, input) };
@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
         Ok(Some(result)) => (result, ExitCode::SUCCESS),
         Err(error) => (error, ExitCode::FAILURE),
     };
-    // An error here could not be reported to anyone.
+    // An error here cannot be reported: standard output is the only channel.
     let _ = writeln!(std::io::stdout(), "{text}");
     code
 }

@@ -1,4 +1,4 @@
-//! The plugin; its code is in the library beside this file.
+//! The plugin's program; its code is in the library `netvale_cni`.
 
 fn main() -> std::process::ExitCode {
     netvale_cni::main()

@@ -1,4 +1,4 @@
-//! Names of ports: derived from the kind of runtime, the network, the container and its interface, and always the same.
+//! Names of ports, derived from the kind of runtime, the network, the container and its interface alone.
 //!
 //! Each name begins with a prefix derived from the network's name, by which the network's ports are found among all
 //! others on the switch.
@@ -7,22 +7,22 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// The first word of the names of CNI's ports.
+/// The first word of the names of ports made for CNI.
 pub const CNI: &str = "cni";
-/// The first word of the names of netavark's ports, which CNI's `GC` leaves alone.
+/// The first word of the names of ports made for netavark, which CNI's GC does not remove.
 pub const NETAVARK: &str = "netavark";
 
-/// The prefix of all port names of a network.
+/// Returns the prefix of all port names of a network.
 pub fn of_network(runtime: &str, network: &str) -> String {
     format!("{runtime}_{:08x}_", sum(&[network]) >> 32)
 }
 
-/// The name of a container's port.
+/// Returns the name of a container's port.
 pub fn of_port(runtime: &str, network: &str, container: &str, ifname: &str) -> String {
     format!("{}{:016x}", of_network(runtime, network), sum(&[network, container, ifname]))
 }
 
-/// Returns a hash that never changes: ports outlive a run of the plugin, and its release.
+/// Returns a hash that must be the same in all releases: a port may outlive the release that named it.
 fn sum(parts: &[&str]) -> u64 {
     let mut hasher = SipHasher24::new();
     for part in parts {

@@ -11,23 +11,24 @@ use crate::result::ContainerAddresses;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodPolicies {
-    /// The VLAN of untagged frames. `None` or 0: none; without a trunk, the port then has no VLANs at all.
+    /// The VLAN of untagged frames. `None` or 0: untagged frames have no VLAN, and a port without a trunk has no VLANs.
     vlan: Option<u16>,
-    /// The VLANs of tagged frames.
+    /// The VLANs of tagged frames; `None` or empty: the port is not a trunk.
     vlan_trunk: Option<Vec<Trunk>>,
     /// Whether containers of this network are isolated from each other.
     port_isolation: Option<bool>,
     /// Older name of `port_isolation`.
     isolateports: Option<bool>,
-    /// Whether the Ethernet source address is checked.
+    /// Whether frames with a source MAC address other than the container's are dropped.
     macspoofchk: Option<bool>,
-    /// The checks of a frame's addresses against those of the container, in the form of the attach option `guard`.
+    /// The checks of frames' source addresses against the container's addresses, in the form of the attach option
+    /// `guard`.
     guard: Option<String>,
-    /// Rates, in the bandwidth plugin's form.
+    /// Rate limits, in the bandwidth plugin's form.
     bandwidth: Option<Bandwidth>,
     /// Parameters that the runtime sets.
     runtime_config: RuntimePolicies,
-    /// Options of `port.set`, as they are.
+    /// Further options of the daemon's `port.set`, passed on unchanged.
     #[serde(skip)]
     set: Map<String, Value>,
 }
@@ -48,7 +49,7 @@ struct Trunk {
     max: Option<u16>,
 }
 
-/// Rates in bits a second, and bursts in bits. "Ingress" is towards the container.
+/// Rates in bits per second, and bursts in bits. "Ingress" is traffic to the container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Bandwidth {
@@ -75,7 +76,7 @@ impl PodPolicies {
     /// Reads the policies from a configuration.
     ///
     /// # Errors
-    /// [`Code::Config`] with the mistake.
+    /// [`Code::Config`] if a policy is malformed.
     pub fn read(input: &Value) -> Result<PodPolicies, CniError> {
         let bad = |e: serde_json::Error| CniError::new(Code::Config, format!("invalid configuration: {e}"));
         let policies = PodPolicies::deserialize(input).map_err(bad)?;
@@ -83,7 +84,8 @@ impl PodPolicies {
         Ok(policies)
     }
 
-    /// Policies in the words of `port.set`. A `guard` compares with the container's addresses, unless others are given.
+    /// Creates policies from options of `port.set`. If `guard` is among them, the container's addresses are added as
+    /// those that frames must have, unless `addresses` is set.
     pub fn of(mut set: Map<String, Value>) -> PodPolicies {
         let guard = set.remove("guard").and_then(|checks| checks.as_str().map(str::to_owned));
         PodPolicies { guard, set, ..PodPolicies::default() }
@@ -95,7 +97,7 @@ impl PodPolicies {
         Ok(Some(parts.join(",")))
     }
 
-    /// Returns the checks of a port's frames, if any.
+    /// Returns the checks of `guard` and `macspoofchk` together; `None` if there are none.
     fn checks(&self) -> Option<String> {
         let guard = self.guard.as_deref().unwrap_or_default();
         let checks = || guard.split(',').filter(|check| !check.is_empty());
@@ -104,10 +106,10 @@ impl PodPolicies {
         Some(checks().chain(mac).collect::<Vec<_>>().join(",")).filter(|text| !text.is_empty())
     }
 
-    /// Returns the options of `port.set` for a container with these addresses; none without policies.
+    /// Returns the options of `port.set` for a container with these addresses; empty without policies.
     ///
     /// # Errors
-    /// [`Code::Config`] with the mistake.
+    /// [`Code::Config`] if the trunk is malformed.
     pub fn options(&self, mac: Mac, addresses: &ContainerAddresses) -> Result<Map<String, Value>, CniError> {
         let mut set = Map::new();
         let vlan = self.vlan.filter(|vlan| *vlan != 0);

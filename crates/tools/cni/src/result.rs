@@ -1,4 +1,4 @@
-//! Results: that of the address plugin, and that of this plugin for the runtime.
+//! Results in CNI's format: parsing of the address plugin's, and formatting of this plugin's own.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -14,18 +14,19 @@ use crate::error::{CniError, Code};
 /// An address of the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerIp {
-    /// The address, with the length of its network's prefix.
+    /// The address, with the prefix length of its network.
     pub own: AddressPrefix,
-    /// The network's gateway.
+    /// The gateway of the address's network, if there is one.
     pub gateway: Option<IpAddr>,
 }
 
-/// The addresses from the address plugin.
+/// The addresses and routes of a container, as the address plugin or podman has assigned them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContainerAddresses {
     /// The addresses.
     pub ips: Vec<ContainerIp>,
-    /// The routes to set. A route without a gateway gets the gateway of its address family.
+    /// The routes to set. For a route without a gateway, the first gateway of its address family is filled in, if there
+    /// is one.
     pub routes: Vec<Route>,
     /// DNS settings.
     pub dns: Option<Value>,
@@ -36,19 +37,19 @@ pub struct ContainerAddresses {
 /// The interface in a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerInterface {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
-    /// Its Ethernet address.
+    /// The interface's MAC address.
     pub mac: Mac,
-    /// Its MTU in bytes.
+    /// The interface's MTU in bytes.
     pub mtu: u32,
-    /// The network namespace of the interface.
+    /// Path of the interface's network namespace.
     pub sandbox: String,
     /// The vhost-user socket that the container gets instead of an interface.
     pub socket: Option<String>,
 }
 
-/// A result as printed.
+/// A result, as JSON.
 #[derive(Deserialize)]
 struct CniResult {
     #[serde(default)]
@@ -90,10 +91,10 @@ fn bad(text: String) -> CniError {
     CniError::new(Code::Decode, text)
 }
 
-/// Parses an address with the length of its network's prefix.
+/// Parses an address with a prefix length, such as `10.1.0.2/24`.
 ///
 /// # Errors
-/// [`Code::Decode`] if it is not one.
+/// [`Code::Decode`] if the text has another form.
 pub fn prefix(text: &str) -> Result<AddressPrefix, CniError> {
     let wrong = || bad(format!("invalid address {text:?}: expected one with a prefix, such as 10.1.0.2/24"));
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
@@ -139,10 +140,10 @@ impl ContainerAddresses {
         Ok(ContainerAddresses { ips, routes, dns: said.dns, said: listed })
     }
 
-    /// Adds a default route through each gateway, if it is missing.
+    /// Adds a default route for each address family that has a gateway but no default route.
     ///
     /// # Errors
-    /// [`Code::Config`] if no gateway is known.
+    /// [`Code::Config`] if no address has a gateway.
     pub fn add_default_routes(&mut self) -> Result<(), CniError> {
         if self.ips.iter().all(|ip| ip.gateway.is_none()) {
             return Err(CniError::new(Code::Config, "isDefaultGateway: the address plugin (ipam) returned no gateway"));
@@ -163,7 +164,7 @@ impl ContainerAddresses {
         Ok(())
     }
 
-    /// Formats the result of ADD for a version of the specification.
+    /// Formats the result of ADD for this version of the specification.
     pub fn result(&self, version: &str, interface: &ContainerInterface, dns: Option<&Value>) -> Value {
         let is_newest = version == NEWEST;
         let mut link = json!({"name": interface.name, "mac": interface.mac.to_string()});
@@ -194,7 +195,7 @@ impl ContainerAddresses {
     }
 }
 
-/// Formats a route for a version: before 1.1.0, it has only destination and gateway.
+/// Formats a route: before version 1.1.0 of the specification, it has only destination and gateway.
 fn known_members(route: &Value, is_newest: bool) -> Value {
     let members = route.as_object().cloned().unwrap_or_default();
     Value::Object(
@@ -202,11 +203,11 @@ fn known_members(route: &Value, is_newest: bool) -> Value {
     )
 }
 
-/// Returns the Ethernet address and the addresses that an interface in a network namespace has according to an earlier
-/// result.
+/// Returns the MAC address, if it is stated, and the IP addresses that an interface in a network namespace has
+/// according to an earlier result.
 ///
 /// # Errors
-/// [`Code::Decode`] if it is not a result, [`Code::Config`] if it has no such interface.
+/// [`Code::Decode`] if `previous` is not a result, [`Code::Config`] if it has no such interface.
 pub fn expected(previous: &Value, ifname: &str, netns: &str) -> Result<(Option<Mac>, ContainerAddresses), CniError> {
     let said = read(previous)?;
     let at = said.interfaces.iter().position(|one| one.name == ifname && one.sandbox == netns);
@@ -231,8 +232,8 @@ mod tests {
             "dns": {"nameservers": ["10.1.0.1"]}})
     }
 
-    /// Objective: an address plugin's result becomes addresses and routes; a route without a gateway gets that of its
-    /// family, if known.
+    /// Objective: an address plugin's result becomes addresses and routes; a route without a gateway gets the gateway
+    /// of its address family, if there is one.
     #[test]
     fn a_result_becomes_addresses_and_routes() {
         let mut all = ContainerAddresses::read(&said()).unwrap();

@@ -1,7 +1,8 @@
-//! The agent's loop: it handles notifications from the kernel and the daemon, and checks the ports each second.
+//! The agent's loop ([`run`]): it handles notifications from the kernel and the daemon, and checks the daemon's VXLAN
+//! ports each second.
 //!
-//! A single thread repeats, in this order: read kernel notifications, update the daemon, request the daemon's list,
-//! change the kernel's tables. A list is therefore always newer than the previous update to the daemon.
+//! A single thread repeats, in this order: read kernel notifications, update the daemon, request the daemon's list of
+//! local addresses, change the kernel's tables. A list therefore always reflects the previous update to the daemon.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -25,15 +26,17 @@ use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 
 /// Interval at which the daemon's ports are requested and the devices are checked.
 const TICK: Duration = Duration::from_secs(1);
-/// Maximum sleep while work is pending.
+/// Maximum sleep while withdrawals wait, or the daemon or the kernel must be updated.
 const SHORT: Duration = Duration::from_millis(50);
-/// Minimum and maximum pause between attempts to connect; it doubles each time.
+/// Minimum and maximum pause between attempts to connect to the daemon. The pause doubles with each attempt.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
-/// Minimum and maximum delay until tables that changed while they were read are read again; it doubles each time.
+/// Minimum and maximum delay before the kernel's tables are read again because they changed during a reading. The delay
+/// doubles with each such reading.
 const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
-/// Delay above which missing entries count as removed: the tables have then changed during several successive readings.
+/// Delay ([`READ_AGAIN`]) above which entries that are missing from a reading count as removed, even if the tables
+/// changed during it: they have then changed during several successive readings.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Maximum number of datagrams read before the daemon is updated.
+/// Maximum number of netlink datagrams read before the daemon is updated.
 const MAX_DATAGRAMS: usize = 4096;
 
 /// Settings of the agent.
@@ -43,8 +46,8 @@ pub struct AgentOptions {
     pub run_dir: PathBuf,
     /// UDP port of the mirrors' VXLAN devices.
     pub udp_port: u16,
-    /// How long the agent keeps entries that were withdrawn together with their VTEP, and local addresses and ports
-    /// that a daemon does not list after its start.
+    /// How long the agent keeps remote entries that zebra has withdrawn together with their VTEP, and local addresses
+    /// and ports that a newly started daemon does not list.
     pub hold: Duration,
 }
 
@@ -62,15 +65,15 @@ pub enum AgentError {
     /// The netlink socket cannot be opened, or fails.
     #[error("netlink: {0}")]
     Netlink(#[from] Errno),
-    /// A mirror cannot be made.
+    /// The kernel devices of a mirror cannot be made.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// Runs until `stop` is set. The mirrors are not removed.
+/// Runs the agent until `stop` is set. The mirrors (kernel devices) are not removed.
 ///
 /// # Errors
-/// [`AgentError`] if netlink fails.
+/// [`AgentError`] if netlink or the making or removal of a device fails.
 pub fn run(options: AgentOptions, stop: &AtomicBool) -> Result<(), AgentError> {
     let mut agent = EvpnAgent::new(options)?;
     while !stop.load(Ordering::Relaxed) {
@@ -80,7 +83,7 @@ pub fn run(options: AgentOptions, stop: &AtomicBool) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Removes all mirrors. Returns their VNIs.
+/// Removes the mirrors of all VNIs. Returns these VNIs.
 ///
 /// # Errors
 /// [`AgentError`]
@@ -93,7 +96,7 @@ pub fn clean() -> Result<Vec<u32>, AgentError> {
     Ok(vnis)
 }
 
-/// Returns the VNIs of marked devices.
+/// Returns the VNIs whose devices the agent has made, according to the devices' mark.
 fn marked(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<u32>> {
     let vni = |name: &str| name.get(3..).and_then(|digits| digits.parse().ok());
     let mut vnis: Vec<u32> = devices::all(netlink)?.iter().filter_map(|device| vni(&device.name)).collect();
@@ -102,7 +105,7 @@ fn marked(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<u32>> {
     Ok(vnis)
 }
 
-/// Returns all entries of the kernel's tables that satisfy `wanted`.
+/// Returns all entries of the kernel's forwarding and neighbour tables that satisfy `wanted`.
 ///
 /// # Errors
 /// The kernel's error.
@@ -122,8 +125,8 @@ pub fn entries(
     Ok(all)
 }
 
-/// Returns the entries of one address family. If all attempts at a dump were inconsistent, later notifications supply
-/// the missing entries.
+/// Returns the entries of one address family. If no attempt at a dump was consistent, entries may be missing; later
+/// notifications supply them.
 fn table(
     netlink: &mut NetlinkSocket,
     family: AddressFamily,
@@ -152,7 +155,7 @@ struct EvpnAgent {
     netlink: NetlinkSocket,
     events: NetlinkEvents,
     session: Option<DaemonSession>,
-    /// When the current state began: connected to the daemon, or without a connection.
+    /// Since when the agent has been connected to the daemon, or without a connection.
     since: Instant,
     backoff: Duration,
     retry_at: Instant,
@@ -161,11 +164,10 @@ struct EvpnAgent {
     keeps: bool,
     /// Whether a device of a mirror has changed.
     is_touched: bool,
-    /// When to read the tables again because they changed during the last reading, and the current delay between
-    /// readings.
+    /// When to read the tables again because they changed during the last reading, and the delay after that reading.
     again: Option<(Instant, Duration)>,
     instances: BTreeMap<u32, VniInstance>,
-    /// Ports without a mirror, by VNI, with the reason.
+    /// The VNIs of ports for which no mirror could be made, with the reason.
     failed: BTreeMap<u32, String>,
 }
 
@@ -251,7 +253,7 @@ impl EvpnAgent {
         self.events.discard();
         let instances = &self.instances;
         let all = entries(&mut self.netlink, &|entry| instances.values().any(|one| one.owns(entry)))?;
-        // The dump of a changing table may omit entries without any notice by the kernel.
+        // A dump of a table that changes meanwhile may omit entries, which the kernel does not always report.
         let wait = self.again.map_or(READ_AGAIN[0], |(_, wait)| (wait * 2).min(READ_AGAIN[1]));
         self.again = self.events.are_there()?.then(|| (Instant::now() + wait, wait));
         let is_whole = self.again.is_none() || wait > PATIENCE;
@@ -285,13 +287,13 @@ impl EvpnAgent {
         }
     }
 
-    /// Drops the connection if it has failed.
+    /// Drops the connection to the daemon if `result` is an error.
     fn unless_lost(&mut self, result: Result<(), SessionError>, now: Instant) {
         let Err(error) = result else { return };
         warn!("{error}");
         self.session = None;
         self.since = now;
-        // The next attempt waits: otherwise a daemon that ends each connection would cause a busy loop.
+        // The next attempt waits: otherwise, a daemon that closes each connection immediately would cause a busy loop.
         self.backoff = BACKOFF[0];
         self.retry_at = now + BACKOFF[0];
     }
@@ -300,7 +302,7 @@ impl EvpnAgent {
         if let Some(ports) = self.ports(now) {
             self.match_ports(ports)?;
         }
-        // All instances are checked, because each logs its own shortage.
+        // All are checked, not only up to the first, because each logs its own excess.
         let short = self.instances.values_mut().filter_map(|one| one.is_short(now).then_some(())).count();
         if short > 0 {
             info!("there is room again for entries beyond the limits; reading the kernel's tables again");
@@ -361,7 +363,7 @@ impl EvpnAgent {
         Ok(())
     }
 
-    /// Creates or continues a port's mirror. Returns whether the kernel's tables must be read for it.
+    /// Creates or reuses a port's mirror. Returns whether the kernel's tables must be read for the mirror.
     fn match_port(&mut self, port: EvpnPort, is_touched: bool) -> bool {
         let vni = port.vni;
         if let Some(instance) = self.instances.get_mut(&vni).filter(|one| one.port.is_like(&port) && !is_touched) {
@@ -398,7 +400,7 @@ impl EvpnAgent {
         true
     }
 
-    /// Logs once why a port has no mirror.
+    /// Records why a port has no mirror, and logs the reason unless it was logged before.
     fn fail(&mut self, vni: u32, why: String) {
         if self.failed.get(&vni) != Some(&why) {
             warn!(vni, "no mirror: {why}");
@@ -417,7 +419,8 @@ impl EvpnAgent {
         Ok(())
     }
 
-    /// Sends the changes to the daemon, and requests its lists.
+    /// Sends the changes of all VNIs to the daemon, and requests its lists of local addresses where they may have
+    /// changed.
     fn serve(&mut self, now: Instant) -> Result<(), SessionError> {
         let Some(session) = self.session.as_mut() else { return Ok(()) };
         session.receive()?;

@@ -1,7 +1,7 @@
-//! Makes, continues and removes the kernel devices of a mirror.
+//! Creation, reuse and removal of the kernel devices of a mirror.
 //!
-//! The devices stay when the agent ends, so that zebra does not notice a restart. The agent marks its devices and never
-//! changes unmarked ones.
+//! The devices stay when the agent ends, so that zebra does not notice a restart of the agent. The agent marks its
+//! devices with an alias and never changes unmarked ones.
 
 use std::net::IpAddr;
 
@@ -29,8 +29,8 @@ pub use seen::KernelDevice;
 
 /// The alias by which the agent marks its devices.
 pub const MARK: &str = "netvale evpn";
-/// Ageing time of local addresses in 1/100 s: the kernel's maximum, because the agent removes them when the daemon no
-/// longer lists them.
+/// Ageing time of local MAC addresses in 1/100 s: the kernel's maximum, because the agent itself removes addresses that
+/// the daemon no longer lists.
 const NEVER: u32 = u32::MAX;
 /// `IFLA_BRPORT_STATE` of linux/if_link.h.
 const BRPORT_STATE: u16 = 1;
@@ -80,26 +80,25 @@ pub struct MirrorPlan {
     pub udp_port: u16,
 }
 
-/// The devices' interface indices.
+/// The interface indices of a mirror's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorDevices {
-    /// The bridge, which is also the SVI.
+    /// The bridge, which is also the VNI's SVI (the interface with its neighbours).
     pub bridge: u32,
     /// The VXLAN device.
     pub tunnel: u32,
-    /// The port for local addresses.
+    /// The bridge port behind which the agent enters local addresses.
     pub locals: u32,
 }
 
-/// Returns the names of a VNI's devices: bridge, VXLAN device, port for local addresses, and the latter's peer if the
-/// kernel lacks dummy devices.
+/// Returns the names of a VNI's devices: the bridge, the VXLAN device, the port for local addresses, and that port's
+/// veth peer, which exists only if the kernel lacks dummy devices.
 #[must_use]
 pub fn names(vni: u32) -> [String; 4] {
     ["nvb", "nvx", "nvl", "nvp"].map(|prefix| format!("{prefix}{vni}"))
 }
 
-/// Creates the mirror, or continues an existing one that matches the plan. Returns the devices, and whether they were
-/// made.
+/// Creates a mirror, or reuses an existing one that matches the plan. Returns the devices, and whether they are new.
 ///
 /// # Errors
 /// [`DeviceError`]. A mirror that is made only in part is removed again.
@@ -143,8 +142,8 @@ pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDev
 /// [`DeviceError::Kernel`]
 pub fn remove(netlink: &mut NetlinkSocket, vni: u32) -> Result<(), DeviceError> {
     let [bridge, tunnel, locals, peer] = names(vni);
-    // The VXLAN device comes first, so that zebra drops the whole VNI. The kernel removes a peer together with the
-    // port.
+    // The VXLAN device is removed first, so that zebra drops the whole VNI. The kernel removes a veth peer together
+    // with its port.
     for name in [tunnel, locals, peer, bridge] {
         let device = seen::find(netlink, &name).map_err(kernel("look for", &name))?;
         let Some(device) = device.filter(|device| device.is_marked) else { continue };
@@ -178,7 +177,8 @@ pub fn all(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<KernelDevice>>
     Ok(devices)
 }
 
-/// Returns the existing devices if they match the plan, and whether the VXLAN device accepts frames.
+/// Returns the existing devices, and whether the bridge accepts frames from the VXLAN device; `None` if the devices do
+/// not match the plan.
 fn continued(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> Option<(MirrorDevices, bool)> {
     let [bridge, tunnel, locals, _] = names.each_ref().map(|name| seen::find(netlink, name).ok().flatten());
     let bridge = bridge?;
@@ -208,14 +208,14 @@ fn made(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> 
         Err(DeviceError::Kernel { source: Errno::OPNOTSUPP, .. }) => pair(netlink, locals, peer)?,
         other => other?,
     };
-    // zebra learns of the VNI when the VXLAN device joins the bridge. This step therefore comes last, when the port for
-    // local addresses exists.
+    // zebra detects the VNI when the VXLAN device joins the bridge. This step therefore comes last, after the port for
+    // local addresses.
     join(netlink, locals, locals_index, bridge_index, false)?;
     join(netlink, tunnel, tunnel_index, bridge_index, true)?;
     Ok(MirrorDevices { bridge: bridge_index, tunnel: tunnel_index, locals: locals_index })
 }
 
-/// Creates a substitute for a dummy device: one end of a veth pair whose other end stays unused.
+/// Creates a substitute for a dummy device: a veth pair of which only the end `name` is used.
 fn pair(netlink: &mut NetlinkSocket, name: &str, peer: &str) -> Result<u32, DeviceError> {
     let mut other = LinkMessage::default();
     other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
@@ -242,7 +242,7 @@ fn found(netlink: &mut NetlinkSocket, name: &str) -> Result<u32, DeviceError> {
     device.map(|device| device.index).map_err(kernel("find", name))
 }
 
-/// Marks a device, and keeps it from getting an address of its own, so that it sends nothing.
+/// Marks a device as the agent's, and disables its IPv6 address generation, so that it sends nothing.
 fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -253,7 +253,7 @@ fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), Devic
     let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     message.attributes.push(LinkAttribute::AfSpecUnspec(vec![none]));
     match netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change) {
-        // In a kernel without IPv6, the device sends nothing anyway.
+        // A kernel without IPv6 generates no addresses.
         Ok(()) | Err(Errno::AFNOSUPPORT | Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(kernel("turn off address generation of", name)(error)),
     }
@@ -267,10 +267,12 @@ fn up(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceE
     netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change).map_err(kernel("bring up", name))
 }
 
-/// Adds a device to the bridge. The port learns no addresses from frames.
+/// Adds a device to the bridge as a port that does not learn MAC addresses from frames. `closed` is set for the VXLAN
+/// device.
 ///
-/// The VXLAN device's port is closed, so that frames sent to its UDP port go no further: a locked port accepts no
-/// frames from unknown addresses, and a disabled port accepts none at all, but the bridge may enable it again.
+/// A closed port is locked and disabled, so that frames sent to the VXLAN device's UDP port go no further. A disabled
+/// port accepts no frames, but the bridge may enable it again; a locked one then still accepts none from unknown
+/// addresses.
 fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
     up(netlink, name, index)?;
     let mut message = LinkMessage::default();
@@ -290,7 +292,8 @@ fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed
     if closed { disable(netlink, name, index) } else { Ok(()) }
 }
 
-/// Disables a port, by a message that only bridges accept.
+/// Disables a bridge port (`BR_STATE_DISABLED`). The message has the bridge family, with which bridges accept this
+/// state.
 fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
@@ -301,7 +304,7 @@ fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), De
 }
 
 impl MirrorDevices {
-    /// Returns an entry in the form of the VNI's tables; `None` if it belongs to devices of no or another VNI.
+    /// Converts a kernel entry into the form of the VNI's tables; `None` if the entry is not of this VNI's devices.
     #[must_use]
     pub fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         match entry {
@@ -322,7 +325,8 @@ impl MirrorDevices {
         }
     }
 
-    /// Adds a local address.
+    /// Adds a local MAC address to the bridge. `moves` is set if the address may be remote so far, and replaces that
+    /// entry.
     ///
     /// # Errors
     /// `EEXIST` if the address is remote, unless `moves` is set.
@@ -341,7 +345,7 @@ impl MirrorDevices {
         )
     }
 
-    /// Removes a local address.
+    /// Removes a local MAC address from the bridge.
     ///
     /// # Errors
     /// The kernel's error.
@@ -349,7 +353,7 @@ impl MirrorDevices {
         netlink.request(RouteNetlinkMessage::DelNeighbour(self.forwarding(mac)), RequestMode::Change)
     }
 
-    /// Adds an IP address of a local address. `router`: it is a router's.
+    /// Adds an IP address of a local MAC address as a neighbour. `router` is whether the neighbour is a router.
     ///
     /// # Errors
     /// The kernel's error.
@@ -361,14 +365,14 @@ impl MirrorDevices {
         router: bool,
     ) -> rustix::io::Result<()> {
         let mut message = self.neighbor(ip);
-        // zebra treats permanent neighbours as local, and the kernel never removes them, whatever their number.
+        // zebra treats permanent neighbours as local, and the kernel's garbage collection never removes them.
         message.header.state = NeighbourState::Permanent;
         message.header.flags.set(NeighbourFlags::Router, router);
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
         netlink.request(RouteNetlinkMessage::NewNeighbour(message), RequestMode::Replace)
     }
 
-    /// Removes an IP address.
+    /// Removes the neighbour entry of an IP address.
     ///
     /// # Errors
     /// The kernel's error.

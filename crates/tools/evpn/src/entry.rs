@@ -14,36 +14,36 @@ use netvale_control::types::Mac;
 /// An entry of one of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelEntry {
-    /// A bridge has the address on one of its ports.
+    /// A MAC address in a bridge's forwarding table.
     Bridge {
-        /// Interface index of the port's device.
+        /// Interface index of the bridge port behind which the address is.
         device: u32,
         /// The address.
         mac: Mac,
-        /// Whether the address is announced as sticky, i.e. as one that does not move (RFC 7432 section 15.2).
+        /// Whether EVPN announces the address as sticky: one that does not move (RFC 7432 section 15.2).
         sticky: bool,
     },
-    /// A VXLAN device has the address behind a VTEP.
+    /// A MAC address in a VXLAN device's forwarding table, with the VTEP behind which it is.
     Remote {
         /// Interface index of the VXLAN device.
         device: u32,
         /// The address.
         mac: Mac,
-        /// The VTEP.
+        /// The VTEP behind which the address is.
         vtep: IpAddr,
-        /// Whether the address is announced as sticky (RFC 7432 section 15.2).
+        /// Whether EVPN announces the address as sticky: one that does not move (RFC 7432 section 15.2).
         sticky: bool,
     },
-    /// A VXLAN device floods to a VTEP.
+    /// A VTEP to which a VXLAN device floods frames.
     Flood {
         /// Interface index of the VXLAN device.
         device: u32,
-        /// The VTEP.
+        /// The address of the VTEP.
         vtep: IpAddr,
     },
-    /// An IP address belongs to a MAC address.
+    /// A neighbour: the MAC address of an IP address.
     Neighbor {
-        /// Interface index of the device; for a mirror its bridge, which is the SVI.
+        /// Interface index of the device that has the neighbour; in a mirror, this is the bridge.
         device: u32,
         /// The IP address.
         ip: IpAddr,
@@ -67,7 +67,7 @@ pub enum KernelRecord {
     Device(u32),
 }
 
-/// Parses a message.
+/// Parses a message. Returns `None` for messages of other kinds and for entries that are irrelevant to a mirror.
 #[must_use]
 pub fn seen(message: &RouteNetlinkMessage) -> Option<KernelRecord> {
     match message {
@@ -86,7 +86,7 @@ fn entry(message: &NeighbourMessage) -> Option<KernelEntry> {
     }
 }
 
-/// Parses an entry of a forwarding table: a bridge's table if the message names the bridge, else a VXLAN device's.
+/// Parses an entry of a forwarding table: of a bridge's if the message names the bridge, otherwise of a VXLAN device's.
 fn forwarding(message: &NeighbourMessage) -> Option<KernelEntry> {
     let device = message.header.ifindex;
     let flags = message.header.flags;
@@ -94,7 +94,7 @@ fn forwarding(message: &NeighbourMessage) -> Option<KernelEntry> {
     let sticky = flags.contains(NeighbourFlags::Sticky);
     let is_bridges = message.attributes.iter().any(|a| matches!(a, NeighbourAttribute::Controller(_)));
     if is_bridges {
-        // Permanent entries are the devices' own addresses.
+        // Permanent entries are the MAC addresses of the bridge's own ports.
         let is_own = message.header.state == NeighbourState::Permanent;
         return (!is_own && is_station(mac)).then_some(KernelEntry::Bridge { device, mac, sticky });
     }
@@ -131,7 +131,7 @@ fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
     message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => Some((*ip).into()),
         NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => Some((*ip).into()),
-        // Forwarding tables have addresses of either family.
+        // In messages about forwarding tables, the family does not tell IPv4 and IPv6 apart: the length does.
         NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => match bytes.len() {
             4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from),
             16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from),
@@ -141,13 +141,13 @@ fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
     })
 }
 
-/// Returns whether an address can be a station's: neither a group nor zero.
+/// Returns whether a MAC address can be a host's: it is neither multicast nor zero.
 #[must_use]
 pub fn is_station(mac: Mac) -> bool {
     mac.0[0] & 1 == 0 && mac.0 != [0; 6]
 }
 
-/// Returns whether an address can be a host's.
+/// Returns whether an IP address can be a host's: it is not unspecified, multicast, loopback or broadcast.
 #[must_use]
 pub fn is_host(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());

@@ -1,15 +1,17 @@
-//! The state of a VNI as sent to the daemon, and the changes to send next. The time is a parameter.
+//! The remote entries of a VNI (VTEPs, MAC addresses, IP addresses) as sent to the daemon, and the changes to send next
+//! ([`Feed`]). The time is a parameter.
 //!
-//! New and changed entries are sent immediately. *Withdrawn* entries wait until the reason is clear:
+//! New and changed entries are sent immediately. *Withdrawn* entries, which zebra has removed from the kernel, wait
+//! until the reason is clear:
 //!
-//! - zebra withdraws everything when bgpd ends, entry by entry and the flood list last. Withdrawals are therefore
-//!   judged only after a pause.
-//! - An address whose VTEP is still on the flood list was withdrawn alone: it is removed.
+//! - When bgpd ends, zebra withdraws everything, entry by entry, and the flood list last. The reason for a withdrawal
+//!   is therefore judged only after a pause.
+//! - A MAC address whose VTEP is still on the flood list was withdrawn alone: it is removed from the daemon.
 //! - A VTEP that left the flood list is *held*, with its addresses: FRR may be restarting, and the tunnel still works.
-//!   An entry that returns during the hold time stays, and the daemon does not notice its withdrawal. At the end of the
-//!   hold time, all other held entries are removed. An address that meanwhile appears behind another VTEP is a change,
-//!   and does not wait.
-//! - An address that has become local is no longer remote: it is removed immediately.
+//!   An entry that returns during the hold time stays, and the daemon does not notice the withdrawal. At the end of the
+//!   hold time, all other held entries are removed. A MAC address that appears behind another VTEP meanwhile is a
+//!   change, which is sent immediately.
+//! - A MAC address that has become local is removed immediately.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -20,12 +22,12 @@ use netvale_control::types::Mac;
 
 use crate::tables::{EntryKey, RemoteAddress, Tables};
 
-/// Time without a withdrawal after which withdrawals are judged.
+/// Time without a further withdrawal after which withdrawals are judged.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Age at which a withdrawal is judged even without such a pause.
+/// Age at which a withdrawal is judged even if others follow without a pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Minimum interval of checks of held entries while no further one is withdrawn, even if many become due one after the
-/// other.
+/// Minimum interval of checks of held entries, while no further entry is withdrawn: it bounds the work if many become
+/// due one after the other.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A change to send to the daemon.
@@ -35,29 +37,29 @@ pub enum FeedChange {
     Flood(IpAddr),
     /// Removes a VTEP from the flood list.
     Unflood(IpAddr),
-    /// Adds or changes an address: it is behind the VTEP, and sticky if the value is true.
+    /// Adds or changes a MAC address, with the VTEP behind which it is, and whether it is sticky.
     Address(Mac, IpAddr, bool),
-    /// Removes an address.
+    /// Removes a MAC address.
     NoAddress(Mac),
-    /// Adds or changes an IP address: it belongs to the MAC address, and is a router's if the value is true.
+    /// Adds or changes an IP address, with its MAC address, and whether it is a router's.
     Neighbor(IpAddr, Mac, bool),
     /// Removes an IP address.
     NoNeighbor(IpAddr),
 }
 
-/// The state sent to the daemon.
+/// The remote entries that the daemon has, and withdrawals that it has not received yet.
 #[derive(Debug, Default)]
 pub struct Feed {
     flood: BTreeSet<IpAddr>,
     addresses: HashMap<Mac, RemoteAddress>,
     neighbors: HashMap<IpAddr, (Mac, bool)>,
     touched: HashSet<EntryKey>,
-    /// Withdrawn entries that were not yet removed from the daemon, with the time of their withdrawal.
+    /// Withdrawn entries that the daemon still has, with the time of withdrawal.
     held: HashMap<EntryKey, Instant>,
     last_withdrawal: Option<Instant>,
-    /// Whether all held entries have been checked since the last withdrawal and the last change of the flood list.
+    /// Whether all withdrawn entries were judged since the last withdrawal and the last change of the flood list.
     is_judged: bool,
-    /// When held entries are checked even without a change.
+    /// When withdrawn entries must be checked even without a change.
     look_at: Option<Instant>,
 }
 
@@ -66,16 +68,16 @@ pub struct Feed {
 pub struct FeedCounts {
     /// VTEPs on the flood list.
     pub vteps: usize,
-    /// Remote addresses.
+    /// Remote MAC addresses.
     pub addresses: usize,
     /// Remote IP addresses.
     pub neighbors: usize,
-    /// Withdrawn and held entries, which are included in the other counts.
+    /// Withdrawn entries that the daemon still has. The other counts include them.
     pub held: usize,
 }
 
 impl Feed {
-    /// Records that an entry may have changed.
+    /// Records that the kernel's entry with this key may have changed.
     pub fn touch(&mut self, key: EntryKey) {
         self.touched.insert(key);
     }
@@ -105,7 +107,7 @@ impl Feed {
         }
     }
 
-    /// Returns the changes to send now, which then count as sent.
+    /// Returns the changes to send now, and counts them as sent. `hold` is the hold time.
     pub fn changes(&mut self, tables: &Tables, now: Instant, hold: Duration) -> Vec<FeedChange> {
         let mut changes = Vec::new();
         for key in std::mem::take(&mut self.touched) {
@@ -127,8 +129,8 @@ impl Feed {
         flood.chain(addresses).chain(neighbors).collect()
     }
 
-    /// Drops held entries as if their time were up, without sending their removal. Returns whether there were any; if
-    /// so, everything must be sent again.
+    /// Drops all withdrawn entries without sending their removal. Returns whether there were any: the caller must then
+    /// send everything again, replacing the daemon's entries.
     pub fn forget_held(&mut self) -> bool {
         let held: Vec<EntryKey> = self.held.keys().copied().collect();
         let mut changes = Vec::new();
@@ -154,7 +156,8 @@ impl Feed {
         }
     }
 
-    /// Returns whether the tables have the entry, and how it differs from its last sent state.
+    /// Returns whether the kernel's tables have the entry and, if it differs from what was sent, the change, which then
+    /// counts as sent.
     fn compare(&mut self, key: EntryKey, tables: &Tables) -> (bool, Option<FeedChange>) {
         match key {
             EntryKey::Vtep(vtep) => {
@@ -191,8 +194,8 @@ impl Feed {
         });
     }
 
-    /// Sends the withdrawals whose reason is clear. There may be very many held entries: they are checked only when the
-    /// result can differ.
+    /// Adds the removal of withdrawn entries that must not, or no longer, be held. There may be very many withdrawn
+    /// entries: they are checked only if the result can differ.
     fn judge(&mut self, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<FeedChange>) {
         let has_paused = self.last_withdrawal.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE.min(hold));
         let is_late = self.look_at.is_some_and(|at| now >= at);
@@ -219,7 +222,7 @@ impl Feed {
         due.into_iter().for_each(|key| self.drop_told(key, changes));
     }
 
-    /// Returns whether a withdrawn entry is held because of its VTEP.
+    /// Returns whether a withdrawn entry is to be held: it is a VTEP, or its VTEP is no longer on the flood list.
     fn is_for_hold(&self, key: EntryKey, tables: &Tables) -> bool {
         let lost = |mac: &Mac| self.addresses.get(mac).is_some_and(|remote| !tables.floods_to(remote.vtep));
         match key {

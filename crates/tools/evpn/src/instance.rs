@@ -1,6 +1,6 @@
-//! One VNI: its port, its mirror, the kernel's tables, the state sent to the daemon, and the daemon's list of local
-//! addresses. A *pass* is one round of requests to the daemon for a VNI: it succeeds, or finds that the daemon no
-//! longer has the port.
+//! One VNI ([`VniInstance`]): its port, its mirror, the kernel's tables, the entries sent to the daemon, and the
+//! daemon's list of local addresses. A *pass* is one round of requests to the daemon for a VNI: it succeeds, or finds
+//! that the daemon no longer has the port.
 
 use std::time::{Duration, Instant};
 
@@ -18,18 +18,18 @@ use crate::tables::{AddressPlace, Fact, RemoteAddress, Tables};
 
 /// Minimum interval of requests for the daemon's list.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum interval of those requests. A port's policies decide whether its addresses are sticky, and change without a
-/// notification.
+/// Maximum interval of requests for the daemon's list. Changes of a port's policies, which decide whether its addresses
+/// are sticky, cause no notification.
 const REFRESH: Duration = Duration::from_secs(10);
-/// Number of single entries that may be refused before the others are not sent either, until everything is sent again.
+/// Number of refusals after which a refused request is no longer split to send its valid entries separately.
 const MAX_REFUSALS: usize = 64;
 
-/// One VNI.
+/// The state of one VNI.
 #[derive(Debug)]
 pub struct VniInstance {
-    /// The daemon's port.
+    /// The daemon's VXLAN port.
     pub port: EvpnPort,
-    /// The mirror.
+    /// The kernel devices of the mirror.
     pub devices: MirrorDevices,
     tables: Tables,
     feed: Feed,
@@ -43,15 +43,15 @@ pub struct VniInstance {
     is_told: bool,
     /// Whether the daemon has listed the port on this connection.
     is_present: bool,
-    /// The last logged number of kernel entries beyond the limits, and when the tables were last read again because
-    /// there was room for such entries.
+    /// The number of kernel entries beyond the limits when it was last logged, and when the tables were last read again
+    /// because there was room for such entries.
     beyond: (u64, Option<Instant>),
 }
 
 /// The result of a pass over a VNI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VniPassResult {
-    /// All work done.
+    /// All requests succeeded.
     Done,
     /// The daemon no longer has the port.
     NoPort,
@@ -77,7 +77,7 @@ impl VniInstance {
         }
     }
 
-    /// Applies one of the kernel's entries, if it belongs to this VNI.
+    /// Applies an entry that the kernel reports as present, or as removed (`is_gone`), if it belongs to this VNI.
     pub fn see(&mut self, entry: KernelEntry, is_gone: bool) {
         let Some(fact) = self.fact(entry) else { return };
         let key = if is_gone { self.tables.take(fact) } else { self.tables.put(fact) };
@@ -88,7 +88,7 @@ impl VniInstance {
         }
     }
 
-    /// Applies freshly read tables, see [`Tables::read`].
+    /// Applies entries read from the kernel's tables; see [`Tables::read`].
     pub fn take_tables(&mut self, fresh: &[KernelEntry], is_whole: bool) {
         let facts: Vec<Fact> = fresh.iter().filter_map(|entry| self.fact(*entry)).collect();
         self.tables.read(facts, is_whole);
@@ -106,8 +106,8 @@ impl VniInstance {
         self.fact(*entry).is_some()
     }
 
-    /// Returns an entry in the form of the VNI's tables. Entries behind the VNI's own VTEP are ignored, because the
-    /// daemon would refuse them.
+    /// Converts a kernel entry into the form of the VNI's tables; `None` if it belongs to another VNI. Entries behind
+    /// the VNI's own VTEP are ignored, too, because the daemon would refuse them.
     fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         let fact = self.devices.fact(entry)?;
         let is_own = match fact {
@@ -117,8 +117,8 @@ impl VniInstance {
         (!is_own).then_some(fact)
     }
 
-    /// Logs that the kernel has more entries than the limits permit. Returns whether there is room again, in which case
-    /// the tables must be read again.
+    /// Logs if the kernel has more entries than the limits permit. Returns whether there is room again, in which case
+    /// the caller must read the tables again.
     pub fn is_short(&mut self, now: Instant) -> bool {
         let (said, looked) = self.beyond;
         let refused = self.tables.refused();
@@ -141,7 +141,7 @@ impl VniInstance {
         self.feed.told()
     }
 
-    /// Returns whether withdrawals wait to be judged.
+    /// Returns whether changes wait to be sent, or withdrawals to be judged.
     #[must_use]
     pub fn waits(&self) -> bool {
         !self.feed.is_idle()
@@ -161,7 +161,8 @@ impl VniInstance {
         self.is_present
     }
 
-    /// Records that the daemon has the port. A tunnel with another number is new, so it has received no entries yet.
+    /// Records that the daemon has listed the port. If the tunnel's number has changed, the tunnel is new and has no
+    /// entries: everything must be sent again.
     pub fn found(&mut self, tunnel: u64) {
         if std::mem::replace(&mut self.port.tunnel, tunnel) != tunnel {
             self.reconnected();
@@ -169,7 +170,7 @@ impl VniInstance {
         self.is_present = true;
     }
 
-    /// Sends the changes to the daemon.
+    /// Sends the changes to the daemon; sends everything if the daemon may lack entries.
     ///
     /// # Errors
     /// [`SessionError`] if the connection is unusable.
@@ -187,8 +188,8 @@ impl VniInstance {
         }
         let (first, rest) = changes.split_at(if replace { changes.len().min(MAX_ITEMS_REPLACED) } else { 0 });
         let mut refusals = 0;
-        // If the port is missing, entries that count as sent were not received: everything is sent again once the port
-        // exists.
+        // Stays false if the port is missing: entries that count as sent were then not received, and everything is sent
+        // again once the port exists.
         self.is_told = false;
         if replace && self.push(session, true, first, &mut refusals)? == VniPassResult::NoPort {
             return Ok(VniPassResult::NoPort);
@@ -198,13 +199,14 @@ impl VniInstance {
                 return Ok(VniPassResult::NoPort);
             }
         }
-        // Held entries may take up the room that the refused ones need: everything is sent again without them.
+        // The daemon may have refused entries because withdrawn ones take up the room: everything is sent again without
+        // the latter.
         self.is_told = refusals == 0 || !self.feed.forget_held();
         Ok(VniPassResult::Done)
     }
 
-    /// Sends changes. The daemon applies a request completely or not at all: after a refusal, each half is sent
-    /// separately.
+    /// Sends changes in one request, which the daemon applies completely or not at all. After a refusal, each half is
+    /// sent separately, to find the entries that the daemon refuses.
     fn push(
         &mut self,
         session: &mut DaemonSession,
@@ -232,7 +234,7 @@ impl VniInstance {
         }
     }
 
-    /// Returns whether the daemon's list must be requested.
+    /// Returns whether the daemon's list of local addresses must be requested.
     #[must_use]
     pub fn wants_list(&self, session: &DaemonSession, now: Instant) -> bool {
         let has_changed = self.generation.is_none() || session.changed().contains_key(&self.port.name);
@@ -240,7 +242,7 @@ impl VniInstance {
         age >= REFRESH || (has_changed && age >= LIST_INTERVAL)
     }
 
-    /// Requests the daemon's list.
+    /// Requests the daemon's list of local addresses.
     ///
     /// # Errors
     /// [`SessionError`] if the connection is unusable.
@@ -260,7 +262,7 @@ impl VniInstance {
             Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(VniPassResult::NoPort),
             Err(SessionError::Refused { error, .. }) => {
                 warn!(port = self.port.name, "local addresses: {error}");
-                // The list is requested again when it changes, or on the next connection.
+                // Not retried now: the list is requested again when it changes, or on the next connection.
                 self.generation = Some(0);
                 Ok(VniPassResult::Done)
             }
@@ -279,8 +281,8 @@ impl VniInstance {
         self.needs_mirror
     }
 
-    /// Changes the kernel's tables to match the daemon's list, at a minimum interval. With `keeps`, entries that were
-    /// never listed stay.
+    /// Changes the kernel's tables to match the daemon's list of local addresses, at a minimum interval. With `keeps`,
+    /// entries that the daemon has never listed stay.
     pub fn mirror(&mut self, netlink: &mut NetlinkSocket, now: Instant, keeps: bool) {
         let is_early = self.mirrored_at.is_some_and(|at| now.saturating_duration_since(at) < LIST_INTERVAL);
         if !self.needs_mirror || is_early {
@@ -311,7 +313,7 @@ impl VniInstance {
     }
 }
 
-/// Returns whether the agent may have made the entry.
+/// Returns whether the entry is of a kind that the agent makes: for a local address.
 fn concerns_locals(fact: &Fact) -> bool {
     match fact {
         Fact::Place(_, place) => *place != AddressPlace::Tunnel,

@@ -1,8 +1,9 @@
 //! FRR as the control plane of netvale's VXLAN ports (EVPN, RFC 7432 and 8365).
 //!
-//! FRR's zebra uses VXLAN only through the kernel's devices. This crate's *agent* therefore makes devices for each
-//! VXLAN port with EVPN: a bridge, a VXLAN device and a port for local addresses. They carry no traffic. They are a
-//! *mirror*, through which zebra sees the daemon's addresses and the agent sees zebra's.
+//! FRR's zebra uses VXLAN only through the kernel's devices. For each VXLAN port with EVPN, this crate's *agent*
+//! therefore makes kernel devices: a bridge, a VXLAN device and a port for local addresses. These devices carry no
+//! traffic. They are a *mirror*, through which zebra sees the daemon's MAC addresses and the agent sees zebra's. Each
+//! VXLAN port is the end of a tunnel to other hosts; its address there is a VTEP (VXLAN tunnel endpoint).
 //!
 //! ```text
 //!                       the kernel's mirror of VNI 100
@@ -17,13 +18,13 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`entry`] | a MAC address, a VTEP or a neighbour in the kernel's tables |
-//! | [`devices`] | makes, continues and removes the devices of a mirror |
+//! | [`devices`] | creates, reuses and removes the devices of a mirror |
 //! | [`tables`] | the kernel's tables for one VNI |
-//! | [`feed`] | the entries sent to the daemon, and held withdrawals |
+//! | [`feed`] | the remote entries sent to the daemon, and withdrawals that wait |
 //! | [`listed`] | local addresses as listed by the daemon, and the resulting changes to the kernel |
 //! | [`session`] | the connection to the daemon |
 //! | [`instance`] | one VNI: all of these together |
-//! | [`agent`] | the loop |
+//! | [`agent`] | the agent's loop |
 //! | [`report`] | the status of each VNI, for people and scripts |
 #![forbid(unsafe_code)]
 
@@ -39,16 +40,16 @@ pub mod tables;
 
 use std::time::Duration;
 
-/// UDP port of the mirror's VXLAN devices. VXLAN's own port belongs to the daemon's socket.
+/// Default UDP port of the mirrors' VXLAN devices. VXLAN's own port belongs to the daemon's socket.
 pub const MIRROR_UDP_PORT: u16 = 14_789;
-/// How long entries withdrawn together with their VTEP are kept.
+/// Default time for which entries are kept after zebra has withdrawn them together with their VTEP.
 pub const HOLD: Duration = Duration::from_secs(30);
 
 /// Maximum number of VNIs with EVPN.
 pub const MAX_INSTANCES: usize = 4096;
-/// Maximum number of MAC addresses of a VNI, for local and for remote ones each; others are ignored.
+/// Maximum number of local MAC addresses of a VNI, and of remote ones; any others are ignored.
 pub const MAX_ADDRESSES: usize = 1 << 18;
-/// Maximum number of IP addresses of a VNI, for local and for remote ones each.
+/// Maximum number of local IP addresses of a VNI, and of remote ones.
 pub const MAX_NEIGHBORS: usize = 1 << 18;
 /// Maximum number of VTEPs on the flood list of a VNI.
 pub const MAX_VTEPS: usize = 4096;

@@ -1,8 +1,8 @@
-//! The local addresses of a VNI as listed by the daemon, and the changes that the kernel's tables need to match the
-//! list.
+//! The local MAC addresses of a VNI, with their IP addresses, as listed by the daemon ([`ListedState`]), and the
+//! changes that the kernel's tables need to match the list.
 //!
-//! BGP decides where an address is. An address that zebra has made remote becomes local again only if the daemon lists
-//! it again, which it does after receiving a new frame from the address.
+//! BGP decides where a MAC address is. An address that zebra has made remote becomes local again only if the daemon
+//! lists it again, which the daemon does after receiving a new frame from the address.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -16,26 +16,26 @@ use crate::{MAX_ADDRESSES, MAX_IPS_OF_ADDRESS, MAX_NEIGHBORS};
 /// A change of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TableChange {
-    /// Removes a local address's IP address.
+    /// Removes an IP address of a local MAC address.
     RemoveNeighbor(IpAddr),
-    /// Removes a local address.
+    /// Removes a local MAC address.
     RemoveAddress(Mac),
-    /// Adds a local address.
+    /// Adds a local MAC address.
     AddAddress {
         /// The MAC address.
         mac: Mac,
-        /// Whether it is announced as sticky.
+        /// Whether EVPN announces the address as sticky (one that does not move).
         sticky: bool,
         /// Whether the address may have been remote before.
         moves: bool,
     },
-    /// Adds an IP address of a local address; the value is true for a router's.
+    /// Adds an IP address of a local MAC address, and whether it is a router's.
     AddNeighbor(IpAddr, Mac, bool),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ListedAddress {
-    /// Its IP addresses; the value is true for a router's.
+    /// The IP addresses of the MAC address; the value is true for a router's.
     ips: BTreeMap<IpAddr, bool>,
     sticky: bool,
 }
@@ -45,16 +45,16 @@ struct ListedAddress {
 pub struct ListedState {
     addresses: HashMap<Mac, ListedAddress>,
     owners: HashMap<IpAddr, Mac>,
-    /// IP addresses that zebra has assigned to another MAC address, with the local MAC address that had them. That
-    /// address may claim them again only after the daemon has removed it from the list and listed it again.
+    /// IP addresses that zebra has assigned to a remote MAC address, with the local MAC address that had them. The
+    /// local one may claim them again only after the daemon has removed it from the list and listed it again.
     lost: HashMap<IpAddr, Mac>,
-    /// Addresses that this daemon has listed before and no longer lists.
+    /// MAC addresses that this daemon has listed before and no longer lists.
     dropped: HashSet<Mac>,
     is_given: bool,
 }
 
 impl ListedState {
-    /// Applies a new list. It must have been requested after the daemon received all remote addresses.
+    /// Applies a new list, which must have been requested after the daemon had received all remote addresses.
     pub fn take(&mut self, list: Vec<LocalAddress>) {
         let mut fresh = ListedState { is_given: true, lost: std::mem::take(&mut self.lost), ..ListedState::default() };
         for one in list.into_iter().filter(|one| is_station(one.mac)).take(MAX_ADDRESSES) {
@@ -77,7 +77,7 @@ impl ListedState {
         *self = fresh;
     }
 
-    /// Records a change by zebra: an address that zebra made remote is not local until the next list.
+    /// Records a change by zebra: an address that zebra has made remote does not count as listed until the next list.
     pub fn note(&mut self, key: EntryKey, tables: &Tables) {
         match key {
             EntryKey::Address(mac) if tables.remote(mac).is_some() => {
@@ -88,7 +88,7 @@ impl ListedState {
                     self.lost.insert(ip, *mac);
                 }
             }
-            // The IP address has no owner: a station may claim it.
+            // The IP address has no MAC address any more: a local one may claim it.
             EntryKey::Neighbor(ip) if tables.neighbor(ip).is_none() => {
                 self.lost.remove(&ip);
             }
@@ -96,12 +96,12 @@ impl ListedState {
         }
     }
 
-    /// Forgets the list, which was another daemon's.
+    /// Forgets the list, which came from another connection.
     pub fn forget(&mut self) {
         *self = ListedState::default();
     }
 
-    /// Returns the number of local addresses.
+    /// Returns the number of listed MAC addresses.
     #[must_use]
     pub fn len(&self) -> usize {
         self.addresses.len()
@@ -113,8 +113,8 @@ impl ListedState {
         self.addresses.is_empty()
     }
 
-    /// Returns the changes to the kernel's tables. With `keeps`, entries that were never listed stay, since the daemon
-    /// may have just started.
+    /// Returns the changes that the kernel's tables need. With `keeps`, entries that were never listed stay, since the
+    /// daemon may have just started.
     #[must_use]
     pub fn plan(&self, tables: &Tables, keeps: bool) -> Vec<TableChange> {
         if !self.is_given {
@@ -127,8 +127,8 @@ impl ListedState {
         let gone = tables.local_neighbors().filter(|(ip, mac)| !self.has(*ip, *mac) && !is_kept(mac));
         acts.extend(gone.map(|(ip, _)| TableChange::RemoveNeighbor(ip)));
         for (mac, address) in &self.addresses {
-            // The bridge has a remote address whose VTEP is not known yet: the notification of the VXLAN device's entry
-            // will follow.
+            // The bridge already has the address as remote, and the notification about the VXLAN device's entry, with
+            // the VTEP, will follow.
             let is_coming = tables.is_known(*mac) && !tables.is_local(*mac) && tables.remote(*mac).is_none();
             if !tables.is_local_as(*mac, address.sticky) && !is_coming {
                 acts.push(TableChange::AddAddress { mac: *mac, sticky: address.sticky, moves: tables.is_known(*mac) });

@@ -1,4 +1,4 @@
-//! The *status* of each VNI for people and scripts, read from the kernel alone.
+//! The *status* of each VNI for people and scripts, read from the kernel's devices and tables only.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,45 +15,45 @@ use crate::tables::{RemoteAddress, Tables};
 /// The status of a VNI.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VniStatus {
-    /// The VNI.
+    /// The VNI (VXLAN network identifier).
     pub vni: u32,
-    /// Its VTEP address.
+    /// The local VTEP address.
     pub local: Option<IpAddr>,
-    /// The devices of its mirror: bridge, VXLAN device, port for local addresses.
+    /// The names of the mirror's devices: bridge, VXLAN device, port for local addresses.
     pub devices: [String; 3],
-    /// The flood list.
+    /// The VTEPs to which frames are flooded.
     pub flood: Vec<IpAddr>,
-    /// Addresses that zebra announces.
+    /// Local MAC addresses, which zebra announces.
     pub locals: Vec<LocalStatus>,
-    /// Addresses that zebra has learned.
+    /// Remote MAC addresses, which zebra has learned.
     pub remotes: Vec<RemoteStatus>,
     /// Number of zebra's entries beyond the limits, which are ignored.
     pub beyond: u64,
 }
 
-/// A local address.
+/// A local MAC address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct LocalStatus {
-    /// The address.
+    /// The MAC address.
     pub mac: Mac,
     /// The IP addresses of this MAC address.
     pub ips: Vec<IpAddr>,
 }
 
-/// A remote address.
+/// A remote MAC address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct RemoteStatus {
-    /// The address.
+    /// The MAC address.
     pub mac: Mac,
     /// The VTEP behind which it is.
     pub vtep: IpAddr,
-    /// Whether it is announced as sticky.
+    /// Whether EVPN announces the address as sticky (one that does not move).
     pub sticky: bool,
-    /// Its IP addresses.
+    /// The IP addresses of this MAC address.
     pub ips: Vec<IpAddr>,
 }
 
-/// Reads the mirrors and their tables.
+/// Returns the status of each VNI that has a mirror.
 ///
 /// # Errors
 /// [`AgentError`]
@@ -64,7 +64,7 @@ pub fn read() -> Result<Vec<VniStatus>, AgentError> {
     Ok(devices.iter().filter_map(|device| status(device, &devices, &all)).collect())
 }
 
-/// Returns the status of a VXLAN device's VNI.
+/// Returns the status of the VNI of a VXLAN device; `None` for other devices, and if the mirror is incomplete.
 fn status(tunnel: &KernelDevice, devices: &[KernelDevice], all: &[KernelEntry]) -> Option<VniStatus> {
     let DeviceKind::Tunnel { vni, local, .. } = tunnel.kind else { return None };
     let [bridge, _, locals, _] = devices::names(vni);

@@ -24,12 +24,12 @@ use crate::feed::FeedChange;
 const MAX_LINE: usize = 64 << 20;
 /// Time limit of a request.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Maximum number of ports for which a pending notification is stored.
+/// Maximum number of ports for which notifications are remembered.
 const MAX_CHANGED: usize = 2 * crate::MAX_INSTANCES;
-/// Maximum number of items in a request, so that the daemon's other work does not wait for long.
+/// Maximum number of changes in a request: it limits for how long the daemon's other work waits.
 pub const MAX_ITEMS: usize = 1000;
-/// Maximum number of items in the request that replaces all earlier ones: entries that are not in it are missing until
-/// the next request. The request is shorter than 4 MiB.
+/// Maximum number of entries in a request that replaces all earlier entries. It is large because entries beyond it are
+/// missing in the daemon until the next request. Such a request is shorter than 4 MiB.
 pub const MAX_ITEMS_REPLACED: usize = 30_000;
 
 /// Errors of a request.
@@ -70,20 +70,20 @@ pub enum SessionError {
 /// A VXLAN port whose remote addresses come from EVPN.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvpnPort {
-    /// Its full name, e.g. `vale0:vx100`.
+    /// The port's full name, e.g. `vale0:vx100`.
     pub name: String,
-    /// Its VNI.
+    /// The port's VNI.
     pub vni: u32,
-    /// Its VTEP address.
+    /// The port's own VTEP address.
     pub local: IpAddr,
-    /// Its UDP port.
+    /// The UDP port of the tunnel.
     pub udp_port: u16,
-    /// Number of its tunnel: another tunnel of the same name has another number.
+    /// Number of the port's tunnel, which differs if the port was removed and attached again.
     pub tunnel: u64,
 }
 
 impl EvpnPort {
-    /// Returns whether the other port is the same, or differs only in its tunnel's number.
+    /// Returns whether both ports are equal apart from the number of the tunnel.
     #[must_use]
     pub fn is_like(&self, other: &EvpnPort) -> bool {
         *self == EvpnPort { tunnel: self.tunnel, ..other.clone() }
@@ -166,7 +166,8 @@ impl DaemonSession {
         Ok(ports)
     }
 
-    /// Requests the local addresses of a port's VNI. After they change, [`DaemonSession::changed`] has the port.
+    /// Requests the local addresses of a port's VNI, if they have changed since generation `since`. When they change
+    /// again, [`DaemonSession::changed`] contains the port.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -175,8 +176,8 @@ impl DaemonSession {
         self.call("vxlan.local", &VxlanLocalParams { port: port.to_owned(), watch: true, since })
     }
 
-    /// Sends at most [`MAX_ITEMS`] changes to the daemon, which applies all or none. With `replace`, they replace all
-    /// earlier ones.
+    /// Sends changes to the daemon, which applies all or none: at most [`MAX_ITEMS`] or, with `replace`,
+    /// [`MAX_ITEMS_REPLACED`], which then replace all earlier entries.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -184,7 +185,7 @@ impl DaemonSession {
         self.call::<Value>("vxlan.set", &set_of(port, replace, changes)).map(drop)
     }
 
-    /// Reads pending notifications without waiting.
+    /// Reads pending notifications without blocking.
     ///
     /// # Errors
     /// [`SessionError`] if the connection has ended.
@@ -202,7 +203,7 @@ impl DaemonSession {
         Ok(())
     }
 
-    /// Returns the ports whose local addresses have changed since they were last requested.
+    /// Returns the ports whose local addresses have changed since they were last requested, with the new generation.
     #[must_use]
     pub fn changed(&self) -> &BTreeMap<String, u64> {
         &self.changed
@@ -256,7 +257,7 @@ impl DaemonSession {
 
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            // `write` could end this program by SIGPIPE if the daemon has ended.
+            // `write` would raise SIGPIPE if the daemon has ended.
             match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or(&[]),
                 Err(rustix::io::Errno::INTR) => {}
@@ -303,7 +304,7 @@ fn set_of(port: &str, replace: bool, changes: &[FeedChange]) -> VxlanSetParams {
         match *change {
             FeedChange::Flood(vtep) => set.flood.add.push(vtep),
             FeedChange::Unflood(vtep) => set.flood.remove.push(vtep),
-            // The kernel does not report sequence numbers: only BGP uses them.
+            // The sequence number is 0: only BGP uses it, and the kernel does not report it.
             FeedChange::Address(mac, vtep, sticky) => {
                 set.addresses.add.push(VxlanAddress { mac, vtep, sticky, sequence: 0 })
             }

@@ -1,4 +1,5 @@
-//! The kernel's tables for one VNI, kept current by notifications. For each *key*, a table has at most one entry.
+//! The kernel's tables for one VNI ([`Tables`]), kept current by notifications. A *key* ([`EntryKey`]) identifies an
+//! entry; a [`Fact`] is an entry's content.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -7,39 +8,39 @@ use netvale_control::types::Mac;
 
 use crate::{MAX_ADDRESSES, MAX_NEIGHBORS, MAX_VTEPS};
 
-/// The port of the mirror's bridge behind which an address is.
+/// The port of the mirror's bridge behind which a MAC address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPlace {
     /// The VXLAN device: the address is remote according to zebra.
     Tunnel,
     /// The port for local addresses: the agent added the address.
     Local {
-        /// Whether it is announced as sticky.
+        /// Whether EVPN announces the address as sticky (one that does not move).
         sticky: bool,
     },
 }
 
-/// A remote address, as zebra has added it to the VXLAN device.
+/// The place of a remote MAC address, as zebra has entered it in the VXLAN device's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress {
-    /// Its VTEP.
+    /// The VTEP behind which the address is.
     pub vtep: IpAddr,
-    /// Whether it is announced as sticky.
+    /// Whether EVPN announces the address as sticky (one that does not move).
     pub sticky: bool,
 }
 
-/// The owner of an IP address.
+/// The neighbour entry of an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborEntry {
     /// The MAC address.
     pub mac: Mac,
     /// Whether zebra has added the entry for a remote address.
     pub remote: bool,
-    /// Whether it is a router.
+    /// Whether the neighbour is a router.
     pub router: bool,
 }
 
-/// What identifies an entry.
+/// The identity of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryKey {
     /// A VTEP of the flood list.
@@ -50,30 +51,30 @@ pub enum EntryKey {
     Neighbor(IpAddr),
 }
 
-/// An entry without its device.
+/// An entry of the kernel's tables without its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// The bridge has an address on a port.
+    /// In the bridge's table: the port behind which a MAC address is.
     Place(Mac, AddressPlace),
-    /// The VXLAN device has an address behind a VTEP.
+    /// In the VXLAN device's table: the VTEP behind which a MAC address is.
     Remote(Mac, RemoteAddress),
-    /// The VXLAN device floods to a VTEP.
+    /// In the VXLAN device's table: a VTEP to which frames are flooded.
     Flood(IpAddr),
-    /// An IP address has this owner; `None`: it no longer has one.
+    /// In the neighbour table: the entry of an IP address; `None` if it no longer has one.
     Neighbor(IpAddr, Option<NeighborEntry>),
 }
 
 /// The tables of one VNI.
 ///
-/// The VXLAN device keeps its entry of an address that has become local; only the bridge's entry has its actual place.
-/// An address is therefore remote if both entries agree.
+/// The VXLAN device keeps its entry of a MAC address that has become local; only the bridge's entry shows where the
+/// address is. An address is therefore remote only if both devices have it as remote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     places: HashMap<Mac, AddressPlace>,
     remotes: HashMap<Mac, RemoteAddress>,
     flood: BTreeSet<IpAddr>,
     neighbors: HashMap<IpAddr, NeighborEntry>,
-    /// Number of remote addresses behind each VTEP.
+    /// Number of entries that refer to each VTEP: remote MAC addresses, and the flood list's.
     vteps: HashMap<IpAddr, usize>,
     refused: u64,
 }
@@ -100,8 +101,8 @@ impl Tables {
         }
     }
 
-    /// Removes an entry, unless the tables have a newer one with the same key. Returns the key if the entry's state has
-    /// changed.
+    /// Removes an entry, unless the tables now have a different one with the same key. Returns the key if the entry was
+    /// removed.
     pub fn take(&mut self, fact: Fact) -> Option<EntryKey> {
         match fact {
             Fact::Place(mac, place) => {
@@ -123,10 +124,10 @@ impl Tables {
         }
     }
 
-    /// Replaces the entries by a reading of the tables. If `is_whole`, missing entries are removed; otherwise the dump
-    /// may have omitted them, and they stay.
+    /// Applies all entries read from the kernel. If `is_whole`, entries that are not among them are removed; otherwise
+    /// the dump may have omitted them, and they stay.
     pub fn read(&mut self, facts: Vec<Fact>, is_whole: bool) {
-        // If there are too many entries, those already present take precedence.
+        // If there are too many entries, those that the tables already have take precedence.
         let (before, new): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| self.has_like(fact));
         if is_whole {
             *self = Tables::default();
@@ -138,7 +139,7 @@ impl Tables {
     fn put_remote(&mut self, mac: Mac, remote: RemoteAddress) -> Option<EntryKey> {
         let is_known = self.remotes.contains_key(&mac);
         if self.room((is_known || self.remotes.len() < MAX_ADDRESSES) && self.has_room_for(remote.vtep)).is_none() {
-            // The address has left its former VTEP: frames for it are flooded.
+            // The address is no longer behind its former VTEP: without an entry, frames to it are flooded.
             return is_known.then(|| self.drop_remote(mac)).map(|()| EntryKey::Address(mac));
         }
         let before = self.remotes.insert(mac, remote);
@@ -166,7 +167,8 @@ impl Tables {
         }
     }
 
-    /// Returns whether there is room for a VTEP. The daemon's limit counts all VTEPs, on the flood list or not.
+    /// Returns whether there is room for a VTEP. As in the daemon, the limit counts all VTEPs, whether on the flood
+    /// list or not.
     fn has_room_for(&self, vtep: IpAddr) -> bool {
         self.vteps.len() < MAX_VTEPS || self.vteps.contains_key(&vtep)
     }
@@ -180,7 +182,7 @@ impl Tables {
             && self.neighbors.len() < MAX_NEIGHBORS * 2
     }
 
-    /// Returns whether there is an entry with the key of `fact`, whatever its content.
+    /// Returns whether the table of `fact` has an entry for the same address.
     #[must_use]
     pub fn has_like(&self, fact: &Fact) -> bool {
         match fact {
@@ -196,25 +198,25 @@ impl Tables {
         there_is.then_some(())
     }
 
-    /// Returns the VTEP of a remote address.
+    /// Returns the place of a remote MAC address; `None` if the address is not remote.
     #[must_use]
     pub fn remote(&self, mac: Mac) -> Option<RemoteAddress> {
         self.remotes.get(&mac).copied().filter(|_| self.places.get(&mac) == Some(&AddressPlace::Tunnel))
     }
 
-    /// Returns whether the address is a local one of the mirror.
+    /// Returns whether a MAC address is local: behind the mirror's port for local addresses.
     #[must_use]
     pub fn is_local(&self, mac: Mac) -> bool {
         matches!(self.places.get(&mac), Some(AddressPlace::Local { .. }))
     }
 
-    /// Returns whether the address is a local one of the mirror, and sticky or not as given.
+    /// Returns whether a MAC address is local, with this stickiness.
     #[must_use]
     pub fn is_local_as(&self, mac: Mac, sticky: bool) -> bool {
         self.places.get(&mac) == Some(&AddressPlace::Local { sticky })
     }
 
-    /// Returns whether the bridge has an entry for the address.
+    /// Returns whether the bridge has an entry for a MAC address, local or remote.
     #[must_use]
     pub fn is_known(&self, mac: Mac) -> bool {
         self.places.contains_key(&mac)
@@ -226,28 +228,28 @@ impl Tables {
         self.flood.contains(&vtep)
     }
 
-    /// Returns the owner of an IP address.
+    /// Returns the neighbour entry of an IP address.
     #[must_use]
     pub fn neighbor(&self, ip: IpAddr) -> Option<NeighborEntry> {
         self.neighbors.get(&ip).copied()
     }
 
-    /// Returns the local addresses.
+    /// Returns the local MAC addresses.
     pub fn locals(&self) -> impl Iterator<Item = Mac> {
         self.places.iter().filter(|(_, place)| matches!(place, AddressPlace::Local { .. })).map(|(mac, _)| *mac)
     }
 
-    /// Returns the IP addresses of local addresses.
+    /// Returns the IP addresses of local MAC addresses, each with its MAC address.
     pub fn local_neighbors(&self) -> impl Iterator<Item = (IpAddr, Mac)> {
         self.neighbors.iter().filter(|(_, n)| !n.remote).map(|(ip, n)| (*ip, n.mac))
     }
 
-    /// Returns the remote addresses.
+    /// Returns the remote MAC addresses with their places.
     pub fn remotes(&self) -> impl Iterator<Item = (Mac, RemoteAddress)> {
         self.remotes.keys().filter_map(|mac| Some((*mac, self.remote(*mac)?)))
     }
 
-    /// Returns the IP addresses with their owners.
+    /// Returns all IP addresses with their neighbour entries.
     pub fn neighbors(&self) -> impl Iterator<Item = (IpAddr, NeighborEntry)> {
         self.neighbors.iter().map(|(ip, neighbor)| (*ip, *neighbor))
     }
@@ -264,7 +266,7 @@ impl Tables {
         self.flood.iter().copied().map(EntryKey::Vtep).chain(addresses).chain(neighbors)
     }
 
-    /// Returns the number of entries refused for lack of room.
+    /// Returns the number of entries refused for lack of room since the last [`Tables::read`].
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -281,8 +283,8 @@ mod tests {
         RemoteAddress { vtep: IpAddr::from([10, 0, 0, last]), sticky: false }
     }
 
-    /// Objective: an address is remote only while bridge and VXLAN device agree; an address that became local is not,
-    /// although the VXLAN device keeps its entry.
+    /// Objective: a MAC address is remote only while bridge and VXLAN device agree; one that has become local is not
+    /// remote, although the VXLAN device keeps its entry.
     #[test]
     fn an_address_is_remote_only_while_both_say_so() {
         let mut tables = Tables::default();
@@ -297,8 +299,8 @@ mod tests {
         assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (Some(remote(3)), false));
     }
 
-    /// Objective: only the current entry can be removed: a late notification of an earlier place changes nothing.
-    /// Neither does an identical entry.
+    /// Objective: a late notification of the removal of an earlier entry changes nothing, and neither does an identical
+    /// entry.
     #[test]
     fn a_late_removal_changes_nothing() {
         let mut tables = Tables::default();
@@ -326,8 +328,8 @@ mod tests {
         assert!(tables.put(Fact::Flood(vtep(MAX_VTEPS))).is_some());
     }
 
-    /// Objective: a reading replaces the known entries only if none can be missing from it; entries without room are
-    /// counted anew.
+    /// Objective: reading the tables removes entries only if the reading is complete, and restarts the count of entries
+    /// without room.
     #[test]
     fn only_a_complete_reading_replaces_entries() {
         let mut tables = Tables::default();
@@ -349,8 +351,8 @@ mod tests {
         assert_eq!(tables.flood().count(), 0);
     }
 
-    /// Objective: the limit of VTEPs includes those of addresses, each once; an address that moves to a VTEP beyond the
-    /// limit has no place.
+    /// Objective: the limit of VTEPs counts those of MAC addresses, too, each VTEP once; a MAC address that moves to a
+    /// VTEP beyond the limit is removed.
     #[test]
     fn the_limit_includes_the_vteps_of_addresses() {
         let mut tables = Tables::default();
@@ -366,7 +368,7 @@ mod tests {
         assert_eq!((tables.remote(mac(0)), tables.refused(), tables.has_room()), (None, 2, true));
         assert!(tables.put(Fact::Remote(mac(0), at(MAX_VTEPS))).is_some());
         assert!(!tables.has_room());
-        // Both entries of a VTEP must be removed.
+        // A VTEP counts until both of its entries are removed.
         tables.take(Fact::Remote(mac(1), at(1)));
         assert!(!tables.has_room());
         tables.take(Fact::Flood(at(1).vtep));

@@ -1,8 +1,8 @@
 //! Rtnetlink sockets (rtnetlink(7)) in the calling thread's network namespace: [`NetlinkSocket`] for requests and
 //! dumps, [`NetlinkEvents`] for notifications.
 //!
-//! Messages from senders other than the kernel, answers to earlier requests, and messages of unknown kinds are skipped,
-//! because newer kernels send more than was requested.
+//! Messages from senders other than the kernel, answers to earlier requests, and messages of unknown types, which newer
+//! kernels may send, are skipped.
 #![forbid(unsafe_code)]
 
 use std::io::IoSliceMut;
@@ -18,11 +18,11 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-/// Maximum length of a datagram. The kernel's own limit for a part of a dump is 32 KiB.
+/// Maximum length of a datagram in bytes. The kernel's own limit for a part of a dump is 32 KiB.
 const LONGEST: usize = 64 * 1024;
 /// Size of the receive buffer for unread notifications, in bytes: enough for some 100,000 addresses.
 const QUEUE: usize = 64 << 20;
-/// `RTMGRP_LINK` and `RTMGRP_NEIGH` of linux/rtnetlink.h.
+/// Groups of notifications: `RTMGRP_LINK` and `RTMGRP_NEIGH` of linux/rtnetlink.h.
 const GROUPS: u32 = 0x1 | 0x4;
 /// `NLM_F_DUMP_INTR`: the table changed during its dump.
 const INTERRUPTED: u16 = 0x10;
@@ -40,7 +40,7 @@ pub enum RequestMode {
     Replace,
 }
 
-/// A socket for requests.
+/// A netlink socket for requests and dumps.
 #[derive(Debug)]
 pub struct NetlinkSocket {
     fd: OwnedFd,
@@ -71,7 +71,7 @@ impl NetlinkSocket {
         self.answers(&mut |_| {}).map(drop)
     }
 
-    /// Requests a single object. `each` is called with each answer.
+    /// Requests a single object, such as an interface by its name. `each` is called with each answer.
     ///
     /// # Errors
     /// The kernel's error.
@@ -84,7 +84,7 @@ impl NetlinkSocket {
         self.answers(each).map(drop)
     }
 
-    /// Dumps a whole table. `each` is called with each part. Returns whether the dump is consistent: if the table
+    /// Dumps a whole table. `each` is called with each entry. Returns whether the dump is consistent: if the table
     /// changed meanwhile, entries may be missing.
     ///
     /// # Errors
@@ -110,14 +110,14 @@ impl NetlinkSocket {
         rustix::net::send(&self.fd, &bytes, SendFlags::empty()).map(drop)
     }
 
-    /// Reads the answers to the last request. Returns whether the kernel reports them as inconsistent.
+    /// Reads the answers to the last request. Returns whether the kernel reports a dump as inconsistent.
     fn answers(&mut self, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<bool> {
         let mut interrupted = false;
         loop {
             let Some(length) = receive(&self.fd, &mut self.place, RecvFlags::empty())? else { continue };
             let mut messages = Messages(self.place.get(..length).unwrap_or(&[]));
             while let Some(message) = messages.next()? {
-                // This answer belongs to an earlier request that was abandoned.
+                // An answer with another number belongs to an earlier request that was abandoned.
                 if message.header.sequence_number != self.number {
                     continue;
                 }
@@ -137,7 +137,7 @@ impl NetlinkSocket {
     }
 }
 
-/// A socket for notifications of devices, forwarding entries and neighbours.
+/// A netlink socket for notifications about devices, forwarding entries and neighbours.
 #[derive(Debug)]
 pub struct NetlinkEvents {
     fd: OwnedFd,
@@ -147,7 +147,7 @@ pub struct NetlinkEvents {
 /// The result of reading notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadResult {
-    /// All notifications were read.
+    /// No notification was lost; more may be unread if the limit of datagrams was reached.
     All,
     /// Some notifications were lost: the tables must be read again.
     Lost,
@@ -160,7 +160,7 @@ impl NetlinkEvents {
     /// The error of socket(2) or bind(2).
     pub fn open() -> rustix::io::Result<NetlinkEvents> {
         let fd = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        // The first call needs a privilege. Without it, the second call sets the permitted size.
+        // The first call needs CAP_NET_ADMIN. Without it, the second call sets the size up to the system's limit.
         if sockopt::set_socket_recv_buffer_size_force(&fd, QUEUE).is_err() {
             sockopt::set_socket_recv_buffer_size(&fd, QUEUE)?;
         }
@@ -168,7 +168,7 @@ impl NetlinkEvents {
         Ok(NetlinkEvents { fd, place: vec![0; LONGEST] })
     }
 
-    /// Reads notifications, at most `limit` datagrams.
+    /// Reads notifications without blocking, at most `limit` datagrams. `each` is called with each notification.
     ///
     /// # Errors
     /// The error of recvmsg(2).
@@ -230,7 +230,7 @@ fn receive(fd: &OwnedFd, place: &mut [u8], flags: RecvFlags) -> rustix::io::Resu
     Ok(sender.filter(|sender| sender.pid() == 0).map(|_| got.bytes))
 }
 
-/// The messages of a datagram, in order.
+/// The messages of a datagram that have not been read yet.
 #[derive(Debug)]
 pub struct Messages<'a>(pub &'a [u8]);
 
@@ -246,7 +246,7 @@ impl Messages<'_> {
             let length = usize::try_from(length).map_err(|_| Errno::PROTO)?;
             let one = self.0.get(..length).filter(|one| one.len() >= 16).ok_or(Errno::PROTO)?;
             self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or(&[]);
-            // Messages of kinds that the parser does not know are skipped.
+            // Messages that the parser does not know are skipped.
             if let Ok(message) = NetlinkMessage::deserialize(one) {
                 return Ok(Some(message));
             }

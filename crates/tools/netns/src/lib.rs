@@ -1,12 +1,11 @@
-//! Network namespaces, entered by a client with its own privileges: the client makes a TAP, moves it into the
-//! namespace, and sets addresses and routes. The daemon itself enters no namespace.
+//! Network namespaces, which a client enters with its own privileges: it makes a TAP, moves it into the namespace, and
+//! sets addresses and routes. The daemon itself enters no namespace.
 //!
-//! A TAP is made outside its target namespace. The descriptors of its queues keep the namespace in which they were
-//! opened alive, and would keep a container's namespace from ending.
+//! A TAP is made outside its target namespace. The descriptors of a TAP's queues keep alive the namespace in which they
+//! were opened; if that were a container's, it could not end.
 //!
-//! A namespace may belong to a user namespace below the caller's. It is then entered through that user namespace, which
-//! permits unprivileged users to enter their own namespaces. The kernel lets only a single-threaded process change its
-//! user namespace.
+//! A network namespace may belong to a user namespace below the caller's, as an unprivileged user's does. The process
+//! then first enters that user namespace, which the kernel permits only to a single-threaded process.
 #![allow(unsafe_code)]
 
 pub mod netlink;
@@ -29,7 +28,7 @@ const INTERIM: &str = "nvtap%d";
 /// Errors of using a namespace.
 #[derive(Debug, Error)]
 pub enum NetnsError {
-    /// The file or process does not exist.
+    /// The namespace's file, or the process, does not exist or cannot be opened.
     #[error("no network namespace {place}: {source}")]
     Open {
         /// The path or process.
@@ -37,7 +36,7 @@ pub enum NetnsError {
         /// The kernel's error.
         source: Errno,
     },
-    /// The namespace cannot be entered.
+    /// The network namespace cannot be entered.
     #[error("cannot enter the network namespace {place}: {source}{}", hint(*.source))]
     Enter {
         /// The namespace.
@@ -80,14 +79,14 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Opens a namespace by path, such as `/run/netns/web`, or by the process id of a process in it.
+    /// Opens a namespace by path, such as `/run/netns/web`, or by the ID of a process in it.
     ///
     /// # Errors
-    /// [`NetnsError::Open`] if it does not exist.
+    /// [`NetnsError::Open`] if it does not exist or cannot be opened.
     pub fn open(place: &str) -> Result<Namespace, NetnsError> {
         let is_number = !place.is_empty() && place.bytes().all(|b| b.is_ascii_digit());
         let place = if is_number { format!("/proc/{place}/ns/net") } else { place.to_owned() };
-        // Opening a FIFO without this flag would wait for a writer.
+        // Without `NONBLOCK`, the opening of a FIFO would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         match rustix::fs::open(&place, flags, Mode::empty()) {
             Ok(file) => Ok(Namespace { file, place }),
@@ -95,7 +94,7 @@ impl Namespace {
         }
     }
 
-    /// Returns the path or process id by which it was opened.
+    /// Returns the path of the namespace's file.
     pub fn place(&self) -> &str {
         &self.place
     }
@@ -113,7 +112,8 @@ impl Namespace {
         entered.map_err(|source| NetnsError::Enter { place: self.place.clone(), source })
     }
 
-    /// Moves the process into the user namespace that owns the network namespace.
+    /// Moves the process into the user namespace that owns the network namespace. The process must have a single
+    /// thread.
     fn enter_owner(&self) -> rustix::io::Result<()> {
         let owner = self.owner()?;
         match move_into_link_name_space(owner.as_fd(), Some(LinkNameSpaceType::User)) {
@@ -123,7 +123,8 @@ impl Namespace {
         }
     }
 
-    /// Returns the user namespace that owns the network namespace; `EPERM` if it is not below the caller's.
+    /// Returns the user namespace that owns the network namespace. Fails with `EPERM` if that is neither the caller's
+    /// nor below it.
     fn owner(&self) -> rustix::io::Result<OwnedFd> {
         // SAFETY: the request takes no argument, and fails for a file other than a namespace.
         let fd = unsafe { libc::ioctl(self.file.as_raw_fd(), NS_GET_USERNS) };
@@ -134,7 +135,7 @@ impl Namespace {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Runs `work` in the namespace, on a thread of its own.
+    /// Runs `work` in the namespace, on a thread of its own, and returns its result.
     ///
     /// # Errors
     /// [`NetnsError`] if the namespace cannot be entered; `work` is then not run.
@@ -163,8 +164,9 @@ pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, Netn
     moved.map(|()| tap).map_err(|source| NetnsError::Move { place, name, source })
 }
 
-/// Like [`make_tap`], for a user without that privilege here: this process first joins the user namespace that owns the
-/// network namespace, and creates a network namespace there.
+/// Like [`make_tap`], also for users without that privilege. If it is missing, this process, which must have a single
+/// thread, permanently enters the user namespace that owns the network namespace, creates a network namespace there,
+/// and makes the TAP in it.
 ///
 /// # Errors
 /// The same as those of [`make_tap`].
@@ -174,7 +176,7 @@ pub fn make_tap_of_user(namespace: &Namespace, options: &TapOptions) -> Result<T
         done => return done,
     }
     let entered = namespace.enter_owner().and_then(|()| {
-        // SAFETY: all threads keep sharing descriptors: only the network namespace is new.
+        // SAFETY: the flag only makes the network namespace new; the threads keep sharing their descriptors.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
     });
     entered.map_err(|source| NetnsError::Enter { place: namespace.place.clone(), source })?;

@@ -20,20 +20,20 @@ use rustix::io::Errno;
 pub struct LinkInfo {
     /// Interface index.
     pub index: u32,
-    /// Its Ethernet address.
+    /// The MAC address, if the interface has one.
     pub mac: Option<[u8; 6]>,
-    /// Its MTU in bytes.
+    /// The MTU in bytes.
     pub mtu: u32,
-    /// Whether it is up.
+    /// Whether the interface is up.
     pub is_up: bool,
 }
 
-/// An address with the length of its network's prefix.
+/// An IP address with the prefix length of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AddressPrefix {
     /// The address.
     pub address: IpAddr,
-    /// Length of the prefix in bits.
+    /// Prefix length in bits.
     pub length: u8,
 }
 
@@ -44,17 +44,17 @@ pub struct Route {
     pub to: AddressPrefix,
     /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// MTU of the route.
+    /// MTU of the route in bytes; `None`: the interface's.
     pub mtu: Option<u32>,
-    /// TCP's maximum segment size.
+    /// The maximum segment size that TCP announces, in bytes; `None`: derived from the MTU.
     pub advmss: Option<u32>,
-    /// Its metric; of several routes, the kernel uses the one with the lowest.
+    /// The metric: of several routes to a destination, the kernel uses the one with the lowest.
     pub priority: Option<u32>,
-    /// Its routing table; `None` is the main table.
+    /// The number of the routing table; `None` is the main table.
     pub table: Option<u32>,
 }
 
-/// A socket for requests.
+/// A netlink socket for requests about a network namespace.
 #[derive(Debug)]
 pub struct NamespaceSocket(Socket);
 
@@ -80,7 +80,7 @@ impl NamespaceSocket {
         link.ok_or(Errno::NODEV)
     }
 
-    /// Moves an interface to another namespace and renames it.
+    /// Moves an interface to another network namespace and renames it.
     ///
     /// # Errors
     /// `EEXIST` if an interface of that name exists in the other namespace.
@@ -144,7 +144,7 @@ impl NamespaceSocket {
         self.0.request(RouteNetlinkMessage::NewRoute(message), RequestMode::New)
     }
 
-    /// Lists destinations and gateways of the routes through an interface.
+    /// Lists the routes through an interface: destination and gateway of each.
     ///
     /// # Errors
     /// The kernel's error.
@@ -153,7 +153,8 @@ impl NamespaceSocket {
         self.dump(&all, |answer| route_of(answer, index))
     }
 
-    /// Dumps a table. If the table changed meanwhile, which can cause missing entries, retries.
+    /// Dumps a table, and returns what `of` returns for its entries. Retries if the table changed meanwhile, since
+    /// entries may then be missing.
     fn dump<T>(
         &mut self,
         all: &RouteNetlinkMessage,

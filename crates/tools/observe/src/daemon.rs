@@ -1,5 +1,5 @@
-//! The *daemon* as seen by a client that sends requests repeatedly: a control connection that is renewed after another
-//! process has replaced the daemon.
+//! A client of the *daemon* ([`ObservedDaemon`]) that sends requests repeatedly: its control connection is renewed
+//! after another process has replaced the daemon.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use netvale_control::client::{Client, ClientError};
 /// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The daemon of a run directory. It need not run yet.
+/// A client of the daemon in a run directory. The daemon need not run yet.
 #[derive(Debug)]
 pub struct ObservedDaemon {
     run_dir: PathBuf,

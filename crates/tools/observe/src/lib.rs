@@ -1,14 +1,15 @@
-//! A daemon's counters over HTTP: metrics in Prometheus' formats for monitoring many hosts, and a page for the browser.
+//! A daemon's counters for monitoring: over HTTP, as metrics in Prometheus' formats and as a page for the browser; and
+//! as samples for sFlow collectors.
 //!
-//! This crate is a client of the daemon's control socket, in a process of its own: HTTP input reaches no code of the
-//! daemon ([ADR
+//! This crate is a client of the daemon's control socket and runs in a separate process, so HTTP input never reaches
+//! code of the daemon ([ADR
 //! 79](https://github.com/netvale/netvale/blob/main/docs/adr/0079-metrics-are-served-beside-the-daemon.md)).
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`http`] | a server for small answers, with bounded heads, connections and times |
+//! | [`http`] | a small HTTP server with limits on requests, connections and times |
 //! | [`daemon`] | the control connection, renewed after it has ended |
-//! | [`source`] | all counters; one request serves all clients that ask at about the same time |
+//! | [`source`] | all counters; clients that request them at about the same time share one answer of the daemon |
 //! | [`metrics`] | the daemon's counters as families of metrics |
 //! | [`metrics_page`] | the page `/metrics` |
 //! | [`sflow`] | sampled frames and counters, for sFlow collectors |

@@ -14,12 +14,12 @@ pub const PATH: &str = "/metrics";
 const ROOT: &str =
     "<!doctype html><title>netvale</title><p>netvale: <a href=\"/metrics\">/metrics</a> for Prometheus</p>\n";
 
-/// Serves the page, and at `/` a link to it.
+/// The handler that serves the metrics at `/metrics`, and at `/` a link to them.
 #[derive(Debug)]
 pub struct MetricsPage {
     /// The server's host names.
     pub hosts: ServerNames,
-    /// All counters.
+    /// The source of all counters.
     pub source: FiguresSource,
 }
 

@@ -1,5 +1,5 @@
-//! The *source* of all counters: the daemon. The *result* of a request is the daemon's *figures*, or the reason why
-//! there are none.
+//! The *source* of all counters, which requests them from the daemon. The *result* of a request is the *figures* (the
+//! counters, and their encoded texts), or the error.
 //!
 //! Clients that request the figures while a request to the daemon is in progress, or shortly after, share its answer.
 //! The daemon therefore serves at most ten requests a second.
@@ -17,7 +17,7 @@ use crate::metrics::format::TextFormat;
 /// Maximum age of an answer.
 pub const FRESH: Duration = Duration::from_millis(100);
 
-/// The daemon's answer, and its encoded texts.
+/// The daemon's counters, and their encoded texts.
 #[derive(Debug, Default)]
 pub struct Figures {
     stats: Arc<AllStats>,
@@ -32,16 +32,16 @@ impl Figures {
         &self.stats
     }
 
-    /// Returns the text in a format, which is encoded only once.
+    /// Returns the counters as text in a format. The text is encoded only once.
     pub fn text(&self, format: TextFormat) -> Arc<str> {
         let [open, own] = &self.texts;
         let known = if format == TextFormat::OpenMetrics { open } else { own };
         Arc::clone(known.get_or_init(|| format.encode(&self.stats).into()))
     }
 
-    /// Returns the answer as JSON, as the daemon sent it, which is also encoded only once.
+    /// Returns the counters as JSON, in the daemon's format. The text is encoded only once.
     pub fn json(&self) -> Arc<str> {
-        // Numbers, strings and lists of them can always be serialized.
+        // Serialization of numbers, strings and lists of them cannot fail.
         let encode = || serde_json::to_string(&*self.stats).unwrap_or_default().into();
         Arc::clone(self.json.get_or_init(encode))
     }

@@ -16,7 +16,7 @@ use crate::descriptor::Descriptor;
 use crate::packet::ifreq;
 use crate::{epoll, errno, legacy, lifecycle, real, request, table};
 
-/// Returns whether a path is that of the device.
+/// Returns whether a path is `/dev/netmap`.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -210,13 +210,14 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
     }
 }
 
-/// Returns whether the kernel itself answers a request for every kind of file. All other requests are netmap's, which
-/// refuses those that it does not define.
+/// Returns whether an ioctl request is one that the kernel handles for any kind of file. All others go to the device,
+/// and netmap refuses those that it does not define.
 fn is_any_files(number: u32) -> bool {
     [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&c_ulong::from(number))
 }
 
-/// Implements `NIOCTXSYNC` and `NIOCRXSYNC`. A bad ring is re-initialised, which is not an error here, as in netmap.
+/// Implements `NIOCTXSYNC` and `NIOCRXSYNC`. As in netmap, a ring with invalid indices is re-initialised, without an
+/// error.
 #[inline]
 fn sync(descriptor: &Descriptor, number: u32) -> Result<(), Errno> {
     let done = descriptor.with(|b| {
@@ -237,7 +238,7 @@ fn netmap_ioctl(fd: c_int, descriptor: &Arc<Descriptor>, number: u32, arg: u64) 
         NIOCCTRL => request::control(borrowed, descriptor, arg),
         NIOCREGIF => legacy::regif(borrowed, descriptor, arg),
         NIOCGINFO => legacy::ginfo(borrowed, arg),
-        // A request that configures a switch through its own module, which netvale does not have.
+        // `NIOCCONFIG` configures a switch through a kernel module of its own, which netvale does not support.
         _ => Err(Errno::INVAL),
     }
 }
@@ -302,8 +303,8 @@ macro_rules! fstat_functions {
 }
 fstat_functions!(fstat, fstat64);
 
-/// Runs when the library is loaded: installs the fork handler that makes the table the child's own, and looks for
-/// descriptors inherited through exec.
+/// Runs when the library is loaded: installs the fork handler through which a child takes over the table of
+/// descriptors, and adopts descriptors inherited through exec.
 // SAFETY: the section holds addresses of functions without arguments, which the loader calls once.
 #[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
 #[used]

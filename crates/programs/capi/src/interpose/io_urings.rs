@@ -1,6 +1,6 @@
-//! io_uring: the kernel reads its queue without calling this library, so a request to poll a netmap descriptor would
-//! wait forever. Programs that set up a queue get `ENOSYS` and fall back to other ways of waiting; `$NETVALE_IO_URING`
-//! allows it for programs that only use it for other descriptors.
+//! io_uring: the kernel reads its queue without a call to this library, so a request to poll a netmap descriptor would
+//! wait forever. Programs that set up a queue get `ENOSYS` and fall back to other ways of waiting. `$NETVALE_IO_URING`
+//! allows io_uring, for programs that use it only with other descriptors.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::{errno, real};
 
-/// Returns whether the program promises to keep netmap descriptors out of io_uring.
+/// Returns whether `$NETVALE_IO_URING` allows io_uring.
 fn is_allowed() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
     *ALLOWED.get_or_init(|| std::env::var_os("NETVALE_IO_URING").is_some_and(|value| value != "0"))

@@ -1,10 +1,11 @@
-//! The functions that precede the C library's, by their C names.
+//! The functions that this library interposes: they have the names of the C library's, and programs call them instead.
 //!
-//! Each checks whether the call concerns netmap, which costs one load and a comparison in a program that does not use
-//! it, and otherwise passes the call on unchanged. Variadic functions (`open`, `ioctl`, `fcntl`) are defined with the
-//! one argument that they may have: on x86-64 and aarch64 Linux it arrives in the register of a fixed argument.
+//! Each one checks whether the call concerns netmap, and otherwise passes it on unchanged; in a program that does not
+//! use netmap, the check costs one load and a comparison. Variadic functions (`open`, `ioctl`, `fcntl`) are defined
+//! with the one argument that they may have: on x86-64 and aarch64 Linux it arrives in the register of a fixed
+//! argument.
 //!
-//! No panic may leave them: their code does not panic, and if it did, unwinding out of `extern "C"` ends the program.
+//! Their code must not panic: a panic would end the program at the border of `extern "C"`.
 
 mod epolls;
 mod files;

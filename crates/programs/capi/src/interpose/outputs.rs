@@ -21,7 +21,7 @@ pub struct NetvaleOutput {
     release: unsafe extern "C" fn(*mut c_void),
 }
 
-/// A registered output; calls `release` when dropped.
+/// A registered output, which is released when dropped.
 struct RegisteredOutput(NetvaleOutput);
 
 // SAFETY: the header states that any thread may call the functions.
@@ -61,7 +61,7 @@ impl Drop for RegisteredOutput {
     }
 }
 
-/// Makes the calling library report `POLLOUT` on a descriptor.
+/// Makes this library report `POLLOUT` on `fd` while `output` has room; null ends that. Returns 0, or -1.
 ///
 /// # Safety
 /// `output` is null, or a structure whose functions may be called with its `of` until `release` has been called.

@@ -26,10 +26,10 @@ unsafe fn index_in(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
     }
 }
 
-/// Returns the program's bytes.
+/// Returns the program's bytes as a slice.
 ///
 /// # Safety
-/// Null, or readable for `len` bytes during the call.
+/// `at` is null, or readable for `len` bytes during the call.
 unsafe fn bytes<'a>(at: *const c_void, len: size_t) -> &'a [u8] {
     // SAFETY: the caller's contract.
     if at.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(at.cast(), len) } }
@@ -53,8 +53,8 @@ fn sent(result: Result<usize, Errno>) -> ssize_t {
     }
 }
 
-/// Returns the destination of a call on `fd`: a port by its index, the port to which `fd` is bound, or (`None`) the
-/// kernel.
+/// Returns the destination of a send on `fd`: `Some(Some(index))` for the port with that index, `Some(None)` for the
+/// port to which `fd` is bound, `None` for the kernel.
 fn to_port(fd: c_int, index: Option<c_int>) -> Option<Option<c_int>> {
     match index {
         Some(i) if packet::port_at(i).is_some() => Some(Some(i)),
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
     count.cast_signed()
 }
 
-/// Returns whether a message may be for a port; no other message is inspected.
+/// Returns whether a message on `fd` may be for a port. If not, the message need not be inspected.
 fn may_be_ours(fd: c_int) -> bool {
     socket::is_bound(fd) || packet::any()
 }

@@ -80,14 +80,14 @@ pub unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// Checks the length of an array as the fortified functions do: aborts if the array is shorter than claimed.
+/// Checks an array as the fortified functions do: aborts if its `len` bytes are too few for `count` entries.
 fn check_len(count: nfds_t, len: size_t) {
     if count as usize > len / size_of::<pollfd>() {
         std::process::abort();
     }
 }
 
-/// Returns whether the library answers for some of `events` of a descriptor.
+/// Returns whether this library, not the kernel, reports some of `events` of a descriptor.
 fn is_ours(fd: c_int, events: c_short) -> bool {
     if events & POLLIN != 0 {
         socket::listened(fd);
@@ -100,7 +100,7 @@ fn is_set(fd: c_int) -> bool {
     epoll::is_set(fd) && epoll::is_ours(fd)
 }
 
-/// Returns the program's array if the library answers for any of its entries.
+/// Returns the program's array if this library reports events of any of its entries.
 ///
 /// # Safety
 /// `fds` is null or points to `count` entries.
@@ -130,19 +130,19 @@ pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno
     }
 }
 
-/// The parties that answer for an entry: this library, the kernel, or both. Both answer for a socket for which the
-/// library reports room to send, and for an epoll set that contains netmap descriptors.
+/// Who reports the events of an entry: this library, the kernel, or both. Both do for a socket on which the library
+/// reports room to send, and for an epoll set that contains netmap descriptors.
 #[derive(Default)]
 struct Answerers {
-    /// The library's entries for the descriptor, as a range.
+    /// The library's entries for the descriptor, as a range of `ports`.
     ports: Range<usize>,
-    /// Index of the kernel's entry for the descriptor.
+    /// Index of the kernel's entry for the descriptor in `others`.
     other: Option<usize>,
     /// Whether the library's entries belong to a set, which is ready if any of them is.
     is_set: bool,
 }
 
-/// The entries of a poll, divided by who answers.
+/// The entries of a poll, divided by who reports their events.
 #[derive(Default)]
 struct ByAnswerer {
     ports: Vec<WatchedFd>,
@@ -266,7 +266,7 @@ const ASKS: [(c_short, c_short); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
 impl SelectSets {
-    /// Returns the sets if any contains netmap descriptors.
+    /// Returns the sets if this library reports events of any descriptor in them.
     ///
     /// # Safety
     /// Each set is null or belongs to the program for the length of the call.

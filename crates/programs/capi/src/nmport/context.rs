@@ -1,4 +1,4 @@
-//! `nmctx_*`: the destination of errors and the source of memory.
+//! `nmctx_*`: contexts, which receive error reports and allocate memory for libnetmap.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -14,8 +14,8 @@ const TEXT: usize = 1024;
 
 struct DefaultCtx(std::cell::UnsafeCell<NmCtx>);
 
-// SAFETY: the fields are set at compile time. Only the program changes them, at its own risk, and the list of regions,
-// which changes under the context's lock.
+// SAFETY: the fields are set at compile time. After that, the program changes them at its own risk, and this library
+// changes only the list of regions, under the context's lock.
 unsafe impl Sync for DefaultCtx {}
 
 static DEFAULT: DefaultCtx = DefaultCtx(std::cell::UnsafeCell::new(NmCtx {
@@ -29,7 +29,7 @@ static DEFAULT: DefaultCtx = DefaultCtx(std::cell::UnsafeCell::new(NmCtx {
 static CURRENT: AtomicPtr<NmCtx> = AtomicPtr::new(std::ptr::null_mut());
 static LOCKED: AtomicBool = AtomicBool::new(false);
 
-/// Referenced by programs that want a thread-safe libnetmap, which this one always is.
+/// A symbol that programs reference to request a thread-safe libnetmap. This one is always thread-safe.
 // SAFETY: libnetmap's own name; an int that this library never reads.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_upper_case_globals)]
@@ -71,7 +71,7 @@ unsafe extern "C" fn default_lock(_ctx: *mut NmCtx, lock: c_int) {
 }
 
 /// Returns the current context.
-// SAFETY: libnetmap's own name and type.
+// SAFETY: the name and type are those of libnetmap, which this library replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_get() -> *mut NmCtx {
     let current = CURRENT.load(Ordering::Acquire);
@@ -79,7 +79,7 @@ pub extern "C" fn nmctx_get() -> *mut NmCtx {
 }
 
 /// Replaces the current context. Returns the previous one.
-// SAFETY: libnetmap's own name and type.
+// SAFETY: the name and type are those of libnetmap, which this library replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_set_default(ctx: *mut NmCtx) -> *mut NmCtx {
     let before = nmctx_get();
@@ -88,7 +88,7 @@ pub extern "C" fn nmctx_set_default(ctx: *mut NmCtx) -> *mut NmCtx {
 }
 
 /// Does nothing: contexts are always thread-safe.
-// SAFETY: libnetmap's own name and type.
+// SAFETY: the name and type are those of libnetmap, which this library replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmctx_set_threadsafe() {}
 

@@ -1,4 +1,4 @@
-//! `nmreq_options_decode`: the options of a specification, passed to the program's own parsers.
+//! `nmreq_options_decode`: passes the options in a port specification to the program's own parsers.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -46,7 +46,8 @@ pub struct ParseCtx {
     keys: [*const c_char; MAX_KEYS],
 }
 
-/// Passes each option of `options` (`@name=value`, `@name:key=value,…`) to the parser with its name.
+/// Passes each option in `options` (`@name=value`, `@name:key=value,…`) to the parser of that name. Returns 0, or the
+/// first failed parser's result, or -1.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.

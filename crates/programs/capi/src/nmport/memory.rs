@@ -15,7 +15,8 @@ use super::context::{fail, nmctx_free, nmctx_malloc};
 use super::requests::{nmreq_push_option, nmreq_remove_option, text};
 use super::structs::PortDesc;
 
-/// Uses `size` bytes at `base` for a port's region; [`nmport_extmem_getinfo`] gives access to the pools' numbers.
+/// Requests a port's region in `size` bytes at `base`. The numbers and sizes of its objects can be changed through
+/// [`nmport_extmem_getinfo`].
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size
     }
 }
 
-/// Returns netmap's numbers for a private region, with buffers for the rest of the memory.
+/// Returns netmap's default numbers and sizes of objects, with as many buffers as fit the rest of the memory.
 fn defaults(size: u64) -> NmreqPoolsInfo {
     let ifs = 2u32;
     let if_size = 1024u32;
@@ -65,7 +66,7 @@ fn defaults(size: u64) -> NmreqPoolsInfo {
     }
 }
 
-/// Uses a file's memory for a port's region.
+/// Requests a port's region in a file, which is mapped.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -101,7 +102,8 @@ fn map_file(path: &Path) -> std::io::Result<(*mut c_void, size_t)> {
     if base == MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok((base, size)) }
 }
 
-/// Returns the numbers and sizes of the pools in a port's extmem option; null without the option.
+/// Returns the pools in a port's extmem option: numbers and sizes of objects, which the program may change. Null
+/// without the option.
 ///
 /// # Safety
 /// `d` is a port.

@@ -13,7 +13,8 @@ use super::memory;
 use super::requests::{is_prefixed, nmreq_get_mem_id, nmreq_push_option, nmreq_remove_option, text};
 use super::structs::PortDesc;
 
-/// Disabled options, one bit each, in the order of [`OPTION_NAMES`]; offsets need a program that supports them.
+/// Disabled options, one bit each, in the order of [`OPTION_NAMES`]. `offset` is disabled until a program declares its
+/// support.
 static DISABLED: AtomicU32 = AtomicU32::new(1 << OFFSET);
 const OPTION_NAMES: [&str; 4] = ["share", "extmem", "conf", "offset"];
 const OFFSET: u32 = 3;
@@ -93,7 +94,7 @@ unsafe fn fill(d: *mut PortDesc, spec: &PortSpec) -> c_int {
     // SAFETY: the caller's contract; C strings live during the calls to which they are passed.
     unsafe {
         if let Memory::SharedWith(name) = &spec.memory {
-            // The name as a specification, in quotes if it looks like a ring of another port.
+            // As a specification, the name is quoted if it would otherwise be read as another name and a ring number.
             let spec = PortSpec::from(name.clone()).to_string();
             let Ok(name) = std::ffi::CString::new(spec) else { return crate::errno::fail(Errno::INVAL) };
             let mut at = name.as_ptr();
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
     }
 }
 
-/// Requests frames at an offset in their buffers.
+/// Requests that frames begin at an offset in their buffers.
 ///
 /// # Safety
 /// `d` is a port that is not registered.

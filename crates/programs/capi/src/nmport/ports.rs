@@ -13,7 +13,7 @@ use super::rings::{nmport_mmap, nmport_undo_mmap};
 use super::structs::{NmCtx, PortDesc};
 
 /// Creates an empty port.
-// SAFETY: libnetmap's own name and type.
+// SAFETY: the name and type are those of libnetmap, which this library replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmport_new() -> *mut PortDesc {
     // SAFETY: the current context is valid.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
     }
 }
 
-/// Reports the options that were refused.
+/// Reports the options with an error status.
 ///
 /// # Safety
 /// `d` is a port; the options of its request are valid.
@@ -218,8 +218,8 @@ pub unsafe extern "C" fn nmport_close(d: *mut PortDesc) {
     }
 }
 
-/// Copies a port's request into a new port, to be opened; options are omitted. The copy of a registered port requests
-/// its region.
+/// Creates a port with a copy of another port's request, without its options. The copy of a registered port requests
+/// the same region.
 ///
 /// # Safety
 /// `d` is a port.

@@ -26,13 +26,14 @@ pub unsafe fn text<'a>(p: *const c_char) -> Option<&'a str> {
     if p.is_null() { None } else { unsafe { CStr::from_ptr(p) }.to_str().ok() }
 }
 
-/// Returns the length in bytes of the part of `mode` for rings, region and flags, up to an option's `@`.
+/// Returns the length in bytes of the part of `mode` before the first option: rings, region number (`@` and digits) and
+/// flags.
 pub fn mode_len(mode: &str) -> usize {
     let option = |(at, _): &(usize, char)| !mode[at + 1..].starts_with(|c: char| c.is_ascii_digit());
     mode.char_indices().filter(|(_, c)| *c == '@').find(option).map_or(mode.len(), |(at, _)| at)
 }
 
-/// Sets version, type and body, and zeroes the rest.
+/// Initialises a request's header with version, type and body.
 ///
 /// # Safety
 /// `header` points to memory for a header.
@@ -48,7 +49,7 @@ pub unsafe extern "C" fn nmreq_header_init(header: *mut NmreqHeader, reqtype: u1
     unsafe { header.write(new) };
 }
 
-/// Parses a port's name at the start of a specification.
+/// Parses a port's name at the start of a specification into the header, and advances `*spec` past it.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -80,7 +81,7 @@ pub fn is_prefixed(spec: &str) -> bool {
     spec.split(['@', '/']).next().is_some_and(|name| name.contains(':'))
 }
 
-/// Parses rings, region and flags at the start of the text after a name.
+/// Parses rings, region and flags, which follow a port's name, and advances `*mode` past them.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -94,7 +95,7 @@ pub unsafe extern "C" fn nmreq_register_decode(
     unsafe {
         let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "the mode is not UTF-8 text") };
         let part = &all[..mode_len(all)];
-        // The name does not matter: only the rest counts.
+        // `p` is a placeholder: only what follows the name is used.
         match PortSpec::parse(&format!("netmap:'p'{part}")) {
             Ok(parsed) => {
                 let from = parsed.to_register();
@@ -113,7 +114,8 @@ pub unsafe extern "C" fn nmreq_register_decode(
     }
 }
 
-/// Returns the number of a port's region; parses the name at the start of the text.
+/// Returns the number of a port's region, or -1. Parses the port's name at the start of the text, and advances `*name`
+/// past it.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -151,7 +153,7 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
 /// Puts an option at the front of a request's list.
 ///
 /// # Safety
-/// Both are valid, the option for as long as the request has it.
+/// `header` and `option` are valid, the option for as long as it is in the request's list.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_push_option(header: *mut NmreqHeader, option: *mut NmreqOption) {
     // SAFETY: the caller's contract.
@@ -197,7 +199,7 @@ pub unsafe extern "C" fn nmreq_find_option(header: *mut NmreqHeader, kind: u32) 
     }
 }
 
-/// Frees all options of a request into the context.
+/// Frees all options of a request, and empties its list.
 ///
 /// # Safety
 /// The list's options came from the current context.
@@ -216,7 +218,7 @@ pub unsafe extern "C" fn nmreq_free_options(header: *mut NmreqHeader) {
 }
 
 /// Returns the name of an option.
-// SAFETY: libnetmap's own name and type.
+// SAFETY: the name and type are those of libnetmap, which this library replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmreq_option_name(kind: u32) -> *const c_char {
     match kind {
@@ -234,7 +236,7 @@ pub extern "C" fn nmreq_option_name(kind: u32) -> *const c_char {
 mod tests {
     use super::*;
 
-    /// Objective: a specification splits where libnetmap splits it.
+    /// Objective: a specification is split into name, mode and options where libnetmap splits it.
     #[test]
     fn a_specification_splits_as_in_libnetmap() {
         let parts = |spec: &str| {

@@ -76,8 +76,8 @@ pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
     }
 }
 
-/// Copies a frame into a tx ring, using the rings in turn. Returns 0, or -1 without room or for a frame longer than a
-/// ring.
+/// Copies a frame into the current tx ring or, if that is full, into the next with room. Returns 0, or -1 if no ring
+/// has room for the frame.
 ///
 /// # Safety
 /// `d` is an open port, `buf` has `size` bytes.

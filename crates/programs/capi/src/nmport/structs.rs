@@ -1,4 +1,4 @@
-//! libnetmap's structures, which refer to one another (libnetmap.h).
+//! libnetmap's structures (libnetmap.h).
 
 use libc::{c_char, c_int, c_void, size_t};
 use netvale_abi::NetmapIf;
@@ -9,13 +9,13 @@ use netvale_abi::nmreq::{NmreqHeader, NmreqOptExtmem, NmreqOptOffsets, NmreqRegi
 pub struct NmCtx {
     /// Whether errors are reported.
     pub verbose: c_int,
-    /// Receives errors.
+    /// Callback that receives the texts of errors.
     pub error: Option<unsafe extern "C" fn(*mut NmCtx, *const c_char)>,
-    /// Allocates memory.
+    /// Callback that allocates memory.
     pub malloc: Option<unsafe extern "C" fn(*mut NmCtx, size_t) -> *mut c_void>,
-    /// Frees memory.
+    /// Callback that frees memory.
     pub free: Option<unsafe extern "C" fn(*mut NmCtx, *mut c_void)>,
-    /// Locks (1) and unlocks (0) the list of regions.
+    /// Callback that locks (1) and unlocks (0) the list of regions.
     pub lock: Option<unsafe extern "C" fn(*mut NmCtx, c_int)>,
     /// Regions in use.
     pub mem_descs: *mut MemDesc,
@@ -43,7 +43,7 @@ pub struct MemDesc {
 /// The library's private state of a port.
 #[derive(Clone, Copy)]
 pub struct PortPrivate {
-    /// The mapped file of an extmem option.
+    /// Address and length of the mapped file of an extmem option; null without one.
     pub file: (*mut c_void, size_t),
     /// The offsets option.
     pub offsets: *mut NmreqOptOffsets,
@@ -82,8 +82,8 @@ pub struct PortDesc {
     pub last_rx_ring: u16,
     /// The ring at which `nmport_inject` continues.
     pub cur_tx_ring: u16,
-    /// For the program's own use.
+    /// Initialised with the first rx ring; for the program's own use.
     pub cur_rx_ring: u16,
-    /// Takes the place of libnetmap's private pointer.
+    /// This library's private state.
     pub private: PortPrivate,
 }

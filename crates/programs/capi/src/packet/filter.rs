@@ -1,4 +1,4 @@
-//! Kernel settings of a packet socket: which frames it receives, and rings in memory.
+//! Kernel settings of a packet socket: a filter that drops all received frames, and a check for rings in memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,7 +13,7 @@ use crate::errno;
 /// # Errors
 /// The kernel's error.
 pub fn deafen(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    // BPF_RET | BPF_K, 0: no byte of any packet.
+    // The one instruction, BPF_RET | BPF_K with the value 0, accepts no byte of any packet.
     let mut nothing = sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
     let program = sock_fprog { len: 1, filter: &raw mut nothing };
     let len = size_of::<sock_fprog>() as socklen_t;
@@ -24,8 +24,8 @@ pub fn deafen(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(errno::last()) }
 }
 
-/// Returns whether a packet socket has rings in memory (`PACKET_RX_RING`, `PACKET_TX_RING`). The version of their
-/// layout can then no longer be set, not even to its current value.
+/// Returns whether a packet socket has rings in memory (`PACKET_RX_RING`, `PACKET_TX_RING`). With rings, the kernel
+/// refuses to set `PACKET_VERSION`, even to its current value.
 pub fn is_mapped(fd: BorrowedFd<'_>) -> bool {
     let mut version: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;

@@ -24,9 +24,9 @@ mod sioc {
     pub const ETHTOOL: u32 = 0x8946;
 }
 
-/// Size of a name in bytes.
+/// Size of an interface's name in bytes.
 const NAME: usize = libc::IFNAMSIZ;
-/// MTU of a port, in bytes: it fits with the Ethernet header into a buffer of 2048 bytes.
+/// MTU of a port in bytes: with the Ethernet header, such a frame fits into a buffer of 2048 bytes.
 const MTU: i32 = 1500;
 
 /// Returns whether an ioctl queries an interface.
@@ -53,7 +53,7 @@ pub fn is_question(number: u32) -> bool {
 /// Answers an ioctl that queries an interface, with its `struct ifreq` at `addr`; `None` if the interface is not a
 /// port.
 pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
-    // For a bad address, the kernel's own answer is as good.
+    // For an unmapped address, the kernel itself returns the error.
     let mut name = [0u8; NAME];
     user::read_bytes(addr, &mut name).ok()?;
     let value_at = addr.checked_add(NAME as u64)?;
@@ -75,7 +75,7 @@ pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
 /// Returns the new value of the `union` in `struct ifreq`; `None` leaves it unchanged.
 fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
     let spec = port_at(index).ok_or(Errno::NODEV)?.1;
-    // A program that wants to send makes one of these ioctls first, mostly before it drops its rights.
+    // Programs make one of these ioctls before they send, mostly before they drop privileges.
     if matches!(number, sioc::GIFINDEX | sioc::GIFHWADDR) {
         socket::named(index);
     }

@@ -1,11 +1,11 @@
 //! Packet sockets (packet(7)) on ports, for programs that send frames without libpcap.
 //!
-//! A port's name gets an interface index and answers to the usual interface ioctls. A raw packet socket that is bound
-//! to this index, or sends to it, sends on the port. It receives nothing: programs that send this way receive through
-//! libpcap.
+//! A port gets an interface index, and this library answers the usual interface ioctls for its name. A raw packet
+//! socket that is bound to this index, or sends to it, sends on the port. Such a socket receives nothing: programs that
+//! send this way receive through libpcap.
 //!
-//! The socket remains the kernel's, so everything else about it works; a filter that passes nothing keeps the host's
-//! traffic out of it.
+//! The socket remains a packet socket of the kernel, so all other calls on it work. A filter that passes nothing keeps
+//! the host's traffic from it.
 
 mod filter;
 pub mod ifreq;
@@ -37,7 +37,7 @@ fn ports() -> MutexGuard<'static, Vec<(String, PortSpec)>> {
 
 /// Returns the index of a port's name; `None` if the name is not a port's.
 pub fn index_of(name: &str) -> Option<i32> {
-    // Interface names are looked up often, so this takes no lock for them.
+    // Names of real interfaces are looked up often: for them, no lock is taken.
     let spec = netvale::interface(name)?;
     let mut ports = ports();
     let at = ports.iter().position(|(n, _)| n == name).unwrap_or_else(|| {
@@ -48,7 +48,7 @@ pub fn index_of(name: &str) -> Option<i32> {
     i32::try_from(at).ok()?.checked_add(FIRST)
 }
 
-/// Returns the name and the port of one of netvale's interface indices.
+/// Returns the name and the port of an interface index; `None` if the index is not a port's.
 pub fn port_at(index: i32) -> Option<(String, PortSpec)> {
     if !any() {
         return None;

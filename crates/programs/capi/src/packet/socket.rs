@@ -16,8 +16,8 @@ use rustix::net::sockopt::{self, Timeout};
 use super::{filter, port_at};
 use crate::marks::FdMarks;
 
-/// Maximum wait for room in a full ring before the socket's queue counts as full. A switch's port always has room soon;
-/// a pipe whose other end is not read may never have any.
+/// Maximum wait for room in a full ring, after which a send fails with `ENOBUFS`. A switch empties a ring within this
+/// time; a pipe's other end may never read.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The sockets bound to a port, and the ports that are open.
@@ -28,8 +28,8 @@ struct PacketSockets {
 }
 
 static SOCKETS: Mutex<Option<PacketSockets>> = Mutex::new(None);
-/// One bit per bound descriptor. `write` and similar calls check it, perhaps in a signal handler that interrupts the
-/// holder of the lock.
+/// The bound descriptors, one bit each. `write` and similar functions check this set, since a signal handler may call
+/// them while the interrupted thread holds the lock.
 static BOUND: FdMarks = FdMarks::new();
 /// Number of bound sockets; at zero, lookups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -63,13 +63,14 @@ impl PacketSockets {
     }
 }
 
-/// Returns the port's name for sending only: its received frames may belong to another user, such as this program's
-/// libpcap.
+/// Returns the port's name for sending only: its received frames may be read by another user of the port, such as this
+/// program's libpcap.
 fn sending(spec: &PortSpec) -> String {
     interface::one_way(spec, Directions::Tx).as_ref().unwrap_or(spec).to_string()
 }
 
-/// Prepares to send on the port with the program's current rights, which it may drop before it sends.
+/// Prepares to send on the port with the program's current credentials: the program may drop privileges before it
+/// sends.
 pub fn named(index: i32) {
     with_sockets(|s| drop(s.sender(index)));
 }
@@ -94,7 +95,7 @@ pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), 
     }))
 }
 
-/// Stops the kernel from delivering frames to the socket.
+/// Prepares a raw packet socket for a port: the kernel delivers no more frames to it.
 fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if rustix::net::sockopt::socket_type(fd)? != SocketType::RAW {
         return Err(Errno::OPNOTSUPP);
@@ -105,7 +106,7 @@ fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     filter::deafen(fd)
 }
 
-/// Returns the error for a program that requests rings in memory for a port, whose frames would go nowhere.
+/// Prints why rings in memory cannot be used with a port, and returns the error.
 pub fn no_rings() -> Errno {
     netvale_control::note!(
         "netvale: a packet socket with rings in memory (PACKET_TX_RING, PACKET_RX_RING) cannot be bound to a port; \
@@ -206,7 +207,7 @@ pub fn closed(number: c_int) -> Option<ClosedQueue> {
     })
 }
 
-/// Records that `new`, which was closed before, is now a duplicate of `old`.
+/// Records that `new`, whose earlier meaning was already removed, is now a duplicate of `old`.
 pub fn duplicated(old: c_int, new: c_int) {
     if is_bound(old) {
         with_sockets(|s| s.bound.get(&old).cloned().and_then(|entry| s.bound.insert(new, entry)));

@@ -20,14 +20,14 @@ use super::{WaitableRing, drops, wait_on};
 pub struct RxRing {
     pub(crate) ring: AppRing,
     pub(crate) wake: Doorbell,
-    /// For an interface, the socket whose frames each sync moves.
+    /// For an interface, the receiving side of its AF_XDP socket, whose frames each sync moves into the ring.
     pub(crate) nic: Option<Box<ThroughRx>>,
     /// State of the adaptive polling for frames.
     pub(crate) spin: Spin,
 }
 
 impl RxRing {
-    /// Creates a ring that receives through memory alone.
+    /// Creates a ring that another process fills through shared memory.
     pub(crate) fn new(ring: AppRing, wake: Doorbell) -> Self {
         RxRing { ring, wake, nic: None, spin: Spin::default() }
     }
@@ -99,12 +99,12 @@ impl RxRing {
         found
     }
 
-    /// Requests a kick when frames arrive; check once more before sleeping.
+    /// Requests a kick when frames arrive. The caller must check for frames once more before it sleeps.
     pub fn ask_kick(&self) {
         netvale_mem::notify::arm(self.ring.side().csb.appl_need_kick());
     }
 
-    /// Takes over a ring in the state that its earlier holder left.
+    /// Takes over a ring in the state in which another process has left it.
     pub(crate) fn resume(&mut self) {
         self.ring.resume();
         if let Some(through) = &mut self.nic {
@@ -112,7 +112,8 @@ impl RxRing {
         }
     }
 
-    /// Receives the next whole frame, at most `into.len()` bytes of it. Returns `None` if there is no frame.
+    /// Receives the next whole frame: copies at most `into.len()` bytes and returns their number, or `None` if there is
+    /// no frame.
     pub fn recv(&mut self, into: &mut [u8]) -> Option<usize> {
         let mut used = 0;
         let mut slots = 0;
@@ -148,8 +149,8 @@ impl RxRing {
         let _ = self.awake();
     }
 
-    /// Waits for frames: polls for up to `spin`, as long as polling pays, then sleeps for up to `limit`. Returns
-    /// whether frames are available.
+    /// Waits for frames: polls for up to `spin`, as long as polling has recently paid off, then sleeps for up to
+    /// `limit`. Returns whether frames are available.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit)
     }
@@ -165,7 +166,8 @@ impl RxRing {
         self.nic.as_ref().map_or_else(Vec::new, |through| drops(through.counters()))
     }
 
-    /// Returns the counts of kicks sent to the other side, and of kicks suppressed because it did not request any.
+    /// Returns the counts of kicks sent to the other side, and of kicks suppressed because the other side requested
+    /// none.
     pub fn kicks(&self) -> &KickCounts {
         self.ring.kicks()
     }
@@ -194,7 +196,7 @@ impl WaitableRing for RxRing {
     }
 }
 
-/// See [`RxRing::pass`].
+/// The part of [`RxRing::pass`] for interfaces, which is not inlined.
 #[inline(never)]
 fn look_at(through: &mut ThroughRx, ring: &mut AppRing) {
     through.pass();

@@ -14,7 +14,7 @@ use netvale_mem::spin::Spin;
 use super::{WaitableRing, drops, wait_on};
 use crate::nic_tx::NicTx;
 
-/// The mechanisms that move the frames of a tx ring.
+/// The mechanism that moves the frames of a tx ring.
 #[derive(Debug)]
 pub(crate) enum TxKind {
     /// A worker of the switch takes the frames.
@@ -118,9 +118,9 @@ impl TxRing {
         }
     }
 
-    /// Syncs like netmap's ioctl: `head` and `cur` come from the ring's header, where the program wrote them. Any
-    /// number of processes that share the ring may take turns. A program uses either this or
-    /// [`advance`](TxRing::advance) and [`sync`](TxRing::sync).
+    /// Syncs like netmap's ioctl: `head` and `cur` come from the ring's header, where the program has written them.
+    /// Processes that share the ring may take turns. A program uses either this function or
+    /// [`advance`](TxRing::advance) with [`sync`](TxRing::sync).
     ///
     /// On ports of a switch, frames may be elsewhere in the program's memory (`NS_INDIRECT`). If any new frame is,
     /// `fetch` is called with the ring, the first new slot and the slot after the last, to copy the bytes into the
@@ -143,7 +143,7 @@ impl TxRing {
         }
     }
 
-    /// Requests a kick when there is room; check once more before sleeping.
+    /// Requests a kick when there is room. The caller must check for room once more before it sleeps.
     pub fn ask_kick(&self) {
         netvale_mem::notify::arm(match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.side().csb.appl_need_kick(),
@@ -155,7 +155,7 @@ impl TxRing {
         });
     }
 
-    /// Takes over a ring in the state that its earlier holder left.
+    /// Takes over a ring in the state in which another process has left it.
     pub(crate) fn resume(&mut self) {
         match &mut self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.resume(),
@@ -244,8 +244,8 @@ impl TxRing {
         let _ = self.awake();
     }
 
-    /// Waits for room: polls for up to `spin`, as long as polling pays, then sleeps for up to `limit`. Returns whether
-    /// there is room.
+    /// Waits for room: polls for up to `spin`, as long as polling has recently paid off, then sleeps for up to `limit`.
+    /// Returns whether there is room.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit)
     }
@@ -263,7 +263,8 @@ impl TxRing {
         }
     }
 
-    /// Returns the counts of kicks sent to the other side, and of kicks suppressed because it did not request any.
+    /// Returns the counts of kicks sent to the other side, and of kicks suppressed because the other side requested
+    /// none.
     pub fn kicks(&self) -> &KickCounts {
         match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.kicks(),

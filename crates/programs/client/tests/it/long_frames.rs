@@ -1,4 +1,4 @@
-//! Frames as long as the longest buffers.
+//! Tests of frames as long as the largest buffer, 65,536 bytes.
 
 use netvale::Port;
 

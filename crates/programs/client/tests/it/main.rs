@@ -1,4 +1,4 @@
-//! Ports of programs, through a daemon.
+//! Integration tests of the client library, on pipes inside the program.
 
 mod long_frames;
 mod waiting;

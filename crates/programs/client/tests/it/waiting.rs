@@ -6,7 +6,7 @@ use netvale::Port;
 
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Objective: a kick meant for an earlier sleep ends no wait, neither for frames nor for room.
+/// Objective: a late kick, for an earlier sleep, does not end a wait for frames or for room.
 #[test]
 fn a_stale_kick_ends_no_wait() {
     let (mut a, mut b) = Port::pipe_pair(16, 128).unwrap();

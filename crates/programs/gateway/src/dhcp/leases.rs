@@ -1,6 +1,7 @@
-//! Leases: which client has which address until when, by a clock that never goes back.
+//! DHCP leases: which client has which address, and until when (by the monotonic clock).
 //!
-//! A [`LeaseTable`] has a bounded number of clients. A [`StaticLease`] is one that the user has written down.
+//! A [`LeaseTable`] has a bounded number of clients. A [`StaticLease`] is an address that the user has configured for a
+//! MAC address.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,29 +12,29 @@ use netvale_wire::MacAddr;
 
 use crate::net::InterfaceAddress;
 
-/// Clients that are known together.
+/// Maximum number of clients in the table.
 const MAX_CLIENTS: usize = 4096;
-/// How long an offer holds.
+/// How long an offered address is reserved for its client.
 const OFFER: Duration = Duration::from_secs(60);
-/// How long an address is left alone that a client has found in use.
+/// How long an address is not given out after a client has declined it as already in use.
 const DECLINED: Duration = Duration::from_secs(600);
-/// The longest label of a name.
+/// Maximum length of a label of a DNS name, in bytes.
 const MAX_LABEL: usize = 63;
-/// Names by which guests look for services of a network's owner: none is a guest's.
+/// Names by which guests look for services of the network itself: no guest may take one of them.
 const RESERVED_NAMES: [&str; 5] = ["gateway", "localhost", "wpad", "isatap", "local"];
 
-/// An address for a station, with a name if there is one: `MAC=IP[,NAME]`.
+/// An address configured for a MAC address, with an optional host name. As text: `MAC=IP[,NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticLease {
-    /// The station.
+    /// The client's MAC address.
     pub mac: MacAddr,
-    /// Its address.
+    /// The address that the client always gets.
     pub address: Ipv4Addr,
-    /// Its name.
+    /// The client's host name, if one is configured.
     pub name: Option<String>,
 }
 
-/// Text that is not a static lease.
+/// The error for text that is not a static lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a lease: write MAC=IP or MAC=IP,NAME, as in 02:00:00:00:00:09=10.0.0.9,vm9")]
 pub struct BadStaticLease(String);
@@ -50,7 +51,7 @@ impl FromStr for StaticLease {
     }
 }
 
-/// The first label of a name in lower case, if it is one that a host may have (RFC 1123 §2.1).
+/// Returns the first label of a name, in lower case; `None` if it is no valid host name (RFC 1123 §2.1) or is reserved.
 pub fn label(name: &[u8]) -> Option<String> {
     let first = name.split(|byte| *byte == b'.' || *byte == 0).next()?;
     let fits = !first.is_empty() && first.len() <= MAX_LABEL;
@@ -65,7 +66,7 @@ pub fn label(name: &[u8]) -> Option<String> {
 enum LeaseState {
     Offered,
     Bound,
-    /// Given back, or run out: kept for the client while nobody else needs it.
+    /// Released, withdrawn or expired: remembered for the client until another client needs the address.
     Free,
 }
 
@@ -78,7 +79,7 @@ struct ClientLease {
     name: Option<String>,
 }
 
-/// The leases.
+/// The leases of one network, static ones included.
 #[derive(Debug)]
 pub struct LeaseTable {
     net: InterfaceAddress<Ipv4Addr>,
@@ -86,12 +87,12 @@ pub struct LeaseTable {
     clients: HashMap<Vec<u8>, ClientLease>,
     by_address: HashMap<Ipv4Addr, Vec<u8>>,
     declined: HashMap<Ipv4Addr, Instant>,
-    /// Where the search for a free address begins.
+    /// The address after which the search for a free one begins.
     next: u32,
 }
 
 impl LeaseTable {
-    /// Leases of a network, none of them given out.
+    /// Returns an empty table for a network, with its static leases.
     pub fn new(net: InterfaceAddress<Ipv4Addr>, fixed: Vec<StaticLease>) -> Self {
         let next = u32::from(net.address);
         LeaseTable { net, fixed, clients: HashMap::new(), by_address: HashMap::new(), declined: HashMap::new(), next }
@@ -101,12 +102,13 @@ impl LeaseTable {
         self.fixed.iter().find(|lease| lease.mac == mac).map(|lease| lease.address)
     }
 
-    /// Whether guests may have an address at all.
+    /// Returns whether an address is a host address of the network other than the gateway's.
     pub fn is_possible(&self, address: Ipv4Addr) -> bool {
         self.net.is_host(address) && address != self.net.address
     }
 
-    /// Whether an address can go to a client that does not have it.
+    /// Returns whether an address can be leased to a client: it is not another client's, not configured for another,
+    /// not declined.
     fn is_free(&self, address: Ipv4Addr, client: &[u8], mac: MacAddr, now: Instant) -> bool {
         let fixed = self.fixed.iter().find(|lease| lease.address == address);
         let for_client = fixed.is_none_or(|lease| lease.mac == mac);
@@ -116,18 +118,19 @@ impl LeaseTable {
         self.is_possible(address) && for_client && !declined && !held
     }
 
-    /// The address that a client has, offered or bound, now or before.
+    /// Returns the address that a client was offered or leased last, even if the lease has ended.
     pub fn address(&self, client: &[u8]) -> Option<Ipv4Addr> {
         self.clients.get(client).map(|lease| lease.address)
     }
 
-    /// Whether a client has been bound, and its address could not have gone to another since.
+    /// Returns whether a client has a lease that has not expired.
     pub fn is_bound(&self, client: &[u8], now: Instant) -> bool {
         self.clients.get(client).is_some_and(|lease| lease.state == LeaseState::Bound && lease.until > now)
     }
 
-    /// The address for a client that looks for one (RFC 2131 §4.3.1): the one written down for its station, the one it
-    /// has or had, the one it wants, or a free one. `in_use` says whether another station shows an address.
+    /// Returns the address to offer a client (RFC 2131 §4.3.1): the static one of its MAC address, the one that it has
+    /// or had, the one that it requests, or a free one; `None` if none is free. `in_use` returns whether another MAC
+    /// address was seen to use an address.
     pub fn choose(
         &self,
         client: &[u8],
@@ -143,7 +146,7 @@ impl LeaseTable {
         self.address(client).filter(free).or_else(|| wanted.filter(free)).or_else(|| self.search(free))
     }
 
-    /// A free address, searched for in at most as many steps as there can be clients and addresses in use.
+    /// Searches for a free address, in at most 2 × [`MAX_CLIENTS`] steps.
     fn search(&self, free: impl Fn(&Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
         let first = u32::from(self.net.address) & u32::from(self.net.mask());
         let count = !u32::from(self.net.mask());
@@ -152,7 +155,7 @@ impl LeaseTable {
         (1..=steps).map(|step| Ipv4Addr::from(first + (begin.wrapping_add(step) & count))).find(free)
     }
 
-    /// Holds an address for a client until it takes the offer.
+    /// Reserves an address for a client for the time of an offer, unless the client already has a lease on it.
     pub fn offer(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, now: Instant) {
         if self.is_bound(client, now) && self.address(client) == Some(address) {
             return;
@@ -161,7 +164,8 @@ impl LeaseTable {
         self.set(client, mac, address, LeaseState::Offered, now + OFFER);
     }
 
-    /// Gives a client an address, if it is free. Returns whether it is the client's.
+    /// Leases an address to a client until `until`. Returns `false` if the address is not free for it or the table is
+    /// full.
     pub fn bind(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, until: Instant, now: Instant) -> bool {
         let right = self.fixed_address(mac).is_none_or(|fixed| fixed == address);
         if !right || !self.is_free(address, client, mac, now) {
@@ -189,21 +193,22 @@ impl LeaseTable {
         }
     }
 
-    /// A client gives its address back.
+    /// Ends a client's lease on an address at the client's request (DHCPRELEASE).
     pub fn release(&mut self, client: &[u8], address: Ipv4Addr) {
         if let Some(lease) = self.clients.get_mut(client).filter(|lease| lease.address == address) {
             lease.state = LeaseState::Free;
         }
     }
 
-    /// A client has taken another server's offer.
+    /// Ends the offer to a client that has chosen another server's.
     pub fn withdraw(&mut self, client: &[u8]) {
         if let Some(lease) = self.clients.get_mut(client).filter(|lease| lease.state == LeaseState::Offered) {
             lease.state = LeaseState::Free;
         }
     }
 
-    /// A client has found its address in use. Returns whether it was its address.
+    /// Blocks an address that its client has found in use (DHCPDECLINE). Returns `false` if it was not this client's
+    /// address.
     pub fn decline(&mut self, client: &[u8], address: Ipv4Addr, now: Instant) -> bool {
         let had = self.address(client) == Some(address);
         if had {
@@ -214,7 +219,7 @@ impl LeaseTable {
         had
     }
 
-    /// Gives a client its name, if that is nobody else's.
+    /// Sets a client's name: the static one of its MAC address, or `name` if it is valid and no other client has it.
     pub fn set_name(&mut self, client: &[u8], mac: MacAddr, name: Option<&[u8]>) {
         let fixed = self.fixed.iter().find(|lease| lease.mac == mac).and_then(|lease| lease.name.clone());
         let name = fixed.or_else(|| name.and_then(label).filter(|name| !self.is_taken(client, name)));
@@ -229,12 +234,12 @@ impl LeaseTable {
         fixed || others.map(|(_, lease)| lease).any(|lease| lease.name.as_deref() == Some(name))
     }
 
-    /// The name of a client.
+    /// Returns the name of a client, if it has one.
     pub fn name(&self, client: &[u8]) -> Option<&str> {
         self.clients.get(client)?.name.as_deref()
     }
 
-    /// Station and address of a name.
+    /// Returns the MAC address and the IP address of the host with a name, if there is one.
     pub fn by_name(&self, name: &str) -> Option<(MacAddr, Ipv4Addr)> {
         let fixed = self.fixed.iter().find(|lease| lease.name.as_deref() == Some(name));
         let fixed = fixed.map(|lease| (lease.mac, lease.address));
@@ -242,20 +247,20 @@ impl LeaseTable {
         fixed.or_else(|| bound().map(|lease| (lease.mac, lease.address)))
     }
 
-    /// The name of an address.
+    /// Returns the host name that belongs to an address, if there is one.
     pub fn by_address(&self, address: Ipv4Addr) -> Option<&str> {
         let fixed = self.fixed.iter().find(|lease| lease.address == address).and_then(|lease| lease.name.as_deref());
         let bound = || self.clients.get(self.by_address.get(&address)?)?.name.as_deref();
         fixed.or_else(bound)
     }
 
-    /// The station that an address was leased to.
+    /// Returns the MAC address to which an address is or was leased.
     pub fn station(&self, address: Ipv4Addr) -> Option<MacAddr> {
         let fixed = self.fixed.iter().find(|lease| lease.address == address).map(|lease| lease.mac);
         fixed.or_else(|| Some(self.clients.get(self.by_address.get(&address)?)?.mac))
     }
 
-    /// Forgets clients whose lease has ended, oldest first, once many are known, and addresses that were left alone.
+    /// Removes expired declines and, if the table is at least half full, all clients without a valid offer or lease.
     pub fn clean(&mut self, now: Instant) {
         self.declined.retain(|_, until| *until > now);
         if self.clients.len() < MAX_CLIENTS / 2 {

@@ -1,81 +1,81 @@
 //! DHCP messages (RFC 2131 §2, RFC 2132), with long options (RFC 3396) and overloaded fields.
 //!
-//! A [`DhcpMessage`] is what a client has said; a [`DhcpReply`] is what it gets.
+//! A [`DhcpMessage`] is a message from a client; a [`DhcpReply`] is a message to it.
 
 use std::net::Ipv4Addr;
 
 use netvale_wire::MacAddr;
 
-/// Bytes of a message before its options, magic cookie included.
+/// Length of a message before its options, magic cookie included, in bytes.
 const FIXED: usize = 240;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// A reply has the length of a BOOTP message at least (RFC 1542 §2.1).
+/// Minimum length of a reply in bytes: that of a BOOTP message (RFC 1542 §2.1).
 const MIN_REPLY: usize = 300;
-/// The longest message that all clients take (RFC 2131 §2).
+/// Maximum length in bytes of a message that every client must accept (RFC 2131 §2), without IP and UDP headers.
 const MAX_REPLY: usize = 576 - 28;
-/// Bytes of options of a message together.
+/// Maximum number of bytes of all options of a message.
 const MAX_OPTIONS: usize = 4096;
 
-/// Numbers of options.
+/// Option codes.
 pub mod option {
     /// Subnet mask.
     pub const MASK: u8 = 1;
-    /// Router.
+    /// Default router.
     pub const ROUTER: u8 = 3;
     /// Name servers.
     pub const DNS: u8 = 6;
-    /// The client's name.
+    /// The client's host name.
     pub const HOST_NAME: u8 = 12;
-    /// Domain.
+    /// Domain name.
     pub const DOMAIN: u8 = 15;
     /// MTU of the interface.
     pub const MTU: u8 = 26;
-    /// Address of all hosts.
+    /// Broadcast address.
     pub const BROADCAST: u8 = 28;
-    /// The address that a client asks for.
+    /// The address that a client requests.
     pub const REQUESTED: u8 = 50;
-    /// Seconds of a lease.
+    /// Duration of a lease, in seconds.
     pub const LEASE_TIME: u8 = 51;
-    /// Which fixed fields hold options.
+    /// Which of the fields `file` and `sname` hold options.
     pub const OVERLOAD: u8 = 52;
-    /// Type of the message.
+    /// DHCP message type.
     pub const TYPE: u8 = 53;
-    /// The server that is meant.
+    /// The server's identifier: its address.
     pub const SERVER: u8 = 54;
-    /// The options that a client wants.
+    /// The list of options that a client requests.
     pub const PARAMETERS: u8 = 55;
-    /// A text.
+    /// An error text.
     pub const MESSAGE: u8 = 56;
-    /// Seconds until a client asks its server.
+    /// Seconds until a client renews its lease with its server (T1).
     pub const RENEWAL: u8 = 58;
-    /// Seconds until it asks anybody.
+    /// Seconds until a client asks any server to extend its lease (T2).
     pub const REBINDING: u8 = 59;
     /// The client's identifier.
     pub const CLIENT_ID: u8 = 61;
-    /// The client's full name.
+    /// The client's fully qualified domain name.
     pub const FQDN: u8 = 81;
-    /// Domains to search.
+    /// The domain search list.
     pub const SEARCH: u8 = 119;
 }
 
-/// Types of messages.
+/// DHCP message types, in the order of their numbers from 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DhcpKind {
     /// A client looks for servers.
     Discover,
     /// A server offers an address.
     Offer,
-    /// A client takes an offer, or asks for its address again.
+    /// A client accepts an offer, or asks to keep its address.
     Request,
     /// A client has found its address in use.
     Decline,
     /// A server confirms an address.
     Ack,
-    /// A server denies one.
+    /// A server refuses an address.
     Nak,
     /// A client gives its address back.
     Release,
-    /// A client that has an address asks for the rest.
+    /// A client that already has an address asks for the other parameters.
     Inform,
 }
 
@@ -92,34 +92,34 @@ impl DhcpKind {
     }
 }
 
-/// What a client has said.
+/// A client's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DhcpMessage {
-    /// Type.
+    /// DHCP message type.
     pub kind: DhcpKind,
-    /// Number of the exchange.
+    /// Transaction number, which the reply repeats.
     pub xid: u32,
-    /// Seconds since the client began.
+    /// Seconds since the client began to acquire or renew its address.
     pub secs: u16,
-    /// Whether the client can be answered at the address of all hosts only.
+    /// The broadcast flag: the client can receive a reply only as a broadcast.
     pub broadcast: bool,
-    /// The client's present address, or none.
+    /// The client's present address; 0.0.0.0 if it has none.
     pub ciaddr: Ipv4Addr,
-    /// The client's station.
+    /// The client's MAC address.
     pub chaddr: MacAddr,
-    /// The address that it asks for.
+    /// The address that the client requests (option 50).
     pub requested: Option<Ipv4Addr>,
-    /// The server that it means.
+    /// The server for which the message is meant (option 54); `None` for any.
     pub server: Option<Ipv4Addr>,
-    /// Its identifier.
+    /// The client identifier (option 61).
     pub client_id: Option<Vec<u8>>,
-    /// Its name.
+    /// The client's host name (option 12 or 81).
     pub name: Option<Vec<u8>>,
-    /// The options that it wants; none said, all.
+    /// The options that the client requests (option 55); `None` means all.
     pub wants: Option<Vec<u8>>,
 }
 
-/// The options of a message, each joined from its parts.
+/// The options of a message. An option that was split (RFC 3396) is one entry.
 #[derive(Default)]
 struct JoinedOptions {
     list: Vec<(u8, Vec<u8>)>,
@@ -135,7 +135,8 @@ impl JoinedOptions {
         Some(Ipv4Addr::from(<[u8; 4]>::try_from(self.get(code)?).ok()?))
     }
 
-    /// Takes a field's options up to their end. `None` if one runs past the field.
+    /// Adds the options of a field up to the end option. Returns `None` if an option runs past the field, or all are
+    /// too long.
     fn read(&mut self, mut field: &[u8]) -> Option<()> {
         loop {
             match field {
@@ -151,7 +152,7 @@ impl JoinedOptions {
         }
     }
 
-    /// Parts of an option follow one another in the order of fields (RFC 3396 §7).
+    /// Adds an option, or a further part of one (RFC 3396 §7). Returns `None` beyond [`MAX_OPTIONS`] bytes.
     fn add(&mut self, code: u8, value: &[u8]) -> Option<()> {
         self.bytes += value.len() + 2;
         if self.bytes > MAX_OPTIONS {
@@ -166,7 +167,8 @@ impl JoinedOptions {
 }
 
 impl DhcpMessage {
-    /// Parses a client's message. Requests of relays, of other hardware, and BOOTP's are none.
+    /// Parses a client's message. Returns `None` if it is malformed, comes from a relay or from hardware other than
+    /// Ethernet, or is plain BOOTP.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (fixed, options) = bytes.split_first_chunk::<FIXED>()?;
         let [op, htype, hlen, _, ..] = *fixed;
@@ -191,13 +193,13 @@ impl DhcpMessage {
         })
     }
 
-    /// Who the client is: its station, with its identifier if it has one. The identifier alone would be the same for
-    /// clones of one machine, and any guest could say another's.
+    /// Returns the key of the client: its MAC address, followed by its identifier if it has one. The identifier alone
+    /// would not do: clones of one machine have the same, and a guest could use another's.
     pub fn client(&self) -> Vec<u8> {
         [&self.chaddr.0, self.client_id.as_deref().unwrap_or_default()].concat()
     }
 
-    /// Whether the client wants an option.
+    /// Returns whether the client requests an option.
     pub fn wants(&self, code: u8) -> bool {
         self.wants.as_ref().is_none_or(|wants| wants.contains(&code))
     }
@@ -217,8 +219,8 @@ fn read_options(fixed: &[u8; FIXED], options: &[u8]) -> Option<JoinedOptions> {
     Some(joined)
 }
 
-/// The name in option 12, or the first label of that in option 81 (RFC 4702 §2: three bytes, then the name, in DNS's
-/// form if bit 2 of the first says so).
+/// Returns the name in option 12, or else in option 81 (RFC 4702 §2: three bytes, then the name; if bit 2 of the first
+/// byte is set, the name is in DNS wire format, of which the first label is returned).
 fn name_of(options: &JoinedOptions) -> Option<Vec<u8>> {
     if let Some(name) = options.get(option::HOST_NAME) {
         return Some(name.to_vec());
@@ -231,19 +233,19 @@ fn name_of(options: &JoinedOptions) -> Option<Vec<u8>> {
     Some(name.to_vec())
 }
 
-/// A reply under construction.
+/// A reply to a client's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DhcpReply {
-    /// Type.
+    /// DHCP message type.
     pub kind: DhcpKind,
-    /// The client's address.
+    /// The address that the client gets; 0.0.0.0 if the reply gives none.
     pub yiaddr: Ipv4Addr,
-    /// Options in order.
+    /// Options, as code and value, in the order in which they are sent.
     pub options: Vec<(u8, Vec<u8>)>,
 }
 
 impl DhcpReply {
-    /// The bytes of the reply to `message`. Options beyond the longest message are omitted.
+    /// Encodes the reply to `message`. Options for which the longest message has no room are omitted.
     pub fn bytes(&self, message: &DhcpMessage) -> Vec<u8> {
         let mut bytes = vec![0; FIXED];
         bytes[..4].copy_from_slice(&[2, 1, 6, 0]);
@@ -273,7 +275,7 @@ impl DhcpReply {
 pub(crate) mod tests {
     use super::*;
 
-    /// A client's message in bytes.
+    /// Encodes a client's message.
     pub(crate) fn client_bytes(kind: DhcpKind, mac: MacAddr, options: &[(u8, &[u8])]) -> Vec<u8> {
         let mut bytes = vec![0; FIXED];
         bytes[..4].copy_from_slice(&[1, 1, 6, 0]);

@@ -1,6 +1,7 @@
-//! The DHCP server (RFC 2131 §4.3), one [`DhcpServer`] for the gateway's network, with its settings.
+//! The DHCP server (RFC 2131 §4.3): one [`DhcpServer`] with its settings ([`DhcpSettings`]) for the gateway's network.
 //!
-//! It is a function of messages and time: a [`DhcpAnswer`] says what goes where, and nothing is sent here.
+//! The server has no socket: from a message and the time, it makes a [`DhcpAnswer`], a reply with its destination,
+//! which the caller sends.
 
 pub mod leases;
 pub mod message;
@@ -14,36 +15,36 @@ use self::leases::LeaseTable;
 use self::message::{DhcpKind, DhcpMessage, DhcpReply, option};
 use crate::net::InterfaceAddress;
 
-/// Port of servers.
+/// UDP port of DHCP servers.
 pub const SERVER_PORT: u16 = 67;
-/// Port of clients.
+/// UDP port of DHCP clients.
 pub const CLIENT_PORT: u16 = 68;
 
-/// What the server tells its clients.
+/// The server's settings, most of which its replies give to clients.
 #[derive(Clone, Debug)]
 pub struct DhcpSettings {
-    /// The server's address, which is the router's and the name server's.
+    /// The server's address, which clients also use as their router and name server.
     pub own: InterfaceAddress<Ipv4Addr>,
-    /// How long leases hold.
+    /// Duration of a lease.
     pub lease: Duration,
     /// The network's MTU.
     pub mtu: u16,
-    /// Its domain.
+    /// The network's domain name.
     pub domain: String,
 }
 
-/// An answer, and where it goes.
+/// A reply and its destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DhcpAnswer {
-    /// The station, or all.
+    /// The destination MAC address; broadcast for all.
     pub mac: MacAddr,
-    /// The address, or all.
+    /// The destination IP address; 255.255.255.255 for all.
     pub to: Ipv4Addr,
-    /// The message.
+    /// The encoded reply.
     pub bytes: Vec<u8>,
 }
 
-/// What a REQUEST means (RFC 2131 §4.3.2, table 4).
+/// The client's state, as the fields of its REQUEST show it (RFC 2131 §4.3.2, table 4).
 enum RequestState {
     Selecting(Ipv4Addr),
     InitReboot(Ipv4Addr),
@@ -52,22 +53,22 @@ enum RequestState {
     Malformed,
 }
 
-/// The server.
+/// A DHCP server.
 #[derive(Debug)]
 pub struct DhcpServer {
     settings: DhcpSettings,
-    /// The leases.
+    /// The leases that were offered, given out or configured.
     pub leases: LeaseTable,
 }
 
 impl DhcpServer {
-    /// A server with leases.
+    /// Creates a server over a table of leases.
     pub fn new(settings: DhcpSettings, leases: LeaseTable) -> Self {
         DhcpServer { settings, leases }
     }
 
-    /// Takes the payload of a datagram that came from station `mac`. `in_use` says whether another station shows an
-    /// address.
+    /// Processes the payload of a datagram from MAC address `mac`. Returns the reply, or `None` if the message gets
+    /// none. `in_use` returns whether another MAC address was seen to use an address.
     pub fn take(
         &mut self,
         mac: MacAddr,
@@ -75,7 +76,7 @@ impl DhcpServer {
         now: Instant,
         in_use: impl Fn(Ipv4Addr) -> bool,
     ) -> Option<DhcpAnswer> {
-        // Another station's address in the message would be a lease in its name.
+        // With another MAC address in the message, a guest could take or end that guest's lease.
         let message = DhcpMessage::parse(bytes).filter(|message| message.chaddr == mac)?;
         let client = message.client();
         match message.kind {
@@ -100,7 +101,7 @@ impl DhcpServer {
             return None;
         };
         self.leases.offer(client, message.chaddr, address, now);
-        // Beyond the limit of clients, there is no offer to keep.
+        // The table of leases may be full: an address that is not reserved is not offered.
         (self.leases.address(client) == Some(address)).then(|| self.grant(DhcpKind::Offer, message, client, address))
     }
 
@@ -123,12 +124,13 @@ impl DhcpServer {
             RequestState::Selecting(_) => Some(self.nak(message)),
             RequestState::InitReboot(address) => match known {
                 _ if !self.leases.is_possible(address) => Some(self.nak(message)),
-                // Without a record the server is silent: another one may have it.
+                // A client without a lease here may have one of another server: silence, as RFC 2131 §4.3.2 requires.
                 None => None,
                 Some(known) if known != address => Some(self.nak(message)),
                 Some(_) => self.bind(message, client, address, now).or_else(|| Some(self.nak(message))),
             },
-            // A client that uses an address keeps it, also after a restart of this server, if nobody else has it.
+            // A client keeps the address that it uses, even if a restart of this server has lost the lease, unless
+            // another station uses it.
             RequestState::Extending(address) if known.is_none_or(|known| known == address) && !in_use(address) => {
                 self.bind(message, client, address, now).or_else(|| Some(self.nak(message)))
             }
@@ -165,7 +167,7 @@ impl DhcpServer {
         self.address_reply(message, &reply, message.ciaddr)
     }
 
-    /// An offer or a confirmation.
+    /// Makes an OFFER or an ACK.
     fn grant(&self, kind: DhcpKind, message: &DhcpMessage, client: &[u8], address: Ipv4Addr) -> DhcpAnswer {
         let seconds = u32::try_from(self.settings.lease.as_secs()).unwrap_or(u32::MAX);
         let time = |code: u8, seconds: u32| (code, seconds.to_be_bytes().to_vec());
@@ -190,7 +192,8 @@ impl DhcpServer {
         self.to_all(message, &reply)
     }
 
-    /// A reply with the server's identity, `first`, and what the client wants to know of the network.
+    /// Makes a reply with the server's identifier, the options `first`, and the options about the network that the
+    /// client requests.
     fn reply(&self, kind: DhcpKind, message: &DhcpMessage, yiaddr: Ipv4Addr, first: Vec<(u8, Vec<u8>)>) -> DhcpReply {
         let own = &self.settings.own;
         let address = own.address.octets().to_vec();
@@ -205,13 +208,13 @@ impl DhcpServer {
             (option::MTU, self.settings.mtu.to_be_bytes().to_vec()),
         ];
         options.extend(of_network.into_iter().filter(|(code, _)| message.wants(*code)));
-        // RFC 6842: a server returns what it knows the client by.
+        // RFC 6842: a server returns the client identifier.
         options.extend(message.client_id.clone().map(|id| (option::CLIENT_ID, id)));
         DhcpReply { kind, yiaddr, options }
     }
 
-    /// Where a reply goes (RFC 2131 §4.1): to the client's present address, to all if it asks for that, or to `address`
-    /// at the client's station, which does not answer to ARP yet.
+    /// Addresses a reply (RFC 2131 §4.1): to the client's present address; by broadcast if the client requests that; or
+    /// to `address` at the client's MAC address, since the client cannot answer ARP for it yet.
     fn address_reply(&self, message: &DhcpMessage, reply: &DhcpReply, address: Ipv4Addr) -> DhcpAnswer {
         if message.ciaddr.is_unspecified() && (message.broadcast || address.is_unspecified()) {
             return self.to_all(message, reply);

@@ -1,4 +1,4 @@
-//! The tables of RFC 2131, walked by messages.
+//! Exchanges of messages for each of a client's states (RFC 2131 §4.3).
 
 use super::leases::StaticLease;
 use super::message::tests::client_bytes;
@@ -65,7 +65,7 @@ impl TestNet {
         self.say(mac, &bytes)
     }
 
-    /// Leases an address to a station.
+    /// Obtains a lease for a MAC address by DISCOVER and REQUEST. Returns the leased address.
     fn lease(&mut self, mac: MacAddr) -> [u8; 4] {
         let offered = self.discover(mac).expect("an offer").yiaddr;
         assert_eq!(self.select(mac, offered, OWN).map(|answer| answer.kind), Some(ACK));

@@ -1,5 +1,5 @@
-//! Guests that ask by TCP: each connection ends here, at the other end of a pair of sockets whose first end is a TCP
-//! flow's.
+//! DNS clients that use TCP. A guest's connection ends at a TCP flow of the gateway, which passes its bytes through a
+//! socket pair to the name service here.
 
 use std::io::ErrorKind;
 use std::io::{Read, Write};
@@ -16,27 +16,27 @@ use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::SlotId;
 use crate::timers::TimedThing;
 
-/// Connections of all guests.
+/// Maximum number of TCP connections to the name service, of all guests together.
 const MAX_CLIENTS: usize = 1024;
-/// How long one stays without a question (RFC 7766 §6.2.3).
+/// How long a connection without a question stays open (RFC 7766 §6.2.3).
 const IDLE: Duration = Duration::from_secs(20);
-/// Bytes of a message with its length.
+/// Maximum length of a message in bytes, with the two bytes of its length.
 const MAX_FRAMED: usize = 2 + u16::MAX as usize;
 
-/// A connection.
+/// A guest's TCP connection to the name service.
 pub struct NameClient {
     mac: MacAddr,
     stream: UnixStream,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// Whether a question is under way; the next one waits.
+    /// Whether a question is unanswered: the next one then waits in `inbox`.
     asked: bool,
     ended: bool,
     used: Instant,
 }
 
 impl NameService {
-    /// Takes a connection.
+    /// Accepts a guest's new connection and watches it. Beyond the limit, it is closed.
     pub fn accept(&mut self, core: &mut GatewayCore, client: NewNameClient) {
         if self.clients.len() >= MAX_CLIENTS || client.stream.set_nonblocking(true).is_err() {
             tracing::debug!("{}: too many connections to the name service", client.guest);
@@ -61,7 +61,7 @@ impl NameService {
         }
     }
 
-    /// Takes what a connection brings, and sends what waits for it.
+    /// Serves a connection that is readable or writable: sends queued answers and reads questions.
     pub fn client_ready(&mut self, core: &mut GatewayCore, leases: Option<&LeaseTable>, id: SlotId) {
         let Some(client) = self.clients.get(id) else { return };
         let kept = client.write() && client.read();
@@ -72,9 +72,9 @@ impl NameService {
         self.ask_of_client(core, leases, id);
     }
 
-    /// Asks the next question of a connection that has none under way.
+    /// Begins the next question of a connection, unless one is unanswered.
     fn ask_of_client(&mut self, core: &mut GatewayCore, leases: Option<&LeaseTable>, id: SlotId) {
-        // A guest's messages come one after the other; those answered here take no time.
+        // One message at a time. Those that are answered locally are complete when `take` returns.
         while let Some(client) = self.clients.get(id).filter(|client| !client.asked) {
             let Some(message) = framed(&client.inbox).map(<[u8]>::to_vec) else { break };
             client.inbox.drain(..2 + message.len());
@@ -88,7 +88,7 @@ impl NameService {
         }
     }
 
-    /// Gives a connection its answer. Without one, the connection ends.
+    /// Sends the answer to a connection's question. If there is none (`None`), the connection is closed.
     pub(super) fn answer_client(&mut self, core: &mut GatewayCore, id: SlotId, answer: Option<&[u8]>) {
         let Some(client) = self.clients.get(id) else { return };
         client.asked = false;
@@ -106,14 +106,14 @@ impl NameService {
         core.asked_again.push(id);
     }
 
-    /// Goes on with connections whose answers have come.
+    /// Begins to answer the next question of each connection that was just answered.
     pub fn go_on(&mut self, core: &mut GatewayCore, leases: Option<&LeaseTable>) {
         for id in std::mem::take(&mut core.asked_again) {
             self.client_ready(core, leases, id);
         }
     }
 
-    /// Ends a connection that has been idle.
+    /// Closes a connection that has been idle for too long; otherwise sets its timer again.
     pub fn client_timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(client) = self.clients.get(id) else { return };
         let end = client.used + IDLE;
@@ -130,7 +130,7 @@ impl NameClient {
         self.ended && !self.asked && self.outbox.is_empty()
     }
 
-    /// Reads up to a message. Returns whether the connection stays.
+    /// Reads until there is no more, or as much as the longest message. Returns `false` if the connection has failed.
     fn read(&mut self) -> bool {
         let mut bytes = [0; 4096];
         while self.inbox.len() < MAX_FRAMED && !self.ended {
@@ -143,7 +143,7 @@ impl NameClient {
         true
     }
 
-    /// Sends what waits. Returns whether the connection stays.
+    /// Sends queued answers. Returns `false` if the connection has failed, or its client does not read.
     fn write(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {
@@ -151,7 +151,7 @@ impl NameClient {
                 Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
             }
         }
-        // Who asks without reading the answers has none to come.
+        // A client that sends questions without reading the answers is closed.
         self.outbox.len() < 4 * MAX_FRAMED
     }
 }

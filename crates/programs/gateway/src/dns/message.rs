@@ -1,36 +1,37 @@
-//! DNS messages (RFC 1035 §4): as much of them as a forwarder has to know, which is the question.
+//! DNS messages (RFC 1035 §4), as far as a forwarder must understand them: the header and the question.
 //!
-//! A [`DnsQuery`] is a guest's question; its outcome is the code of an answer, and its data are a record's. Answers
-//! from servers pass unchanged, byte for byte, once they are known to be answers to it; only answers about the switch's
-//! own network are made here.
+//! A [`DnsQuery`] is a guest's question; the outcome ([`DnsOutcome`]) is an answer's response code, and [`DnsData`] is
+//! the data of a resource record. Answers from servers are forwarded unchanged once they match the question; only
+//! answers about the switch's own network are made here.
 
 use std::net::IpAddr;
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub const HEADER_LEN: usize = 12;
-/// The longest name in bytes, and its longest label.
+/// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
+/// Maximum length of a label of a name, in bytes.
 const MAX_LABEL: usize = 63;
-/// Seconds for which guests keep answers about the switch's network.
+/// Time to live of answers about the switch's network, in seconds.
 const TTL: u32 = 30;
-/// Bytes of an answer that the gateway takes by UDP (RFC 6891 §6.2.5; 1232 fits IPv6's smallest MTU).
+/// The UDP payload size in the gateway's own answers (RFC 6891 §6.2.5): 1232 bytes fit IPv6's smallest MTU.
 const PAYLOAD: u16 = 1232;
 
-/// Types of records.
+/// Types of resource records.
 pub mod record {
     /// An IPv4 address.
     pub const A: u16 = 1;
-    /// A name for an address.
+    /// The name of an address.
     pub const PTR: u16 = 12;
     /// An IPv6 address.
     pub const AAAA: u16 = 28;
-    /// Any type.
+    /// All types, in questions only.
     pub const ANY: u16 = 255;
-    /// EDNS.
+    /// The pseudo record of EDNS.
     pub const OPT: u16 = 41;
 }
 
-/// Outcomes of a question.
+/// Response codes (RCODE).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DnsOutcome {
@@ -38,39 +39,39 @@ pub enum DnsOutcome {
     Found = 0,
     /// The question is malformed.
     Malformed = 1,
-    /// No server has answered.
+    /// No server has answered (SERVFAIL).
     Failed = 2,
-    /// The name does not exist.
+    /// The name does not exist (NXDOMAIN).
     NoName = 3,
-    /// Not a question that servers here answer.
+    /// The operation is not supported.
     NotImplemented = 4,
 }
 
-/// A question.
+/// A parsed query with one question.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DnsQuery<'a> {
     /// The whole message.
     pub bytes: &'a [u8],
-    /// Its number.
+    /// The query's ID.
     pub id: u16,
-    /// The name in lower case, without the last dot. Bytes that are no letters of host names are `?`.
+    /// The name in lower case, without the last dot. Bytes that do not occur in host names are replaced by `?`.
     pub name: String,
-    /// The type that is asked for.
+    /// The record type of the question.
     pub kind: u16,
-    /// The class.
+    /// The class of the question.
     pub class: u16,
-    /// Where the question ends.
+    /// Offset in `bytes` at which the question ends.
     pub end: usize,
 }
 
-/// What arrived in a guest's message.
+/// The result of parsing a guest's message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ParsedQuery<'a> {
-    /// A question.
+    /// A valid query.
     Query(DnsQuery<'a>),
-    /// Something that gets this outcome as an answer.
+    /// A message that is answered with this response code.
     Refused(DnsOutcome),
-    /// Nothing to be answered.
+    /// A message that gets no answer: it is too short, or is itself an answer.
     Nothing,
 }
 
@@ -114,7 +115,8 @@ fn letter(byte: u8) -> char {
     if known { byte.to_ascii_lowercase().into() } else { '?' }
 }
 
-/// Walks a name without pointers, which a question does not have. Returns where it ends.
+/// Calls `label` for each label of the name at `start`. Returns the offset behind the name, or `None` if it is
+/// malformed. Compression pointers are refused: a question has none.
 fn name_end(bytes: &[u8], start: usize, mut label: impl FnMut(&[u8])) -> Option<usize> {
     let mut at = start;
     loop {
@@ -132,12 +134,12 @@ fn name_end(bytes: &[u8], start: usize, mut label: impl FnMut(&[u8])) -> Option<
 }
 
 impl DnsQuery<'_> {
-    /// The question's bytes.
+    /// Returns the bytes of the question section.
     pub fn question(&self) -> &[u8] {
         &self.bytes[HEADER_LEN..self.end]
     }
 
-    /// Whether the message has an EDNS record right behind the question.
+    /// Returns whether an EDNS record follows the question directly.
     fn has_edns(&self) -> bool {
         let rest = &self.bytes[self.end..];
         word(self.bytes, 10).is_some_and(|count| count > 0)
@@ -145,7 +147,7 @@ impl DnsQuery<'_> {
             && word(rest, 1) == Some(record::OPT)
     }
 
-    /// An answer of the gateway's own.
+    /// Makes an authoritative answer with these records.
     pub fn answer(&self, outcome: DnsOutcome, data: &[DnsData]) -> Vec<u8> {
         let mut bytes = head(self.bytes, outcome, true);
         bytes.extend_from_slice(self.question());
@@ -166,7 +168,7 @@ impl DnsQuery<'_> {
     }
 }
 
-/// The header of an answer to `query`, without counts.
+/// Returns the header of an answer to `query`, without counts.
 fn head(query: &[u8], outcome: DnsOutcome, authoritative: bool) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_LEN];
     bytes[..2].copy_from_slice(&query[..2]);
@@ -176,7 +178,8 @@ fn head(query: &[u8], outcome: DnsOutcome, authoritative: bool) -> Vec<u8> {
     bytes
 }
 
-/// An answer that says that there is none. It has the question, if that could be read.
+/// Makes an answer without records. It repeats the question if that could be parsed; `None` if `query` is shorter than
+/// a header.
 pub fn refusal(query: &[u8], outcome: DnsOutcome) -> Option<Vec<u8>> {
     let header: &[u8; HEADER_LEN] = query.first_chunk()?;
     let mut bytes = head(header, outcome, false);
@@ -187,12 +190,12 @@ pub fn refusal(query: &[u8], outcome: DnsOutcome) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The data of a record for the name that was asked for.
+/// The data of a resource record whose name is the question's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DnsData {
-    /// An address of either version.
+    /// An address: the record type is A or AAAA.
     Address(IpAddr),
-    /// A name.
+    /// A name: the record type is PTR.
     Name(String),
 }
 
@@ -203,7 +206,7 @@ impl DnsData {
             Self::Address(IpAddr::V6(address)) => (record::AAAA, address.octets().to_vec()),
             Self::Name(name) => (record::PTR, encoded(name)),
         };
-        // The name is where the question has it.
+        // The name is a compression pointer to the question's.
         let mut bytes = vec![0xc0, HEADER_LEN as u8];
         bytes.extend_from_slice(&kind.to_be_bytes());
         bytes.extend_from_slice(&[0, 1]);
@@ -224,8 +227,8 @@ fn encoded(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Whether `answer` answers the message `asked`, whose question ends at `end`: the same number and the same question,
-/// in any case of letters. A server that refuses may leave the question out.
+/// Returns whether `answer` answers the message `asked`, whose question ends at `end`: both have the same ID and,
+/// ignoring case, the same question. An answer with an error code other than NXDOMAIN may omit the question.
 pub fn is_answer(asked: &[u8], end: usize, answer: &[u8]) -> bool {
     let Some(header) = answer.first_chunk::<HEADER_LEN>() else { return false };
     let about_it = asked.get(..2) == Some(&header[..2]) && header[2] & 0x80 != 0;
@@ -240,7 +243,7 @@ pub fn is_answer(asked: &[u8], end: usize, answer: &[u8]) -> bool {
     }
 }
 
-/// Whether an answer says that its server cannot help, so that another one may.
+/// Returns whether another server should be asked: the response code is SERVFAIL, NOTIMP or REFUSED.
 pub fn is_no_help(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|flags| matches!(flags & 0xf, 2 | 4 | 5))
 }
@@ -249,7 +252,7 @@ pub fn is_no_help(answer: &[u8]) -> bool {
 pub(crate) mod tests {
     use super::*;
 
-    /// A question for a name.
+    /// Encodes a query for a name.
     pub(crate) fn query_bytes(id: u16, name: &str, kind: u16) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_LEN];
         bytes[..2].copy_from_slice(&id.to_be_bytes());

@@ -1,10 +1,10 @@
-//! The name service: names of the switch's network, and all others from the host's name servers.
+//! The name service: it answers for names of the switch's network, and forwards all other questions to the host's name
+//! servers.
 //!
-//! The asker of a question is a guest's UDP port or a connection. A [`NameService`] forwards a message as it is, but
-//! for its number, from a socket of its own: port and number are random. What comes back from the server that was
-//! asked, with the same question, goes to the guest byte for byte: types that nobody here knows, EDNS, the case of
-//! letters, and the mark of an answer that was cut. Guests that ask by TCP are answered by TCP, with what the server
-//! says by TCP.
+//! The asker of a question ([`NameAsker`]) is a guest's UDP port or TCP connection. A [`NameService`] forwards a
+//! message with only its ID replaced, from a new socket for each question: source port and ID are random. An answer
+//! from that server with the same question goes to the guest unchanged but for the ID, including unknown record types,
+//! EDNS, the case of letters and the truncation flag. Questions that come by TCP are forwarded and answered by TCP.
 
 pub mod clients;
 pub mod message;
@@ -33,30 +33,31 @@ use crate::timers::TimedThing;
 
 pub use self::resolv::PORT;
 
-/// Questions under way, of all guests.
+/// Maximum number of unanswered questions, of all guests together.
 const MAX_QUESTIONS: usize = 4096;
-/// Datagrams taken from a server in a row: what comes is the answer, or forged.
+/// Datagrams read from a question's socket in a row: all but the answer are forged.
 const BATCH: usize = 16;
 
-/// Who has asked.
+/// The origin of a question, to which the answer goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NameAsker {
-    /// A guest, by a datagram from `guest` to `own`.
+    /// A UDP datagram from `guest` to `own`.
     Datagram {
-        /// Its address and port.
+        /// The guest's address and port.
         guest: SocketAddr,
-        /// The gateway's, to which it has sent.
+        /// The gateway's address and port, to which the guest has sent the datagram.
         own: SocketAddr,
     },
-    /// A guest's TCP connection.
+    /// A guest's TCP connection to the name service.
     Connection(SlotId),
 }
 
-/// What is said to a server, and heard.
+/// The socket to the server that is being asked, and the progress on it.
 enum ServerExchange {
     None,
     Udp(OwnedFd),
-    /// By TCP, behind lengths of two bytes: what was sent of the message, and what has come.
+    /// TCP, with a length of two bytes before each message. `sent` counts bytes of length and message; `got` is what
+    /// was received.
     Tcp {
         socket: OwnedFd,
         sent: usize,
@@ -67,21 +68,21 @@ enum ServerExchange {
 struct NameQuestion {
     asker: NameAsker,
     mac: MacAddr,
-    /// The guest's message with a number of our own.
+    /// The guest's message, with the gateway's random ID.
     message: Vec<u8>,
-    /// The guest's number.
+    /// The ID that the guest has chosen.
     id: [u8; 2],
-    /// Where the question ends.
+    /// Offset in `message` at which the question section ends.
     end: usize,
-    /// How many servers have been asked.
+    /// How often a server has been asked; servers are asked in turn.
     tries: usize,
     until: Instant,
     exchange: ServerExchange,
-    /// An answer that was no help, for when no other server is either.
+    /// An answer with an error code, which the guest gets if no server gives a better one.
     fallback: Option<Vec<u8>>,
 }
 
-/// The service.
+/// The name service with its open questions and TCP connections.
 pub struct NameService {
     questions: NumberedValues<NameQuestion>,
     clients: NumberedValues<NameClient>,
@@ -90,7 +91,7 @@ pub struct NameService {
 }
 
 impl NameService {
-    /// A service that asks the servers of a file in the form of `resolv.conf`.
+    /// Creates a service that asks the servers in a file of the format of `resolv.conf`.
     pub fn new(file: &Path) -> Self {
         NameService {
             questions: NumberedValues::default(),
@@ -100,7 +101,7 @@ impl NameService {
         }
     }
 
-    /// Takes a guest's message.
+    /// Processes a guest's message: answers or refuses it, or forwards it to a server.
     pub fn take(
         &mut self,
         core: &mut GatewayCore,
@@ -128,7 +129,7 @@ impl NameService {
         self.begin(core, mac, asker, &query);
     }
 
-    /// Begins to ask servers.
+    /// Begins a question to servers.
     fn begin(&mut self, core: &mut GatewayCore, mac: MacAddr, asker: NameAsker, query: &DnsQuery<'_>) {
         let id = self.questions.insert(NameQuestion {
             asker,
@@ -144,7 +145,7 @@ impl NameService {
         self.ask_next(core, id);
     }
 
-    /// Asks the next server, or gives up.
+    /// Asks the next server; gives up after all attempts.
     fn ask_next(&mut self, core: &mut GatewayCore, id: SlotId) {
         let settings = self.file.settings(core.now);
         let most = settings.servers.len() * settings.attempts as usize;
@@ -174,7 +175,7 @@ impl NameService {
         self.finish(core, id, answer);
     }
 
-    /// Gives the guest its answer, with its own number.
+    /// Ends a question and sends the guest the answer, with the guest's own ID.
     fn finish(&mut self, core: &mut GatewayCore, id: SlotId, answer: Option<Vec<u8>>) {
         let Some(question) = self.questions.remove(id) else { return };
         core.guests.give_back(question.mac, GuestResource::Question);
@@ -196,7 +197,7 @@ impl NameService {
         }
     }
 
-    /// Takes what a server says.
+    /// Reads a server's answer. One with an error code lets the next server be asked.
     pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
         let heard = match self.questions.get(id) {
             Some(question) => question.hear(readiness, &mut self.scratch),
@@ -218,10 +219,10 @@ impl NameService {
         }
     }
 
-    /// A server has been silent for too long.
+    /// Asks the next server if the present one has not answered in time.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(question) = self.questions.get(id) else { return };
-        // A timer of a server that was asked before comes early.
+        // The timer may be that of the server asked before.
         if question.until <= core.now {
             self.ask_next(core, id);
         }
@@ -235,7 +236,7 @@ enum HeardAnswer {
 }
 
 impl NameQuestion {
-    /// Opens a socket to a server, and asks.
+    /// Opens a socket to a server, and sends the question if it is UDP. Returns `None` if the server cannot be asked.
     fn begin(&self, core: &GatewayCore, id: SlotId, server: SocketAddr) -> Option<ServerExchange> {
         let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let by_tcp = matches!(self.asker, NameAsker::Connection(_));
@@ -305,13 +306,13 @@ impl NameQuestion {
     }
 }
 
-/// The first message behind its length, once it is there.
+/// Returns the first message of a TCP stream, without its length; `None` until it is complete.
 fn framed(bytes: &[u8]) -> Option<&[u8]> {
     let (len, rest) = bytes.split_first_chunk::<2>()?;
     rest.get(..u16::from_be_bytes(*len).into())
 }
 
-/// Sends what is left of a message behind its length. Returns whether the connection takes it.
+/// Sends the rest of a message with its length. Returns `false` if the connection has failed.
 fn send_framed(socket: &OwnedFd, message: &[u8], sent: &mut usize) -> bool {
     let bytes = [&(message.len() as u16).to_be_bytes()[..], message].concat();
     while *sent < bytes.len() {

@@ -1,4 +1,4 @@
-//! Names of the switch's own network: leases, the gateway, and their addresses' names.
+//! Names of the switch's own network: forward and reverse, for guests with leases and for the gateway.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,24 +7,24 @@ use crate::dhcp::leases::LeaseTable;
 use crate::guests::GuestAddresses;
 use crate::net::GatewayNet;
 
-/// The class of the Internet.
+/// The DNS class IN.
 const INTERNET: u16 = 1;
-/// The gateway's own name.
+/// The gateway's host name within the domain.
 const GATEWAY: &str = "gateway";
 
-/// What is known of names: the [`LocalNames`] of the network.
+/// The sources of the names of the switch's network.
 #[derive(Clone, Copy)]
 pub struct LocalNames<'a> {
     /// The gateway's addresses and its domain.
     pub net: &'a GatewayNet,
-    /// Leases with their names.
+    /// The DHCP leases with their names; `None` without a DHCP server.
     pub leases: Option<&'a LeaseTable>,
-    /// Guests' addresses of IPv6.
+    /// The addresses that guests were seen to use, which include their IPv6 addresses.
     pub addresses: &'a GuestAddresses,
 }
 
 impl LocalNames<'_> {
-    /// The answer to a question about this network; `None` to all others.
+    /// Returns the answer to a question about this network or `localhost`; `None` if a server must be asked.
     pub fn answer(&self, query: &DnsQuery<'_>) -> Option<Vec<u8>> {
         if query.class != INTERNET {
             return None;
@@ -70,7 +70,7 @@ impl LocalNames<'_> {
     }
 }
 
-/// An answer with those of the addresses that were asked for: perhaps none, of a name that there is.
+/// Makes an answer with the addresses of the type asked for. Without any, the name still exists (NODATA).
 fn of_addresses(query: &DnsQuery<'_>, addresses: &[IpAddr]) -> Vec<u8> {
     let wanted = |address: &&IpAddr| match query.kind {
         record::A => address.is_ipv4(),
@@ -82,7 +82,7 @@ fn of_addresses(query: &DnsQuery<'_>, addresses: &[IpAddr]) -> Vec<u8> {
     query.answer(DnsOutcome::Found, &data)
 }
 
-/// The address in a name such as `9.0.0.10.in-addr.arpa`.
+/// Parses the address from a reverse name such as `9.0.0.10.in-addr.arpa`.
 fn address_of_name(name: &str) -> Option<IpAddr> {
     if let Some(reversed) = name.strip_suffix(".in-addr.arpa") {
         let parts: Vec<u8> = reversed.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
@@ -108,7 +108,7 @@ mod tests {
 
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
-    /// Outcome, number of records, and the last bytes.
+    /// Asks for a name. Returns the answer's response code, its number of records, and its last four bytes.
     fn ask(name: &str, kind: u16) -> Option<(u8, u8, Vec<u8>)> {
         let net = example();
         let fixed = vec!["02:00:00:00:00:09=10.0.0.9,vm9".parse().unwrap()];
@@ -132,7 +132,8 @@ mod tests {
         assert_eq!(ask("9.0.0.10.in-addr.arpa", record::PTR).map(|answer| answer.2), Some(b"lan\0".to_vec()));
     }
 
-    /// Objective: no data and no such name are different answers.
+    /// Objective: a name without data of the type (NODATA) and a name that does not exist (NXDOMAIN) get different
+    /// answers.
     #[test]
     fn no_data_and_no_name_are_told_apart() {
         let outcome = |name: &str, kind: u16| ask(name, kind).map(|answer| (answer.0, answer.1));

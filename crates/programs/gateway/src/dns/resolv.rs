@@ -1,4 +1,5 @@
-//! Settings of the host's resolver, the name servers: `resolv.conf` (resolv.conf(5)), read again when it has changed.
+//! The host's resolver settings and name servers, from `resolv.conf` (resolv.conf(5)), which is read again when it
+//! changes.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -6,32 +7,32 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where name servers are asked.
+/// The port of name servers.
 pub const PORT: u16 = 53;
-/// Servers of a file; libraries take three.
+/// Maximum number of servers from the file. The C library uses three.
 const MAX_SERVERS: usize = 8;
-/// How long one server is waited for, if the file does not say.
+/// How long to wait for a server's answer, unless the file sets it.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a server is asked, if the file does not say.
+/// How often each server is asked, unless the file sets it.
 const ATTEMPTS: u32 = 2;
-/// The longest file.
+/// Maximum length of a file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 16;
 
-/// What the file says.
+/// The resolver settings that the file contains.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResolverSettings {
-    /// The servers in order.
+    /// The servers, in the order in which they are asked.
     pub servers: Vec<SocketAddr>,
-    /// How long one is waited for.
+    /// How long to wait for one server's answer.
     pub timeout: Duration,
-    /// How often all of them are asked.
+    /// How often each server is asked.
     pub attempts: u32,
 }
 
-/// Tells one version of a file from another.
+/// Inode, size, and modification time in seconds and nanoseconds: a change of any means that the file has changed.
 type FileStamp = [i64; 4];
 
-/// The file, as it was read last.
+/// The file's path, and its settings as last read.
 #[derive(Debug)]
 pub struct ResolverFile {
     path: PathBuf,
@@ -41,12 +42,12 @@ pub struct ResolverFile {
 }
 
 impl ResolverFile {
-    /// A file that is read when it is needed.
+    /// Names a file. [`ResolverFile::settings`] reads it.
     pub fn new(path: &Path) -> Self {
         ResolverFile { path: path.to_path_buf(), settings: parse(""), stamp: None, looked: None }
     }
 
-    /// What the file says; it is read at most one time per second.
+    /// Returns the settings. Checks at most once per second whether the file has changed.
     pub fn settings(&mut self, now: Instant) -> &ResolverSettings {
         let is_recent = |looked| now.saturating_duration_since(looked) < Duration::from_secs(1);
         if !self.looked.is_some_and(is_recent) {
@@ -62,7 +63,7 @@ impl ResolverFile {
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
-        // A file that is gone, or half written, leaves what there was.
+        // If the file is missing, too long or not UTF-8, the former settings stay.
         let small = meta.filter(|meta| meta.size() <= MAX_FILE);
         if let Some(text) = small.and_then(|_| fs::read_to_string(&self.path).ok()) {
             self.settings = parse(&text);
@@ -72,7 +73,7 @@ impl ResolverFile {
     }
 }
 
-/// The words of a file. Without a server, it is one on this host.
+/// Parses the file's text. Without a `nameserver` line, the server is 127.0.0.1, as in resolv.conf(5).
 fn parse(text: &str) -> ResolverSettings {
     let mut settings = ResolverSettings { servers: Vec::new(), timeout: TIMEOUT, attempts: ATTEMPTS };
     for line in text.lines() {
@@ -91,7 +92,7 @@ fn parse(text: &str) -> ResolverSettings {
     settings
 }
 
-/// An address, of IPv6 also with a zone: `fe80::1%eth0`.
+/// Parses a server's address. An IPv6 address may have a zone: `fe80::1%eth0`.
 fn server(text: &str) -> Option<SocketAddr> {
     let Some((address, zone)) = text.split_once('%') else {
         return Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT));

@@ -1,4 +1,4 @@
-//! Frames for guests, with the ends of their packets: both addresses.
+//! Frames to guests. The ends of a packet ([`PacketEnds`]) are its MAC and IP addresses.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,17 @@ use netvale_wire::{MacAddr, Sum, VnetHdr, ethernet, ipv4, ipv6, udp};
 
 use super::VNET_LEN;
 
-/// Time to live of the gateway's packets.
+/// Time to live, or hop limit, of the gateway's packets.
 pub const TTL: u8 = 64;
-/// Bytes before the transport header, at most: virtio-net, Ethernet, IPv6 and fragment header.
+/// The most bytes before the transport header: virtio-net, Ethernet, IPv6 and fragment header.
 pub const MAX_HEADERS: usize = VNET_LEN + ethernet::HEADER_LEN + ipv6::HEADER_LEN + ipv6::FRAGMENT_LEN;
 
-/// Both ends of a packet for a guest.
+/// Source and destination addresses of a packet to a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketEnds {
-    /// The gateway's station.
+    /// The gateway's MAC address.
     pub src_mac: MacAddr,
-    /// The guest's station, or a group.
+    /// The MAC address of the guest or of a multicast group.
     pub dst_mac: MacAddr,
     /// IP source.
     pub src: IpAddr,
@@ -26,7 +26,7 @@ pub struct PacketEnds {
     pub dst: IpAddr,
 }
 
-/// A packet's place among its fragments.
+/// The fields of a fragment.
 #[derive(Clone, Copy, Debug)]
 struct FragmentPlace {
     ident: u32,
@@ -34,7 +34,7 @@ struct FragmentPlace {
     more: bool,
 }
 
-/// The headers of a frame, in a buffer of their own.
+/// The headers of a frame, from the virtio-net header on.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHeaders {
     bytes: [u8; MAX_HEADERS],
@@ -42,7 +42,7 @@ pub struct FrameHeaders {
 }
 
 impl FrameHeaders {
-    /// The bytes.
+    /// Returns the headers as bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -53,12 +53,12 @@ impl FrameHeaders {
     }
 }
 
-/// Headers of a whole packet with `len` bytes of `protocol`.
+/// Makes the headers of an unfragmented IP packet with `len` bytes of transport header and payload.
 pub fn headers(ends: &PacketEnds, protocol: u8, ttl: u8, len: usize, vnet: &VnetHdr) -> FrameHeaders {
     with_place(ends, protocol, ttl, len, vnet, None)
 }
 
-/// Headers of an Ethernet frame of another protocol.
+/// Makes the headers up to Ethernet's, for any EtherType; the virtio-net header is zero.
 pub fn ethernet_headers(src: MacAddr, dst: MacAddr, ethertype: u16) -> FrameHeaders {
     let mut out = FrameHeaders { bytes: [0; MAX_HEADERS], len: VNET_LEN };
     out.push(&dst.0);
@@ -88,7 +88,7 @@ fn with_place(
             out.push(&v6_header(src, dst, next, ttl, len));
             out.push(extension.as_ref().map_or(&[][..], |bytes| &bytes[..]));
         }
-        // Addresses of two versions make a frame that no guest takes.
+        // Source and destination of different IP versions: callers exclude that; guests would drop the frame.
         _ => {}
     }
     out
@@ -144,7 +144,8 @@ fn fragment_header(protocol: u8, place: FragmentPlace) -> [u8; ipv6::FRAGMENT_LE
     [protocol, 0, high, low, a, b, c, d]
 }
 
-/// A packet whose transport is complete, checksum included: as one frame, or as fragments that fit the MTU.
+/// Passes `send` the parts of each frame of an IP packet: one frame, or fragments that fit the MTU. `l4` is the
+/// transport header, with its checksum, and the payload.
 pub fn packet(
     ends: &PacketEnds,
     protocol: u8,
@@ -169,7 +170,7 @@ pub fn packet(
     }
 }
 
-/// A packet from its IP header on, to be quoted in an ICMP error about it.
+/// Makes a packet from its IP header on, to be quoted in an ICMP error.
 pub fn bare_packet(src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) -> Vec<u8> {
     let mut packet = match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => v4_header(src, dst, protocol, TTL, l4.len(), None).to_vec(),
@@ -180,7 +181,7 @@ pub fn bare_packet(src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) -> Vec<u8>
     packet
 }
 
-/// A datagram with its header and checksum, in place of what `out` held.
+/// Replaces the contents of `out` by a UDP header, with checksum, and the payload.
 pub fn datagram(out: &mut Vec<u8>, ends: &PacketEnds, src_port: u16, dst_port: u16, payload: &[u8]) {
     out.clear();
     out.extend_from_slice(&[0; udp::HEADER_LEN]);
@@ -212,8 +213,7 @@ mod tests {
         [ends([192, 0, 2, 1].into(), [10, 0, 0, 9].into()), ends(v6(1), v6(9))]
     }
 
-    /// Objective: datagrams of any length come out as frames within the MTU from which the same datagram is put
-    /// together.
+    /// Objective: a datagram of any length is sent in frames within the MTU, which reassemble to the same datagram.
     #[test]
     fn datagrams_of_any_length_arrive() {
         for ends in both() {

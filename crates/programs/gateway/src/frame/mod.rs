@@ -1,7 +1,8 @@
-//! Frames: those of guests, parsed from private copies, and those for guests.
+//! Frames from guests, parsed from private copies, and frames to guests ([`build`]).
 //!
-//! A [`GuestFrame`] is what a frame holds that concerns the gateway: an ARP packet, a whole [`GuestPacket`] of IP, or
-//! an [`IpFragment`] of one. Lengths and checksums have been checked; what does not fit is `None`, and ignored.
+//! A [`GuestFrame`] is the parsed contents of a frame: an ARP packet, a whole IP packet ([`GuestPacket`]) or a fragment
+//! of one ([`IpFragment`]). Lengths and checksums have been checked; the parser returns `None` for frames that are
+//! malformed or of another protocol, which are dropped.
 
 use std::net::IpAddr;
 
@@ -13,26 +14,26 @@ use netvale_wire::{MacAddr, Sum, VnetHdr, ethernet, ipv4, ipv6, udp};
 pub mod build;
 pub mod reassembly;
 
-/// Bytes of virtio-net header before each frame of the gateway's port.
+/// Length in bytes of the virtio-net header before each frame of the gateway's port.
 pub const VNET_LEN: usize = vnet::LEN_MRG;
 
-/// A frame of a guest.
+/// A parsed frame of a guest.
 #[derive(Clone, Copy, Debug)]
 pub enum GuestFrame<'a> {
-    /// An ARP packet, with the station that sent the frame.
+    /// The frame's source MAC address, and its ARP packet.
     Arp(MacAddr, &'a [u8]),
-    /// A whole packet.
+    /// A whole IP packet.
     Packet(GuestPacket<'a>),
-    /// A piece of a packet.
+    /// A fragment of an IP packet.
     Fragment(IpFragment<'a>),
 }
 
 /// A whole IP packet of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestPacket<'a> {
-    /// The station that sent the frame.
+    /// Source MAC address of the frame.
     pub mac: MacAddr,
-    /// The station that it was sent to.
+    /// Destination MAC address of the frame.
     pub to: MacAddr,
     /// IP source.
     pub src: IpAddr,
@@ -46,16 +47,17 @@ pub struct GuestPacket<'a> {
     pub l4: &'a [u8],
     /// The packet from its IP header on, for an ICMP error about it.
     pub packet: &'a [u8],
-    /// Payload bytes of each datagram, if `l4` is several of them with one header; otherwise 0.
+    /// Payload length in bytes of each UDP datagram if `l4` contains several behind one header (UDP segmentation
+    /// offload); otherwise 0.
     pub segment: usize,
 }
 
-/// A piece of an IP packet.
+/// A fragment of an IP packet.
 #[derive(Clone, Copy, Debug)]
 pub struct IpFragment<'a> {
-    /// The station that sent the frame.
+    /// Source MAC address of the frame.
     pub mac: MacAddr,
-    /// The station that it was sent to.
+    /// Destination MAC address of the frame.
     pub to: MacAddr,
     /// IP source.
     pub src: IpAddr,
@@ -65,26 +67,26 @@ pub struct IpFragment<'a> {
     pub protocol: u8,
     /// Time to live, or hop limit.
     pub ttl: u8,
-    /// The same for all pieces of a packet.
+    /// Identification: the same for all fragments of a packet.
     pub ident: u32,
-    /// Offset of `payload` in the packet's, in bytes.
+    /// Offset of this fragment's payload in the whole packet's, in bytes.
     pub offset: usize,
-    /// Whether pieces follow.
+    /// Whether more fragments follow.
     pub more: bool,
-    /// The piece.
+    /// The fragment's payload.
     pub payload: &'a [u8],
-    /// The piece with its IP header.
+    /// The fragment from its IP header on, for an ICMP error about the packet.
     pub packet: &'a [u8],
 }
 
-/// Both stations of a frame.
+/// The source (`mac`) and destination (`to`) MAC addresses of a frame.
 #[derive(Clone, Copy)]
 struct FrameStations {
     mac: MacAddr,
     to: MacAddr,
 }
 
-/// Parses a frame behind its virtio-net header.
+/// Parses a frame with its virtio-net header in front. Returns `None` if the frame is to be dropped.
 pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     let header = VnetHdr::parse(bytes, VnetForm::Mergeable).ok()?;
     let frame = bytes.get(VNET_LEN..)?;
@@ -92,7 +94,7 @@ pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     if stations.src().is_multicast() || stations.src().is_zero() {
         return None;
     }
-    // Frames with a VLAN tag belong to another network.
+    // Frames with a VLAN tag belong to another network: their EtherType is not among those below.
     let packet = frame.get(ethernet::HEADER_LEN..)?;
     let ends = FrameStations { mac: stations.src(), to: stations.dst() };
     match stations.ethertype() {
@@ -165,7 +167,7 @@ fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     whole(GuestPacket { mac, to, src, dst, protocol: upper.protocol, ttl, l4, packet, segment: 0 }, vnet)
 }
 
-/// A packet whose transport's checksum is right, or left to its receiver.
+/// Returns a packet if its transport checksum is correct, or if the sender has left the checksum to be completed.
 fn whole<'a>(packet: GuestPacket<'a>, vnet: &VnetHdr) -> Option<GuestFrame<'a>> {
     let segment = if vnet.gso_type == vnet::GSO_UDP_L4 { vnet.gso_size.into() } else { 0 };
     let left = vnet.flags & vnet::F_NEEDS_CSUM != 0;
@@ -173,7 +175,7 @@ fn whole<'a>(packet: GuestPacket<'a>, vnet: &VnetHdr) -> Option<GuestFrame<'a>> 
 }
 
 impl GuestPacket<'_> {
-    /// Whether the transport's checksum is right. Unknown transports have none.
+    /// Returns whether the transport checksum is correct. Packets of unknown transports are not checked.
     pub fn is_intact(&self) -> bool {
         let sums = |covered: &[u8]| {
             let len = u16::try_from(covered.len()).ok();
@@ -226,7 +228,8 @@ mod tests {
         assert_eq!((packet.protocol, packet.ttl, packet.l4.len()), (UDP, 64, 16));
     }
 
-    /// Objective: any flipped bit of a packet whose checksums cover it makes it nothing, and so does any cut.
+    /// Objective: a packet is dropped if a bit that a checksum covers is flipped, or if the packet is cut short
+    /// anywhere.
     #[test]
     fn damaged_and_cut_packets_are_ignored() {
         let bytes = udp_frame();

@@ -1,4 +1,4 @@
-//! Reassembly: packets put together from their fragments (RFC 791 §3.2, RFC 8200 §4.5), in bounded memory.
+//! Reassembly of IP fragments (RFC 791 §3.2, RFC 8200 §4.5) into a [`WholePacket`], in bounded memory.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,14 +8,15 @@ use netvale_wire::MacAddr;
 
 use super::{GuestPacket, IpFragment};
 
-/// Packets under way, of all guests and of one.
+/// Maximum number of incomplete packets, of all guests together.
 const MAX_PACKETS: usize = 64;
+/// Maximum number of incomplete packets of one guest.
 const MAX_OF_A_GUEST: usize = 16;
-/// Pieces of a packet: enough for 64 KiB on a link of 1,280 bytes.
+/// Maximum number of fragments of a packet: enough for 64 KiB with an MTU of 1,280 bytes.
 const MAX_PIECES: usize = 64;
-/// How long the first piece waits for the others.
+/// How long an incomplete packet is kept after its first fragment.
 const LIMIT: Duration = Duration::from_secs(15);
-/// The longest payload of a packet.
+/// Maximum length of a packet's payload in bytes.
 const MAX_PAYLOAD: usize = 65_535;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,20 +28,20 @@ struct PacketKey {
     ident: u32,
 }
 
-/// A packet of which pieces are missing.
+/// A packet of which fragments are missing.
 #[derive(Debug)]
 struct PartialPacket {
     began: Instant,
     bytes: Vec<u8>,
-    /// The pieces that are there, in order, without overlap.
+    /// Byte ranges of the fragments received, in order, without overlap.
     pieces: Vec<std::ops::Range<usize>>,
-    /// Length of the payload, once its last piece is there.
+    /// Length of the whole payload, once the last fragment has been received.
     len: Option<usize>,
-    /// The first piece's packet, for ICMP errors.
+    /// The first fragment from its IP header on, for ICMP errors.
     first: Vec<u8>,
 }
 
-/// A packet that was put together.
+/// A packet reassembled from its fragments.
 #[derive(Debug)]
 pub struct WholePacket {
     mac: MacAddr,
@@ -54,7 +55,7 @@ pub struct WholePacket {
 }
 
 impl WholePacket {
-    /// The packet, if its transport's checksum is right.
+    /// Returns the packet; `None` if its transport checksum is wrong.
     pub fn packet(&self) -> Option<GuestPacket<'_>> {
         let packet = GuestPacket {
             mac: self.mac,
@@ -71,14 +72,14 @@ impl WholePacket {
     }
 }
 
-/// The fragments that wait for others.
+/// The incomplete packets.
 #[derive(Debug, Default)]
 pub struct Reassembly {
     packets: HashMap<PacketKey, PartialPacket>,
 }
 
 impl Reassembly {
-    /// Takes a fragment. Returns the packet when it is complete.
+    /// Adds a fragment. Returns the packet if this fragment completes it.
     pub fn add(&mut self, piece: &IpFragment<'_>, now: Instant) -> Option<WholePacket> {
         let end = piece.offset + piece.payload.len();
         let cut = piece.more && piece.payload.len() % 8 != 0;
@@ -99,7 +100,8 @@ impl Reassembly {
         }
     }
 
-    /// Ends what is too old, and then the oldest if there are too many.
+    /// Drops incomplete packets that are too old, and then, at a limit, the oldest one of this guest, or of all if the
+    /// guest has none.
     fn make_room(&mut self, key: &PacketKey, now: Instant) {
         if self.packets.contains_key(key) {
             return;
@@ -132,7 +134,7 @@ impl PartialPacket {
         if self.pieces.contains(&range) {
             return AddedPiece::Waits;
         }
-        // Overlaps are an attack (RFC 5722 §3).
+        // Overlapping fragments are an attack: the packet is dropped (RFC 5722 §3).
         let overlaps = self.pieces.iter().any(|other| range.start < other.end && other.start < range.end);
         let beyond = self.len.is_some_and(|len| end > len || !piece.more);
         let behind = !piece.more && self.pieces.last().is_some_and(|last| last.end > end);
@@ -184,7 +186,7 @@ mod tests {
             to: MacAddr([2, 0, 0, 0, 0, 1]),
             src: [10, 0, 0, 9].into(),
             dst: [192, 0, 2, 1].into(),
-            // Without a checksum of its own.
+            // An unknown protocol has no checksum to be verified.
             protocol: 200,
             ttl: 64,
             ident: 7,
@@ -227,7 +229,8 @@ mod tests {
         }
     }
 
-    /// Objective: fragments that never end take bounded memory, and do not keep others' packets from completing.
+    /// Objective: fragments of packets that are never completed take bounded memory, and do not prevent the reassembly
+    /// of other packets.
     #[test]
     fn a_flood_of_first_pieces_is_bounded() {
         let mut reassembly = Reassembly::default();

@@ -1,4 +1,4 @@
-//! Clients of published UDP ports.
+//! Clients of published UDP ports: which guest each one talks to, and under which address the guest sees it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,12 +16,13 @@ use crate::policy::FlowTransport;
 use crate::slots::SlotId;
 use crate::sys::asked;
 
-/// How long a client is known without a datagram.
+/// How long a client is remembered after its last datagram or the last answer.
 const IDLE: Duration = Duration::from_secs(125);
-/// Clients of all ports.
+/// Maximum number of clients, of all ports together.
 const MAX_CLIENTS: usize = 4096;
 
-/// Both ends as the guest has them.
+/// The addresses in a client's packets on the guests' network: the guest's own, and the one by which the guest sees the
+/// client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct SeenEnds {
     guest: SocketAddr,
@@ -32,14 +33,14 @@ struct PublishedClient {
     port: SlotId,
     mac: MacAddr,
     client: SocketAddr,
-    /// The host's address that it has asked, from which answers leave.
+    /// The host's address to which the client has sent; answers leave from it.
     asked: Option<IpAddr>,
     began: Instant,
     used: Instant,
     bytes: FlowBytes,
 }
 
-/// The clients.
+/// The clients of all published UDP ports.
 #[derive(Default)]
 pub struct PublishedClients {
     clients: HashMap<SeenEnds, PublishedClient>,
@@ -47,7 +48,8 @@ pub struct PublishedClients {
 }
 
 impl PublishedClients {
-    /// Passes datagrams of a port on to its guest. One whose guest is not known yet is lost; the guest is looked for.
+    /// Passes datagrams of a port to its guest. If the guest's MAC address is unknown, the datagram is lost and the
+    /// address is requested.
     pub fn receive(
         &mut self,
         core: &mut GatewayCore,
@@ -70,10 +72,11 @@ impl PublishedClients {
         }
     }
 
-    /// Notes a client's datagram. Returns how the guest sees the client.
+    /// Records a datagram's client. Returns the address and port by which the guest sees the client; `None` if there is
+    /// none.
     fn note(&mut self, core: &mut GatewayCore, ends: PublishedEnds) -> Option<SocketAddr> {
         let mut seen = seen_client(core, ends.client, ends.guest.ip())?;
-        // Two clients of different loopback addresses may have the same port.
+        // Two clients with different loopback addresses may have the same port: the second is shown with another port.
         for _ in 0..BATCH {
             let key = SeenEnds { guest: ends.guest, seen };
             match self.clients.get_mut(&key) {
@@ -106,7 +109,8 @@ impl PublishedClients {
         self.clients.insert(key, entry);
     }
 
-    /// Sends a guest's datagram to a client, if `seen` is one.
+    /// Sends a guest's datagram to the client that the guest sees as `seen`. Returns `false` if there is no such
+    /// client.
     pub fn answer<'a>(
         &mut self,
         core: &GatewayCore,
@@ -119,13 +123,13 @@ impl PublishedClients {
         client.used = core.now;
         client.bytes.sent += payload.len() as u64;
         if let Some(socket) = socket(client.port) {
-            // Datagrams without room are lost, as elsewhere.
+            // A datagram for which the socket has no room is lost, as in any network.
             let _ = asked::send(socket, payload, client.client, client.asked);
         }
         true
     }
 
-    /// Forgets clients that were silent for long.
+    /// Removes clients without datagrams in either direction for two minutes.
     pub fn clean(&mut self, core: &mut GatewayCore) {
         let old = self.clients.iter().filter(|(_, client)| client.used + IDLE <= core.now);
         let old: Vec<_> = old.map(|(key, _)| *key).collect();
@@ -140,7 +144,7 @@ impl PublishedClients {
     }
 }
 
-/// A client, its port, and the guest behind that.
+/// A client, the published port that it uses, and that port's guest.
 #[derive(Clone, Copy)]
 struct PublishedEnds {
     port: SlotId,

@@ -1,8 +1,9 @@
 //! Published ports: connections and datagrams from the host's side to guests.
 //!
 //! A [`Publisher`] listens at the host's addresses. A guest sees the client's own address, or the gateway's if the
-//! client is on the host's loopback, where the guest could not answer to. A guest that is not there is looked for; a
-//! client whose guest stays away is reset within [`SEARCH`] and [the time for an answer](crate::tcp).
+//! guest could not send answers to the client's, such as one on the host's loopback. If a guest's MAC address is
+//! unknown, it is requested; a client's connection is reset if no answer comes within [`SEARCH`], or if the guest does
+//! not [answer the SYN](crate::tcp).
 
 mod datagrams;
 pub mod rule;
@@ -28,15 +29,15 @@ use crate::sys::asked;
 use crate::tcp::TcpFlows;
 use crate::timers::TimedThing;
 
-/// How long a guest's station is looked for.
+/// How long a guest's MAC address is requested before its clients are reset.
 pub const SEARCH: Duration = Duration::from_secs(3);
-/// Time between questions for it.
+/// Time between two requests for a guest's MAC address.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// Clients whose guest is looked for.
+/// Maximum number of TCP clients that wait for their guest's MAC address.
 const MAX_CALLERS: usize = 256;
-/// Connections taken in a row.
+/// Number of connections accepted, or of datagrams read, in a row.
 const BATCH: usize = 64;
-/// Connections that wait to be taken.
+/// The listen backlog.
 const BACKLOG: i32 = 1024;
 
 struct PublishedPort {
@@ -44,7 +45,7 @@ struct PublishedPort {
     socket: OwnedFd,
 }
 
-/// A client whose guest is looked for.
+/// A TCP client that waits for its guest's MAC address.
 struct WaitingCaller {
     socket: OwnedFd,
     client: SocketAddr,
@@ -52,7 +53,7 @@ struct WaitingCaller {
     since: Instant,
 }
 
-/// A port that cannot be published.
+/// The error for a port that cannot be published.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot publish {listen}: {source}; choose another port, or end the program that has it")]
 pub struct PublishError {
@@ -60,7 +61,7 @@ pub struct PublishError {
     source: std::io::Error,
 }
 
-/// The ports.
+/// The published ports and their clients.
 #[derive(Default)]
 pub struct Publisher {
     ports: NumberedValues<PublishedPort>,
@@ -69,8 +70,8 @@ pub struct Publisher {
     spare: SpareDescriptor,
 }
 
-/// A descriptor for when there is none left: with its help, clients are reset, who would be reported for ever
-/// otherwise.
+/// A reserve for when the process has no descriptor left. Closing it makes room to accept a connection and reset it;
+/// otherwise the poller would report that connection again and again.
 #[derive(Default)]
 struct SpareDescriptor(Option<OwnedFd>);
 
@@ -94,7 +95,7 @@ impl Publisher {
     /// Publishes a port.
     ///
     /// # Errors
-    /// Another program has it, or this user may not have it.
+    /// Another program has the port, or this user may not bind it.
     pub fn add(&mut self, core: &GatewayCore, rule: PublishRule) -> Result<(), PublishError> {
         self.spare.keep();
         let listen = rule.listen;
@@ -106,7 +107,7 @@ impl Publisher {
         watched.map_err(|source| PublishError { listen, source })
     }
 
-    /// Takes connections, or datagrams, of a port.
+    /// Accepts connections, or reads datagrams, of a port.
     pub fn ready(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&LeaseTable>, id: SlotId) {
         let Some(port) = self.ports.get(id) else { return };
         let Some(guest) = guest_of(&port.rule, core, leases) else {
@@ -139,7 +140,7 @@ impl Publisher {
         }
     }
 
-    /// Looks again for guests of waiting clients.
+    /// Tries again to connect waiting clients to their guests. Resets those that have waited for too long.
     pub fn timer(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&LeaseTable>) {
         for caller in std::mem::take(&mut self.callers) {
             if let Some(mac) = station(core, leases, caller.guest.ip()) {
@@ -158,13 +159,13 @@ impl Publisher {
         }
     }
 
-    /// Sends a guest's datagram to a client of a published port. Returns whether it was for one.
+    /// Sends a guest's datagram to a client of a published port. Returns `false` if `seen` is no such client.
     pub fn take(&mut self, core: &mut GatewayCore, guest: SocketAddr, seen: SocketAddr, payload: &[u8]) -> bool {
         let ports = &mut self.ports;
         self.clients.answer(core, guest, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
     }
 
-    /// Forgets clients that were silent for long.
+    /// Removes UDP clients that have been idle for too long.
     pub fn clean(&mut self, core: &mut GatewayCore) {
         self.clients.clean(core);
     }
@@ -186,13 +187,13 @@ fn listening_socket(rule: &PublishRule) -> Result<OwnedFd, Errno> {
     if is_tcp {
         rustix::net::listen(&socket, BACKLOG)?;
     } else {
-        // Without it, answers leave from the address that the kernel chooses.
+        // If this fails, answers leave from the address that the kernel chooses.
         let _ = asked::tell_asked(&socket, rule.listen.is_ipv6());
     }
     Ok(socket)
 }
 
-/// The guest's address and port, if its name is known.
+/// Returns the guest's address and port; `None` if no lease has its name, or no guest may have its address.
 fn guest_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&LeaseTable>) -> Option<SocketAddr> {
     let address = match &rule.guest {
         PublishedGuest::Address(address) => *address,
@@ -201,7 +202,7 @@ fn guest_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&LeaseTable>)
     core.net.is_guests(address).then(|| SocketAddr::new(address, rule.port))
 }
 
-/// Without a guest, connections are reset, and datagrams are lost.
+/// Resets the connections, or drops the datagrams, of a port whose guest is unknown.
 fn refuse_all(port: &PublishedPort) {
     for _ in 0..BATCH {
         if port.rule.transport == FlowTransport::Tcp {
@@ -216,7 +217,7 @@ fn refuse_all(port: &PublishedPort) {
     }
 }
 
-/// A socket that does not linger resets its connection when it is closed.
+/// Makes the closing of a socket reset its connection (`SO_LINGER` of 0).
 fn reset(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
@@ -233,11 +234,11 @@ fn ends_of(caller: &WaitingCaller, mac: MacAddr, seen: SocketAddr, transport: Fl
     FlowEnds { transport, direction: FlowDirection::In, mac, guest: caller.guest, remote: seen }
 }
 
-/// Begins a connection to a guest.
+/// Opens a TCP connection to a guest for a client.
 fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, mac: MacAddr, caller: WaitingCaller) {
     let Some(mut seen) = seen_client(core, caller.client, caller.guest.ip()) else { return reset(&caller.socket) };
     let mut ends = ends_of(&caller, mac, seen, FlowTransport::Tcp);
-    // Two clients of different loopback addresses may have the same port.
+    // Two clients with different loopback addresses may have the same port: the second is shown with another port.
     for _ in 0..BATCH {
         if !tcp.is_taken(&ends) {
             return tcp.call(core, caller.socket, ends);
@@ -248,7 +249,8 @@ fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, mac: MacAddr, caller: Waitin
     reset(&caller.socket);
 }
 
-/// How a guest sees a client: by its own address, or the gateway's if the guest could not answer to that.
+/// Returns the address by which a guest sees a client: the client's own, or the gateway's if the guest could not send
+/// answers to that. `None` if the gateway has no address of the guest's IP version.
 fn seen_client(core: &GatewayCore, client: SocketAddr, guest: IpAddr) -> Option<SocketAddr> {
     let ip = client.ip();
     let reachable = ip.is_ipv4() == guest.is_ipv4() && !ip.is_loopback() && !core.net.is_inside(ip);

@@ -6,29 +6,29 @@ use std::str::FromStr;
 use crate::dhcp::leases::label;
 use crate::policy::FlowTransport;
 
-/// A guest, by its address or its name: a [`PublishedGuest`].
+/// The guest of a published port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PublishedGuest {
-    /// An address.
+    /// The guest's address.
     Address(IpAddr),
-    /// The name of a lease.
+    /// The guest's name in the DHCP leases.
     Name(String),
 }
 
-/// A port of the host, and the guest's behind it.
+/// A published port: a port of the host, and the port of a guest to which it leads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PublishRule {
     /// The host's address and port.
     pub listen: SocketAddr,
-    /// The guest.
+    /// The guest to which connections and datagrams go.
     pub guest: PublishedGuest,
     /// The guest's port.
     pub port: u16,
-    /// TCP or UDP.
+    /// The transport: TCP or UDP.
     pub transport: FlowTransport,
 }
 
-/// Text that is not a published port.
+/// The error for text that is not a published port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a port to publish: write [ADDRESS:]PORT:GUEST:PORT[/udp], as in 127.0.0.1:2222:10.0.0.5:22")]
 pub struct BadPublishRule(String);
@@ -60,7 +60,7 @@ fn parse(text: &str) -> Option<PublishRule> {
     Some(PublishRule { listen, guest, port: port_number(port)?, transport })
 }
 
-/// The parts between colons; an IPv6 address is in brackets.
+/// Splits text at colons. An IPv6 address is in brackets. Returns `None` if brackets do not match.
 fn split(text: &str) -> Option<Vec<&str>> {
     let mut parts = Vec::new();
     let mut rest = text;

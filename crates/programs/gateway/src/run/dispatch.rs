@@ -1,4 +1,4 @@
-//! Which part takes which packet.
+//! Dispatch of guests' packets to the parts of the gateway.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::icmp_message::IcmpProblem;
 use crate::udp::UdpDatagram;
 use crate::{arp_nd, dns, frame, udp};
 
-/// For how long an address that was seen counts as used by its station.
+/// How long after its last frame an IP address counts as in use, so that DHCP does not give it to another guest.
 const IN_USE: Duration = Duration::from_secs(300);
 
 impl Gateway {
-    /// Takes a guest's frame, from its virtio-net header on.
+    /// Processes a guest's frame, from its virtio-net header on.
     pub fn take_frame(&mut self, bytes: &[u8]) {
         match frame::parse(bytes) {
             Some(GuestFrame::Arp(mac, packet)) => arp_nd::take_arp(&mut self.core, mac, packet),
@@ -43,7 +43,7 @@ impl Gateway {
         if let Some(datagram) = datagram.filter(|datagram| datagram.dst_port == SERVER_PORT) {
             return self.take_dhcp(packet, &datagram);
         }
-        // Who sends from another's network, or to all, is not carried out of this one.
+        // Packets with a source outside the guests' network, and multicast and broadcast packets, are not forwarded.
         if packet.to.is_multicast() || !self.core.net.is_guests(packet.src) || is_group(packet.dst) {
             return;
         }
@@ -59,7 +59,7 @@ impl Gateway {
         self.carry(packet, datagram.as_ref(), own);
     }
 
-    /// Takes a packet that may go out, or is for the gateway itself.
+    /// Passes a unicast packet, to another host or to the gateway itself (`own`), to the part for its protocol.
     fn carry(&mut self, packet: &GuestPacket<'_>, datagram: Option<&UdpDatagram<'_>>, own: bool) {
         match (packet.protocol, datagram) {
             (TCP, _) => self.tcp.take(&mut self.core, packet),

@@ -1,4 +1,5 @@
-//! A gateway at one end of a pipe, and a guest made by hand at the other; servers are on this host's loopback.
+//! Tests of a whole gateway: a netmap pipe connects it to a guest that the test plays; servers are on this host's
+//! loopback.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -21,14 +22,14 @@ const GUEST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const OWN_MAC: [u8; 6] = [2, 0x67, 10, 0, 0, 1];
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A packet that the guest got.
+/// An IP packet that the guest has received.
 #[derive(Debug, Clone)]
 struct GotPacket {
     src: IpAddr,
     l4: Vec<u8>,
 }
 
-/// A segment that it got.
+/// A TCP segment that the guest has received.
 #[derive(Debug, Clone)]
 struct GotSegment {
     seq: u32,
@@ -78,7 +79,7 @@ impl TestGuest {
         self.send(&frame);
     }
 
-    /// The next frame that `wanted` takes.
+    /// Runs the gateway until the guest receives a frame for which `wanted` returns `Some`. Other frames are dropped.
     fn wait<T>(&mut self, what: &str, mut wanted: impl FnMut(&[u8]) -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
@@ -110,7 +111,7 @@ impl TestGuest {
         GotSegment { seq: got.seq.0, ack: got.ack.0, flags: got.flags, payload: got.payload.to_vec() }
     }
 
-    /// Opens a connection. Returns the number of the server's first byte.
+    /// Opens a TCP connection. Returns the sequence number of the server's first byte.
     fn connect(&mut self, dst: [u8; 4], ports: [u16; 2]) -> u32 {
         self.say(dst, Make::Tcp { ports, seq: 999, ack: 0, flags: SYN, payload: b"" });
         let answer = self.wait_segment("the answer to a SYN");
@@ -120,7 +121,7 @@ impl TestGuest {
         first
     }
 
-    /// Runs until something holds.
+    /// Runs the gateway until `holds` returns `true`.
     fn until(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
         let begun = Instant::now();
         while !holds() {
@@ -291,7 +292,7 @@ fn a_published_port_reaches_the_guest_or_is_reset() {
         _ => None,
     });
     assert_eq!(asked, Ipv4Addr::from(GUEST));
-    // A ping shows where the guest is.
+    // From a ping, the gateway learns the guest's MAC address.
     guest.say(OWN, Make::Echo { seq: 1 });
     let syn = guest.wait_segment("a call");
     assert_eq!(syn.flags & (SYN | ACK), SYN);
@@ -318,7 +319,7 @@ fn a_published_port_reaches_the_guest_or_is_reset() {
     assert_eq!(end.map(|error| error.kind()), Some(std::io::ErrorKind::ConnectionReset));
 }
 
-/// Objective: frames of any bytes, and known ones with any byte changed, neither stop nor hurt the gateway.
+/// Objective: a valid frame with any one byte changed, or cut at any length, does not make the gateway panic or end.
 #[test]
 fn spoilt_frames_are_survived() {
     let mut guest = TestGuest::new(allow_loopback);

@@ -1,5 +1,5 @@
-//! Datagrams with the host's own address that they were sent to, so that answers leave from there (ip(7), `IP_PKTINFO`;
-//! ipv6(7), `IPV6_RECVPKTINFO`).
+//! Datagrams received with their destination address, so that answers can be sent from the same address of the host
+//! (ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -10,26 +10,28 @@ use libc::socklen_t;
 
 use super::{CONTROL, HEADER, message_of, set, socket_address};
 
-/// Bytes of a `sockaddr_in6`, and of a message with an address of each version.
+/// Size of a `sockaddr_in6` in bytes.
 const ADDRESS: usize = size_of::<libc::sockaddr_in6>();
+/// Length of a control message with a `struct in6_pktinfo` in bytes, padding included.
 const INFO: usize = 40;
+/// Length of a control message with a `struct in_pktinfo` in bytes, padding included.
 const INFO_V4: usize = 32;
 
-/// An [`AskedDatagram`] has come: from where, and to which of the host's addresses.
+/// A received datagram's length and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskedDatagram {
-    /// Its length.
+    /// Length of the payload in bytes.
     pub len: usize,
-    /// Where it came from.
+    /// The sender's address and port.
     pub from: SocketAddr,
-    /// The host's address.
+    /// The host's address to which the datagram was sent, if the kernel has reported it.
     pub asked: Option<IpAddr>,
 }
 
-/// Has the addresses told.
+/// Makes the kernel report the destination address of each datagram. `v6` is whether the socket is of IPv6.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of `setsockopt`.
 pub fn tell_asked(socket: impl AsFd, v6: bool) -> io::Result<()> {
     if v6 {
         set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)
@@ -38,7 +40,7 @@ pub fn tell_asked(socket: impl AsFd, v6: bool) -> io::Result<()> {
     }
 }
 
-/// Takes a datagram, if there is one. It does not wait.
+/// Receives a datagram without blocking. Returns `None` if there is none.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Option<AskedDatagram> {
     let mut control = [0u64; CONTROL / 8];
     let mut address = [0u8; ADDRESS];
@@ -60,8 +62,9 @@ pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Option<AskedDatagram> {
     Some(AskedDatagram { len, from: socket_address(&address)?, asked: asked(&bytes) })
 }
 
-/// The address in a message: `struct in_pktinfo` has an interface, the address for answers and the one in the packet;
-/// `struct in6_pktinfo` the one in the packet and an interface.
+/// Parses the address from a control message. A `struct in_pktinfo` is an interface index, the local address to answer
+/// from (which is taken) and the destination address; a `struct in6_pktinfo` is the destination address and an
+/// interface index.
 fn asked(control: &[u8]) -> Option<IpAddr> {
     if let Some(info) = message_of(control, &[(libc::IPPROTO_IP, libc::IP_PKTINFO)]) {
         return Some(Ipv4Addr::from(*info.get(4..)?.first_chunk::<4>()?).into());
@@ -70,10 +73,10 @@ fn asked(control: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(*info.first_chunk::<16>()?).into())
 }
 
-/// Sends a datagram from one of the host's addresses, or from the one that the kernel chooses. It does not wait.
+/// Sends a datagram without blocking, from the address `from`, or from one that the kernel chooses.
 ///
 /// # Errors
-/// The kernel's.
+/// The error of `sendmsg`.
 pub fn send(socket: impl AsFd, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
     let mut address = address_bytes(to);
     let mut control = from.map(info_words);
@@ -94,7 +97,7 @@ pub fn send(socket: impl AsFd, payload: &[u8], to: SocketAddr, from: Option<IpAd
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A `sockaddr_in` or `sockaddr_in6` as bytes.
+/// Encodes a `sockaddr_in` or `sockaddr_in6`.
 fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     let mut bytes = [0; ADDRESS];
     bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
@@ -112,7 +115,7 @@ fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     bytes
 }
 
-/// A message that names the address to send from, in whole words.
+/// Makes a control message with the source address, in words for its alignment.
 fn info_words(from: IpAddr) -> [u64; INFO / 8] {
     let mut bytes = [0u8; INFO];
     let (len, level, kind): (u64, i32, i32) = match from {
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    /// Objective: a socket of all addresses answers from the one that was asked, for both versions.
+    /// Objective: for both IP versions, a socket bound to the wildcard address answers from the address that was asked.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn an_answer_leaves_from_the_address_that_was_asked() {

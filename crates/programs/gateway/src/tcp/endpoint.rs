@@ -1,9 +1,9 @@
-//! The gateway's end of a connection with a guest: a state machine (RFC 9293 §3.10) without sockets.
+//! The gateway's end of a TCP connection with a guest: a state machine (RFC 9293 §3.10) without sockets.
 //!
-//! A [`TcpEndpoint`] is driven by segments ([`TcpEndpoint::hear`] returns what was heard), by the other connection at
-//! the host's side, and by time. [`TcpEndpoint::next_segment`] says what to send; it is asked until it says nothing.
-//! What a guest sends in order is given to the caller, which has room for what the window promised. What comes out of
-//! order is not kept: the guest is told so, and sends it again.
+//! A [`TcpEndpoint`] is driven by the guest's segments ([`TcpEndpoint::hear`] returns their effect, a [`TcpHeard`]), by
+//! the flow's socket at the host's side, and by time. The caller sends what [`TcpEndpoint::next_segment`] returns until
+//! that is `None`. Payload in order is returned to the caller, which must have room for as much as the window has
+//! offered. Payload out of order is dropped: duplicate acknowledgements make the guest send it again.
 
 mod hear;
 mod send;
@@ -17,70 +17,75 @@ use super::queue::UnackedQueue;
 use super::segment::{MIN_MSS, SegmentOut, TcpSegment};
 use super::seq::TcpSeq;
 
-/// Bytes that a guest may send before they are acknowledged, if it can scale its window, and the shift for that.
+/// The maximum receive window, in bytes, if the guest supports window scaling.
 pub const ROOM: u32 = 512 << 10;
+/// The shift of the receive window with window scaling.
 const SCALE: u8 = 4;
-/// The same without.
+/// The maximum receive window, in bytes, without window scaling.
 const PLAIN_ROOM: u32 = 65_535;
-/// How often something is sent without an answer, before and after a connection is open.
+/// Number of retransmissions of a SYN after which the guest counts as gone.
 const SYN_TRIES: u32 = 6;
+/// Number of successive timeouts of an open connection after which the guest counts as gone.
 const TRIES: u32 = 12;
 
-/// Where a connection is.
+/// The state of a connection with a guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpState {
-    /// The guest's SYN waits for the host's side.
+    /// The guest has sent a SYN, which is answered when the host's socket is connected.
     Connecting,
-    /// It has been answered.
+    /// The guest's SYN has been answered by a SYN, whose acknowledgement is missing.
     SynReceived,
-    /// The gateway's SYN waits for an answer.
+    /// The gateway has sent a SYN and waits for the guest's.
     SynSent,
-    /// Open, in one direction at least.
+    /// Established; either direction may have ended.
     Open,
-    /// At its end.
+    /// Reset by the guest or by the gateway.
     Closed,
 }
 
-/// What a guest's segment has brought ([`TcpHeard`]).
+/// The effect of a guest's segment.
 #[derive(Debug, Default)]
 pub struct TcpHeard<'a> {
-    /// Bytes in order; the caller takes them all.
+    /// Payload that is next in order; the caller must take all of it.
     pub data: &'a [u8],
-    /// The connection is open now.
+    /// The segment has established the connection.
     pub opened: bool,
-    /// The guest has reset it.
+    /// The guest has reset the connection.
     pub reset: bool,
-    /// A segment to be sent instead of one of the connection's.
+    /// A reset that answers an unacceptable segment.
     pub refusal: Option<SegmentOut>,
 }
 
-/// A connection.
+/// The gateway's end of a connection with a guest.
 #[derive(Debug)]
 pub struct TcpEndpoint {
     pub(super) state: TcpState,
-    /// Our first number; the oldest that is not acknowledged; the next; the highest sent so far.
+    /// Sequence numbers for sending: our initial one (`first`), the oldest unacknowledged (`una`), the next to send
+    /// (`next`), and the one after all that was ever sent (`max`).
     first: TcpSeq,
     una: TcpSeq,
     next: TcpSeq,
     max: TcpSeq,
-    /// The guest's window, what it was said with, and its shift.
+    /// The guest's window in bytes, the sequence and acknowledgement numbers of the segment that set it, and its shift.
     window: u32,
     window_seq: TcpSeq,
     window_ack: TcpSeq,
     window_scale: u8,
     mss: u16,
     queue: UnackedQueue,
-    /// The host's side has ended; our FIN is acknowledged.
+    /// Whether the host's side has ended its direction (`ended`), and whether the guest has acknowledged our FIN
+    /// (`end_acked`).
     ended: bool,
     end_acked: bool,
-    /// The number that is expected next; the end of the window that was offered; what the caller has room for.
+    /// Receiving: the next expected sequence number, the end of the offered window (`edge`), and the bytes for which
+    /// the caller has room.
     expected: TcpSeq,
     edge: TcpSeq,
     room: u32,
     scaled: bool,
     guest_ended: bool,
-    /// Segments to be sent: a SYN, an acknowledgement, further ones, the first bytes again, a byte into a closed
-    /// window.
+    /// What is due to be sent: a SYN, an acknowledgement (`owed`), duplicate ones, a retransmission of the first bytes,
+    /// one byte into a closed window (`probe`).
     syn_due: bool,
     owed: bool,
     duplicates: u32,
@@ -88,20 +93,21 @@ pub struct TcpEndpoint {
     probe: bool,
     path: PathState,
     timer: Option<Instant>,
-    /// How often time has run out since the guest was heard.
+    /// Number of timeouts since the guest's last valid segment.
     silent: u32,
     heard: Instant,
 }
 
 impl TcpEndpoint {
-    /// The answering end: `syn` waits for [`TcpEndpoint::connected`]. `mss` is the longest payload that fits the MTU.
+    /// Creates the passive end for a guest's `syn`, which is answered after [`TcpEndpoint::connected`]. `first` is our
+    /// initial sequence number; `mss` is the longest payload that fits the MTU.
     pub fn answering(syn: &TcpSegment<'_>, first: TcpSeq, mss: u16, now: Instant) -> Self {
         let mut endpoint = Self::new(TcpState::Connecting, first, mss, now);
         endpoint.take_syn(syn);
         endpoint
     }
 
-    /// The calling end.
+    /// Creates the active end, which sends a SYN to the guest.
     pub fn calling(first: TcpSeq, mss: u16, now: Instant) -> Self {
         TcpEndpoint { syn_due: true, ..Self::new(TcpState::SynSent, first, mss, now) }
     }
@@ -138,7 +144,7 @@ impl TcpEndpoint {
         }
     }
 
-    /// What a guest's SYN says.
+    /// Takes the initial sequence number, the options and the window from a guest's SYN.
     fn take_syn(&mut self, syn: &TcpSegment<'_>) {
         self.mss = syn.mss.unwrap_or(536).clamp(MIN_MSS, self.mss.max(MIN_MSS));
         self.path = PathState::new(self.mss);
@@ -155,7 +161,7 @@ impl TcpEndpoint {
         if self.scaled { ROOM } else { PLAIN_ROOM }
     }
 
-    /// The host's side is connected: the guest's SYN is answered.
+    /// Records that the host's socket is connected, so that the guest's SYN is answered.
     pub fn connected(&mut self) {
         if self.state == TcpState::Connecting {
             self.state = TcpState::SynReceived;
@@ -163,88 +169,89 @@ impl TcpEndpoint {
         }
     }
 
-    /// Where the connection is.
+    /// Returns the state of the connection.
     pub fn state(&self) -> TcpState {
         self.state
     }
 
-    /// The longest payload of one packet to the guest.
+    /// Returns the maximum length of the payload of one packet to the guest, in bytes.
     pub fn mss(&self) -> u16 {
         self.mss
     }
 
-    /// When the guest was heard last.
+    /// Returns when the guest's last valid segment arrived.
     pub fn heard_at(&self) -> Instant {
         self.heard
     }
 
-    /// Whether the guest has ended its direction.
+    /// Returns whether the guest has ended its direction with a FIN.
     pub fn has_guest_ended(&self) -> bool {
         self.guest_ended
     }
 
-    /// Whether both directions have ended, and the guest knows.
+    /// Returns whether both directions have ended, and the guest has acknowledged our FIN.
     pub fn is_done(&self) -> bool {
         self.state == TcpState::Open && self.guest_ended && self.end_acked
     }
 
-    /// Bytes for the guest that could not be sent yet.
+    /// Returns the number of bytes for the guest that have not been sent yet.
     pub fn unsent(&self) -> usize {
         self.queue.len() - self.in_flight()
     }
 
-    /// Bytes for the guest.
+    /// Returns the number of bytes for the guest that are unsent or unacknowledged.
     pub fn queued(&self) -> usize {
         self.queue.len()
     }
 
-    /// Memory for the guest's bytes.
+    /// Returns the number of bytes of memory that the queue for the guest takes.
     pub fn memory(&self) -> usize {
         self.queue.memory()
     }
 
-    /// The queue, for the payload of segments.
+    /// Returns the bytes for the guest, to which [`SegmentOut::data`] refers.
     pub fn queue(&self) -> &UnackedQueue {
         &self.queue
     }
 
-    /// Bytes from the host's side.
+    /// Appends bytes from the host's side to the queue for the guest.
     pub fn push(&mut self, bytes: Vec<u8>) {
         self.queue.push(bytes);
     }
 
-    /// The host's side has ended its direction.
+    /// Records that the host's side has ended its direction: a FIN follows the queued bytes.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Whether [`TcpEndpoint::end`] was called.
+    /// Returns whether [`TcpEndpoint::end`] was called.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// `waiting` bytes of the guest's wait for room at the host's side.
+    /// Sets the receive window from the number of the guest's bytes that still wait for the host's socket.
     pub fn set_waiting(&mut self, waiting: usize) {
         let room = self.most_room().saturating_sub(u32::try_from(waiting).unwrap_or(u32::MAX));
         let was_closed = self.offered() < self.most_room() / 4;
         self.room = room;
-        // A guest whose window was nearly closed is told when it opens, as nothing else would tell it.
+        // After a nearly closed window, an update is sent once it is half open: no other segment would announce it.
         if was_closed && room >= self.most_room() / 2 && self.state == TcpState::Open {
             self.owed = true;
         }
     }
 
-    /// Bytes of the window that the guest knows of.
+    /// Returns the number of bytes of the offered window that the guest has not used yet.
     fn offered(&self) -> u32 {
         self.edge.since(self.expected)
     }
 
-    /// When [`TcpEndpoint::on_time`] must be called, if nothing else happens.
+    /// Returns when [`TcpEndpoint::on_time`] must be called; `None`: no timer is set.
     pub fn deadline(&self) -> Option<Instant> {
         self.timer
     }
 
-    /// Time has passed. Returns whether the guest has been silent for so long that it is gone.
+    /// Handles a timeout, if the timer has expired. Returns whether the guest has been silent for so long that the
+    /// connection must be closed.
     pub fn on_time(&mut self, now: Instant) -> bool {
         if self.timer.is_none_or(|timer| timer > now) {
             return false;
@@ -260,7 +267,7 @@ impl TcpEndpoint {
             TcpState::Open => {
                 let flight = self.next.since(self.una);
                 if flight == 0 || self.window == 0 {
-                    // Nothing is lost: the guest has no room.
+                    // Not a loss: nothing is in flight, or the guest's window is closed.
                     self.path.back_off();
                 } else {
                     self.path.timed_out(flight);
@@ -273,7 +280,7 @@ impl TcpEndpoint {
         }
     }
 
-    /// Ends the connection. The segment tells the guest.
+    /// Closes the connection. Returns the reset to be sent; `None` if the guest has no such connection.
     pub fn reset(&mut self) -> Option<SegmentOut> {
         let seq = if self.state == TcpState::Connecting { TcpSeq(0) } else { self.max };
         let known = !matches!(self.state, TcpState::Closed | TcpState::SynSent);
@@ -281,7 +288,7 @@ impl TcpEndpoint {
         known.then(|| SegmentOut { flags: RST | ACK, window: 0, ..self.bare(seq) })
     }
 
-    /// A segment without window and payload.
+    /// Returns an acknowledgement without payload, with a window of 0.
     fn bare(&self, seq: TcpSeq) -> SegmentOut {
         SegmentOut { seq, ack: self.expected, flags: ACK, window: 0, syn: None, data: 0..0 }
     }

@@ -1,4 +1,4 @@
-//! A TCP flow: a guest's connection, and the socket at the host's side to which its bytes go.
+//! A TCP flow: a guest's connection and the socket at the host's side, with the bytes carried between them.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -15,36 +15,38 @@ use crate::frame::VNET_LEN;
 use crate::link::GatewayLink;
 use crate::poller::Readiness;
 
-/// Bytes taken from a socket together.
+/// Number of bytes read from a socket by one call.
 const CHUNK: usize = 64 << 10;
-/// Bytes that wait to be sent, beyond those under way; and in all, for a guest with and without much left of its share.
+/// No more is read from a flow's socket while this many bytes for the guest are unsent.
 const AHEAD: usize = 128 << 10;
+/// The most bytes queued for the guest per flow, if the guest's limit leaves that much.
 const MOST: usize = 4 << 20;
+/// The bytes that a flow may queue for the guest even if the guest's limit is reached.
 const LEAST: usize = 16 << 10;
-/// Segments sent in a row.
+/// Segments that a flow sends in one turn.
 const TURN: usize = 16;
 
-/// Why a connection has ended: the word in the record.
+/// The reason why a connection has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpClosing {
-    /// Both ends have ended it.
+    /// Both sides have ended their directions.
     End,
-    /// The guest has reset it.
+    /// The guest has reset the connection.
     GuestReset,
-    /// The host's side has.
+    /// The host's socket has failed: mostly, its peer has reset the connection.
     HostReset,
-    /// The guest is silent.
+    /// The guest does not acknowledge.
     GuestGone,
-    /// Nothing was said for hours.
+    /// The guest has sent nothing for longer than the idle limit.
     Idle,
-    /// A published port's guest does not answer.
+    /// The guest of a published port has not answered the SYN.
     Unanswered,
-    /// The gateway ends.
+    /// The gateway is stopping.
     Stopped,
 }
 
 impl TcpClosing {
-    /// The word.
+    /// Returns the word for this reason in the flow log.
     pub fn word(self) -> &'static str {
         match self {
             Self::End => "end",
@@ -58,47 +60,47 @@ impl TcpClosing {
     }
 }
 
-/// A connection and its socket.
+/// A guest's connection and its socket.
 pub struct TcpFlow {
-    /// Both ends.
+    /// The endpoints, which identify the flow.
     pub ends: FlowEnds,
-    /// The guest's end.
+    /// The gateway's end of the connection with the guest.
     pub endpoint: TcpEndpoint,
     pub(super) socket: OwnedFd,
-    /// The start of the guest's first packet, for an ICMP error about it, until it is answered.
+    /// The first bytes of the packet with the guest's SYN, for an ICMP error about it, until the SYN is answered.
     pub(super) first_packet: Vec<u8>,
     pub(super) began: Instant,
     pub(super) bytes: FlowBytes,
-    /// What the socket was last known to be ready for.
+    /// What the socket is ready for, as far as known.
     readable: bool,
     writable: bool,
-    /// Bytes of the guest's for which the socket has no room.
+    /// The guest's bytes for which the socket had no room.
     waiting: Vec<u8>,
-    /// Whether the socket was told that the guest has ended.
+    /// Whether the socket's sending direction is shut down, after the guest's FIN.
     is_shut: bool,
-    /// Memory that the guest's share has been charged for.
+    /// Number of bytes of memory that count against the guest's limit for this flow.
     pub(super) charged: usize,
-    /// Whether it is in the list of those that have something to do.
+    /// Whether the flow is in [`TcpFlows`](super::TcpFlows)' list of busy flows.
     pub(super) is_busy: bool,
-    /// The time in the heap at which it is looked at.
+    /// The time of this flow's earliest timer in the heap.
     pub(super) timed: Option<Instant>,
-    /// Whether it counts as one that is not open yet.
+    /// Whether the flow counts against the guest's limit of flows that are not open yet.
     pub(super) is_half_open: bool,
 }
 
-/// What is left of a turn.
+/// The outcome of a flow's turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TurnResult {
-    /// Nothing, until something happens.
+    /// Nothing is left to do until an event.
     Rests,
-    /// More, at the next turn.
+    /// There is more to do, in another turn.
     GoesOn,
     /// The connection has ended.
     Closed(TcpClosing),
 }
 
 impl TcpFlow {
-    /// A connection whose socket connects, or is connected.
+    /// Creates a flow with a socket that is connecting or connected.
     pub fn new(ends: FlowEnds, endpoint: TcpEndpoint, socket: OwnedFd, now: Instant) -> Self {
         TcpFlow {
             ends,
@@ -118,13 +120,14 @@ impl TcpFlow {
         }
     }
 
-    /// Notes what the socket is ready for.
+    /// Records what the socket is ready for.
     pub fn note(&mut self, readiness: Readiness) {
         self.readable |= readiness.readable;
         self.writable |= readiness.writable;
     }
 
-    /// Takes a segment of the guest's. `Some` if the connection has ended.
+    /// Processes a segment from the guest. Returns why the connection has ended, if it has, and a reset to be sent, if
+    /// any.
     pub fn hear(&mut self, segment: &TcpSegment<'_>, now: Instant) -> (Option<TcpClosing>, Option<SegmentOut>) {
         let TcpHeard { data, reset, refusal, .. } = self.endpoint.hear(segment, now);
         if reset {
@@ -145,7 +148,7 @@ impl TcpFlow {
         }
     }
 
-    /// Gives the socket as much as it takes.
+    /// Writes to the socket as much as it accepts. Returns the number of bytes.
     fn give(&mut self, data: &[u8]) -> Result<usize, Errno> {
         let mut given = 0;
         while given < data.len() {
@@ -162,7 +165,8 @@ impl TcpFlow {
         Ok(given)
     }
 
-    /// Does what there is to do, up to a limit. `most` is what the guest's share leaves for this connection.
+    /// Moves bytes between socket and guest, up to a limit. `most` is how many bytes the guest's limit allows this flow
+    /// to buffer.
     pub fn take_turn(&mut self, core: &mut GatewayCore, most: usize) -> TurnResult {
         if self.endpoint.state() == TcpState::Connecting {
             return TurnResult::Rests;
@@ -177,7 +181,7 @@ impl TcpFlow {
         if more { TurnResult::GoesOn } else { TurnResult::Rests }
     }
 
-    /// Gives the socket what waits for it, and then its end.
+    /// Writes waiting bytes to the socket; after the last, and the guest's FIN, shuts its sending direction down.
     fn write_waiting(&mut self) -> Result<(), Errno> {
         if !self.waiting.is_empty() && self.writable {
             let waiting = std::mem::take(&mut self.waiting);
@@ -187,13 +191,13 @@ impl TcpFlow {
         }
         if self.endpoint.has_guest_ended() && self.waiting.is_empty() && !self.is_shut {
             self.is_shut = true;
-            // A peer that has reset the connection meanwhile is found by the next read.
+            // If the peer has reset the connection, the next read reports it.
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
         }
         Ok(())
     }
 
-    /// Takes bytes out of the socket while there is use for them.
+    /// Reads from the socket while the queue for the guest has room.
     fn read(&mut self, most: usize) -> Result<(), Errno> {
         let most = most.clamp(LEAST, MOST);
         let is_open = self.endpoint.state() == TcpState::Open;
@@ -217,14 +221,15 @@ impl TcpFlow {
         Ok(())
     }
 
-    /// Sends segments while there are some and the link has room. Returns whether there may be more.
+    /// Sends segments to the guest, up to a limit, while the switch port has room. Returns whether another turn is
+    /// needed.
     fn send(&mut self, core: &mut GatewayCore, most: usize) -> bool {
         for _ in 0..TURN {
             if !core.link.has_room() {
                 return true;
             }
             let Some(segment) = self.endpoint.next_segment(core.now) else {
-                // What the window and the queue have room for may be in the socket.
+                // The socket may have more bytes, for which the window and the queue have room.
                 return self.readable && self.can_read_on(most);
             };
             let writer = writer(&self.ends, core.net.mac);
@@ -238,7 +243,7 @@ impl TcpFlow {
         is_open && self.endpoint.unsent() == 0 && self.endpoint.queued() < most.clamp(LEAST, MOST)
     }
 
-    /// When it has lasted too long in its state.
+    /// Returns when the flow must be closed if its state does not change, or the guest is not heard.
     pub(super) fn limit(&self) -> Instant {
         match self.endpoint.state() {
             TcpState::Open => self.endpoint.heard_at() + super::IDLE,
@@ -247,18 +252,18 @@ impl TcpFlow {
         }
     }
 
-    /// Memory that its bytes take.
+    /// Returns the number of bytes of memory that the flow's buffers take.
     pub fn memory(&self) -> usize {
         self.endpoint.memory() + self.waiting.capacity()
     }
 }
 
-/// What makes the headers of a connection's segments.
+/// Creates the writer of the headers of a connection's segments.
 pub fn writer(ends: &FlowEnds, own_mac: MacAddr) -> SegmentWriter {
     SegmentWriter { own_mac, mac: ends.mac, guest: ends.guest, remote: ends.remote }
 }
 
-/// Sends a segment with its payload.
+/// Sends a segment with its payload, which is taken from the endpoint's queue.
 pub fn send_segment(link: &mut GatewayLink, writer: &SegmentWriter, segment: &SegmentOut, endpoint: &TcpEndpoint) {
     let Some(headers) = writer.headers(segment, endpoint.mss()) else { return };
     let mut parts: [&[u8]; 2 + super::queue::MAX_PARTS] = [&[]; 2 + super::queue::MAX_PARTS];

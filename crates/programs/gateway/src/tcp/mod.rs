@@ -1,18 +1,18 @@
-//! TCP beyond the gateway: each connection of a guest ends here, and goes on over a socket of the host's.
+//! TCP flows: each connection of a guest is terminated here, and its bytes are relayed through a socket of the host.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`seq`] | sequence numbers |
-//! | [`segment`] | segments, parsed and made |
+//! | [`segment`] | parsing and building of segments |
 //! | [`queue`] | bytes that the guest has not acknowledged |
-//! | [`path`] | round trips and congestion |
-//! | [`endpoint`] | the guest's connection, as a state machine |
+//! | [`path`] | round-trip times and congestion control |
+//! | [`endpoint`] | the gateway's end of a guest's connection, a state machine |
 //! | [`flow`] | a connection and its socket |
 //! | `open` | how connections begin |
 //!
-//! [`TcpFlows`] has all of them. A SYN is answered when the host's `connect` has succeeded: refused is refused, and
-//! what cannot be reached is an ICMP error about the SYN. Bytes are kept here until the guest has acknowledged them, up
-//! to its share; the sockets' own buffers hold what comes before its turn.
+//! [`TcpFlows`] has all flows. A guest's SYN is answered when the host's `connect` has succeeded; if `connect` is
+//! refused, the guest gets a reset, and if the destination is unreachable, an ICMP error. Bytes for a guest are kept
+//! here until it acknowledges them, up to its limit; beyond that, they stay in the sockets' buffers.
 
 pub mod endpoint;
 pub mod flow;
@@ -43,11 +43,11 @@ use crate::poller::Readiness;
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::TimedThing;
 
-/// How long an open connection may be silent (RFC 5382 REQ-5), and one that is not open (REQ-5, and the host's own
-/// limit).
+/// How long an open connection may be idle (RFC 5382 REQ-5).
 const IDLE: Duration = Duration::from_secs(2 * 3600 + 4 * 60);
+/// How long a connection may take to open (RFC 5382 REQ-5); the host's own limit for `connect` may be shorter.
 const CONNECT: Duration = Duration::from_secs(240);
-/// How long a guest may take to answer a published port's call.
+/// How long a guest may take to answer the SYN for a client of a published port.
 const ANSWER: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -63,17 +63,17 @@ impl TcpKey {
     }
 }
 
-/// All connections.
+/// All TCP flows.
 #[derive(Default)]
 pub struct TcpFlows {
     flows: NumberedValues<TcpFlow>,
     by_key: HashMap<TcpKey, SlotId>,
-    /// Those that have something to do, in turn.
+    /// Flows that have something to do, in the order of their turns.
     busy: VecDeque<SlotId>,
 }
 
 impl TcpFlows {
-    /// Takes a segment of a guest.
+    /// Processes a segment from a guest.
     pub fn take(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
         let Some(segment) = segment::parse(packet.l4) else { return };
         let ends = FlowEnds {
@@ -113,7 +113,7 @@ impl TcpFlows {
         }
     }
 
-    /// A socket is ready for something.
+    /// Handles events at a flow's socket.
     pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
         let Some(flow) = self.flows.get(id) else { return };
         flow.note(readiness);
@@ -136,13 +136,12 @@ impl TcpFlows {
         self.make_busy(id);
     }
 
-    /// Whether connections have something to do now.
+    /// Returns whether a flow has something to do now.
     pub fn is_busy(&self) -> bool {
         !self.busy.is_empty()
     }
 
-    /// Lets each connection that has something to do take a turn. Returns whether it is room at the link that they wait
-    /// for.
+    /// Gives each busy flow a turn. Returns `true` if flows are left because the switch port has no room.
     pub fn take_turns(&mut self, core: &mut GatewayCore) -> bool {
         for _ in 0..self.busy.len() {
             if !core.link.has_room() {
@@ -167,7 +166,7 @@ impl TcpFlows {
         false
     }
 
-    /// Has a connection looked at when its time comes.
+    /// Sets a flow's timer, unless an earlier one is set.
     fn set_timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(flow) = self.flows.get(id) else { return };
         let limit = flow.limit();
@@ -178,7 +177,7 @@ impl TcpFlows {
         }
     }
 
-    /// The time of a connection has come, or an earlier one.
+    /// Handles a flow's timer, which may be an outdated, earlier one.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(flow) = self.flows.get(id) else { return };
         if flow.timed.is_some_and(|timed| timed <= core.now) {
@@ -201,7 +200,8 @@ impl TcpFlows {
         }
     }
 
-    /// The socket could not connect: the guest learns it as from a router or the host itself.
+    /// Closes a flow whose socket could not connect. The guest gets an ICMP error, or a reset if the connection was
+    /// refused.
     fn fail(&mut self, core: &mut GatewayCore, id: SlotId, error: Errno) {
         let Some(mut flow) = self.remove(core, id) else { return };
         let (problem, reason) = match error {
@@ -221,21 +221,21 @@ impl TcpFlows {
         }
     }
 
-    /// Ends a connection. A peer that does not know yet gets a reset.
+    /// Closes a flow. A side that has not ended the connection itself gets a reset.
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, closing: TcpClosing) {
         let Some(mut flow) = self.remove(core, id) else { return };
         if closing != TcpClosing::End {
             if closing != TcpClosing::GuestReset {
                 refuse(core, &flow.ends, flow.endpoint.reset());
             }
-            // A socket that does not linger resets its connection when it is closed.
+            // With `SO_LINGER` of 0, closing the socket resets its connection.
             let _ = rustix::net::sockopt::set_socket_linger(&flow.socket, Some(Duration::ZERO));
         }
         let lived = core.now.saturating_duration_since(flow.began);
         core.flows.closed(&flow.ends, closing.word(), flow.bytes, lived);
     }
 
-    /// Ends all connections.
+    /// Closes all flows.
     pub fn end_all(&mut self, core: &mut GatewayCore) {
         for id in self.flows.ids() {
             self.close(core, id, TcpClosing::Stopped);
@@ -255,7 +255,7 @@ impl TcpFlows {
     }
 }
 
-/// Sends a segment of no connection, if there is one.
+/// Sends a reset that belongs to no flow, if `segment` is `Some`.
 fn refuse(core: &mut GatewayCore, ends: &FlowEnds, segment: Option<SegmentOut>) {
     let Some(segment) = segment else { return };
     let headers = writer(ends, core.net.mac).headers(&segment, u16::MAX);

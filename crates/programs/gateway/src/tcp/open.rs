@@ -1,4 +1,4 @@
-//! How connections begin: a guest's SYN, and a call of a published port's client.
+//! Opening of flows: for a guest's SYN, and for a client of a published port.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -20,18 +20,18 @@ use crate::guests::GuestResource;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::SlotId;
 
-/// Bytes of a guest's first packet that are kept for an ICMP error about it.
+/// Number of bytes of a guest's first packet that are kept for an ICMP error about it.
 const QUOTED: usize = 128;
 
-/// A socket for a guest's connection.
+/// A socket for a guest's connection, and the result of `connect`.
 struct OpenedSocket {
     socket: OwnedFd,
-    /// Whether it is connected already, or why it will not be.
+    /// `true` if the socket is connected, `false` while it is connecting, or the error.
     connecting: Result<bool, Errno>,
 }
 
 impl TcpFlows {
-    /// Takes a guest's SYN for a connection that does not exist.
+    /// Opens a flow for a guest's SYN, or refuses it.
     pub(super) fn begin(
         &mut self,
         core: &mut GatewayCore,
@@ -59,7 +59,7 @@ impl TcpFlows {
         }
     }
 
-    /// Keeps a connection and watches its socket.
+    /// Adds a flow and watches its socket. `None` if the socket cannot be watched.
     fn insert(&mut self, core: &mut GatewayCore, flow: TcpFlow) -> Option<SlotId> {
         let ends = flow.ends;
         let id = self.flows.insert(flow);
@@ -73,12 +73,12 @@ impl TcpFlows {
         Some(id)
     }
 
-    /// Whether a connection with these ends exists.
+    /// Returns whether a flow with these endpoints exists.
     pub fn is_taken(&self, ends: &FlowEnds) -> bool {
         self.by_key.contains_key(&TcpKey::of(ends))
     }
 
-    /// Calls a guest for a client whose connection is `socket`. Dropped, it is reset.
+    /// Opens a connection to a guest for a client whose connection is `socket`. Resets the client's if that fails.
     pub fn call(&mut self, core: &mut GatewayCore, socket: OwnedFd, ends: FlowEnds) {
         let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO));
         if let Err(refusal) = take_share(core, &ends) {
@@ -97,7 +97,7 @@ impl TcpFlows {
     }
 }
 
-/// A socket for a guest's connection, if it may have one; otherwise the word in the record.
+/// Opens a socket for a guest's connection. The error is the word for the flow log.
 fn open_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Result<OpenedSocket, &'static str> {
     let is_inner = core.net.is_own(ends.remote.ip()) && ends.remote.port() == dns::PORT;
     let outer = if is_inner { None } else { Some(core.judge(ends).map_err(FlowRefusal::word)?) };
@@ -125,7 +125,7 @@ fn give_back_share(core: &mut GatewayCore, ends: &FlowEnds) {
     core.guests.give_back(ends.mac, GuestResource::Tcp);
 }
 
-/// A socket that connects to a host.
+/// Opens a socket that connects to a host. `None` if there is no descriptor for it.
 fn outer_socket(outer: SocketAddr) -> Option<OpenedSocket> {
     let family = if outer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -140,12 +140,13 @@ fn outer_socket(outer: SocketAddr) -> Option<OpenedSocket> {
 }
 
 fn prepare(socket: &OwnedFd) {
-    // Who sends small segments is the guest: the host's stack adds no delay of its own, and finds peers that are gone.
+    // The guest has already decided how to group its bytes: the host's stack must not delay them. Keepalives detect
+    // peers that are gone.
     let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true);
     let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
 }
 
-/// A socket whose other end is the name service's.
+/// Makes a socket pair whose other end the name service gets.
 fn inner_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Option<OpenedSocket> {
     let pair = UnixStream::pair().and_then(|(own, inner)| own.set_nonblocking(true).map(|()| (own, inner)));
     let (own, stream) = pair.ok()?;

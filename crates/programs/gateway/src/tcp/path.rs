@@ -1,35 +1,37 @@
-//! How fast a connection sends: round trips (RFC 6298) and congestion (RFC 5681, RFC 6582).
+//! Round-trip times (RFC 6298) and congestion control (RFC 5681, RFC 6582) of a connection to a guest.
 //!
-//! Frames for a guest are lost where its queue is full, as on any network: so the gateway has to slow down.
+//! The switch drops frames when a guest's queue is full, so the gateway must slow down. The state of the path is a
+//! [`PathState`].
 
 use std::time::{Duration, Instant};
 
 use super::seq::TcpSeq;
 
-/// Bounds of the time after which a segment is sent again.
+/// The shortest retransmission timeout.
 const MIN_RTO: Duration = Duration::from_millis(200);
+/// The longest retransmission timeout.
 const MAX_RTO: Duration = Duration::from_secs(30);
-/// That time before anything was measured.
+/// The retransmission timeout before the first measurement.
 const FIRST_RTO: Duration = Duration::from_secs(1);
-/// Segments that may be under way at first.
+/// The initial congestion window, in segments.
 const FIRST_WINDOW: u32 = 16;
-/// Bytes that may be under way at most.
+/// The largest congestion window, in bytes.
 const MAX_WINDOW: u32 = 4 << 20;
-/// Acknowledgements in a row that say that a segment is missing.
+/// Number of duplicate acknowledgements that trigger a fast retransmit.
 const DUPLICATES: u32 = 3;
 
-/// The state ([`PathState`]) of the way to a guest.
+/// The congestion state of the path to a guest.
 #[derive(Debug)]
 pub struct PathState {
     mss: u32,
     window: u32,
     threshold: u32,
     duplicates: u32,
-    /// While lost segments are sent again: the end of what was sent when the loss was noticed.
+    /// During fast recovery: the highest sequence number sent when the loss was detected.
     recover: Option<TcpSeq>,
     rtt: Option<RttEstimate>,
     backoff: u32,
-    /// A number whose acknowledgement is timed, and since when.
+    /// The sequence number whose acknowledgement is being timed, and when it was sent.
     timed: Option<(TcpSeq, Instant)>,
 }
 
@@ -40,7 +42,7 @@ struct RttEstimate {
 }
 
 impl PathState {
-    /// A way of which nothing is known.
+    /// Returns the state of a path without measurements.
     pub fn new(mss: u16) -> Self {
         let mss = u32::from(mss);
         PathState {
@@ -55,24 +57,25 @@ impl PathState {
         }
     }
 
-    /// Bytes that may be under way.
+    /// Returns the congestion window, in bytes.
     pub fn window(&self) -> u32 {
         self.window
     }
 
-    /// The time after which a segment is sent again.
+    /// Returns the retransmission timeout.
     pub fn rto(&self) -> Duration {
         let first = |rtt: &RttEstimate| (rtt.smoothed + 4 * rtt.variation).max(MIN_RTO);
         let base = self.rtt.as_ref().map_or(FIRST_RTO, first);
         base.saturating_mul(1 << self.backoff.min(8)).min(MAX_RTO)
     }
 
-    /// New bytes up to `end` have been sent.
+    /// Records that new bytes up to sequence number `end` were sent.
     pub fn sent(&mut self, end: TcpSeq, now: Instant) {
         self.timed.get_or_insert((end, now));
     }
 
-    /// `bytes` more are acknowledged, up to `una`. Returns whether the next ones are missing, too.
+    /// Records that `bytes` more were acknowledged, up to `una`. Returns whether the next bytes must be retransmitted,
+    /// too, as they belong to the same loss (a partial acknowledgement).
     pub fn acknowledged(&mut self, bytes: u32, una: TcpSeq, now: Instant) -> bool {
         self.duplicates = 0;
         self.backoff = 0;
@@ -105,8 +108,8 @@ impl PathState {
         }
     }
 
-    /// An acknowledgement has come a further time, with `flight` bytes under way up to `end`. Returns whether the first
-    /// of them is to be sent again.
+    /// Records a duplicate acknowledgement, with `flight` bytes in flight up to `end`. Returns whether the first
+    /// segment must be retransmitted.
     pub fn duplicate(&mut self, flight: u32, end: TcpSeq) -> bool {
         self.duplicates += 1;
         if self.duplicates != DUPLICATES || self.recover.is_some() {
@@ -118,7 +121,7 @@ impl PathState {
         true
     }
 
-    /// Nothing was acknowledged in time.
+    /// Records a retransmission timeout with `flight` bytes in flight.
     pub fn timed_out(&mut self, flight: u32) {
         self.slow_down(flight);
         self.window = self.mss;
@@ -126,7 +129,7 @@ impl PathState {
         self.backoff += 1;
     }
 
-    /// The guest has no room: it is asked less and less often.
+    /// Doubles the timeout without a loss: the guest's closed window is probed less and less often.
     pub fn back_off(&mut self) {
         self.backoff += 1;
         self.timed = None;
@@ -135,7 +138,7 @@ impl PathState {
     fn slow_down(&mut self, flight: u32) {
         self.threshold = (flight / 2).max(2 * self.mss);
         self.duplicates = 0;
-        // What is sent twice is not timed (Karn's algorithm).
+        // A retransmitted segment is not timed (Karn's algorithm).
         self.timed = None;
     }
 }

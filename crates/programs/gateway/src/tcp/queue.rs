@@ -1,34 +1,34 @@
-//! Bytes for a guest that it has not acknowledged yet, in the pieces in which they came.
+//! The queue of bytes that a guest has not acknowledged ([`UnackedQueue`]), in the pieces in which they were read.
 
 use std::collections::VecDeque;
 
-/// Pieces of one segment: a segment has no more, however small they are.
+/// Maximum number of queue pieces whose bytes one segment carries: it bounds the parts of a frame.
 pub const MAX_PARTS: usize = 8;
-/// Pieces up to this length are joined.
+/// A piece is appended to the previous one if both together have at most this many bytes.
 const SMALL: usize = 4096;
 
-/// The bytes ([`UnackedQueue`]).
+/// Bytes for a guest that are unsent or unacknowledged.
 #[derive(Debug, Default)]
 pub struct UnackedQueue {
     pieces: VecDeque<Vec<u8>>,
-    /// Bytes of the first piece that are acknowledged.
+    /// Number of bytes of the first piece that were acknowledged.
     start: usize,
     len: usize,
     memory: usize,
 }
 
 impl UnackedQueue {
-    /// Bytes in the queue.
+    /// Returns the number of bytes in the queue.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the number of bytes of memory that the pieces take.
     pub fn memory(&self) -> usize {
         self.memory
     }
@@ -64,12 +64,12 @@ impl UnackedQueue {
         }
     }
 
-    /// How many of the `len` bytes at `at` lie in [`MAX_PARTS`] pieces.
+    /// Returns how many of the `len` bytes from offset `at` fit into [`MAX_PARTS`] pieces.
     pub fn fitting(&self, at: usize, len: usize) -> usize {
         self.parts(at, len).map(<[u8]>::len).sum()
     }
 
-    /// The pieces of the `len` bytes at `at`, at most [`MAX_PARTS`].
+    /// Returns the `len` bytes from offset `at`, as slices of at most [`MAX_PARTS`] pieces.
     pub fn parts(&self, at: usize, len: usize) -> impl Iterator<Item = &[u8]> {
         let mut skip = self.start + at;
         let mut left = len.min(self.len.saturating_sub(at));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: whatever is pushed and dropped, the bytes at a place are those of a plain list.
+        /// Objective: after any sequence of pushes and drops, the bytes at an offset equal those of a plain list.
         #[test]
         fn the_queue_is_the_bytes_that_were_pushed(
             steps in proptest::collection::vec((0usize..9000, 0usize..9000), 1..20), at in 0usize..4000,

@@ -1,7 +1,7 @@
-//! Segments of a connection with a guest: parsed from its frames, and made into frames for it.
+//! TCP segments of a connection with a guest: parsing of its segments, and building of frames to it.
 //!
-//! A [`TcpSegment`] is what has come. A [`SegmentOut`] says what to send, and which bytes of the connection's queue
-//! with it; a [`SegmentWriter`] makes the headers.
+//! A [`TcpSegment`] is a received segment. A [`SegmentOut`] describes a segment to send, with the range of its payload
+//! in the connection's queue; a [`SegmentWriter`] makes its headers, a [`SegmentFrame`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -14,14 +14,14 @@ use netvale_wire::{MacAddr, Sum, VnetHdr, ethernet, ipv4, ipv6, vnet};
 use super::seq::TcpSeq;
 use crate::frame::build::{self, FrameHeaders, PacketEnds, TTL};
 
-/// Options (RFC 9293 §3.2, RFC 7323 §2).
+/// Kinds of TCP options (RFC 9293 §3.2, RFC 7323 §2).
 const OPTION_END: u8 = 0;
 const OPTION_NOP: u8 = 1;
 const OPTION_MSS: u8 = 2;
 const OPTION_SCALE: u8 = 3;
-/// The largest shift of a window (RFC 7323 §2.3).
+/// The largest shift of window scaling (RFC 7323 §2.3).
 const MAX_SCALE: u8 = 14;
-/// Bytes of options in the gateway's SYN.
+/// Number of bytes of options in the gateway's SYN.
 const SYN_OPTIONS: usize = 8;
 
 /// A segment from a guest.
@@ -31,23 +31,23 @@ pub struct TcpSegment<'a> {
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// Number of the first byte.
+    /// Sequence number of the first byte, or of the SYN.
     pub seq: TcpSeq,
-    /// Number that the guest expects next.
+    /// Acknowledgement number.
     pub ack: TcpSeq,
     /// Flags.
     pub flags: u8,
-    /// Window, before scaling.
+    /// Window field, before scaling.
     pub window: u16,
-    /// Longest payload that the guest takes, if it says so.
+    /// MSS option of a SYN: the longest payload that the guest accepts, in bytes.
     pub mss: Option<u16>,
-    /// Shift of the guest's windows, if it has one.
+    /// Window scale option of a SYN: the shift of the guest's later windows.
     pub scale: Option<u8>,
     /// Payload.
     pub payload: &'a [u8],
 }
 
-/// Takes a segment apart. Options that run past their end are ignored.
+/// Parses a segment. Options that run past the header are ignored.
 pub fn parse(l4: &[u8]) -> Option<TcpSegment<'_>> {
     let header = tcp::Header::parse(l4).ok()?;
     let (options, payload) = l4[HEADER_LEN..].split_at(header.header_len() - HEADER_LEN);
@@ -90,22 +90,22 @@ fn read_options(mut options: &[u8], segment: &mut TcpSegment<'_>) {
 }
 
 impl TcpSegment<'_> {
-    /// Whether a flag is set.
+    /// Returns whether a flag is set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
-    /// Sequence numbers that it takes.
+    /// Returns the number of sequence numbers that the segment occupies: its payload, SYN and FIN.
     pub fn len(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
 
-    /// Whether it takes none.
+    /// Returns whether the segment occupies no sequence number.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The reset for a segment of a connection that does not exist (RFC 9293 §3.10.7.1); none for a reset.
+    /// Returns the reset that answers a segment of no known connection (RFC 9293 §3.10.7.1); `None` for a reset.
     pub fn refusal(&self) -> Option<SegmentOut> {
         let none = SegmentOut { seq: TcpSeq(0), ack: TcpSeq(0), flags: RST, window: 0, syn: None, data: 0..0 };
         if self.has(RST) {
@@ -118,46 +118,46 @@ impl TcpSegment<'_> {
     }
 }
 
-/// What a SYN says beside its number.
+/// The options of the gateway's SYN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SynOptions {
-    /// Longest payload.
+    /// The longest payload that the gateway accepts, in bytes.
     pub mss: u16,
-    /// Shift of our windows, if the guest has one.
+    /// Shift of the gateway's windows; `None` without window scaling.
     pub scale: Option<u8>,
 }
 
-/// A segment for a guest.
+/// A segment to a guest, without the endpoints and the payload itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentOut {
-    /// Number of the first byte.
+    /// Sequence number of the first byte, or of the SYN.
     pub seq: TcpSeq,
-    /// Number that is expected next.
+    /// Acknowledgement number.
     pub ack: TcpSeq,
     /// Flags.
     pub flags: u8,
-    /// Window, scaled.
+    /// Window field, already scaled.
     pub window: u16,
-    /// Options of a SYN.
+    /// Options, of a SYN only.
     pub syn: Option<SynOptions>,
-    /// The payload, as a part of the connection's queue.
+    /// The payload, as a range of bytes in the connection's queue.
     pub data: Range<usize>,
 }
 
-/// Both ends of a connection, as its segments have them.
+/// The addresses and ports in a connection's segments.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentWriter {
-    /// The gateway's station.
+    /// The gateway's MAC address.
     pub own_mac: MacAddr,
-    /// The guest's station.
+    /// The guest's MAC address.
     pub mac: MacAddr,
-    /// The guest's end.
+    /// The guest's address and port.
     pub guest: SocketAddr,
-    /// The other end.
+    /// The other end's address and port, as the guest sees them.
     pub remote: SocketAddr,
 }
 
-/// The headers of a segment, in front of its payload.
+/// The headers of a segment.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentFrame {
     frame: FrameHeaders,
@@ -166,12 +166,12 @@ pub struct SegmentFrame {
 }
 
 impl SegmentFrame {
-    /// Headers up to IP's.
+    /// Returns the headers before TCP's: virtio-net, Ethernet, IP.
     pub fn frame(&self) -> &[u8] {
         self.frame.bytes()
     }
 
-    /// TCP's header with its options.
+    /// Returns the TCP header with its options.
     pub fn tcp(&self) -> &[u8] {
         &self.tcp[..self.len]
     }
@@ -190,7 +190,8 @@ impl SegmentWriter {
             bytes[HEADER_LEN..].copy_from_slice(&syn_options(syn));
         }
         let total = u16::try_from(len + payload).ok()?;
-        // The sum of the pseudo header alone, as virtio-net wants it (virtio 1.3 §5.1.6.2).
+        // The checksum field has the sum of the pseudo header, as virtio-net requires with partial checksums (virtio
+        // 1.3 §5.1.6.2).
         let half = pseudo(ends.src, ends.dst, TCP, total).unwrap_or(Sum::ZERO).fold();
         bytes[16..18].copy_from_slice(&half.to_be_bytes());
         let vnet = self.vnet(len, payload, mss);
@@ -233,13 +234,13 @@ fn syn_options(syn: SynOptions) -> [u8; SYN_OPTIONS] {
     }
 }
 
-/// The longest payload of a packet of an MTU.
+/// Returns the maximum length of the TCP payload of a packet to `guest` with this MTU, in bytes.
 pub fn mss_of(mtu: u16, guest: IpAddr) -> u16 {
     let ip = if guest.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
     mtu.saturating_sub((ip + HEADER_LEN) as u16).max(MIN_MSS)
 }
 
-/// The least payload that is sent in a segment, whatever a guest asks for: tiny ones would cost a frame for each byte.
+/// The smallest MSS that the gateway accepts from a guest: a tiny one would cost a frame for every few bytes.
 pub const MIN_MSS: u16 = 216;
 
 #[cfg(test)]
@@ -271,7 +272,7 @@ pub(crate) mod tests {
         assert_eq!((segment.mss, segment.scale, segment.len()), (Some(1460), Some(4), 1));
     }
 
-    /// Objective: the virtio-net header of a short and of a long segment passes the switch's check.
+    /// Objective: the virtio-net headers of short and long segments pass the switch's check of offloads.
     #[test]
     fn the_work_that_is_left_fits_the_frame() {
         for payload in [0, 1, 1460, 1461, 64_000] {

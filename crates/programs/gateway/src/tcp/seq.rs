@@ -1,32 +1,32 @@
-//! Sequence numbers (RFC 9293 §3.4), seq for short, which begin again after 2^32.
+//! TCP sequence numbers (RFC 9293 §3.4), modulo 2^32 ([`TcpSeq`]).
 
-/// A sequence number.
+/// A TCP sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpSeq(pub u32);
 
 impl TcpSeq {
-    /// The number `count` bytes later.
+    /// Returns the number `count` bytes later.
     #[must_use]
     pub fn plus(self, count: u32) -> Self {
         TcpSeq(self.0.wrapping_add(count))
     }
 
-    /// How many bytes after `earlier` this is.
+    /// Returns how many bytes this number is after `earlier`.
     pub fn since(self, earlier: TcpSeq) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Whether this comes before another number, of which it is less than 2^31 bytes away.
+    /// Returns whether this number is before `other`; both must be less than 2^31 bytes apart.
     pub fn is_before(self, other: TcpSeq) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() < 0
     }
 
-    /// Whether this comes after another number.
+    /// Returns whether this number is after `other`; both must be less than 2^31 bytes apart.
     pub fn is_after(self, other: TcpSeq) -> bool {
         other.is_before(self)
     }
 
-    /// The later of both.
+    /// Returns the later of the two numbers.
     #[must_use]
     pub fn later(self, other: TcpSeq) -> Self {
         if self.is_before(other) { other } else { self }

@@ -1,9 +1,9 @@
-//! UDP beyond the gateway: address translation as RFC 4787 asks for.
+//! UDP flows: network address translation as RFC 4787 requires it.
 //!
-//! A guest's address and port have one socket, and so one outer port for all destinations (REQ-1), for two minutes
-//! after the last datagram (REQ-5, REQ-6). What comes from an address to which the guest has sent passes, and nothing
-//! else (REQ-8). [`UdpMappings`] has the sockets; a [`UdpPeer`](peers) is one destination of a socket, and a flow in
-//! the record.
+//! Each address and port of a guest has a mapping: a socket of its own, and so one external port for all destinations
+//! (REQ-1), kept for two minutes after the last datagram (REQ-5, REQ-6). Datagrams reach the guest only from addresses
+//! to which it has sent (REQ-8). [`UdpMappings`] has the sockets; a [`UdpPeer`](peers) is one destination of a socket,
+//! and a flow in the flow log.
 
 mod peers;
 
@@ -30,12 +30,12 @@ use crate::slots::{NumberedValues, SlotId};
 use crate::sys;
 use crate::timers::TimedThing;
 
-/// How long a socket stays without a datagram (RFC 4787 REQ-5).
+/// How long a mapping is kept after its last datagram (RFC 4787 REQ-5).
 const IDLE: Duration = Duration::from_secs(125);
-/// Datagrams taken from a socket in a row.
+/// Datagrams, and errors, read from a socket in a row.
 const BATCH: usize = 64;
 
-/// The header of a guest's datagram, and its payload.
+/// The ports and the payload of a guest's datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct UdpDatagram<'a> {
     /// Source port.
@@ -46,10 +46,10 @@ pub struct UdpDatagram<'a> {
     pub payload: &'a [u8],
 }
 
-/// Takes a datagram apart.
+/// Parses a packet's UDP header. Returns `None` for other protocols, malformed datagrams and source port 0.
 pub fn parse<'a>(packet: &GuestPacket<'a>) -> Option<UdpDatagram<'a>> {
     let header = udp::Header::parse(packet.l4).ok().filter(|_| packet.protocol == UDP)?;
-    // Several datagrams behind one header, together, may be longer than a length says.
+    // With segmentation offload, several datagrams are behind one header, whose length field cannot express the total.
     let len = if packet.segment > 0 { packet.l4.len() } else { header.datagram_len().into() };
     let payload = packet.l4.get(udp::HEADER_LEN..len)?;
     (header.src_port() != 0).then_some(UdpDatagram {
@@ -72,18 +72,18 @@ struct UdpMapping {
     peers: UdpPeers,
 }
 
-/// The sockets.
+/// The mappings of all guests, each with its socket.
 #[derive(Default)]
 pub struct UdpMappings {
     mappings: NumberedValues<UdpMapping>,
     by_key: HashMap<UdpKey, SlotId>,
-    /// Each guest's sockets, in the order of a time at which they were used; the real one may be later.
+    /// Each guest's mappings in the order of their last use, which may be out of date: the real last use may be later.
     order: HashMap<MacAddr, VecDeque<(SlotId, Instant)>>,
     scratch: Vec<u8>,
 }
 
 impl UdpMappings {
-    /// Takes a datagram of a guest for beyond the gateway, or for the host's loopback.
+    /// Sends a guest's datagram to another host or, if it is for the gateway's own address, to the host's loopback.
     pub fn take(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>) {
         let key = UdpKey { mac: packet.mac, guest: SocketAddr::new(packet.src, datagram.src_port) };
         let remote = SocketAddr::new(packet.dst, datagram.dst_port);
@@ -93,7 +93,7 @@ impl UdpMappings {
             Ok(outer) => outer,
             Err(refusal) => {
                 core.flows.refused(&ends_of(&key, remote), refusal.word(), core.now);
-                // At the gateway's own address, there is no such port.
+                // A refused port of the gateway's own address appears as closed.
                 let own = core.net.is_own(packet.dst);
                 let problem = if own { IcmpProblem::Port } else { IcmpProblem::Prohibited };
                 core.send_error(packet, problem, None);
@@ -133,7 +133,7 @@ impl UdpMappings {
         Some(id)
     }
 
-    /// Ends the socket of a guest that has been idle for longest.
+    /// Closes the guest's mapping that has been idle for longest.
     fn end_oldest(&mut self, core: &mut GatewayCore, mac: MacAddr) {
         loop {
             let Some((id, known)) = self.order.get_mut(&mac).and_then(VecDeque::pop_front) else { return };
@@ -147,10 +147,11 @@ impl UdpMappings {
         }
     }
 
-    /// Passes on what a socket has received.
+    /// Passes the datagrams and errors that a socket has received to its guest.
     pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
         if let Some(mapping) = self.mappings.get(id).filter(|_| readiness.error) {
-            // Errors stay reported until they are taken, also those that a datagram's sending has met.
+            // The socket reports an error until the error is taken, even if the sending of a datagram has returned the
+            // same error.
             pass_errors(core, mapping);
         }
         for _ in 0..BATCH {
@@ -164,13 +165,13 @@ impl UdpMappings {
                     from.and_then(|from| pass_on(core, mapping, from, &self.scratch));
                 }
                 Err(Errno::AGAIN) => return,
-                // It is in the queue of errors.
+                // The error is also in the socket's error queue.
                 Err(_) => {}
             }
         }
     }
 
-    /// Ends a socket that has been idle.
+    /// Closes a mapping that has been idle for too long; otherwise sets its timer again.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(mapping) = self.mappings.get(id) else { return };
         let end = mapping.used + IDLE;
@@ -181,7 +182,7 @@ impl UdpMappings {
         }
     }
 
-    /// Ends all sockets.
+    /// Closes all mappings.
     pub fn end_all(&mut self, core: &mut GatewayCore) {
         for id in self.mappings.ids() {
             self.close(core, id, "stopped");
@@ -217,12 +218,12 @@ fn socket(guest: IpAddr) -> Option<OwnedFd> {
     if guest.is_ipv6() {
         rustix::net::sockopt::set_ipv6_v6only(&socket, true).ok()?;
     }
-    // Without it, ICMP errors are not passed on.
+    // If this fails, ICMP errors are not passed to the guest.
     let _ = sys::queue_errors(&socket, guest.is_ipv6());
     Some(socket)
 }
 
-/// Sends a payload: as one datagram, or as datagrams of `segment` bytes.
+/// Sends a payload as one datagram or, unless `segment` is 0, as datagrams of `segment` bytes each.
 fn send(mapping: &UdpMapping, payload: &[u8], segment: usize, to: SocketAddr) -> Result<(), Errno> {
     if segment == 0 || payload.is_empty() {
         return send_one(mapping, payload, to);
@@ -233,7 +234,7 @@ fn send(mapping: &UdpMapping, payload: &[u8], segment: usize, to: SocketAddr) ->
 fn send_one(mapping: &UdpMapping, payload: &[u8], to: SocketAddr) -> Result<(), Errno> {
     let send = || rustix::net::sendto(&mapping.socket, payload, SendFlags::DONTWAIT, &to).map(|_| ());
     match send() {
-        // The socket reports the error of an earlier datagram, which waits in its queue, and has sent nothing.
+        // The error is that of an earlier datagram and stays in the error queue; this datagram was not sent.
         Err(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) => send(),
         done => done,
     }
@@ -244,7 +245,7 @@ fn answer_failure(core: &mut GatewayCore, packet: &GuestPacket<'_>, error: Errno
         Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT | Errno::NETDOWN => IcmpProblem::Network,
         Errno::HOSTUNREACH => IcmpProblem::Host,
         Errno::PERM | Errno::ACCESS => IcmpProblem::Prohibited,
-        // A queue is full: datagrams are lost there, as elsewhere.
+        // The socket's buffer is full: the datagram is lost, as in any network.
         _ => return,
     };
     core.send_error(packet, problem, None);
@@ -260,7 +261,7 @@ fn pass_on(core: &mut GatewayCore, mapping: &mut UdpMapping, from: SocketAddr, p
     Some(())
 }
 
-/// Passes on ICMP errors that have come for a socket.
+/// Passes ICMP errors from a socket's error queue to its guest.
 fn pass_errors(core: &mut GatewayCore, mapping: &mut UdpMapping) {
     for _ in 0..BATCH {
         let Some(error) = sys::next_error(&mapping.socket) else { return };
@@ -270,7 +271,7 @@ fn pass_errors(core: &mut GatewayCore, mapping: &mut UdpMapping) {
         let Some(problem) = IcmpProblem::of_message(error.kind, error.code, error.info, v4) else { continue };
         let [a, b] = guest.port().to_be_bytes();
         let [c, d] = remote.port().to_be_bytes();
-        // The payload is not known any more; ports are what a guest finds its socket by.
+        // The payload is no longer known; the ports are enough for the guest to find its socket.
         let packet = bare_packet(guest.ip(), remote.ip(), UDP, &[a, b, c, d, 0, 8, 0, 0]);
         core.send_error_about(mapping.key.mac, guest.ip(), &packet, problem, error.by);
     }

@@ -1,4 +1,4 @@
-//! The destinations of a guest's UDP socket.
+//! The destinations to which a guest's UDP socket has sent.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -7,36 +7,38 @@ use super::{UdpKey, ends_of};
 use crate::core::GatewayCore;
 use crate::flows::FlowBytes;
 
-/// Destinations of one socket.
+/// Maximum number of destinations of one socket.
 const MAX_PEERS: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct UdpPeer {
-    /// As the guest sees it.
+    /// The destination as the guest sees it.
     remote: SocketAddr,
-    /// At the host's side.
+    /// The destination to which the host's socket sends.
     outer: SocketAddr,
     began: Instant,
     used: Instant,
     bytes: FlowBytes,
 }
 
-/// The destinations, in no order.
+/// The destinations of one socket, in no order.
 #[derive(Debug, Default)]
 pub struct UdpPeers(Vec<UdpPeer>);
 
 impl UdpPeers {
-    /// Where a destination is at the host's side, if it was allowed.
+    /// Returns the address to which the host's socket sends for a destination of the guest; `None` for a new
+    /// destination.
     pub fn outer(&self, remote: SocketAddr) -> Option<SocketAddr> {
         self.0.iter().find(|peer| peer.remote == remote).map(|peer| peer.outer)
     }
 
-    /// How the guest sees a destination.
+    /// Returns the address by which the guest sees a destination of the host's socket; `None` for an unknown one.
     pub fn remote(&self, outer: SocketAddr) -> Option<SocketAddr> {
         self.0.iter().find(|peer| peer.outer == outer).map(|peer| peer.remote)
     }
 
-    /// The guest sends to a destination, which may be new. The oldest one makes room.
+    /// Records that the guest has sent to a destination. A new one replaces the one unused for longest if the table is
+    /// full.
     pub fn sent(&mut self, core: &mut GatewayCore, key: &UdpKey, remote: SocketAddr, outer: SocketAddr, len: usize) {
         if let Some(peer) = self.0.iter_mut().find(|peer| peer.remote == remote) {
             peer.bytes.sent += len as u64;
@@ -53,8 +55,8 @@ impl UdpPeers {
         self.0.push(UdpPeer { remote, outer, began: core.now, used: core.now, bytes });
     }
 
-    /// A datagram has come. Returns whether the guest has sent to its source's address before. On the host's loopback
-    /// each port is another program, and has to be the one that was sent to.
+    /// Records a received datagram. Returns whether the guest has sent to the datagram's source address before; on the
+    /// host's loopback, where each port may be another program, also to the same port.
     pub fn received(&mut self, from: SocketAddr, len: usize, now: Instant) -> bool {
         let exact = self.0.iter().position(|peer| peer.outer == from);
         let same_host = || self.0.iter().position(|peer| peer.outer.ip() == from.ip());
@@ -65,7 +67,7 @@ impl UdpPeers {
         true
     }
 
-    /// Ends all flows.
+    /// Closes all flows.
     pub fn close_all(&mut self, core: &mut GatewayCore, key: &UdpKey, reason: &str) {
         for peer in self.0.drain(..) {
             close(core, key, &peer, reason);

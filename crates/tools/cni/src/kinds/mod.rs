@@ -1,4 +1,4 @@
-//! What a container gets: a port of one kind, with a file for each kind.
+//! The kinds of ports that a container can get, with a file for each kind.
 //!
 //! | module | what it is |
 //! |---|---|

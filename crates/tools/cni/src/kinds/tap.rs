@@ -17,8 +17,8 @@ use crate::result::{ContainerAddresses, ContainerInterface};
 /// Time limit for the kernel to remove an interface.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Creates the TAP, moves it to the container and attaches it as the port `port`. If a step fails, the earlier ones are
-/// undone.
+/// Creates the TAP, moves it to the container's network namespace and attaches it as the port `port`. If a step fails,
+/// the earlier ones are undone.
 ///
 /// # Errors
 /// [`CniError`]: the namespace is invalid, the container already has such an interface, or the daemon refuses.
@@ -41,7 +41,7 @@ pub fn attach(config: &CniConfig, container: &Container, port: &str, namespace: 
     Ok(())
 }
 
-/// Returns the interface's Ethernet address.
+/// Returns the interface's MAC address.
 ///
 /// # Errors
 /// [`Code::Kernel`] if the interface cannot be found.
@@ -72,7 +72,8 @@ pub fn configure(
         netlink.bring_up(link.index).map_err(kernel(&format!("bring {ifname} up")))?;
         for route in &addresses.routes {
             match netlink.add_route(link.index, route) {
-                // The kernel added this route together with the address, or another interface has it.
+                // The kernel has already added this route with the address, or the same route leads through another
+                // interface.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(e) => {
                     let step = format!("add the route to {}/{}", route.to.address, route.to.length);
@@ -85,10 +86,10 @@ pub fn configure(
     })?
 }
 
-/// Whether the namespace has such an interface.
+/// Returns whether the namespace has an interface of this name.
 ///
 /// # Errors
-/// [`Code::Kernel`] if that cannot be found out.
+/// [`Code::Kernel`] if the request to the kernel fails.
 pub fn is_there(namespace: &Namespace, ifname: &str) -> Result<bool, CniError> {
     namespace.within(|| {
         let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
@@ -99,10 +100,10 @@ pub fn is_there(namespace: &Namespace, ifname: &str) -> Result<bool, CniError> {
     })?
 }
 
-/// Waits until the interface is gone, up to the limit for a busy kernel.
+/// Waits until the interface is gone, for at most 5 s.
 pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     let until = Instant::now() + LIMIT;
-    // If the namespace can no longer be entered, it has no interfaces.
+    // A namespace that can no longer be entered has no interfaces.
     let _ = namespace.within(|| {
         let Ok(mut netlink) = NamespaceSocket::open() else { return };
         while netlink.link(ifname) != Err(Errno::NODEV) && Instant::now() < until {
@@ -111,7 +112,7 @@ pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     });
 }
 
-/// Checks that the interface exists, is up, and has its addresses and routes.
+/// Checks that the interface exists, is up, and has the expected MAC address, addresses and routes.
 ///
 /// # Errors
 /// [`Code::Broken`] with the first difference.

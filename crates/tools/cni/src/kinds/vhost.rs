@@ -1,6 +1,6 @@
 //! A vhost-user socket in place of an interface, for a container that is a virtual machine.
 //!
-//! Each port has its own folder, named after the port, with the socket and a description. By that name, GC finds the
+//! Each port has its own folder with the socket and a description. The folder is named after the port, so GC finds the
 //! folders of containers that no longer exist. The description has the members of userspace CNI's configuration data,
 //! for other programs. The folder belongs to the daemon's user, so this plugin trusts nothing in it.
 
@@ -27,8 +27,8 @@ fn folders(config: &CniConfig) -> PathBuf {
     config.socket_dir.clone().unwrap_or_else(|| config.daemon_dir().join("cni"))
 }
 
-/// Attaches the port with a socket in its own folder, and writes the description, and Kata's file if configured.
-/// Returns the interface's entry in the result.
+/// Attaches the port, with a socket in the port's own folder, and writes the description and, if configured, Kata's
+/// file. Returns the interface's entry in the result.
 ///
 /// # Errors
 /// [`CniError`]: the folder cannot be made, or the daemon refuses.
@@ -69,7 +69,7 @@ pub fn attach(
     Ok(interface)
 }
 
-/// Returns the description, for a program in the container or a virtual machine monitor.
+/// Returns the description of the socket, which a program in the container or a virtual machine monitor reads.
 fn describe(
     config: &CniConfig,
     container: &Container,
@@ -92,7 +92,7 @@ fn describe(
     })
 }
 
-/// Creates a port's folder. It belongs to the daemon's user, so that the daemon can make a socket in it.
+/// Creates a port's folder. The daemon's user becomes its owner, so that the daemon can create a socket in it.
 fn make(config: &CniConfig, port: &str) -> std::io::Result<OpenFolder> {
     let daemon = fs::metadata(config.daemon_dir())?;
     let uid = Uid::from_raw(daemon.uid());
@@ -106,13 +106,13 @@ pub fn remove(config: &CniConfig, port: &str) {
     if let Some(dir) = &config.kata_dir {
         kata::forget(dir, &above.join(port));
     }
-    // A folder that cannot be removed now is found again by GC.
+    // If this fails, a later GC removes the folder.
     if let Ok(folder) = OpenFolder::open(&above) {
         folder.remove(port);
     }
 }
 
-/// Removes the folders of all ports of a network except those in `keep`.
+/// Removes the folders of all ports whose names begin with `network`, the network's prefix, except those in `keep`.
 pub fn keep_only(config: &CniConfig, network: &str, keep: &[String]) {
     let Ok(folder) = OpenFolder::open(&folders(config)) else { return };
     for name in folder.names().iter().filter(|name| name.starts_with(network) && !keep.contains(name)) {

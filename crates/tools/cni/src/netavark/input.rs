@@ -16,10 +16,10 @@ use crate::error::{CniError, Code};
 use crate::policies::PodPolicies;
 use crate::result::{ContainerAddresses, prefix};
 
-/// podman's own address management.
+/// The name of podman's own address management (`ipam_options.driver`).
 pub const HOST_LOCAL: &str = "host-local";
 
-/// The parsed part of a network.
+/// A network, with the members that the plugin uses.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PodmanNetwork {
     name: String,
@@ -47,7 +47,7 @@ struct PodmanRoute {
     metric: Option<u32>,
 }
 
-/// A container that joins a network.
+/// A container that joins a network, with that network.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ContainerInput {
     container_id: String,
@@ -57,7 +57,7 @@ pub struct ContainerInput {
     network_options: ContainerOptions,
 }
 
-/// The container's part of the network.
+/// The container's own settings in the network.
 #[derive(Clone, Debug, Deserialize)]
 struct ContainerOptions {
     interface_name: String,
@@ -72,14 +72,14 @@ fn bad(text: impl Into<String>) -> CniError {
 
 fn read<T: for<'a> Deserialize<'a>>(what: &str, input: &Value) -> Result<T, CniError> {
     let wrong = |e: &dyn std::fmt::Display| CniError::new(Code::Decode, format!("{what} cannot be read: {e}"));
-    // serde would take a list of the members' values.
+    // serde would also accept a list of the members' values.
     if !input.is_object() {
         return Err(wrong(&"it is no JSON object"));
     }
     T::deserialize(input).map_err(|e| wrong(&e))
 }
 
-/// Whether the address belongs to the network.
+/// Returns whether the address belongs to the network.
 fn contains(network: AddressPrefix, address: IpAddr) -> bool {
     let length = u32::from(network.length);
     match (network.address, address) {
@@ -90,18 +90,18 @@ fn contains(network: AddressPrefix, address: IpAddr) -> bool {
 }
 
 impl PodmanNetwork {
-    /// Reads a network.
+    /// Parses a network.
     ///
     /// # Errors
-    /// [`Code::Decode`] if it is not one.
+    /// [`Code::Decode`] if the input is not a network.
     pub fn read(input: &Value) -> Result<PodmanNetwork, CniError> {
         read("the network", input)
     }
 
-    /// Checks a network that is to be made.
+    /// Checks that the plugin can serve a new network.
     ///
     /// # Errors
-    /// [`Code::Config`] with what the plugin cannot do, and what to ask for instead.
+    /// [`Code::Config`] with the setting that is not supported, and advice.
     pub fn check(&self) -> Result<(), CniError> {
         let advised = |text: &str, advice: &str| Err(CniError::advised(Code::Config, text, advice));
         self.check_name()?;
@@ -140,22 +140,23 @@ impl PodmanNetwork {
 }
 
 impl ContainerInput {
-    /// Reads it.
+    /// Parses a container that joins a network.
     ///
     /// # Errors
-    /// [`CniError`] if it is not a container that joins a network.
+    /// [`CniError`] if the input has another form, or the network's name is invalid.
     pub fn read(input: &Value) -> Result<ContainerInput, CniError> {
         let input: ContainerInput = read("the container", input)?;
         input.network.check_name()?;
         Ok(input)
     }
 
-    /// The container, whose network namespace is at that path.
+    /// Returns the container's identity. `place` is the path of its network namespace.
     ///
     /// # Errors
     /// [`CniError`] if one of its names is invalid.
     pub fn container(&self, place: &str) -> Result<Container, CniError> {
-        // A runtime's number of a process would be taken for a namespace.
+        // A relative path is refused: a process number, as other interfaces pass it, would otherwise be taken for a
+        // path.
         if !place.starts_with('/') {
             return Err(bad(format!("the namespace is {place:?}; it is a path that begins with '/'")));
         }
@@ -170,17 +171,17 @@ impl ContainerInput {
         Ok(container)
     }
 
-    /// The network's options, with the container's in front.
+    /// Returns the network's options, overridden by the container's.
     fn options(&self) -> OptionTexts {
         let mut options = self.network.options.clone().unwrap_or_default();
         options.extend(self.network_options.options.clone().unwrap_or_default());
         options
     }
 
-    /// The configuration of the container's port.
+    /// Returns the configuration of the container's port.
     ///
     /// # Errors
-    /// [`Code::Config`] with the option that is wrong.
+    /// [`Code::Config`] with the invalid option.
     pub fn config(&self) -> Result<CniConfig, CniError> {
         let settings = PodmanSettings::read(&self.options())?;
         let text = self.network_options.static_mac.as_deref().unwrap_or_default();
@@ -196,7 +197,8 @@ impl ContainerInput {
         })
     }
 
-    /// The part of the configuration by which the port is found.
+    /// Returns only the part of the configuration that locates the port: network, switch and daemon. Removal needs no
+    /// more.
     ///
     /// # Errors
     /// As [`ContainerInput::config`].
@@ -210,10 +212,10 @@ impl ContainerInput {
         CniConfig { name: self.network.name.clone(), bridge, run_dir, ..CniConfig::default() }
     }
 
-    /// The addresses that podman has assigned, and the routes of the network.
+    /// Returns the addresses that podman has assigned to the container, and the routes of the network.
     ///
     /// # Errors
-    /// [`CniError`] if an address belongs to no subnet, or a route is wrong.
+    /// [`CniError`] if an address is in no subnet of the network, or a route is invalid.
     pub fn addresses(&self) -> Result<ContainerAddresses, CniError> {
         let settings = PodmanSettings::read(&self.options())?;
         let subnets = self.network.subnets()?;

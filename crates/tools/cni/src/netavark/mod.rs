@@ -1,13 +1,14 @@
-//! The same for netavark, podman's network stack: a plugin for networks of the driver `netvale`.
+//! The plugin's interface to netavark, podman's network stack: it serves networks of the driver `netvale`.
 //!
-//! The first argument is the operation, the second the path of the container's network namespace. podman hands out the
-//! addresses. A rootless podman runs the plugin in its own user, mount and network namespaces, where it is root.
+//! The first argument is the operation, the second the path of the container's network namespace. podman assigns the
+//! addresses. A rootless podman runs the plugin in podman's user, mount and network namespaces, in which the plugin is
+//! root.
 //!
-//! | module | what it is |
+//! | module | contents |
 //! |---|---|
 //! | [`input`] | networks and containers as podman describes them |
 //! | [`options`] | the network's options |
-//! | [`rootless`] | where the daemon of a user is who is root in podman's namespaces only |
+//! | [`rootless`] | the run directory of a rootless user's daemon |
 
 pub mod input;
 pub mod options;
@@ -31,7 +32,8 @@ use input::{ContainerInput, PodmanNetwork};
 const API: &str = "1.0.0";
 const USAGE: &str = "the arguments are create, setup NAMESPACE, teardown NAMESPACE, or info";
 
-/// Carries out the operation that the arguments request. Returns its output.
+/// Carries out the operation that the arguments request. Returns its output; `None` if it has none. `input` reads the
+/// input.
 ///
 /// # Errors
 /// The error, in netavark's format.
@@ -49,10 +51,10 @@ pub fn run(words: &[OsString], input: impl FnOnce() -> Result<Value, CniError>) 
     done.map_err(|error| json!({"error": error.text()}))
 }
 
-/// Checks a new network, and fills in what podman leaves to the driver.
+/// Checks a new network, and completes it with the settings that podman leaves to the driver.
 fn create(mut network: Value) -> Result<Value, CniError> {
     PodmanNetwork::read(&network)?.check()?;
-    // netavark's name server knows the containers of its own drivers only.
+    // netavark's name server serves only containers of netavark's own drivers.
     network["dns_enabled"] = json!(false);
     if !network["ipam_options"].is_object() {
         network["ipam_options"] = json!({});
@@ -77,14 +79,14 @@ fn setup(place: &str, input: &Value) -> Result<Value, CniError> {
         if tap::is_there(&namespace, &container.ifname)? {
             return Err(attachment.exists("disconnect the container from the network first"));
         }
-        // The container was killed and starts again, in a new namespace, while the old one is still there.
+        // A container that was killed is starting again in a new namespace, while its former namespace still exists.
         attachment.detach(&mut daemon)?;
     }
     attachment.begin(&namespace)?;
     match attachment.complete(&namespace, &addresses) {
         Ok(interface) => Ok(status(&interface, &addresses)),
         Err(error) => {
-            // Reports the first error.
+            // The first error is returned, not one of this undoing.
             let _ = attachment.detach(&mut daemon);
             Err(error)
         }
@@ -99,7 +101,7 @@ fn teardown(place: &str, input: &Value) -> Result<(), CniError> {
     AttachedContainer { config: &config, container: &container, port: &port }.end()
 }
 
-/// What `podman inspect` shows of the interface.
+/// Makes the result of `setup`, which `podman inspect` shows.
 fn status(interface: &ContainerInterface, addresses: &ContainerAddresses) -> Value {
     let subnets = addresses.ips.iter().map(|ip| {
         let AddressPrefix { address, length } = ip.own;
@@ -122,7 +124,8 @@ mod tests {
         run(&words, || Ok(input))
     }
 
-    /// Objective: a new network keeps what podman says of it, has no name server, and addresses from podman.
+    /// Objective: `create` keeps podman's description of a network, except that it disables DNS and selects podman's
+    /// address management.
     #[test]
     fn a_new_network_keeps_what_podman_says_of_it() {
         let network = json!({"name": "lab", "id": "7f", "driver": "netvale", "created": "2024-01-01T00:00:00Z",
@@ -139,7 +142,7 @@ mod tests {
         assert_eq!(ask(&["create"], none).unwrap().unwrap()["ipam_options"]["driver"], "none");
     }
 
-    /// Objective: other arguments are answered by an error that lists the right ones, without reading the input.
+    /// Objective: invalid arguments lead to an error that lists the valid ones, without reading the input.
     #[test]
     fn other_arguments_are_answered_by_the_right_ones() {
         for words in [&["setup"][..], &["create", "x"], &["--help"], &["teardown"], &["info", "x"], &[""]] {
@@ -151,7 +154,7 @@ mod tests {
         assert_eq!((&info["api_version"], &info["version"]), (&json!("1.0.0"), &json!(env!("CARGO_PKG_VERSION"))));
     }
 
-    /// Objective: the result has netavark's members; an address without a gateway has none.
+    /// Objective: the result has the members that netavark expects; an address without a gateway has no such member.
     #[test]
     fn the_result_has_the_members_of_netavark() {
         let addresses = json!({"ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}, {"address": "fd00::2/64"}]});

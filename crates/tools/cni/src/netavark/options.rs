@@ -1,7 +1,7 @@
-//! The options of a network (`podman network create -o KEY=VALUE`), and those of one container, which precede them: all
-//! texts.
+//! The options of a network (`podman network create -o KEY=VALUE`), and those of one container, which override them.
+//! podman passes all values as texts.
 //!
-//! A *settings* value is what they say together.
+//! The settings ([`PodmanSettings`]) are their parsed values, with defaults.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,32 @@ use serde_json::{Map, Value};
 
 use crate::error::{CniError, Code};
 
-/// Options as podman gives them.
+/// Options as podman passes them: values by key.
 pub type OptionTexts = BTreeMap<String, String>;
 
-/// The options that say where the network is; the others do not matter for a removal.
+/// The options that locate the network: a removal ignores all others.
 const PLACE: [&str; 2] = ["switch", "run_dir"];
-/// The metric of netavark's own drivers.
+/// The default metric of routes, as in netavark's own drivers.
 const METRIC: u32 = 100;
 
-/// What the options say.
+/// The parsed options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodmanSettings {
-    /// The switch.
+    /// The switch's name.
     pub switch: String,
-    /// The daemon's run directory.
+    /// The daemon's run directory; `None`: the default one.
     pub run_dir: Option<PathBuf>,
-    /// MTU of the interface in bytes; 0: 1500.
+    /// MTU of the interface in bytes; 0 means 1500.
     pub mtu: u32,
-    /// Queues of the TAP; 0: 1.
+    /// Number of queues of the TAP; 0 means 1.
     pub queues: u32,
-    /// Whether TCP segments are merged for the container.
+    /// Whether the switch merges TCP segments to the container (GRO).
     pub gro: bool,
-    /// Whether gateways get no default route.
+    /// Whether to omit the default routes through the subnets' gateways.
     pub no_default_route: bool,
-    /// Metric of routes that have none of their own.
+    /// Metric of routes without a metric of their own.
     pub metric: u32,
-    /// Policies of the port.
+    /// Policies of the port, as options of the daemon's `port.set`.
     pub policies: Map<String, Value>,
 }
 
@@ -62,17 +62,17 @@ fn bad(text: String) -> CniError {
 }
 
 impl PodmanSettings {
-    /// Reads all options.
+    /// Parses all options.
     ///
     /// # Errors
-    /// [`Code::Config`] with the option that is unknown or wrong.
+    /// [`Code::Config`] with the unknown or invalid option.
     pub fn read(options: &OptionTexts) -> Result<PodmanSettings, CniError> {
         let mut settings = PodmanSettings::default();
         options.iter().try_for_each(|(key, text)| settings.put(key, text))?;
         Ok(settings)
     }
 
-    /// Reads where the network is.
+    /// Parses only the options that locate the network; the others keep their defaults.
     ///
     /// # Errors
     /// As [`PodmanSettings::read`].
@@ -105,7 +105,8 @@ impl PodmanSettings {
     }
 }
 
-/// The policy of that name. A filter is compiled by the command, and a port's text for people is the container's name.
+/// Returns the policy of this name. Excluded are filters, which only the command line compiles, and `info`, which is
+/// the container's name.
 fn policy(key: &str) -> Result<&'static AttachOption, CniError> {
     let can_be_text = |option: &&AttachOption| option.is_for_frames() && !matches!(option.shape, OptionShape::List(_));
     AttachOption::find(key).filter(can_be_text).ok_or_else(|| {
@@ -141,7 +142,7 @@ mod tests {
         pairs.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()
     }
 
-    /// Objective: each option is read; those that are missing have their defaults.
+    /// Objective: each option is parsed; missing ones have their defaults.
     #[test]
     fn each_option_is_read() {
         assert_eq!(PodmanSettings::read(&texts(&[])).unwrap(), PodmanSettings::default());
@@ -172,8 +173,7 @@ mod tests {
         assert_eq!(PodmanSettings::read(&all).unwrap(), expected);
     }
 
-    /// Objective: an option that is unknown or wrong is refused by its name; a removal does not look at those that do
-    /// not matter for it.
+    /// Objective: an unknown or invalid option is refused by its name; a removal ignores options that it does not need.
     #[test]
     fn unknown_and_wrong_options_are_refused_by_name() {
         for (key, text) in [

@@ -1,4 +1,4 @@
-//! Kinds of the kernel's devices.
+//! The kinds of kernel devices that a mirror consists of.
 
 use std::net::IpAddr;
 
@@ -9,13 +9,13 @@ pub enum DeviceKind {
     Bridge,
     /// A VXLAN device.
     Tunnel {
-        /// Its VNI.
+        /// The VNI that the device carries.
         vni: u32,
-        /// Its VTEP address.
+        /// The local VTEP address, if it is set.
         local: Option<IpAddr>,
-        /// Its UDP port.
+        /// The UDP port of the tunnel.
         udp_port: u16,
-        /// Whether it learns from frames.
+        /// Whether the device learns MAC addresses from received frames.
         learns: bool,
     },
     /// A dummy device.

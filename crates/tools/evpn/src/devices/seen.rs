@@ -1,4 +1,4 @@
-//! The kernel's description of a device, reduced to what mirrors need.
+//! The kernel's description of a network device ([`KernelDevice`]), as far as mirrors need it.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
@@ -15,22 +15,22 @@ use super::{MARK, vxlan};
 pub struct KernelDevice {
     /// Interface index.
     pub index: u32,
-    /// Its name.
+    /// The device's name.
     pub name: String,
-    /// Its kind.
+    /// The kind of device, with its parameters.
     pub kind: DeviceKind,
     /// Interface index of the bridge of which it is a port.
     pub controller: Option<u32>,
-    /// Whether it is up.
+    /// Whether the device is up.
     pub is_up: bool,
-    /// Whether its bridge accepts frames from it.
+    /// Whether the device is a bridge port that is not disabled, so that the bridge accepts frames from it.
     pub is_open: bool,
-    /// Whether the agent made it.
+    /// Whether the agent has made the device, according to its mark.
     pub is_marked: bool,
 }
 
 impl KernelDevice {
-    /// Parses a device from a message.
+    /// Parses a device from a message; `None` if the message is not about a device, or has no name.
     #[must_use]
     pub fn read(message: &RouteNetlinkMessage) -> Option<KernelDevice> {
         let RouteNetlinkMessage::NewLink(message) = message else { return None };
@@ -57,7 +57,7 @@ impl KernelDevice {
     }
 }
 
-/// Finds a device by name.
+/// Finds a device by name; `None` if it does not exist.
 pub(super) fn find(netlink: &mut NetlinkSocket, name: &str) -> rustix::io::Result<Option<KernelDevice>> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));

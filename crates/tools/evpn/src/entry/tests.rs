@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Kind and value.
+/// A netlink attribute: type and value.
 type Attribute<'a> = (u16, &'a [u8]);
 
 /// Builds a neighbour message as the kernel sends it: header, `ndmsg`, attributes.
@@ -77,7 +77,8 @@ fn entries_of_zebra_are_read_correctly() {
     assert_eq!(all(&bytes), expected.map(Some));
 }
 
-/// Objective: the devices' own addresses, groups, and impossible VTEPs yield no entry; a local neighbour does.
+/// Objective: the MAC addresses of bridge ports themselves, multicast addresses, and invalid VTEPs yield no entry; a
+/// local neighbour does.
 #[test]
 fn own_and_impossible_addresses_are_no_entries() {
     let master: Attribute<'_> = (MASTER, &[7, 0, 0, 0]);
@@ -108,7 +109,7 @@ fn own_and_impossible_addresses_are_no_entries() {
 }
 
 proptest! {
-    /// Objective: no sequence of bytes makes the parser panic; any entry that it returns is possible.
+    /// Objective: no sequence of bytes makes the parser panic, and any entry that it returns has valid addresses.
     #[test]
     fn no_bytes_make_the_parser_panic(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..300),

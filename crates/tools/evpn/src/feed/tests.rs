@@ -20,7 +20,7 @@ struct World {
 }
 
 impl World {
-    /// Returns a VTEP with an address that has an IP address, all sent to the daemon.
+    /// Creates a VNI with a VTEP and a MAC address behind it that has an IP address, all sent to the daemon.
     fn told() -> World {
         let mut world = World { tables: Tables::default(), feed: Feed::default(), now: Instant::now() };
         world.come(2);
@@ -91,8 +91,8 @@ fn entries_withdrawn_with_their_vtep_are_held() {
     assert_eq!(world.feed.told(), FeedCounts { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
 }
 
-/// Objective: entries that do not return are removed at the end of the hold time; a daemon that connects before gets
-/// the held ones.
+/// Objective: entries that do not return are removed at the end of the hold time; a daemon that connects before that
+/// still gets them.
 #[test]
 fn entries_that_do_not_return_are_removed() {
     let mut world = World::told();
@@ -155,7 +155,7 @@ fn a_neighbour_turned_router_is_sent_as_one() {
     assert_eq!(world.feed.everything().last(), Some(&FeedChange::Neighbor(ip(), MAC, true)));
 }
 
-/// Objective: withdrawals without a pause are judged at a certain age.
+/// Objective: while withdrawals follow one another without a pause, each is judged at the age of 10 s.
 #[test]
 fn withdrawals_without_a_pause_are_judged_by_age() {
     let mut world = World::told();

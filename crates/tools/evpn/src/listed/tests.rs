@@ -100,8 +100,8 @@ fn moves_away_and_back() {
     assert_eq!(listed.plan(&tables, false), back);
 }
 
-/// Objective: an IP address that zebra has given to a remote address is not claimed for its former local address,
-/// however often that is listed.
+/// Objective: an IP address that zebra has given to a remote MAC address is not claimed for its former local one,
+/// however often the daemon lists that.
 #[test]
 fn ip_moves_away() {
     let mut tables = local();
@@ -119,8 +119,9 @@ fn ip_moves_away() {
     assert!(listed.plan(&tables, false).contains(&TableChange::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
-/// Objective: an IP address that was lost to a remote address and is later found at a local address that is no longer
-/// listed with it is removed there, and given back to the address that is listed with it; then no change is left.
+/// Objective: an IP address moved to a remote MAC address, and is now, in the kernel, at a local MAC address with which
+/// it is not listed. It is removed there, and given back to the MAC address with which it is listed; then no change is
+/// left.
 #[test]
 fn an_ip_address_left_with_another_is_given_back() {
     let mut tables = local();
@@ -137,7 +138,7 @@ fn an_ip_address_left_with_another_is_given_back() {
     assert_eq!(listed.plan(&local(), false), vec![]);
 }
 
-/// Objective: impossible station addresses are refused even from the daemon; an IP address belongs to one MAC address.
+/// Objective: invalid addresses in the daemon's list are ignored; an IP address belongs to one MAC address.
 #[test]
 fn impossible_station_addresses_are_not_accepted() {
     let bad_ips = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1", "::"].map(|ip| ip.parse().unwrap());

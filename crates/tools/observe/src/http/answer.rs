@@ -1,5 +1,5 @@
 //! An *answer* to a request: *status*, content type and body. The body is a text, which several connections may share,
-//! or *parts* that are made while they are sent.
+//! or *parts* that are generated while the answer is sent.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ pub enum HttpStatus {
     BadRequest,
     /// 401: the request lacks authorization.
     Unauthorized,
-    /// 403: another origin's page made the request.
+    /// 403: a page of another origin sent the request.
     Forbidden,
     /// 404: no such page.
     NotFound,
@@ -25,7 +25,7 @@ pub enum HttpStatus {
     MethodNotAllowed,
     /// 408: the request did not arrive in time.
     RequestTimeout,
-    /// 413: a request with a body.
+    /// 413: the request has a body.
     ContentTooLarge,
     /// 421: the request is for another host.
     Misdirected,
@@ -35,7 +35,7 @@ pub enum HttpStatus {
     HeadTooLarge,
     /// 503: the data for the answer is unavailable now.
     Unavailable,
-    /// 505: an HTTP version other than 1.0 and 1.1.
+    /// 505: the HTTP version is neither 1.0 nor 1.1.
     VersionNotSupported,
 }
 
@@ -66,15 +66,15 @@ pub trait BodyParts {
     /// Returns the next part; `None` after the last. If no part is ready, returns an empty one after at most a second.
     ///
     /// # Errors
-    /// The body ends early, which the client can detect.
+    /// The body cannot be continued: the answer ends without the last chunk, by which the client detects the error.
     fn next(&mut self) -> io::Result<Option<Vec<u8>>>;
 }
 
 /// The body of an answer.
 pub enum HttpBody {
-    /// The whole text.
+    /// The whole body in memory.
     Whole(Arc<str>),
-    /// Parts that are made while they are sent.
+    /// Parts that are generated while the answer is sent.
     InParts(Box<dyn BodyParts>),
 }
 
@@ -90,42 +90,42 @@ impl fmt::Debug for HttpBody {
 /// An answer to a request.
 #[derive(Debug)]
 pub struct HttpAnswer {
-    /// Its status.
+    /// The status code.
     pub status: HttpStatus,
-    /// Type of the body (RFC 9110 section 8.3).
+    /// Content type of the body (RFC 9110 section 8.3).
     pub content_type: &'static str,
-    /// Further lines of the head, each with its line end.
+    /// Further header lines, each with its line end.
     pub fields: &'static str,
     /// The body.
     pub body: HttpBody,
 }
 
 impl HttpAnswer {
-    /// Creates an answer with a page.
+    /// Creates an answer with status 200 and a whole body.
     pub fn page(content_type: &'static str, body: impl Into<Arc<str>>) -> HttpAnswer {
         HttpAnswer { status: HttpStatus::Ok, content_type, fields: "", body: HttpBody::Whole(body.into()) }
     }
 
-    /// Creates an answer in parts.
+    /// Creates an answer with status 200 and a body in parts.
     #[must_use]
     pub fn in_parts(content_type: &'static str, parts: Box<dyn BodyParts>) -> HttpAnswer {
         HttpAnswer { status: HttpStatus::Ok, content_type, fields: "", body: HttpBody::InParts(parts) }
     }
 
-    /// Creates an answer with only a status, and the reason `why` unless it is empty.
+    /// Creates an answer whose body is only its status and, unless empty, the reason `why`.
     #[must_use]
     pub fn only(status: HttpStatus, why: &str) -> HttpAnswer {
         let body = if why.is_empty() { format!("{}\n", status.line()) } else { format!("{}: {why}\n", status.line()) };
         HttpAnswer { status, content_type: PLAIN, fields: "", body: HttpBody::Whole(body.into()) }
     }
 
-    /// Adds lines to the head, each with its line end.
+    /// Sets further header lines, each with its line end.
     #[must_use]
     pub fn with(self, fields: &'static str) -> HttpAnswer {
         HttpAnswer { fields, ..self }
     }
 
-    /// Returns the head of the answer. The connection is closed after the answer.
+    /// Returns the head of the answer, which announces that the connection will be closed after it.
     #[must_use]
     pub fn head(&self) -> String {
         let more = match self.status {
@@ -151,7 +151,7 @@ impl HttpAnswer {
 mod tests {
     use super::*;
 
-    /// Objective: the head has the body's length in bytes and, for a wrong method, the allowed ones.
+    /// Objective: the head has the body's length in bytes and, with status 405, the allowed methods.
     #[test]
     fn the_head_gives_the_length_of_the_body() {
         let head = HttpAnswer::page(PLAIN, "größer\n").head();

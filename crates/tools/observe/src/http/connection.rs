@@ -1,4 +1,5 @@
-//! One *connection*: reads a request and sends its answer, each within a time limit, however slow the client is.
+//! Serving of one *connection*: a request is received and its answer is sent, each within a time limit, however slow
+//! the client is.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -16,10 +17,10 @@ use crate::http::visitors::{OwedAct, Visitor};
 pub const REQUEST_TIME: Duration = Duration::from_secs(2);
 /// Time limit for sending an answer.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Time limit for the client to close after the last byte of the answer.
+/// Time limit for the client to close the connection after the last byte of the answer.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
-/// Maximum bytes that are read from a client after its request was refused, so that it reads the reason before the
-/// connection is reset.
+/// Maximum bytes read from a client after the answer. Unread bytes would reset the connection, perhaps before a client
+/// that has sent too much reads the reason of the refusal.
 const MAX_REST: usize = 256 * 1024;
 
 /// Time limits of a connection.
@@ -27,7 +28,7 @@ const MAX_REST: usize = 256 * 1024;
 pub struct TimeLimits {
     /// Time for the request to arrive.
     pub request: Duration,
-    /// Time for the client to take the answer.
+    /// Time for the client to receive the answer, or one of its parts.
     pub answer: Duration,
 }
 
@@ -55,14 +56,14 @@ pub fn serve(client: &Visitor, handler: &dyn HttpHandler, limits: TimeLimits) {
         HttpBody::Whole(text) => send_all(client, text.as_bytes(), deadline),
         HttpBody::InParts(parts) => send_parts(client, parts, limits.answer),
     });
-    // A client whose request timed out gets no further time.
+    // A client whose request timed out gets no time to close.
     if sent.is_ok() && answer.status != HttpStatus::RequestTimeout {
         client.now(OwedAct::ToSpeak);
         part(client, Instant::now() + CLOSING_TIME);
     }
 }
 
-/// Returns the handler's answer, or a refusal if the request is for another host.
+/// Returns the handler's answer, or a refusal if the request does not name this server as its host.
 fn judged(head: &RequestHead, handler: &dyn HttpHandler) -> HttpAnswer {
     match handler.hosts().judge(head) {
         Ok(()) => handler.answer(head),
@@ -71,7 +72,7 @@ fn judged(head: &RequestHead, handler: &dyn HttpHandler) -> HttpAnswer {
 }
 
 /// Sends parts as chunks (RFC 9112 section 7.1), each within the time limit, and checks between them whether the client
-/// has closed. After an error in a part, the last chunk is missing.
+/// has closed. After an error of `parts`, the last chunk is omitted.
 fn send_parts(client: &Visitor, mut parts: Box<dyn BodyParts>, limit: Duration) -> Result<(), Errno> {
     loop {
         client.now(OwedAct::Not);
@@ -100,7 +101,7 @@ fn has_gone(socket: impl AsFd) -> bool {
     }
 }
 
-/// Receives a request; `None` if the client has closed.
+/// Receives a request's head; `None` if the client has closed, or the connection has failed.
 fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<RequestHead>, HttpStatus> {
     let mut bytes = [0; MAX_HEAD];
     let mut len = 0;
@@ -118,7 +119,7 @@ fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<RequestHead>, 
     }
 }
 
-/// Receives the next bytes to arrive.
+/// Receives the next bytes. Returns their number, 0 if the client has closed.
 fn take(socket: impl AsFd, into: &mut [u8], deadline: Instant) -> Result<usize, Errno> {
     loop {
         ready(&socket, PollFlags::IN, deadline)?;
@@ -142,8 +143,8 @@ fn send_all(socket: impl AsFd, mut bytes: &[u8], deadline: Instant) -> Result<()
     Ok(())
 }
 
-/// Ends a connection such that the client gets all data: closing a socket with unread bytes would reset the connection,
-/// and data on its way to the client would be lost.
+/// Ends a connection such that the client receives all data: stops sending, and reads until the client closes. Closing
+/// a socket with unread bytes would reset the connection, and data on its way to the client would be lost.
 fn part(socket: impl AsFd, deadline: Instant) {
     if shutdown(&socket, Shutdown::Write).is_err() {
         return;
@@ -158,7 +159,7 @@ fn part(socket: impl AsFd, deadline: Instant) {
     }
 }
 
-/// Waits until the socket is ready for `flags`.
+/// Waits until the socket is ready for `flags`, or returns `ETIMEDOUT` at the deadline.
 fn ready(socket: impl AsFd, flags: PollFlags, deadline: Instant) -> Result<(), Errno> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -4,7 +4,7 @@ use crate::http::answer::HttpAnswer;
 use crate::http::head::RequestHead;
 use crate::http::hosts::ServerNames;
 
-/// Answers requests, several at a time.
+/// The code that answers requests, which several threads call at a time.
 pub trait HttpHandler: Send + Sync {
     /// Returns the server's host names: requests to other hosts do not reach the handler.
     fn hosts(&self) -> &ServerNames;

@@ -1,18 +1,18 @@
-//! Parses *heads* of HTTP/1.1 requests (RFC 9112). The *method* is GET or HEAD.
+//! Parsing of the *heads* of HTTP/1.1 requests (RFC 9112). The *method* is GET or HEAD.
 
 use crate::http::answer::HttpStatus;
 
 /// Maximum length of a request's head in bytes.
 pub const MAX_HEAD: usize = 8192;
-/// Maximum number of fields of a request.
+/// Maximum number of header fields of a request.
 pub const MAX_FIELDS: usize = 64;
 
 /// A request's method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// GET: the answer with its body.
+    /// GET: requests the answer with its body.
     Get,
-    /// HEAD: the answer without its body.
+    /// HEAD: requests the answer without its body.
     Head,
 }
 
@@ -23,9 +23,9 @@ pub struct RequestHead {
     pub method: Method,
     /// The path, without a query.
     pub path: String,
-    /// The query, undecoded.
+    /// The query, not decoded; empty without one.
     pub query: String,
-    /// Names (in lower case) and values of all fields, in order of arrival.
+    /// Names (in lower case) and values of all header fields, in order of arrival.
     pub fields: Vec<(String, String)>,
 }
 
@@ -62,7 +62,8 @@ impl RequestHead {
         };
         let fields: Vec<_> = request.headers.iter().map(field).collect::<Result<_, HttpStatus>>()?;
         let head = RequestHead { method, path: path.to_owned(), query: query.to_owned(), fields };
-        // The answer would have to wait for the body, and no request that the server supports has one.
+        // A request with a body is refused: the server would have to read the body first, and no supported request
+        // needs one.
         let has_body =
             head.all("transfer-encoding").next().is_some() || head.all("content-length").any(|len| len != "0");
         if has_body { Err(HttpStatus::ContentTooLarge) } else { Ok(head) }
@@ -115,7 +116,7 @@ mod tests {
         RequestHead::parse(text.as_bytes())
     }
 
-    /// Objective: method, path and fields are parsed whatever the case of field names and the blanks around values.
+    /// Objective: method, path and header fields are parsed, with field names in any case and any blanks around values.
     #[test]
     fn a_request_is_parsed_in_any_spelling() {
         let head = parse("GET /metrics?name=x HTTP/1.1\r\nHost: a\r\nACCEPT:  text/plain \r\naccept: */*\r\n\r\n");
@@ -161,8 +162,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any bytes are a head, part of one, or refused; a whole request gives the same result however many
-        /// parts of it were parsed before.
+        /// Objective: no bytes make the parser panic, and every proper prefix of a valid head is incomplete, not
+        /// malformed.
         #[test]
         fn any_bytes_are_a_head_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = RequestHead::parse(&bytes);

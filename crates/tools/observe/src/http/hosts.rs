@@ -1,9 +1,9 @@
-//! The *server names*: names and addresses under which the server answers. Each request names its host (`Host`, RFC
-//! 9110 section 7.2).
+//! The names and addresses under which the server answers requests ([`ServerNames`]). Each request names its host
+//! (`Host`, RFC 9110 section 7.2).
 //!
-//! A browser lets every page that its user opens send requests to every address, so a connection from the loopback
-//! interface proves no trust. A page can even make its own name resolve to this server's address (DNS rebinding) and
-//! could then read the answers; but its requests carry its own name.
+//! A browser lets every page that its user opens send requests to every address, so a request from the same host cannot
+//! be trusted. A page can even make its own host name resolve to this server's address (DNS rebinding), to read the
+//! answers. But the page's requests then have the page's own name as `Host`, and are refused.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,9 @@ use crate::http::listener::{HttpListener, ListenPlace};
 /// The names and addresses of a server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerNames {
-    /// Its listen addresses.
+    /// The addresses at which the server listens.
     addresses: Vec<IpAddr>,
-    /// Its names besides `localhost`.
+    /// The server's names besides `localhost`, in lower case.
     names: Vec<String>,
 }
 
@@ -45,19 +45,20 @@ impl ServerNames {
         if is_own { Ok(()) } else { Err(HttpStatus::Misdirected) }
     }
 
-    /// Returns whether a `Host` is this server. The port is ignored, because another port may be forwarded to this one.
+    /// Returns whether a `Host` names this server. Its port is ignored, because another port may be forwarded to this
+    /// server's.
     fn has(&self, host: &str) -> bool {
         let name = name_of(host).to_ascii_lowercase();
         if name == "localhost" || self.names.contains(&name) {
             return true;
         }
-        // Addresses in a `Host` need no resolution, so they cannot be rebound.
+        // An address as `Host` is safe: it is not resolved by DNS, so it cannot be rebound.
         let address = name.parse::<IpAddr>();
         address.is_ok_and(|ip| ip.is_loopback() || self.addresses.iter().any(|own| *own == ip || own.is_unspecified()))
     }
 }
 
-/// Returns a host without its port, an IPv6 address also without its brackets.
+/// Returns a host without its port, and an IPv6 address also without its brackets.
 fn name_of(host: &str) -> &str {
     if let Some((address, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']'))
         && (rest.is_empty() || rest.starts_with(':'))

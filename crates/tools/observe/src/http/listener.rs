@@ -1,4 +1,4 @@
-//! A *listener* and its *place*, the address where it listens: a UNIX socket, or a TCP address and port.
+//! A *listener*, and its *place*: the UNIX socket, or the TCP address and port, at which it listens.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ pub enum ListenPlace {
     Tcp(SocketAddr),
 }
 
-/// A text that is not a listen address.
+/// The error for text that is not a listen address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid address {0}: expected unix:/PATH or tcp:ADDRESS:PORT, e.g. tcp:127.0.0.1:9847 or tcp:[::1]:9847")]
 pub struct BadPlace(String);
@@ -47,7 +47,7 @@ impl fmt::Display for ListenPlace {
     }
 }
 
-/// A socket cannot be bound.
+/// The error for a listener that cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {place}: {source}")]
 pub struct ListenError {
@@ -55,7 +55,7 @@ pub struct ListenError {
     source: std::io::Error,
 }
 
-/// A non-blocking listening socket. On drop, it removes the socket file that it made.
+/// A non-blocking listening socket. When dropped, it removes the socket file that it has made.
 #[derive(Debug)]
 pub struct HttpListener {
     fd: OwnedFd,
@@ -63,7 +63,7 @@ pub struct HttpListener {
 }
 
 impl HttpListener {
-    /// Listens at an address; a UNIX socket gets the given mode.
+    /// Creates a listener at an address. A UNIX socket's file gets the permissions `mode`.
     ///
     /// # Errors
     /// [`ListenError`] if the address is in use or permission is missing.
@@ -90,7 +90,7 @@ impl HttpListener {
         Ok(HttpListener { fd, own: None })
     }
 
-    /// Returns the address, with the port that the kernel chose if none was given.
+    /// Returns the address. If the listener was bound to port 0, it has the port that the kernel has chosen.
     #[must_use]
     pub fn place(&self) -> Option<ListenPlace> {
         let address = rustix::net::getsockname(&self.fd).ok()?;
@@ -116,13 +116,13 @@ impl Drop for HttpListener {
 }
 
 fn bind_unix(path: &Path, mode: u32) -> std::io::Result<HttpListener> {
-    // A killed process leaves its socket file behind, which is removed. A socket with a listener stays, and so does any
-    // other file.
+    // A killed process leaves its socket file behind: such a file is removed. A socket with a listener, and a file of
+    // any other kind, stay, and the bind fails.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path)?;
     }
-    // The umask keeps clients from connecting before the socket has its mode.
+    // The umask prevents other users from connecting before the file has its mode.
     let before = rustix::process::umask(Mode::from_bits_retain(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);

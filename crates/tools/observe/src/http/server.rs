@@ -13,10 +13,10 @@ use crate::http::handler::HttpHandler;
 use crate::http::listener::HttpListener;
 use crate::http::visitors::Visitors;
 
-/// Pause after the kernel lacked resources for a connection.
+/// Pause in accepting connections after the kernel lacked resources for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `stop` is readable.
+/// Serves clients until `stop` is readable.
 ///
 /// # Errors
 /// The error of poll(2) or eventfd(2).
@@ -28,7 +28,7 @@ pub fn run(
 ) -> std::io::Result<()> {
     let visitors = Visitors::new()?;
     let mut paused: Option<Instant> = None;
-    // Whether a client waited while all places were taken.
+    // Whether a client waits to be accepted while the number of connections is at its limit.
     let mut is_waiting = false;
     loop {
         let is_full = visitors.are_taken();
@@ -53,7 +53,7 @@ pub fn run(
     }
 }
 
-/// Waits for any of the descriptors. Returns which of them are readable, in their order.
+/// Waits for any of the descriptors. Returns whether each is readable: `stop`, `ended`, then the listeners.
 fn wait(
     stop: BorrowedFd<'_>,
     ended: &OwnedFd,
@@ -68,12 +68,13 @@ fn wait(
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => return Err(errno.into()),
     }
-    // Only the reset of the eventfd matters, not the count.
+    // The read resets the eventfd; its count does not matter.
     let _ = rustix::io::read(ended, &mut [0; 8]);
     Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
 }
 
-/// Accepts a pending connection and starts a thread that serves it. Fails if, for example, descriptors run out.
+/// Accepts a pending connection and starts a thread that serves it. Fails if resources, such as descriptors, are
+/// exhausted.
 fn accept(
     listener: &HttpListener,
     handler: &Arc<dyn HttpHandler>,

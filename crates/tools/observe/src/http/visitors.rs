@@ -1,10 +1,10 @@
-//! *Visitors* are clients that hold one of a limited number of places; a *visit* is the time of holding it. When all
-//! places are taken and another client waits, a visit may be ended early. What a visitor *owes* decides how long it may
-//! then take.
+//! *Visitors* are clients with a connection to the server, whose number is limited; a *visit* ([`Visit`]) is a
+//! visitor's use of one of these places. When all places are taken and another client waits, a visit may be ended
+//! early. How long a visitor may then take depends on the *act* that it owes ([`OwedAct`]).
 //!
 //! While there are free places, a visitor may be as slow as
-//! [`connection::TimeLimits`](crate::http::connection::TimeLimits) allow. Without free places, a visitor that makes no
-//! progress must not keep out clients that arrived later.
+//! [`connection::TimeLimits`](crate::http::connection::TimeLimits) allow. When all places are taken, a visitor that
+//! makes no progress must not keep others waiting.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,24 +17,24 @@ use rustix::net::{Shutdown, shutdown};
 /// Maximum number of simultaneous connections. Others wait in the kernel until one ends, which each does within its
 /// time limits.
 pub const MAX_CONNECTIONS: usize = 32;
-/// Time for sending a request, and for closing after the whole answer, while others wait. An ordinary client sends its
-/// request in its first packet.
+/// Time for a client to send its request, and to close after the whole answer, while others wait. An ordinary client
+/// sends its request in its first packet.
 pub const CROWDED_REQUEST: Duration = Duration::from_millis(200);
-/// Time for taking an answer, or a part of one, while others wait.
+/// Time for a client to receive an answer, or a part of one, while others wait.
 pub const CROWDED_ANSWER: Duration = Duration::from_secs(1);
 
-/// What a visitor must do next.
+/// The act that a visitor must perform next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwedAct {
     /// Send its request, or close.
     ToSpeak,
     /// Read the answer to its request.
     ToTake,
-    /// Nothing: the visitor waits for this server.
+    /// None: the visitor waits for this server.
     Not,
 }
 
-/// A client that holds a place.
+/// A client that has a connection.
 #[derive(Debug)]
 pub struct Visitor {
     socket: OwnedFd,
@@ -54,7 +54,7 @@ impl Visitor {
         client
     }
 
-    /// Sets what the visitor must do from now on.
+    /// Records the act that the visitor owes from now on, which restarts its time.
     pub fn now(&self, waiting: OwedAct) {
         let at = |limit: Duration| (self.begun.elapsed() + limit).as_nanos() as u64;
         let until = match waiting {
@@ -78,7 +78,7 @@ impl Visitor {
     /// Ends the visit: shuts down the socket, so that the thread that serves the visitor ends.
     fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
-        // This fails only if the client has closed, which ends the thread as well.
+        // This fails only if the client has closed, which also ends the thread.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
@@ -96,7 +96,7 @@ pub struct Visitors {
     ended: OwnedFd,
 }
 
-/// A visitor's place, held until its connection ends in any way.
+/// A visitor's place, which is freed on drop, even after a panic of the visitor's thread.
 #[derive(Debug)]
 pub struct Visit {
     /// The visitor.
@@ -107,7 +107,7 @@ pub struct Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         self.all.clients().retain(|other| !Arc::ptr_eq(other, &self.client));
-        // Writing fails only after 2^64 - 2 unread events.
+        // A write fails only after 2^64 - 2 unread events.
         let _ = rustix::io::write(&self.all.ended, &1u64.to_ne_bytes());
     }
 }
@@ -122,7 +122,7 @@ impl Visitors {
         Ok(Arc::new(Visitors { taken: Mutex::default(), ended }))
     }
 
-    /// Returns the eventfd, which is readable after a place was freed; reading resets it.
+    /// Returns the eventfd, which becomes readable when a place is freed. Reading resets it.
     #[must_use]
     pub fn ended(&self) -> &OwnedFd {
         &self.ended
@@ -141,11 +141,11 @@ impl Visitors {
         Visit { client, all: Arc::clone(self) }
     }
 
-    /// Makes room for a waiting client: ends the visit that is overdue the longest. Returns when to check again unless
-    /// a place is freed earlier.
+    /// Makes room for a waiting client: ends the visit that has been overdue for longest, if any is. Returns when to
+    /// call this again, unless a place is freed earlier.
     pub fn make_room(&self, now: Instant) -> Instant {
         let clients = self.clients();
-        // Meanwhile, other visitors may become overdue.
+        // Until then, other visitors may become overdue.
         let again = now + CROWDED_REQUEST;
         if clients.iter().any(|client| client.is_cut()) {
             return again;
@@ -171,8 +171,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: the visitor overdue the longest loses its place, one at a time; a visitor that waits for this server
-    /// keeps its place, and no visitor loses it before its time.
+    /// Objective: the visitor overdue for longest loses its place, one visitor at a time; a visitor that waits for this
+    /// server keeps its place, and no visitor loses its place before its time is up.
     #[test]
     fn the_client_overdue_the_longest_makes_room() {
         let visitors = Visitors::new().expect("room for all");

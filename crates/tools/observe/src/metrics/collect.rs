@@ -1,4 +1,4 @@
-//! Turns a daemon's answer, a *snapshot*, into samples, family by family.
+//! Conversion of a daemon's answer, a *snapshot*, into samples, family by family.
 
 use std::fmt::Result as Encoded;
 

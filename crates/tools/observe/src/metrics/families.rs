@@ -1,8 +1,8 @@
 //! The families of metrics, each defined once. A *family* has a name, a type, a unit and labels; its samples differ in
 //! the labels' values.
 //!
-//! Names are permanent, because dashboards and alerts of other people depend on them. Only families in the tables, here
-//! or in a port kind's file, are encoded.
+//! Names are permanent, because users' dashboards and alerts depend on them. Only families in a table, here or in the
+//! file of a kind of port, are encoded.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -13,18 +13,19 @@ pub const PREFIX: &str = "netvale";
 /// The type of a family's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FamilyType {
-    /// A number that only rises, until its subject restarts. The samples are named `…_total`.
+    /// A number that only rises, until the object to which it belongs, such as a port, is created anew. The samples are
+    /// named `…_total`.
     Counter,
     /// A number that rises and falls.
     Gauge,
     /// Cumulative counts by duration. The samples are named `…_bucket` (with a label `le`), `…_sum` and `…_count`.
     Histogram,
-    /// The value 1, with labels that describe a subject. The samples are named `…_info`.
+    /// The constant 1, with labels that describe an object. The samples are named `…_info`.
     Info,
 }
 
 impl FamilyType {
-    /// Returns the unit's name in both formats and in the documentation.
+    /// Returns the type's name, as in both text formats and in the documentation.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -48,15 +49,15 @@ impl FamilyType {
 /// A family of metrics: the samples of one name and type, which differ in their labels' values.
 #[derive(Debug)]
 pub struct MetricFamily {
-    /// Its name without prefix, unit and suffix.
+    /// The family's name without prefix, unit and suffix.
     pub name: &'static str,
-    /// Type of its values.
+    /// Type of the values.
     pub of: FamilyType,
-    /// Base unit of its values, if any.
+    /// Base unit of the values, if any.
     pub unit: Option<Unit>,
     /// Label names.
     pub labels: &'static [&'static str],
-    /// Its meaning, in one sentence.
+    /// The meaning of the values, in one sentence.
     pub help: &'static str,
 }
 
@@ -81,7 +82,7 @@ impl MetricFamily {
     }
 }
 
-/// Creates families from rows, and a list of them in the order of encoding.
+/// Defines families by rows (constant, type, name, unit, labels, meaning), and a list of them in the order of encoding.
 macro_rules! families {
     (
         $(#[doc = $doc:literal])+ $all:ident:
@@ -108,7 +109,7 @@ macro_rules! families {
 pub(crate) use families;
 
 families! {
-    /// The families that precede those of single kinds of ports.
+    /// The families that are encoded before those of single kinds of ports.
     FIRST:
     BUILD = Info "build" ["version"] "The daemon's release.";
     STALLS = Counter "stalls" [] "How often the daemon's main thread was held up for more than 100 ms.";
@@ -158,7 +159,7 @@ families! {
 }
 
 families! {
-    /// The families that follow those of single kinds of ports.
+    /// The families that are encoded after those of single kinds of ports.
     REST:
     REGION_BYTES = Gauge "region" in Bytes ["region", "uid"] "Memory of a region.";
     REGION_BUFFERS = Gauge "region_buffers" ["region", "uid"] "Buffers of a region.";

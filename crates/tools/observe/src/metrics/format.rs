@@ -1,4 +1,5 @@
-//! The two text *formats*, and the choice between them by a client's `Accept` fields (RFC 9110 section 12.5.1).
+//! The two text *formats* of metrics, and the choice between them by a client's `Accept` header fields (RFC 9110
+//! section 12.5.1).
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ impl TextFormat {
         }
     }
 
-    /// Returns the preferred format according to `Accept` field values: OpenMetrics, unless they prefer the other one.
+    /// Returns the format that the values of `Accept` fields prefer; OpenMetrics if they prefer neither.
     pub fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> TextFormat {
         let ranges: Vec<MediaRange<'_>> = accept.flat_map(|value| value.split(',')).map(MediaRange::parse).collect();
         let quality = |format| ranges.iter().filter_map(|range| range.quality_of(format)).max_by_key(|known| known.0);
@@ -76,7 +77,8 @@ impl MediaRange<'_> {
         range
     }
 
-    /// Returns how exactly the range names the format, and its weight; `None` if it does not match.
+    /// Returns how exactly the range matches the format (1, any type, to 4, type and version), and the range's weight;
+    /// `None` if it does not match.
     fn quality_of(&self, format: TextFormat) -> Option<(u8, u32)> {
         let (media, family, version) = match format {
             TextFormat::OpenMetrics => ("application/openmetrics-text", "application/*", "1.0.0"),

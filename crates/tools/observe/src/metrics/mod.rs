@@ -5,7 +5,7 @@
 //! | [`families`] | tables: name, type, unit, labels and meaning of each family |
 //! | [`collect`] | turns a daemon's answer into samples of these families |
 //! | [`kinds`] | families of one kind of port only |
-//! | [`samples`] | encoding of samples |
+//! | [`samples`] | encoding of samples, with labels and values |
 //! | [`mod@format`] | the two text formats, and a client's choice between them |
 
 pub mod collect;

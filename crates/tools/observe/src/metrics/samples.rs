@@ -1,4 +1,4 @@
-//! Samples of families, each with labels and a *value*.
+//! Encoding of a family's samples, each with labels and a *value*.
 
 use std::fmt::Result as Encoded;
 
@@ -18,10 +18,10 @@ pub enum SampleValue {
 
 /// A label's name and value. Values are escaped on encoding.
 pub type Label<'a> = (&'static str, &'a str);
-/// No labels.
+/// The labels of a sample without labels.
 pub const NONE: [Label<'static>; 0] = [];
 
-/// Encodes families.
+/// An encoder of families with their samples.
 pub struct Samples<'a>(pub DescriptorEncoder<'a>);
 
 impl Samples<'_> {
@@ -83,12 +83,12 @@ fn parts(latency: &Latency) -> Vec<(f64, u64)> {
     bounds.chain([(f64::INFINITY, frames(None))]).collect()
 }
 
-/// Returns the labels of a port's samples.
+/// Returns the labels that identify a port: `port` and `switch`.
 pub fn whose(port: &PortDetails) -> [Label<'_>; 2] {
     [("port", port.name.as_str()), ("switch", port.switch.as_deref().unwrap_or_default())]
 }
 
-/// Returns the samples of both directions of a port.
+/// Returns the values of both directions of a port, each with its label `direction`.
 pub fn both<T>(of_in: T, of_out: T) -> [([Label<'static>; 1], T); 2] {
     [([("direction", "in")], of_in), ([("direction", "out")], of_out)]
 }

@@ -1,5 +1,5 @@
-//! The *agent*, sFlow's term for a sender of samples. It makes samples from the daemon's answers: of frames as they
-//! arrive, and of counters every few seconds.
+//! The *agent*, sFlow's term for a sender of samples. It makes samples from the daemon's answers: of frames that the
+//! daemon traces, and of counters every few seconds.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,29 +20,29 @@ const LOOK_IDLE: Duration = Duration::from_millis(250);
 /// Retry interval while no daemon runs.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What is sampled, and how often.
+/// The agent's options: what to sample, and how often.
 #[derive(Clone, Debug)]
 pub struct SflowOptions {
     /// The daemon's run directory.
     pub run_dir: PathBuf,
     /// If not empty, only these switches are sampled.
     pub switches: Vec<String>,
-    /// Sampling rates: one frame in that many, on each ring.
+    /// Sampling rates of the ports.
     pub rates: SamplingRates,
-    /// Interval of counter samples; zero: none are sent.
+    /// Interval of counter samples; zero means that none are sent.
     pub polling: Duration,
-    /// Maximum bytes of a sampled frame.
+    /// Maximum bytes of each sampled frame to send.
     pub header: usize,
 }
 
-/// An sFlow agent, with the sampling state of the ports.
+/// An sFlow agent, with the sampling state of each port.
 #[derive(Debug)]
 pub struct SflowAgent {
     options: SflowOptions,
     sender: DatagramSender,
     indices: Indices,
     sources: HashMap<String, SampledPort>,
-    /// Sampled frames for which the daemon had no room.
+    /// Number of sampled frames that the daemon has lost for lack of room.
     lost: u32,
 }
 
@@ -61,7 +61,7 @@ impl SflowAgent {
         SflowAgent { options, sender, indices: Indices::default(), sources: HashMap::new(), lost: 0 }
     }
 
-    /// Sends samples until `is_to_stop` returns true. Waits for a missing daemon.
+    /// Sends samples until `is_to_stop` returns true. If no daemon answers, retries every second.
     pub fn run(&mut self, is_to_stop: &dyn Fn() -> bool) {
         let mut is_known_missing = false;
         while !is_to_stop() {
@@ -76,7 +76,7 @@ impl SflowAgent {
         }
     }
 
-    /// Sends samples while a daemon runs.
+    /// Sends samples until the connection to the daemon fails (an error), or `is_to_stop` returns true.
     fn run_once(&mut self, is_known_missing: &mut bool, is_to_stop: &dyn Fn() -> bool) -> Result<(), ClientError> {
         let dir = self.options.run_dir.clone();
         let switches = self.options.switches.clone();
@@ -106,7 +106,8 @@ impl SflowAgent {
         Ok(())
     }
 
-    /// Sends the sample of one of `one_of` frames. Skips drops that happened before there was a frame.
+    /// Sends the sample of a frame, which stands for `one_of` frames. Skips drops that happened before there was a
+    /// frame.
     fn frame(&mut self, frame: &TracedFrame, one_of: u32) {
         if frame.len == 0 {
             return;
@@ -126,7 +127,7 @@ impl SflowAgent {
         self.sender.put(&FlowSample { sequence, port, rate, pool, lost, output, len, head: &head }.encode());
     }
 
-    /// Returns a frame's destination: the ports to which it was sent and which did not drop it.
+    /// Returns a frame's destination: the ports to which it was sent without being dropped.
     fn output(&mut self, steps: &[TraceStep]) -> FrameOutput {
         let mut ports = Vec::new();
         let mut dropped = None;
@@ -175,7 +176,7 @@ fn traffic(rings: &[RingStats], drops: &netvale_control::types::Drops) -> PortTr
     PortTraffic { bytes: sum(|ring| ring.bytes), frames: sum(|ring| ring.frames), drops: drops.values().sum() }
 }
 
-/// Decodes hexadecimal digits up to the first invalid one.
+/// Decodes pairs of hexadecimal digits up to the first invalid one.
 fn bytes(hex: &str) -> Vec<u8> {
     let digit = |c: u8| (c as char).to_digit(16);
     let pairs = hex.as_bytes().chunks_exact(2);

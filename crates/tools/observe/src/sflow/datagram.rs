@@ -1,4 +1,4 @@
-//! Datagrams with samples for the collectors. Several samples share a datagram, which is short enough for any network;
+//! Datagrams with samples for the collectors. Several samples share a datagram, which is short enough for common MTUs;
 //! no sample waits for longer than a second.
 
 use std::io;
@@ -11,11 +11,11 @@ use super::xdr::Xdr;
 pub const PORT: u16 = 6343;
 /// Maximum length of a datagram in bytes, as sFlow recommends.
 const MOST: usize = 1400;
-/// Maximum wait of a sample; sFlow permits a second.
+/// Maximum time for which a sample waits for others to share its datagram; sFlow permits a second.
 const WAIT: Duration = Duration::from_millis(500);
 const VERSION: u32 = 5;
 
-/// Sends samples to all collectors.
+/// A sender of datagrams with samples to all collectors.
 #[derive(Debug)]
 pub struct DatagramSender {
     sockets: Vec<UdpSocket>,
@@ -25,7 +25,7 @@ pub struct DatagramSender {
     sequence: u32,
     samples: Xdr,
     count: u32,
-    /// When the oldest waiting sample arrived.
+    /// When the oldest waiting sample was added.
     since: Option<Instant>,
     unsent: u64,
 }
@@ -45,13 +45,13 @@ impl DatagramSender {
         Ok(DatagramSender { sockets, agent, sub_agent, began, sequence: 0, samples, count: 0, since: None, unsent: 0 })
     }
 
-    /// Returns the address by which collectors know this host.
+    /// Returns the agent's address, by which collectors identify this host.
     #[must_use]
     pub fn agent(&self) -> IpAddr {
         self.agent
     }
 
-    /// Adds a sample to the current datagram, which may be sent later.
+    /// Adds a sample to the current datagram. If the sample does not fit, sends the datagram first.
     pub fn put(&mut self, sample: &[u8]) {
         if self.samples.0.len() + sample.len() > MOST - self.head().0.len() {
             self.flush();
@@ -61,7 +61,7 @@ impl DatagramSender {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Sends samples that have waited long enough.
+    /// Sends the current datagram if its oldest sample has waited for the maximum time.
     pub fn tick(&mut self) {
         if self.since.is_some_and(|since| since.elapsed() >= WAIT) {
             self.flush();
@@ -79,7 +79,8 @@ impl DatagramSender {
         self.count = 0;
         self.since = None;
         for socket in &self.sockets {
-            // The collector or the network is down. The next datagram's sequence number shows the loss.
+            // The send may fail because the collector or the network is down. Sequence numbers show the collector the
+            // loss.
             self.unsent += u64::from(socket.send(&datagram.0).is_err());
         }
     }

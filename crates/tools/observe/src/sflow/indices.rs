@@ -1,11 +1,11 @@
-//! *Indices*, the numbers by which collectors identify ports.
+//! Interface *indices* ([`Indices`]), by which collectors identify ports.
 //!
-//! An index is a hash of the port's name, so that it survives a restart of the agent, the daemon or the host. If
-//! another port already has the index, the next free one is used.
+//! An index is a hash of the port's name, so that it stays the same after a restart of the agent, the daemon or the
+//! host. If another port already has that index, the next free one is used.
 
 use std::collections::BTreeMap;
 
-/// Upper bound of indices: sFlow's data sources have 24 bits. 0 is no port.
+/// Upper bound (exclusive) of indices: sFlow's data source indices have 24 bits. The index 0 is not used.
 const END: u32 = 1 << 24;
 
 /// Indices of ports by name.
@@ -37,7 +37,7 @@ impl Indices {
     }
 }
 
-/// Returns the preferred index: FNV-1a, folded to 24 bits, without 0.
+/// Returns a port's preferred index: the FNV-1a hash of its name, reduced to the range from 1 to `END` - 1.
 fn first(name: &str) -> u32 {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     (hash ^ hash >> 24) % (END - 1) + 1

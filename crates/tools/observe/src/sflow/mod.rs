@@ -1,12 +1,12 @@
-//! Samples for collectors of sFlow version 5 (sflow.org, "sFlow Version 5", July 2004).
+//! An sFlow agent: samples for collectors of sFlow version 5 (sflow.org, "sFlow Version 5", July 2004).
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`samples`] | one sample: a frame received by the switch, or a port's counters |
-//! | [`datagram`] | datagrams with several samples for the collectors |
+//! | [`datagram`] | datagrams, each with several samples, for the collectors |
 //! | [`indices`] | the numbers by which collectors identify ports |
 //! | [`agent`] | makes samples from the daemon's answers |
-//! | [`sessions`] | the daemon's traces, the source of sampled frames |
+//! | [`sessions`] | connections to the daemon, whose traces are the source of sampled frames |
 //! | `xdr` | numbers and strings as in RFC 4506 |
 
 pub mod agent;

@@ -1,5 +1,5 @@
-//! Encodes samples: sFlow version 5, section 5. A frame's *output* is its destination port, the number of destination
-//! ports, or its *discard*, the reason for its drop; a port's *traffic* is its counters in one direction.
+//! Encoding of samples (sFlow version 5, section 5). A frame's *output* is its destination: a port, the number of
+//! ports, or its *discard*, the reason for its drop. A port's *traffic* is its counters in one direction.
 
 use super::xdr::Xdr;
 
@@ -10,11 +10,11 @@ const IF_COUNTERS: u32 = 1;
 const PORT_NAME: u32 = 1005;
 /// `header_protocol`: ETHERNET-ISO88023.
 const ETHERNET: u32 = 1;
-/// Length of the frame check sequence, which `frame_length` includes although the samples never do.
+/// Length in bytes of the frame check sequence, which sFlow's `frame_length` counts although samples do not contain it.
 const FCS: u32 = 4;
 /// `ifType`: ethernetCsmacd.
 const ETHERNET_CSMACD: u32 = 6;
-/// Value of a counter that does not exist.
+/// The value that sFlow defines for a counter that the agent does not have.
 const NOT_COUNTED: u32 = u32::MAX;
 
 /// The destination of a frame.
@@ -22,15 +22,15 @@ const NOT_COUNTED: u32 = u32::MAX;
 pub enum FrameOutput {
     /// Unknown: the frame waits on a link, or its ports no longer exist.
     Unknown,
-    /// The port with that index.
+    /// The port with this index.
     Port(u32),
-    /// That number of ports.
+    /// This number of ports.
     Several(u32),
     /// Dropped, for this reason.
     Discarded(Discard),
 }
 
-/// Reasons for drops in sFlow: those of RFC 1812 section 5.2.7.1, and further ones from 256 on.
+/// sFlow's codes of reasons for drops. Codes below 256, which are not used here, are ICMP's (RFC 1812 section 5.2.7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Discard {
@@ -47,7 +47,7 @@ pub enum Discard {
 }
 
 impl Discard {
-    /// Returns the sFlow code of a drop reason's name.
+    /// Returns the sFlow code for one of the daemon's drop reasons.
     #[must_use]
     pub fn of(reason: &str) -> Discard {
         match reason {
@@ -63,7 +63,7 @@ impl Discard {
 }
 
 impl FrameOutput {
-    /// Returns the field of `flow_sample`: the format in the two highest bits, the value in the others.
+    /// Returns the field `output` of a `flow_sample`: a format in the two highest bits, and a value in the others.
     fn to_field(self) -> u32 {
         match self {
             FrameOutput::Unknown => 0,
@@ -81,11 +81,11 @@ pub struct FlowSample<'a> {
     pub sequence: u32,
     /// Index of the source port.
     pub port: u32,
-    /// Sampling rate: one frame in that many.
+    /// Sampling rate: one frame in this many.
     pub rate: u32,
-    /// Total number of frames from which samples were chosen.
+    /// Total number of the port's frames from which samples were chosen so far.
     pub pool: u32,
-    /// Samples lost for lack of room.
+    /// Total number of samples lost for lack of room so far.
     pub lost: u32,
     /// The frame's destination.
     pub output: FrameOutput,
@@ -121,9 +121,9 @@ pub struct CounterSample<'a> {
     pub name: &'a str,
     /// Whether the port is open.
     pub is_up: bool,
-    /// Traffic received from it, drops included.
+    /// Traffic from the port to the switch.
     pub input: PortTraffic,
-    /// Traffic sent to it.
+    /// Traffic from the switch to the port.
     pub output: PortTraffic,
 }
 
@@ -134,13 +134,13 @@ pub struct PortTraffic {
     pub bytes: u64,
     /// Frames.
     pub frames: u64,
-    /// Frames that were dropped.
+    /// Number of frames dropped.
     pub drops: u64,
 }
 
 impl PortTraffic {
-    /// Appends octets, unicast, multicast and broadcast packets, discards and errors. Numbers of packets wrap at 32
-    /// bits, as the fields do.
+    /// Appends the fields octets, unicast, multicast and broadcast packets, discards and errors. Counts other than
+    /// octets have 32 bits, and wrap.
     fn put(&self, to: &mut Xdr) {
         to.u64(self.bytes).u32(self.frames as u32).u32(NOT_COUNTED).u32(NOT_COUNTED);
         to.u32(self.drops as u32).u32(NOT_COUNTED);

@@ -1,6 +1,6 @@
-//! Connections to the daemon, one for each trace from which sampled frames are taken. A connection can have only one
-//! trace, and a trace covers one switch at one of the *rates*. Each switch therefore has a connection for each rate of
-//! its ports.
+//! Connections to the daemon: one for events and counters, and one for each trace from which sampled frames are taken.
+//! A connection can have only one trace, and a trace covers ports of one switch at one of the *rates*
+//! ([`SamplingRates`]). Each switch therefore has a connection for each rate of its ports.
 //!
 //! A trace covers the ports that exist at its start. When a port is attached, a new trace replaces it.
 
@@ -14,17 +14,17 @@ use netvale_control::types::{AllStats, EventName, SubscribeParams, TraceBeginPar
 
 use crate::daemon::connect;
 
-/// Sampling rates: one frame in that many, on each ring.
+/// The sampling rates of ports: on each ring, one frame in this many is sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SamplingRates {
-    /// Rate of ports that have no rate of their own.
+    /// Rate of all ports that are not in `ports`.
     pub one_of: u32,
     /// Rates of ports, by full name.
     pub ports: BTreeMap<String, u32>,
 }
 
 impl SamplingRates {
-    /// Returns the names to trace, by switch and rate.
+    /// Returns the names to trace (ports, or a whole switch), by switch and rate.
     fn groups(&self, all: &AllStats) -> BTreeMap<(String, u32), Vec<String>> {
         let mut groups = BTreeMap::<_, Vec<_>>::new();
         for (switch, port) in all.ports.iter().filter_map(|port| Some((port.switch.as_ref()?, &port.name))) {
@@ -34,7 +34,8 @@ impl SamplingRates {
         let switches: Vec<String> = groups.keys().map(|(switch, _)| switch.clone()).collect();
         for ((switch, _), of) in &mut groups {
             if switches.iter().filter(|other| *other == switch).count() == 1 {
-                // A trace of the whole switch causes no error if a port is removed meanwhile.
+                // All ports have the same rate: the switch is traced as a whole, which cannot fail if a port is removed
+                // meanwhile.
                 *of = vec![switch.clone()];
             }
         }
@@ -49,7 +50,7 @@ pub struct Sessions {
     rates: SamplingRates,
     /// If not empty, only these switches are sampled.
     only: Vec<String>,
-    /// The connection for counters and events of ports.
+    /// The connection for counters, and for events about ports.
     main: Client,
     /// The connections for traces, by switch and rate.
     traces: BTreeMap<(String, u32), Client>,
@@ -90,7 +91,7 @@ impl Sessions {
     /// The daemon does not answer, or refuses.
     pub fn wait(&mut self, limit: Duration) -> Result<(), ClientError> {
         if self.main.next_event(limit)?.is_some() {
-            // Handles all pending events together.
+            // All pending events lead to a single renewal.
             while self.main.next_event(Duration::ZERO)?.is_some() {}
             self.is_stale = true;
         }
@@ -107,8 +108,8 @@ impl Sessions {
         Ok(all)
     }
 
-    /// Passes all frames traced since the last call to `take`, each with its rate. Returns how many further frames were
-    /// lost.
+    /// Calls `take` with each frame traced since the last call, and its sampling rate. Returns how many further frames
+    /// were lost.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -137,7 +138,7 @@ impl Sessions {
         Ok(lost)
     }
 
-    /// Begins a trace for each rate of each switch with ports.
+    /// Begins a trace for each switch and each rate of its ports; each replaces the earlier trace for the same pair.
     fn renew(&mut self) -> Result<(), ClientError> {
         self.is_stale = false;
         let all = self.stats()?;
@@ -150,13 +151,13 @@ impl Sessions {
             match client.trace_begin(TraceBeginParams { of, one_of: key.1, ..TraceBeginParams::default() }) {
                 Ok(_) => _ = self.traces.insert(key, client),
                 Err(ClientError::Refused(why)) => {
-                    // One of the ports was removed meanwhile: the next attempt omits it.
+                    // If one of the ports was removed meanwhile, the next attempt omits it.
                     let has_gone = why.code == ErrorCode::NotFound as i32;
                     self.is_stale |= has_gone;
                     if !has_gone {
                         tracing::warn!("{}: cannot sample all ports 1 in {}: {why}", key.0, key.1);
                     }
-                    // The previous trace continues unchanged.
+                    // The refusal leaves the previous trace running.
                     goes_on.then(|| self.traces.insert(key, client));
                 }
                 Err(other) => return Err(other),

@@ -1,4 +1,4 @@
-//! Encodes numbers and strings as in RFC 4506: big-endian, in units of four bytes.
+//! XDR encoding (RFC 4506): numbers are big-endian, and everything is padded to four bytes.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ impl Xdr {
         self
     }
 
-    /// Appends length, bytes, and zeros up to the next multiple of four.
+    /// Appends the length, the bytes, and zeros up to a multiple of four.
     pub fn opaque(&mut self, bytes: &[u8]) -> &mut Xdr {
         self.u32(bytes.len() as u32);
         self.0.extend(bytes);
@@ -25,7 +25,7 @@ impl Xdr {
         self
     }
 
-    /// Appends sFlow's `address`: its type and its bytes.
+    /// Appends an sFlow `address`: a type, and the bytes of the IP address.
     pub fn address(&mut self, address: IpAddr) -> &mut Xdr {
         match address {
             IpAddr::V4(v4) => self.u32(1).0.extend(v4.octets()),
@@ -34,7 +34,7 @@ impl Xdr {
         self
     }
 
-    /// Appends a structure: format, length, body.
+    /// Appends an sFlow record: format, length, body.
     pub fn structure(&mut self, format: u32, body: &Xdr) -> &mut Xdr {
         self.u32(format).opaque(&body.0)
     }

@@ -1,5 +1,5 @@
-//! The page's files for the browser: those in the folder beside this module, and a generated one with the display names
-//! of port kinds.
+//! The page's files for the browser: those in the folder `assets`, compiled in, and a generated script with the display
+//! names of port kinds.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// Path, type and text of each file in the folder.
+/// URL path, content type and text of each file in the folder.
 const FILES: [(&str, &str, &str); 15] = [
     ("/", HTML, include_str!("assets/index.html")),
     ("/style.css", CSS, include_str!("assets/style.css")),
@@ -31,7 +31,7 @@ const FILES: [(&str, &str, &str); 15] = [
     ("/capture.js", SCRIPT, include_str!("assets/capture.js")),
 ];
 
-/// Returns path, type and text of each file.
+/// Returns URL path, content type and text of each file.
 pub fn files() -> impl Iterator<Item = (&'static str, &'static str, Arc<str>)> {
     let made = [("/kinds.js", SCRIPT, kinds().into())];
     FILES.into_iter().map(|(path, kind, text)| (path, kind, text.into())).chain(made)
@@ -43,7 +43,7 @@ fn kinds() -> String {
     format!("export const KINDS = {{\n{}}};\n", rows.collect::<String>())
 }
 
-/// Returns the file at a path.
+/// Returns an answer with the file at a URL path; `None` if there is no such file.
 #[must_use]
 pub fn at(path: &str) -> Option<HttpAnswer> {
     let (_, kind, text) = files().find(|(known, ..)| *known == path)?;

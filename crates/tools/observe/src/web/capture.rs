@@ -1,5 +1,5 @@
-//! *Captures* that clients download while they run. A *tap*, implemented elsewhere, makes them; this module enforces
-//! their limits.
+//! *Captures* of a port's frames, which clients download while they are made. A *tap* ([`CaptureTap`]), implemented
+//! elsewhere, makes them; this module enforces their limits.
 
 use std::io;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ pub const MOST: usize = 4;
 pub const MOST_SECONDS: u64 = 300;
 /// Maximum frames of a capture.
 pub const MOST_FRAMES: u64 = 1_000_000;
-/// Maximum bytes of a capture; the last part may exceed it.
+/// Number of bytes after which a capture ends; its last part may exceed this.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 /// Content type of a pcapng file.
 const PCAPNG: &str = "application/x-pcapng";
 
-/// Which frames are captured.
+/// The direction of the frames to capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureDirection {
     /// Frames that the port sends.
@@ -37,7 +37,7 @@ pub enum CaptureDirection {
 pub struct WebCapture {
     /// Full name of the port.
     pub port: String,
-    /// Direction of its frames.
+    /// Direction of the frames to capture.
     pub way: CaptureDirection,
     /// Maximum duration.
     pub time: Duration,
@@ -47,12 +47,12 @@ pub struct WebCapture {
     pub snaplen: u32,
 }
 
-/// Opens captures.
+/// The code that makes captures.
 pub trait CaptureTap: Send + Sync {
-    /// Begins a capture. Each part is a piece of a pcapng file after which the file may end.
+    /// Begins a capture. Its parts form a pcapng file, which is valid if it ends after any part.
     ///
     /// # Errors
-    /// The reason of the failure.
+    /// The reason why the capture cannot begin.
     fn open(&self, capture: &WebCapture) -> Result<Box<dyn BodyParts>, String>;
 }
 
@@ -63,13 +63,13 @@ pub struct WebCaptures {
 }
 
 impl WebCaptures {
-    /// Creates an empty set; `tap` opens captures.
+    /// Creates an empty set of captures, which `tap` will make.
     #[must_use]
     pub fn new(tap: Box<dyn CaptureTap>) -> WebCaptures {
         WebCaptures { tap, open: Arc::default() }
     }
 
-    /// Begins a capture and returns it as an answer in parts.
+    /// Begins a capture. Returns an answer whose parts are the capture's.
     ///
     /// # Errors
     /// Too many captures run, or the port cannot be monitored.
@@ -84,7 +84,7 @@ impl WebCaptures {
     }
 }
 
-/// Counts one running capture, and stops counting it on drop.
+/// A running capture in the count, which is reduced on drop.
 struct Ticket(Arc<AtomicUsize>);
 
 impl Drop for Ticket {
@@ -116,7 +116,7 @@ impl WebCapture {
     /// Parses the parameters of a capture from a request.
     ///
     /// # Errors
-    /// Which parameter is invalid.
+    /// The text names the missing or invalid parameter.
     pub fn asked(head: &RequestHead) -> Result<WebCapture, &'static str> {
         let number = |name: &str, most: u64| match head.parameter(name).map(|text| text.parse()) {
             Some(Ok(number)) if number <= most => Some(number),
@@ -196,8 +196,8 @@ mod tests {
         }
     }
 
-    /// Objective: captures end at their size and time limits, and the number of simultaneous captures is limited,
-    /// however earlier ones ended.
+    /// Objective: captures end at their limits of size and time. The number of simultaneous captures is limited, and
+    /// ended or failed ones do not count.
     #[test]
     fn captures_end_at_their_limits() {
         let captures = WebCaptures::new(Box::new(Taps));

@@ -1,19 +1,19 @@
-//! The *guard* decides which requests are answered.
+//! The *guard* ([`WebGuard`]), which decides which requests are answered.
 //!
 //! A browser lets every page that its user opens send requests to every address. The server has already checked that a
 //! request names this server as its host ([`hosts`](crate::http::hosts)). The guard checks which page sent the request,
-//! and whether it has the token:
+//! and whether the request has the token:
 //!
 //! - `Origin`, if present, must be the requested host: pages of other sites may not send requests. No answer permits
 //!   other origins to read it (CORS).
-//! - `Sec-Fetch-Site`, which current browsers send, must be `same-origin` for figures.
-//! - `Authorization` must have the token for figures. A browser never adds it by itself.
+//! - `Sec-Fetch-Site`, if present (current browsers send it), must be `same-origin` in requests for figures.
+//! - `Authorization` must have the token in requests for figures. A browser never adds this field by itself.
 
 use crate::http::answer::HttpStatus;
 use crate::http::head::RequestHead;
 use crate::web::token::Token;
 
-/// Checks requests to this server.
+/// The guard of a server: it checks requests, and has the token that requests for figures must carry.
 #[derive(Clone, Debug)]
 pub struct WebGuard(Token);
 

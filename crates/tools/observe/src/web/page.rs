@@ -1,4 +1,4 @@
-//! The *page*: returns the answer for each path.
+//! The handler of the *page*, which returns the answer for each URL path.
 
 use crate::http::answer::{HttpAnswer, HttpStatus};
 use crate::http::handler::HttpHandler;
@@ -12,8 +12,8 @@ use crate::web::ports::{PortsAnswer, WebPorts};
 
 const JSON: &str = "application/json";
 
-/// Fields of every answer: the browser loads only the page's own files, runs no inline code, lets no other site frame
-/// or read the page, and turns no text into elements.
+/// Header fields of every answer. With them, the browser loads only the page's own files, runs no inline code, lets no
+/// other site frame or read the page, and converts no text into elements.
 const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self'; connect-src 'self'; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
@@ -21,15 +21,15 @@ const PROTECTION: &str = "Content-Security-Policy: default-src 'none'; script-sr
     Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Resource-Policy: same-origin\r\n\
     Referrer-Policy: no-referrer\r\nX-Frame-Options: DENY\r\n";
 
-/// Serves the page, its figures and captures.
+/// The handler that serves the page's files, its figures and captures.
 pub struct WebPage {
     /// The server's host names.
     pub hosts: ServerNames,
     /// Decides which requests are answered.
     pub guard: WebGuard,
-    /// All counters.
+    /// The source of all counters.
     pub source: FiguresSource,
-    /// The ports.
+    /// The daemon's ports.
     pub ports: WebPorts,
     /// Captures of the ports.
     pub captures: WebCaptures,
@@ -76,7 +76,7 @@ impl WebPage {
             .map_err(|_| (HttpStatus::Unavailable, "the daemon does not answer".into()))
     }
 
-    /// Begins a capture. Only GET is accepted, and only a port that the daemon lists: any other name could be an
+    /// Begins a capture. HEAD is refused, and so is a port that the daemon does not list: its name could be that of an
     /// interface of the host.
     fn capture(&self, head: &RequestHead) -> PageResult {
         if head.method == Method::Head {

@@ -1,4 +1,5 @@
-//! The daemon's *ports*, and the details of one. Each answer is cached briefly, for all clients that request the same.
+//! The list of the daemon's *ports*, and the details of single ones ([`WebPorts`]). Each answer is cached briefly, for
+//! all clients that request the same.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use crate::http::answer::HttpStatus;
 
 /// Maximum age of the list of ports: names and owners rarely change.
 const LIST_FRESH: Duration = Duration::from_secs(2);
-/// Maximum age of a port's details: its rings move.
+/// Maximum age of a port's details: the state of its rings changes quickly.
 const PORT_FRESH: Duration = Duration::from_millis(200);
 /// Maximum number of requests for single ports per second: for each, the daemon reads all slots of the port.
 const MOST_A_SECOND: u32 = 40;
@@ -21,7 +22,7 @@ const MOST_A_SECOND: u32 = 40;
 /// An answer as JSON, or the status and the reason of a failure.
 pub type PortsAnswer = Result<Arc<str>, (HttpStatus, String)>;
 
-/// The daemon's ports.
+/// A cache of the daemon's answers about its ports.
 #[derive(Debug)]
 pub struct WebPorts {
     state: Mutex<PortsState>,
@@ -32,7 +33,7 @@ struct PortsState {
     daemon: ObservedDaemon,
     list: Option<(Instant, PortsAnswer)>,
     single: BTreeMap<String, (Instant, PortsAnswer)>,
-    /// Start of the second for which requests for single ports are counted, and their number.
+    /// Start of the current second, and the number of requests for single ports in it.
     asked: (Instant, u32),
 }
 
@@ -49,7 +50,7 @@ impl WebPorts {
         WebPorts { state: Mutex::new(state) }
     }
 
-    /// Returns all ports, in the form of `port.list`.
+    /// Returns all ports as JSON, in the format of the daemon's `port.list`.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -64,7 +65,7 @@ impl WebPorts {
         told
     }
 
-    /// Returns one port with its rings, in the form of `port.show`.
+    /// Returns one port with its rings as JSON, in the format of the daemon's `port.show`.
     ///
     /// # Errors
     /// The port does not exist, there are too many requests, or the daemon does not answer.
@@ -91,7 +92,7 @@ fn told(answer: Result<impl Serialize, ClientError>) -> PortsAnswer {
     match answer {
         Ok(answer) => Ok(serde_json::to_string(&answer).unwrap_or_default().into()),
         Err(error) if error.failure() == ClientErrorKind::Refused => Err((HttpStatus::NotFound, error.what())),
-        // The error has the socket's path, which the browser must not see.
+        // The daemon client's error contains the socket's path, which the browser must not see.
         Err(_) => Err((HttpStatus::Unavailable, "the daemon does not answer".into())),
     }
 }

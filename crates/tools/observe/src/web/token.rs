@@ -1,4 +1,4 @@
-//! The *token*: a secret text whose holder may see what the server's user may see.
+//! The access *token* ([`Token`]): a secret text, with which a browser may read what the server's user may read.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -6,16 +6,16 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Random bytes in a new token.
+/// Random bytes in a new token, which has two characters for each.
 const RANDOM: usize = 24;
 /// Minimum and maximum length of a token from a file, in characters.
 const LENGTH: std::ops::RangeInclusive<usize> = 16..=256;
 
-/// A secret text of letters, digits and `-._~`, which need no escaping in addresses and header fields.
+/// A secret text of letters, digits and `-._~`, which need no escaping in URLs and header fields.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// A token cannot be read or made.
+/// The error for a token that cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The system returned no random bytes, or the file cannot be read or made.
@@ -31,7 +31,7 @@ pub enum TokenError {
     Open {
         /// The file.
         path: PathBuf,
-        /// Its mode.
+        /// The file's permissions.
         mode: u32,
     },
     /// Another user made the file, and therefore knows the token.
@@ -39,7 +39,7 @@ pub enum TokenError {
     Foreign {
         /// The file, or the link to it.
         path: PathBuf,
-        /// Its owner.
+        /// User ID of the owner.
         uid: u32,
     },
     /// The file has no valid token.
@@ -51,7 +51,7 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// Creates a new token, which cannot be guessed.
+    /// Creates a random token.
     ///
     /// # Errors
     /// The system returned no random bytes.
@@ -62,12 +62,12 @@ impl Token {
         Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// Returns the token in a file. If the file does not exist, makes it with a new token.
+    /// Returns the token in a file. If the file does not exist, creates it with a random token.
     ///
     /// # Errors
     /// The file can be neither read nor made, other users can read it, or it has no valid token.
     pub fn of_file(path: &Path) -> Result<Token, TokenError> {
-        // Links are followed, because containers' secrets are links, but not links made by other users.
+        // Symbolic links are followed, because secrets of containers are links, unless another user has made them.
         if let Ok(link) = std::fs::symlink_metadata(path) {
             is_trusted(path, &link)?;
         }
@@ -102,14 +102,13 @@ impl Token {
         (LENGTH.contains(&text.len()) && text.bytes().all(is_fine)).then(|| Token(text.to_owned()))
     }
 
-    /// Returns the text.
+    /// Returns the token's text.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// Returns whether a text is this token. The duration of the comparison does not reveal how much of the text is
-    /// right.
+    /// Returns whether a text is this token. The comparison takes the same time wherever the texts differ.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
         let own = self.0.as_bytes();
@@ -119,14 +118,14 @@ impl Token {
     }
 }
 
-/// Hides the secret.
+/// Prints only the type's name, to keep the token out of logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }
 }
 
-/// Checks that only root or this user can have made the file.
+/// Checks that the file belongs to root or to this user.
 fn is_trusted(path: &Path, found: &Metadata) -> Result<(), TokenError> {
     let uid = found.uid();
     let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
@@ -155,8 +154,8 @@ mod tests {
         assert!(!format!("{one:?}").contains(one.secret()));
     }
 
-    /// Objective: a file is made once, for its user only; a file that others can read, or that has no token, is
-    /// refused.
+    /// Objective: a file is created once, with access for its user only; a file that others can read, or that has no
+    /// valid token, is refused.
     #[test]
     fn a_token_file_is_made_for_its_user_only() {
         let dir = tempfile::tempdir().expect("a folder");

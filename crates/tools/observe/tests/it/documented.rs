@@ -1,4 +1,4 @@
-//! Compares docs/reference/metrics.md, the dashboard and the alerts with the table of families.
+//! Comparison of docs/reference/metrics.md, the guide, the dashboard and the alerts with the tables of families.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ const GUIDE: &str = include_str!("../../../../../docs/guide/observe.md");
 const DASHBOARD: &str = include_str!("../../../../../dist/grafana/netvale.json");
 const ALERTS: &str = include_str!("../../../../../dist/prometheus/netvale.rules.yml");
 
-/// Objective: the page has exactly one row for each family, in order, with its type, labels, unit and meaning.
+/// Objective: the reference page has exactly one row for each family, in order, with the family's type, labels, unit
+/// and meaning.
 #[test]
 fn page_is_the_table() {
     let rows: Vec<_> = PAGE.lines().filter(|line| line.starts_with("| `netvale_")).collect();
@@ -26,7 +27,7 @@ fn page_is_the_table() {
     assert_eq!(rows, all().map(row).collect::<Vec<_>>());
 }
 
-/// Names of samples in a text.
+/// Returns the names of samples in a text.
 fn names(text: &str) -> BTreeSet<&str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("netvale_")).collect()

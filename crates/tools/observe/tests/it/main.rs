@@ -1,4 +1,4 @@
-//! Tests of the servers with a simulated daemon.
+//! Tests of the HTTP servers with a simulated daemon, and of the documentation of metrics.
 
 mod documented;
 mod page;

@@ -1,4 +1,4 @@
-//! The metrics page of a daemon that the test simulates, over a UNIX socket.
+//! The metrics page over a UNIX socket, with a simulated daemon.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use netvale_observe::http::server::run;
 use netvale_observe::metrics_page::MetricsPage;
 use netvale_observe::source::{FRESH, FiguresSource};
 
-/// Counts requests, and returns their number as `stalls`.
+/// A daemon's handler that counts requests, and returns their number as `stalls`.
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicU64>);
 
@@ -32,7 +32,7 @@ impl Methods for Counting {
     }
 }
 
-/// Simulates a daemon for one connection, until that ends or `requests` were answered.
+/// Simulates a daemon for one connection, until the connection ends or `requests` requests were answered.
 fn daemon(dir: &Path, mut counting: Counting, requests: u64) -> JoinHandle<()> {
     let path = dir.join(CONTROL_SOCKET);
     let _ = std::fs::remove_file(&path);
@@ -74,9 +74,9 @@ fn get_until(path: &Path, text: &str) -> String {
     }
 }
 
-/// Objective: the page exists while the daemon does, in the requested format, and no other path does; after the daemon
-/// was replaced, the page works again; however often the page is requested, the daemon is asked once per lifetime of
-/// its figures.
+/// Objective: while the daemon runs, the page is served in the requested format, and no other path is. After the daemon
+/// was replaced, the page works again. However often clients request the page, the server asks the daemon at most once
+/// per [`FRESH`].
 #[test]
 fn the_page_exists_while_the_daemon_does() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -116,7 +116,7 @@ fn the_page_exists_while_the_daemon_does() {
     let begun = std::time::Instant::now();
     let second = daemon(dir.path(), counting.clone(), 3);
     get_until(&at, "netvale_stalls_total 5\n");
-    // Three answers, two pauses between them.
+    // The daemon has answered three times, with two intervals of at least [`FRESH`].
     assert!(begun.elapsed() >= 2 * FRESH);
     second.join().expect("it ends after three");
     drop(stop);

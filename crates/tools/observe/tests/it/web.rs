@@ -1,4 +1,4 @@
-//! Access rights of the browser's page, for a daemon that the test simulates.
+//! Access to the browser's page and its figures, with a simulated daemon.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,7 +58,7 @@ fn daemon(dir: &Path) {
     });
 }
 
-/// Opens captures whose content is the port's name.
+/// A tap whose captures contain only the port's name.
 struct Named;
 
 impl CaptureTap for Named {
@@ -100,8 +100,8 @@ fn text(answer: &HttpAnswer) -> &str {
 const TOKEN: &str = "Authorization: Bearer 0123456789abcdef\r\n";
 const PORT: &str = "vale0%3A%3Cb%3E%22%27%E2%80%AE";
 
-/// Objective: every client gets the page's files, with the protecting fields; only clients with the token get figures;
-/// pages of other sites get nothing.
+/// Objective: every client gets the page's files, with the protective header fields; only clients with the token get
+/// figures; pages of other sites get nothing.
 #[test]
 fn only_clients_with_the_token_get_figures() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -127,8 +127,8 @@ fn only_clients_with_the_token_get_figures() {
     assert_eq!(ask(&page, "GET /api/nothing", TOKEN).status, HttpStatus::NotFound);
 }
 
-/// Objective: the figures are the daemon's, even of ports with odd names; ports that the daemon does not have cannot be
-/// captured.
+/// Objective: clients get the daemon's figures, even of ports with odd names; a port that the daemon does not list
+/// cannot be captured.
 #[test]
 fn the_figures_are_those_of_the_daemon() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -159,7 +159,7 @@ fn the_figures_are_those_of_the_daemon() {
     assert_eq!(ask(&page, &format!("GET /api/capture?port={PORT}"), TOKEN).status, HttpStatus::BadRequest);
 }
 
-/// Objective: a client that requests very many ports is told to wait, and the daemon gets no further requests.
+/// Objective: a client that requests very many single ports gets status 429 (too many requests) beyond the limit.
 #[test]
 fn questions_about_many_ports_have_to_wait() {
     let dir = tempfile::tempdir().expect("a folder");

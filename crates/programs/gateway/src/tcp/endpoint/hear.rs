@@ -1,4 +1,4 @@
-//! What an endpoint hears.
+//! Processing of a guest's segments by an endpoint.
 
 use std::time::Instant;
 
@@ -8,11 +8,11 @@ use super::super::segment::TcpSegment;
 use super::super::seq::TcpSeq;
 use super::{PLAIN_ROOM, TcpEndpoint, TcpHeard, TcpState};
 
-/// Acknowledgements that are owed for segments out of order.
+/// Maximum number of duplicate acknowledgements that are due at one time.
 const MAX_DUPLICATES: u32 = 4;
 
 impl TcpEndpoint {
-    /// Takes a segment of the guest's.
+    /// Processes a segment from the guest. Returns its effect.
     pub fn hear<'a>(&mut self, segment: &TcpSegment<'a>, now: Instant) -> TcpHeard<'a> {
         match self.state {
             TcpState::Connecting => self.hear_connecting(segment),
@@ -22,7 +22,8 @@ impl TcpEndpoint {
         }
     }
 
-    /// Before the host's side is connected: the guest may give up, or begin anew.
+    /// Processes a segment while the host's socket connects: only a reset, or a SYN with another sequence number, has
+    /// an effect.
     fn hear_connecting<'a>(&mut self, segment: &TcpSegment<'a>) -> TcpHeard<'a> {
         let numbers = [self.expected, TcpSeq(self.expected.0.wrapping_sub(1))];
         let reset = segment.has(RST) && numbers.contains(&segment.seq);
@@ -35,7 +36,7 @@ impl TcpEndpoint {
         TcpHeard { reset, ..TcpHeard::default() }
     }
 
-    /// The answer to our SYN (RFC 9293 §3.10.7.3).
+    /// Processes the answer to our SYN (RFC 9293 §3.10.7.3).
     fn hear_answer<'a>(&mut self, segment: &TcpSegment<'a>, now: Instant) -> TcpHeard<'a> {
         let right = segment.has(ACK) && segment.ack == self.first.plus(1) && self.max == segment.ack;
         if !right {
@@ -50,7 +51,7 @@ impl TcpEndpoint {
             return TcpHeard::default();
         }
         self.take_syn(segment);
-        // Our SYN has offered that much.
+        // The window that our SYN has offered.
         self.edge = self.expected.plus(PLAIN_ROOM);
         self.state = TcpState::Open;
         self.una = segment.ack;
@@ -62,7 +63,7 @@ impl TcpEndpoint {
         TcpHeard { opened: true, ..TcpHeard::default() }
     }
 
-    /// A segment of a connection that both ends know of (RFC 9293 §3.10.7.4, RFC 5961).
+    /// Processes a segment in the states SYN-RECEIVED and later (RFC 9293 §3.10.7.4, RFC 5961).
     fn hear_open<'a>(&mut self, segment: &TcpSegment<'a>, now: Instant) -> TcpHeard<'a> {
         let mut heard = TcpHeard::default();
         let end = segment.seq.plus(segment.len());
@@ -118,7 +119,8 @@ impl TcpEndpoint {
         self.take_window(segment);
     }
 
-    /// Whether an acknowledgement is a further one of the same (RFC 5681 §2). Of a closed window, it answers a probe.
+    /// Returns whether an acknowledgement is a duplicate (RFC 5681 §2). With a closed window it is none: it then
+    /// answers a probe.
     fn is_repeated(&self, segment: &TcpSegment<'_>) -> bool {
         let same_window = u32::from(segment.window) << self.window_scale == self.window;
         segment.is_empty() && same_window && self.window > 0 && self.next != self.una
@@ -135,7 +137,7 @@ impl TcpEndpoint {
         self.timer = (self.next != self.una).then(|| now + self.path.rto());
     }
 
-    /// The window of the newest segment holds (RFC 9293 §3.10.7.4).
+    /// Takes the guest's window from a segment, unless a newer segment has set it (RFC 9293 §3.10.7.4).
     fn take_window(&mut self, segment: &TcpSegment<'_>) {
         let newer = self.window_seq.is_before(segment.seq)
             || (self.window_seq == segment.seq && !segment.ack.is_before(self.window_ack));
@@ -150,7 +152,7 @@ impl TcpEndpoint {
         }
     }
 
-    /// The part of a payload that is next, and fits the window.
+    /// Returns the part of a segment's payload that is next in order and within the offered window.
     fn take_data<'a>(&mut self, segment: &TcpSegment<'a>) -> &'a [u8] {
         let len = segment.len();
         if len == 0 {
@@ -158,7 +160,8 @@ impl TcpEndpoint {
         }
         self.owed = true;
         if segment.seq.is_after(self.expected) {
-            // Each one that is out of order is told of: three make the guest send again.
+            // Each segment out of order gets a duplicate acknowledgement: three of them trigger the guest's fast
+            // retransmit.
             self.duplicates = (self.duplicates + 1).min(MAX_DUPLICATES);
             return &[];
         }

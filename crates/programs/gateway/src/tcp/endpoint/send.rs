@@ -1,4 +1,4 @@
-//! What an endpoint sends.
+//! Generation of segments to a guest by an endpoint.
 
 use std::time::{Duration, Instant};
 
@@ -7,23 +7,23 @@ use netvale_wire::tcp::{ACK, FIN, PSH, SYN};
 use super::super::segment::{SegmentOut, SynOptions};
 use super::{PLAIN_ROOM, SCALE, TcpEndpoint, TcpState};
 
-/// Payload of a segment, however it is cut on its way.
+/// The most payload bytes of a segment, which the receiver cuts into packets (TSO).
 const MAX_SEGMENT: usize = 64_000;
 /// The least time between probes of a closed window.
 const PROBE: Duration = Duration::from_millis(300);
 
 impl TcpEndpoint {
-    /// Bytes of the queue that are under way.
+    /// Returns the number of bytes of the queue that are in flight.
     pub(super) fn in_flight(&self) -> usize {
         (self.next.since(self.una) as usize).min(self.queue.len())
     }
 
-    /// Whether our FIN is under way, or acknowledged.
+    /// Returns whether our FIN is in flight, or acknowledged.
     fn is_end_sent(&self) -> bool {
         self.end_acked || (self.ended && self.next.since(self.una) as usize > self.queue.len())
     }
 
-    /// The next segment to be sent. Once it says `None`, there is none until something happens.
+    /// Returns the next segment to send. After `None`, there is none until a segment, data or a timeout arrives.
     pub fn next_segment(&mut self, now: Instant) -> Option<SegmentOut> {
         match self.state {
             TcpState::Connecting | TcpState::Closed => None,
@@ -63,7 +63,7 @@ impl TcpEndpoint {
         }
         let waits = self.unsent() > 0 && self.next == self.una;
         if waits && self.timer.is_none() {
-            // The window is closed: if it opens unnoticed, nobody would send again.
+            // The guest's window has no room. Its update may be lost, so a timer sends a probe.
             self.timer = Some(now + self.path.rto().max(PROBE));
         }
         if self.duplicates > 0 {
@@ -71,11 +71,11 @@ impl TcpEndpoint {
         } else if !std::mem::take(&mut self.owed) {
             return None;
         }
-        // Behind all that was sent, also while it is sent again: the guest would ignore what is behind its own place.
+        // The sequence number is the highest sent, also during retransmission: the guest would ignore an older one.
         Some(self.with_window(self.bare(self.max)))
     }
 
-    /// Bytes of the queue that the next segment may have.
+    /// Returns the number of unsent bytes that the next segment may carry.
     fn sendable(&self) -> usize {
         let unsent = self.unsent();
         let flight = self.next.since(self.una);
@@ -90,8 +90,8 @@ impl TcpEndpoint {
         if len >= mss {
             return len / mss * mss;
         }
-        // A part of a segment goes only if nothing else is under way that would make room for more (RFC 9293
-        // §3.8.6.2.1), or if its pieces are too small to be joined.
+        // Less than a full segment is sent only if nothing is in flight whose acknowledgement would open the window
+        // further (RFC 9293 §3.8.6.2.1), or if the queue's pieces are too small to fill a segment.
         if flight == 0 || len < most { len } else { 0 }
     }
 
@@ -109,7 +109,7 @@ impl TcpEndpoint {
         self.with_window(SegmentOut { flags: ACK | push | end, data: at..at + len, ..self.bare(seq) })
     }
 
-    /// The first bytes that are under way, again.
+    /// Retransmits the first bytes in flight.
     fn first_again(&mut self, now: Instant) -> SegmentOut {
         let flight = self.in_flight();
         let len = self.queue.fitting(0, flight.min(self.mss.into()));
@@ -119,8 +119,8 @@ impl TcpEndpoint {
         self.with_window(SegmentOut { flags: ACK | end, data: 0..len, ..self.bare(self.una) })
     }
 
-    /// A segment with what it says of the window. The window's end never goes back, and moves by steps that are worth
-    /// sending for (RFC 9293 §3.8.6.2.2).
+    /// Sets the window of a segment. The window's right edge never moves back, and moves forward in steps that avoid
+    /// silly windows (RFC 9293 §3.8.6.2.2).
     fn with_window(&mut self, segment: SegmentOut) -> SegmentOut {
         self.owed = false;
         let shift = if self.scaled { SCALE } else { 0 };

@@ -1,4 +1,4 @@
-//! A guest that does as it likes, against the endpoint.
+//! Tests of an endpoint against a guest whose segments the test chooses.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::*;
 const MSS: u16 = 1000;
 const FIRST: TcpSeq = TcpSeq(u32::MAX - 2);
 
-/// A guest's segment.
+/// A segment from the guest.
 #[derive(Clone, Copy)]
 struct Said<'a> {
     seq: u32,
@@ -37,14 +37,14 @@ impl<'a> Said<'a> {
     }
 }
 
-/// A connection with what has happened.
+/// An endpoint, its time, and the payload that it has returned.
 struct TestConnection {
     end: TcpEndpoint,
     now: Instant,
     got: Vec<u8>,
 }
 
-/// The number behind our SYN.
+/// Returns the acknowledgement number for our SYN and `count` bytes.
 fn ours(count: u32) -> u32 {
     FIRST.plus(1 + count).0
 }
@@ -54,7 +54,7 @@ fn said(seq: u32, ack: u32, flags: u8, payload: &[u8]) -> Said<'_> {
 }
 
 impl TestConnection {
-    /// A connection after the guest's SYN, whose number is 999.
+    /// Returns a connection after the guest's SYN, whose sequence number is 999.
     fn new() -> Self {
         let now = Instant::now();
         let syn = said(999, 0, SYN, b"");
@@ -81,7 +81,7 @@ impl TestConnection {
         all
     }
 
-    /// Lengths of what is sent.
+    /// Takes all segments that are due. Returns the lengths of their payloads.
     fn lengths(&mut self) -> Vec<usize> {
         self.sent().iter().map(|segment| segment.data.len()).collect()
     }
@@ -163,7 +163,7 @@ fn what_is_beyond_the_window_is_not_taken() {
     let mut connection = TestConnection::open();
     connection.end.set_waiting(ROOM as usize - 10);
     let _ = connection.sent();
-    // The window that was offered before still holds.
+    // The window that was offered before still applies.
     let long = vec![7; 65_535 + 10];
     connection.hear(said(1000, ours(0), ACK, &long));
     assert_eq!(connection.got.len(), 65_535);

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::Map;
 
-/// Puts members into an object, one below another: `network.options`.
+/// Returns `base` with one member replaced; `path` names it, as in `network.options`.
 fn with(mut base: Value, path: &str, value: Value) -> Value {
     let mut place = &mut base;
     for key in path.split('.') {
@@ -25,7 +25,7 @@ fn read(input: &Value) -> Result<ContainerInput, CniError> {
     ContainerInput::read(input)
 }
 
-/// Objective: a network that the plugin cannot serve is refused, with what to ask for instead.
+/// Objective: a network that the plugin cannot serve is refused with advice.
 #[test]
 fn a_network_that_cannot_be_served_is_refused() {
     assert_eq!(PodmanNetwork::read(&network()).unwrap().check(), Ok(()));
@@ -96,7 +96,7 @@ fn a_wrong_description_is_refused() {
     }
 }
 
-/// Objective: the options of a container precede those of its network; a removal needs the place only.
+/// Objective: the options of a container override those of its network; a removal reads only switch and run directory.
 #[test]
 fn options_of_a_container_precede_those_of_its_network() {
     let input = with(container(), "network.options", json!({"switch": "lab0", "mtu": "9000", "access": "7"}));
@@ -113,8 +113,8 @@ fn options_of_a_container_precede_those_of_its_network() {
     assert_eq!((place.bridge.as_str(), place.daemon_dir()), ("lab0", PathBuf::from("/srv/run")));
 }
 
-/// Objective: each address has the prefix and the gateway of its subnet; there is a default route through each gateway,
-/// unless the network is internal or wants none, and the routes of the network with their metrics.
+/// Objective: each address has the prefix length and the gateway of its subnet. The routes are those of the network,
+/// with their metrics, and a default route through each gateway, unless the network is internal or disables it.
 #[test]
 fn addresses_have_the_gateways_of_their_subnets() {
     let subnets = json!([{"subnet": "10.2.0.0/16"}, {"subnet": "fd00::/64", "gateway": "fd00::1"},
@@ -146,7 +146,7 @@ fn addresses_have_the_gateways_of_their_subnets() {
     assert_eq!((other[0].as_str(), other[3].as_str()), ("0.0.0.0/0 via 10.1.0.1 50", "fd09::/16 via fd00::9 50"));
 }
 
-/// Objective: whether a network contains an address is right at both ends of the length of a prefix.
+/// Objective: membership of an address in a network is correct for prefix lengths from 0 to the maximum.
 #[test]
 fn whether_a_network_contains_an_address() {
     for (network, address, expected) in [

@@ -1,4 +1,4 @@
-//! The kernel's VXLAN devices in netlink messages.
+//! The attributes of the kernel's VXLAN devices in netlink messages.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan};
 use super::MirrorPlan;
 use super::kind::DeviceKind;
 
-/// The kernel's kind of these devices.
+/// The kind of VXLAN devices in netlink messages.
 pub(super) const KIND: InfoKind = InfoKind::Vxlan;
 
-/// Returns the attributes with which the device of a VNI is made.
+/// Returns the attributes with which a mirror's VXLAN device is created.
 pub(super) fn data(plan: &MirrorPlan) -> InfoData {
     let local = match plan.local {
         IpAddr::V4(ip) => InfoVxlan::Local(ip),
@@ -20,7 +20,7 @@ pub(super) fn data(plan: &MirrorPlan) -> InfoData {
     InfoData::Vxlan(vec![InfoVxlan::Id(plan.vni), local, port, InfoVxlan::Learning(false)])
 }
 
-/// Parses the kernel's attributes of a device.
+/// Parses the attributes of a VXLAN device.
 pub(super) fn read(data: &[InfoVxlan]) -> DeviceKind {
     let mut vni = 0;
     let mut local = None;

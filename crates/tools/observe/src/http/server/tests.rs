@@ -11,14 +11,14 @@ use crate::http::hosts::ServerNames;
 use crate::http::listener::ListenPlace;
 use crate::http::visitors::MAX_CONNECTIONS;
 
-/// Length of a page that exceeds socket buffers.
+/// Length of a page that does not fit into socket buffers.
 const LONG: usize = 8 << 20;
 /// Time limits short enough for tests.
 const SHORT: TimeLimits = TimeLimits { request: Duration::from_millis(300), answer: Duration::from_millis(300) };
 
 struct Pages(ServerNames);
 
-/// A body with that many parts, and whether it ends properly after them.
+/// A body with this many parts, which then ends properly (true) or with an error (false).
 struct Counted(usize, bool);
 
 impl BodyParts for Counted {
@@ -34,7 +34,7 @@ impl BodyParts for Counted {
     }
 }
 
-/// An endless body with parts of that many bytes. Its drops are counted.
+/// An endless body with parts of this many bytes. Dropped bodies are counted.
 struct Endless(usize);
 
 impl BodyParts for Endless {

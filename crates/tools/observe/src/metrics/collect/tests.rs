@@ -64,7 +64,7 @@ fn everything(name: &str) -> Arc<AllStats> {
     })
 }
 
-/// Parses samples from a text: name, labels, value.
+/// Parses the samples in a text into name, labels and value.
 fn samples(text: &str) -> Vec<(String, BTreeMap<String, String>, f64)> {
     text.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
 }
@@ -94,13 +94,13 @@ fn sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
     (name, labels, value.parse().unwrap_or_else(|_| panic!("a number: {line}")))
 }
 
-/// Returns the family of a sample, by the sample's name.
+/// Returns the name of the family to which a sample's name belongs.
 fn family_of(name: &str) -> String {
     let has = |family: &&MetricFamily| family.samples().iter().any(|one| one == name);
     all().find(has).map_or_else(|| name.to_owned(), |family| family.sample())
 }
 
-/// Objective: exactly the families of the table are encoded, in its order and with its labels.
+/// Objective: exactly the families in the tables are encoded, in the tables' order and with their labels.
 #[test]
 fn as_in_the_table() {
     for format in [TextFormat::OpenMetrics, TextFormat::Prometheus] {
@@ -141,7 +141,8 @@ fn no_sample_occurs_twice() {
     assert_eq!(keys.len(), all);
 }
 
-/// Objective: values are the daemon's, with times in seconds and sums over rings where the family has no ring label.
+/// Objective: samples have the daemon's values, with times converted to seconds, and summed over rings where the family
+/// has no ring label.
 #[test]
 fn values_are_those_of_the_daemon() {
     let text = TextFormat::OpenMetrics.encode(&everything("vale0:a"));

@@ -1,4 +1,4 @@
-//! Metrics of one kind of port only: each kind has a file here and a row in [`KINDS`].
+//! Metrics of single kinds of ports. Each kind with metrics of its own has a file here and an entry in [`KINDS`].
 
 mod vxlan;
 
@@ -9,7 +9,7 @@ use netvale_control::types::PortDetails;
 use crate::metrics::families::MetricFamily;
 use crate::metrics::samples::Samples;
 
-/// A kind of port with families of its own.
+/// The metrics of a kind of port ([`MetricKind`]).
 pub struct MetricKind {
     /// The families.
     pub families: &'static [&'static MetricFamily],

@@ -1,4 +1,4 @@
-//! VXLAN ports: endpoints, and the traffic between them.
+//! Metrics of VXLAN ports: their remote endpoints, and the traffic with each.
 
 use std::fmt::Result as Encoded;
 

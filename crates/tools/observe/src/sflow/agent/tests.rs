@@ -31,8 +31,8 @@ fn frame(len: u32, steps: Vec<TraceStep>) -> TracedFrame {
     TracedFrame { port: "vale0:a".into(), len, head: "0102030405".into(), steps, ..TracedFrame::default() }
 }
 
-/// Objective: a port's samples are numbered, represent all frames between them, and contain the requested length of a
-/// frame.
+/// Objective: a port's samples are numbered, their pools add up to all frames that they stand for, and they contain the
+/// requested length of a frame.
 #[test]
 fn the_samples_of_a_port_represent_all_its_frames() {
     let (socket, mut agent) = agent();
