@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(edges, [edge("mem", "abi"), edge("client", "mem"), edge("daemon", "client")]);
     }
 
-    /// Objective: the forbidden edge of that graph is reported with its rule.
+    /// Objective: the one forbidden edge of the graph of [`metadata`] is reported with its rule.
     #[test]
     fn forbidden_edge_is_named() {
         let (crates, edges) = graph(&metadata()).unwrap_or_default();

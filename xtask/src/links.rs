@@ -21,9 +21,9 @@ const DECISIONS: &str = "docs/adr/index.md";
 /// A page's links and anchors.
 #[derive(Default)]
 struct LinkPage {
-    /// Targets of its links, as written, each with its line.
+    /// Targets of the page's links, as written, each with its line.
     links: Vec<(usize, String)>,
-    /// Anchors of its headings.
+    /// Anchors of the page's headings.
     anchors: BTreeSet<String>,
 }
 
@@ -88,7 +88,7 @@ fn slug(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
 }
 
-/// Returns why a link on page `from` is broken.
+/// Returns why a link on page `from` is broken; `None` if it is not.
 fn broken(from: &str, link: &str, files: &BTreeSet<String>, pages: &BTreeMap<String, LinkPage>) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;

@@ -32,18 +32,18 @@ pub type ModulePath = Vec<String>;
 /// A module of a crate, and the modules that it uses.
 #[derive(Debug)]
 pub struct Module {
-    /// Its path from the crate's root.
+    /// The module's path from the crate's root.
     pub path: ModulePath,
-    /// The modules that it names, except itself.
+    /// The other modules of the crate that the module names.
     pub uses: BTreeSet<ModulePath>,
 }
 
 /// A parsed file, before the crate's modules are known.
 struct ParsedFile {
     path: ModulePath,
-    /// All paths within the crate that its code names.
+    /// All paths within the crate that the file's code names.
     named: Vec<ModulePath>,
-    /// The paths of the names that its `use` lines import; such a path may name a re-export.
+    /// The paths of the names that the file's `use` lines import; such a path may name a re-export.
     imports: BTreeMap<String, ModulePath>,
 }
 

@@ -16,7 +16,7 @@ use super::tokens::{Scope, TokenLevel, is_punct, is_word, levels, line};
 
 /// Path of the list of kinds.
 pub const LIST: &str = "crates/kinds/portspec/src/kinds/mod.rs";
-/// The macro with a row for each: `Tap(TapName) "tap" tap [Tap]`.
+/// The macro with a row for each kind: `Tap(TapName) "tap" tap [Tap]`.
 const MACRO: &str = "kinds";
 /// Folders that belong to the kinds.
 const OWN: [&str; 2] = ["ports", "kinds"];

@@ -124,7 +124,7 @@ pub fn run(builds: &[Build; 2], options: &Measure, json: bool, out: &mut dyn Wri
     Ok(pairs)
 }
 
-/// Returns `None` if one of the builds lacks the case, or measured nothing.
+/// Compares the results of a case, round by round. `None` if one of the builds lacks the case, or measured nothing.
 fn pair(case: Case, [old, new]: &[Vec<f64>; 2]) -> Option<Pair> {
     let ratios: Vec<f64> = old.iter().zip(new).filter_map(|(old, new)| case.unit.ratio(*new, *old)).collect();
     Some(Pair { old: Summary::of(old)?, new: Summary::of(new)?, ratio: Summary::of(&ratios)?, case })

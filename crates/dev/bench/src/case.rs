@@ -150,7 +150,8 @@ impl Case {
         self.scenario == "crowded" && self.variant.strip_suffix(P99).unwrap_or(&self.variant) == variant
     }
 
-    /// Returns whether a thread is woken on another core (`Some(true)`) or on the same core (`Some(false)`).
+    /// For a case with sleeping threads, returns whether a thread is woken on another core (`Some(true)`) or on the
+    /// same core (`Some(false)`); `None` for other cases.
     pub fn sleeps_across(&self) -> Option<bool> {
         match self.variant.as_str() {
             "sleeping" if self.scenario == "latency" => Some(true),

@@ -66,8 +66,8 @@ impl Contender {
     }
 }
 
-/// Creates contenders from rows: name and description; its needs, the cases that it fits, and the function that starts
-/// it.
+/// Creates contenders from rows, each with a contender's name, description, needs, the cases that it fits, and the
+/// function that starts it.
 macro_rules! contenders {
     ($($name:expr, $about:expr; $needs:expr, $fits:expr, $start:expr;)+) => {
         vec![$($crate::contender::Contender::new($name, $about, $needs, $fits, $start)),+]
@@ -79,7 +79,7 @@ pub(crate) use contenders;
 pub type Facts = Vec<(String, String)>;
 /// Measures for about the given time.
 pub type Measurement = Box<dyn FnMut(Duration) -> Result<Sample>>;
-/// Changes a set-up to another case. Returns whether it can measure that case.
+/// Changes a set-up to another case. Returns whether the set-up can measure that case.
 type Turning = Box<dyn FnMut(&Case) -> bool>;
 
 /// A set-up that can be measured repeatedly. Dropping it ends all that it started, also after an error.
@@ -122,7 +122,7 @@ impl Session {
         self
     }
 
-    /// Changes the session to another case while it is idle. Returns whether it can measure that case.
+    /// Changes the session, which must be idle, to another case. Returns whether the session can measure that case.
     pub fn turn(&mut self, case: &Case) -> bool {
         self.turning.as_mut().is_some_and(|turn| turn(case))
     }

@@ -25,7 +25,7 @@ pub struct CountOptions {
     pub settle: Duration,
     /// Processes that belong to the measurement; `None`: disturbances are not measured.
     pub pids: Option<Vec<u32>>,
-    /// Threads of these processes that must not have to wait, as `(pid, tid)`.
+    /// Threads of these processes, as `(pid, tid)`, for which waiting for a CPU counts as a disturbance.
     pub threads: Vec<(u32, u32)>,
     /// Whether reading the counter takes CPU time of the counted processes, which must not count as a disturbance.
     pub asks: bool,

@@ -14,7 +14,7 @@ use crate::sys::part::Part;
 use crate::sys::worker::{Context, Role, Worker, Wrapper};
 use crate::{interrupt, pin};
 
-/// The role of the process with the foreign threads.
+/// The worker role of the process with the foreign threads: its name and its function.
 pub const ROLE: (&str, Role) = ("crowd", busy);
 /// How long all processes run before counting starts; by then the scheduler has placed them.
 const SETTLE: Duration = Duration::from_millis(500);

@@ -61,7 +61,7 @@ impl Disturbance {
 pub struct ThreadCounters {
     /// Number of involuntary switches.
     pub switches: u64,
-    /// Time for which it was ready but did not run.
+    /// Time for which the thread was ready but did not run.
     pub waited: Duration,
 }
 

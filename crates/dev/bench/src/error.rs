@@ -12,7 +12,7 @@ pub enum BenchError {
     Io {
         /// The step that failed.
         what: String,
-        /// Why it failed.
+        /// Why the step failed.
         source: io::Error,
     },
     /// A program could not be started, failed, or printed output that cannot be parsed; or a plot could not be drawn.
@@ -27,7 +27,7 @@ pub enum BenchError {
         wanted: String,
         /// The time limit.
         limit: Duration,
-        /// The end of its output.
+        /// The end of the program's output.
         output: String,
     },
     /// No frame moved during a measurement.

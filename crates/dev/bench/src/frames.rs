@@ -3,7 +3,8 @@
 /// The first cache line of a frame, limited to the shortest frame: the bytes that testpmd's forwarding modes touch.
 pub const LINE: usize = 60;
 
-/// Returns the locally administered address of a station; stations have numbers from 0 to 65,535.
+/// Returns the locally administered address of a station, i.e. a simulated host; stations have numbers from 0 to
+/// 65,535.
 pub fn address(station: u16) -> [u8; 6] {
     let [high, low] = station.to_be_bytes();
     [2, 0, 0, 0, high, low]

@@ -48,13 +48,13 @@ pub struct Record {
 pub struct Against {
     /// The peer's name.
     pub peer: String,
-    /// The median of its runs.
+    /// The median of the peer's runs.
     pub peer_median: f64,
-    /// The smallest of its runs.
+    /// The smallest figure of the peer's runs.
     pub peer_min: f64,
-    /// The largest of its runs.
+    /// The largest figure of the peer's runs.
     pub peer_max: f64,
-    /// The number of its runs.
+    /// The number of the peer's runs.
     pub peer_runs: usize,
     /// How many times better ours is (above 1 is better for us, whatever the unit). `None` if a figure is zero.
     pub ratio: Option<f64>,
@@ -145,7 +145,7 @@ impl Record {
 /// A contender that did not run, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Skipped {
-    /// The scenario in which it would have run.
+    /// The scenario in which the contender would have run.
     pub scenario: String,
     /// The contender's name.
     pub contender: String,

@@ -173,8 +173,8 @@ fn failing_ours_leaves_peers_alone() {
     assert!(first.against.is_none() && second.against.is_none());
 }
 
-/// Objective: a session continues with the next case if it can measure it; otherwise, or if its contender does not take
-/// part, it is dropped.
+/// Objective: a session that can measure the next case, too, is kept for it; a session that cannot, or whose contender
+/// does not take part, is dropped.
 #[test]
 fn sessions_go_on() {
     let starts = Rc::new(Cell::new(0));

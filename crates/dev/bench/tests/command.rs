@@ -76,7 +76,7 @@ fn two_builds_are_compared_case_by_case() {
 mod as_root {
     use super::*;
 
-    /// Runs beside the kernel's and Open vSwitch's contenders, for as long as those take.
+    /// Tests whose runs include the contenders of the kernel and of Open vSwitch, and take as long as those need.
     mod measuring {
         use super::*;
 

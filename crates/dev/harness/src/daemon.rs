@@ -192,7 +192,7 @@ impl TestDaemon {
         self.manager.as_ref()
     }
 
-    /// Opens a connection to its control socket.
+    /// Opens a connection to the daemon's control socket.
     ///
     /// # Errors
     /// The daemon does not answer within a minute.

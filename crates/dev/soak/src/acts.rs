@@ -22,7 +22,7 @@ use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKING_VTEP, VTEPS, World};
 /// Time limit of steps that do not depend on peers.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// An action, which takes about `life`. An error is a failure of the soak.
+/// An action that takes about the given time. An error is a failure of the soak.
 pub type SoakAct = fn(&World, &mut Rng, Duration) -> Result<(), String>;
 
 /// All actions, by name. The names appear in the report.
@@ -186,7 +186,7 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
     Ok(set)
 }
 
-/// Changes the attacked tunnel and a bystander's as a control plane would: VTEPs that do not exist, and addresses
+/// Gives the attacked tunnel and a bystander's tunnel, as a control plane would, VTEPs that do not exist and addresses
 /// behind them.
 fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let start = Instant::now();

@@ -1,4 +1,5 @@
-//! All pairs of bystanders, during all lives of the daemons.
+//! All pairs of bystanders: ends that exchange numbered frames and must not suffer from attacks. Their counts continue
+//! when a daemon is restarted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ struct BystanderPair {
     flows: Vec<PairFlow>,
     ports: Vec<(usize, String)>,
     epoch: u32,
-    /// Frames lost before the daemon last started, when its counts began again.
+    /// Frames lost before the daemon last started; its drop counters restarted at zero then.
     lost_before: u64,
     /// For each flow, the number of frames at the last check, and since when it has not changed.
     seen: Vec<(u64, Instant)>,
@@ -192,7 +193,8 @@ impl Bystanders {
         self.all.iter().map(of).collect()
     }
 
-    /// Returns the number of damaged frames, either of pairs whose frames attackers may send again, or of the others.
+    /// Returns the number of damaged frames: with `is_sent_again`, of pairs whose frames attackers may send again;
+    /// otherwise, of all other pairs.
     pub fn corrupt(&self, is_sent_again: bool) -> u64 {
         let those = self.all.iter().filter(|one| one.kind.is_sent_again == is_sent_again);
         those.map(|one| FlowTally::get(&one.books.corrupt)).sum()

@@ -11,7 +11,7 @@ use netvale_port::{Batch, Ingress, Scratch, Source};
 use crate::burst;
 use crate::frames::LONGEST;
 
-/// One end. A failed operation (no room, no peer) is ignored, because the flow retries.
+/// One end of flows. A failed operation (no room, no peer) is ignored, because the flow retries.
 pub trait PairEnd: Send {
     /// Queues a payload for the next flush. Returns whether there was room.
     fn send(&mut self, payload: &[u8]) -> bool;
@@ -115,20 +115,20 @@ pub struct RingsEnd {
 }
 
 impl RingsEnd {
-    /// Uses the first rings of a port.
+    /// Creates an end that uses the first rings of a port.
     pub fn of(mut port: Port, wrap: Wrap) -> Box<dyn PairEnd> {
         let (tx, rx) = port.take_rings();
         RingsEnd::among(tx, rx, wrap, Box::new(port))
     }
 
-    /// Uses the first of these rings. `keep` owns everything that must exist as long.
+    /// Creates an end that uses the first of these rings. `keep` owns everything that must exist as long as the end.
     pub fn among(tx: Vec<TxRing>, rx: Vec<RxRing>, wrap: Wrap, keep: Box<dyn Any + Send>) -> Box<dyn PairEnd> {
         let tx = tx.into_iter().next();
         let rx = rx.into_iter().next();
         Box::new(RingsEnd { tx, rx, wrap, room: vec![0; 2 * LONGEST], announced: None, _keep: keep })
     }
 
-    /// Uses the first rings of a port, and also sends `frame` in each turn.
+    /// Creates an end that uses the first rings of a port, and also sends `frame` in each turn.
     pub fn announcing(mut port: Port, wrap: Wrap, frame: Vec<u8>) -> Box<dyn PairEnd> {
         let (tx, rx) = port.take_rings();
         let rings = RingsEnd {
@@ -201,7 +201,7 @@ pub struct CardEnd {
 }
 
 impl CardEnd {
-    /// Drives the card of a guest.
+    /// Creates an end that drives the card of a guest.
     pub fn of(guest: Card, wrap: Wrap) -> Box<dyn PairEnd> {
         let Card { egress, mut ingress, remote, ram, fault, .. } = guest;
         ingress.disarm();

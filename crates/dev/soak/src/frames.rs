@@ -20,11 +20,11 @@ pub const LONGEST: usize = (SHORTEST + SPREAD) as usize;
 /// The numbers that identify a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameNumber {
-    /// Number of its flow.
+    /// Number of the frame's flow.
     pub flow: u32,
-    /// Number of times that both ends had been opened before.
+    /// Number of times that the ends had been opened before this frame was sent.
     pub epoch: u32,
-    /// Its number within the flow.
+    /// The frame's number within the flow.
     pub sequence: u64,
 }
 

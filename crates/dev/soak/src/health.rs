@@ -18,7 +18,7 @@ use crate::netvale::Netvale;
 const LIMIT: Duration = Duration::from_secs(45);
 /// Maximum growth of a daemon's private memory in kilobytes, whatever the time.
 const OWN_KB: u64 = 8 << 10;
-/// Maximum growth of its resident memory in kilobytes, including shared memory.
+/// Maximum growth of a daemon's resident memory in kilobytes, including shared memory.
 const RESIDENT_KB: u64 = 48 << 10;
 
 /// Number of items by name.
@@ -42,7 +42,7 @@ impl NameCounts {
 }
 
 impl<S: AsRef<str>> FromIterator<S> for NameCounts {
-    /// Digits in names, such as those of inodes and queues, are ignored.
+    /// Counts the names. Digits in them, such as those of inodes and queues, are ignored.
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
         let mut counts = BTreeMap::new();
         for name in names {
@@ -58,7 +58,7 @@ impl<S: AsRef<str>> FromIterator<S> for NameCounts {
 pub struct ResourceCounts {
     /// Open descriptors, by target.
     pub descriptors: NameCounts,
-    /// Threads.
+    /// Threads, by name.
     pub threads: NameCounts,
     /// Shared mappings, by file.
     pub mappings: NameCounts,
@@ -66,9 +66,9 @@ pub struct ResourceCounts {
     pub own_kb: u64,
     /// Resident memory in kilobytes (VmRSS).
     pub resident_kb: u64,
-    /// Files in its run directory.
+    /// Files in the daemon's run directory.
     pub files: Vec<String>,
-    /// Ports.
+    /// Names of the ports.
     pub ports: Vec<String>,
 }
 

@@ -27,18 +27,18 @@ type PairMaker = fn(&World) -> Result<SoakPair, String>;
 
 /// A kind of pair: the ports at its ends, and how its frames and waits are judged.
 pub struct PairKind {
-    /// Its name in the report.
+    /// The kind's name in the report.
     pub name: &'static str,
-    /// Attaches and opens its ports.
+    /// Attaches and opens the ports of a pair.
     pub make: PairMaker,
-    /// Whether it also has ports on the second daemon.
+    /// Whether the pair also has ports on the second daemon.
     pub needs_second: bool,
-    /// Whether attackers also receive its frames. Their corrupted rings may send these again: shortened, partly
-    /// overwritten, duplicated. That is not the daemon's fault.
+    /// Whether attackers also receive the pair's frames. Attackers' corrupted rings may send these frames again:
+    /// shortened, partly overwritten, duplicated. That is not the daemon's fault.
     pub is_sent_again: bool,
-    /// Whether the kernel's network stack also moves its frames.
+    /// Whether the kernel's network stack also moves the pair's frames.
     pub is_by_stack: bool,
-    /// Whether others are compared with it: no daemon moves its frames, so no daemon causes its waits.
+    /// Whether other pairs are compared with this one: no daemon moves its frames, so no daemon causes its waits.
     pub is_compared: bool,
 }
 
@@ -68,8 +68,8 @@ pub const KINDS: &[PairKind] = &[
     by_stack("tunnel", tunnel),
 ];
 
-/// Includes a monitor of one port's received frames. The other port also broadcasts, so that attackers' ports receive
-/// other users' frames.
+/// Opens two ports on the attacked switch, and a monitor of the frames that one of them receives. The other port also
+/// broadcasts, so that attackers' ports receive other users' frames.
 fn attacked(w: &World) -> Result<SoakPair, String> {
     let [a, b] = TARGETS;
     let announced = [&[0xff; 6][..], &station(a), &[0; 48]].concat();

@@ -34,13 +34,13 @@ pub struct GoneTime {
 }
 
 impl GoneTime {
-    /// Returns the time lost by the first daemon, or by both, up to the last check.
+    /// Returns the time lost by the first daemon, or with `needs_second` by both, up to the last check.
     pub fn of(&self, needs_second: bool) -> Duration {
         let which = if needs_second { &self.gone[..] } else { &self.gone[..1] };
         Duration::from_nanos(which.iter().map(|gone| gone.load(Ordering::Relaxed)).sum())
     }
 
-    /// Returns the time lost up to now.
+    /// Like [`GoneTime::of`], but checks first, so that the time is up to date.
     pub fn now(&self, needs_second: bool) -> Duration {
         self.look();
         self.of(needs_second)
@@ -53,7 +53,7 @@ impl GoneTime {
     }
 }
 
-/// The checking thread.
+/// The thread that regularly checks how much time the daemons lose.
 pub struct MachineProbe {
     /// The time lost so far.
     pub gone: Arc<GoneTime>,
@@ -154,7 +154,7 @@ impl OfDaemon {
     }
 }
 
-/// Checks both daemons.
+/// The state of the checks of both daemons.
 #[derive(Default)]
 struct TimeLooker {
     known: [OfDaemon; 2],

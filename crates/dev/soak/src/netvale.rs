@@ -47,13 +47,14 @@ impl Netvale {
         self.daemon.start_again().map_err(|e| format!("{e}; its log: {}", self.log.display()))
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the daemon with SIGKILL.
     pub fn kill(&self) {
         // Ending fails only if the process has already ended.
         let _ = self.daemon.end(Signal::KILL);
     }
 
-    /// Ends it as service managers do. Returns the faults of its end, such as files left in its folder.
+    /// Ends the daemon with SIGTERM, as service managers do. Returns descriptions of faults, such as files left in its
+    /// folder.
     pub fn stop(&self) -> Vec<String> {
         if self.daemon.id() == 0 {
             return Vec::new();
@@ -69,7 +70,7 @@ impl Netvale {
         wrong
     }
 
-    /// Returns the files in its folder.
+    /// Returns the names of the files in the daemon's folder.
     pub fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir()).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
@@ -77,7 +78,7 @@ impl Netvale {
         names
     }
 
-    /// Returns the lines of its log that report a panic.
+    /// Returns the lines of the daemon's log that report a panic.
     pub fn panics(&self) -> Vec<String> {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().filter(|line| line.contains(PANIC)).map(str::to_owned).collect()
@@ -90,7 +91,7 @@ impl Netvale {
         evicted.map(|one| format!("{}, {} s ago: {}", one.port, one.age_seconds, one.reason)).collect()
     }
 
-    /// Opens a connection to its control socket.
+    /// Opens a connection to the daemon's control socket.
     pub fn control(&self) -> Result<Client, String> {
         self.daemon.control().map_err(|e| e.to_string())
     }

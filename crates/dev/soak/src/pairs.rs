@@ -28,13 +28,13 @@ const LONG: Duration = Duration::from_millis(100);
 /// A flow: frames in one direction between two ends of a pair.
 #[derive(Clone, Debug)]
 pub struct PairFlow {
-    /// Its name in the report.
+    /// The flow's name in the report.
     pub name: String,
     /// The sending end; `None` if the frames come from a file.
     pub from: Option<usize>,
     /// The receiving end.
     pub to: usize,
-    /// The flow of which this one carries copies.
+    /// For a monitor: the flow whose frames are copied.
     pub copies: Option<usize>,
     /// The `cycle` of [`ExpectedFrame::new`]: after that many frames, the numbers start again.
     pub cycle: Option<u64>,
@@ -53,7 +53,7 @@ pub struct SoakPair {
     pub ends: Vec<Box<dyn PairEnd>>,
     /// The flows.
     pub flows: Vec<PairFlow>,
-    /// Ports that may drop its frames, each with the number of its daemon.
+    /// Ports that may drop the pair's frames, each with the index of its daemon.
     pub ports: Vec<(usize, String)>,
 }
 
@@ -117,13 +117,14 @@ pub struct LongWait {
     pub flow: usize,
     /// The moment when the wait ended.
     pub until: Instant,
-    /// Its length.
+    /// The length of the wait.
     pub whole: Duration,
-    /// Its length without the time that the machine took from the daemons.
+    /// The length of the wait without the time that the machine took from the daemons.
     pub own: Duration,
 }
 
-/// The arrival of a flow's last frames; and by then, the time that the machine had taken and the flow's counts.
+/// The moment when a flow's last frames arrived, with the time that the machine had taken and the flow's counts at that
+/// moment.
 #[derive(Clone, Copy)]
 struct LastFrame {
     at: Instant,
@@ -165,19 +166,20 @@ impl Drop for RunningPair {
 
 /// Measures the time that the machine, rather than a daemon, takes from a pair.
 pub struct PairClock {
-    /// Time taken from the daemons.
+    /// Time that the machine has taken from the daemons.
     pub gone: Arc<GoneTime>,
     /// Whether the pair also has ports on the second daemon.
     pub needs_second: bool,
 }
 
 impl PairClock {
-    /// Returns the time taken so far. `own` is the schedstat of the pair's thread, which may lack a CPU, too.
+    /// Returns the time that the machine had taken from the pair at the last check. `own` is the schedstat of the
+    /// pair's thread, which may lack a CPU, too.
     fn gone(&self, own: Option<&File>) -> Duration {
         self.gone.of(self.needs_second) + without_processor(own)
     }
 
-    /// Returns the time taken up to now.
+    /// Like [`PairClock::gone`], but checks first, so that the time is up to date.
     fn now(&self, own: Option<&File>) -> Duration {
         self.gone.now(self.needs_second) + without_processor(own)
     }

@@ -13,7 +13,7 @@ pub const NAME: &str = "replayed.pcap";
 pub const FRAMES: u64 = 20_000;
 /// Recorded interval between two frames.
 const BETWEEN: Duration = Duration::from_millis(1);
-/// The flow number in its frames, which no other flow uses.
+/// The flow number in the file's frames, which no other flow uses.
 pub const FLOW: u32 = 1 << 20;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;

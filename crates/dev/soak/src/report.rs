@@ -51,15 +51,15 @@ pub struct FlowCounts {
 pub struct LifeResources {
     /// Name of the daemon.
     pub daemon: String,
-    /// Time of its end, in seconds since the start.
+    /// When the life ended, in seconds since the start of the soak.
     pub ended_at: u64,
-    /// The cause of its end.
+    /// Why the life ended.
     pub ended_by: String,
     /// Number of rests that were compared with the first one.
     pub rests: u64,
-    /// Its resources at the first rest.
+    /// The daemon's resources at the first rest.
     pub first: ResourceCounts,
-    /// Its resources at the last rest.
+    /// The daemon's resources at the last rest.
     pub last: ResourceCounts,
 }
 
@@ -68,7 +68,7 @@ pub struct LifeResources {
 pub struct SoakReport {
     /// The seed of all random choices.
     pub seed: u64,
-    /// Its duration in seconds.
+    /// The soak's duration in seconds.
     pub seconds: u64,
     /// Counts of attacks, by name.
     pub attacks: BTreeMap<String, Attacks>,

@@ -19,7 +19,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 const MOST_LOOKS: usize = 500;
 /// Maximum number of reported samples of one wait.
 const MOST_REPORTED: usize = 6;
-/// Time without a frame of a pair after which the wait is reported immediately, without a later judgement.
+/// If a pair receives no frame for this long, the states of the daemons' threads are reported immediately, whatever the
+/// later judgement of the wait.
 const STALLED: Duration = Duration::from_millis(1500);
 /// Minimum interval of reports about stalled pairs.
 const AGAIN: Duration = Duration::from_secs(3);

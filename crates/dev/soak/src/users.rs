@@ -120,7 +120,7 @@ impl RootsFolder {
         Ok(RootsFolder { folder })
     }
 
-    /// Checks that it is unchanged.
+    /// Checks that the folder is unchanged.
     fn check(&self) -> Result<(), String> {
         let entries = fs::read_dir(&self.folder).map_err(|e| format!("root's folder: {e}"))?;
         let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -150,7 +150,7 @@ fn exchange(at: &Path, treasure: &Path, is_over: &AtomicBool) {
     }
 }
 
-/// Ends the replacing thread, however this one ends.
+/// Ends the thread of [`exchange`] when dropped, also after a panic.
 struct ExchangeEnds<'a>(&'a AtomicBool);
 
 impl Drop for ExchangeEnds<'_> {

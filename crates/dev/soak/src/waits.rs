@@ -67,7 +67,7 @@ impl LongWait {
         self.since() < other.until && other.since() < self.until
     }
 
-    /// Returns whether it is a failure of the daemon.
+    /// Returns whether the wait is a failure of the daemon.
     pub fn is_too_long(&self) -> bool {
         self.own > PROMPT && self.own > self.whole.mul_f64(OWN)
     }

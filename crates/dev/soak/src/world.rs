@@ -20,7 +20,7 @@ pub const ATTACKED_TUNNEL: &str = "xvxlan";
 pub const TARGETS: [u8; 2] = [1, 2];
 /// The veth pair whose ends are attached as interfaces.
 pub const CABLE: [&str; 2] = ["nvsoak0", "nvsoak1"];
-/// Addresses of the bystanders' VTEPs; like the others, they are on the loopback interface.
+/// Addresses of the bystanders' VTEPs. The addresses of all VTEPs are on the loopback interface.
 pub const VTEPS: [&str; 2] = ["127.0.0.11", "127.0.0.12"];
 /// Address of the attacked VTEP.
 pub const ATTACKED_VTEP: &str = "127.0.0.13";
@@ -39,7 +39,7 @@ pub struct World {
     pub daemons: [Netvale; 2],
     /// Captures, logs, and a copy of this program that all users can start.
     pub files: TempDir,
-    /// This program, to start roles.
+    /// The copy of this program, which is started for attackers.
     pub program: PathBuf,
     /// The attackers' user, if this process can change its user.
     pub attacker: Option<u32>,

@@ -66,7 +66,7 @@ pub fn are_all(of: &str, names: [&[&str]; 2]) {
 macro_rules! scripts {
     ($folder:literal: $($name:ident)* ; measuring: $($alone:ident)*) => {
         $(
-            /// Objective: the one in the first lines of the script of that name.
+            /// Objective: see the first lines of the script with this test's name.
             #[test]
             fn $name() {
                 $crate::scripts::run($folder, stringify!($name));
@@ -75,7 +75,7 @@ macro_rules! scripts {
 
         mod measuring {
             $(
-                /// Objective: the one in the first lines of the script of that name.
+                /// Objective: see the first lines of the script with this test's name.
                 #[test]
                 fn $alone() {
                     $crate::scripts::run($folder, stringify!($alone));

@@ -67,7 +67,8 @@ pub fn main() -> ExitCode {
     cli.command.run(&ctx).unwrap_or_else(|error| report(&error))
 }
 
-/// Returns the words of the command line. A program with the name of the extcap program is started as that subcommand.
+/// Returns the words of the command line. If the program was started under the extcap program's name, inserts the
+/// `extcap` subcommand.
 fn words(mut words: Vec<OsString>) -> Vec<OsString> {
     if is_called(&words, extcap::PROGRAM) {
         words.splice(..1, ["netvale".into(), "extcap".into()]);
@@ -75,7 +76,7 @@ fn words(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Whether the program is called by that name, in any folder.
+/// Returns whether the program was started under the file name `name`, in whichever folder.
 fn is_called(words: &[OsString], name: &str) -> bool {
     words.first().map(Path::new).and_then(Path::file_name).is_some_and(|called| called == name)
 }
@@ -89,7 +90,8 @@ fn report(error: &CliError) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    /// Objective: the program in Wireshark's folder is a subcommand, in any folder; no other name is.
+    /// Objective: started as netvale-extcap, in whichever folder, the program runs the extcap subcommand; an argument
+    /// of that name has no effect.
     #[test]
     fn the_name_in_wiresharks_folder_is_a_subcommand() {
         let words = |given: &[&str]| super::words(given.iter().map(Into::into).collect());
@@ -98,7 +100,7 @@ mod tests {
         assert!(words(&[]).is_empty());
     }
 
-    /// Objective: the name of VDE's switch is that of another program, in any folder; no other name is.
+    /// Objective: only the file name vde_switch, in whichever folder, makes the program VDE's switch.
     #[test]
     fn the_name_of_vdes_switch_is_another_program() {
         let is_switch = |name: &str| super::is_called(&[name.into(), "-x".into()], crate::vde::PROGRAM);

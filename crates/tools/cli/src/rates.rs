@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     fn port(name: &str, frames: u64) -> PortDetails {
-        // For two rings in each direction.
+        // Splits the frames over the port's two rings in each direction.
         let rings = |frames| {
             let ring = |frames| RingStats { frames, bytes: frames * 60, batches: 1 };
             vec![ring(frames / 8), ring(frames - frames / 8)]

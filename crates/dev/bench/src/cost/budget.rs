@@ -21,7 +21,7 @@ const HEAD: &str = "\
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budgets(BTreeMap<String, BTreeMap<String, f64>>);
 
-/// The result of comparing a count with its budget.
+/// The result of comparing a count with its budget. The value is the budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// The path has no budget.

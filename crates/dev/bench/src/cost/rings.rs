@@ -65,7 +65,8 @@ fn track(mut lane: Lane) -> Track {
     Box::new(move || lane.round())
 }
 
-/// Teaches the switch where the stations are. The sender was attached first: receiver i is port i + 1.
+/// Enters the addresses of the simulated hosts (stations) into the switch's table. The sender was attached first:
+/// receiver i is port i + 1.
 fn learned(switch: &Arc<Switch>, plan: Plan) -> Result<()> {
     learn(switch, plan, |index| index as PortId + 1);
     Ok(())
@@ -91,7 +92,7 @@ pub fn vale_traced(batch: u32, one_of: u32) -> Result<Track> {
     switched(batch, 1, 0, traced).map(track)
 }
 
-/// Batches are timed until this is dropped.
+/// Ends the timing of batches when dropped.
 struct Timing;
 
 impl Drop for Timing {

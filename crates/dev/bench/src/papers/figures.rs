@@ -13,9 +13,9 @@ use super::table::{Column, Reading, Table, TableRow};
 pub struct Document {
     /// The document's number, which is the first part of its figures' numbers.
     pub number: &'static str,
-    /// Its title and place of publication.
+    /// The document's title and place of publication.
     pub title: &'static str,
-    /// The machine on which its authors measured.
+    /// The machine on which the document's authors measured.
     pub machine: &'static str,
 }
 
@@ -48,7 +48,7 @@ pub const DOCUMENTS: &[Document] = &[
 pub struct Run {
     /// The scenario.
     pub scenario: &'static str,
-    /// Its variants.
+    /// The scenario's variants to measure.
     pub variants: &'static [&'static str],
     /// The peers, whose runs alternate with netvale's.
     pub peers: &'static [&'static str],

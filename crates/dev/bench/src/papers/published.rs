@@ -1,6 +1,6 @@
 //! The values that the documents print as numbers, row by row. Values that appear only in a plot are omitted.
 
-/// The document prints no value.
+/// Marks a column for which the document prints no value.
 const NOT: Option<f64> = None;
 
 const fn is(value: f64) -> Option<f64> {
@@ -10,9 +10,9 @@ const fn is(value: f64) -> Option<f64> {
 /// A row of a document's table: its name in the document, and its values in the order of the columns.
 #[derive(Clone, Copy, Debug)]
 pub struct PrintedRow {
-    /// Its name.
+    /// The row's name.
     pub name: &'static str,
-    /// Its values.
+    /// The row's values, one for each column; `None` if the document prints none.
     pub values: &'static [Option<f64>],
 }
 

@@ -13,9 +13,9 @@ pub struct FigureShape {
     pub figure: &'static str,
     /// The shape as a sentence.
     pub says: &'static str,
-    /// The variant that shows it.
+    /// The variant that shows the shape.
     pub variant: &'static str,
-    /// The contenders that it compares, in the expected order.
+    /// The contenders that are compared, in the expected order.
     pub contenders: &'static [&'static str],
     order: Order,
 }

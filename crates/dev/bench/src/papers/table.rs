@@ -52,7 +52,7 @@ impl Reading {
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its head, with the unit.
+    /// The column's head, with the unit.
     pub head: &'static str,
     /// The variant whose figures the column shows.
     pub variant: &'static str,
@@ -60,7 +60,7 @@ pub struct Column {
     pub bytes: u32,
     /// Frames per sync or burst; 0 if the variant has only one case.
     pub batch: u32,
-    /// The unit of its values.
+    /// The unit of the column's values.
     pub reading: Reading,
 }
 
@@ -75,7 +75,7 @@ impl Column {
         self.variant == other.variant && self.bytes == other.bytes && self.batch == other.batch
     }
 
-    /// Returns the contender's figure for the column's case, unconverted.
+    /// Returns the contender's figure for the column's case, unconverted; `None` if it was not measured.
     pub fn value(&self, kept: &Kept, contender: &str) -> Option<Value> {
         let fits = |wanted: u32, found: u32| wanted == 0 || wanted == found;
         let mut values = kept.values(self.variant, contender);
@@ -86,7 +86,7 @@ impl Column {
 /// A row of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableRow {
-    /// Its name.
+    /// The row's name.
     pub name: &'static str,
     /// The row of the document's table, if the document has one.
     pub printed: Option<&'static PrintedRow>,
@@ -114,11 +114,11 @@ impl TableRow {
 /// A table of measured and published figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// Its title; empty if the figure has only one table.
+    /// The table's title; empty if the figure has only one table.
     pub title: &'static str,
-    /// Its columns.
+    /// The table's columns.
     pub columns: &'static [Column],
-    /// Its rows.
+    /// The table's rows.
     pub rows: &'static [TableRow],
     /// The contender of the base row, to which the values of all rows are given as ratios.
     pub base: Option<&'static str>,

@@ -20,7 +20,7 @@ pub struct OneWay<S, R> {
     pub hosts: Parts,
     /// Sends frames, and returns how many.
     pub sender: S,
-    /// Receives frames. Returns how many it received, and how many so far had wrong bytes.
+    /// Receives frames, and returns how many. Sets its argument to the number of frames with wrong bytes so far.
     pub receiver: R,
 }
 

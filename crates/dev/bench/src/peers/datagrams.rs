@@ -7,7 +7,7 @@ use netvale_wire::build::UDP4_PAYLOAD;
 use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, send_batch};
 
-/// The role of the sender.
+/// Name of the worker role [`send`].
 pub const SENDER: &str = "udp-tx";
 
 /// The sender's parameters.

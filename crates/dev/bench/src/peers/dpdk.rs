@@ -67,8 +67,8 @@ fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, s
     Ok(session.fact("peer_burst", burst))
 }
 
-/// Measures from the server to the client, the faster direction. Frames are copied into and out of the shared ring's
-/// buffers, unless these are the client's own (`zero-copy=yes`).
+/// Starts a memif server and a client, and measures frames from the server to the client, the faster direction. Frames
+/// are copied into and out of the shared ring's buffers, unless these are the client's own (`zero-copy=yes`).
 fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): Cores) -> Result<Session> {
     let place = Place::new(2, 0)?;
     let burst = case.burst(MEMIF_BURST);

@@ -29,9 +29,10 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Starts both, without a bridge. `name` distinguishes the switches of a place, by their folders and DPDK's files.
-    /// TAPs are made in `namespace`, or in a namespace of the switch's own. The main thread and the forwarding thread
-    /// run on `cores`, or where OVS puts them. `more` are further settings of the table `Open_vSwitch`.
+    /// Starts the database server and the switch daemon, without a bridge. `name` distinguishes the switches of a
+    /// place, by their folders and DPDK's files. TAPs are made in `namespace`, or in a namespace of the switch's own.
+    /// The main thread and the forwarding thread run on `cores`, or where OVS puts them. `more` are further settings of
+    /// the table `Open_vSwitch`.
     pub fn start(
         place: &Place,
         name: &str,

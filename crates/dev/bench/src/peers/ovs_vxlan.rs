@@ -17,8 +17,8 @@ use crate::sys::rawsock::batch;
 
 /// Time limit for the first frame, including connecting and learning addresses.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
-/// Settings of a switch. Programs on the CPU of a forwarding thread that never sleeps have to wait. If the thread
-/// sleeps for up to this many microseconds, the rate is 1.5 times as high.
+/// Settings of a switch. A forwarding thread that never sleeps makes the programs on its CPU wait. If it may sleep for
+/// up to 200 µs (`pmd-maxsleep`), the rate is 1.5 times as high.
 const SETTINGS: [&str; 2] = ["other_config:smc-enable=true", "other_config:pmd-maxsleep=200"];
 
 /// The contender's name in errors.
@@ -126,7 +126,7 @@ fn one_way(case: &Case, cores: Cores, [near, far]: &[Rc<Switch>; 2], hosts: Part
     one_way.session(case, cores, true, true)
 }
 
-/// Waits until both switches have learned where the other's program is, and frames arrive.
+/// Waits until each switch has learned the address of the other host's program, and frames arrive.
 fn settle(case: &Case, sender: &mut Station, receiver: &mut Station) -> Result<()> {
     let there = frame(1, 0, case.frame_bytes);
     let back = frame(0, 1, case.frame_bytes);

@@ -9,9 +9,9 @@ use crate::frames::frame;
 use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 
-/// The role of a sender.
+/// Name of the worker role [`send`].
 pub const SENDER: &str = "packet-tx";
-/// The role of a receiver.
+/// Name of the worker role [`receive`].
 pub const RECEIVER: &str = "packet-rx";
 /// Maximum sleep of the receiver.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Parameters of a program on a packet socket.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Wire {
-    /// Its interface.
+    /// The socket's interface.
     pub interface: String,
     /// The case.
     pub case: Case,

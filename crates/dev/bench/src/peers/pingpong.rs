@@ -32,7 +32,8 @@ pub struct Game {
     pub processes: Vec<u32>,
 }
 
-/// Measures by exchanges between `near` and `far`. The figure is the median one-way time in microseconds.
+/// Returns a measurement in which `near` and `far` exchange a message. The figure is the median one-way time in
+/// microseconds.
 pub fn between(game: Game, mut near: impl Side, mut far: impl Side) -> impl FnMut(Duration) -> Result<Sample> {
     move |window| play(&game, &mut near, &mut far, window)
 }

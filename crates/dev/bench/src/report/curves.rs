@@ -11,7 +11,8 @@ use crate::record::Record;
 struct Dimension {
     label: &'static str,
     short: &'static str,
-    /// Takes the quantity out of a case. Cases that are equal afterwards belong to one curve.
+    /// Removes the quantity from a case and returns it; `None` if the case lacks it. Cases that are equal afterwards
+    /// belong to one curve.
     take: fn(&mut Case) -> Option<u32>,
 }
 

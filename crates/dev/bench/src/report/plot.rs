@@ -23,7 +23,7 @@ const FONT: &str = "sans-serif";
 const FILL: f64 = 0.8;
 /// The legend's text for marks.
 const PUBLISHED: &str = "published";
-/// Ratio of the largest to the smallest figure from which the axis is logarithmic, because the smaller figures could
+/// Ratio of the largest to the smallest figure above which the axis is logarithmic, because the smaller figures could
 /// not be read otherwise.
 const FAR_APART: f64 = 30.0;
 /// Length of dashes and gaps of peers' lines, in pixels.
@@ -48,9 +48,9 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub struct Point {
     /// Distinguishes and orders the points of a contender.
     pub key: u64,
-    /// Its position, in the units of the axes.
+    /// The point's position, in the units of the axes.
     pub at: (f64, f64),
-    /// The range of its runs.
+    /// The smallest and the largest figure of the runs; `None` if no range is drawn.
     pub range: Option<(f64, f64)>,
 }
 
@@ -58,7 +58,7 @@ pub struct Point {
 pub struct Series {
     /// The contender.
     pub name: String,
-    /// Whether it is netvale rather than a peer.
+    /// Whether the contender is netvale rather than a peer.
     pub is_ours: bool,
     /// The points, in order.
     pub points: Vec<Point>,
@@ -71,9 +71,9 @@ pub type Axis = (Marks, String);
 
 /// A plot to draw.
 pub struct Plot {
-    /// Its title.
+    /// The plot's title.
     pub title: String,
-    /// The name of its file.
+    /// The name of the plot's file.
     pub file_name: String,
     /// The x axis.
     pub x: Axis,

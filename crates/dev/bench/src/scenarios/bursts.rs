@@ -31,7 +31,7 @@ impl Burst {
         egress.deliver(&self.batch, &self.picks[..count], &mut self.scratch);
     }
 
-    /// Sends other frames.
+    /// Sends the frames `frames` instead of the burst.
     pub fn pass_on(&mut self, egress: &(impl Egress + ?Sized), frames: &Batch) {
         egress.deliver(frames, &self.picks[..frames.len()], &mut self.scratch);
     }

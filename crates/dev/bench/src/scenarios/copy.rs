@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Objective: a frame that does not fit is refused with the limits.
+    /// Objective: a frame that does not fit is refused, and the error states the limits.
     #[test]
     fn refuses_frames_that_do_not_fit() {
         for frame_bytes in [0, 2049] {

@@ -45,7 +45,7 @@ pub fn pair(case: &Case, switch: &Arc<Switch>) -> Result<Lane> {
     Ok(Lane::new(Stations::new(Plan::of(case), case, 0, Touch::of(case), vec![tx], vec![rx]), forwarder))
 }
 
-/// Teaches the switch where the stations are: behind `receiver(0)`, `receiver(1)` and so on.
+/// Enters the stations' addresses into the switch's table, behind the ports `receiver(0)`, `receiver(1)` and so on.
 pub fn learn(switch: &Switch, plan: Plan, receiver: impl Fn(u16) -> PortId) {
     for index in 0..plan.receivers {
         for station in plan.behind(index) {
@@ -54,13 +54,13 @@ pub fn learn(switch: &Switch, plan: Plan, receiver: impl Fn(u16) -> PortId) {
     }
 }
 
-/// Returns the address of a station in the switch's form.
+/// Returns a station's address as the word by which the switch's table stores it.
 pub fn word(station: u16) -> u64 {
     let [a, b, c, d, e, f] = address(station);
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-/// Measures the whole path in one thread of this process.
+/// Measures the whole path, from sender to receiver, in one thread of this process.
 pub fn start(case: &Case, cores: Cores) -> Result<Session> {
     let switch = Switch::new("vale0");
     let mut lane = pair(case, &switch)?;

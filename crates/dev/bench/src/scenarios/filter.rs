@@ -18,7 +18,7 @@ use crate::peers::datagrams::UdpWay;
 use crate::peers::packets::Wire;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
 
-/// The role of a sender of two flows.
+/// Name of the worker role [`flows`].
 pub const FLOWS: &str = "flows-tx";
 /// The UDP ports to which the flows go.
 const PORTS: [u16; 2] = [7000, 7001];
@@ -108,7 +108,7 @@ fn with_tallies(session: Session, who: &'static str, cable: Rc<Cable>) -> Sessio
     })
 }
 
-/// Starts the example on the rings of `p1`.
+/// Starts the example `firewall` on the rings of `p1`.
 fn firewall(daemon: &Daemon, rule: &str, core: usize, log: &Path) -> Result<Rc<Child>> {
     let mut command = Command::new(example()?);
     command.env("NETVALE_RUN_DIR", daemon.dir()).args(["p1", rule]);

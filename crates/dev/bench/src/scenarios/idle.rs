@@ -42,7 +42,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session.keeping(ports).keeping(daemon))
 }
 
-/// Returns the CPU time of all threads of a process in nanoseconds (first field of `schedstat`).
+/// Returns the CPU time of all threads of a process (first field of `schedstat`).
 fn cpu_time(pid: u32) -> Result<Duration> {
     let folder = format!("/proc/{pid}/task");
     let mut nanos = 0;

@@ -64,7 +64,7 @@ fn polling(case: &Case, cores: Cores) -> Result<Session> {
     Session::new(words, true, measuring).with(&daemon).idle()
 }
 
-/// Opens two ports on `vale0` by name, which know each other's address.
+/// Opens two ports on `vale0`, and exchanges frames from which the switch learns their addresses.
 pub fn ends(open: impl Fn(&str) -> Result<Port>, frame_bytes: u32) -> Result<(End, End)> {
     let end =
         |name: &str, to, from| Ok::<_, BenchError>(End { port: open(name)?, frame: frame(to, from, frame_bytes) });

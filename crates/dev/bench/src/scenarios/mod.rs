@@ -64,7 +64,7 @@ pub const ROLES: &[(&str, Role)] = &[
 pub struct Scenario {
     /// The scenario's name on the command line.
     pub name: &'static str,
-    /// Its description, in one line.
+    /// The scenario's description, in one line.
     pub about: &'static str,
     /// The scenario's variants.
     pub variants: &'static [Variant],
@@ -87,7 +87,7 @@ use variants;
 pub struct Variant {
     /// The variant's name.
     pub name: &'static str,
-    /// The unit of its figure.
+    /// The unit of the variant's figure.
     pub unit: Unit,
     /// Frame lengths in bytes. `[0]` if frames have no fixed length; options then do not change the value.
     pub frame_bytes: &'static [u32],

@@ -84,9 +84,9 @@ impl Site<'_> {
 /// The program that uses the interface.
 #[derive(Default)]
 struct Program {
-    /// Its work in a thread of this process, which returns the number of received frames.
+    /// The program's work, if it runs in a thread of this process; returns the number of received frames.
     round: Option<Round<'static>>,
-    /// Its own process, which counts the frames that it received.
+    /// The program's process, if the program is testpmd, which counts the frames that it received.
     testpmd: Option<Rc<Testpmd>>,
     parts: Parts,
     place: Option<Place>,
@@ -102,8 +102,8 @@ fn netvale(site: &Site<'_>) -> Result<Program> {
     Ok(Program { round: Some(Box::new(round)), parts: vec![daemon], ..Program::default() })
 }
 
-/// Starts the same program with the interface's rings in a guest: a worker moves frames between both. A receiver that
-/// finds no frames sleeps, because it shares the worker's core.
+/// Starts netvale's program on a guest's rings, to which the interface is passed through: a worker moves frames between
+/// the guest's rings and the interface's. A receiver that finds no frames sleeps, because it shares the worker's core.
 fn passed(site: &Site<'_>) -> Result<Program> {
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
     let interface = if site.case.variant == "tx" { "netmap:p0" } else { "netmap:p1" };
@@ -182,7 +182,7 @@ fn start(
     session.with_all(parts).keeping(place).idle()
 }
 
-/// The set-up of the wires.
+/// A program on the wires (veth pairs), with all that its measurement needs.
 struct Wires {
     who: &'static str,
     case: Case,

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// The role of [`daemon_role`].
+/// Name of the worker role [`daemon_role`].
 pub const DAEMON: &str = "daemon";
 /// The switch that scenarios use.
 pub const VALE: &str = "vale0";
@@ -30,8 +30,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon whose worker runs on `cpu`; `more` is appended to its configuration. In a network namespace, it
-    /// creates its TAPs there.
+    /// Starts a daemon whose worker runs on `cpu`; `more` is appended to its configuration. If `namespace` is given,
+    /// the daemon runs in that network namespace, and creates its TAPs there.
     pub fn start(namespace: Option<&Netns>, cpu: usize, more: &str) -> Result<Rc<Daemon>> {
         let dir = crate::sys::scratch("daemon")?;
         let task = DaemonTask { dir: dir.path().into(), cpu, more: more.to_owned() };
@@ -54,7 +54,7 @@ impl Daemon {
         open(self.dir(), name, slots)
     }
 
-    /// Opens a port of its switch with the scenarios' number of slots.
+    /// Opens a port of the daemon's switch with the scenarios' number of slots.
     pub fn port(&self, name: &str) -> Result<Port> {
         self.open(&format!("{VALE}:{name}"), SLOTS)
     }
@@ -65,7 +65,7 @@ impl Daemon {
         self.control()?.attach(params).map(drop).map_err(|error| failed(&error))
     }
 
-    /// Opens a connection to its control socket.
+    /// Opens a connection to the daemon's control socket.
     pub fn control(&self) -> Result<Client> {
         Client::connect(self.dir()).map_err(|error| failed(&error))
     }
@@ -80,10 +80,10 @@ impl Daemon {
         Ok(self.stats()?.ports.iter().map(PortDetails::drops).sum())
     }
 
-    /// Waits until its switches have received `frames` frames.
+    /// Waits until the daemon's switches have received `frames` frames.
     pub fn wait_for_frames(&self, frames: u64) -> Result<()> {
         let arrived = || {
-            // Without a switch, frames from the other end are counted.
+            // A port without a switch (a pipe's end) sends to the other end, whose received frames are counted.
             let beside = |port: &PortDetails| if port.switch.is_none() { port.got().frames } else { 0 };
             let taken: u64 = self.stats()?.ports.iter().map(|port| port.sent().frames + beside(port)).sum();
             Ok((taken >= frames).then_some(()))

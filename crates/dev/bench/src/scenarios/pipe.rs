@@ -47,8 +47,8 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session.checked(check).keeping(daemon).fact("slots", SLOTS).fact("bytes", touch.words()))
 }
 
-/// Returns the counts of both. A process may be stopped between filling a batch and counting it, hence the tolerance of
-/// some batches.
+/// Returns the counts of sender and receiver. A process may be stopped between filling a batch and counting it, hence
+/// the tolerance of some batches.
 fn books(batch: u32, sender: &Rc<Worker>, receiver: &Rc<Worker>) -> Books {
     let received = receiver.count(FRAMES);
     Books {

@@ -10,19 +10,19 @@ use crate::frames::LINE;
 use crate::sys::netmap_api::ApiPort;
 use crate::sys::pcap_api::{Capture, Tally};
 
-/// The role of a sender with a netvale port.
+/// Name of the worker role [`sender`]: sends on a netvale port.
 pub const SENDER: &str = "sender";
-/// The role of a receiver with a netvale port.
+/// Name of the worker role [`receiver`]: receives on a netvale port.
 pub const RECEIVER: &str = "receiver";
-/// The role of pkt-gen's receiver.
+/// Name of the worker role [`pkt_gen`]: receives as `netvale pkt-gen` does.
 pub const PKT_GEN: &str = "pkt-gen-rx";
-/// The role of a sender for netmap.
+/// Name of the worker role [`netmap_sender`]: sends by netmap's API.
 pub const NETMAP_SENDER: &str = "netmap-tx";
-/// The role of a receiver for netmap.
+/// Name of the worker role [`netmap_receiver`]: receives by netmap's API.
 pub const NETMAP_RECEIVER: &str = "netmap-rx";
-/// The role of a receiver for libpcap.
+/// Name of the worker role [`pcap_receiver`]: receives by libpcap.
 pub const PCAP_RECEIVER: &str = "pcap-rx";
-/// The role of a forwarder for libpcap.
+/// Name of the worker role [`pcap_forwarder`]: forwards by libpcap.
 pub const PCAP_FORWARDER: &str = "pcap-forward";
 
 /// How long pkt-gen polls before it sleeps.
@@ -41,7 +41,7 @@ pub struct Program {
     pub port: String,
     /// The case.
     pub case: Case,
-    /// Which bytes of frames it touches.
+    /// Which bytes of frames the program touches.
     pub touch: Touch,
     /// Whether netvale's sender sleeps while there is no room.
     pub sleeps: bool,
@@ -164,9 +164,9 @@ pub fn pcap_receiver(context: &Context) -> Result<()> {
 /// The parameters of a libpcap forwarder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PcapWay {
-    /// The interface from which it receives.
+    /// The interface from which the forwarder receives.
     pub from: String,
-    /// The interface on which it sends.
+    /// The interface on which the forwarder sends.
     pub to: String,
     /// Maximum number of frames per call.
     pub batch: u32,

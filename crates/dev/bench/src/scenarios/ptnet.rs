@@ -79,7 +79,7 @@ fn has_peers(case: &Case) -> bool {
 
 /// Returns the contenders of the virtio scenarios that are also compared with ptnet, under names of their own.
 pub fn virtio() -> Vec<Contender> {
-    // The name by which those scenarios know the direction and path: one direction, mergeable queues.
+    // The virtio scenarios' name for this direction and path: one direction, mergeable queues.
     let alike = |case: &Case| Case { variant: "to-host mergeable".into(), ..case.clone() };
     contenders! {
         "netvale-vhost", vhost::BOTH_GUESTS; vhost::GUESTS.needs, has_peers,

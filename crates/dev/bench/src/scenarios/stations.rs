@@ -78,7 +78,8 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         }
     }
 
-    /// Sends a batch from the next sender, and takes up to a batch at every receiver. Returns the frames received.
+    /// Sends a batch from the next sender, and takes up to a batch at every receiver. Returns the number of frames
+    /// received.
     #[inline]
     pub fn round(&mut self) -> u64 {
         self.send();
@@ -99,7 +100,7 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         self.turn = if self.turn + 1 >= self.senders.len() { 0 } else { self.turn + 1 };
     }
 
-    /// Takes up to a batch at every receiver. Returns the frames received.
+    /// Takes up to a batch at every receiver. Returns the number of frames received.
     #[inline]
     pub fn receive(&mut self) -> u64 {
         let batch = self.batch;

@@ -21,7 +21,7 @@ const AHEAD: u32 = 8;
 /// Maximum length of a frame that a receiver reads completely.
 const LONGEST: usize = 2048;
 
-/// The operations on a ring, for any library.
+/// Operations on a ring, common to the rings of netvale's client library and of a guest.
 pub trait Ring {
     /// Returns the slots and buffers.
     fn mem(&self) -> &RingMem;
@@ -90,8 +90,8 @@ impl Touch {
     }
 }
 
-/// Bytes 6 to 13 of every frame: the sender's address, without the station's number. The bytes after the address may be
-/// a tag that the switch added.
+/// Bytes 6 to 13 of every frame, with the bits of [`UNSTAMPED`] cleared: the sender's address without the station's
+/// number. The two bytes after the address are not compared, because they may be a tag that the switch added.
 const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0, 0]);
 const UNSTAMPED: u64 = 0xffff_ffff;
 

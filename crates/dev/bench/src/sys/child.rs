@@ -124,7 +124,7 @@ impl Child {
             .map_err(BenchError::io(format!("signalling {}", self.program)))
     }
 
-    /// Returns whether it is still running.
+    /// Returns whether the child is still running.
     pub fn alive(&mut self) -> bool {
         matches!(self.process.try_wait(), Ok(None))
     }

@@ -55,7 +55,7 @@ impl Image {
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 
-    /// Returns the modules in one of its folders, which only some guests need.
+    /// Returns the modules in a folder of the image, which only some guests need.
     pub fn modules(&self, folder: &str) -> std::result::Result<Vec<PathBuf>, Skip> {
         let entries = fs::read_dir(self.folder.join(folder)).map_err(|_| Skip::NotBuilt(OLDER))?;
         Ok(entries.flatten().map(|entry| entry.path()).collect())
@@ -80,13 +80,13 @@ impl Image {
 pub struct MachineSpec {
     /// The CPUs that the machine may use; it has one emulated processor for each.
     pub cores: Vec<usize>,
-    /// The script that it runs.
+    /// The script that the machine runs.
     pub script: String,
     /// Further arguments of QEMU.
     pub devices: Vec<String>,
     /// The beginning of the command line that starts QEMU; empty: the image's QEMU.
     pub emulator: Vec<PathBuf>,
-    /// Its memory in MiB, if it needs more than the minimum.
+    /// The machine's memory in MiB, if it needs more than the minimum of 256.
     pub memory: u32,
     /// A folder of the image whose modules are added.
     pub modules: Option<&'static str>,
@@ -97,9 +97,9 @@ pub struct MachineSpec {
 /// A file for a machine.
 #[derive(Debug)]
 pub struct GuestProgram {
-    /// Its path on the host.
+    /// The file's path on the host.
     pub from: PathBuf,
-    /// Its path in the guest.
+    /// The file's path in the guest.
     pub to: &'static str,
 }
 

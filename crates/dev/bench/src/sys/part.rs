@@ -15,7 +15,7 @@ pub trait Part {
         Vec::new()
     }
 
-    /// Returns all its processes.
+    /// Returns the process ids of the part.
     fn pids(&self) -> Vec<u32> {
         self.children().into_iter().map(Child::pid).collect()
     }

@@ -16,7 +16,7 @@ pub type Round<'a> = Box<dyn FnMut() -> Result<u64> + Send + 'a>;
 
 /// The work of a pinned thread.
 pub struct Job<'a> {
-    /// The CPU to which it is pinned.
+    /// The CPU to which the thread is pinned.
     pub core: usize,
     /// The thread's work.
     pub round: Round<'a>,

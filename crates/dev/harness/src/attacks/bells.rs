@@ -25,7 +25,7 @@ pub fn block(bell: impl AsFd) -> Result<()> {
     loop {
         let _pending = rustix::io::read(&bell, &mut [0; 8]);
         match rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()) {
-            // Another write was faster.
+            // The daemon wrote between the read and the write: read again.
             Err(Errno::AGAIN) => {}
             written => break written.map(drop)?,
         };

@@ -35,7 +35,7 @@ impl Idler {
         let over = Arc::<AtomicBool>::default();
         let is_over = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
-            // If it cannot be pinned, it still takes CPU time.
+            // A thread that cannot be pinned still takes CPU time.
             let _ = stay();
             while !is_over.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
@@ -103,7 +103,7 @@ impl HollowRegion {
         kilobytes.map(|kilobytes| kilobytes * 1024).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Makes all its pages resident, so that the hole has pages to remove.
+    /// Makes all pages of the region resident, so that the hole has pages to remove.
     pub fn fill(self) {
         for at in (0..self.len).step_by(4096) {
             let byte = (self.begin + at) as *mut u8;
@@ -147,7 +147,7 @@ pub struct Hole {
 }
 
 impl Hole {
-    /// Returns whether its thread is about to make the hole, or has begun.
+    /// Returns whether the thread is about to make the hole, or has begun.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Relaxed)

@@ -34,11 +34,12 @@ pub type AttackFn = fn(&mut Attacker) -> Result<(), String>;
 
 /// An attacker in the table.
 pub struct AttackerRole {
-    /// Its name, in the report and on the command line.
+    /// The role's name, in the report and on the command line.
     pub name: &'static str,
-    /// Its work.
+    /// The attack.
     pub act: AttackFn,
-    /// The device at whose socket it acts as a virtual machine, which needs the daemon's own user.
+    /// The device at whose socket the attacker acts as a virtual machine, for which it must run as the daemon's own
+    /// user; `None`: a program.
     pub device: Option<&'static str>,
 }
 
@@ -91,11 +92,11 @@ pub const ROLES: &[AttackerRole] = &[
 pub struct Attacker {
     /// The daemon's folder.
     pub dir: PathBuf,
-    /// The socket of its device.
+    /// The socket of the attacked device.
     pub socket: PathBuf,
     /// The attacker's name, from which the names of its ports are made.
     pub name: String,
-    /// Source of its random choices.
+    /// Source of the attacker's random choices.
     pub rng: Rng,
     end: Instant,
     is_up: bool,
@@ -141,7 +142,7 @@ impl Attacker {
         format!("{}:{}", crate::world::ATTACKED, self.name)
     }
 
-    /// Returns the name of the attacker's TAP port on the same switch.
+    /// Returns the name of the attacker's TAP port on the switch that all users may use.
     pub fn tap(&self) -> String {
         tap_of(std::process::id())
     }

@@ -73,7 +73,7 @@ pub fn opens_and_closes(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes random words anywhere into its region.
+/// Writes random words anywhere into the memory region of its port.
 pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     let port = a.open(&a.own_port()).map_err(text)?;
     let count = port.mapping().len() / 4;
@@ -148,7 +148,7 @@ pub fn pipes(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Truncates the file of its region while frames are in it.
+/// Truncates the file of its port's memory region while frames are in it.
 pub fn cuts_short(a: &mut Attacker) -> Result<(), String> {
     spoils(a, |a, file| {
         let rest = a.rng.below(3) * 4096;
@@ -156,7 +156,7 @@ pub fn cuts_short(a: &mut Attacker) -> Result<(), String> {
     })
 }
 
-/// Removes pages of the file of its region while frames are in it.
+/// Removes pages from the file of its port's memory region while frames are in it.
 pub fn punches_holes(a: &mut Attacker) -> Result<(), String> {
     spoils(a, |a, file| {
         let at = a.rng.below(512) * 4096;
@@ -175,7 +175,7 @@ fn spoils(a: &mut Attacker, spoil: SpoilFn) -> Result<(), String> {
             flood(a, tx);
             pause();
         }
-        // From here on, its own accesses may end the process by SIGBUS.
+        // From here on, an access to the memory may end this process by SIGBUS.
         a.is_up();
         spoil(a, &file).map_err(text)?;
         pause();

@@ -52,7 +52,7 @@ fn play(
     Ok(())
 }
 
-/// Offers endless chains and lengths beyond its memory, and kicks.
+/// Offers endless chains and lengths beyond the guest's memory, and kicks.
 pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     play(a, true, |_, _| Ok(()))
 }

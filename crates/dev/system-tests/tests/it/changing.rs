@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use up::{LIMIT, Up};
 
-/// A daemon with its own file in its own folder. Its log is stored.
+/// A daemon with its own configuration file in its own folder. The daemon's log is stored.
 struct Configured {
     daemon: Up,
     folder: tempfile::TempDir,
@@ -36,14 +36,14 @@ impl Configured {
         self.folder.path().join("netvale/netvale.toml")
     }
 
-    /// Writes another file with that text. Returns its path.
+    /// Writes a further configuration file with this text. Returns the file's path.
     fn other(&self, text: &str) -> PathBuf {
         let file = self.folder.path().join("other.toml");
         std::fs::write(&file, text).expect("room");
         file
     }
 
-    /// Replaces the daemon's file by another one, as editors do.
+    /// Replaces the daemon's configuration file by a new file, as editors do.
     fn replace(&self, text: &str) {
         let new = self.folder.path().join("netvale/netvale.toml.new");
         std::fs::write(&new, text).expect("room");
@@ -68,7 +68,7 @@ impl Configured {
             .collect()
     }
 
-    /// Sends SIGHUP, and waits until the log has the text.
+    /// Sends SIGHUP, and waits until the log contains the text. Returns what was logged since the signal.
     fn hang_up(&self, says: &str) -> String {
         let before = self.log().len();
         let pid = Pid::from_raw(self.daemon.id().cast_signed()).expect("a process");

@@ -20,8 +20,8 @@ fn code(error: Result<Value, Value>) -> u64 {
     error["code"].as_u64().expect("a code")
 }
 
-/// Objective: in each version, containers get interfaces with addresses, routes and what the runtime asks for, reach
-/// each other, pass CHECK, and are removed, twice.
+/// Objective: in each version of CNI, containers get interfaces with addresses, routes and the settings that the
+/// runtime requests, reach each other, pass CHECK, and are removed, twice.
 #[test]
 fn containers_reach_each_other_and_are_removed() {
     if !can_run() {
@@ -67,8 +67,8 @@ fn containers_reach_each_other_and_are_removed() {
     }
 }
 
-/// Objective: the bridge may have any name, or the name that netmap programs use for it; its ports are made, checked
-/// and removed by either.
+/// Objective: the bridge in the configuration may have any name, or netmap's name of the switch (`valeNAME`); under
+/// either name, ports are made, checked and removed.
 #[test]
 fn the_bridge_has_any_name() {
     if !can_run() {
@@ -284,10 +284,10 @@ fn killed_at_any_time() {
         let _ = child.wait();
         let (operation, input) = if round % 2 == 0 { ("DEL", &config) } else { ("GC", &collecting) };
         assert_eq!(r.run(operation, "one", &path(&one), input), Ok(Value::Null));
-        // If it was killed between making its TAP and passing it to the daemon, the kernel removes the TAP.
+        // If the plugin was killed between creating the TAP and passing it to the daemon, the kernel removes the TAP.
         until("nothing is left", || r.ports() == kept && !inside(&one, "ip link").contains("eth0"));
     }
-    // Killed while the address plugin works.
+    // The plugin is killed while it waits for the address plugin.
     let hangs = r.config("1.1.0", "hang", &json!({}));
     let mut child = start(&mut r.command("ADD", "one", &path(&one)), hangs.to_string().as_bytes());
     until("it asks", || r.dir.path().join("hangs").exists());
@@ -365,7 +365,7 @@ ping -c 3 -i 0.2 10.1.0.2 && echo reached
     assert!(said.contains("reached"), "{said}");
 }
 
-/// Objective: Debian's address plugin, host-local, gives addresses and gets them back.
+/// Objective: Debian's address plugin, host-local, assigns addresses and releases them.
 #[test]
 fn host_local_gets_its_addresses_back() {
     const FOLDER: &str = "/usr/lib/cni";

@@ -47,7 +47,7 @@ fn containers_of_podman_reach_each_other() {
     run("podman.sh", &["/usr/bin/podman", "/usr/bin/crun", "/usr/lib/cni/host-local", "/bin/busybox"]);
 }
 
-/// Objective: the same for pods of containerd.
+/// Objective: pods of containerd reach each other over a switch, and leave nothing behind when they are removed.
 #[test]
 fn pods_of_containerd_reach_each_other() {
     let needs = ["/usr/bin/containerd", "/usr/sbin/runc", "/usr/bin/podman", "/usr/lib/cni/host-local", "/bin/busybox"];

@@ -36,7 +36,7 @@ fn the_demo_works_twice_in_a_row() {
         assert!(out.status.success(), "{text}\n{errors}");
         let figures: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
         let figures = figures.as_object().unwrap();
-        // Interfaces need root.
+        // The measurement on network interfaces needs root.
         let root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
         assert_eq!(figures.len(), if root { 7 } else { 6 }, "{figures:?}");
         let late = figures["ping over a link of 50 ms"].as_f64().unwrap();

@@ -76,7 +76,7 @@ fn doctor_checks_the_machine_without_a_daemon() {
     assert!(ALWAYS.iter().filter(|&&check| check != LARGE_ONLY).all(|check| has(check)), "{text}");
 }
 
-/// Objective: with a daemon, it is named, and its workers and receivers have rows.
+/// Objective: the report names a running daemon, and has rows for its workers and receivers.
 #[test]
 fn doctor_names_the_daemon_and_its_workers() {
     let up = Up::start(&["--workers", "2"]);

@@ -1,4 +1,4 @@
-//! The scripts of `tests/gateway`: a switch's way out.
+//! The scripts of `tests/gateway`: guests' access to other networks through `netvale gateway`.
 
 netvale_system_tests::scripts! {
     "gateway": way_out; measuring:

@@ -51,8 +51,8 @@ nc -l -p 5000 >/tmp/file
 md5sum /tmp/file
 ";
 
-/// Sends large pieces, because nc by itself writes 1 KiB at a time, which a slow guest sends as segments of that size.
-/// When dd has ended, data that is not acknowledged is still in flight.
+/// Script that sends a file in large pieces, because nc by itself writes 1 KiB at a time, which a slow guest sends as
+/// segments of that size. When dd has ended, data that is not acknowledged is still in flight.
 const SEND: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 50); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
@@ -84,8 +84,8 @@ fn both_succeed(sender: Guest, receiver: Guest) {
     assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
 }
 
-/// Objective: User-Mode Linux, which has its own vhost-user implementation, does the same, and negotiates offloads by
-/// which segments cross whole.
+/// Objective: two guests under User-Mode Linux, which has its own vhost-user implementation, reach each other; the
+/// offloads that it negotiates let TCP segments cross whole.
 #[test]
 fn ping_and_tcp_of_user_mode_linux() {
     let _one = ONE.lock();
@@ -110,7 +110,7 @@ fn ping_and_tcp_with_offloads() {
     assert!(bytes / frames > WHOLE, "{bytes} bytes in {frames} frames: segments do not cross whole");
 }
 
-/// Objective: the same with the QEMU of Debian 12.
+/// Objective: under the QEMU of Debian 12, two guests reach each other, and TCP segments cross whole.
 #[test]
 fn ping_and_tcp_under_an_old_qemu() {
     let _one = ONE.lock();
@@ -146,8 +146,8 @@ fn an_old_qemu_with_what_is_printed() {
     assert!(text.contains(&mac) && !text.contains("F_CONFIG"), "{text}");
 }
 
-/// Objective: the same without offloads and with one buffer per frame: frames on the switch are not longer than the
-/// MTU.
+/// Objective: without offloads and with one buffer per frame, two guests reach each other, and frames on the switch are
+/// not longer than the MTU.
 #[test]
 fn ping_and_tcp_without_offloads() {
     let _one = ONE.lock();
@@ -384,7 +384,8 @@ fn netvale_drives_virtio_pci_in_a_guest() {
     assert!(shown.contains("split, mergeable"), "{shown}");
 }
 
-/// Objective: the same with two pairs of packed queues, which need a command on the control queue.
+/// Objective: in a guest, netvale drives a virtio-net device with two pairs of packed queues, which need a command on
+/// the control queue.
 #[test]
 fn virtio_pci_packed_with_two_pairs() {
     let _one = ONE.lock();
@@ -392,7 +393,7 @@ fn virtio_pci_packed_with_two_pairs() {
     assert!(shown.contains("2 queue pairs") && shown.contains("packed, mergeable"), "{shown}");
 }
 
-/// A shell in a network namespace of its own, which ends with it.
+/// A shell in a network namespace of its own. The namespace ends with the shell.
 struct Stack {
     shell: std::process::Child,
     dir: tempfile::TempDir,
@@ -517,7 +518,7 @@ fn interface_in_a_guest() {
     receiver.end();
 }
 
-/// Objective: the same with an e1000, whose driver has no XDP: frames pass through the stack.
+/// Objective: in a guest with an e1000, whose driver has no XDP, netvale uses the interface through the stack.
 #[test]
 fn e1000_in_a_guest() {
     let _one = ONE.lock();

@@ -66,7 +66,8 @@ fn take_over(run_dir: &Path, before: u32) -> Guarded {
 }
 
 /// Objective: two guests, one with ptnet and one with an e1000 and its stock driver, keep two TCP connections, one of
-/// which carries a file, while ten processes replace one another; each line returns before the next process starts.
+/// which carries a file, while ten processes replace one another; each line that one guest sends comes back before the
+/// next process starts.
 #[test]
 fn connections_of_guests_survive_handovers() {
     let Some(image) = image() else { return };

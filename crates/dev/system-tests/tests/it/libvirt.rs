@@ -102,8 +102,8 @@ struct World {
 }
 
 impl World {
-    /// Returns `None`, after printing the reason, if libvirt cannot run here; also in the process outside of the
-    /// namespaces.
+    /// Starts libvirt in the test's namespaces. Returns `None` in the process outside the namespaces, and, after
+    /// printing the reason, if libvirt cannot run here.
     fn new() -> Option<World> {
         for program in ["/usr/sbin/libvirtd", "/usr/bin/virsh"] {
             if !Path::new(program).exists() {

@@ -36,7 +36,7 @@ echo ready
 read line </dev/ttyS0
 ";
 
-/// Runs a program as that user.
+/// Runs a program as the user [`USER`].
 fn as_user(program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new("setpriv");
     let user = USER.to_string();

@@ -232,7 +232,8 @@ fn a_guest_with_split_rings_moves_between_daemons() {
     there_and_back(&Way { device: "", pairs: 1 });
 }
 
-/// Objective: the same with packed rings and two queue pairs, whose number in use changes between moves.
+/// Objective: a guest with packed rings and two queue pairs, whose number in use changes between moves, moves between
+/// two daemons and keeps its TCP connection.
 #[test]
 fn packed_rings_and_queues() {
     there_and_back(&Way { device: ",packed=on", pairs: 2 });

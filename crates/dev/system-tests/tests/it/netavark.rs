@@ -15,10 +15,10 @@ use runtime::{Runtime, can_run, described, finish, inside, path, start};
 use serde_json::{Value, json};
 use up::until;
 
-/// Nobody's name, and no other test's.
+/// A user ID that neither the system nor another test uses.
 const USER: u32 = 70_320;
 
-/// The text of an error.
+/// Returns the text of the plugin's error.
 fn why(answer: Result<Value, Value>) -> String {
     let error = answer.expect_err("an error");
     let members = error.as_object().expect("an object");
@@ -26,7 +26,7 @@ fn why(answer: Result<Value, Value>) -> String {
     error["error"].as_str().expect("text").to_owned()
 }
 
-/// Puts options beside those of the container's network.
+/// Adds options to those of the container's network.
 fn with_options(mut input: Value, options: &[(&str, &str)]) -> Value {
     for (key, text) in options {
         input["network"]["options"][*key] = json!(text);
@@ -34,8 +34,9 @@ fn with_options(mut input: Value, options: &[(&str, &str)]) -> Value {
     input
 }
 
-/// Objective: two containers reach each other, with the addresses, the routes, the MTU, the Ethernet address and the
-/// policies that podman and the network's options say; a teardown removes one of them, a second one finds nothing.
+/// Objective: two containers reach each other, with the addresses, routes, MTU, Ethernet address and policies that
+/// podman and the network's options request; a teardown removes one container's port, and a second teardown, which
+/// finds nothing, succeeds.
 #[test]
 fn containers_of_netavark_reach_each_other_and_are_removed() {
     if !can_run() {
@@ -62,7 +63,7 @@ fn containers_of_netavark_reach_each_other_and_are_removed() {
     let sets: Vec<Value> = r.ports().iter().map(|port| r.up.show(port)["policies"].clone()).collect();
     let set = sets.iter().find(|set| set["info"] == "name-one").expect("a port with the container's name");
     assert_eq!((&set["access"], &set["rate_out"]), (&json!(10), &json!("80mbit")));
-    // Its own address passes the guard, another one does not.
+    // The container's own address passes the guard; another one does not.
     inside(&hosts[0], "ip addr add 10.1.0.77/24 dev eth0");
     let spoofed = hosts[0].command("ping", &["-c", "1", "-W", "1", "-I", "10.1.0.77", "10.1.0.3"]).output().unwrap();
     assert!(!spoofed.status.success(), "an address that podman did not assign");
@@ -150,8 +151,8 @@ fn a_set_up_that_fails_half_way_leaves_nothing() {
     assert_eq!(r.ports().len(), 1);
 }
 
-/// Objective: a teardown succeeds, twice, if the container's namespace is gone, and if the daemon is; it removes the
-/// port also where it gets a wrong path for the namespace.
+/// Objective: a teardown succeeds, even twice, if the container's namespace or the daemon is gone; it removes the port
+/// even if the path of the namespace is wrong.
 #[test]
 fn a_teardown_without_a_namespace_leaves_nothing() {
     if !can_run() {
@@ -169,7 +170,7 @@ fn a_teardown_without_a_namespace_leaves_nothing() {
     until("the port is gone", || r.ports().is_empty());
     let two = NamespaceHost::new().unwrap();
     r.ask(&["setup", &path(&two)], &input).unwrap();
-    // Options that have become wrong do not stand in its way.
+    // Options that have become invalid do not prevent the teardown.
     let wrong = with_options(input.clone(), &[("mtu", "x"), ("later", "1")]);
     assert_eq!(r.ask(&["teardown", "/nowhere"], &wrong), Ok(Value::Null));
     assert!(r.ports().is_empty());
@@ -178,8 +179,8 @@ fn a_teardown_without_a_namespace_leaves_nothing() {
     assert_eq!(r.ask(&["teardown", &place], &nobody), Ok(Value::Null), "the ports went with the daemon");
 }
 
-/// Objective: a second set-up of an interface is an error and leaves the first as it is; that of a container which was
-/// killed and starts again, in a new namespace, replaces the port.
+/// Objective: a second set-up of an interface is an error and leaves the first unchanged; the set-up of a container
+/// that was killed and starts again, in a new namespace, replaces the port.
 #[test]
 fn a_container_that_starts_again_gets_its_port() {
     if !can_run() {
@@ -205,8 +206,8 @@ fn a_container_that_starts_again_gets_its_port() {
     assert_eq!(r.ports().len(), 2, "another network's interface");
 }
 
-/// Objective: a set-up that is killed at any moment leaves nothing that a teardown does not remove. CNI's collection of
-/// a network of the same name leaves podman's containers alone.
+/// Objective: a teardown removes whatever a set-up that was killed at any moment has left behind. CNI's GC for a
+/// network of the same name removes none of podman's ports.
 #[test]
 fn a_set_up_that_is_killed_is_removed() {
     if !can_run() {
@@ -234,7 +235,7 @@ fn a_set_up_that_is_killed_is_removed() {
     assert_eq!(r.ports(), kept);
 }
 
-/// Objective: whatever the input, the answer is an error as podman takes it, and nothing is made.
+/// Objective: any malformed input yields an error in the form that podman accepts, and nothing is made.
 #[test]
 fn nonsense_of_netavark_is_answered_by_an_error() {
     if !can_run() {
@@ -260,11 +261,11 @@ fn nonsense_of_netavark_is_answered_by_an_error() {
     assert!(r.ports().is_empty() && !inside(&one, "ip link").contains("eth0"));
 }
 
-/// A process of `USER` in namespaces of its own, and what runs in them.
+/// A process of [`USER`] in a user namespace and a network namespace of its own.
 struct UsersNamespace(ChildProcess);
 
 impl UsersNamespace {
-    /// Starts it; `None` where it may not be.
+    /// Starts the process; `None` if the user may not create the namespaces.
     fn start(command: &mut Command) -> Option<UsersNamespace> {
         let mut process = ChildProcess::start(command.stdin(Stdio::null()).stdout(Stdio::piped())).unwrap();
         let mut word = String::new();
@@ -272,7 +273,7 @@ impl UsersNamespace {
         (word.trim() == "in").then_some(UsersNamespace(process))
     }
 
-    /// A command in them, where it is root.
+    /// Returns a command that runs in these namespaces, as their root.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.0.id().to_string(), "--user", "--net", "--"]).args(words);
@@ -307,7 +308,7 @@ fn rootless_containers_reach_each_other() {
     let own = |words: &[&str]| as_user(&netvale, &[&["--run-dir", run_dir.to_str().unwrap()], words].concat());
     let mut daemon = ChildProcess::start(own(&["up"]).stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
     assert!(netvale_harness::daemon::ready(&run_dir, up::LIMIT, || matches!(daemon.child().try_wait(), Ok(None))));
-    // podman's namespaces, and in them those of two containers.
+    // The namespaces of podman, within which two containers have theirs.
     let mut podman = as_user("unshare", &[&["--user", "--map-root-user"][..], &WAITS].concat());
     let Some(podman) = UsersNamespace::start(&mut podman) else {
         netvale_harness::skip("ordinary users make no user namespaces here");

@@ -1,4 +1,4 @@
-//! The plugin under netavark itself, of a Debian that has a netavark with plugins.
+//! The plugin under netavark itself, from a newer Debian whose netavark supports plugins.
 
 use crate::common::guest::folder;
 use crate::common::runtime;
@@ -12,14 +12,14 @@ use runtime::{Runtime, can_run, described, finish, inside, path, start};
 use serde_json::{Value, json};
 use up::until;
 
-/// A netavark, with the plugin as the driver `netvale`, in a namespace that stands for the host's.
+/// netavark, with the plugin as the driver `netvale`, in a namespace that acts as the host's.
 struct Netavark {
     runtime: Runtime,
     host: NamespaceHost,
     tree: PathBuf,
 }
 
-/// The file of that name in a folder, however deep.
+/// Returns a file in a folder or below, at any depth, whose name `is_it` accepts.
 fn find(folder: &Path, is_it: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
     let entries: Vec<_> = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
     let named = |file: &&PathBuf| file.file_name().and_then(|name| name.to_str()).is_some_and(is_it);
@@ -59,7 +59,7 @@ impl Netavark {
         finish(start(&mut self.command(operation, place), input.to_string().as_bytes()))
     }
 
-    /// What podman gives netavark for a container on these networks.
+    /// Returns the input that podman gives netavark for a container on these networks.
     fn container(&self, id: &str, networks: &[(&str, &str)]) -> Value {
         let mut input =
             json!({"container_id": id, "container_name": id, "networks": {}, "network_info": {}, "port_mappings": []});
@@ -75,8 +75,8 @@ impl Netavark {
     }
 }
 
-/// Objective: netavark takes the plugin's results: two containers reach each other, and are removed, twice, and after
-/// their namespaces, of which netavark itself may complain.
+/// Objective: netavark accepts the plugin's results: two containers reach each other; they are removed, even twice, and
+/// even after their namespaces are gone, about which netavark itself may report an error.
 #[test]
 fn netavark_takes_the_results_of_the_plugin() {
     let Some(netavark) = Netavark::new() else { return };
@@ -101,7 +101,8 @@ fn netavark_takes_the_results_of_the_plugin() {
     until("nothing is left", || netavark.runtime.ports().is_empty());
 }
 
-/// Objective: where one of two networks fails, netavark passes the plugin's error on, and neither leaves anything.
+/// Objective: if one of a container's two networks fails, netavark passes on the plugin's error, and nothing of either
+/// network is left.
 #[test]
 fn a_network_that_fails_under_netavark_leaves_nothing() {
     let Some(netavark) = Netavark::new() else { return };

@@ -53,7 +53,7 @@ struct Confused {
     stop: Arc<AtomicBool>,
 }
 
-/// Returns a header as words; see docs/reference/ptnet.md.
+/// Returns the header of a ptnet device's memory as words, with the changes `change`; see docs/reference/ptnet.md.
 fn header(change: &[(usize, u32)]) -> Vec<u32> {
     let mut words = vec![0u32; 1024];
     words[..2].copy_from_slice(&[0x7470_766e, 0x0074_656e]);
@@ -123,8 +123,8 @@ impl Drop for Confused {
     }
 }
 
-/// Objective: a header with an unknown version, or with impossible values, is refused in dmesg, memory that is not a
-/// ptnet device's is left alone, and invalid values in running rings do not bring the guest down.
+/// Objective: a header with an unknown version, or with impossible values, is refused in dmesg; memory that is not a
+/// ptnet device's is not used; invalid values in running rings do not bring the guest down.
 #[test]
 fn a_confused_host_does_not_bring_the_guest_down() {
     let _one = ONE.lock();

@@ -62,7 +62,7 @@ fn in_the_drivers_order() {
     }
 }
 
-/// Objective: the same with two queues behind an IOMMU, woken by the devices' own interrupts.
+/// Objective: behind an IOMMU, the published devices carry frames on two queues, and their interrupts wake the driver.
 #[test]
 fn interrupts_wake_a_guest_behind_an_iommu() {
     let _one = ONE.lock();

@@ -75,7 +75,7 @@ fn iperf_runs_without_a_header() {
     streams("");
 }
 
-/// Objective: the same with whole segments.
+/// Objective: with virtio-net headers, TCP in whole segments and UDP pass in both directions, over all rings.
 #[test]
 fn iperf_runs_with_a_header() {
     streams("--vnet-hdr");
@@ -189,7 +189,8 @@ busybox wget -q -O /tmp/file http://10.1.0.1:5000/file && md5sum /tmp/file
 ip link show eth0
 ";
 
-/// Objective: an interface of the host is passed to the guest: it has its Ethernet address and queues, and TCP passes.
+/// Objective: an interface of the host is passed through to the guest: the guest's interface has the same Ethernet
+/// address and as many queues, and TCP passes.
 #[test]
 fn guest_on_an_interface() {
     let _one = ONE.lock();

@@ -31,8 +31,8 @@ fn frames(output: &Output) -> u64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of frames")
 }
 
-/// Objective: workers above the programs' priority forward while those spin on all CPUs, and the program prints no
-/// warning.
+/// Objective: workers with a higher priority than the programs forward frames while the programs spin on all CPUs, and
+/// the program prints no warning.
 #[test]
 fn workers_above_programs_forward_beside_them() {
     let Some(output) = spin(&["--rt-priority", "10"]) else { return };

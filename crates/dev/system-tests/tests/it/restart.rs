@@ -72,7 +72,7 @@ fn a_capture_goes_on_in_the_same_file() {
     let d = Up::managed(&[]);
     let file = d.dir().join("all.pcapng");
     d.must(&["attach", "vale0", &format!("pcap:out={}", file.display()), "--name", "file"]);
-    // Discards frames, so that the sender's frames have a second destination.
+    // This port discards frames; it gives the sender's frames a second destination.
     d.must(&["attach", "vale0", "null:none"]);
     let from = Sender::start(d.dir().into(), "vale0:from", PAUSE);
     let mut before = Vec::new();

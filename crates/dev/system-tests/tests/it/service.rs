@@ -40,7 +40,7 @@ fn analyze(arguments: &[&str]) -> Option<Output> {
     }
 }
 
-/// Objective: systemd knows every line of the units, and rates their exposure at most as above.
+/// Objective: systemd accepts every line of the units, and rates their exposure no higher than [`MOST`].
 #[test]
 fn systemd_rates_the_exposure_no_worse() {
     for (unit, most) in MOST {
@@ -160,7 +160,7 @@ fn taps_and_interfaces_work_with_the_units_capabilities() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(folder.path(), Some(USER), Some(USER)).unwrap();
     let mut names = settings("AmbientCapabilities").concat().to_lowercase();
-    // For when the limit cannot be lifted as the unit lifts it.
+    // The daemon needs this capability if the limit of locked memory could not be lifted, as the unit does.
     if rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum.is_some() {
         names.push_str(" cap_ipc_lock");
     }

@@ -30,7 +30,7 @@ enum Part {
     Fair,
     /// A fair share of one CPU.
     Cpu(u32),
-    /// As much as it wants, before all others.
+    /// As much CPU time as the process wants, before all others.
     RealTime,
     /// At most a tenth of a CPU.
     Tenth,
@@ -109,8 +109,8 @@ fn result(receiver: Guarded) -> [u64; 3] {
     [numbers("Received ")[0], sequence[0], sequence[1]]
 }
 
-/// Sends over both ways while daemon, sender and receiver have these parts of the CPUs, beside a number of busy
-/// programs.
+/// Sends frames over a pipe and across a switch while daemon, sender and receiver have these parts of the CPUs, beside
+/// `strangers` busy programs.
 fn crossings(name: &str, [daemon, sender, receiver]: [Part; 3], strangers: usize) {
     // The group is dropped last, because it must be empty.
     let group = Group::new(name);
@@ -144,13 +144,13 @@ fn crossings(name: &str, [daemon, sender, receiver]: [Part; 3], strangers: usize
     }
 }
 
-/// Objective: all three are on one CPU, which two other programs want, too.
+/// Objective: frames arrive in order if daemon, sender and receiver share one CPU with two other busy programs.
 #[test]
 fn frames_arrive_in_order_on_one_shared_cpu() {
     crossings("one", [Part::Cpu(0); 3], 2);
 }
 
-/// Objective: the three are on CPUs that the others do not have, or share only in part.
+/// Objective: frames arrive in order if daemon, sender and receiver share CPUs only in part.
 #[test]
 fn frames_arrive_in_order_on_partly_shared_cpus() {
     let last = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32 - 1;
@@ -158,7 +158,8 @@ fn frames_arrive_in_order_on_partly_shared_cpus() {
     crossings("partly", [Part::Fair, Part::Cpu(last), Part::Fair], 2);
 }
 
-/// Objective: one of the three has a real-time priority on the CPU of the others.
+/// Objective: frames arrive in order if daemon, sender or receiver has a real-time priority on the CPU of the other
+/// two.
 #[test]
 fn frames_arrive_in_order_beside_a_real_time_peer() {
     for (at, name) in ["daemon", "sender", "receiver"].into_iter().enumerate() {
@@ -168,7 +169,7 @@ fn frames_arrive_in_order_beside_a_real_time_peer() {
     }
 }
 
-/// Objective: one of the three has a tenth of a CPU.
+/// Objective: frames arrive in order if daemon, sender or receiver has only a tenth of a CPU.
 #[test]
 fn a_tenth_of_a_cpu() {
     for (at, name) in ["slow-daemon", "slow-sender", "slow-receiver"].into_iter().enumerate() {
@@ -194,8 +195,8 @@ fn until_idle(what: &str, pid: u32) {
     });
 }
 
-/// Objective: no one spins for a peer that is stopped, whether receiver, sender or daemon; when the peer continues, so
-/// do the frames, in order, over a pipe without a gap.
+/// Objective: no process spins for a peer that is stopped, whether receiver, sender or daemon; when the peer continues,
+/// frames arrive again, in order, and over a pipe without a gap.
 #[test]
 fn nobody_spins_for_a_stopped_peer() {
     for (from, to, all_arrive) in WAYS {

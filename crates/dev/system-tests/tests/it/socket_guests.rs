@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use guest::{Guest, Nic, Qemu, image};
 use up::Up;
 
-/// Emulated guests take all the processor there is: one test at a time.
+/// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 /// Runs in guest N: 10.1.0.N, and 10.7.0.N in VLAN 7. For each line on the console but `off`, the guest pings all
@@ -57,7 +57,8 @@ fn all_reach_each_other(guests: &mut [Guest; 3]) {
 }
 
 /// Objective: three guests, through stream, dgram and vde, reach each other with packets of 8,000 bytes, tagged and
-/// untagged; so they do after an upgrade, which a QEMU that cannot reconnect does not notice.
+/// untagged, before and after an upgrade of the daemon. The upgrade keeps the connections, because this QEMU cannot
+/// reconnect.
 #[test]
 fn guests_by_stream_dgram_and_vde_reach_each_other_before_and_after_an_upgrade() {
     let _one = ONE.lock();

@@ -128,7 +128,7 @@ impl Line {
         attach(&self.daemon, &format!("vale4 pcap:in={} --name player", file.display()));
     }
 
-    /// Returns the numbers of the captured frames.
+    /// Counts the captured frames by their numbers.
     fn captured(&self) -> Came {
         let mut came = Came::default();
         let mut file = FileReader::open(&self.folder.path().join("seen.pcap")).expect("a file");

@@ -14,7 +14,7 @@ use netvale_control::succession::{Succession, VERSION};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use up::{Up, until};
 
-/// One test at a time has the CPUs.
+/// These tests use all CPUs: one runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 /// A daemon that is replaced by other processes.
@@ -108,7 +108,7 @@ fn split_cables_lose_no_frame_in_upgrades() {
     cables("--no-in-order");
 }
 
-/// Objective: the same in packed rings without mergeable buffers.
+/// Objective: no frame is lost, duplicated or out of order in packed rings without mergeable buffers.
 #[test]
 fn packed_cables_lose_no_frame_in_upgrades() {
     cables("--packed --no-mergeable");

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::values;
 
-/// A condition, such as `duration:10`.
+/// A condition that ends a capture or a file, such as `duration:10`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CaptureCondition {
-    /// After that many seconds.
+    /// After this many seconds.
     Duration(f64),
-    /// After that many kilobytes (1,000 bytes).
+    /// After this many kilobytes (1,000 bytes).
     FileSize(u64),
-    /// After that many frames.
+    /// After this many frames.
     Packets(u64),
-    /// After that many files; in a sequence of files, the number of files kept.
+    /// After this many files; in a sequence of files, the number of files kept.
     Files(u64),
 }
 
@@ -37,7 +37,7 @@ impl FromStr for CaptureCondition {
     }
 }
 
-/// The limits of a capture or a file. Of several conditions of one kind, the smallest counts.
+/// The limits of a capture or a file; `None`: unlimited. Of several conditions of one kind, the smallest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CaptureLimits {
     /// Maximum time.

@@ -16,7 +16,7 @@ use super::source::{CapturePorts, CapturedFrame, WaitEvent};
 use super::{APPLICATION, now};
 use crate::CliError;
 
-/// Bytes collected before a write while frames arrive continuously.
+/// Number of collected bytes that triggers a write while frames arrive continuously.
 const ENOUGH: usize = 64 << 10;
 /// Length of an interface statistics block, in bytes.
 const STATISTICS: u64 = 112;
@@ -287,7 +287,7 @@ impl<'a> CaptureRun<'a> {
 }
 
 impl CurrentFile {
-    /// Creates a file that begins with the encoder's header.
+    /// Returns the state of a new file, which begins with the encoder's header.
     fn of(sink: Sink, encoder: &Encoder) -> CurrentFile {
         CurrentFile { sink, since: Instant::now(), bytes: encoder.bytes().len() as u64, packets: 0 }
     }

@@ -79,8 +79,8 @@ pub(super) fn open(names: &[&String], ctx: &CliContext) -> Result<Vec<Port>, Cli
     names.iter().map(one).collect()
 }
 
-/// Moves frames once in both directions; ring k of one port goes to ring k of the other, modulo the number of its
-/// rings. Returns whether any frame moved.
+/// Moves frames once in both directions: from ring k of one port to ring k of the other, modulo the number of the other
+/// port's rings. Returns whether any frame moved.
 pub(super) fn between(
     a: &mut Port,
     b: &mut Port,

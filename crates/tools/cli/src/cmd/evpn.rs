@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: each VNI and each address has a line, and the address's line has its place.
+    /// Objective: each VNI and each Ethernet address has a line; an address's line has the VTEP behind which it is.
     #[test]
     fn each_vni_and_each_address_has_a_line() {
         let vtep: std::net::IpAddr = [10, 0, 0, 2].into();

@@ -1,4 +1,4 @@
-//! `netvale gateway`: a switch's way out.
+//! `netvale gateway`: gives a switch's guests addresses, names and access to the Internet.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -149,7 +149,7 @@ impl GatewayArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon, a port that is taken, or the end of the gateway's port.
+/// No daemon answers, the port is in use, or the gateway's port has ended.
 pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
     let options = args.options();
@@ -187,7 +187,8 @@ mod tests {
         Line::try_parse_from(["gateway"].iter().chain(line)).map(|line| line.args)
     }
 
-    /// Objective: the line becomes options; the port has a name of its own if only the switch is given.
+    /// Objective: the command line is converted to the gateway's options; if only the switch is given, the port's name
+    /// is gateway.
     #[test]
     fn a_line_becomes_options() {
         let args = parse(&["vale0", "10.0.0.1/24", "--publish", "8080:web:80", "--no-ra", "--mtu", "9000"]).unwrap();
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(parse(&["vale0:out", "10.0.0.1/24"]).unwrap().name(), "vale0:out");
     }
 
-    /// Objective: values that cannot be are refused where they stand.
+    /// Objective: invalid values are refused when the command line is parsed.
     #[test]
     fn values_that_cannot_be_are_refused() {
         for line in [

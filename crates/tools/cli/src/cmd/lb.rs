@@ -114,8 +114,8 @@ impl PipeOutput {
         !self.waiting.is_empty()
     }
 
-    /// Sends the frame that begins `at` slots after the head of `rx` and has `slots` slots, or lets it wait. Returns
-    /// its fate. Buffers are swapped if both rings are in one region.
+    /// Sends the frame of `slots` slots that begins `at` slots after the head of `rx`, or queues it if the pipe is
+    /// full. Returns its fate. Buffers are swapped if both rings are in one region.
     fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> PipeFate {
         let Some(tx) = self.port.tx().first_mut() else { return PipeFate::Dropped };
         if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {

@@ -97,7 +97,7 @@ pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// Returns the name of the monitor for a port's name.
+/// Returns the name of the monitor (`/r`, `/t` or `/rt`) that copies a port's frames.
 fn monitor(name: &str) -> Result<String, CliError> {
     let wrong = |what: String| CliError::usage(what, "give vale0:a, vale0:a/t, vale0:a/r or vale0:a/rt");
     let spec = PortSpec::parse(name).map_err(|e| wrong(e.to_string()))?;

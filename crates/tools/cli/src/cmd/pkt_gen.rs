@@ -244,7 +244,7 @@ const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 /// in turns.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// State shared by all functions.
+/// The parameters shared by pkt-gen's functions (tx, rx, ping and others).
 pub(crate) struct PktGenJob<'a> {
     args: &'a PktGenArgs,
     /// Frames to handle; 0: unlimited.
@@ -281,7 +281,7 @@ fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns the error if the daemon has ended or the port was detached.
+/// Makes the error for a port that the daemon has closed.
 fn gone() -> CliError {
     CliError::failed("the daemon closed the port", "see the daemon's log; `netvale list` shows if it runs")
 }

@@ -121,7 +121,7 @@ pub fn run(args: &TopArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The source of readings.
+/// A function that reads all counters.
 type StatsSource<'a> = dyn FnMut() -> Result<AllStats, CliError> + 'a;
 
 fn batch(args: &TopArgs, read: &mut StatsSource<'_>) -> Result<(), CliError> {

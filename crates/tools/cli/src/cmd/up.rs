@@ -89,7 +89,7 @@ fn end_with(parent: u32) -> Result<(), CliError> {
     let next = "start it again";
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .map_err(|e| CliError::failed(format!("the end of process {parent} cannot be watched: {e}"), next))?;
-    // It may have ended before that.
+    // The parent may have ended before this call, in which case no signal comes.
     let found = rustix::process::getppid().map(|pid| pid.as_raw_pid().unsigned_abs());
     if found == Some(parent) {
         return Ok(());

@@ -58,7 +58,7 @@ pub fn ports(current: &str) -> Vec<String> {
     }
 }
 
-/// Returns the names of the ports on the preceding switch.
+/// Returns the names, without the switch, of the ports on the switch that the command line names.
 pub fn ports_alone(_: &str) -> Vec<String> {
     let line = line();
     let names = full_names();

@@ -33,7 +33,7 @@ pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
     None
 }
 
-/// Returns whether frames can move from one ring to the other slot by slot.
+/// Returns whether frames can move slot by slot: each buffer's content fits in a buffer of the other ring.
 fn slot_by_slot(rx: &RxRing, tx: &TxRing) -> bool {
     rx.mem().buf_size() <= tx.mem().buf_size()
 }

@@ -24,8 +24,9 @@ pub struct LinkDirection {
     memory: Vec<u8>,
     /// Offset of the next frame in memory.
     tail: usize,
-    /// Frames in memory, oldest first, and the number of the oldest.
+    /// Frames in memory, oldest first.
     kept: VecDeque<StoredFrame>,
+    /// Number of the oldest frame in memory.
     first: u64,
     arrivals: BinaryHeap<Arrival>,
     count: u64,
@@ -59,7 +60,7 @@ impl LinkDirection {
         self.arrivals.is_empty()
     }
 
-    /// Returns the offset of `len` contiguous free bytes.
+    /// Returns the offset of `len` contiguous free bytes; `None` if there are none.
     fn room(&self, len: usize) -> Option<usize> {
         let Some(oldest) = self.kept.front() else { return (len <= self.memory.len()).then_some(0) };
         match (self.tail >= oldest.start, oldest.start) {

@@ -5,9 +5,9 @@ use super::VmSupport;
 /// The virtual machine that a port is for.
 #[derive(Clone, Copy)]
 pub struct GuestMachine<'a> {
-    /// Its virtual machine monitor.
+    /// The program that runs the machine (virtual machine monitor).
     pub vmm: Vmm,
-    /// Its memory, in the form of QEMU's -m.
+    /// The machine's memory, in the form of QEMU's -m.
     pub memory: &'a str,
     /// The QEMU of this host.
     pub installed: VmSupport,

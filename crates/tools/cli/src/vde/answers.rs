@@ -1,7 +1,7 @@
-//! What commands are answered: data in lines, and a number. Numbers are 1000 and that of the system's error, which
-//! programs read; so they are those of VDE, and its words.
+//! The answers to commands: lines of data, then a line with a status number and its text. The number is 1000 plus the
+//! errno; clients parse it. Numbers and texts are VDE's.
 
-/// Why a command is refused.
+/// The reason why a command is refused, as VDE reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VdeError {
     /// No such file (ENOENT).
@@ -10,26 +10,26 @@ pub enum VdeError {
     NoAnswer,
     /// No such port or VLAN (ENXIO).
     NotFound,
-    /// It exists (EEXIST).
+    /// The port or VLAN exists already (EEXIST).
     Exists,
-    /// No such address (ENODEV).
+    /// No such Ethernet address in the switch's table (ENODEV).
     NoAddress,
-    /// A number or a word is wrong (EINVAL).
+    /// An argument is missing or invalid (EINVAL).
     Invalid,
-    /// There is no room for another one (ENOSPC).
+    /// All port numbers are in use (ENOSPC).
     Full,
     /// No such command (ENOSYS).
     NoCommand,
-    /// Files that load one another (ELOOP).
+    /// `load` commands in loaded files are nested too deeply (ELOOP).
     Loop,
-    /// Nothing of the kind is here (EOPNOTSUPP).
+    /// This switch does not support the command, although VDE does (EOPNOTSUPP).
     Unsupported,
-    /// It is in use (EADDRINUSE).
+    /// The port or VLAN is in use (EADDRINUSE).
     InUse,
 }
 
 impl VdeError {
-    /// Its number and its words, as strerror(3) has them.
+    /// Returns the errno and the text of strerror(3).
     fn parts(self) -> (u16, &'static str) {
         match self {
             VdeError::NoFile => (2, "No such file or directory"),
@@ -50,13 +50,13 @@ impl VdeError {
 /// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VdeAnswer {
-    /// To an empty line.
+    /// The answer to an empty line.
     Nothing,
-    /// It is done, or refused.
+    /// The status of a command without data.
     Done(Result<(), VdeError>),
-    /// The same, of a command that tells something: lines, each with its end.
+    /// The data and the status of a command that returns data. Each line of the data ends with a newline.
     Told(String, Result<(), VdeError>),
-    /// What commands of a file are answered, and whether it could be read.
+    /// The answers to the commands of a file, and the status of `load` itself.
     Loaded(String, Result<(), VdeError>),
     /// The session ends.
     Logout,
@@ -65,7 +65,7 @@ pub enum VdeAnswer {
 }
 
 impl VdeAnswer {
-    /// What a command tells, or why it tells nothing.
+    /// Makes the answer of a command that returns data; after an error, the data is empty.
     pub fn told(told: Result<String, VdeError>) -> VdeAnswer {
         match told {
             Ok(text) => VdeAnswer::Told(text, Ok(())),
@@ -73,7 +73,7 @@ impl VdeAnswer {
         }
     }
 
-    /// Its lines, without the empty one that follows in a session.
+    /// Formats the answer, without the empty line that a session appends.
     pub fn lines(&self) -> String {
         match self {
             VdeAnswer::Nothing | VdeAnswer::Logout | VdeAnswer::Shutdown => String::new(),
@@ -99,8 +99,8 @@ fn last_line(done: Result<(), VdeError>) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: answers are those of VDE, byte for byte: a number with three digits behind a 1, data up to a line
-    /// with a dot.
+    /// Objective: answers equal those of VDE, byte for byte: the status is a 1 and three digits, and a line with a dot
+    /// ends the data.
     #[test]
     fn answers_are_those_of_vde() {
         assert_eq!(VdeAnswer::from(Ok(())).lines(), "1000 Success\n");
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(VdeAnswer::Nothing.lines(), "");
     }
 
-    /// Objective: numbers and words are the system's.
+    /// Objective: the numbers and texts of errors are those of the system's strerror(3).
     #[test]
     fn numbers_and_words_are_the_systems() {
         use VdeError::*;

@@ -1,4 +1,4 @@
-//! `--daemon`: the switch runs in a session of its own, and its starter ends once it is ready.
+//! `--daemon`: the program starts itself again as a process in a session of its own, and exits once that is ready.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -7,9 +7,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use super::{CANNOT_START, PROGRAM, VdeFailure};
 
-/// Tells the process in the background what it is.
+/// The environment variable that marks the process in the background.
 const VARIABLE: &str = "NETVALE_VDE_BACKGROUND";
-/// What it writes when it is ready.
+/// What the process in the background writes to its standard output, a pipe to its starter, when it is ready.
 const READY: &[u8] = b"ready";
 
 /// Whether this is the process in the background.
@@ -17,7 +17,8 @@ pub(super) fn is_inside() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// Starts one with the same words, and waits until it is ready.
+/// Starts the process in the background with the same arguments, and waits until it is ready or has failed. Returns the
+/// exit code for the starter.
 pub(super) fn start(words: &[OsString]) -> Result<ExitCode, VdeFailure> {
     let failed = |what: &str| VdeFailure::step(format!("the switch cannot be started in the background: {what}"));
     let program = std::env::current_exe().map_err(failed("its program"))?;
@@ -29,18 +30,19 @@ pub(super) fn start(words: &[OsString]) -> Result<ExitCode, VdeFailure> {
     if said == READY {
         return Ok(ExitCode::SUCCESS);
     }
-    // It has said why on standard error.
+    // The failed process has reported the reason on standard error.
     let status = child.wait().map_err(failed("its end"))?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::from(CANNOT_START), ExitCode::from))
 }
 
-/// Leaves the starter's session, before there are other processes.
+/// Moves the process in the background to a session of its own. Called before it starts the daemon.
 pub(super) fn enter() {
-    // Fails only for a process that leads a group already.
+    // Fails only if this process is a group leader already.
     let _ = rustix::process::setsid();
 }
 
-/// Tells the starter that all is ready, and leaves its files and its folder.
+/// Reports to the starter that the switch is ready. Redirects standard input, output and error to `/dev/null`, and
+/// changes to `/`.
 pub(super) fn ready() -> Result<(), VdeFailure> {
     let failed = |what: &str| VdeFailure::step(format!("the background: {what}"));
     let mut out = std::io::stdout();

@@ -1,4 +1,4 @@
-//! The console: the state that commands change, and the switch that they change with it.
+//! The console: the state that commands change, and a client of the switch to which it applies the changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,28 +13,29 @@ use super::place::SwitchPlace;
 use super::switch::{PortCounts, ShownPort, VdeSwitch};
 use super::vlans::VlanTable;
 
-/// What is shown of a switch, and changes nothing.
+/// Values that commands print, and that do not affect forwarding.
 #[derive(Debug)]
 pub(super) struct ConsoleFacts {
-    /// The folder of its sockets.
+    /// The folder of the switch's sockets.
     pub folder: PathBuf,
     /// The daemon's run directory.
     pub run_dir: PathBuf,
     /// Permission bits of the control socket.
     pub mode: u32,
-    /// The management socket, and its permission bits.
+    /// The management socket's path and permission bits; `None` without such a socket.
     pub mgmt: Option<(PathBuf, u32)>,
-    /// Its own Ethernet address, and the priority of that.
+    /// The switch's own Ethernet address.
     pub mac: Mac,
-    /// The priority.
+    /// The switch's spanning-tree priority.
     pub priority: u32,
-    /// When it began.
+    /// When the console started.
     pub begun: Instant,
-    /// Entries of its table, and times of theirs.
+    /// Parameters of VDE's hash table of addresses.
     pub hash: HashNumbers,
 }
 
-/// Numbers of VDE's table of addresses. The switch has a table of its own, to which they mean nothing.
+/// Parameters of VDE's hash table of addresses: its size, and the garbage collection interval, expiry and minimum
+/// persistence in seconds. Commands set and print them; the daemon's own table ignores them.
 #[derive(Debug)]
 pub(super) struct HashNumbers {
     pub size: i32,
@@ -43,20 +44,20 @@ pub(super) struct HashNumbers {
     pub persists: i32,
 }
 
-/// A console.
+/// The console of a switch: the state of VDE's commands.
 #[derive(Debug)]
 pub(super) struct VdeConsole {
     pub facts: ConsoleFacts,
     pub vlans: VlanTable,
     pub switch: VdeSwitch,
-    /// Counters of ports when they were reset.
+    /// The values that ports' counters had at `port/resetcounter`, by full name.
     pub since: BTreeMap<String, PortCounts>,
-    /// Files that are being loaded, one by the other.
+    /// Nesting depth of `load`: files that are being loaded, each by a command in the one before.
     pub loading: usize,
 }
 
 impl VdeConsole {
-    /// Attaches the ports of a switch.
+    /// Attaches the `vde:` port and the TAPs to the daemon's switch, and creates its console.
     pub(super) fn begin(place: &SwitchPlace, options: &VdeOptions) -> Result<VdeConsole, VdeFailure> {
         if options.ports > MOST_PORTS {
             super::say(format_args!("-n {}: the switch has {MOST_PORTS} ports, the most there can be", options.ports));
@@ -84,7 +85,8 @@ impl VdeConsole {
         Ok(VdeConsole { facts, vlans, switch, since: BTreeMap::new(), loading: 0 })
     }
 
-    /// The ports that there are by now. Plugs come and go without the console.
+    /// Returns the ports that exist now, and updates the table of VLANs: plugs come and go without the console's
+    /// notice.
     pub(super) fn look(&mut self) -> Result<BTreeMap<u16, ShownPort>, VdeError> {
         let ports = self.switch.ports()?;
         let numbers: BTreeSet<u16> = ports.keys().copied().collect();
@@ -92,7 +94,8 @@ impl VdeConsole {
         Ok(ports)
     }
 
-    /// Changes VLANs, and the policies that they are; all ports of which these differ, and new ones.
+    /// Applies `change` to the table of VLANs, and updates the policies of each port that it affects and those of new
+    /// ports. If a policy cannot be set, the table stays unchanged.
     pub(super) fn change<T>(
         &mut self,
         change: impl FnOnce(&mut VlanTable) -> Result<T, VdeError>,
@@ -115,7 +118,7 @@ impl VdeConsole {
     }
 }
 
-/// An address of its own, which begins as VDE's do.
+/// Makes an Ethernet address from clock and process ID, with VDE's prefix 00:ff.
 fn own_address() -> Mac {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let number = clock.subsec_nanos() ^ std::process::id().rotate_left(16);

@@ -1,4 +1,4 @@
-//! The management socket.
+//! The management socket, and the default files of commands to run at the start.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -14,18 +14,18 @@ use super::place::{LONGEST_SOCKET, give};
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// A socket that listens, and its file, which goes with it.
+/// A listening UNIX socket. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct ManagementSocket {
     pub listener: UnixListener,
     path: PathBuf,
-    /// Device and number of the file.
+    /// Device and inode number of the socket's file, by which [`Drop`] recognizes it.
     file: Option<(u64, u64)>,
 }
 
 impl ManagementSocket {
-    /// Listens at a path. A socket that was left behind is replaced; a file that is none, and a socket that somebody
-    /// listens at, are left alone.
+    /// Listens at a path. Replaces a stale socket without a listener. Refuses a path with a listener or with a file
+    /// that is not a socket.
     pub(super) fn listen(path: &Path, mode: u32, group: Option<&str>) -> Result<ManagementSocket, VdeFailure> {
         let shown = &path.display();
         let path = std::path::absolute(path).map_err(VdeFailure::step(format!("{shown}: no path")))?;
@@ -50,13 +50,13 @@ impl ManagementSocket {
         };
         bound.map_err(failed("the socket cannot be bound"))?;
         let made = ManagementSocket { listener: UnixListener::from(socket), file: file_of(&path), path };
-        // Nobody can connect before listen(2).
+        // Nobody can connect before listen(2), hence not with the wrong mode.
         give(&made.path, mode, group)?;
         rustix::net::listen(&made.listener, BACKLOG).map_err(failed("the socket cannot listen"))?;
         Ok(made)
     }
 
-    /// Its path.
+    /// The absolute path of the socket.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -75,7 +75,7 @@ fn file_of(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Removes a socket that nobody listens at.
+/// Removes a stale socket at a path. Fails if a program listens there, or if the file is not a socket.
 fn make_room(path: &Path) -> Result<(), VdeFailure> {
     let shown = path.display();
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
@@ -90,7 +90,7 @@ fn make_room(path: &Path) -> Result<(), VdeFailure> {
     }
 }
 
-/// The file of the commands that a switch begins with, if there is one.
+/// Returns the first default file of commands that exists: the user's or the system's.
 pub(super) fn usual_commands() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let own = home.map(|home| Path::new(OsStr::new(&home)).join(".vde2/vde_switch.rc"));
@@ -107,8 +107,8 @@ mod tests {
         ManagementSocket::listen(path, 0o600, None).unwrap_err().to_string()
     }
 
-    /// Objective: a socket that was left behind is replaced; a live one, a plain file and a path that is too long are
-    /// refused, and left as they are.
+    /// Objective: a stale socket is replaced; a path with a listener, with a plain file or of more than 107 bytes is
+    /// refused, and the file there is left unchanged.
     #[test]
     fn what_is_in_the_way_is_left_alone_unless_it_is_a_leftover() {
         let dir = tempfile::tempdir().unwrap();
@@ -127,13 +127,13 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// Objective: at its end, a switch removes its own socket, and not one that took its place.
+    /// Objective: when dropped, a management socket removes its own file, but not another socket at the same path.
     #[test]
     fn a_socket_of_another_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
         let made = ManagementSocket::listen(&path, 0o600, None).unwrap();
-        // The old number is not given away while the socket has the file.
+        // The renamed file keeps its inode number in use, so that the new file cannot get it.
         std::fs::rename(&path, dir.path().join("old")).unwrap();
         let other = UnixListener::bind(&path).unwrap();
         drop(made);

@@ -1,7 +1,8 @@
 //! The drop-in for `vde_switch`: this program, called by that name.
 //!
-//! A *console* takes VDE's options and management commands. The switch is a daemon of its own, `netvale up`, with one
-//! `vde:` port; the console asks it by the control protocol, as every other client may.
+//! VDE (Virtual Distributed Ethernet) calls its clients *plugs*. A *console* takes VDE's options and management
+//! commands. The switch itself is a separate daemon, `netvale up`, with one `vde:` port; the console controls it
+//! through the control protocol, as every other client may.
 //!
 //! ```text
 //!  standard input ──┐                                            control
@@ -14,15 +15,15 @@
 //! | `place` | the folder of the sockets, and the daemon's run directory |
 //! | `background` | `--daemon` |
 //! | `process` | the daemon's process |
-//! | `switch` | the daemon, asked by the control protocol |
-//! | [`vlans`] | VDE's VLANs, and the policies that they are |
-//! | [`answers`] | what commands are answered |
-//! | [`words`] | a command's words and numbers |
+//! | `switch` | a client of the daemon: its ports, counters and addresses |
+//! | [`vlans`] | VDE's VLANs, and the port policies that implement them |
+//! | [`answers`] | the answers to commands |
+//! | [`words`] | parses a command's words and numbers |
 //! | `console` | the state that commands change |
-//! | `commands` | the commands, a table |
+//! | `commands` | the table of commands |
 //! | `sessions` | standard input, and connections to the management socket |
 //! | `management` | the management socket |
-//! | `serve` | waits for all of them |
+//! | `serve` | the event loop: waits for commands, connections and signals |
 //! | `usage` | help and version |
 
 pub mod answers;
@@ -45,20 +46,20 @@ use std::process::ExitCode;
 
 use options::{AskedOf, VdeOptions};
 
-/// The name of the program that this is then.
+/// The name under which this program acts as VDE's switch.
 pub const PROGRAM: &str = "vde_switch";
-/// The release of VDE whose answers these are: programs read it.
+/// The VDE release that this program imitates. Clients parse it out of the banner.
 const RELEASE: &str = "2.3.2";
-/// The exit status of a switch that cannot start.
+/// The exit status of a switch that cannot start or that fails.
 const CANNOT_START: u8 = 255;
 
-/// Why a switch cannot start, or go on.
+/// The reason why a switch cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct VdeFailure(pub String);
 
 impl VdeFailure {
-    /// A step that failed.
+    /// Returns a function that adds to an I/O error the step `what` that failed.
     fn step(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> VdeFailure {
         move |why| VdeFailure(format!("{what}: {why}"))
     }
@@ -70,7 +71,7 @@ impl From<crate::CliError> for VdeFailure {
     }
 }
 
-/// Runs the program with the words behind its name.
+/// Runs the program with the arguments `words`, which exclude the program's name.
 #[must_use]
 pub fn main(words: &[OsString]) -> ExitCode {
     match options::read(words) {
@@ -97,12 +98,12 @@ fn started(options: &VdeOptions, words: &[OsString]) -> ExitCode {
 }
 
 fn print(text: impl std::fmt::Display) -> ExitCode {
-    // Nobody is left to be told that nobody reads it.
+    // If standard output is closed, the error could not be reported anywhere useful.
     let _ = crate::out::text(text);
     ExitCode::SUCCESS
 }
 
-/// A line on standard error.
+/// Prints a line on standard error.
 fn say(what: impl std::fmt::Display) {
     netvale_control::note!("{PROGRAM}: {what}");
 }

@@ -1,5 +1,5 @@
-//! The command line of `vde_switch`, as getopt_long_only(3) reads it: a name with one dash or two, or the beginning of
-//! one; a letter with one dash, several together; a value behind `=`, or as the next word.
+//! The command line of `vde_switch`, parsed as getopt_long_only(3) does: a long name, or an unambiguous prefix of one,
+//! with one dash or two; single letters with one dash, which may be combined; a value after `=` or as the next word.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,14 +9,14 @@ use netvale_control::types::Mac;
 
 use super::VdeFailure;
 
-/// Ports of a switch of which nobody says more, and most of them: numbers begin with 1.
+/// Default of `--numports`. The unused port number 0 counts, as in VDE.
 pub const USUAL_PORTS: u32 = 32;
-/// Most ports, with the unused number 0.
+/// Maximum of `--numports`, including the unused number 0.
 pub const MOST_PORTS: u32 = 251;
-/// Mode of the control socket of which nobody says more.
+/// Default permission bits of the control socket and of the management socket.
 pub const USUAL_MODE: u32 = 0o600;
 
-/// What is asked for.
+/// What the command line requests.
 #[derive(Debug)]
 pub enum AskedOf {
     /// The list of options.
@@ -27,44 +27,44 @@ pub enum AskedOf {
     Switch(Box<VdeOptions>),
 }
 
-/// What a switch is asked to be.
+/// The options of a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VdeOptions {
-    /// Folder of its sockets.
+    /// The folder of the switch's sockets; `None`: one of the default folders.
     pub sock: Option<PathBuf>,
     /// Permission bits of the control socket.
     pub mode: u32,
-    /// Permission bits of the folder.
+    /// Permission bits of the folder; `None`: derived from `mode`.
     pub dirmode: Option<u32>,
-    /// Group of both.
+    /// Group of the folder and of the control socket.
     pub group: Option<String>,
-    /// It is a hub.
+    /// Whether the switch is a hub, which passes every frame to all ports.
     pub hub: bool,
-    /// It watches for loops.
+    /// Whether the switch detects loops. In VDE, the option enables its spanning tree.
     pub fstp: bool,
-    /// Ports, with the unused number 0.
+    /// Maximum number of ports, including the unused number 0.
     pub ports: u32,
-    /// Its own Ethernet address, which is only shown.
+    /// The switch's own Ethernet address, which has no effect: commands only print it.
     pub mac: Option<Mac>,
-    /// The priority of its address, which is only shown.
+    /// The switch's spanning-tree priority, which is only printed.
     pub priority: u32,
-    /// Entries of its table, which are only shown.
+    /// The size of VDE's hash table of addresses, which is only printed.
     pub hashsize: u32,
-    /// TAPs.
+    /// Names of TAPs to attach.
     pub taps: Vec<String>,
-    /// The management socket.
+    /// The path of the management socket; `None`: no such socket.
     pub mgmt: Option<PathBuf>,
-    /// Its permission bits.
+    /// Permission bits of the management socket.
     pub mgmtmode: u32,
-    /// Its group.
+    /// Group of the management socket.
     pub mgmtgroup: Option<String>,
-    /// It runs in the background.
+    /// Whether the switch runs in the background.
     pub daemon: bool,
-    /// It does not read standard input.
+    /// Whether commands are not read from standard input.
     pub nostdin: bool,
-    /// File of its number as a process.
+    /// The file to which the process ID is written.
     pub pidfile: Option<PathBuf>,
-    /// Commands to begin with.
+    /// A file of commands to run at the start; `None`: the default files.
     pub rcfile: Option<PathBuf>,
 }
 
@@ -93,20 +93,20 @@ impl Default for VdeOptions {
     }
 }
 
-/// What an option does with its value. `false`: that is none.
+/// Stores an option's value. Returns `false` if the value is invalid.
 type PutValue = fn(&mut VdeOptions, OsString) -> bool;
 
-/// What an option is.
+/// The effect of an option, and whether it takes a value.
 enum OptionRole {
     Help,
     Version,
-    /// It has no value.
+    /// An option without a value.
     Flag(fn(&mut VdeOptions)),
-    /// It has one, of this kind.
+    /// An option with a value: the expected value, for error messages, and the function that stores it.
     Value(&'static str, PutValue),
 }
 
-/// An option's names, its letter, and what it is.
+/// An option: its long names, its letter, and its effect.
 struct VdeOption {
     names: &'static [&'static str],
     letter: Option<u8>,
@@ -142,7 +142,7 @@ const OPTIONS: &[VdeOption] = &[
     flag(&["nostdin"], None, |o| o.nostdin = true),
     value(&["pidfile"], Some(b'p'), "a path", |o, v| put_some(&mut o.pidfile, path(v))),
     value(&["rcfile"], Some(b'f'), "a path", |o, v| put_some(&mut o.rcfile, path(v))),
-    // How many may be told of events, of which there are none here.
+    // In VDE, the maximum number of clients that debug events are sent to. This switch has no such events.
     value(&["debugclients"], Some(b'D'), "a number", |_, v| decimal(&v).is_some()),
 ];
 
@@ -182,10 +182,10 @@ fn octal(value: &OsStr) -> Option<u32> {
     u32::from_str_radix(value.to_str()?, 8).ok().filter(|mode| *mode <= 0o7777)
 }
 
-/// Reads the words behind the program's name.
+/// Parses the command line `words`, without the program's name.
 ///
 /// # Errors
-/// The first word that is no option, or has no value or a wrong one.
+/// Names the first word that is not an option, or an option whose value is missing or invalid.
 pub fn read(words: &[OsString]) -> Result<AskedOf, VdeFailure> {
     let mut reader = OptionReader { words: words.iter(), options: VdeOptions::default(), other: None };
     while let Some(word) = reader.words.next() {
@@ -208,7 +208,7 @@ struct OptionReader<'a> {
 }
 
 impl OptionReader<'_> {
-    /// Reads a word; the answer if nothing else is asked for.
+    /// Parses one word. Returns `Some` for `--help` and `--version`, which end the parsing.
     fn word(&mut self, word: &[u8]) -> Result<Option<AskedOf>, VdeFailure> {
         match word {
             b"--" => {
@@ -225,7 +225,8 @@ impl OptionReader<'_> {
         }
     }
 
-    /// One dash: a letter that stands alone is that option; otherwise a name precedes letters.
+    /// Parses a word with one dash. A single letter is that letter's option; of longer words, a long name takes
+    /// precedence over combined letters.
     fn with_one_dash(&mut self, letters: &[u8], word: &[u8]) -> Result<Option<AskedOf>, VdeFailure> {
         let is_letter = letters.first().is_some_and(|&letter| by_letter(letter).is_some());
         if letters.len() == 1 && is_letter {
@@ -287,7 +288,7 @@ fn shown(word: &[u8]) -> String {
     String::from_utf8_lossy(word).into_owned()
 }
 
-/// A name, and the value behind `=`.
+/// Splits `name=value`.
 fn split(name: &[u8]) -> (&[u8], Option<&[u8]>) {
     let mut parts = name.splitn(2, |&byte| byte == b'=');
     (parts.next().unwrap_or_default(), parts.next())
@@ -297,7 +298,7 @@ fn by_letter(letter: u8) -> Option<&'static VdeOption> {
     OPTIONS.iter().find(|option| option.letter == Some(letter))
 }
 
-/// The option of a name, or of the beginning of one name only.
+/// Finds an option by its full name, or by a prefix that fits one option only.
 fn find(name: &[u8]) -> Result<&'static VdeOption, &'static str> {
     let named = |fits: &dyn Fn(&&str) -> bool| {
         OPTIONS.iter().filter(move |option| option.names.iter().any(fits)).collect::<Vec<_>>()
@@ -323,8 +324,8 @@ mod tests {
         }
     }
 
-    /// Objective: the words of NixOS's test driver, of systemd units and of old scripts are read: one dash or two,
-    /// beginnings of names, letters together, values in any way.
+    /// Objective: the command lines of NixOS's test driver, systemd units and old scripts are parsed: one dash or two,
+    /// prefixes of names, combined letters, values in every form.
     #[test]
     fn command_lines_of_users_are_read() {
         let usual = VdeOptions::default;
@@ -352,7 +353,7 @@ mod tests {
         assert_eq!(of("--macaddr 00:ff:01:02:03:04").map(|o| o.mac.is_some()), Ok(true));
     }
 
-    /// Objective: help and version are asked for in each way, also beside other options.
+    /// Objective: each spelling of the help and version options is recognized, also after other options.
     #[test]
     fn help_and_version_are_answered() {
         let asked = |words: &str| of(words).unwrap_err();
@@ -364,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Objective: a word that is no option, a beginning of several, and a missing or wrong value are refused, each with
+    /// Objective: an unknown option, an ambiguous prefix, and a missing or invalid value are refused. The message has
     /// the word and what is expected.
     #[test]
     fn bad_command_lines_are_refused_by_word() {

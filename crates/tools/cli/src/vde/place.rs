@@ -12,26 +12,27 @@ use rustix::fs::FlockOperation;
 use super::VdeFailure;
 use super::options::VdeOptions;
 
-/// Where a switch is of which nobody says where: the first one that can be made.
+/// Default folders of a switch's sockets. The first one that can be created, or belongs to the user, is used.
 const USUAL_FOLDERS: [&str; 2] = ["/var/run/vde.ctl", "/tmp/vde.ctl"];
-/// The run directory, in the folder.
+/// The name of the daemon's run directory in the folder of the sockets.
 const RUN_DIR: &str = ".netvale";
-/// Longest path of a socket (unix(7)).
+/// Maximum length of a socket's path in bytes (unix(7)).
 pub(super) const LONGEST_SOCKET: usize = 107;
-/// Permission bits of a folder of which nobody says more, for its owner alone: new files are the folder's group's.
+/// Minimum permission bits of a new folder: all for its owner, and set-group-ID, so that new files get the folder's
+/// group.
 const OWNERS: u32 = 0o2700;
 
-/// A switch's places.
+/// The directories of a switch.
 #[derive(Debug)]
 pub(super) struct SwitchPlace {
-    /// The folder of its sockets.
+    /// The folder of the switch's sockets.
     pub folder: PathBuf,
     /// The daemon's run directory.
     pub run_dir: PathBuf,
 }
 
 impl SwitchPlace {
-    /// Makes the folder, with the access that is asked for, and the run directory.
+    /// Creates the folder, with the requested mode and group, and the run directory.
     pub(super) fn make(options: &VdeOptions) -> Result<SwitchPlace, VdeFailure> {
         let (folder, is_new) = match &options.sock {
             Some(folder) => make_folder(folder)?,
@@ -52,33 +53,34 @@ impl SwitchPlace {
         make_private(&self.run_dir)
     }
 
-    /// Removes both, if nobody else's files are there. The daemon has ended.
+    /// Removes the run directory, unless another daemon uses it by now, and the folder if it is empty. This switch's
+    /// own daemon must have ended.
     pub(super) fn remove(&self) {
         let lock = self.lock();
-        // What another switch has begun there, it keeps.
+        // Another switch may have started in the same folder: its run directory stays.
         if !lock.as_ref().is_some_and(is_held) {
             let _ = std::fs::remove_dir_all(&self.run_dir);
         }
         let _ = std::fs::remove_dir(&self.folder);
     }
 
-    /// Whether a daemon has the run directory.
+    /// Whether a daemon uses the run directory, i.e. holds its lock.
     pub(super) fn has_daemon(&self) -> bool {
         self.lock().as_ref().is_some_and(is_held)
     }
 
-    /// The daemon's lock, if there is one.
+    /// Opens the daemon's lock file; `None` if it does not exist.
     fn lock(&self) -> Option<File> {
         File::open(self.run_dir.join("lock")).ok()
     }
 }
 
-/// Whether a daemon has that lock. If none has, this process has it until the file is closed.
+/// Whether a daemon holds the lock. If not, this process holds it until the file is closed.
 fn is_held(lock: &File) -> bool {
     rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
-/// The first of the usual folders that can be made, or is there.
+/// Returns the first default folder that could be created or that belongs to this user, and whether it is new.
 fn usual_folder() -> Result<(PathBuf, bool), VdeFailure> {
     let mut first = None;
     for folder in USUAL_FOLDERS {
@@ -95,7 +97,7 @@ fn is_own(folder: &Path) -> bool {
     std::fs::metadata(folder).is_ok_and(|meta| meta.uid() == rustix::process::geteuid().as_raw())
 }
 
-/// Makes a folder that is not there. Returns its path without links, and whether it is new.
+/// Creates a folder unless it exists. Returns its path with symbolic links resolved, and whether it is new.
 fn make_folder(given: &Path) -> Result<(PathBuf, bool), VdeFailure> {
     let failed = |what: &str| VdeFailure::step(format!("{}: {what}", given.display()));
     let folder = std::path::absolute(given).map_err(failed("no path of a folder"))?;
@@ -113,13 +115,14 @@ fn make_folder(given: &Path) -> Result<(PathBuf, bool), VdeFailure> {
     Ok((folder, is_new))
 }
 
-/// The permission bits of a folder whose socket has those: who may connect may make sockets there.
+/// Derives the folder's permission bits from the control socket's: users who may connect may create their own sockets
+/// in the folder.
 fn dirmode(mode: u32) -> u32 {
     let class = |bits: u32| if mode & bits == 0 { 0 } else { bits };
     OWNERS | class(0o070) | class(0o007)
 }
 
-/// Gives a file to a group, and sets its permission bits.
+/// Sets a file's group, if one is given, and its permission bits.
 pub(super) fn give(path: &Path, mode: u32, group: Option<&str>) -> Result<(), VdeFailure> {
     let failed = |what: &str| VdeFailure::step(format!("{}: {what}", path.display()));
     if let Some(group) = group {
@@ -128,15 +131,15 @@ pub(super) fn give(path: &Path, mode: u32, group: Option<&str>) -> Result<(), Vd
     std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed("its mode cannot be set"))
 }
 
-/// The number of a group: in this machine's files, or as it is given.
+/// Returns the ID of a group, given by its name in `/etc/group` or as a number.
 pub(super) fn group_number(group: &str) -> Result<u32, VdeFailure> {
     let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
     let known = file.lines().find_map(|line| line.strip_prefix(group)?.strip_prefix(':')?.split(':').nth(1));
     known.unwrap_or(group).parse().map_err(|_| VdeFailure(format!("there is no group {group}")))
 }
 
-/// The run directory: in the folder, where its sockets' paths are not too long for that; otherwise beside the user's
-/// other run directories, by the folder's name.
+/// Returns the path of the run directory: in the folder, or, if the paths of the directory's sockets would then be too
+/// long, in `XDG_RUNTIME_DIR` or `/tmp`, with a hash of the folder's path in its name.
 fn run_dir(folder: &Path) -> Result<PathBuf, VdeFailure> {
     let inside = folder.join(RUN_DIR);
     let longest = CONTROL_SOCKET.len().max(ATTACH_SOCKET.len()) + 1;
@@ -146,7 +149,7 @@ fn run_dir(folder: &Path) -> Result<PathBuf, VdeFailure> {
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && is_own(dir));
     let base = of_user.unwrap_or_else(|| PathBuf::from("/tmp"));
     let name = folder.as_os_str().as_encoded_bytes();
-    // FNV-1a: the same at each start.
+    // FNV-1a: gives the same name at each start.
     let hash = name
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -158,7 +161,7 @@ fn run_dir(folder: &Path) -> Result<PathBuf, VdeFailure> {
     Ok(dir)
 }
 
-/// Makes a folder for this user alone. One that is there must be.
+/// Creates a folder that only this user can access. An existing folder must already be so.
 fn make_private(dir: &Path) -> Result<(), VdeFailure> {
     let failed = VdeFailure::step(format!("{}: cannot be made", dir.display()));
     match DirBuilder::new().mode(0o700).create(dir) {
@@ -186,8 +189,8 @@ mod tests {
         path.metadata().unwrap().mode() & 0o7777
     }
 
-    /// Objective: a new folder has the mode that VDE gives it, which follows from that of the socket; one that is
-    /// there keeps its mode, unless one is asked for.
+    /// Objective: a new folder has the mode that VDE derives from the socket's; an existing folder keeps its mode,
+    /// unless `--dirmode` sets another.
     #[test]
     fn a_folder_has_vdes_mode() {
         for (socket, folder) in [(0o600, 0o2700), (0o660, 0o2770), (0o666, 0o2777), (0o604, 0o2707)] {
@@ -196,7 +199,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("ctl");
         let place = SwitchPlace::make(&VdeOptions { mode: 0o660, ..at(&folder) }).unwrap();
-        // Below a folder whose files have its group, so do folders.
+        // The set-group-ID bit is inherited by the run directory, hence the mask.
         assert_eq!((mode(&folder), mode(&place.run_dir) & 0o777), (0o2770, 0o700));
         SwitchPlace::make(&at(&folder)).unwrap();
         assert_eq!(mode(&folder), 0o2770);
@@ -206,7 +209,7 @@ mod tests {
         assert!(!folder.exists());
     }
 
-    /// Objective: files of others in the folder stay, and so does the folder.
+    /// Objective: other programs' files in the folder stay, and so does the folder.
     #[test]
     fn files_of_others_stay() {
         let dir = tempfile::tempdir().unwrap();
@@ -217,8 +220,8 @@ mod tests {
         assert!(folder.join("notes").exists() && !place.run_dir.exists());
     }
 
-    /// Objective: a plain file, a folder in no folder and a path that is too long are refused by name, and nothing is
-    /// left of the attempt.
+    /// Objective: a plain file, a folder whose parent does not exist and a path that is too long are refused by name. A
+    /// refused start leaves no files.
     #[test]
     fn places_that_cannot_be_are_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -236,8 +239,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
-    /// Objective: where the folder's own path leaves no room for the daemon's sockets, they are elsewhere, at the same
-    /// place each time.
+    /// Objective: if the folder's path is too long for the daemon's sockets, the run directory is elsewhere, always at
+    /// the same path.
     #[test]
     fn a_long_path_has_its_run_directory_elsewhere() {
         let short = Path::new("/tmp/x/ctl");

@@ -1,4 +1,4 @@
-//! The switch's life: it begins, waits for commands and signals, and ends.
+//! The life of a switch: start, the event loop for commands and signals, and end.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use super::process::SwitchProcess;
 use super::sessions::{ManagementSession, SessionEnd, StdinSession};
 use super::{VdeFailure, background, commands, say};
 
-/// Connections to the management socket together.
+/// Maximum number of concurrent connections to the management socket.
 const MOST_SESSIONS: usize = 64;
 
 /// Runs a switch until its end.
@@ -65,13 +65,13 @@ fn with_daemon(
     ConsoleServer { console, management, sessions: Vec::new(), stdin }.serve(signals, process)
 }
 
-/// Runs the commands of a file.
+/// Runs the commands of the start file. Prints those that were refused on standard error.
 fn begin_with(console: &mut VdeConsole, file: &Path) -> Result<SessionEnd, VdeFailure> {
     match commands::run(console, &format!("load {}", file.display())) {
         VdeAnswer::Shutdown => Ok(SessionEnd::Shutdown),
         VdeAnswer::Done(Err(VdeError::NoFile)) => Err(VdeFailure(format!("{}: cannot be read", file.display()))),
         answer => {
-            // What was refused is told with its line.
+            // In the answers, each command's line precedes its status.
             let lines = answer.lines();
             for (command, said) in lines.lines().zip(lines.lines().skip(1)) {
                 if command.starts_with("vde[") && said.starts_with('1') && !said.starts_with("1000") {
@@ -83,7 +83,7 @@ fn begin_with(console: &mut VdeConsole, file: &Path) -> Result<SessionEnd, VdeFa
     }
 }
 
-/// Signals that end the switch, and that its daemon has ended.
+/// Signals to the console: those that end the switch, and SIGCHLD, which reports the daemon's end.
 struct ConsoleSignals {
     woken: UnixStream,
     is_over: Arc<AtomicBool>,
@@ -96,7 +96,7 @@ impl ConsoleSignals {
         woken.set_nonblocking(true).map_err(failed())?;
         let is_over = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT, SIGHUP] {
-            // Before the descriptor: who is woken sees it.
+            // Registered before the pipe: when the pipe wakes the event loop, the flag is already set.
             signal_hook::flag::register(signal, Arc::clone(&is_over)).map_err(failed())?;
         }
         for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] {
@@ -108,12 +108,12 @@ impl ConsoleSignals {
 
     fn clear(&self) {
         let mut bytes = [0; 64];
-        // Nothing more is there once it would wait.
+        // The socket is non-blocking: a failing read means that it is empty.
         while rustix::io::read(&self.woken, &mut bytes).is_ok_and(|len| len > 0) {}
     }
 }
 
-/// The console with all that it listens to.
+/// The console and the sources of its commands: the management socket, its sessions, and standard input.
 struct ConsoleServer {
     console: VdeConsole,
     management: Option<ManagementSocket>,
@@ -121,7 +121,7 @@ struct ConsoleServer {
     stdin: Option<StdinSession>,
 }
 
-/// What there is to do.
+/// The descriptors that are ready; one entry of `sessions` per session.
 #[derive(Default)]
 struct ConsoleEvents {
     signal: bool,
@@ -203,12 +203,12 @@ impl ConsoleServer {
             say("a connection to the management socket is refused: there are too many");
             return;
         }
-        // One that cannot be made is closed.
+        // If the session cannot be created, the connection is closed.
         self.sessions.extend(ManagementSession::new(stream));
     }
 }
 
-/// The file that names the process, which goes with it.
+/// A file with the process ID, removed when this is dropped.
 struct PidFile(PathBuf);
 
 impl PidFile {
@@ -224,7 +224,7 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         let own = format!("{}\n", std::process::id());
         if std::fs::read_to_string(&self.0).is_ok_and(|text| text == own) {
-            // Its folder may be gone.
+            // The file's folder may be gone.
             let _ = std::fs::remove_file(&self.0);
         }
     }

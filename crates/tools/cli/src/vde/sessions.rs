@@ -1,5 +1,5 @@
-//! Sessions: standard input, and connections to the management socket. Commands come in any pieces; each is run, and
-//! answered before the next one.
+//! Sessions: standard input, and connections to the management socket. A session assembles command lines from what it
+//! reads, and answers each command before it runs the next.
 
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,21 +10,21 @@ use super::console::VdeConsole;
 use super::usage;
 use super::words::{LineBuffer, ReadLine};
 
-/// What a session waits behind.
+/// The prompt of a session.
 const PROMPT: &str = "vde$ ";
-/// What ends one.
+/// The last line that a management session sends.
 const END: &str = "9999 END OF SESSION";
-/// Bytes that are read together.
+/// Maximum number of bytes per read.
 const PIECE: usize = 4096;
-/// Most bytes of answers that a peer leaves unread.
+/// Once this many bytes of answers are unsent, the session reads no more commands.
 const MOST_UNREAD: usize = 4 << 20;
 
-/// What comes of a session's commands.
+/// Whether the commands just read end the session or the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionEnd {
-    /// It goes on.
+    /// The session continues.
     None,
-    /// It is over.
+    /// The session is over.
     Over,
     /// The switch ends.
     Shutdown,
@@ -43,29 +43,29 @@ pub(super) struct ManagementSession {
     stream: UnixStream,
     lines: LineBuffer,
     unread: Vec<u8>,
-    /// No more is read: it ends when all is sent.
+    /// Whether the session reads no more, and ends when all answers are sent.
     is_ending: bool,
 }
 
 impl ManagementSession {
-    /// Greets a peer.
+    /// Starts a session on a connection, with the banner and the prompt as the first bytes to send.
     pub(super) fn new(stream: UnixStream) -> io::Result<ManagementSession> {
         stream.set_nonblocking(true)?;
         let unread = format!("{}\n{PROMPT}", usage::banner()).into_bytes();
         Ok(ManagementSession { stream, lines: LineBuffer::default(), unread, is_ending: false })
     }
 
-    /// Its connection.
+    /// The session's connection.
     pub(super) fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// Whether answers wait for room.
+    /// Whether unsent answers wait until the socket is writable.
     pub(super) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// Reads what has come, runs it, and sends what there is to send.
+    /// Reads available commands, runs them, and sends answers as far as the socket takes them. Never blocks.
     pub(super) fn serve(&mut self, console: &mut VdeConsole) -> SessionEnd {
         let end = if self.is_ending { SessionEnd::None } else { self.read(console) };
         match (end, self.send()) {
@@ -78,7 +78,7 @@ impl ManagementSession {
 
     fn read(&mut self, console: &mut VdeConsole) -> SessionEnd {
         let mut piece = [0; PIECE];
-        // Who does not read is not heard.
+        // A client that does not read its answers gets no further commands run.
         let read =
             if self.unread.len() < MOST_UNREAD { self.stream.read(&mut piece) } else { return SessionEnd::None };
         let lines = match read {
@@ -120,11 +120,11 @@ impl ManagementSession {
     }
 }
 
-/// Standard input and output.
+/// The session on standard input and output.
 #[derive(Debug)]
 pub(super) struct StdinSession {
     lines: LineBuffer,
-    /// Who types wants a prompt.
+    /// Whether standard input is a terminal, which gets a prompt.
     is_terminal: bool,
 }
 
@@ -133,7 +133,7 @@ impl StdinSession {
         StdinSession { lines: LineBuffer::default(), is_terminal: io::stdin().is_terminal() }
     }
 
-    /// Reads what has come, and runs it. Waits if there is nothing.
+    /// Reads commands and runs them. Blocks if there is no input.
     pub(super) fn serve(&mut self, console: &mut VdeConsole) -> SessionEnd {
         let mut piece = [0; PIECE];
         let lines = match rustix::io::read(rustix::stdio::stdin(), &mut piece) {
@@ -157,9 +157,9 @@ impl StdinSession {
         let prompt = if self.is_terminal { format!("\n{PROMPT}") } else { String::new() };
         match answer(console, line) {
             VdeAnswer::Shutdown => return SessionEnd::Shutdown,
-            // Its end ends the switch; this does not.
+            // Only the end of standard input ends the switch; `logout` has no effect here.
             VdeAnswer::Logout => {}
-            // Who does not read the answers may still want what the commands do.
+            // Commands take effect even if standard output is closed.
             answer => _ = crate::out::text(format_args!("{}{prompt}", answer.lines())),
         }
         SessionEnd::None

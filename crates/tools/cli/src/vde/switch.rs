@@ -1,4 +1,4 @@
-//! The switch, as the daemon shows it: its ports, counters and addresses.
+//! A client of the daemon that runs the switch: its ports, counters and addresses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ use super::VdeFailure;
 use super::answers::VdeError;
 use super::options::VdeOptions;
 
-/// The switch, and the port that its plugs come through.
+/// The name of the switch in the daemon. [`PORT`] is the `vde:` port, by which plugs connect.
 const SWITCH: &str = "vale0";
 const PORT: &str = "port";
-/// Longest payload of a frame: what plugs of VDE have room for.
+/// Maximum payload of a frame in bytes: the size of VDE plugs' buffers.
 const MTU: u32 = 9216;
-/// Most ports of plugs, with those that plugs have left.
+/// Maximum number of plugs' ports, including those without a plug.
 const MOST_PEERS: u32 = 250;
 
-/// A port of the switch.
+/// A port of the switch, as commands print it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShownPort {
-    /// Its full name.
+    /// The full name, e.g. `vale0:port0001`.
     pub name: String,
-    /// A plug's, or one without plugs: a TAP.
+    /// The peer: a plug or a TAP.
     pub of: ShownPeer,
 }
 
-/// Who is behind a port.
+/// The peer of a port. A port for plugs may be without one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ShownPeer {
     Plug(VdeInfo),
@@ -39,7 +39,7 @@ pub(super) enum ShownPeer {
 }
 
 impl ShownPort {
-    /// Whether somebody is there.
+    /// Whether a plug is connected. Always true for a TAP.
     pub(super) fn is_active(&self) -> bool {
         match &self.of {
             ShownPeer::Plug(info) => info.plug.is_some(),
@@ -48,20 +48,20 @@ impl ShownPort {
     }
 }
 
-/// Frames and bytes into the switch, and out of it.
+/// Frames and bytes that a port sent to the switch, and those it received.
 pub(super) type PortCounts = [(u64, u64); 2];
 
-/// The switch.
+/// The switch in the daemon, by its control protocol.
 #[derive(Debug)]
 pub(super) struct VdeSwitch {
     run_dir: PathBuf,
     client: Option<Client>,
-    /// TAPs by the numbers of their ports.
+    /// Full names of the TAPs' ports, by port number.
     taps: BTreeMap<u16, String>,
 }
 
 impl VdeSwitch {
-    /// Attaches the port for plugs, and the TAPs.
+    /// Attaches the `vde:` port and the TAPs to the daemon's switch.
     pub(super) fn begin(
         run_dir: &Path,
         folder: &Path,
@@ -69,7 +69,7 @@ impl VdeSwitch {
         policies: &Map<String, Value>,
     ) -> Result<VdeSwitch, VdeFailure> {
         let mut switch = VdeSwitch { run_dir: run_dir.to_owned(), client: None, taps: BTreeMap::new() };
-        // An entry of a list would let the group in, whatever the mode says.
+        // The daemon admits the group by an ACL entry, which would override a mode without permissions for the group.
         let group = options.group.as_deref().filter(|_| options.mode & 0o070 != 0);
         let group = group.map(super::place::group_number).transpose()?;
         let port = PortOptions {
@@ -85,7 +85,7 @@ impl VdeSwitch {
             switch.attach(format!("tap:{tap}"), PortOptions::default(), policies)?;
             switch.taps.insert(number, format!("{SWITCH}:{tap}"));
         }
-        // Plugs get other numbers.
+        // Plugs must not get the TAPs' port numbers.
         let numbers: Vec<u16> = switch.taps.keys().copied().collect();
         if !numbers.is_empty() {
             switch.start(|client| client.vde_set(VdeSetParams { reserve: numbers, ..of_port() }))?;
@@ -99,7 +99,7 @@ impl VdeSwitch {
         self.start(|client| client.attach(AttachParams { switch: SWITCH.to_owned(), port, options })).map(drop)
     }
 
-    /// Asks something without which there is no switch.
+    /// Sends a request during the start. If the request fails, the switch cannot run.
     fn start<T>(&mut self, ask: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, VdeFailure> {
         self.asked(ask).map_err(|why| VdeFailure::from(crate::ctx::to_cli(why)))
     }
@@ -117,7 +117,7 @@ impl VdeSwitch {
         answer
     }
 
-    /// Asks something; what the daemon refuses is told on standard error.
+    /// Sends a request. Prints an error on standard error, and returns it as VDE's `EIO`.
     fn ask<T>(&mut self, ask: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, VdeError> {
         self.asked(ask).map_err(|why| {
             super::say(format_args!("the switch: {}", crate::ctx::to_cli(why)));
@@ -125,7 +125,7 @@ impl VdeSwitch {
         })
     }
 
-    /// Its ports by number.
+    /// Returns the ports of plugs and TAPs, by number.
     pub(super) fn ports(&mut self) -> Result<BTreeMap<u16, ShownPort>, VdeError> {
         let ports = self.ask(|client| client.ports(Some(SWITCH)))?;
         let mut shown: BTreeMap<u16, ShownPort> = ports.into_iter().filter_map(shown).collect();
@@ -136,7 +136,7 @@ impl VdeSwitch {
         Ok(shown)
     }
 
-    /// The counters of its ports, by full name.
+    /// Returns the counters of the ports, by full name.
     pub(super) fn counts(&mut self) -> Result<BTreeMap<String, PortCounts>, VdeError> {
         let stats = self.ask(Client::all_stats)?;
         let sum = |rings: &[RingStats]| {
@@ -147,39 +147,39 @@ impl VdeSwitch {
         Ok(stats.ports.iter().map(|port| (port.name.clone(), counts(port))).collect())
     }
 
-    /// Its addresses.
+    /// Returns the learned addresses.
     pub(super) fn table(&mut self) -> Result<Vec<TableEntry>, VdeError> {
         self.ask(|client| client.table(SWITCH))
     }
 
-    /// The number of a port, by its full name.
+    /// Returns the number of the port with this full name; `None` if it is neither a plug's nor a TAP's.
     pub(super) fn number_of(&self, name: &str) -> Option<u16> {
         let of_tap = self.taps.iter().find(|(_, tap)| *tap == name).map(|(number, _)| *number);
         of_tap.or_else(|| name.strip_prefix(SWITCH)?.strip_prefix(':')?.strip_prefix(PORT)?.parse().ok())
     }
 
-    /// Makes a port, for plugs that ask for it.
+    /// Gives a port only to plugs that request its number. Creates the port if necessary.
     pub(super) fn reserve(&mut self, number: u16) -> Result<(), VdeError> {
         self.ask(|client| client.vde_set(VdeSetParams { reserve: vec![number], ..of_port() })).map(drop)
     }
 
-    /// Makes a port, for any plug.
+    /// Gives a port to any plug. Creates the port if necessary.
     pub(super) fn release(&mut self, number: u16) -> Result<(), VdeError> {
         self.ask(|client| client.vde_set(VdeSetParams { release: vec![number], ..of_port() })).map(drop)
     }
 
-    /// Changes how many ports there may be.
+    /// Sets the maximum number of ports, including the unused number 0.
     pub(super) fn limit(&mut self, ports: u32) -> Result<(), VdeError> {
         self.ask(|client| client.vde_set(VdeSetParams { peers: Some(peers(ports)), ..of_port() })).map(drop)
     }
 
-    /// Removes a port, with its plug.
+    /// Removes the port with this full name, and disconnects its plug.
     pub(super) fn remove(&mut self, name: &str) -> Result<(), VdeError> {
         let port = name.split_once(':').map_or(name, |(_, port)| port).to_owned();
         self.ask(|client| client.detach(SWITCH, &port))
     }
 
-    /// Sets policies of a port.
+    /// Sets policies of the port with this full name.
     pub(super) fn set(&mut self, name: &str, policies: Map<String, Value>) -> Result<(), VdeError> {
         self.ask(|client| client.set(name, policies)).map(drop)
     }
@@ -194,7 +194,7 @@ fn of_port() -> VdeSetParams {
     VdeSetParams { port: format!("{SWITCH}:{PORT}"), ..VdeSetParams::default() }
 }
 
-/// Ports of plugs on a switch with that many ports, with the unused number 0.
+/// Returns the maximum number of plugs for `ports`, which includes the unused number 0.
 fn peers(ports: u32) -> u32 {
     ports.saturating_sub(1).clamp(1, MOST_PEERS)
 }

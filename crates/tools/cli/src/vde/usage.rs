@@ -1,8 +1,8 @@
-//! What the program says of itself.
+//! The program's help, version and banner.
 
 use super::RELEASE;
 
-/// The list of options.
+/// The help text.
 pub(super) fn text() -> &'static str {
     "\
 Usage: vde_switch [OPTIONS]
@@ -35,12 +35,12 @@ The process:
 "
 }
 
-/// The version.
+/// The text of `--version`.
 pub(super) fn version() -> String {
     format!("VDE {RELEASE}\nnetvale {}, called vde_switch\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// What a session begins with: the release is what programs read.
+/// The banner at the start of a session. Clients parse VDE's release out of it.
 pub(super) fn banner() -> String {
     format!("VDE switch V.{RELEASE}\n(netvale {}, called vde_switch)\n", env!("CARGO_PKG_VERSION"))
 }

@@ -1,8 +1,8 @@
-//! VDE's VLANs, and the policies that they are. Pure: what a command means for which port.
+//! VDE's VLANs, and the port policies that implement them. Without I/O: computes what a command changes at each port.
 //!
-//! A port has one VLAN whose frames have no tag there, or none, and several with tags. Number 0 is the VLAN that all
-//! ports begin with; on the switch it is [`VLAN_0`], which VDE has not. A hub has no VLANs: it passes all frames to
-//! all ports, and learns nothing.
+//! A port has at most one untagged VLAN and any number of tagged ones. VLAN 0 is the untagged VLAN of a new port. The
+//! netvale switch represents it by [`VLAN_0`], a number that VDE does not use. A hub ignores VLANs: it passes all
+//! frames to all ports and learns no addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,21 +11,21 @@ use serde_json::{Map, Value, json};
 
 use super::answers::VdeError;
 
-/// The VLAN on the switch that is VDE's number 0: a number that no VLAN of VDE's has.
+/// The netvale switch's VLAN for VDE's VLAN 0. VDE cannot create a VLAN with this number.
 pub const VLAN_0: u16 = 4094;
-/// The number that says that frames without a tag belong nowhere.
+/// In commands and output, the VLAN number of a port that has no untagged VLAN.
 const NO_VLAN: u16 = 4095;
-/// VLANs that can be made.
+/// VLAN numbers that `vlan/create` accepts.
 const MAKEABLE: std::ops::Range<i32> = 1..4094;
-/// Numbers that a VLAN may have.
+/// VLAN numbers that the other commands accept.
 const NUMBERS: std::ops::Range<i32> = 0..4095;
 
-/// A port's VLANs.
+/// The VLANs of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortVlans {
-    /// That of frames without a tag.
+    /// The VLAN whose frames are untagged at the port; `None`: untagged frames from the port reach no other port.
     untagged: Option<u16>,
-    /// Those of frames with one.
+    /// VLANs whose frames are tagged at the port.
     tagged: BTreeSet<u16>,
 }
 
@@ -38,37 +38,37 @@ impl PortVlans {
         self.untagged == Some(vlan) || self.tagged.contains(&vlan)
     }
 
-    /// The VLAN of frames without a tag, as it is shown.
+    /// The number of the untagged VLAN as VDE prints it: 4095 if there is none.
     pub fn shown(&self) -> u16 {
         self.untagged.unwrap_or(NO_VLAN)
     }
 }
 
-/// The VLANs of a switch, and of its ports.
+/// The VLANs of a switch and of each of its ports.
 #[derive(Clone, Debug)]
 pub struct VlanTable {
     vlans: BTreeSet<u16>,
     ports: BTreeMap<u16, PortVlans>,
-    /// Ports, with the unused number 0.
+    /// Maximum number of ports, including the unused number 0.
     pub most: u32,
-    /// Whether it is a hub.
+    /// Whether the switch is a hub.
     pub is_hub: bool,
-    /// Whether it watches for loops.
+    /// Whether the switch detects loops.
     pub is_guarded: bool,
 }
 
 impl VlanTable {
-    /// A switch without ports, and with one VLAN.
+    /// The table of a switch for at most `most` ports, without ports and with VLAN 0 only.
     pub fn new(most: u32) -> VlanTable {
         VlanTable { vlans: BTreeSet::from([0]), ports: BTreeMap::new(), most, is_hub: false, is_guarded: false }
     }
 
-    /// Its ports.
+    /// The VLANs of each port, by port number.
     pub fn ports(&self) -> &BTreeMap<u16, PortVlans> {
         &self.ports
     }
 
-    /// Has exactly these ports from now on; new ones are as all begin.
+    /// Removes ports that are not in `numbers`, and adds those that are missing, with untagged VLAN 0.
     pub fn keep(&mut self, numbers: &BTreeSet<u16>) {
         self.ports.retain(|number, _| numbers.contains(number));
         for &number in numbers {
@@ -76,28 +76,28 @@ impl VlanTable {
         }
     }
 
-    /// A number of a port, if a port can have it.
+    /// Checks a port number; a port with this number need not exist.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`].
+    /// [`VdeError::Invalid`] for a negative number, or one not below `most`.
     pub fn number(&self, number: i32) -> Result<u16, VdeError> {
         let fits = u32::try_from(number).is_ok_and(|number| number < self.most);
         u16::try_from(number).ok().filter(|_| fits).ok_or(VdeError::Invalid)
     }
 
-    /// A number of a port, if there is that port.
+    /// Checks the number of an existing port.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`], [`VdeError::NotFound`].
+    /// [`VdeError::Invalid`] for a number that no port can have, [`VdeError::NotFound`] for one that no port has.
     pub fn port(&self, number: i32) -> Result<u16, VdeError> {
         let number = self.number(number)?;
         if self.ports.contains_key(&number) { Ok(number) } else { Err(VdeError::NotFound) }
     }
 
-    /// The first number that no port has.
+    /// Returns the lowest free port number.
     ///
     /// # Errors
-    /// [`VdeError::Full`].
+    /// [`VdeError::Full`] if all numbers are in use.
     pub fn free(&self) -> Result<u16, VdeError> {
         let most = u16::try_from(self.most).unwrap_or(u16::MAX);
         (1..most).find(|number| !self.ports.contains_key(number)).ok_or(VdeError::Full)
@@ -108,7 +108,7 @@ impl VlanTable {
         if self.vlans.contains(&number) { Ok(number) } else { Err(VdeError::NotFound) }
     }
 
-    /// `vlan/create`.
+    /// `vlan/create`: creates a VLAN without ports.
     ///
     /// # Errors
     /// [`VdeError::Invalid`], [`VdeError::Exists`].
@@ -117,10 +117,10 @@ impl VlanTable {
         if self.vlans.insert(vlan) { Ok(()) } else { Err(VdeError::Exists) }
     }
 
-    /// `vlan/remove`.
+    /// `vlan/remove`: removes a VLAN without ports.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::InUse`] if it has ports.
+    /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::InUse`] for VLAN 0 or a VLAN with ports.
     pub fn remove(&mut self, vlan: i32) -> Result<(), VdeError> {
         let vlan = self.vlan(vlan)?;
         if vlan == 0 || self.ports.values().any(|port| port.has(vlan)) {
@@ -130,7 +130,7 @@ impl VlanTable {
         Ok(())
     }
 
-    /// `port/setvlan`: frames without a tag belong there from now on, and to nothing else. Returns the port.
+    /// `port/setvlan`: sets a port's untagged VLAN; 4095 leaves the port without one. Returns the port's number.
     ///
     /// # Errors
     /// [`VdeError::Invalid`], [`VdeError::NotFound`].
@@ -143,10 +143,12 @@ impl VlanTable {
         Ok(number)
     }
 
-    /// `vlan/addport`: frames of that VLAN have a tag at the port. Returns the port.
+    /// `vlan/addport`: adds a tagged VLAN to a port; no change if it is the port's untagged VLAN. Returns the port's
+    /// number.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::Unsupported`] for VLAN 0, whose number no tag has.
+    /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::Unsupported`] for VLAN 0: no tag can carry that
+    /// number.
     pub fn add(&mut self, vlan: i32, port: i32) -> Result<u16, VdeError> {
         let number = self.number(port)?;
         let vlan = self.vlan(vlan)?;
@@ -159,10 +161,10 @@ impl VlanTable {
         Ok(number)
     }
 
-    /// `vlan/delport`: the port has no frames of that VLAN. Returns the port.
+    /// `vlan/delport`: removes a tagged VLAN from a port. Returns the port's number.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::InUse`] if its frames have no tag there.
+    /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::InUse`] if it is the port's untagged VLAN.
     pub fn delete(&mut self, vlan: i32, port: i32) -> Result<u16, VdeError> {
         let number = self.number(port)?;
         let vlan = self.vlan(vlan)?;
@@ -174,8 +176,8 @@ impl VlanTable {
         Ok(number)
     }
 
-    /// `vlan/print`, `vlan/allprint`: those VLANs, or one, with the ports of which `active` says something: whether a
-    /// plug is there.
+    /// `vlan/print`, `vlan/allprint`: lists all VLANs, or `one`, each with those of its ports that are in `active`. The
+    /// values of `active` say whether a plug is connected to the port.
     ///
     /// # Errors
     /// [`VdeError::Invalid`], [`VdeError::NotFound`].
@@ -186,7 +188,7 @@ impl VlanTable {
         };
         let mut text = String::new();
         for vlan in vlans {
-            // A string takes all that is written.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "VLAN {vlan:04}");
             for (number, port) in self.ports.iter().filter(|(_, port)| port.has(vlan)) {
                 let Some(is_active) = active.get(number) else { continue };
@@ -199,12 +201,12 @@ impl VlanTable {
         Ok(text)
     }
 
-    /// The policies that new ports begin with.
+    /// The policies of new ports.
     pub fn usual(&self) -> Map<String, Value> {
         self.policies(&PortVlans::new())
     }
 
-    /// The policies of a port: all that VDE says something about.
+    /// The policies of a port that VDE's commands control. `null` resets a policy to its default.
     pub fn policies(&self, port: &PortVlans) -> Map<String, Value> {
         let guard = if self.is_guarded && !self.is_hub { json!(true) } else { Value::Null };
         let mut policies = Map::from_iter(
@@ -223,7 +225,7 @@ impl VlanTable {
             _ if self.is_hub => put("learning", json!(false)),
             (Some(vlan), true) => put("access", json!(on_switch(vlan))),
             (None, true) => {
-                // It is alone in a VLAN that nobody else is in.
+                // The port exchanges no frames with other ports: it is isolated, in a VLAN that VDE has not created.
                 put("isolated", json!(true));
                 put("access", json!(self.unused()))
             }
@@ -236,7 +238,7 @@ impl VlanTable {
         policies
     }
 
-    /// A VLAN that VDE has not.
+    /// The highest number of a VLAN that has not been created.
     fn unused(&self) -> u16 {
         (1..VLAN_0).rev().find(|vlan| !self.vlans.contains(vlan)).unwrap_or(VLAN_0)
     }
@@ -246,12 +248,12 @@ fn vlan_number(number: i32) -> Result<u16, VdeError> {
     u16::try_from(number).ok().filter(|_| NUMBERS.contains(&number)).ok_or(VdeError::Invalid)
 }
 
-/// The number of a VLAN of VDE's on the switch.
+/// The netvale switch's number for a VLAN of VDE.
 fn on_switch(vlan: u16) -> u16 {
     if vlan == 0 { VLAN_0 } else { vlan }
 }
 
-/// The number that VDE has for a VLAN of the switch's.
+/// VDE's number for a VLAN of the netvale switch; `None` is the VLAN of a hub's frames, and 0 in VDE.
 pub fn of_switch(vlan: Option<u16>) -> u16 {
     vlan.filter(|vlan| *vlan != VLAN_0).unwrap_or(0)
 }
@@ -275,7 +277,7 @@ mod tests {
         Value::from_iter(policies.into_iter().filter(|(_, value)| !value.is_null()))
     }
 
-    /// Objective: the commands of VDE's console have its errors, in any order of theirs.
+    /// Objective: commands that do not fit the state of a port or VLAN have the errors of VDE.
     #[test]
     fn commands_out_of_order_have_the_errors_of_vde() {
         let mut t = with_ports(&[1]);
@@ -306,7 +308,8 @@ mod tests {
         assert_eq!((t.delete(10, 1), t.remove(10)), (Ok(1), Ok(())));
     }
 
-    /// Objective: a port's VLAN without tags is no longer one with tags, and does not come back as one.
+    /// Objective: a VLAN that becomes a port's untagged VLAN stops being tagged there, also after the untagged VLAN
+    /// changes again.
     #[test]
     fn a_vlan_is_with_tags_or_without() {
         let mut t = with_ports(&[1]);
@@ -328,7 +331,8 @@ mod tests {
         assert_eq!(t.add(0, 1), Ok(1));
     }
 
-    /// Objective: a hub has no VLANs, and learns nothing; a switch has them again afterwards.
+    /// Objective: a hub applies no VLANs and learns no addresses; when it becomes a switch again, the VLANs apply
+    /// again.
     #[test]
     fn a_hub_keeps_its_vlans_for_later() {
         let mut t = with_ports(&[1]);
@@ -343,13 +347,13 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: whatever is asked for, in any order, the policies of each port are ones that a switch takes, and
-        /// frames without a tag are in the VLAN that is shown.
+        /// Objective: after any sequence of commands, a netvale switch accepts the policies of each port, and untagged
+        /// frames are in the VLAN that VDE prints.
         #[test]
         fn policies_are_ones_that_a_switch_takes(asked in vec((0..6, -1..6, -1..6), 0..60)) {
             let mut t = with_ports(&[1, 2, 3]);
             for (what, a, b) in asked {
-                // Most of it is refused.
+                // Most of these random commands are refused.
                 let _ = match what {
                     0 => t.create(a),
                     1 => t.remove(a),
@@ -370,7 +374,7 @@ mod tests {
         }
     }
 
-    /// Objective: VLANs are shown with those ports that are asked for, in VDE's words.
+    /// Objective: VLANs are printed as VDE does, with the ports in `active`.
     #[test]
     fn vlans_are_shown_in_vdes_words() {
         let mut t = with_ports(&[1, 7]);
@@ -389,7 +393,7 @@ mod tests {
         );
     }
 
-    /// Objective: ports that are gone are forgotten, new ones begin as all do, and a free number is the first.
+    /// Objective: ports that are gone are forgotten, new ports are in VLAN 0, and the lowest free number is returned.
     #[test]
     fn ports_come_and_go() {
         let mut t = with_ports(&[1, 2]);

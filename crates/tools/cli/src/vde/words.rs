@@ -1,18 +1,18 @@
-//! A command's words and numbers, as VDE reads them: `port/setvlan 7 10`.
+//! Parses the lines of management commands, e.g. `port/setvlan 7 10`, as VDE does.
 
-/// A command and what is behind it.
+/// A command line, split into the command and its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VdeCommand<'a> {
-    /// Its path, e.g. `port/setvlan`.
+    /// The command's path, e.g. `port/setvlan`.
     pub path: &'a str,
-    /// The rest of the line.
+    /// The rest of the line, trimmed: the arguments.
     pub rest: &'a str,
 }
 
 impl<'a> VdeCommand<'a> {
-    /// Reads a line; `None`: an empty one, or a comment.
+    /// Parses a line; `None` for an empty line or a comment.
     pub fn read(line: &'a str) -> Option<VdeCommand<'a>> {
-        // A program may send a string with its NUL byte.
+        // A C program may send a string with its terminating NUL byte.
         let line = line.split('\0').next().unwrap_or_default().trim();
         if line.is_empty() || line.starts_with('#') {
             return None;
@@ -23,32 +23,32 @@ impl<'a> VdeCommand<'a> {
     }
 }
 
-/// The number that a text begins with; 0 if it begins with none, as atoi(3) has it.
+/// Returns the number at the start of a text, or 0 if there is none, as atoi(3) does.
 pub fn number(text: &str) -> i32 {
     leading(text).map_or(0, |(number, _)| number)
 }
 
-/// Two numbers, as scanf(3) reads them; `None` if there are fewer.
+/// Parses two numbers, as scanf(3) does; `None` if there are fewer.
 pub fn two_numbers(text: &str) -> Option<(i32, i32)> {
     let (first, rest) = leading(text)?;
     let (second, _) = leading(rest)?;
     Some((first, second))
 }
 
-/// Three numbers.
+/// Parses three numbers; `None` if there are fewer.
 pub fn three_numbers(text: &str) -> Option<(i32, i32, i32)> {
     let (first, rest) = leading(text)?;
     let (second, third) = two_numbers(rest)?;
     Some((first, second, third))
 }
 
-/// A number and a word behind it.
+/// Parses a number and the word after it; `None` if either is missing.
 pub fn number_and_word(text: &str) -> Option<(i32, &str)> {
     let (number, rest) = leading(text)?;
     rest.split_whitespace().next().map(|word| (number, word))
 }
 
-/// The number that a text begins with, and the rest.
+/// Splits off the number at the start of a text; `None` if there is none.
 fn leading(text: &str) -> Option<(i32, &str)> {
     let text = text.trim_start();
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -57,32 +57,32 @@ fn leading(text: &str) -> Option<(i32, &str)> {
         return None;
     }
     let (number, rest) = text.split_at(text.len() - digits.len() + len);
-    // What is too large for a number is no number of anything.
+    // An overflowing number becomes the largest or smallest `i32`, which no port or VLAN has.
     Some((number.parse().unwrap_or(if number.starts_with('-') { i32::MIN } else { i32::MAX }), rest))
 }
 
-/// Lines out of bytes that come in any pieces: several in one, or one in several.
+/// Splits a byte stream into lines. One read may return several lines or part of one.
 #[derive(Debug, Default)]
 pub struct LineBuffer {
     bytes: Vec<u8>,
-    /// The rest of a line that is too long is skipped.
+    /// Whether bytes are skipped until the end of a line that is too long.
     is_skipped: bool,
 }
 
-/// Longest line.
+/// Maximum length of a line in bytes, without its newline.
 const LONGEST: usize = 1023;
 
-/// A line, as far as it can be one.
+/// A line from a [`LineBuffer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadLine {
-    /// A line, without its end.
+    /// A line, without its newline.
     Whole(String),
-    /// One that was too long.
+    /// A line of more than 1023 bytes, whose text is discarded.
     TooLong,
 }
 
 impl LineBuffer {
-    /// Adds bytes. Returns the lines that end in them.
+    /// Adds bytes. Returns the lines that they complete; a line that is too long is returned as soon as it is.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<ReadLine> {
         let mut lines = Vec::new();
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -103,7 +103,7 @@ impl LineBuffer {
         lines
     }
 
-    /// The last line, if it has no end.
+    /// Returns the last line at the end of the stream, if it lacks a newline.
     pub fn end(&mut self) -> Option<ReadLine> {
         (!self.bytes.is_empty()).then(|| self.line())
     }
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a line is a path and a rest, whatever blanks there are; an empty one and a comment are nothing.
+    /// Objective: a line is split into path and arguments at any white space; empty lines and comments are no commands.
     #[test]
     fn lines_are_commands() {
         let read = |line| VdeCommand::read(line).map(|command| (command.path, command.rest));
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Objective: numbers are read as C's functions read them, and too large ones stay too large.
+    /// Objective: numbers are parsed as atoi(3) and scanf(3) do; numbers that overflow saturate.
     #[test]
     fn numbers_are_read_as_c_reads_them() {
         for (text, expected) in [
@@ -163,7 +163,7 @@ mod tests {
         ReadLine::Whole(text.to_owned())
     }
 
-    /// Objective: several lines in one piece, and one line in several, are each read once.
+    /// Objective: each line is returned once, whether one read has several lines or a line takes several reads.
     #[test]
     fn lines_in_any_pieces_are_each_read_once() {
         let mut buffer = LineBuffer::default();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: bytes of any kind are read as the same lines, wherever they are cut.
+        /// Objective: arbitrary bytes give the same lines wherever they are split.
         #[test]
         fn cuts_change_nothing(bytes in vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..3000), cut in 0..3000_usize) {
             let read = |pieces: &[&[u8]]| {
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Objective: a line without end takes no memory, is answered once, and does not swallow the next one.
+    /// Objective: an endless line uses no memory, is reported once, and does not swallow the line after it.
     #[test]
     fn a_line_that_is_too_long_is_skipped_whole() {
         let mut buffer = LineBuffer::default();

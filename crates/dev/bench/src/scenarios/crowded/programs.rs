@@ -46,11 +46,11 @@ impl Part for Up {
 
 /// A running `netvale pkt-gen`.
 pub struct PktGen {
-    /// Its process.
+    /// The process of pkt-gen.
     pub child: Rc<Child>,
 }
 
-/// A line of its output.
+/// A line of pkt-gen's output.
 #[derive(Debug, Deserialize)]
 struct Report {
     frames: u64,
@@ -58,7 +58,7 @@ struct Report {
 }
 
 impl PktGen {
-    /// Starts one on a port of the daemon.
+    /// Starts pkt-gen on a port of the daemon.
     pub fn start(daemon: &Up, port: &str, function: &str, frame_bytes: u32) -> Result<PktGen> {
         let mut command = Command::new(sys::netvale()?);
         command.arg("--run-dir").arg(daemon.dir());

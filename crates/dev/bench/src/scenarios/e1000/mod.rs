@@ -167,11 +167,11 @@ fn with_accesses(session: Session, name: &'static str, daemon: Rc<Daemon>, card:
     })
 }
 
-/// Index of the frames sent in [`card_counts`].
+/// Index of the frames sent by the card in the result of [`card_counts`].
 const SENT: usize = 1;
 
-/// Returns the accesses to a card's registers, the frames that the switch received from it, and the frames that it
-/// received.
+/// Returns three counts of a card: accesses to its registers, frames from the card to the switch, and frames from the
+/// switch to the card.
 fn card_counts(daemon: &Daemon, card: &str) -> Result<[u64; 3]> {
     let stats = daemon.stats()?;
     let name = format!("{VALE}:{card}");
@@ -183,8 +183,8 @@ fn card_counts(daemon: &Daemon, card: &str) -> Result<[u64; 3]> {
 mod tests {
     use super::*;
 
-    /// Objective: a guest without a port on netvale's switch is not measured between guests of that switch, one without
-    /// a TAP not on the bridge, and only ours in netmap mode.
+    /// Objective: a guest without a port on netvale's switch is not measured between guests of that switch; a guest
+    /// without a TAP is not measured on the bridge; only netvale's driver is measured in netmap mode.
     #[test]
     fn who_is_measured_where() {
         let all = [("udp-small-tap", 9), ("tcp-between-2cpus", 8), ("tcp-bridged-2cpus", 6), ("netmap-small-2cpus", 0)];

@@ -8,7 +8,7 @@ use netvale_e1000::driver::remote::SimulatedGuest;
 use super::*;
 use crate::scenarios::bursts::{Burst, Outlet};
 
-/// The role of a process that simulates two guests.
+/// Name of the worker role [`guests`], a process that simulates two guests.
 pub const GUESTS: &str = "e1000-guests";
 
 /// The direction of frames.
@@ -22,7 +22,7 @@ pub enum CardPath {
     FromHost,
 }
 
-/// The parameters of that process.
+/// The parameters of the process that simulates two guests.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Cards {
     /// The daemon's folder, in which the cards' sockets are.

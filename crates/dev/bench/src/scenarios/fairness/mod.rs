@@ -34,7 +34,7 @@ pub const NOBODY: u16 = 60_000;
 const LOST: Duration = Duration::from_millis(20);
 /// Time limit for sending.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Users may connect, and share the switch.
+/// Configuration by which all users may connect, and share the switch.
 const FOR_ALL: &str = "[sockets]\nmode = '0666'\n[switch]\nshared = ['vale0']";
 
 /// The scenario: a bystander beside an attacker, or beside a well-behaved program.
@@ -74,7 +74,7 @@ fn start(case: &Case, cores: Cores, is_attacked: bool) -> Result<Session> {
     Session::new(words, false, move |window| together.measure(window)).with(&daemon).idle()
 }
 
-/// Teaches the switch where a station is.
+/// Sends a frame from which the switch learns that the station is behind this port.
 pub fn announce(port: &mut Port, station: u16) -> Result<()> {
     let sent = port.tx()[0].send_now(&frame(NOBODY, station, 60), PATIENCE);
     if sent { Ok(()) } else { Err(BenchError::NoTraffic("netvale's switch".into())) }

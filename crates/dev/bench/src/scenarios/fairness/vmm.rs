@@ -9,7 +9,8 @@ use super::*;
 const FRAME: u64 = 0x4_0000;
 /// Guest address of the table of indirect descriptors.
 const TABLE: u64 = 0x5_0000;
-/// Entries of that table: as many as the queue has, because more would break the rules (virtio 1.2, 2.7.5.3.1).
+/// Entries of the table of indirect descriptors: as many as the queue has, because more would break the rules (virtio
+/// 1.2, 2.7.5.3.1).
 const INDIRECT: u64 = COUNT as u64;
 /// Bytes of the virtio-net header.
 const HEADER: u64 = 12;
@@ -18,7 +19,7 @@ const NEXT: u64 = 1 << 32;
 const IS_INDIRECT: u64 = 4 << 32;
 /// VIRTIO_F_INDIRECT_DESC (virtio 1.2, 6).
 const INDIRECT_DESC: u64 = 1 << 28;
-/// The queue with frames from the guest.
+/// Index of the queue with frames from the guest.
 const FROM: usize = 1;
 
 /// How a frame's descriptors are laid out.

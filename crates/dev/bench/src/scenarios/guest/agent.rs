@@ -9,7 +9,7 @@ use std::net::{TcpStream, UdpSocket};
 
 use super::*;
 
-/// The role of [`agent_role`].
+/// Name of the worker role [`agent_role`].
 pub const AGENT: &str = "guest-agent";
 /// Calls between two checks of the clock.
 const ROUND: u32 = 16;

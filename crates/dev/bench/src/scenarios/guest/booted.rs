@@ -19,7 +19,7 @@ pub struct Played {
 /// What was done in a window, according to the agent and to the port's counters.
 struct WindowCount {
     played: Played,
-    /// Frames from the guest, frames to it, doorbells.
+    /// Counts of frames from the guest, frames to the guest, and doorbells.
     moved: [u64; 3],
     beside: Disturbance,
 }
@@ -30,19 +30,19 @@ pub struct BootedGuest {
     pub case: Case,
     /// The traffic of the case.
     pub traffic: Traffic,
-    /// Its machine.
+    /// The machine in which the guest runs.
     pub machine: Rc<Machine>,
-    /// The machine to which it sends.
+    /// The machine of the guest to which this guest sends, if there is one.
     pub peer: Option<Rc<Machine>>,
     /// Exits of the guest (doorbells or register accesses) per frame or round trip, once counted.
     pub exits: Option<f64>,
-    /// QEMU's name for its registers, if QEMU counts accesses to them.
+    /// QEMU's name for the interface's registers, if QEMU counts accesses to them.
     pub registers: Option<&'static str>,
-    /// Whether its port counts doorbells.
+    /// Whether the guest's port counts doorbells.
     pub has_doorbells: bool,
-    /// The switch, if its port is on netvale's.
+    /// netvale's switch, if the guest's port is on it.
     pub switch: Option<Switch>,
-    /// Its TAP, if there is no switch.
+    /// The guest's TAP, if there is no switch.
     pub tap: String,
     /// The host's network namespace.
     pub hub: Netns,

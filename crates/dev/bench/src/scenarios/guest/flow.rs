@@ -18,7 +18,7 @@ const DIRECTIONS: &[(&str, Direction)] = &[
 pub struct Traffic {
     /// The name of the agent's task.
     pub task: &'static str,
-    /// Its direction.
+    /// The direction of the traffic.
     pub direction: Direction,
     /// Whether the agent that makes the traffic counts it: round trips, and traffic that the switch does not see.
     pub by_agent: bool,
@@ -73,7 +73,7 @@ impl Traffic {
         Arrangement { is_pair, is_bridged, has_two_cpus: self.has_two_cpus }
     }
 
-    /// Returns whether it consists of round trips.
+    /// Returns whether the traffic consists of round trips.
     pub fn is_round_trips(self) -> bool {
         matches!(self.task, "trips" | "rr" | "tcprr")
     }

@@ -34,7 +34,7 @@ enum Device {
 /// The guest's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its contender's name; empty for the scenario's own.
+    /// Name of the contender with this interface; empty for the scenario's own.
     pub name: &'static str,
     /// A description.
     pub about: &'static str,
@@ -118,7 +118,7 @@ impl Interface {
         matches!(self.device, Device::QemuE1000 | Device::NetmapE1000).then_some("e1000")
     }
 
-    /// Returns whether its port counts doorbells or register accesses.
+    /// Returns whether the interface's port counts doorbells or register accesses.
     pub fn has_doorbells(self) -> bool {
         self.is_ours() && !self.is_by_netmap()
     }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use super::*;
 
-/// The role of [`services`].
+/// Name of the worker role [`services`].
 pub const SERVICES: &str = "guest-services";
 
 /// Runs echo and discard, each over UDP and TCP, and a source of streams.
@@ -19,8 +19,8 @@ pub fn services(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Runs the same services in threads of the agent. Discarded datagrams go to [`DRAIN`], because datagrams to the port
-/// [`DISCARD`] are counted.
+/// Runs the services of [`services`] in threads of the agent. Discarded datagrams go to [`DRAIN`], because datagrams to
+/// the port [`DISCARD`] are counted.
 pub fn in_threads(address: &'static str) -> Result<()> {
     let echo = open(address, DRAIN)?;
     std::thread::spawn(move || answer(&echo));
@@ -68,7 +68,7 @@ fn serve(listener: &TcpListener, work: impl Fn(&mut TcpStream, &[u8])) {
     }
 }
 
-/// Maximum time for which a stream's other end may not read.
+/// Maximum time for which the other end of a stream may stop reading.
 const DEAF: Duration = Duration::from_secs(5);
 /// Maximum length of a piece of a stream.
 const LONGEST: usize = 1 << 16;
@@ -88,7 +88,7 @@ fn pour(listener: &TcpListener) {
     }
 }
 
-/// Sets how many bytes may be in flight.
+/// Limits the bytes in flight by the size of the send buffer.
 pub fn limit_window(stream: &TcpStream, bytes: usize) -> Result<()> {
     let sized = rustix::net::sockopt::set_socket_send_buffer_size(stream, bytes);
     sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))

@@ -1,4 +1,4 @@
-//! Other programs that forward between the two pairs: the kernel's bridge, a libpcap program, Open vSwitch.
+//! Other programs that forward between the two veth pairs: the kernel's bridge, a libpcap program, Open vSwitch.
 
 use super::{Program, Site};
 use crate::peers::open_vswitch::{SWITCH_PAGES, Switch};
@@ -25,7 +25,7 @@ pub fn pcap(site: &Site<'_>) -> Result<Program> {
     Ok(Program { parts: vec![worker], ..Program::default() })
 }
 
-/// Starts the same program with netvale's libpcap.
+/// Starts the libpcap program of [`pcap`] with netvale's libpcap.
 pub fn pcap_on_netvale(site: &Site<'_>) -> Result<Program> {
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
     let way = PcapWay { from: "netmap:p1".into(), to: "netmap:p2".into(), batch: site.case.batch };

@@ -17,9 +17,9 @@ use crate::contender::Measurement;
 use crate::counted::counted;
 use crate::sys::profile;
 
-/// The role of a program with a switch inside it.
+/// Name of the worker role [`on_vale`], a program with a switch inside it.
 pub const ON_VALE: &str = "lane-vale";
-/// The role of a program with both ends of a pipe.
+/// Name of the worker role [`on_pipe`], a program with both ends of a pipe.
 pub const ON_PIPE: &str = "lane-pipe";
 /// Rounds between two updates of the counter.
 const ROUNDS: u32 = 32;

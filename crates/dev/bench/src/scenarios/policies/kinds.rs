@@ -49,7 +49,8 @@ impl Kind {
         self == part || self == Kind::All && part != Kind::Trunk
     }
 
-    /// Sets the policies at both ports, and teaches the switch where the stations are, as a frame of each would.
+    /// Sets the policies at both ports, and enters the stations' addresses into the switch's table, as a frame of each
+    /// would.
     pub fn set(self, switch: &Switch) -> Result<()> {
         let vlan = if self.has(Kind::Vlan) || self == Kind::Trunk { VLAN } else { 0 };
         for (port, station) in ENDS {

@@ -46,7 +46,7 @@ pub fn on_top(case: &Case, cores: Cores) -> Result<Session> {
     Ok(Session::new(words, case.touches(), measuring).fact("slots", SLOTS))
 }
 
-/// Returns the nanoseconds per frame of a turn with `kind`.
+/// Moves frames under the policies `kind`. Returns the nanoseconds per frame, and the number of frames.
 fn turn(switch: &Switch, lane: &mut Lane, kind: Kind) -> Result<(f64, u64)> {
     Kind::clear(switch);
     kind.set(switch)?;

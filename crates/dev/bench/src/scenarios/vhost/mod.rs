@@ -166,7 +166,8 @@ impl End {
         Testpmd::start(&device, place, &["start"])
     }
 
-    /// Starts testpmd with DPDK's virtio-user driver in the case's path. In a loop, it sends the first frames.
+    /// Starts testpmd with DPDK's virtio-user driver in the case's path. If the case's frames go round in a loop, this
+    /// testpmd sends the first ones.
     fn driver(case: &Case, socket: &str, forward: &str, core: usize, place: &Place) -> Result<End> {
         let (flags, eal) = DriverPath::of(case).dpdk();
         let is_one_way = case.variant.starts_with("to-");

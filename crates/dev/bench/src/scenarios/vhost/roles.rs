@@ -12,9 +12,9 @@ use super::paths::DriverPath;
 use super::*;
 use crate::scenarios::bursts::{Burst, Outlet};
 
-/// Role of a device's process.
+/// Name of the worker role [`device`].
 pub const DEVICE: &str = "vhost-device";
-/// Role of a driver's process.
+/// Name of the worker role [`driver`].
 pub const DRIVER: &str = "vhost-driver";
 
 /// Bytes of a frame that contain its addresses.
@@ -46,7 +46,7 @@ pub enum Work {
 /// The parameters of a process: a device listens at these sockets, a driver connects to them.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Queues {
-    /// The sockets.
+    /// Paths of the vhost-user sockets.
     pub paths: Vec<PathBuf>,
     /// What the process does.
     pub work: Work,

@@ -6,7 +6,7 @@ const FOR_PORTS: u64 = 1 << 12 | 1 << 13 | 1 << 39;
 /// `CAP_IPC_LOCK`, which the daemon keeps if the limit of locked memory could not be lifted.
 const IPC_LOCK: u64 = 1 << 14;
 
-/// A thread.
+/// A thread of a daemon, with its status from /proc.
 pub struct Thread {
     pub name: String,
     status: String,
@@ -30,7 +30,7 @@ pub fn threads(pid: u32) -> Vec<Thread> {
 }
 
 impl Thread {
-    /// Returns the words of a line of its status.
+    /// Returns the words after `name:` in the thread's status.
     pub fn field(&self, name: &str) -> Vec<&str> {
         let line = self.status.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
         line.unwrap_or_else(|| panic!("no {name} in {}", self.status)).split_whitespace().collect()
@@ -50,7 +50,7 @@ impl Thread {
         }
     }
 
-    /// Asserts that the thread has that user, the group of the same number, and no other.
+    /// Asserts that all user and group IDs of the thread are `uid`.
     pub fn assert_user(&self, uid: u32) {
         let all = [uid; 4].map(|id| id.to_string());
         assert_eq!(

@@ -52,7 +52,7 @@ impl FakeDaemon {
         self.dir.path()
     }
 
-    /// Returns the requests that it received.
+    /// Returns the requests that the daemon received.
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().expect("no thread panicked").clone()
     }

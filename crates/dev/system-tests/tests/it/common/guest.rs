@@ -46,7 +46,8 @@ pub fn image() -> Option<&'static Image> {
     found.as_ref()
 }
 
-/// The folder that a script makes.
+/// Runs a script of `scripts`. Returns the folder that the script makes; `None`, with the test reported as skipped, if
+/// the script fails.
 pub fn folder(script: &str) -> Option<PathBuf> {
     let path = netvale_system_tests::root().join("scripts").join(script);
     let output = Command::new(path).stdin(Stdio::null()).output().expect("the script runs");
@@ -83,10 +84,10 @@ impl Image {
 /// The QEMU that runs a guest.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Qemu {
-    /// The newer one.
+    /// The QEMU of the newer system, [`Image::newer`].
     #[default]
     Newer,
-    /// The system's.
+    /// The system's own QEMU.
     System,
 }
 

@@ -32,7 +32,7 @@ pub fn compile(name: &str, into: &Path) -> PathBuf {
     program
 }
 
-/// Compiles a program of the same kind without netvale's library, which the test preloads.
+/// Compiles a C program without linking it to netvale's library, which the test preloads.
 pub fn compile_alone(source: &Path, program: &Path, libraries: &[&str]) {
     let output = Command::new("cc")
         .args(["-std=gnu11", "-O2", "-D_FORTIFY_SOURCE=2", "-g", "-Wall", "-Wextra", "-Werror", "-I"])

@@ -53,7 +53,8 @@ impl Drop for Echo {
     }
 }
 
-/// Compiles the driver as a static program, which needs no libraries in the guest.
+/// Compiles the driver of the published devices (tests/guest/published.c) as a static program, which needs no libraries
+/// in the guest.
 pub fn driver(into: &Path) -> PathBuf {
     let program = into.join("published");
     let output = Command::new("cc")

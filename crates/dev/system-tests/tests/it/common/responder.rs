@@ -53,7 +53,7 @@ fn answer(port: &mut Port) {
     let _ = port.rx()[0].sync();
 }
 
-/// Returns the reply to an ARP request for its address (RFC 826).
+/// Returns the reply to an ARP request for the host's address (RFC 826); `None` for any other frame.
 fn reply_to(frame: &[u8]) -> Option<Vec<u8>> {
     let is_request = frame.len() >= 42 && frame[12..14] == [8, 6] && frame[20..22] == [0, 1] && frame[38..42] == IP;
     is_request.then(|| {

@@ -1,4 +1,4 @@
-//! The part of a container runtime: it starts the plugin as the CNI specification or netavark says, and makes network
+//! Acts as a container runtime: starts the plugin as the CNI specification or netavark requires, and makes network
 //! namespaces.
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -67,31 +67,31 @@ impl Runtime {
         command
     }
 
-    /// Runs an operation.
+    /// Runs a CNI operation. Returns the plugin's result, or its error.
     pub fn run(&self, operation: &str, id: &str, netns: &str, config: &Value) -> Result<Value, Value> {
         finish(start(&mut self.command(operation, id, netns), config.to_string().as_bytes()))
     }
 
-    /// As [`described`], with this daemon.
+    /// Returns the input of [`described`], with this daemon's run directory among the options.
     pub fn described(&self, id: &str, address: &str) -> Value {
         let mut input = described(id, address);
         input["network"]["options"] = json!({"run_dir": self.up.dir()});
         input
     }
 
-    /// The plugin, for an operation of netavark's.
+    /// Returns the command that starts the plugin for an operation of netavark.
     pub fn netavark(&self, words: &[&str]) -> Command {
         let mut command = Command::new(netvale_system_tests::programs().join("netvale-cni"));
         command.args(words).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         command
     }
 
-    /// Runs an operation of netavark's.
+    /// Runs an operation of netavark. Returns the plugin's result, or its error.
     pub fn ask(&self, words: &[&str], input: &Value) -> Result<Value, Value> {
         finish(start(&mut self.netavark(words), input.to_string().as_bytes()))
     }
 
-    /// What the address plugin was asked, a line each.
+    /// Returns the calls of the address plugin, one line each.
     pub fn asked(&self) -> Vec<String> {
         let asked = std::fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
         asked.lines().map(str::to_owned).collect()
@@ -105,7 +105,7 @@ impl Runtime {
     }
 }
 
-/// A container as netavark describes it to its plugins, on the network `lab`.
+/// Returns the description of a container on the network `lab` that netavark gives its plugins.
 pub fn described(id: &str, address: &str) -> Value {
     json!({"container_id": id, "container_name": format!("name-{id}"), "port_mappings": null,
         "network": {"name": "lab", "id": "2f259bab93aaaaa2", "driver": "netvale", "dns_enabled": false,
@@ -118,7 +118,7 @@ pub fn described(id: &str, address: &str) -> Value {
 pub fn start(command: &mut Command, input: &[u8]) -> Child {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("the plugin starts");
-    // The plugin may have ended without reading all of it.
+    // The plugin may have ended without reading all its input.
     let _ = child.stdin.take().expect("piped").write_all(input);
     child
 }
@@ -147,7 +147,7 @@ pub fn can_run() -> bool {
     can
 }
 
-/// Output of a command that must succeed in a namespace.
+/// Runs a command in a namespace, which must succeed. Returns its output.
 pub fn inside(host: &NamespaceHost, line: &str) -> String {
     let words: Vec<_> = line.split(' ').collect();
     crate::common::stdout(&host.command(words[0], &words[1..]).output().expect("it starts"))

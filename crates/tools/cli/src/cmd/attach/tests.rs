@@ -30,7 +30,7 @@ fn good(option: &AttachOption) -> Value {
         OptionShape::Mode => json!("0660"),
         OptionShape::Switch => json!(false),
         OptionShape::Written(syntax) => json!(syntax.example),
-        // Compiled rules.
+        // Filter rules in compiled form.
         OptionShape::List(_) => json!(["drop 1,6 0 0 1 # all", "pass 1,6 0 0 0"]),
         _ if option.key == "backend" => json!("netmap:p{1"),
         _ => json!("web"),
@@ -122,7 +122,8 @@ fn toml_of(value: &Value) -> String {
     }
 }
 
-/// The file begins with two lines; each further line has one option.
+/// Parses a configuration file with one port. Its first three lines have the switch and the port; each further line has
+/// one option.
 fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     let mut text = format!("[[port]]\nswitch={:?}\nport={port:?}\n", switch(options));
     options.iter().for_each(|(key, value)| text += &format!("{key} = {}\n", toml_of(value)));
@@ -229,7 +230,7 @@ fn unknown_and_too_long() {
     assert!(why.contains("invalid switch") && why.contains("line 3"), "{why}");
 }
 
-/// Objective: duplicates are refused by name, and a port has one place.
+/// Objective: an option given twice is refused by name; so is a port with both a switch and a backend.
 #[test]
 fn duplicates_are_refused_by_name() {
     let twice = [("rings", json!(1)), ("rings", json!(2))];
@@ -273,7 +274,7 @@ fn a_port_beside_an_interface_is_told() {
     }
 }
 
-/// Objective: for a port in place of a switch, the error has the right form.
+/// Objective: if a port's full name is given in place of the switch, the error shows the right form.
 #[test]
 fn right_forms_are_told() {
     let why = params(&args(&["vale7:foo", "null:"])).unwrap_err().to_string();

@@ -17,9 +17,9 @@ const CHECK: &str = "cpus";
 pub struct Cpus {
     /// Number of CPUs online.
     pub online: usize,
-    /// Numbers of the CPUs in its affinity mask.
+    /// Numbers of the CPUs in the process's affinity mask.
     pub allowed: Vec<usize>,
-    /// Its CPU time quota.
+    /// The process's CPU time quota.
     pub quota: Quota,
 }
 
@@ -77,7 +77,7 @@ fn millis(us: u64) -> f64 {
     rounded(us as f64 / 1000.0)
 }
 
-/// Share of its time above which an awake worker needs a CPU of its own.
+/// A worker that is awake for more than this share of the time needs a CPU of its own.
 const AWAKE: f64 = 0.5;
 
 /// Judges the CPUs for these workers; the list is empty without a daemon.

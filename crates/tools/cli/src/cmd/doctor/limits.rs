@@ -17,7 +17,7 @@ struct HardLimits {
 }
 
 /// Checks the limits of the daemon, or else of this process, because a daemon started from here inherits them. `locked`
-/// is the number of bytes that interfaces have locked.
+/// is the number of bytes already locked for network interfaces (AF_XDP).
 pub fn look(pid: Option<u32>, locked: u64) -> CheckRow {
     let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = files::read(format!("/proc/{process}/limits")).unwrap_or_default();

@@ -38,7 +38,7 @@ impl Neighbours<'_> {
         self.spent.processes.iter().filter(|used| !self.own.contains(&used.pid) && !self.clients.contains(&used.pid))
     }
 
-    /// Returns the CPUs used by processes that have ended or are not visible here.
+    /// Returns the CPU use, in CPUs, of processes that have ended or are not visible here.
     fn unseen(&self) -> f64 {
         let seen: f64 = self.spent.processes.iter().map(|used| used.cpus).sum();
         self.spent.busy_cpus.map_or(0.0, |busy| (busy - seen).max(0.0))
@@ -122,7 +122,7 @@ fn about(facts: &Neighbours<'_>, sum: f64, names: &[String]) -> String {
 
 /// Judges the hypervisor's steal time.
 pub fn steal(spent: &CpuUse) -> CheckRow {
-    /// Share of steal time from which it is noticeable.
+    /// Share of the CPU time above which steal time is noticeable.
     const FELT: f64 = 0.02;
     let Some(steal) = spent.steal else { return CheckRow::unknown("steal", "/proc/stat has no CPU times") };
     let row = CheckRow::ok("steal", format!("the hypervisor took {:.1} % of the CPU time", steal * 100.0))
@@ -197,7 +197,7 @@ mod tests {
         assert!(row.state == CheckState::Advice && row.found.ends_with("short-lived or hidden ones 150 %"), "{row:?}");
     }
 
-    /// Objective: steal time yields advice from 2 % on, and is unknown without /proc/stat.
+    /// Objective: steal time above 2 % yields advice; without /proc/stat it is unknown.
     #[test]
     fn stolen_time_yields_advice() {
         let spent = |steal| CpuUse { steal, ..CpuUse::default() };

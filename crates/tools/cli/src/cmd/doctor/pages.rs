@@ -14,7 +14,7 @@ const HUGE: u64 = 2 << 20;
 /// The kernel's huge pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct HugePages {
-    /// Free and total huge pages of 2 MiB.
+    /// Free and total huge pages of 2 MiB; `None` if the kernel does not report them.
     huge: Option<(u64, u64)>,
     /// Setting of transparent huge pages for shared memory, such as regions.
     shmem: Option<String>,

@@ -66,7 +66,8 @@ fn idle_of(cpu: usize) -> Option<Vec<IdleState>> {
 
 fn judge_idle(states: &[IdleState]) -> CheckRow {
     const CHECK: &str = "idle-states";
-    /// Wake-up time of an idle state from which it counts as deep: longer than netvale polls before it sleeps.
+    /// Wake-up time, in microseconds, above which an idle state counts as deep: longer than netvale polls before it
+    /// sleeps.
     const DEEP_US: u64 = 50;
     let Some(deepest) = states.iter().max_by_key(|state| state.latency_us) else {
         return CheckRow::unknown(CHECK, "there is no cpuidle: the host or the firmware decides");
@@ -112,7 +113,8 @@ mod tests {
         assert_eq!(governors(&[]).state, CheckState::Unknown);
     }
 
-    /// Objective: idle states from 50 µs on yield advice with their names; without cpuidle they are unknown.
+    /// Objective: idle states that take more than 50 µs to leave yield advice with their names; without cpuidle, the
+    /// result is unknown.
     #[test]
     fn idle_states_of_a_cpu() {
         let state = |name: &str, latency_us| IdleState { name: name.into(), latency_us };

@@ -5,7 +5,7 @@ use super::row::{CheckRow, CheckState};
 
 /// Maximum columns of a line.
 const WIDTH: usize = 100;
-/// Columns of a check's name.
+/// Width of the column with the checks' names.
 const NAME: usize = 13;
 
 /// Formats the report for a terminal of `terminal` columns, if there is one. `verbose` includes the checks without a

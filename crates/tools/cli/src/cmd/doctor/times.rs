@@ -36,13 +36,13 @@ struct ProcessTicks {
 pub struct ProcessUse {
     /// Process id.
     pub pid: u32,
-    /// Its name.
+    /// The name in `/proc/PID/stat`.
     pub name: String,
-    /// Number of CPUs used.
+    /// CPU time over elapsed time: 1 is one CPU, busy all the time.
     pub cpus: f64,
 }
 
-/// One sample.
+/// The CPU times of the machine and of all visible processes at one moment.
 #[derive(Clone, Debug)]
 pub struct CpuSample {
     at: Instant,
@@ -64,7 +64,7 @@ pub struct CpuUse {
 }
 
 impl CpuUse {
-    /// Returns the number of idle CPUs among these, in total.
+    /// Returns the idle time of these CPUs in total, as a number of CPUs; `None` if one of them is unknown.
     pub fn idle(&self, cpus: &[usize]) -> Option<f64> {
         cpus.iter().map(|cpu| Some((1.0 - self.each.get(cpu)?).max(0.0))).sum()
     }
@@ -105,7 +105,7 @@ fn used(earlier: &BTreeMap<u32, ProcessTicks>, later: &BTreeMap<u32, ProcessTick
     later.iter().filter_map(used).collect()
 }
 
-/// Parses /proc/stat: a line for all CPUs, and one for each.
+/// Parses /proc/stat: a line for all CPUs together, and one for each CPU. `None` without the line for all CPUs.
 fn total(text: &str) -> Option<MachineTicks> {
     let mut total = MachineTicks::default();
     let mut is_known = false;

@@ -34,9 +34,10 @@ pub struct RoundTrips {
 /// The measurements of wake-ups.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WakeUp {
-    /// Both threads are placed by the scheduler.
+    /// Round trips between two threads that the scheduler places; `None` if too few came back.
     pub free: Option<RoundTrips>,
-    /// The threads are pinned to these two CPUs.
+    /// Round trips between two threads pinned to different CPUs, with the numbers of these CPUs; `None` with one CPU,
+    /// or if too few came back.
     pub apart: Option<((usize, usize), RoundTrips)>,
 }
 
@@ -69,7 +70,7 @@ fn measure(cpus: Option<(usize, usize)>) -> Option<RoundTrips> {
             round_trips(&there, &back)
         };
         scope.spawn(echo);
-        // A thread of its own gets pinned, so that this one stays free.
+        // A separate thread measures, and may be pinned; the calling thread stays unpinned.
         let times = scope.spawn(ask).join().unwrap_or_default();
         stop.store(true, Ordering::Release);
         there.ring();

@@ -8,7 +8,7 @@ use netvale_control::types::{AllStats, PortInfo, PortKind};
 use crate::CliError;
 use crate::ctx::DaemonClient;
 
-/// One reading of a daemon.
+/// The counters and ports of a daemon at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct DaemonReading {
     /// All counters.
@@ -30,7 +30,7 @@ impl DaemonReading {
 /// A daemon's readings at both ends of the watch.
 #[derive(Clone, Debug, Default)]
 pub struct WatchedDaemon {
-    /// Its process id.
+    /// The daemon's process id, if visible here.
     pub pid: Option<u32>,
     /// The reading at the start.
     pub before: DaemonReading,
@@ -45,16 +45,16 @@ pub struct WorkerLoad {
     pub index: u32,
     /// The CPU that the worker is pinned to.
     pub cpu: Option<u32>,
-    /// Share of its time spent forwarding.
+    /// Share of the worker's time spent forwarding.
     pub busy: f64,
     /// Share spent polling without finding work.
     pub polled: f64,
-    /// Number of ingresses it owns.
+    /// Number of ingresses (queues that it forwards from) of the worker.
     pub ingresses: u64,
 }
 
 impl WorkerLoad {
-    /// Returns the share of its time asleep. The worker's own counter lacks a sleep in progress.
+    /// Returns the share of time asleep, computed as the remainder: the worker's own counter lacks a sleep in progress.
     pub fn asleep(&self) -> f64 {
         (1.0 - self.busy - self.polled).max(0.0)
     }
@@ -127,7 +127,7 @@ impl WatchedDaemon {
         (sum(false), sum(true))
     }
 
-    /// Returns the number of bytes that interfaces have locked.
+    /// Returns the number of bytes of memory locked for network interfaces (AF_XDP).
     pub fn locked(&self) -> u64 {
         let interfaces = self.after.ports.iter().filter(|port| port.kind == PortKind::Nic);
         interfaces.filter_map(|port| port.region.as_ref()).map(|region| region.bytes).sum()

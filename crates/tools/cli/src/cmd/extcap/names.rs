@@ -55,7 +55,7 @@ impl InterfaceName {
 }
 
 impl RemotePlace {
-    /// Parses `[USER@]HOST[:PORT][/PORT]`.
+    /// Parses `[USER@]HOST[:TCP-PORT][/NETVALE-PORT]`; `None` if the text has another form.
     fn read(text: &str) -> Option<RemotePlace> {
         let (at, port) = text.split_once('/').map_or((text, None), |(at, port)| (at, Some(port)));
         let (user, at) = at.rsplit_once('@').map_or((None, at), |(user, at)| (Some(user), at));

@@ -14,7 +14,7 @@ use super::names::RemotePlace;
 use crate::CliError;
 use crate::capture::source::WaitEvent;
 
-/// Time limit for ssh to end after it was requested to.
+/// Time limit for ssh to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Options of the interface for ports of other hosts.
@@ -164,7 +164,7 @@ fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Waits for the child, after ending it if requested. Kills it if it does not end within the time limit.
+/// Waits for ssh to end. With `asked_for`, sends it SIGTERM first, and kills it after the time limit.
 fn end(child: &mut Child, asked_for: bool) -> std::io::Result<ExitStatus> {
     if !asked_for {
         return child.wait();

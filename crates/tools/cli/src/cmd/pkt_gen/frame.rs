@@ -33,7 +33,7 @@ impl AddressRange {
         self.first == self.last
     }
 
-    /// Returns address and port number `n` of the range, modulo its length.
+    /// Returns the `n`th pair of address and port of the range, modulo the number of pairs.
     fn nth(&self, n: u64) -> (IpAddr, u16) {
         let ports = u64::from(self.last.1 - self.first.1) + 1;
         let hosts = (bits(self.last.0) - bits(self.first.0)).saturating_add(1);

@@ -119,7 +119,8 @@ fn rest(job: &PktGenJob<'_>, rx: &mut RxRing, limit: Duration) -> bool {
     !job.args.poll
 }
 
-/// Waits for the echo of frame `number` and discards other frames. Returns the round-trip time.
+/// Waits for the echo of frame `number` and discards other frames. Returns the round-trip time; `None` if the frame
+/// counts as lost, or after Ctrl-C.
 fn echo(job: &PktGenJob<'_>, rx: &mut RxRing, number: u64, start: Instant) -> Option<Duration> {
     let mut looks = 0u32;
     loop {

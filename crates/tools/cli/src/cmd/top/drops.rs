@@ -11,7 +11,7 @@ pub struct DropRow {
     pub dir: Direction,
     /// The port.
     pub port: String,
-    /// Frames since the port was attached.
+    /// Frames dropped since the port was attached.
     pub frames: u64,
     /// Frames per second; `None` before the second reading.
     pub rate: Option<f64>,

@@ -11,11 +11,12 @@ pub struct LatencyRow {
     pub frames: u64,
     /// Mean in nanoseconds.
     pub mean_ns: Option<u64>,
-    /// Median, as a bound in nanoseconds; `None`: above the last bound.
+    /// Upper bound, in nanoseconds, of the histogram bucket with the median; `None` for the last bucket, which has
+    /// none.
     pub half_ns: Option<u64>,
-    /// 99th percentile, as a bound in nanoseconds; `None`: above the last bound.
+    /// Upper bound, in nanoseconds, of the bucket with the 99th percentile; `None` for the last bucket.
     pub p99_ns: Option<u64>,
-    /// Maximum, as a bound in nanoseconds; `None`: above the last bound.
+    /// Upper bound, in nanoseconds, of the bucket with the maximum; `None` for the last bucket.
     pub most_ns: Option<u64>,
 }
 
@@ -51,7 +52,8 @@ fn since(earlier: Option<&Latency>, later: &Latency) -> Latency {
     since
 }
 
-/// Returns the smallest bound that at least this share of the frames does not exceed.
+/// Returns the smallest bucket bound that at least `percent` % of the frames do not exceed; `None` if that is the last
+/// bucket, which has no bound.
 fn within(timed: &Latency, percent: u64) -> Option<u64> {
     let all = timed.frames();
     let mut seen = 0;

@@ -11,7 +11,7 @@ use super::{SortColumn, TopView, text, views};
 use crate::grid::Align;
 use crate::rates::PortRates;
 
-/// Cells of a worker's bar.
+/// Width of a worker's bar in cells.
 const BAR: usize = 10;
 /// Width of a worker in its line, in cells: `worker 12 [##########] 100.0 %   `.
 const WORKER: u16 = 34;
@@ -64,7 +64,7 @@ fn workers(state: &TopState, width: u16) -> Vec<Line<'static>> {
     all.chunks(per_line).map(|some| Line::from(some.concat())).collect()
 }
 
-/// Formats a worker's bar, with lost time at its end.
+/// Formats a worker's bar. Lost time, in which other threads had the worker's CPU, is at the bar's end.
 fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
     // Between 0 and BAR: the values are percentages.
     let cells = |percent: f64| ((percent / 100.0 * BAR as f64).round() as usize).min(BAR);
@@ -80,11 +80,11 @@ fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
     ]
 }
 
-/// Width of names, if there is room.
+/// Minimum width limit of the names' column in cells.
 const NAMES: usize = 24;
 
-/// Returns the columns of [`text::HEADS`] that fit, with their widths. The first is as wide as the names in it, or
-/// takes the rest.
+/// Returns the indices of the columns of [`text::HEADS`] that fit, with their widths in cells. The first column, of
+/// names, has width 0: the caller sets its width.
 fn columns(width: u16) -> &'static [(usize, u16)] {
     match width {
         0..48 => &[(0, 0), (1, 8), (3, 8)],

@@ -21,7 +21,7 @@ pub struct TopState {
     pub scroll: usize,
     /// The port whose rings are shown.
     pub chosen: Option<String>,
-    /// That port's rings; `None` if it does not exist.
+    /// The chosen port with its rings; `None` if the port does not exist.
     pub port: Option<PortInfo>,
     /// Drops by reason.
     pub drops: Vec<DropRow>,

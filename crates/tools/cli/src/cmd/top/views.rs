@@ -15,7 +15,7 @@ use crate::units;
 
 const DIM: Style = Style::new().fg(Color::DarkGray);
 const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
-/// Cells of a worker's bar.
+/// Width of a worker's bar in cells.
 const BAR: usize = 20;
 
 fn right(text: String) -> Cell<'static> {

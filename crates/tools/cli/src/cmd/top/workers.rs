@@ -9,7 +9,7 @@ pub struct WorkerShares {
     pub worker: WorkerStats,
     /// Time spent forwarding, less lost time.
     pub busy: f64,
-    /// Time during which other threads had its CPU.
+    /// Time during which other threads had the worker's CPU.
     pub lost: f64,
     /// Time spent polling without finding work.
     pub polled: f64,

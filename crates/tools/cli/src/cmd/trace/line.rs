@@ -145,8 +145,8 @@ mod tests {
         }
     }
 
-    /// Objective: lines give source, content and destination; a tag, ports of both versions, ARP, and frames of unknown
-    /// content.
+    /// Objective: lines give source, content and destination: for tagged frames, ports over IPv4 and IPv6, ARP, and
+    /// frames of unknown content.
     #[test]
     fn lines_give_source_and_content_and_destination() {
         let udp = "0200000000020200000000010800450000280000400040110000 0a0000010a000002 04d20035".replace(' ', "");

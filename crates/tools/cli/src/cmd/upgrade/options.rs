@@ -94,7 +94,7 @@ fn without_user(options: Vec<OsString>) -> Vec<OsString> {
     options.into_iter().filter(stays).collect()
 }
 
-/// Returns a line of /proc/PID/status.
+/// Returns the value of a field of /proc/PID/status; `name` includes the colon.
 fn status(proc: &Path, name: &str) -> Option<String> {
     let status = std::fs::read_to_string(proc.join("status")).ok()?;
     status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))

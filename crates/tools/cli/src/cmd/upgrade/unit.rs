@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::CliError;
 
-/// A service of the system or of this user.
+/// A service of the system's systemd or of a user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemdUnit {
     name: String,

@@ -1,4 +1,4 @@
-//! Commands of the switch as a whole.
+//! Commands on the switch as a whole.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,31 +8,31 @@ use super::super::console::VdeConsole;
 use super::super::usage;
 use super::ROWS;
 
-/// Categories of events, and plugins: their columns.
+/// The column headings of `debug/list`. [`PLUGINS`] has those of `plugin/list`.
 pub(super) const EVENTS: &str = "CATEGORY               TAG STATUS HELP\n------------           --- ------ ----\n";
 pub(super) const PLUGINS: &str = "NAME                   HELP\n------------           ----\n";
-/// Files that may load one another.
+/// Maximum nesting depth of `load`.
 const MOST_LOADING: usize = 8;
-/// Most bytes of a file of commands.
+/// Maximum size of a file of commands in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// A list of which there is nothing here.
+/// An empty list with these column headings, and the error that VDE returns with it.
 pub(super) fn none_of(columns: &str) -> VdeAnswer {
     VdeAnswer::Told(columns.to_owned(), Err(VdeError::NoFile))
 }
 
-/// `help`.
+/// `help`: the commands whose paths start with `beginning`.
 pub(super) fn help(_: &mut VdeConsole, beginning: &str) -> VdeAnswer {
     let heads = ["COMMAND PATH       SYNTAX          HELP\n", "------------       --------------  ------------\n"];
     let mut text = heads.concat();
     for row in ROWS.iter().filter(|row| row.path.starts_with(beginning)) {
-        // A string takes all that is written.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{:<18} {:<15} {}", row.path, row.syntax, row.help);
     }
     VdeAnswer::told(Ok(text))
 }
 
-/// `showinfo`.
+/// `showinfo`: version, process, management socket and run directory.
 pub(super) fn show_all(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let facts = &console.facts;
     let uptime = facts.begun.elapsed().as_secs();
@@ -45,13 +45,13 @@ pub(super) fn show_all(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     VdeAnswer::told(Ok(text))
 }
 
-/// `ds/showinfo`.
+/// `ds/showinfo`: folder and mode of the control socket.
 pub(super) fn show_sockets(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let facts = &console.facts;
     VdeAnswer::told(Ok(format!("ctl dir {}\nstd mode 0{:03o}\n", facts.folder.display(), facts.mode)))
 }
 
-/// `load`.
+/// `load`: runs the commands of a file.
 pub(super) fn load(console: &mut VdeConsole, path: &str) -> VdeAnswer {
     if console.loading >= MOST_LOADING {
         return Err(VdeError::Loop).into();
@@ -72,7 +72,8 @@ pub(super) fn load(console: &mut VdeConsole, path: &str) -> VdeAnswer {
     ends.unwrap_or(VdeAnswer::Loaded(text, Ok(())))
 }
 
-/// A file of commands. What is no file could make the console wait.
+/// Reads a file of commands. `None` for a FIFO or device, which could block the console, and for a file that is too
+/// large or cannot be read.
 fn read(path: &Path) -> Option<String> {
     let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MOST_BYTES);
     let bytes = is_file.then(|| std::fs::read(path).ok())??;

@@ -1,4 +1,4 @@
-//! Commands of the table of addresses.
+//! Commands on the table of learned addresses.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::super::console::{HashNumbers, VdeConsole};
 use super::super::vlans::of_switch;
 use super::super::words::number;
 
-/// `hash/showinfo`.
+/// `hash/showinfo`: the parameters of VDE's hash table, as set by the commands below.
 pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let HashNumbers { size, collected, expires, persists } = console.facts.hash;
     VdeAnswer::told(Ok(format!(
@@ -17,7 +17,7 @@ pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     )))
 }
 
-/// `hash/setsize`: a power of two.
+/// `hash/setsize`: sets the printed size, rounded up to a power of two.
 pub(super) fn set_size(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let size = u32::try_from(number(rest)).ok().filter(|size| *size > 0).and_then(u32::checked_next_power_of_two);
     let Some(size) = size.and_then(|size| i32::try_from(size).ok()) else { return Err(VdeError::Invalid).into() };
@@ -25,30 +25,30 @@ pub(super) fn set_size(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     Ok(()).into()
 }
 
-/// `hash/setgcint`.
+/// `hash/setgcint`: sets the printed garbage collection interval.
 pub(super) fn set_collected(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     console.facts.hash.collected = number(rest);
     Ok(()).into()
 }
 
-/// `hash/setexpire`.
+/// `hash/setexpire`: sets the printed expiry time.
 pub(super) fn set_expires(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     console.facts.hash.expires = number(rest);
     Ok(()).into()
 }
 
-/// `hash/setminper`.
+/// `hash/setminper`: sets the printed minimum persistence.
 pub(super) fn set_persists(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     console.facts.hash.persists = number(rest);
     Ok(()).into()
 }
 
-/// `hash/print`.
+/// `hash/print`: lists all learned addresses.
 pub(super) fn print(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     VdeAnswer::told(lines(console, |_| true))
 }
 
-/// `hash/find`.
+/// `hash/find`: prints the entry of an address in a VLAN, which is 0 if omitted.
 pub(super) fn find(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let mut words = rest.split_whitespace();
     let Some(mac) = words.next().and_then(|word| word.parse::<Mac>().ok()) else {
@@ -68,7 +68,7 @@ fn lines(console: &mut VdeConsole, fits: impl Fn(&TableEntry) -> bool) -> Result
         let vlan = of_switch(entry.vlan);
         let slot = entry.mac.0.iter().fold(u64::from(vlan), |sum, byte| sum * 31 + u64::from(*byte)) % size;
         let TableEntry { mac, age_seconds, .. } = entry;
-        // A string takes all that is written.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "Hash: {slot:04} Addr: {mac} VLAN {vlan:04} to port: {port:03}  age {age_seconds} secs");
     }
     Ok(text)

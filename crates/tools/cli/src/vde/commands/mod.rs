@@ -1,4 +1,4 @@
-//! The management commands: a table of their paths, with the functions that carry them out.
+//! The management commands: a table of their paths, with the functions that run them.
 
 mod general;
 mod hash;
@@ -10,10 +10,10 @@ use super::answers::{VdeAnswer, VdeError};
 use super::console::VdeConsole;
 use super::words::VdeCommand;
 
-/// Carries a command out, with what is behind its path.
+/// Runs a command. The string has its arguments, i.e. the rest of the line after the path.
 type CarryOut = fn(&mut VdeConsole, &str) -> VdeAnswer;
 
-/// A command, or the head of a menu.
+/// A command, or the heading of a menu (without a function).
 struct CommandRow {
     path: &'static str,
     syntax: &'static str,
@@ -72,7 +72,7 @@ const ROWS: &[CommandRow] = &[
     row("port/setgroup", "N user", "which group may have it: not here", ports::set_group),
     row("port/epclose", "N ID", "disconnect the plug ID of a port", ports::disconnect),
     row("port/resetcounter", "[N]", "counters begin at 0 again", ports::reset),
-    // As programs call it by mistake, and VDE takes it.
+    // Clients send this misspelling, and VDE accepts it.
     row("port/resetcounters", "[N]", "the same", ports::reset),
     row("port/print", "[N]", "the ports with plugs", ports::print_active),
     row("port/allprint", "[N]", "all ports", ports::print_all),
@@ -85,7 +85,7 @@ const ROWS: &[CommandRow] = &[
     row("vlan/allprint", "[N]", "the VLANs, with all ports", vlans::print_all),
 ];
 
-/// Carries a line out.
+/// Runs a line: looks up the command and calls its function.
 pub(super) fn run(console: &mut VdeConsole, line: &str) -> VdeAnswer {
     let Some(command) = VdeCommand::read(line) else { return VdeAnswer::Nothing };
     let known = ROWS.iter().find(|row| row.path == command.path).and_then(|row| row.carry_out);
@@ -96,7 +96,7 @@ pub(super) fn run(console: &mut VdeConsole, line: &str) -> VdeAnswer {
 mod tests {
     use super::*;
 
-    /// Objective: each path stands once, below the head of its menu.
+    /// Objective: each path is in the table once, below the heading of its menu.
     #[test]
     fn each_path_stands_once_in_its_menu() {
         let mut menu = "";

@@ -1,4 +1,4 @@
-//! Commands of ports.
+//! Commands on ports.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,14 +9,14 @@ use super::super::options::MOST_PORTS;
 use super::super::switch::{PortCounts, ShownPeer, ShownPort};
 use super::super::words::{number, number_and_word, two_numbers};
 
-/// `port/showinfo`.
+/// `port/showinfo`: the maximum number of ports, and whether the switch is a hub.
 pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let most = console.vlans.most;
     let is_hub = console.vlans.is_hub;
     VdeAnswer::told(Ok(format!("Numports={most}\nHUB={is_hub}\ncounters=true\n")))
 }
 
-/// `port/setnumports`.
+/// `port/setnumports`: sets the maximum number of ports.
 pub(super) fn set_most(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     limited(console, number(rest)).into()
 }
@@ -32,7 +32,7 @@ fn limited(console: &mut VdeConsole, most: i32) -> Result<(), VdeError> {
     Ok(())
 }
 
-/// `port/sethub`.
+/// `port/sethub`: makes the switch a hub, or a switch again.
 pub(super) fn set_hub(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let is_hub = number(rest) != 0;
     let done = console.change(|vlans| {
@@ -42,7 +42,7 @@ pub(super) fn set_hub(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     done.into()
 }
 
-/// `port/create`: a port for plugs that ask for its number; 0 is any number.
+/// `port/create`: creates a port for plugs that request its number. For 0, chooses a free number.
 pub(super) fn create(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     match number(rest) {
         0 => created_any(console).map(drop).into(),
@@ -59,7 +59,7 @@ fn created(console: &mut VdeConsole, number: i32) -> Result<(), VdeError> {
     console.switch.reserve(number)
 }
 
-/// `port/createauto`.
+/// `port/createauto`: creates a port with a free number, and prints the number.
 pub(super) fn create_any(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     VdeAnswer::told(created_any(console).map(|number| format!("Port {number:04}\n")))
 }
@@ -70,21 +70,21 @@ fn created_any(console: &mut VdeConsole) -> Result<u16, VdeError> {
     console.switch.reserve(number).map(|()| number)
 }
 
-/// A port by its number, with that.
+/// Finds a port by its number; returns the checked number, too.
 fn found(console: &mut VdeConsole, number: i32) -> Result<(u16, ShownPort), VdeError> {
     let mut ports = console.look()?;
     let number = console.vlans.port(number)?;
     ports.remove(&number).map(|port| (number, port)).ok_or(VdeError::NotFound)
 }
 
-/// `port/remove`.
+/// `port/remove`: removes a port without a plug.
 pub(super) fn remove(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let done = found(console, number(rest))
         .and_then(|(_, port)| if port.is_active() { Err(VdeError::InUse) } else { console.switch.remove(&port.name) });
     done.into()
 }
 
-/// `port/allocatable`.
+/// `port/allocatable`: sets whether any plug, or only plugs that request the number, get the port.
 pub(super) fn set_allocatable(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
     let done = numbers.and_then(|(number, is_for_any)| {
@@ -98,17 +98,17 @@ pub(super) fn set_allocatable(console: &mut VdeConsole, rest: &str) -> VdeAnswer
     done.into()
 }
 
-/// `port/setuser`.
+/// `port/setuser`: not supported, except for the user `NONE`.
 pub(super) fn set_user(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     owned(console, rest, "/etc/passwd").into()
 }
 
-/// `port/setgroup`.
+/// `port/setgroup`: not supported, except for the group `NONE`.
 pub(super) fn set_group(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     owned(console, rest, "/etc/group").into()
 }
 
-/// Ports have no users: the mode of the socket says who may connect.
+/// Refuses an owner for a port: only the control socket's mode decides who may connect. `NONE` is accepted.
 fn owned(console: &mut VdeConsole, rest: &str, file: &str) -> Result<(), VdeError> {
     let (number, name) = number_and_word(rest).ok_or(VdeError::Invalid)?;
     found(console, number)?;
@@ -120,7 +120,7 @@ fn owned(console: &mut VdeConsole, rest: &str, file: &str) -> Result<(), VdeErro
     }
 }
 
-/// `port/epclose`: the plug goes, its port stays.
+/// `port/epclose`: disconnects a plug; its port stays.
 pub(super) fn disconnect(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
     numbers.and_then(|(number, plug)| disconnected(console, number, plug)).into()
@@ -140,7 +140,7 @@ fn disconnected(console: &mut VdeConsole, number: i32, plug: i32) -> Result<(), 
     if info.reserved { Ok(()) } else { console.switch.release(number) }
 }
 
-/// `port/resetcounter`.
+/// `port/resetcounter`: restarts the counters of one port, or of all, at 0.
 pub(super) fn reset(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     reset_one_or_all(console, rest).into()
 }
@@ -159,12 +159,12 @@ fn reset_one_or_all(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError
     Ok(())
 }
 
-/// `port/print`.
+/// `port/print`: prints one port, or all, if a plug is connected.
 pub(super) fn print_active(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(print(console, rest, false))
 }
 
-/// `port/allprint`.
+/// `port/allprint`: prints one port, or all.
 pub(super) fn print_all(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(print(console, rest, true))
 }
@@ -198,7 +198,7 @@ fn print_port(text: &mut String, number: u16, vlan: u16, port: &ShownPort) {
     };
     let for_whom = if is_reserved { "NOT Unnamed" } else { "Unnamed" };
     let user = user.map_or_else(|| "NONE".to_owned(), name_of_user);
-    // A string takes all that is written.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "Port {number:04} untagged_vlan={vlan:04} {active} - {for_whom} Allocatable");
     let _ = writeln!(text, " Current User: {user} Access Control: (User: NONE - Group: NONE)");
 }
@@ -220,7 +220,8 @@ fn print_peer(text: &mut String, port: &ShownPort) {
     let _ = writeln!(text, "  -- endpoint ID {id:04} module {module:<12}: {about}");
 }
 
-/// What has passed since the counters were reset. A port that was made anew counts from 0.
+/// Returns a port's counters since their reset. If the port was created again since, its counters started at 0 and are
+/// returned unchanged.
 fn since(now: &BTreeMap<String, PortCounts>, reset: &BTreeMap<String, PortCounts>, name: &str) -> PortCounts {
     let now = now.get(name).copied().unwrap_or_default();
     let before = reset.get(name).copied().unwrap_or_default();
@@ -244,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a port is shown as VDE shows it, byte for byte, with a plug and without.
+    /// Objective: a port is printed as VDE does, byte for byte, with a plug and without.
     #[test]
     fn a_port_is_shown_as_vde_shows_it() {
         let plug =
@@ -272,7 +273,7 @@ Port 0001 untagged_vlan=0010 ACTIVE - Unnamed Allocatable
         assert_eq!(text, expected);
     }
 
-    /// Objective: counters begin at 0 when they are reset, and again when the port is made anew.
+    /// Objective: counters start at 0 when they are reset, and when the port is created again.
     #[test]
     fn counters_begin_again() {
         let of = |frames| BTreeMap::from([("p".to_owned(), [(frames, 100 * frames), (0, 0)])]);

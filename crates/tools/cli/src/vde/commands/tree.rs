@@ -1,4 +1,4 @@
-//! Commands of the spanning tree, which there is not: the switch watches for loops instead.
+//! Commands on VDE's spanning tree. This switch has none; it detects loops instead.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::super::answers::{VdeAnswer, VdeError};
 use super::super::console::VdeConsole;
 use super::super::words::{number, three_numbers};
 
-/// `fstp/showinfo`.
+/// `fstp/showinfo`: the switch's address and priority, and whether it detects loops.
 pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let mac = console.facts.mac;
     let priority = console.facts.priority;
@@ -14,7 +14,7 @@ pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     VdeAnswer::told(Ok(format!("MAC {mac} Priority {priority} (0x{priority:04x})\nFSTP={is_guarded}\n")))
 }
 
-/// `fstp/setfstp`.
+/// `fstp/setfstp`: sets whether the switch detects loops.
 pub(super) fn set(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let is_guarded = number(rest) != 0;
     let done = console.change(|vlans| {
@@ -24,14 +24,14 @@ pub(super) fn set(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(done.map(|()| String::new()))
 }
 
-/// `fstp/setedge`, `fstp/bonus`: a line that is well-formed, and changes nothing.
+/// `fstp/setedge`, `fstp/bonus`: checks the arguments and changes nothing.
 pub(super) fn accept(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let Some((vlan, port, _)) = three_numbers(rest) else { return Err(VdeError::Invalid).into() };
     let known = console.vlans.number(port).and_then(|_| console.vlans.print(Some(vlan), &Default::default()));
     known.map(drop).into()
 }
 
-/// `fstp/print`.
+/// `fstp/print`: the tree of one VLAN, or of all: this switch is the root of each.
 pub(super) fn print(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let one = (!rest.is_empty()).then(|| number(rest));
     let mac = console.facts.mac;
@@ -41,7 +41,7 @@ pub(super) fn print(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(vlans.map(|vlans| {
         let mut text = String::new();
         for vlan in vlans.lines() {
-            // A string takes all that is written.
+            // Writing to a string cannot fail.
             let _ = write!(
                 text,
                 "FST DATA {vlan} ROOTSWITCH FSTP IS DISABLED\n ++ root {high:02x}:{low:02x}:{mac}\n \

@@ -1,4 +1,4 @@
-//! Commands of VLANs.
+//! Commands on VLANs. [`VlanTable`](super::super::vlans::VlanTable) has their rules.
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,40 @@ use super::super::answers::{VdeAnswer, VdeError};
 use super::super::console::VdeConsole;
 use super::super::words::{number, two_numbers};
 
-/// `vlan/create`.
+/// `vlan/create`: creates a VLAN.
 pub(super) fn create(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     console.change(|vlans| vlans.create(number(rest))).into()
 }
 
-/// `vlan/remove`.
+/// `vlan/remove`: removes a VLAN without ports.
 pub(super) fn remove(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     console.change(|vlans| vlans.remove(number(rest))).into()
 }
 
-/// `vlan/addport`.
+/// `vlan/addport`: adds a tagged VLAN to a port.
 pub(super) fn add(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
     numbers.and_then(|(vlan, port)| console.change(|vlans| vlans.add(vlan, port))).map(drop).into()
 }
 
-/// `vlan/delport`.
+/// `vlan/delport`: removes a tagged VLAN from a port.
 pub(super) fn delete(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
     numbers.and_then(|(vlan, port)| console.change(|vlans| vlans.delete(vlan, port))).map(drop).into()
 }
 
-/// `port/setvlan`.
+/// `port/setvlan`: sets a port's untagged VLAN.
 pub(super) fn set(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
     numbers.and_then(|(port, vlan)| console.change(|vlans| vlans.set(port, vlan))).map(drop).into()
 }
 
-/// `vlan/print`.
+/// `vlan/print`: lists one VLAN, or all, with the ports that have a plug.
 pub(super) fn print_active(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(print(console, rest, false))
 }
 
-/// `vlan/allprint`.
+/// `vlan/allprint`: lists one VLAN, or all, with all their ports.
 pub(super) fn print_all(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(print(console, rest, true))
 }
