@@ -19,8 +19,8 @@ const HEADING: &str = "# Glossary";
 /// Words with their usual meaning, one per line.
 const PLAIN: &str = "xtask/plain-words.txt";
 
-/// Crates that are not checked, because their types stay inside them or are named after their subject: programs,
-/// netmap.h, headers of protocols, and messages that the protocol's reference explains.
+/// Crates that are not checked. Types of programs are not used elsewhere. Other types are named after what they
+/// describe: netmap.h, protocol headers, file formats, and messages that the control protocol's reference explains.
 const APART: [&str; 11] =
     ["abi", "bench", "capi", "cli", "cni", "control", "harness", "pcap", "soak", "system-tests", "wire"];
 

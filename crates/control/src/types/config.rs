@@ -50,7 +50,8 @@ pub struct ConfigChange {
     /// The new value; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// A note for the user.
+    /// Why the change takes effect only later or in part, e.g. only for new ports; `None` if it takes full effect at
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

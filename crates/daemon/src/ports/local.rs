@@ -204,7 +204,7 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     plug(d, &at, (egress, ingresses), new)
 }
 
-/// Restores the rings of another process's port, with their ingresses.
+/// Restores a port's rings, with their ingresses, from the state that another daemon process saved.
 ///
 /// # Errors
 /// As [`continue_port`].

@@ -123,9 +123,9 @@ fn free_slots(ring: &OffsetRing) -> (u32, u32) {
 
 /// Applies the option to one end of a pipe. Returns the largest offset.
 ///
-/// The rings of the other end get the rule too, unless they have one, because a receiver reads in the sender's ring
-/// header whether frames have offsets. While the other end has a holder (`held`), that end's slots remain unchanged,
-/// and so do slots of this end that the holder may be filling.
+/// The other end's rings get the offset mask too, unless they have one, because the sender's sync copies offsets only if
+/// its own ring has a mask. If a program has the other end open (`held`), the slots of that end remain unchanged, and so
+/// do this end's rx slots, which that program may be filling.
 pub(crate) fn begin_pipe(
     region: &Region,
     asked: &OffsetsRequest,

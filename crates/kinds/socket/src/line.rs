@@ -104,7 +104,7 @@ pub struct LineStory {
     pub about: Option<String>,
 }
 
-/// Resources of a peer that is gone, which may take long to close.
+/// Resources left by a peer that is gone. Closing them may take a long time.
 #[derive(Debug, Default)]
 pub struct LeftPeer {
     /// The peer's sockets, unless they are used elsewhere.

@@ -33,8 +33,9 @@ const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2
 /// Minimum and maximum delay before the kernel's tables are read again because they changed during a reading. The delay
 /// doubles with each such reading.
 const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
-/// Delay ([`READ_AGAIN`]) above which entries that are missing from a reading count as removed, even if the tables
-/// changed during it: they have then changed during several successive readings.
+/// Once the delay ([`READ_AGAIN`]) exceeds this, entries missing from a reading count as removed even if the tables
+/// changed during that reading. By then, several successive readings were disturbed, and an undisturbed one may never
+/// come.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Maximum number of netlink datagrams read before the daemon is updated.
 const MAX_DATAGRAMS: usize = 4096;

@@ -32,11 +32,11 @@ pub const ATTEMPTS: usize = 5;
 /// How a request treats existing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestMode {
-    /// Changes an existing object.
+    /// Changes or removes an existing object; fails if there is none.
     Change,
     /// Fails if the object exists.
     New,
-    /// Replaces an existing object.
+    /// Creates the object, or replaces the existing one.
     Replace,
 }
 

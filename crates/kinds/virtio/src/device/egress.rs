@@ -12,7 +12,7 @@ use netvale_port::{DropReason, FrameRef, Scratch};
 use super::live::LiveQueue;
 use crate::queue::{Chain, DriverViolation, Piece};
 
-/// Maximum number of buffers for one frame.
+/// Maximum number of descriptor chains (mergeable buffers) for one frame.
 const MAX_CHAINS: usize = 64;
 /// Size of a cache line in bytes.
 const LINE: usize = 64;

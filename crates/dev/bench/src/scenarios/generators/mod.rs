@@ -229,8 +229,8 @@ fn through(bench: &TestBench<'_>, ports: impl Fn(usize) -> [String; 2]) -> Resul
     Ok(Crew { senders, others, counts_itself: true, words })
 }
 
-/// Starts a sender by UDP sockets. As with the other senders, no host has the frames' address, so that the far end
-/// drops them early.
+/// Starts a sender on a UDP socket for each cable. As with the other senders, the frames' destination address belongs
+/// to no host, so the far end drops them early.
 fn by_udp(bench: &TestBench<'_>, is_batched: bool) -> Result<Crew> {
     bench.cables()?;
     let start = |index: usize| {

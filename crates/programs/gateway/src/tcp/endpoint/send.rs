@@ -1,4 +1,4 @@
-//! Generation of segments to a guest by an endpoint.
+//! How an endpoint generates the segments that it sends to its guest.
 
 use std::time::{Duration, Instant};
 
