@@ -402,10 +402,10 @@ def way(program, folder):
     place = os.path.join(folder, "file")
     with open(place, "w", encoding="ascii") as file:
         file.write("x")
-    assert "is no folder" in refused(program, "--sock", place)
+    assert "is not a folder" in refused(program, "--sock", place)
     mgmt = refused(program, "--sock", os.path.join(folder, "ctl"), "--mgmt", place)
-    assert "is no socket" in mgmt, mgmt
-    assert "cannot be made" in refused(program, "--sock", os.path.join(folder, "no/where"))
+    assert "is not a socket" in mgmt, mgmt
+    assert "cannot create" in refused(program, "--sock", os.path.join(folder, "no/where"))
     assert "there is no group" in refused(program, "--sock", os.path.join(folder, "ctl"), "--group", "nosuch")
     with open(place, encoding="ascii") as file:
         assert file.read() == "x"

@@ -58,11 +58,11 @@ fn graph(metadata: &Value) -> Result<(Vec<String>, Vec<CrateEdge>), String> {
 }
 
 fn array<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>, String> {
-    value[key].as_array().ok_or_else(|| format!("cargo metadata has no list {key:?}"))
+    value[key].as_array().ok_or_else(|| format!("cargo metadata: expected a list {key:?}"))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
-    value[key].as_str().ok_or_else(|| format!("cargo metadata has no text {key:?}"))
+    value[key].as_str().ok_or_else(|| format!("cargo metadata: expected a string {key:?}"))
 }
 
 fn short_name(package: &str) -> &str {
@@ -95,7 +95,7 @@ fn describe(from: &str, to: &str, row: &[&str]) -> String {
     let rule = if SIBLINGS.contains(&from) && SIBLINGS.contains(&to) {
         format!("the siblings {} must not use one another", SIBLINGS.join(", "))
     } else if row.is_empty() {
-        format!("{from} may use no workspace crate")
+        format!("{from} may not use any workspace crate")
     } else {
         format!("{from} may use only {}", row.join(", "))
     };

@@ -27,7 +27,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
         let declared = declared(&syntax.items);
         let named = quoted(&prose);
         for module in declared.difference(&named) {
-            findings.push(format!("{name}: module {module} is not in the table of modules"));
+            findings.push(format!("{name}: module {module} is missing in the table of modules; add a row"));
         }
         for row in rows.difference(&declared) {
             findings.push(format!("{name}: the table of modules has {row}, which is not a module of this file"));

@@ -115,7 +115,7 @@ fn too_long(totals: &TierTotals, limits: &BTreeMap<String, u64>) -> Findings {
     above
         .map(|(tier, total, limit)| {
             format!(
-                "`make {tier}` took {total} s ({MEASURED}), and may take {limit} s (seconds-{tier}): make its slowest \
+                "`make {tier}` took {total} s ({MEASURED}): the limit is {limit} s (seconds-{tier}): make its slowest \
                  stages faster, or move one to a later tier"
             )
         })
@@ -130,7 +130,7 @@ fn with_times(page: &str, text: &str, totals: &TierTotals) -> (String, Findings)
     while let Some((before, after)) = rest.split_once(BEGIN) {
         let marked = after.split_once(BEGIN_END).and_then(|(tier, after)| Some((tier, after.split_once(END)?)));
         let Some((tier, (stated, after))) = marked else {
-            findings.push(format!("{page}: expected {MARKS}, found no end; complete the marks"));
+            findings.push(format!("{page}: expected {MARKS}, found no end mark; complete the marks"));
             break;
         };
         let time = totals.get(tier).map(|total| minutes(*total));

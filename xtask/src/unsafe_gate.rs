@@ -83,7 +83,7 @@ fn compare(allowed: &BTreeMap<&str, &str>, used: &[String]) -> Findings {
     let unlisted = used.iter().filter(|name| !allowed.contains_key(name.as_str()));
     let unlisted = unlisted.map(|name| {
         format!(
-            "{name} uses `unsafe` and is not in {ALLOW_LIST}. Prefer a safe way (rustix, zerocopy, \
+            "{name} uses `unsafe` and is not in {ALLOW_LIST}. Prefer safe code (rustix, zerocopy, \
              netvale-mem); if there is none, keep it in one small module with `#![allow(unsafe_code)]` \
              at its top, and add a line to that list: {name} REASON"
         )

@@ -98,7 +98,7 @@ fn compare(counter: &str, written: u64, sites: &[CountedSite], new: Option<&Site
         new.filter(|s| counter != SHARED_TYPE_NAMES || shared.contains(s.what.as_str())).collect();
     let places = if new.is_empty() { most_of(sites) } else { shown(&new) };
     Some(format!(
-        "{counter} rose from {written} to {value}, and may only fall: remove {} again\n{places}",
+        "{counter} rose from {written} to {value}, but may only fall: remove {} of these\n{places}",
         value - written
     ))
 }

@@ -148,9 +148,9 @@ fn report(error: &BenchError) -> ExitCode {
         BenchError::Io { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         BenchError::Unknown(..) => (2, "'netvale-bench --list' describes all of them, with their requirements"),
         BenchError::Usage(_) => (2, "'netvale-bench --help' lists the options"),
-        BenchError::Interrupted => (1, "start it again when the machine is free"),
+        BenchError::Interrupted => (1, "run the benchmark again when the machine is idle"),
         BenchError::BadLine(..) => (1, "give the unchanged output of 'netvale-bench --json'"),
-        _ => (1, "'netvale-bench --list' shows what scenarios and peers lack to run"),
+        _ => (1, "'netvale-bench --list' shows the unmet requirements of scenarios and peers"),
     };
     eprintln!("netvale-bench: {error}\n  {next}");
     ExitCode::from(code)

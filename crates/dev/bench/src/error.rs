@@ -31,13 +31,13 @@ pub enum BenchError {
         output: String,
     },
     /// No frame moved during a measurement.
-    #[error("no frame passed {0}: check that its set-up forwards frames")]
+    #[error("no frame passed {0}: check that its setup forwards frames")]
     NoTraffic(String),
     /// Frames were lost or duplicated: the figure would be wrong.
     #[error("{0}")]
     Miscounted(String),
     /// Frames arrived with other bytes than were sent.
-    #[error("{who} delivered {frames} frames with wrong bytes")]
+    #[error("{who} delivered {frames} frames with corrupt content")]
     WrongBytes {
         /// The contender.
         who: String,

@@ -68,7 +68,7 @@ impl Measure {
     /// that everything works.
     pub fn plan(&self, quick: bool) -> Result<Plan> {
         if self.runs == 0 || !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return Err(BenchError::Usage("--runs must be at least 1 and --seconds above 0, at most 3600".into()));
+            return Err(BenchError::Usage("expected --runs of at least 1 and --seconds above 0 and up to 3600".into()));
         }
         let window = Duration::from_secs_f64(self.seconds);
         if quick {

@@ -12,7 +12,7 @@ pub fn allowed() -> Result<Vec<usize>> {
 
 /// Pins the calling thread to `cpu`.
 pub fn pin(cpu: usize) -> Result<()> {
-    let what = || format!("pinning a thread to CPU {cpu} (choose others with --cpus)");
+    let what = || format!("pinning a thread to CPU {cpu} (choose other CPUs with --cpus)");
     if cpu >= CpuSet::MAX_CPU {
         return Err(BenchError::Usage(what()));
     }
@@ -36,7 +36,7 @@ pub fn release(process: u32) -> Result<()> {
     let entries = std::fs::read_dir(&folder).map_err(BenchError::io(folder.clone()))?;
     let threads = entries.filter_map(|entry| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?));
     for thread in threads {
-        sched_setaffinity(Some(thread), &set).map_err(BenchError::io(format!("releasing the threads of {process}")))?;
+        sched_setaffinity(Some(thread), &set).map_err(BenchError::io(format!("unpinning a thread of {process}")))?;
     }
     Ok(())
 }

@@ -185,7 +185,7 @@ pub fn read_lines(text: &str, from: &Path) -> Result<Vec<Line>> {
 
 /// Formats a result as JSON.
 pub fn to_json(result: &impl Serialize) -> Result<String> {
-    serde_json::to_string(result).map_err(|e| BenchError::Usage(format!("cannot write a figure as JSON: {e}")))
+    serde_json::to_string(result).map_err(|e| BenchError::Usage(format!("cannot write a result as JSON: {e}")))
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ impl TestDaemon {
         };
         let is_alive = || matches!(process.child().try_wait(), Ok(None));
         if !ready(self.dir(), LIMIT, is_alive) {
-            let why = std::io::Error::other(format!("it did not answer within {} s, or has ended", LIMIT.as_secs()));
+            let why = std::io::Error::other(format!("no answer within {} s, or the daemon has ended", LIMIT.as_secs()));
             return Err(FailedStep::to("reach the daemon")(why));
         }
         *self.process() = Some(process);
@@ -149,10 +149,10 @@ impl TestDaemon {
         match has_ended {
             Some(status) if status.success() => *running = Some(next),
             Some(status) => {
-                return Err(FailedStep::to("succeed the daemon")(std::io::Error::other(status.to_string())));
+                return Err(FailedStep::to("take over from the daemon")(std::io::Error::other(status.to_string())));
             }
             None if has_failed => return Ok(false),
-            None => return Err(FailedStep::to("succeed the daemon")(std::io::ErrorKind::TimedOut.into())),
+            None => return Err(FailedStep::to("take over from the daemon")(std::io::ErrorKind::TimedOut.into())),
         }
         drop(running);
         self.lives.fetch_add(1, Ordering::Relaxed);

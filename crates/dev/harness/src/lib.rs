@@ -57,7 +57,7 @@ impl FailedStep {
 /// # Errors
 /// The folder cannot be created.
 pub fn scratch(purpose: &str) -> Result<tempfile::TempDir, FailedStep> {
-    tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(FailedStep::to("make a folder"))
+    tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(FailedStep::to("create a folder"))
 }
 
 /// Polls `done` with a pause until it returns true or the limit is over. Returns whether it returned true.
@@ -82,7 +82,7 @@ pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -
 /// # Errors
 /// The path of this program is unknown.
 pub fn role(name: &str) -> Result<std::process::Command, FailedStep> {
-    let own = std::env::current_exe().map_err(FailedStep::to("find its own program"))?;
+    let own = std::env::current_exe().map_err(FailedStep::to("find the path of this program"))?;
     let mut command = std::process::Command::new(own);
     command.args(["--exact", name, "--nocapture", "--ignored"]).stdout(std::process::Stdio::null());
     Ok(command)

@@ -15,7 +15,7 @@ impl NamespaceHost {
     /// # Errors
     /// Namespaces are not permitted here.
     pub fn new() -> Result<NamespaceHost, FailedStep> {
-        let what = "make a network namespace";
+        let what = "create a network namespace";
         let mut command = Command::new("unshare");
         // The process prints a line once it is inside its namespace.
         command.args(["--net", "--", "sh", "-c", "echo in; exec sleep 300"]).stdout(Stdio::piped());

@@ -51,7 +51,7 @@ impl Pretender {
         self.say(&Succession::Hello(version).encode())?;
         let answer = self.hear()?;
         let reply = AttachReply::decode(&answer).ok().filter(|_| answer.len() == REPLY_LEN);
-        reply.ok_or_else(|| io::Error::other("the daemon's answer is not a reply"))
+        reply.ok_or_else(|| io::Error::other("the daemon's answer is not a valid reply"))
     }
 
     /// Connects to the daemon of that run directory, and requests a hand-over in the current version's format.

@@ -62,7 +62,7 @@ fn storm(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
         if rng.one_in(3) {
             let taken = first.attach("vale20", "null:", json!({"name": "storm"}));
             if taken.is_ok() {
-                return Err("a second port got the name of an existing one".into());
+                return Err("a second port was attached under the name of an existing one".into());
             }
         }
         first.control()?.detach("vale20", "storm").map_err(|e| format!("detach {port}: {e}"))?;
@@ -224,7 +224,7 @@ fn capture(w: &World, rng: &mut Rng, _life: Duration) -> Result<(), String> {
     for sequence in first..first + FRAMES {
         FrameNumber { flow: 0, epoch: 0, sequence }.payload(&mut payload);
         if !port.tx()[0].send_now(&[&header[..], &payload].concat(), LIMIT) {
-            return Err("the sending port has no room".into());
+            return Err("the sending port's ring stayed full".into());
         }
     }
     let mut seen = 0;

@@ -89,7 +89,7 @@ impl BystanderPair {
         let drops: Option<u64> = if lost == 0 { Some(0) } else { count() };
         // If the daemon does not answer now, the next check tries again.
         if let Some(drops) = drops.filter(|&drops| lost > drops) {
-            wrong.push(format!("{name}: {lost} frames lost, but {drops} counted as dropped"));
+            wrong.push(format!("{name}: {lost} frames lost, but only {drops} counted as dropped"));
             self.lost_before += lost;
         }
         wrong

@@ -107,7 +107,7 @@ impl ResourceCounts {
                 more.push(format!("{what}: {then} before, {now} now"));
             }
         };
-        check(self.own_kb <= before.own_kb + OWN_KB, "memory of its own (KB)", self.own_kb, before.own_kb);
+        check(self.own_kb <= before.own_kb + OWN_KB, "private memory (KB)", self.own_kb, before.own_kb);
         let resident = [self.resident_kb, before.resident_kb];
         check(resident[0] <= resident[1] + RESIDENT_KB, "resident memory (KB)", resident[0], resident[1]);
         for (what, now, then) in [

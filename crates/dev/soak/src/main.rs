@@ -112,7 +112,7 @@ fn enter() -> ExitCode {
     }
     let allowed = Command::new("unshare").args(&options).arg("true").output().is_ok_and(|o| o.status.success());
     let Some(own) = std::env::current_exe().ok().filter(|_| allowed) else {
-        println!("skipped: needs the privilege to make network namespaces");
+        println!("skipped: needs the privilege to create network namespaces");
         return ExitCode::from(SKIPPED);
     };
     let error = Command::new("unshare")

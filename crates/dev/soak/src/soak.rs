@@ -87,10 +87,10 @@ impl Soak {
         let bystanders = Bystanders::start(&world);
         let mut report = SoakReport { seed, left_out: bystanders.left_out.clone(), ..SoakReport::default() };
         for (what, why) in [
-            ("steps of the wall clock", "no namespace has one of its own; netvale reads CLOCK_MONOTONIC"),
+            ("steps of the wall clock", "namespaces share the wall clock; netvale reads CLOCK_MONOTONIC"),
             (
-                "a limit of memory by cgroup",
-                "RLIMIT_AS is used: a cgroup's limit ends the daemon by SIGKILL, which the soak does anyway",
+                "a memory limit by cgroup",
+                "RLIMIT_AS is used instead: a cgroup's limit kills the daemon with SIGKILL, as the soak does anyway",
             ),
         ] {
             report.left_out.insert(what.into(), why.into());
@@ -257,7 +257,7 @@ impl Soak {
     fn look(&mut self) {
         for (number, name) in NAMES.into_iter().enumerate() {
             let Some(how) = self.world.daemons[number].has_ended() else { continue };
-            self.fail([format!("the {name} ended by itself: {how}")]);
+            self.fail([format!("the {name} ended unexpectedly: {how}")]);
             self.restart(number, "ended by itself");
         }
         let wrong = self.bystanders.check(&self.world, &self.watch);
@@ -373,18 +373,18 @@ impl Soak {
         }
         for FlowCounts { name, received, disordered, is_sent_again, .. } in &self.report.flows {
             if *disordered > 0 && !is_sent_again {
-                wrong.push(format!("{name}: {disordered} frames out of order or duplicate"));
+                wrong.push(format!("{name}: {disordered} frames out of order or duplicated"));
             }
             if *received == 0 {
-                wrong.push(format!("{name}: no frame at all"));
+                wrong.push(format!("{name}: received no frames"));
             }
         }
         let unfair = self.report.least.iter().filter(|(_, least)| !least.is_fair());
         wrong.extend(
-            unfair.map(|(attack, least)| format!("during '{attack}' a bystander got too small a share: {least}")),
+            unfair.map(|(attack, least)| format!("during '{attack}', a bystander's share was too small: {least}")),
         );
         let vain = self.report.attacks.iter().filter(|(_, counts)| counts.made >= 3 && counts.took_hold == 0);
-        wrong.extend(vain.map(|(name, counts)| format!("the attack '{name}' never took hold in {} runs", counts.made)));
+        wrong.extend(vain.map(|(name, counts)| format!("the attack '{name}' had no effect in {} runs", counts.made)));
         self.fail(wrong);
     }
 }

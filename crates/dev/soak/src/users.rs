@@ -126,7 +126,7 @@ impl RootsFolder {
         let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
         let content = fs::read_to_string(self.folder.join(KEPT)).map_err(|e| format!("root's file: {e}"))?;
         if names != [KEPT] || content != CONTENT {
-            return Err(format!("through a link, a user changed a folder of root's: {names:?}, {content:?}"));
+            return Err(format!("a user changed root's folder through a link: {names:?}, {content:?}"));
         }
         Ok(())
     }

@@ -89,8 +89,8 @@ fn warn() {
     }
     netvale_control::note!(
         "netvale: a thread at {policy} priority {priority} has spun for {} ms on a full ring that the \
-         daemon does not empty: it may keep the daemon's worker from its CPU. Start the daemon with \
-         'netvale up --rt-priority {}', or leave the worker a CPU of its own (--cpu).",
+         daemon does not empty: the thread may keep the daemon's worker off the CPU. Start the daemon with \
+         'netvale up --rt-priority {}', or pin the worker to a CPU of its own (--cpu).",
         PATIENCE.as_millis(),
         (priority + 1).clamp(1, 99)
     );

@@ -36,7 +36,7 @@ impl FlowRule {
     fn parse(text: &str) -> Result<FlowRule, Box<dyn Error>> {
         let fields: Vec<&str> = text.split(',').collect();
         let [protocol, src, src_port, dst, dst_port] = fields[..] else {
-            return Err(format!("{text}: a rule is PROTOCOL,SOURCE,PORT,DESTINATION,PORT").into());
+            return Err(format!("invalid rule {text}: expected PROTOCOL,SOURCE,PORT,DESTINATION,PORT").into());
         };
         let protocol = match protocol {
             "tcp" => Some(TCP),

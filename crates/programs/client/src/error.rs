@@ -17,7 +17,7 @@ pub enum Error {
     #[error(transparent)]
     Passthrough(#[from] netvale_guest::passthrough::PassthroughError),
     /// The name does not follow netmap's grammar.
-    #[error("not a port name\n{0}")]
+    #[error("invalid port name\n{0}")]
     Name(#[from] ParseError),
     /// No daemon listens, or this user may not connect to it.
     #[error(transparent)]
@@ -59,10 +59,10 @@ pub enum Error {
     #[error("the daemon closed the port: it was detached, or the daemon ended")]
     Closed,
     /// The daemon did not answer in time.
-    #[error("the daemon did not answer within {0:?}: see its log; if the daemon hangs, restart it")]
+    #[error("the daemon did not answer within {0:?}: see the daemon's log; if the daemon hangs, restart it")]
     Timeout(Duration),
     /// A system call failed.
-    #[error("{what}: {source}")]
+    #[error("cannot {what}: {source}")]
     System {
         /// The failed step.
         what: &'static str,

@@ -179,7 +179,7 @@ impl FlowLog {
                 Ok(count) => written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    tracing::warn!("flows are no longer recorded: {error}");
+                    tracing::warn!("cannot write the flow log: {error}; later flows are not recorded");
                     self.out = None;
                     break;
                 }

@@ -157,8 +157,8 @@ impl EchoFlows {
             Err(error) => {
                 if !std::mem::replace(&mut self.said[usize::from(v6)], true) {
                     tracing::warn!(
-                        "guests' pings are not answered: this kernel gives their sockets to no group of this user \
-                         ({error}); as root: sysctl -w net.ipv4.ping_group_range='0 2147483647'"
+                        "guests' pings are not answered: no group of this user may open ping sockets ({error}); \
+                         as root: sysctl -w net.ipv4.ping_group_range='0 2147483647'"
                     );
                 }
                 None

@@ -19,7 +19,7 @@ pub struct InterfaceAddress<A> {
 
 /// The error for text that is not an address with a prefix length.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an address of a network: write 10.0.0.1/24 (prefix 8 to 30) or fd00::1/64")]
+#[error("invalid gateway address {0:?}: expected e.g. 10.0.0.1/24 (prefix length 8 to 30) or fd00::1/64")]
 pub struct BadInterfaceAddress(String);
 
 /// The addresses of a gateway. As text: `10.0.0.1/24`, `fd00::1/64`, or both, separated by a comma.

@@ -98,7 +98,7 @@ pub fn domain(text: &str) -> Result<String, String> {
     if text.len() <= 200 && text.split('.').all(is_label) {
         Ok(text.to_ascii_lowercase())
     } else {
-        Err(format!("{text:?} is not a domain: write labels of letters, digits and hyphens, as in lan or lab.example"))
+        Err(format!("invalid domain {text:?}: expected labels of letters, digits and hyphens, e.g. lan or lab.example"))
     }
 }
 

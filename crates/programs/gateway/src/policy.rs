@@ -67,8 +67,8 @@ enum RuleNet {
 /// The error for text that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "invalid rule {0:?}: expected ADDRESS[/PREFIX][:PORT[-PORT]][/tcp|/udp|/icmp], or any; an IPv6 address with ports \
-     is in brackets"
+    "invalid rule {0:?}: expected ADDRESS[/PREFIX][:PORT[-PORT]][/tcp|/udp|/icmp], or any; \
+     put an IPv6 address with ports in brackets"
 )]
 pub struct BadEgressRule(String);
 

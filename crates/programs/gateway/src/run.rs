@@ -37,7 +37,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The daemon has closed the port.
-    #[error("the port has ended: it was detached, or the daemon has ended; start the gateway again once it runs")]
+    #[error("the gateway's port was detached, or the daemon ended; once the daemon runs, start the gateway again")]
     Ended,
     /// A port cannot be published.
     #[error(transparent)]
@@ -51,7 +51,7 @@ pub enum GatewayError {
         source: std::io::Error,
     },
     /// A descriptor cannot be created or watched.
-    #[error("cannot watch descriptors: {0}; raise the limit (ulimit -n)")]
+    #[error("cannot create or poll descriptors: {0}; raise the limit on open files (ulimit -n)")]
     Descriptors(#[from] std::io::Error),
 }
 
@@ -208,7 +208,7 @@ impl Gateway {
         self.publisher.clean(&mut self.core);
         let lost = self.core.link.lost();
         if lost > self.lost {
-            tracing::info!("{} frames for guests found no room at the switch's port", lost - self.lost);
+            tracing::info!("{} frames for guests were dropped: the gateway's port had no room", lost - self.lost);
             self.lost = lost;
         }
         self.core.timers.add(now + HOUSEKEEPING, TimedThing::Housekeeping);

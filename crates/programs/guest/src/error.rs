@@ -23,7 +23,7 @@ pub enum GuestError {
     #[error("the host closed the port")]
     Closed,
     /// A system call failed.
-    #[error("{what}: {source}")]
+    #[error("cannot {what}: {source}")]
     System {
         /// The failed step.
         what: &'static str,

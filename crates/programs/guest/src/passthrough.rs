@@ -123,21 +123,21 @@ impl Passthrough {
         let step = |what| move |source| PassthroughError::Step { device: device.into(), what, source };
         let file = match rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::BUSY) => return Err(PassthroughError::Busy(device.into())),
-            other => other.map_err(step("open it"))?,
+            other => other.map_err(step("open the device"))?,
         };
         let start = StartRequest { features: if hdr_len > 0 { FEATURE_VNET_HDR } else { 0 }, extra_bufs };
         match ioctl(file.as_fd(), START, &start) {
             Err(Errno::OPNOTSUPP) => return Err(PassthroughError::NoHeader(device.into())),
             other => other.map_err(step("start the rings"))?,
         };
-        let page = Mapping::of_device(file.as_fd(), HEADER_BYTES as usize).map_err(step("map its memory"))?;
+        let page = Mapping::of_device(file.as_fd(), HEADER_BYTES as usize).map_err(step("map the memory"))?;
         let words = Words::new(&Arc::new(page), 0, size_of::<PtnetHeader>() / 4);
         let words = words.ok_or_else(|| PassthroughError::Header(device.into()))?;
         let header: DeviceHeader = std::array::from_fn(|i| words.load(i));
         let rings = rings_of(&header).ok_or_else(|| PassthroughError::Header(device.into()))?;
         let mut this = Passthrough { file, bells: Vec::new(), header };
         for ring in 0..rings {
-            let bell = ioctl(this.file.as_fd(), RING_BELL, &ring).map_err(step("get a ring's bell"))?;
+            let bell = ioctl(this.file.as_fd(), RING_BELL, &ring).map_err(step("get a ring's doorbell"))?;
             // SAFETY: the driver has just created this descriptor for this call; nothing else owns it.
             this.bells.push(unsafe { OwnedFd::from_raw_fd(bell) });
         }

@@ -62,7 +62,7 @@ pub fn open(address: &str, hdr_len: u32) -> Result<FoundDevice, GuestError> {
         None => polled(&folder).map(FoundDevice::Ptnet),
         Some(name) if name == "vfio-pci" => interrupting(address).map(FoundDevice::Ptnet),
         Some(_) => Err(GuestError::Device(
-            "the device has a driver: open its network interface (netmap:eth0), or unbind the driver",
+            "the device has a kernel driver: open its network interface (netmap:eth0), or unbind the driver",
         )),
     }
 }
@@ -106,7 +106,7 @@ fn guest(
     map: Arc<Mapping>,
     vectors: Vec<Doorbell>,
 ) -> Result<BareGuest, GuestError> {
-    let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(GuestError::Device("no registers"))?;
+    let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(GuestError::Device("the device has no registers"))?;
     let (header, count) = header(&map)?;
     // The upper half of the written value is the peer, 0 for the host; the lower half is the vector.
     let bell = |vector| Doorbell::register(registers.clone(), DOORBELL, vector);

@@ -53,7 +53,7 @@ impl BareGuest {
         let address = SocketAddrUnix::new(path).map_err(GuestError::system("use the path as a socket address"))?;
         rustix::net::connect(&connection, &address).map_err(GuestError::system("connect to the ptnet port"))?;
         let first = (0..FIRST).map(|_| recv(&connection)).collect::<Result<Vec<_>, _>>()?;
-        let memory = first.into_iter().find_map(|(_, fd)| fd).ok_or(GuestError::Device("no memory"))?;
+        let memory = first.into_iter().find_map(|(_, fd)| fd).ok_or(GuestError::Device("the host passed no memory"))?;
         let len = rustix::fs::fstat(&memory).map_err(GuestError::system("get the size of the memory"))?.st_size;
         let len = usize::try_from(len).map_err(|_| GuestError::Device("memory too large for this machine"))?;
         let map = Arc::new(Mapping::map(memory.as_fd(), len).map_err(GuestError::system("map the memory"))?);
@@ -91,7 +91,7 @@ impl BareGuest {
     pub fn command(&self, what: u32, features: u32, extra_bufs: u32) -> Result<u32, GuestError> {
         let words = &self.header;
         let bells = self.doorbells.last().zip(self.vectors.last());
-        let (doorbell, news) = bells.ok_or(GuestError::Device("no doorbells"))?;
+        let (doorbell, news) = bells.ok_or(GuestError::Device("the host passed no doorbells"))?;
         let number = words.load(at!(number)).wrapping_add(1);
         words.store(at!(wanted), features);
         words.store(at!(wanted_bufs), extra_bufs);
@@ -118,7 +118,7 @@ impl BareGuest {
         match self.command(COMMAND_START, features, 0)? {
             0 => {}
             errno => {
-                let text = "the host does not start the rings".into();
+                let text = "the host did not start the rings".into();
                 return Err(GuestError::Refused { errno: errno.cast_signed(), text });
             }
         }
@@ -162,7 +162,7 @@ pub(crate) fn header(map: &Arc<Mapping>) -> Result<(Words, usize), GuestError> {
 
 fn bell(connection: &OwnedFd) -> Result<Doorbell, GuestError> {
     let (_, fd) = recv(connection)?;
-    fd.map(Doorbell::from_fd).ok_or(GuestError::Device("an interrupt vector came without a descriptor"))
+    fd.map(Doorbell::from_fd).ok_or(GuestError::Device("the host passed an interrupt vector without a descriptor"))
 }
 
 /// Receives a message of the ivshmem protocol: a number, and the descriptor that came with it, if any.

@@ -55,7 +55,7 @@ impl IoPorts {
 
 /// Finds the memory device whose memory has the number `id`.
 fn memory_device(id: u32) -> Result<(PathBuf, IoPorts), GuestError> {
-    let none = GuestError::Device("the ptnet device has no memory device: give the machine both devices");
+    let none = GuestError::Device("the ptnet device has no memory device: the virtual machine needs both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
     for folder in all.flatten().map(|entry| entry.path()) {
         if bus::id(&folder) != Some((VENDOR, MEMORY_DEVICE)) {
@@ -130,7 +130,7 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, Guest
         errno => {
             return Err(GuestError::Refused {
                 errno: errno.cast_signed(),
-                text: "the host does not start the rings".into(),
+                text: "the host did not start the rings".into(),
             });
         }
     }
@@ -160,9 +160,9 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, Guest
 fn mapped(folder: &Path) -> Result<Arc<Mapping>, GuestError> {
     let io = |what: &'static str| move |source| GuestError::System { what, source };
     let file = OpenOptions::new().read(true).write(true).open(folder.join("resource1"));
-    let file = file.map_err(io("open netmap's memory"))?;
-    let len = usize::try_from(file.metadata().map_err(io("get the size of netmap's memory"))?.len()).unwrap_or(0);
-    let map = Mapping::of_function(file.as_fd(), 0, len).map_err(GuestError::system("map netmap's memory"))?;
+    let file = file.map_err(io("open the memory device"))?;
+    let len = usize::try_from(file.metadata().map_err(io("get the size of the memory device"))?.len()).unwrap_or(0);
+    let map = Mapping::of_function(file.as_fd(), 0, len).map_err(GuestError::system("map the memory device"))?;
     Ok(Arc::new(map))
 }
 

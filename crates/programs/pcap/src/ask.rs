@@ -98,7 +98,7 @@ on_handle! {
     }
     /// Accepts Ethernet only.
     fn pcap_set_datalink(p, h, kind: c_int) -> c_int = c"pcap_set_datalink" {
-        if kind == DLT_EN10MB { after(h, 0) } else { h.fail(sys::ERROR, "a netvale port is Ethernet") }
+        if kind == DLT_EN10MB { after(h, 0) } else { h.fail(sys::ERROR, "a netvale port supports only Ethernet") }
     }
     /// Returns the snapshot length, the maximum number of captured bytes per frame.
     fn pcap_snapshot(p, h) -> c_int = c"pcap_snapshot" { after(h, h.snaplen.get()) }

@@ -31,7 +31,7 @@ pub fn ways(name: &str) -> Directions {
 pub fn settle(insns: &mut [BpfInsn], ways: Directions) -> Result<(), &'static str> {
     for insn in insns.iter_mut().filter(|insn| LOADS.contains(&insn.code) && insn.k >= ANCILLARY) {
         if insn.k != PACKET_TYPE {
-            return Err("the filter uses the kernel's metadata of a frame, which a port's frames lack");
+            return Err("the filter uses the kernel's metadata of frames, which frames of a port lack");
         }
         insn.k = match ways {
             Directions::Rx => CAME,

@@ -234,7 +234,7 @@ const SPIN: Duration = Duration::from_micros(50);
 
 impl ActivePort {
     fn open(name: &str) -> Result<ActivePort, Error> {
-        let spec = netvale::interface(name).ok_or(Error::Inconsistent("not a port's name"))?;
+        let spec = netvale::interface(name).ok_or(Error::Inconsistent("not a port name"))?;
         let way = |way| interface::one_way(&spec, way).map(|s| s.to_string());
         let copies = again::copies_of(&spec);
         let mut ports = again::ports();
@@ -245,7 +245,7 @@ impl ActivePort {
             (None, Some(name)) => Arc::new(OutgoingRing::late(&name)?),
             (None, None) => Arc::new(OutgoingRing::of(&mut port)?),
         };
-        let system = |e: Errno| Error::System { what: "make a descriptor to wait on", source: e.into() };
+        let system = |e: Errno| Error::System { what: "create a descriptor to poll", source: e.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let always = Doorbell::new().map_err(system)?;
         let add = |fd: BorrowedFd<'_>, data| {

@@ -50,7 +50,7 @@ unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
         Err(e) => {
             let code = refused(h, e.errno());
             match e {
-                SendError::ReceiveOnly => h.fail(code, "a monitor cannot send"),
+                SendError::ReceiveOnly => h.fail(code, "a monitor port cannot send"),
                 SendError::Open(e) => h.fail(code, &format!("send: {e}")),
                 _ => code,
             }

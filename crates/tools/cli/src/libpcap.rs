@@ -50,7 +50,7 @@ const NO_MASK: u32 = u32::MAX;
 /// libpcap is missing or reports an error in the expression, or the program cannot be run by netvale.
 pub fn compile(expression: &str) -> Result<FilterProgram, CliError> {
     let wrong = |why: String| CliError::usage(format!("{expression:?}: {why}"), "see pcap-filter(7) for the language");
-    let text = CString::new(expression).map_err(|_| wrong("it contains a NUL byte".into()))?;
+    let text = CString::new(expression).map_err(|_| wrong("the filter contains a NUL byte".into()))?;
     let library = library()?;
     // SAFETY: functions of these names have these types in every libpcap; the library stays open for as long as they
     // are used.

@@ -32,5 +32,5 @@ pub fn stop_pipe() -> Result<UnixStream, CliError> {
 }
 
 fn failed(e: &std::io::Error) -> CliError {
-    CliError::failed(format!("cannot listen for signals: {e}"), "check the system's limits")
+    CliError::failed(format!("cannot listen for signals: {e}"), "check `ulimit -a`")
 }

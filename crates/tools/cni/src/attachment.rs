@@ -41,7 +41,7 @@ impl AttachedContainer<'_> {
     /// Returns the error for a container that already has the interface.
     pub fn exists(&self, advice: &str) -> CniError {
         let Container { id, ifname, .. } = self.container;
-        let text = format!("container {id} has an interface {ifname} in the network {} already", self.config.name);
+        let text = format!("container {id} already has an interface {ifname} in the network {}", self.config.name);
         CniError::advised(Code::Exists, text, advice)
     }
 

@@ -79,7 +79,7 @@ fn bad(message: String) -> CniError {
 fn variable(name: &str) -> Result<Option<String>, CniError> {
     match std::env::var_os(name).filter(|value| !value.is_empty()) {
         None => Ok(None),
-        Some(value) => value.into_string().map(Some).map_err(|_| bad(format!("{name} is not text (UTF-8)"))),
+        Some(value) => value.into_string().map(Some).map_err(|_| bad(format!("{name}: expected UTF-8 text"))),
     }
 }
 
@@ -100,7 +100,7 @@ impl CniCommand {
             "GC" => CniCommand::Gc,
             "STATUS" => CniCommand::Status,
             "VERSION" => CniCommand::Version,
-            other => return Err(bad(format!("CNI_COMMAND={other:?}: expected ADD, DEL, CHECK, GC, STATUS, VERSION"))),
+            other => return Err(bad(format!("CNI_COMMAND={other:?}: expected ADD, DEL, CHECK, GC, STATUS or VERSION"))),
         })
     }
 
@@ -136,13 +136,13 @@ impl Container {
     /// [`Code::Environment`] with the name of the invalid parameter.
     pub fn check(&self, [id, ifname, netns]: [&str; 3]) -> Result<(), CniError> {
         if !is_name(&self.id) {
-            let expected = "letters, digits, '_', '.' and '-', first a letter or digit";
+            let expected = "letters, digits, '_', '.' and '-', the first a letter or digit";
             return Err(bad(format!("invalid {id} {:?}: expected {expected}", self.id)));
         }
         let named = TapName::parse(&self.ifname);
-        named.map_err(|e| bad(format!("{ifname} cannot be an interface's name: {e:#}")))?;
+        named.map_err(|e| bad(format!("{ifname} is not a valid interface name: {e:#}")))?;
         if self.netns.len() > 4095 || self.netns.contains(char::is_control) {
-            return Err(bad(format!("{netns} is not a path")));
+            return Err(bad(format!("invalid {netns}: expected the path of a network namespace")));
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ fn args(text: &str) -> Result<CniArgs<'_>, CniError> {
     let mut unknown = None;
     let mut ignore = false;
     for pair in text.split(';').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').ok_or_else(|| bad(format!("CNI_ARGS: {pair:?} is not KEY=VALUE")))?;
+        let (key, value) = pair.split_once('=').ok_or_else(|| bad(format!("CNI_ARGS: {pair:?}: expected KEY=VALUE")))?;
         match key {
             "IgnoreUnknown" => ignore = matches!(value, "1" | "true" | "True" | "TRUE" | "t" | "T"),
             "MAC" => args.mac = Some(value.parse().map_err(|e| bad(format!("CNI_ARGS: MAC={value}: {e}")))?),

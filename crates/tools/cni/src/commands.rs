@@ -71,7 +71,7 @@ fn addresses(config: &CniConfig, input: &Value) -> Result<ContainerAddresses, Cn
         return Ok(ContainerAddresses::default());
     }
     let result = ipam::run(&config.ipam.kind, "ADD", input)?;
-    let text = format!("{} returned no addresses", config.ipam.kind);
+    let text = format!("plugin {} returned no addresses", config.ipam.kind);
     let mut addresses = ContainerAddresses::read(&result.ok_or_else(|| CniError::new(Code::Decode, text.clone()))?)?;
     if addresses.ips.is_empty() {
         return Err(CniError::new(Code::Config, text));
@@ -99,7 +99,7 @@ fn check(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let container = Container::read(true)?;
     let port = port_of(config, &container);
     let Some(previous) = &config.prev_result else {
-        return Err(CniError::new(Code::Config, "prevResult is missing: CHECK compares with what ADD returned"));
+        return Err(CniError::new(Code::Config, "prevResult is missing: CHECK compares with the result of ADD"));
     };
     if !config.ipam.kind.is_empty() {
         ipam::run(&config.ipam.kind, "CHECK", input)?;

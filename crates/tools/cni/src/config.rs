@@ -119,7 +119,7 @@ const MISSING: [(&str, &str); 7] = [
     ("ipMasq", "the switch does not translate addresses: do that on the host, behind a tap: port"),
     ("ipMasqBackend", "the switch does not translate addresses"),
     ("hairpinMode", "the switch never sends a frame back to the port it came from"),
-    ("promiscMode", "a port gets frames for its container, and those for unknown addresses"),
+    ("promiscMode", "a port receives only frames for its container and for unknown addresses"),
     ("forceAddress", "the switch has no address"),
     ("disableContainerInterface", "a container without an interface has no use for a port"),
 ];
@@ -170,7 +170,7 @@ impl CniConfig {
             return Err(bad("ipam.type: expected a plugin's name, without a folder".into()));
         }
         if config.mode == InterfaceMode::VhostUser && config.is_default_gateway {
-            return Err(bad("isDefaultGateway: with mode vhostuser the virtual machine sets its routes".into()));
+            return Err(bad("isDefaultGateway does not apply to mode vhostuser: the machine sets its routes".into()));
         }
         // Only ADD and STATUS refuse options: DEL must also remove ports that an earlier version made with them.
         if matches!(command, CniCommand::Add | CniCommand::Status) {

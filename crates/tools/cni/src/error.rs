@@ -110,5 +110,5 @@ impl From<NetnsError> for CniError {
 /// Returns a function that turns the kernel's error in the step `step` into a [`CniError`].
 pub fn kernel(step: &str) -> impl FnOnce(rustix::io::Errno) -> CniError {
     let step = step.to_owned();
-    move |e| CniError::new(Code::Kernel, format!("{step}: {e}"))
+    move |e| CniError::new(Code::Kernel, format!("cannot {step}: {e}"))
 }

@@ -14,7 +14,7 @@ use crate::error::{CniError, Code};
 /// [`CniError::Delegated`] with the plugin's own error; another error if the plugin cannot be run.
 pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, CniError> {
     let program = find(kind)?;
-    let failed = |e: std::io::Error| CniError::new(Code::Io, format!("{}: {e}", program.display()));
+    let failed = |e: std::io::Error| CniError::new(Code::Io, format!("cannot run {}: {e}", program.display()));
     let mut child = Command::new(&program)
         .env("CNI_COMMAND", command)
         .stdin(Stdio::piped())
@@ -32,8 +32,8 @@ pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, Cn
         (true, None) => Ok(None),
         (true, Some(Ok(value))) => Ok(Some(value)),
         (false, Some(Ok(error))) if error.get("code").is_some() => Err(CniError::Delegated(named(kind, error))),
-        (true, Some(Err(e))) => Err(CniError::new(Code::Decode, format!("{kind} did not return JSON: {e}"))),
-        (false, _) => Err(CniError::new(Code::Io, format!("{kind} failed without a reason ({})", output.status))),
+        (true, Some(Err(e))) => Err(CniError::new(Code::Decode, format!("plugin {kind} did not return JSON: {e}"))),
+        (false, _) => Err(CniError::new(Code::Io, format!("plugin {kind} failed: no message ({})", output.status))),
     }
 }
 

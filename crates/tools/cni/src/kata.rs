@@ -43,7 +43,7 @@ pub fn add(file: &Path, container: &Container, device: &Value) -> std::io::Resul
     };
     let devices = whole["devices"]
         .as_array_mut()
-        .ok_or_else(|| Error::new(ErrorKind::InvalidData, "expected the key `devices`"))?;
+        .ok_or_else(|| Error::new(ErrorKind::InvalidData, "expected a list `devices`"))?;
     devices.push(device.clone());
     replace(file, &whole)
 }

@@ -77,7 +77,7 @@ fn by_cni() -> Result<Option<Value>, Value> {
 fn input() -> Result<Value, CniError> {
     let mut bytes = Vec::new();
     let read = std::io::stdin().take(LONGEST + 1).read_to_end(&mut bytes);
-    read.map_err(|e| CniError::new(Code::Io, format!("the configuration cannot be read: {e}")))?;
+    read.map_err(|e| CniError::new(Code::Io, format!("cannot read the configuration: {e}")))?;
     if bytes.len() as u64 > LONGEST {
         return Err(CniError::new(Code::Decode, format!("the configuration is longer than {LONGEST} bytes")));
     }

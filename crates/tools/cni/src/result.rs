@@ -96,7 +96,7 @@ fn bad(text: String) -> CniError {
 /// # Errors
 /// [`Code::Decode`] if the text has another form.
 pub fn prefix(text: &str) -> Result<AddressPrefix, CniError> {
-    let wrong = || bad(format!("invalid address {text:?}: expected one with a prefix, such as 10.1.0.2/24"));
+    let wrong = || bad(format!("invalid address {text:?}: expected an address with a prefix length, e.g. 10.1.0.2/24"));
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
     let address = IpAddr::from_str(address).map_err(|_| wrong())?;
     let length = length.parse().map_err(|_| wrong())?;

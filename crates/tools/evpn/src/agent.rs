@@ -348,7 +348,7 @@ impl EvpnAgent {
         let stays = |one: &VniInstance| wanted.contains_key(&one.port.vni) || (keeps && !one.is_present());
         let gone: Vec<u32> = self.instances.iter().filter(|(_, one)| !stays(one)).map(|(vni, _)| *vni).collect();
         for vni in gone {
-            info!(vni, "the port has ended: withdrawing its VNI");
+            info!(vni, "the port was detached: withdrawing its VNI");
             self.instances.remove(&vni);
             devices::remove(&mut self.netlink, vni)?;
         }

@@ -39,7 +39,7 @@ const BRPORT_STATE: u16 = 1;
 #[derive(Debug, Error)]
 pub enum DeviceError {
     /// An unmarked device already has the name.
-    #[error("device {0} exists and is not netvale's; rename or remove it")]
+    #[error("device {0} exists and was not created by netvale; rename or remove it")]
     Foreign(String),
     /// The VTEP has an IPv6 address, which FRR does not support.
     #[error("FRR's EVPN supports only VTEPs with IPv4 addresses; the port has {0}")]
@@ -58,7 +58,7 @@ pub enum DeviceError {
 
 fn hint(source: Errno) -> &'static str {
     match source {
-        Errno::PERM => "; run it with the privilege to configure networks (CAP_NET_ADMIN)",
+        Errno::PERM => "; needs the privilege to configure networks (CAP_NET_ADMIN)",
         Errno::OPNOTSUPP => "; this kernel lacks that kind of device",
         Errno::ADDRINUSE => "; another program has that UDP port: choose one with --udp-port",
         _ => "",

@@ -224,7 +224,7 @@ impl VniInstance {
         };
         *refusals += 1;
         if changes.len() <= 1 || *refusals > MAX_REFUSALS {
-            warn!(port = self.port.name, entries = changes.len(), first = ?changes.first(), "refused: {error}");
+            warn!(port = self.port.name, entries = changes.len(), first = ?changes.first(), "entries refused: {error}");
             return Ok(VniPassResult::Done);
         }
         let (first, second) = changes.split_at(changes.len() / 2);
@@ -261,7 +261,7 @@ impl VniInstance {
             }
             Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(VniPassResult::NoPort),
             Err(SessionError::Refused { error, .. }) => {
-                warn!(port = self.port.name, "local addresses: {error}");
+                warn!(port = self.port.name, "the daemon did not list local addresses: {error}");
                 // Not retried now: the list is requested again when it changes, or on the next connection.
                 self.generation = Some(0);
                 Ok(VniPassResult::Done)

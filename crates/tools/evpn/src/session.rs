@@ -44,7 +44,7 @@ pub enum SessionError {
         source: io::Error,
     },
     /// Another user made the socket, so the program behind it is not trusted.
-    #[error("{0} was made by another user")]
+    #[error("{0} belongs to another user: expected a socket of root or of this user")]
     Foreign(PathBuf),
     /// The connection has ended, or no answer arrived in time.
     #[error("the connection to the daemon is lost: {0}")]

@@ -65,7 +65,7 @@ pub enum NetnsError {
 fn hint(source: Errno) -> &'static str {
     match source {
         Errno::INVAL | Errno::NOTTY => "; it is another kind of namespace or file",
-        Errno::PERM => "; run it as root, or as the user who made the namespace",
+        Errno::PERM => "; try as root, or as the user who created the namespace",
         Errno::EXIST => "; an interface of that name already exists there",
         _ => "",
     }

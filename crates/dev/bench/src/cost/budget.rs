@@ -53,7 +53,7 @@ impl Verdict {
         match self {
             Verdict::Unknown => "NO BUDGET",
             Verdict::Kept(_) => "",
-            Verdict::Cheaper(_) => "cheaper: lower it",
+            Verdict::Cheaper(_) => "cheaper: lower the budget",
             Verdict::Over(_) => "OVER",
         }
     }

@@ -47,8 +47,8 @@ struct ColumnQuantity {
 }
 
 const QUANTITIES: &[ColumnQuantity] = &[
-    ColumnQuantity { label: "bytes of a message", of: |column| column.bytes },
-    ColumnQuantity { label: "frames a burst", of: |column| column.batch },
+    ColumnQuantity { label: "bytes per message", of: |column| column.bytes },
+    ColumnQuantity { label: "frames per burst", of: |column| column.batch },
     ColumnQuantity { label: "share of a processor, %", of: share },
 ];
 

@@ -105,7 +105,7 @@ impl Papers {
     /// Refuses `--release` if the figure with its rates is not measured.
     fn check(&self, figures: &[&PaperFigure]) -> Result<()> {
         if self.release.is_some() && figures.iter().all(|figure| figure.number != versions::FIGURE) {
-            return Err(BenchError::Usage(format!("--release needs figure {}", versions::FIGURE)));
+            return Err(BenchError::Usage(format!("--release requires figure {}", versions::FIGURE)));
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
     }
     let judged = all.iter().flat_map(|one| shapes::judged(one.figure.number, &one.kept));
     let broken: Vec<_> = judged.filter(|(_, holds)| !holds).map(|(shape, _)| shape).collect();
-    broken.iter().try_for_each(|shape| say(out, format_args!("{}: does not hold: {}", shape.figure, shape.says)))?;
+    broken.iter().try_for_each(|shape| say(out, format_args!("{}: not confirmed: {}", shape.figure, shape.says)))?;
     Ok(broken.is_empty())
 }
 
@@ -216,7 +216,7 @@ impl PapersPlan {
     fn measure(&self, all: &mut [FigureResults], out: &mut dyn Write) -> Result<()> {
         let cpus = pin::choose(&[], 2)?;
         let _guard = interrupt::Guard::install()?;
-        let again = (self.plan.repeats > 0).then_some("to measure again because other work disturbed them");
+        let again = (self.plan.repeats > 0).then_some("to measure again, because other work disturbed them");
         for about in std::iter::once("to measure").chain(again) {
             let todo = self.left(all)?;
             if todo.is_empty() {

@@ -27,7 +27,7 @@ impl Reading {
             Reading::Mpps => "Mpps",
             Reading::Kpps => "kpps",
             Reading::PayloadMbits(_) | Reading::Mbits => "Mbit/s",
-            Reading::Thousands => "thousand a second",
+            Reading::Thousands => "thousand per second",
         }
     }
 

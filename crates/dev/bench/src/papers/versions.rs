@@ -93,7 +93,7 @@ fn parse(text: &str, path: &Path) -> Result<VersionTable> {
     };
     let columns = HEAD.split('\t').count();
     match rows.iter().position(|row| row.len() != columns) {
-        Some(at) => Err(BenchError::Usage(format!("{}:{}: needs {columns} columns", path.display(), at + 2))),
+        Some(at) => Err(BenchError::Usage(format!("{}:{}: expected {columns} columns", path.display(), at + 2))),
         None => Ok(VersionTable { rows }),
     }
 }

@@ -38,7 +38,7 @@ impl Station {
         let (port, (egress, mut ingress)) =
             VirtioPort::new(BackEnd(socket.to_owned().into()), options).map_err(|error| refused(&error))?;
         let (Some(egress), Some(ingress)) = (egress.into_iter().next(), ingress.pop()) else {
-            return Err(refused(&"it has no queues"));
+            return Err(refused(&"no queues"));
         };
         Ok(Self {
             egress,

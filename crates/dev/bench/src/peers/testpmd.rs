@@ -174,7 +174,7 @@ impl Part for Testpmd {
 
 fn failed(output: &str, log: &Path) -> BenchError {
     let log = std::fs::read_to_string(log).unwrap_or_default();
-    BenchError::failed("dpdk-testpmd", "it printed no prompt", &format!("{output}\n{log}"))
+    BenchError::failed("dpdk-testpmd", "no prompt in its output", &format!("{output}\n{log}"))
 }
 
 /// Parses the output of `-v`.

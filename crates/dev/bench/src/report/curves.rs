@@ -81,13 +81,13 @@ pub fn place(x: u32) -> f64 {
 
 fn y_label(unit: Unit) -> &'static str {
     match unit {
-        Unit::Mpps => "Mpps (millions of frames a second)",
-        Unit::Nanos => "time a frame, ns",
+        Unit::Mpps => "Mpps (millions of frames per second)",
+        Unit::Nanos => "time per frame, ns",
         Unit::Micros => "one-way time, us",
         Unit::Percent => "percent of one core",
         Unit::Kib => "KiB",
         Unit::Gbps => "Gbit/s",
-        Unit::PerSecond => "a second",
+        Unit::PerSecond => "per second",
     }
 }
 

@@ -27,7 +27,7 @@ fn distribution(case: &Case, group: &[&Record]) -> Plot {
         title: format!("{case}: distribution"),
         file_name: file_name(&[&case.scenario, &case.variant, "distribution", &size]),
         x: (decade_marks((low - 0.05)..(high + 0.05)), "one-way time, us, logarithmic".into()),
-        y: (Marks::new(0.0..102.0, tenths), "percent of frames that took at most so long".into()),
+        y: (Marks::new(0.0..102.0, tenths), "percent of frames within this time".into()),
         series,
         has_bars: false,
     }

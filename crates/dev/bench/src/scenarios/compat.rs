@@ -82,7 +82,7 @@ fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more:
     let session = received(case, words, over_pipe(case), [&sender, &receiver], how);
     let check = move || match receiver.count(WRONG) {
         0 => Ok(()),
-        wrong => Err(BenchError::Usage(format!("{wrong} frames had wrong bytes"))),
+        wrong => Err(BenchError::Usage(format!("{wrong} frames had corrupt content"))),
     };
     session.checked(check).fact("bytes", program(case, PathBuf::new(), "").touch.words())
 }

@@ -19,7 +19,7 @@ const PASSES: u64 = 16;
 /// The scenario. `batch` is the number of slots that are used in turn.
 pub const SCENARIO: Scenario = Scenario {
     name: "copy",
-    about: "one core copying frames between buffers, stride 2112 (ours) against 2048: the harness' self-test",
+    about: "one core copying frames between buffers, stride 2112 (ours) against 2048: the harness's self-test",
     variants: &[Variant { name: "one-core", frame_bytes: &[64], batch: &[1024], ports: &[1], ..Variant::TWO_PORTS }],
     needs: &[ONE],
     start: |case, cores| start(case, cores, SPREAD),

@@ -116,7 +116,7 @@ fn firewall(daemon: &Daemon, rule: &str, core: usize, log: &Path) -> Result<Rc<C
     pin::pin_other(child.pid(), core)?;
     let is_open = || Ok(daemon.control()?.show("netmap:p1*").is_ok().then_some(()));
     let words = || std::fs::read_to_string(log).unwrap_or_default();
-    let none = || BenchError::failed("the example firewall", "it did not open the interface", &words());
+    let none = || BenchError::failed("the example firewall", "the interface was not opened", &words());
     interrupt::poll_until(START_LIMIT, is_open)?.ok_or_else(none)?;
     Ok(child)
 }

@@ -12,7 +12,7 @@ const SIXTEEN: Variant = Variant { ports: &[16], ..Variant::TWO_PORTS };
 /// The scenario: a daemon whose ports have no traffic.
 pub const SCENARIO: Scenario = Scenario {
     name: "idle",
-    about: "what idle ports cost: the daemon's CPU, and memory a port (its own and the port's region)",
+    about: "the cost of idle ports: CPU use of the daemon, and memory per port (the daemon's and the port's region)",
     variants: &[
         Variant { name: "cpu", unit: Unit::Percent, ..SIXTEEN },
         Variant { name: "memory-a-port", unit: Unit::Kib, ..SIXTEEN },

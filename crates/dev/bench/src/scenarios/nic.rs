@@ -23,7 +23,7 @@ const TESTPMD: &[Need] = &[Need::Program("dpdk-testpmd", "dpdk-dev")];
 /// The scenario: a netmap program on the daemon's interface.
 pub const SCENARIO: Scenario = Scenario {
     name: "nic",
-    about: "frames to, from and between ends of veth pairs: the interface's rings in a program",
+    about: "frames to, from and between ends of veth pairs, through the interface's rings in a program",
     variants: variants![Variant::SHORT => "tx", "rx", "bridge"],
     needs: &[INTERFACES, TWO],
     start: |case, cores| start("netvale", case, cores, netvale),
@@ -38,10 +38,10 @@ pub fn peers() -> Vec<Contender> {
         SCENARIO.needs, is_here, |case, cores| start("af-xdp", case, cores, bare);
         "dpdk-af-xdp", "testpmd on DPDK's net_af_xdp";
         &[INTERFACES, TESTPMD, TWO], is_here, |case, cores| start("dpdk-af-xdp", case, cores, dpdk);
-        "af-packet", "AF_PACKET, 64 frames a call, past the queueing discipline";
+        "af-packet", "AF_PACKET, 64 frames per call, bypassing the queueing discipline";
         SCENARIO.needs, move |case| is_here(case) && case.variant != "bridge",
         |case, cores| start("af-packet", case, cores, |at| packet(at, MAX_BATCH));
-        "sendto", "AF_PACKET, one frame a call, past the queueing discipline";
+        "sendto", "AF_PACKET, one frame per call, bypassing the queueing discipline";
         SCENARIO.needs, move |case| is_here(case) && case.variant == "tx",
         |case, cores| start("sendto", case, cores, |at| packet(at, 1));
         "netvale-guest", "a guest with the interface passed through (ptnet, simulated); a worker on the second core";
@@ -49,7 +49,7 @@ pub fn peers() -> Vec<Contender> {
         |case, cores| start("netvale-guest", case, cores, passed);
         "linux-bridge", "the kernel's bridge between the pairs; its work is done in the sender's thread";
         SCENARIO.needs, is_bridge, |case, cores| start("linux-bridge", case, cores, forwarders::kernel);
-        "pcap", "a program that forwards by libpcap, with the system's, one packet at a time";
+        "pcap", "a program that forwards through the system's libpcap, one packet at a time";
         SCENARIO.needs, is_bridge, |case, cores| start("pcap", case, cores, forwarders::pcap);
         "pcap-netvale", "the same program with netvale's libpcap, on the daemon's interfaces";
         SCENARIO.needs, is_bridge, |case, cores| start("pcap-netvale", case, cores, forwarders::pcap_on_netvale);

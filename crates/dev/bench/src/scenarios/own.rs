@@ -119,7 +119,7 @@ pub fn daemon_role(context: &Context) -> Result<()> {
     match daemon.join() {
         Ok(Ok(())) => Ok(()),
         Ok(Err(e)) => Err(failed(&e)),
-        Err(_) => Err(failed(&"it panicked")),
+        Err(_) => Err(failed(&"panicked")),
     }
 }
 

@@ -18,7 +18,7 @@ const LINK: &str = "link";
 /// The scenario: a VALE switch whose ports have policies, or none.
 pub const SCENARIO: Scenario = Scenario {
     name: "policies",
-    about: "what policies of ports cost a frame on top of none, a switch with them, and a delay line",
+    about: "the cost per frame of port policies, a switch with policies, and a delay line",
     variants: variants![
         COST => "none", "vlan", "trunk", "security", "rate", "filter", "all";
         Variant::SHORT => "switch", Case::SECURED, LINK

@@ -11,7 +11,7 @@ const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 pub const SCENARIO: Scenario = Scenario {
     name: "ptnet",
     about: "guests on ptnet ports of a switch (simulated by a process on their memory), with and without virtio-net \
-        header, by batch, by slots of a ring; vhost beside it; a pipe passed through",
+        header, by batch, by slots of a ring; vhost beside it; a pipe, passed through",
     variants: variants![
         Variant::SHORT => "guests", "guests-header", "guests-untouched";
         Variant { unit: Unit::Gbps, frame_bytes: &[1500], ..Variant::SHORT } => "guests-large";

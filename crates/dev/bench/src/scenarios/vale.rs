@@ -104,7 +104,7 @@ pub fn across(
         let sample = Sample::new(own.rate(total_rate("netvale", &done)?), beside);
         Ok(with_costs(sample, &before, &after).fact("drop_percent", format!("{:.3}", books.drop_percent())))
     };
-    let words = format!("applications of all ports in turn on CPU {}, worker on CPU {}", cores.0, cores.1);
+    let words = format!("applications of all ports take turns on CPU {}, worker on CPU {}", cores.0, cores.1);
     let session = Session::new(words, case.touches(), measuring).with(&daemon);
     Ok(session.fact("slots", slots).fact("bytes", Touch::of(case).words()))
 }

@@ -158,7 +158,7 @@ impl Machine {
 
     /// Makes QEMU execute commands.
     fn monitor(&self, commands: &[&str]) -> Result<()> {
-        let failed = || BenchError::io("talking to QEMU's monitor");
+        let failed = || BenchError::io("sending commands to QEMU's monitor");
         let mut monitor = UnixStream::connect(self.dir.path().join("monitor")).map_err(failed())?;
         monitor.set_read_timeout(Some(LIMIT)).map_err(failed())?;
         for command in commands {
@@ -196,12 +196,12 @@ impl Part for Machine {
 
 /// Creates a folder and its parents.
 fn folder(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).map_err(BenchError::io("making a root file system"))
+    fs::create_dir_all(path).map_err(BenchError::io("creating a guest's root file system"))
 }
 
 /// Copies a file.
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::copy(from, to).map(drop).map_err(BenchError::io("copying into a guest"))
+    fs::copy(from, to).map(drop).map_err(BenchError::io("copying a file for a guest"))
 }
 
 /// Creates the root file system with the script, netvale's drivers, the kernel's generator, this program and the
@@ -224,7 +224,7 @@ fn initrd(image: &Image, spec: &MachineSpec, dir: &Path) -> Result<PathBuf> {
     spec.programs.iter().try_for_each(|program| install(&program.from, program.to, &own))?;
     let line = "find . | cpio -o -H newc --quiet | gzip -1 | cat \"$0/base.cpio.gz\" - >../initrd";
     run(Command::new("sh").args(["-c", line]).arg(&image.folder).current_dir(&own))?;
-    fs::remove_dir_all(&own).map_err(BenchError::io("cleaning up"))?;
+    fs::remove_dir_all(&own).map_err(BenchError::io("removing temporary files"))?;
     Ok(dir.join("initrd"))
 }
 

@@ -51,7 +51,7 @@ impl Capture {
             (!library.is_null()).then_some(library)
         };
         let library = load(c"libpcap.so.0.8").or_else(|| load(c"libpcap.so.1")).ok_or_else(no_library)?;
-        let name = CString::new(interface).map_err(|_| BenchError::Usage("the interface's name has a NUL".into()))?;
+        let name = CString::new(interface).map_err(|_| BenchError::Usage("NUL byte in the interface's name".into()))?;
         let mut why = [0 as c_char; ERRBUF_SIZE];
         // SAFETY: functions of these names have these types in every libpcap; the buffer has the required size.
         let (handle, dispatch, inject) = unsafe {

@@ -50,7 +50,7 @@ pub fn sample(pid: u32, window: Duration) -> Result<Vec<CodePlace>> {
     if samples.is_empty() {
         return Err(BenchError::unreadable("perf script", "samples", &text));
     }
-    let failed = || BenchError::io(format!("looking at process {pid}"));
+    let failed = || BenchError::io(format!("reading /proc/{pid}"));
     let program = fs::read_link(format!("/proc/{pid}/exe")).map_err(failed())?;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(failed())?;
     let image = image(&maps, &program.to_string_lossy()).unwrap_or_default();

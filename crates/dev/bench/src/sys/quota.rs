@@ -30,7 +30,7 @@ impl CpuQuota {
         let root = hierarchy(&mounts).ok_or(Skip::NotBuilt(MISSING))?;
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let folder = Path::new(root).join(format!("netvale-bench-{}-{number}", std::process::id()));
-        fs::create_dir(&folder).map_err(BenchError::io(format!("making the group {}", folder.display())))?;
+        fs::create_dir(&folder).map_err(BenchError::io(format!("creating the control group {}", folder.display())))?;
         let this = CpuQuota { folder };
         let quota = PERIOD_US * percent / 100;
         if this.folder.join("cpu.max").exists() {

@@ -48,7 +48,7 @@ impl Context {
     /// Returns the role's arguments.
     pub fn arguments<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_value(self.arguments.clone())
-            .map_err(|error| BenchError::Usage(format!("the worker's arguments do not fit its role: {error}")))
+            .map_err(|error| BenchError::Usage(format!("invalid arguments for the worker's role: {error}")))
     }
 
     /// Returns counter `index`.
@@ -60,7 +60,7 @@ impl Context {
     pub fn ready(&self) -> Result<()> {
         use std::io::Write;
         let mut out = std::io::stdout();
-        writeln!(out, "{READY}").and_then(|()| out.flush()).map_err(BenchError::io("reporting to the bench"))
+        writeln!(out, "{READY}").and_then(|()| out.flush()).map_err(BenchError::io("reporting readiness"))
     }
 }
 
@@ -125,7 +125,7 @@ impl Worker {
 
     fn spawn_with(mut command: Command, role: &str, core: Option<usize>, arguments: &impl Serialize) -> Result<Self> {
         let counters = SharedCounters::create()?;
-        let unfit = |error| BenchError::Usage(format!("the worker's arguments cannot be passed on: {error}"));
+        let unfit = |error| BenchError::Usage(format!("cannot write the worker's arguments as JSON: {error}"));
         let arguments = serde_json::to_value(arguments).map_err(unfit)?;
         let task = Task { role: role.to_owned(), core, counters: counters.path(), arguments };
         command.env(TASK, serde_json::to_string(&task).map_err(unfit)?);

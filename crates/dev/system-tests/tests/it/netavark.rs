@@ -191,7 +191,7 @@ fn a_container_that_starts_again_gets_its_port() {
     let before = NamespaceHost::new().unwrap();
     r.ask(&["setup", &path(&before)], &input).unwrap();
     let error = why(r.ask(&["setup", &path(&before)], &input));
-    assert!(error.contains("container one has an interface eth0 in the network lab already"), "{error}");
+    assert!(error.contains("container one already has an interface eth0 in the network lab"), "{error}");
     assert!(inside(&before, "ip addr show eth0").contains("10.1.0.2/24"));
     let now = NamespaceHost::new().unwrap();
     r.ask(&["setup", &path(&now)], &input).unwrap();

@@ -110,7 +110,7 @@ fn a_network_that_fails_under_netavark_leaves_nothing() {
     let mut input = netavark.container("one", &[("lab", "10.1.0.2"), ("other", "10.1.0.9")]);
     input["network_info"]["other"]["options"]["vlan"] = json!("7");
     let error = netavark.run("setup", &path(&one), &input).expect_err("an error");
-    assert!(error["error"].as_str().is_some_and(|text| text.contains("vlan is no option of a network")), "{error}");
+    assert!(error["error"].as_str().is_some_and(|text| text.contains("vlan: unknown network option")), "{error}");
     assert!(netavark.runtime.ports().is_empty() && !inside(&one, "ip link").contains("eth"));
     input["network_info"]["other"]["options"] = input["network_info"]["lab"]["options"].clone();
     netavark.run("setup", &path(&one), &input).unwrap();

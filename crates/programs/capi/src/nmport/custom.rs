@@ -93,9 +93,9 @@ unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut 
     }
     let mut values: [Option<CString>; MAX_KEYS] = std::array::from_fn(|_| None);
     let mut assign = |key: &OptKey, value: Option<&str>| -> Result<(), OptionError> {
-        let id = usize::try_from(key.id).ok().filter(|id| *id < MAX_KEYS).ok_or_else(|| wrong("key number"))?;
+        let id = usize::try_from(key.id).ok().filter(|id| *id < MAX_KEYS).ok_or_else(|| wrong("invalid key number"))?;
         if values[id].is_some() {
-            return Err(wrong("a key is given twice"));
+            return Err(wrong("a key occurs twice"));
         }
         if value.is_none() && key.flags & KEY_ALLOW_EMPTY == 0 {
             return Err(wrong("a key needs a value"));

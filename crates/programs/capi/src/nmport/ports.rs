@@ -228,7 +228,7 @@ pub unsafe extern "C" fn nmport_clone(d: *mut PortDesc) -> *mut PortDesc {
     // SAFETY: the caller's contract.
     unsafe {
         if !(*d).extmem.is_null() && (*d).register_done == 0 {
-            fail((*d).ctx, Errno::INVAL, "a port with extmem must be registered before it is cloned");
+            fail((*d).ctx, Errno::INVAL, "a port with extmem must be registered before being cloned");
             return std::ptr::null_mut();
         }
         let copy = new_with((*d).ctx);

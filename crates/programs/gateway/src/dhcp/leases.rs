@@ -36,7 +36,7 @@ pub struct StaticLease {
 
 /// The error for text that is not a static lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a lease: write MAC=IP or MAC=IP,NAME, as in 02:00:00:00:00:09=10.0.0.9,vm9")]
+#[error("invalid lease {0:?}: expected MAC=IP or MAC=IP,NAME, e.g. 02:00:00:00:00:09=10.0.0.9,vm9")]
 pub struct BadStaticLease(String);
 
 impl FromStr for StaticLease {

@@ -97,7 +97,7 @@ impl DhcpServer {
         in_use: impl Fn(Ipv4Addr) -> bool,
     ) -> Option<DhcpAnswer> {
         let Some(address) = self.leases.choose(client, message.chaddr, message.requested, now, in_use) else {
-            tracing::warn!("{}: no address is left for it", message.chaddr);
+            tracing::warn!("no address to offer to {}: all are leased or in use", message.chaddr);
             return None;
         };
         self.leases.offer(client, message.chaddr, address, now);
@@ -144,7 +144,7 @@ impl DhcpServer {
         bound.then(|| {
             self.leases.set_name(client, message.chaddr, message.name.as_deref());
             let name = self.leases.name(client).unwrap_or_default();
-            tracing::info!("{}: lease of {address} {name}", message.chaddr);
+            tracing::info!("{}: leased {address} {name}", message.chaddr);
             self.grant(DhcpKind::Ack, message, client, address)
         })
     }
@@ -152,7 +152,7 @@ impl DhcpServer {
     fn decline(&mut self, message: &DhcpMessage, client: &[u8], now: Instant) -> Option<DhcpAnswer> {
         let address = message.requested?;
         if self.leases.decline(client, address, now) {
-            tracing::warn!("{}: it found {address} in use by another station", message.chaddr);
+            tracing::warn!("{}: declined {address}, which another station uses", message.chaddr);
         }
         None
     }
@@ -186,7 +186,7 @@ impl DhcpServer {
     fn nak(&self, message: &DhcpMessage) -> DhcpAnswer {
         let options = vec![
             (option::SERVER, self.settings.own.address.octets().to_vec()),
-            (option::MESSAGE, b"not an address of yours here".to_vec()),
+            (option::MESSAGE, b"requested address not available".to_vec()),
         ];
         let reply = DhcpReply { kind: DhcpKind::Nak, yiaddr: Ipv4Addr::UNSPECIFIED, options };
         self.to_all(message, &reply)

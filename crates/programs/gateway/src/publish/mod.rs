@@ -55,7 +55,7 @@ struct WaitingCaller {
 
 /// The error for a port that cannot be published.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot publish {listen}: {source}; choose another port, or end the program that has it")]
+#[error("cannot publish {listen}: {source}; choose another port, or stop the program that uses this one")]
 pub struct PublishError {
     listen: SocketAddr,
     source: std::io::Error,

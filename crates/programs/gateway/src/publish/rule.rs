@@ -30,7 +30,7 @@ pub struct PublishRule {
 
 /// The error for text that is not a published port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a port to publish: write [ADDRESS:]PORT:GUEST:PORT[/udp], as in 127.0.0.1:2222:10.0.0.5:22")]
+#[error("invalid publish rule {0:?}: expected [ADDRESS:]PORT:GUEST:PORT[/udp], e.g. 127.0.0.1:2222:10.0.0.5:22")]
 pub struct BadPublishRule(String);
 
 impl FromStr for PublishRule {

@@ -167,7 +167,7 @@ impl CapturePorts {
         match poll(&mut fds, Some(&limit)) {
             Ok(_) => Ok(fds[..of_ports].iter().any(|fd| !fd.revents().is_empty())),
             Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(e) => Err(CliError::failed(format!("cannot wait for frames: {e}"), "check the system's limits")),
+            Err(e) => Err(CliError::failed(format!("cannot wait for frames: {e}"), "check `ulimit -a`")),
         }
     }
 
@@ -227,7 +227,7 @@ fn watched_instead(name: &str, options: &Options, refused: netvale::Error) -> (S
     match Port::open_with(&copy, options) {
         Ok(port) => {
             netvale_control::note!(
-                "{name} cannot be opened here: capturing {copy}, a copy of what it sends and receives"
+                "{name} cannot be opened here: capturing {copy}, a copy of the frames it sends and receives"
             );
             (copy, Ok(port))
         }

@@ -95,7 +95,7 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError> {
     let own = (ctx.dir() == Path::new(SYSTEM_RUN_DIR)).then_some(Path::new(SYSTEM_FILE));
     args.file.as_deref().or(own).ok_or_else(|| {
-        CliError::usage("no file given; only the system's daemon has a default", "netvale apply FILE.toml")
+        CliError::usage("no file given; only the system's daemon has a default file", "netvale apply FILE.toml")
     })
 }
 

@@ -132,7 +132,7 @@ fn files(args: &DumpArgs, file: &Path) -> Result<OutputFiles, CliError> {
     }
     let files = OutputFiles::ring(file, next.files);
     match files.is_stdout() || file.file_name().is_none() {
-        true => wrong("-b makes several files", "add -w FILE, from which their names are made"),
+        true => wrong("-b writes several files", "add -w FILE, from which their names are made"),
         false => Ok(files),
     }
 }

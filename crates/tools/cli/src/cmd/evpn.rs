@@ -83,7 +83,7 @@ pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 fn failed(error: AgentError) -> CliError {
     CliError::failed(
         error.to_string(),
-        "run it with the privilege to configure networks (CAP_NET_ADMIN) in this network namespace",
+        "run this command with the privilege to configure networks (CAP_NET_ADMIN) in this network namespace",
     )
 }
 

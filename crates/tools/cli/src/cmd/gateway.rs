@@ -155,14 +155,14 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let options = args.options();
     let stray = args.lease.iter().find(|lease| !options.net().is_guests(lease.address.into()));
     if let Some(lease) = stray {
-        let what = format!("--lease: {} is no address of a guest", lease.address);
-        return Err(CliError::usage(what, "choose one of the gateway's network, and not its own"));
+        let what = format!("--lease: {} is not an address for a guest", lease.address);
+        return Err(CliError::usage(what, "choose an address of the gateway's network other than the gateway's own"));
     }
     let name = args.name();
     let stop = signals::stop_pipe()?;
     let link = GatewayLink::open(&name, ctx.run_dir.as_deref()).map_err(|error| port_error(&name, &error))?;
     let mut gateway = Gateway::new(link, &options).map_err(|error| failed(&error))?;
-    tracing::info!("ready: {name} is the way out");
+    tracing::info!("ready: the gateway has the port {name}");
     gateway.run(&stop).map_err(|error| failed(&error))?;
     Ok(ExitCode::SUCCESS)
 }

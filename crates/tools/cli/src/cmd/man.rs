@@ -29,7 +29,7 @@ pub fn run(args: &ManArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let count = write_all(&args.dir, (ctx.definition)()).map_err(|error| {
         CliError::failed(
             format!("cannot write the manual pages to {}: {error}", args.dir.display()),
-            "give a folder that you may write to",
+            "give a folder that you can write to",
         )
     })?;
     out::line(format_args!("{count} manual pages are in {}", args.dir.display()))?;

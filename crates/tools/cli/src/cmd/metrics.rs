@@ -66,7 +66,7 @@ pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 }
 
 fn cannot_listen(e: &dyn std::error::Error) -> CliError {
-    CliError::failed(e.to_string(), "another program may have this address: choose another one (--listen)")
+    CliError::failed(e.to_string(), "another program may use this address: choose another with --listen")
 }
 
 fn print(openmetrics: bool, ctx: &CliContext) -> Result<(), CliError> {
@@ -83,16 +83,16 @@ fn passed() -> Result<Vec<HttpListener>, CliError> {
 
 fn serve(listeners: &[HttpListener], hosts: &[String], ctx: &CliContext) -> Result<(), CliError> {
     for place in listeners.iter().filter_map(HttpListener::place) {
-        tracing::info!("metrics are served at {place}");
+        tracing::info!("serving metrics at {place}");
         if let ListenPlace::Tcp(address) = place
             && !address.ip().is_loopback()
         {
-            tracing::warn!("{address} can be reached from other hosts, and everyone there can read the metrics");
+            tracing::warn!("{address} is reachable from other hosts, where anyone can read the metrics");
         }
     }
     let stop = signals::stop_pipe()?;
     let handler: Arc<dyn HttpHandler> =
         Arc::new(MetricsPage { hosts: ServerNames::of(listeners, hosts), source: FiguresSource::new(ctx.dir()) });
     server::run(listeners, &handler, TimeLimits::default(), stop.as_fd())
-        .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check the system's limits"))
+        .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check `ulimit -a`"))
 }

@@ -132,7 +132,7 @@ fn in_time(seen: u64, args: &MonitorArgs) -> Result<ExitCode, CliError> {
     match (args.count, args.timeout) {
         (Some(count), Some(limit)) => {
             let what = format!("{seen} of {count} events arrived within {limit} s");
-            Err(CliError::failed(what, "use a longer --timeout, or other names"))
+            Err(CliError::failed(what, "use a longer --timeout, or other event names"))
         }
         _ => Ok(ExitCode::SUCCESS),
     }

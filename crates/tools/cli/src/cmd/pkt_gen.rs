@@ -266,14 +266,14 @@ fn function(args: &PktGenArgs) -> (PktGenFunction, u64) {
 /// Refuses options with inconsistent values, and those that no port supports.
 fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
     if args.indirect {
-        return Err(CliError::usage("frames are sent from the ring's own buffers (no NS_INDIRECT)", "omit -I"));
+        return Err(CliError::usage("-I: indirect buffers (NS_INDIRECT) are not supported", "omit -I"));
     }
     if args.options & !OPTIONS != 0 {
         let what = format!("-o {}: expected a sum of 1, 2, 4 and 8", args.options);
-        return Err(CliError::usage(what, "add up the values you want, e.g. -o 6"));
+        return Err(CliError::usage(what, "add the chosen values, e.g. -o 6 for 2 and 4"));
     }
     if args.pcap.is_some() && function(args).0 != PktGenFunction::Tx {
-        return Err(CliError::usage("-P is only for sending", "give -f tx, or send the file with `netvale replay`"));
+        return Err(CliError::usage("-P applies only to sending", "give -f tx, or send the file with `netvale replay`"));
     }
     if args.pkt_size.len() > 2 {
         return Err(CliError::usage("-l is given more than twice", "give one size, or the largest and the smallest"));
@@ -283,7 +283,7 @@ fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
 
 /// Makes the error for a port that the daemon has closed.
 fn gone() -> CliError {
-    CliError::failed("the daemon closed the port", "see the daemon's log; `netvale list` shows if it runs")
+    CliError::failed("the daemon closed the port", "see the daemon's log; `netvale list` shows whether it runs")
 }
 
 /// Returns the largest batch: at most half of the ring, so that both ends have work at the same time.

@@ -113,7 +113,7 @@ fn open(args: &ReplayArgs) -> Result<CaptureReader, CliError> {
 fn unreadable(args: &ReplayArgs, error: &ReadError) -> CliError {
     CliError::failed(
         format!("{}: {error}", args.file.display()),
-        "the frames before it were sent; `tcpdump -r` may show more",
+        "the frames before the error were sent; `tcpdump -r` may show more",
     )
 }
 

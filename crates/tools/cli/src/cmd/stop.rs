@@ -34,9 +34,9 @@ pub fn run(args: &StopArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     })?;
     if Client::obstacle(&ctx.dir(), CONTROL_SOCKET).is_none() {
         netvale_control::note!(
-            "netvale: a service manager has the sockets: the next client, even a metrics scrape, starts the daemon"
+            "netvale: a service manager holds the sockets: the next client, even a metrics scrape, starts the daemon"
         );
-        netvale_control::note!("  to end both: systemctl stop netvale.socket netvale-attach.socket netvale");
+        netvale_control::note!("  to stop the sockets: systemctl stop netvale.socket netvale-attach.socket netvale");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -75,7 +75,7 @@ fn render_groups(switch: &str, known: &GroupsInfo) -> String {
         let querier = match &one.querier {
             Some(querier) => querier.to_string(),
             None if one.queries => "this switch".to_owned(),
-            None => "none: groups go to all".to_owned(),
+            None => "none: groups are flooded".to_owned(),
         };
         let routers = if one.routers.is_empty() { "-".to_owned() } else { one.routers.join(" ") };
         [vlan(one.vlan), one.family.clone(), querier, routers]

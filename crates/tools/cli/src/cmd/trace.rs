@@ -147,7 +147,7 @@ fn tell(args: &TraceArgs, read: &TraceRead, left: u64) -> Result<u64, CliError> 
         0 => {}
         lost if args.json => out::json(&LostCount { lost })?,
         lost => {
-            out::line(format_args!("({lost} more frames, not shown: limit them by --one-of, --drops or a filter)"))?
+            out::line(format_args!("({lost} more frames not shown: limit them with --one-of, --drops or a filter)"))?
         }
     }
     Ok(left - count)

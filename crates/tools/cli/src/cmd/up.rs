@@ -73,7 +73,7 @@ pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(none) = missing(&args.settings.cpus(), Path::new("/sys/devices/system/cpu")) {
-        let what = format!("--cpu {none}: this machine has no CPU of that number");
+        let what = format!("--cpu {none}: this machine has no CPU {none}");
         return Err(CliError::usage(what, "'lscpu' lists the machine's CPUs"));
     }
     if let Some(parent) = args.parent.filter(|_| !args.take_over) {
@@ -86,15 +86,15 @@ pub fn run(args: &UpArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 
 /// Makes the kernel send SIGTERM to this process when its parent ends.
 fn end_with(parent: u32) -> Result<(), CliError> {
-    let next = "start it again";
+    let next = "give --parent the ID of the process that starts this one";
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
-        .map_err(|e| CliError::failed(format!("the end of process {parent} cannot be watched: {e}"), next))?;
+        .map_err(|e| CliError::failed(format!("cannot watch for the end of process {parent}: {e}"), next))?;
     // The parent may have ended before this call, in which case no signal comes.
     let found = rustix::process::getppid().map(|pid| pid.as_raw_pid().unsigned_abs());
     if found == Some(parent) {
         return Ok(());
     }
-    Err(CliError::failed(format!("process {parent} has not started this one, or has ended"), next))
+    Err(CliError::failed(format!("process {parent} is not the parent of this process, or has ended"), next))
 }
 
 /// Returns the first of the CPUs that does not exist: it is not in the kernel's list, which includes offline CPUs.

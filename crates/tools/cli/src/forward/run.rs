@@ -147,7 +147,7 @@ pub fn forward(
         if let Some(gone) = ports.iter().find(|p| p.connection().is_some_and(is_closed)) {
             break Err(CliError::failed(
                 format!("the daemon closed {}", gone.name()),
-                "see the daemon's log; `netvale list` shows if it runs",
+                "see the daemon's log; `netvale list` shows whether it runs",
             ));
         }
         let total: u64 = moved.iter().map(|m| m.frames).sum();

@@ -10,7 +10,7 @@ pub(super) fn arguments(p: &PtnetInfo, machine: GuestMachine<'_>) -> Result<Gues
     let path = &p.path;
     let vectors = p.vectors;
     if let Some(second) = &p.memory {
-        let other = "omit --vfio-user where the port is attached";
+        let other = "attach the port without --vfio-user";
         return vfio_user::arguments(&[second, path], machine, other);
     }
     match machine.vmm {
@@ -28,7 +28,7 @@ pub(super) fn arguments(p: &PtnetInfo, machine: GuestMachine<'_>) -> Result<Gues
         )
         .into()),
         Vmm::CloudHypervisor | Vmm::Uml => Err(CliError::usage(
-            "a ptnet port needs QEMU's ivshmem-doorbell, which this program lacks".to_owned(),
+            "a ptnet port needs QEMU's ivshmem-doorbell, which this VMM lacks".to_owned(),
             format!("attach it to a vhost port: {FOR_ANY_MACHINE}"),
         )),
     }

@@ -20,18 +20,18 @@ pub(super) fn is_inside() -> bool {
 /// Starts the process in the background with the same arguments, and waits until it is ready or has failed. Returns the
 /// exit code for the starter.
 pub(super) fn start(words: &[OsString]) -> Result<ExitCode, VdeFailure> {
-    let failed = |what: &str| VdeFailure::step(format!("the switch cannot be started in the background: {what}"));
-    let program = std::env::current_exe().map_err(failed("its program"))?;
+    let failed = |what: &str| VdeFailure::step(format!("cannot start the switch in the background: {what}"));
+    let program = std::env::current_exe().map_err(failed("finding this program"))?;
     let mut command = Command::new(program);
     command.arg0(PROGRAM).args(words).env(VARIABLE, "1").stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(failed("a process"))?;
+    let mut child = command.spawn().map_err(failed("starting the process"))?;
     let mut said = Vec::new();
     child.stdout.take().into_iter().for_each(|mut from| _ = from.read_to_end(&mut said));
     if said == READY {
         return Ok(ExitCode::SUCCESS);
     }
     // The failed process has reported the reason on standard error.
-    let status = child.wait().map_err(failed("its end"))?;
+    let status = child.wait().map_err(failed("waiting for the process"))?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::from(CANNOT_START), ExitCode::from))
 }
 
@@ -44,13 +44,13 @@ pub(super) fn enter() {
 /// Reports to the starter that the switch is ready. Redirects standard input, output and error to `/dev/null`, and
 /// changes to `/`.
 pub(super) fn ready() -> Result<(), VdeFailure> {
-    let failed = |what: &str| VdeFailure::step(format!("the background: {what}"));
+    let failed = |what: &str| VdeFailure::step(format!("cannot continue in the background: {what}"));
     let mut out = std::io::stdout();
-    out.write_all(READY).and_then(|()| out.flush()).map_err(failed("the starter does not listen"))?;
+    out.write_all(READY).and_then(|()| out.flush()).map_err(failed("reporting to the starting process"))?;
     let null = std::fs::File::options().read(true).write(true).open("/dev/null").map_err(failed("/dev/null"))?;
     let done = rustix::stdio::dup2_stdin(&null)
         .and_then(|()| rustix::stdio::dup2_stdout(&null))
         .and_then(|()| rustix::stdio::dup2_stderr(&null));
-    done.map_err(|why| failed("standard output")(why.into()))?;
-    std::env::set_current_dir("/").map_err(failed("/"))
+    done.map_err(|why| failed("redirecting standard input and output")(why.into()))?;
+    std::env::set_current_dir("/").map_err(failed("changing to /"))
 }

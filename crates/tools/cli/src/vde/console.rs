@@ -60,7 +60,7 @@ impl VdeConsole {
     /// Attaches the `vde:` port and the TAPs to the daemon's switch, and creates its console.
     pub(super) fn begin(place: &SwitchPlace, options: &VdeOptions) -> Result<VdeConsole, VdeFailure> {
         if options.ports > MOST_PORTS {
-            super::say(format_args!("-n {}: the switch has {MOST_PORTS} ports, the most there can be", options.ports));
+            super::say(format_args!("-n {}: the switch has {MOST_PORTS} ports, the maximum", options.ports));
         }
         let mut vlans = VlanTable::new(options.ports.min(MOST_PORTS));
         vlans.is_hub = options.hub;

@@ -28,18 +28,18 @@ impl ManagementSocket {
     /// that is not a socket.
     pub(super) fn listen(path: &Path, mode: u32, group: Option<&str>) -> Result<ManagementSocket, VdeFailure> {
         let shown = &path.display();
-        let path = std::path::absolute(path).map_err(VdeFailure::step(format!("{shown}: no path")))?;
+        let path = std::path::absolute(path).map_err(VdeFailure::step(format!("{shown}: invalid path")))?;
         let len = path.as_os_str().len();
         if len > LONGEST_SOCKET {
             return Err(VdeFailure(format!(
-                "{shown}: the path has {len} bytes: at most {LONGEST_SOCKET} are expected of a socket's"
+                "{shown}: the path has {len} bytes: expected at most {LONGEST_SOCKET} for a socket"
             )));
         }
         let failed = |what: &'static str| move |why: Errno| VdeFailure(format!("{shown}: {what}: {why}"));
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-        let socket = socket.map_err(failed("no socket can be made"))?;
-        let address = SocketAddrUnix::new(path.as_os_str()).map_err(failed("no path of a socket"))?;
+        let socket = socket.map_err(failed("cannot create a socket"))?;
+        let address = SocketAddrUnix::new(path.as_os_str()).map_err(failed("invalid path for a socket"))?;
         let bind = || rustix::net::bind(&socket, &address);
         let bound = match bind() {
             Err(Errno::ADDRINUSE) => {
@@ -48,11 +48,11 @@ impl ManagementSocket {
             }
             done => done,
         };
-        bound.map_err(failed("the socket cannot be bound"))?;
+        bound.map_err(failed("cannot bind the socket"))?;
         let made = ManagementSocket { listener: UnixListener::from(socket), file: file_of(&path), path };
         // Nobody can connect before listen(2), hence not with the wrong mode.
         give(&made.path, mode, group)?;
-        rustix::net::listen(&made.listener, BACKLOG).map_err(failed("the socket cannot listen"))?;
+        rustix::net::listen(&made.listener, BACKLOG).map_err(failed("cannot listen on the socket"))?;
         Ok(made)
     }
 
@@ -80,11 +80,11 @@ fn make_room(path: &Path) -> Result<(), VdeFailure> {
     let shown = path.display();
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if !is_socket {
-        return Err(VdeFailure(format!("{shown} exists and is no socket: choose another path, or remove it")));
+        return Err(VdeFailure(format!("{shown} exists and is not a socket: choose another path, or remove the file")));
     }
     match UnixStream::connect(path) {
         Err(why) if why.kind() == std::io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(VdeFailure::step(format!("{shown}: cannot be replaced")))
+            std::fs::remove_file(path).map_err(VdeFailure::step(format!("cannot replace {shown}")))
         }
         _ => Err(VdeFailure(format!("another program listens at {shown}: choose another path"))),
     }
@@ -120,7 +120,7 @@ mod tests {
         assert!(why(&path).contains("another program listens"), "{}", why(&path));
         let plain = dir.path().join("plain");
         std::fs::write(&plain, "x").unwrap();
-        assert!(why(&plain).contains("is no socket"), "{}", why(&plain));
+        assert!(why(&plain).contains("is not a socket"), "{}", why(&plain));
         assert_eq!(std::fs::read_to_string(&plain).unwrap(), "x");
         assert!(why(&dir.path().join("x".repeat(110))).contains("at most 107"));
         drop(made);

@@ -124,7 +124,7 @@ const fn value(names: &'static [&'static str], letter: Option<u8>, what: &'stati
 const OPTIONS: &[VdeOption] = &[
     VdeOption { names: &["help"], letter: Some(b'h'), role: OptionRole::Help },
     VdeOption { names: &["version"], letter: Some(b'v'), role: OptionRole::Version },
-    value(&["numports"], Some(b'n'), "a number from 2 on", |o, v| put(&mut o.ports, decimal(&v).filter(|n| *n >= 2))),
+    value(&["numports"], Some(b'n'), "a number above 1", |o, v| put(&mut o.ports, decimal(&v).filter(|n| *n >= 2))),
     flag(&["hub"], Some(b'x'), |o| o.hub = true),
     flag(&["fstp"], Some(b'F'), |o| o.fstp = true),
     value(&["macaddr"], None, "an Ethernet address", |o, v| put_some(&mut o.mac, text(v).and_then(|v| v.parse().ok()))),
@@ -134,7 +134,7 @@ const OPTIONS: &[VdeOption] = &[
     value(&["mode"], Some(b'm'), OCTAL, |o, v| put(&mut o.mode, octal(&v))),
     value(&["dirmode"], None, OCTAL, |o, v| put_some(&mut o.dirmode, octal(&v))),
     value(&["group"], Some(b'g'), "a group", |o, v| put_some(&mut o.group, text(v))),
-    value(&["tap"], Some(b't'), "a TAP's name, or several with commas", put_taps),
+    value(&["tap"], Some(b't'), "a TAP's name, or several, separated by commas", put_taps),
     value(&["mgmt"], Some(b'M'), "a path", |o, v| put_some(&mut o.mgmt, path(v))),
     value(&["mgmtmode"], None, OCTAL, |o, v| put(&mut o.mgmtmode, octal(&v))),
     value(&["mgmtgroup"], None, "a group", |o, v| put_some(&mut o.mgmtgroup, text(v))),
@@ -195,7 +195,7 @@ pub fn read(words: &[OsString]) -> Result<AskedOf, VdeFailure> {
     }
     let OptionReader { options, other, .. } = reader;
     match other {
-        Some(word) => Err(VdeFailure(format!("{word}: an option is expected"))),
+        Some(word) => Err(VdeFailure(format!("{word}: expected an option"))),
         None => Ok(AskedOf::Switch(Box::new(options))),
     }
 }
@@ -246,7 +246,7 @@ impl OptionReader<'_> {
 
     fn letters(&mut self, letters: &[u8], word: &[u8]) -> Result<Option<AskedOf>, VdeFailure> {
         for (at, &letter) in letters.iter().enumerate() {
-            let none = || VdeFailure(format!("{}: there is no option -{}", shown(word), char::from(letter)));
+            let none = || VdeFailure(format!("{}: unknown option -{}", shown(word), char::from(letter)));
             let option = by_letter(letter).ok_or_else(none)?;
             let rest = letters.get(at + 1..).unwrap_or_default();
             if matches!(option.role, OptionRole::Value(..)) {
@@ -265,15 +265,15 @@ impl OptionReader<'_> {
             (OptionRole::Value(what, put), value) => {
                 let value =
                     value.map(|value| OsString::from_vec(value.to_vec())).or_else(|| self.words.next().cloned());
-                let Some(value) = value else { return wrong(format!("{what} is expected behind it")) };
+                let Some(value) = value else { return wrong(format!("missing value: expected {what}")) };
                 let found = value.display().to_string();
                 if put(&mut self.options, value) {
                     Ok(None)
                 } else {
-                    wrong(format!("{what} is expected, not {found:?}"))
+                    wrong(format!("expected {what}, found {found:?}"))
                 }
             }
-            (_, Some(_)) => wrong("it has no value".to_owned()),
+            (_, Some(_)) => wrong("expected no value".to_owned()),
             (OptionRole::Help, None) => Ok(Some(AskedOf::Help)),
             (OptionRole::Version, None) => Ok(Some(AskedOf::Version)),
             (OptionRole::Flag(set), None) => {
@@ -307,8 +307,8 @@ fn find(name: &[u8]) -> Result<&'static VdeOption, &'static str> {
     let beginning = named(&|known| !name.is_empty() && known.as_bytes().starts_with(name));
     match (exact.as_slice(), beginning.as_slice()) {
         ([option], _) | ([], [option]) => Ok(option),
-        (_, []) => Err("there is no such option"),
-        _ => Err("several options begin so"),
+        (_, []) => Err("unknown option"),
+        _ => Err("several options begin with this name"),
     }
 }
 
@@ -370,19 +370,19 @@ mod tests {
     #[test]
     fn bad_command_lines_are_refused_by_word() {
         for (words, expected) in [
-            ("--nosuch", "--nosuch: there is no such option"),
-            ("-q", "-q: there is no such option"),
-            ("--m 7", "--m: several options begin so"),
-            ("extra", "extra: an option is expected"),
-            ("-x -- -h", "-h: an option is expected"),
-            ("-s", "-s: a folder's path is expected behind it"),
-            ("--sock=", "a folder's path is expected"),
-            ("-n 1", "a number from 2 on is expected"),
-            ("-n x", "a number from 2 on is expected"),
+            ("--nosuch", "--nosuch: unknown option"),
+            ("-q", "-q: unknown option"),
+            ("--m 7", "--m: several options begin with this name"),
+            ("extra", "extra: expected an option"),
+            ("-x -- -h", "-h: expected an option"),
+            ("-s", "-s: missing value: expected a folder's path"),
+            ("--sock=", "expected a folder's path"),
+            ("-n 1", "expected a number above 1"),
+            ("-n x", "expected a number above 1"),
             ("-m 9", "in octal"),
             ("-m 17777", "in octal"),
-            ("--hub=1", "it has no value"),
-            ("-xq", "there is no option -q"),
+            ("--hub=1", "expected no value"),
+            ("-xq", "unknown option -q"),
             ("--macaddr 1", "an Ethernet address"),
             ("-t ,", "a TAP's name"),
         ] {

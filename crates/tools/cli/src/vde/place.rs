@@ -86,7 +86,7 @@ fn usual_folder() -> Result<(PathBuf, bool), VdeFailure> {
     for folder in USUAL_FOLDERS {
         match make_folder(Path::new(folder)) {
             Ok((made, is_new)) if is_new || is_own(&made) => return Ok((made, is_new)),
-            Ok((made, _)) => _ = first.get_or_insert(VdeFailure(format!("{} is another user's", made.display()))),
+            Ok((made, _)) => _ = first.get_or_insert(VdeFailure(format!("{} belongs to another user", made.display()))),
             Err(why) => _ = first.get_or_insert(why),
         }
     }
@@ -100,17 +100,17 @@ fn is_own(folder: &Path) -> bool {
 /// Creates a folder unless it exists. Returns its path with symbolic links resolved, and whether it is new.
 fn make_folder(given: &Path) -> Result<(PathBuf, bool), VdeFailure> {
     let failed = |what: &str| VdeFailure::step(format!("{}: {what}", given.display()));
-    let folder = std::path::absolute(given).map_err(failed("no path of a folder"))?;
+    let folder = std::path::absolute(given).map_err(failed("invalid path"))?;
     let spec = format!("vde:{}", folder.display());
     AttachSpec::parse(&spec).map_err(|why| VdeFailure(format!("{}: {why}", given.display())))?;
     let is_new = match DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => true,
         Err(why) if why.kind() == ErrorKind::AlreadyExists => false,
-        Err(why) => return Err(failed("cannot be made")(why)),
+        Err(why) => return Err(failed("cannot create the folder")(why)),
     };
-    let folder = folder.canonicalize().map_err(failed("cannot be opened"))?;
+    let folder = folder.canonicalize().map_err(failed("cannot resolve the path"))?;
     if !folder.is_dir() {
-        return Err(VdeFailure(format!("{} exists and is no folder: choose another path", given.display())));
+        return Err(VdeFailure(format!("{} exists and is not a folder: choose another path", given.display())));
     }
     Ok((folder, is_new))
 }
@@ -126,9 +126,9 @@ fn dirmode(mode: u32) -> u32 {
 pub(super) fn give(path: &Path, mode: u32, group: Option<&str>) -> Result<(), VdeFailure> {
     let failed = |what: &str| VdeFailure::step(format!("{}: {what}", path.display()));
     if let Some(group) = group {
-        chown(path, None, Some(group_number(group)?)).map_err(failed("its group cannot be set"))?;
+        chown(path, None, Some(group_number(group)?)).map_err(failed("cannot set the group"))?;
     }
-    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed("its mode cannot be set"))
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed("cannot set the permission bits"))
 }
 
 /// Returns the ID of a group, given by its name in `/etc/group` or as a number.
@@ -156,14 +156,17 @@ fn run_dir(folder: &Path) -> Result<PathBuf, VdeFailure> {
     let user = rustix::process::geteuid().as_raw();
     let dir = base.join(format!("netvale-vde-{user}-{hash:016x}"));
     if dir.as_os_str().len() + longest > LONGEST_SOCKET {
-        return Err(VdeFailure(format!("{}: the path is too long for sockets", dir.display())));
+        return Err(VdeFailure(format!(
+            "{}: the path is too long for sockets; set XDG_RUNTIME_DIR to a shorter path",
+            dir.display()
+        )));
     }
     Ok(dir)
 }
 
 /// Creates a folder that only this user can access. An existing folder must already be so.
 fn make_private(dir: &Path) -> Result<(), VdeFailure> {
-    let failed = VdeFailure::step(format!("{}: cannot be made", dir.display()));
+    let failed = VdeFailure::step(format!("cannot create {}", dir.display()));
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(why) if why.kind() == ErrorKind::AlreadyExists => {}
         done => return done.map_err(failed),
@@ -173,7 +176,7 @@ fn make_private(dir: &Path) -> Result<(), VdeFailure> {
     };
     match std::fs::symlink_metadata(dir) {
         Ok(meta) if is_ours(&meta) => Ok(()),
-        _ => Err(VdeFailure(format!("{} is no folder of this user's alone: remove it", dir.display()))),
+        _ => Err(VdeFailure(format!("{} is not a folder that only this user can access: remove it", dir.display()))),
     }
 }
 
@@ -228,7 +231,7 @@ mod tests {
         let file = dir.path().join("file");
         std::fs::write(&file, "x").unwrap();
         let long = dir.path().join("x".repeat(120));
-        for (path, word) in [(&file, "no folder"), (&dir.path().join("no/ctl"), "cannot be made"), (&long, "at most")] {
+        for (path, word) in [(&file, "is not a"), (&dir.path().join("no/ctl"), "cannot create"), (&long, "at most")] {
             let why = SwitchPlace::make(&at(path)).unwrap_err().to_string();
             assert!(why.contains(word), "{why}");
         }

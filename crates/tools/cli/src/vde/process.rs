@@ -32,7 +32,7 @@ impl SwitchProcess {
         let begun = Instant::now();
         loop {
             let child = command(place).and_then(|mut command| command.spawn());
-            let child = child.map_err(VdeFailure::step("the switch cannot be started"))?;
+            let child = child.map_err(VdeFailure::step("cannot start the switch's daemon"))?;
             let mut process = SwitchProcess { child, run_dir: place.run_dir.clone() };
             match process.answers() {
                 Ok(()) => return Ok(process),
@@ -58,7 +58,7 @@ impl SwitchProcess {
             }
             std::thread::sleep(PAUSE);
         }
-        Err(VdeFailure(format!("the switch does not answer within {} s", LIMIT.as_secs())))
+        Err(VdeFailure(format!("the switch's daemon did not answer within {} s", LIMIT.as_secs())))
     }
 
     /// Copies the daemon's standard error to this process's from now on.
@@ -73,7 +73,7 @@ impl SwitchProcess {
         let mut said = String::new();
         self.child.stderr.take().into_iter().for_each(|mut from| _ = from.read_to_string(&mut said));
         let said = said.trim().strip_prefix("netvale: ").unwrap_or(said.trim());
-        if said.is_empty() { "the switch has ended".to_owned() } else { said.to_owned() }
+        if said.is_empty() { "the switch's daemon ended without a message".to_owned() } else { said.to_owned() }
     }
 
     /// Whether the daemon has ended, and no successor (after an upgrade) answers in its place.

@@ -69,7 +69,7 @@ fn with_daemon(
 fn begin_with(console: &mut VdeConsole, file: &Path) -> Result<SessionEnd, VdeFailure> {
     match commands::run(console, &format!("load {}", file.display())) {
         VdeAnswer::Shutdown => Ok(SessionEnd::Shutdown),
-        VdeAnswer::Done(Err(VdeError::NoFile)) => Err(VdeFailure(format!("{}: cannot be read", file.display()))),
+        VdeAnswer::Done(Err(VdeError::NoFile)) => Err(VdeFailure(format!("cannot read {}", file.display()))),
         answer => {
             // In the answers, each command's line precedes its status.
             let lines = answer.lines();
@@ -91,7 +91,7 @@ struct ConsoleSignals {
 
 impl ConsoleSignals {
     fn new() -> Result<ConsoleSignals, VdeFailure> {
-        let failed = || VdeFailure::step("signals cannot be waited for");
+        let failed = || VdeFailure::step("cannot wait for signals");
         let (woken, ends) = UnixStream::pair().map_err(failed())?;
         woken.set_nonblocking(true).map_err(failed())?;
         let is_over = Arc::new(AtomicBool::new(false));
@@ -133,27 +133,27 @@ struct ConsoleEvents {
 impl ConsoleServer {
     fn serve(&mut self, signals: &ConsoleSignals, process: &mut SwitchProcess) -> Result<(), VdeFailure> {
         loop {
-            let events = self.wait(signals).map_err(VdeFailure::step("commands cannot be waited for"))?;
+            let events = self.wait(signals).map_err(VdeFailure::step("cannot wait for commands"))?;
             if events.signal {
                 signals.clear();
                 if signals.is_over.load(Ordering::Relaxed) {
                     return Ok(());
                 }
                 if process.is_over() {
-                    return Err(VdeFailure("the switch has ended".to_owned()));
+                    return Err(VdeFailure("the switch's daemon has ended".to_owned()));
                 }
             }
             if self.serve_sessions(&events) == SessionEnd::Shutdown {
-                say("it was shut down");
+                say("the switch was shut down by a command");
                 return Ok(());
             }
             match self.stdin.as_mut().filter(|_| events.stdin).map(|stdin| stdin.serve(&mut self.console)) {
                 Some(SessionEnd::Over) => {
-                    say("standard input has ended, and the switch with it");
+                    say("standard input has ended, which ends the switch; --nostdin keeps it running");
                     return Ok(());
                 }
                 Some(SessionEnd::Shutdown) => {
-                    say("it was shut down");
+                    say("the switch was shut down by a command");
                     return Ok(());
                 }
                 Some(SessionEnd::None) | None => {}
@@ -200,7 +200,7 @@ impl ConsoleServer {
         let Some(socket) = self.management.as_ref().filter(|_| is_ready) else { return };
         let Ok((stream, _)) = socket.listener.accept() else { return };
         if self.sessions.len() >= MOST_SESSIONS {
-            say("a connection to the management socket is refused: there are too many");
+            say("refused a connection to the management socket: too many sessions");
             return;
         }
         // If the session cannot be created, the connection is closed.
@@ -213,7 +213,7 @@ struct PidFile(PathBuf);
 
 impl PidFile {
     fn write(path: &Path) -> Result<PidFile, VdeFailure> {
-        let failed = VdeFailure::step(format!("{}: cannot be written", path.display()));
+        let failed = VdeFailure::step(format!("cannot write {}", path.display()));
         let path = std::path::absolute(path).map_err(|why| VdeFailure(why.to_string()))?;
         std::fs::write(&path, format!("{}\n", std::process::id())).map_err(failed)?;
         Ok(PidFile(path))

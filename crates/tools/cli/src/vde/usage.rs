@@ -6,30 +6,30 @@ use super::RELEASE;
 pub(super) fn text() -> &'static str {
     "\
 Usage: vde_switch [OPTIONS]
-A switch for plugs of VDE, by netvale. Names of options have one dash or two.
+A netvale switch for VDE plugs. Option names begin with one dash or two.
 
 The switch:
-  -s, --sock FOLDER      folder of its sockets [/var/run/vde.ctl, else /tmp/vde.ctl]
-  -n, --numports N       ports, with the unused number 0 [32]
+  -s, --sock FOLDER      folder of the sockets [/var/run/vde.ctl, else /tmp/vde.ctl]
+  -n, --numports N       number of ports, counting the unused port 0 [32]
   -x, --hub              pass every frame to all ports
   -F, --fstp             watch for loops
-  -t, --tap TAP          attach a TAP; several with commas
+  -t, --tap TAP          attach a TAP, or several, separated by commas
   -m, --mode MODE        permission bits of the socket, in octal [0600]
-      --dirmode MODE     permission bits of the folder [as the socket's]
-  -g, --group GROUP      group of both
-      --macaddr, --priority, --hashsize    are only shown
+      --dirmode MODE     permission bits of the folder [like the socket's]
+  -g, --group GROUP      group of the socket and the folder
+      --macaddr, --priority, --hashsize    have no effect, but are shown
 
 Management:
   -M, --mgmt PATH        management socket
-      --mgmtmode MODE    its permission bits [0600]
-      --mgmtgroup GROUP  its group
-  -f, --rcfile FILE      commands to begin with
+      --mgmtmode MODE    permission bits of the management socket [0600]
+      --mgmtgroup GROUP  group of the management socket
+  -f, --rcfile FILE      file of commands to run at start
                          [~/.vde2/vde_switch.rc, else /etc/vde2/vde_switch.rc]
-      --nostdin          do not read commands from standard input, whose end ends the switch
+      --nostdin          ignore standard input, and keep running when it ends
 
 The process:
   -d, --daemon           run in the background
-  -p, --pidfile FILE     write the number of the process
+  -p, --pidfile FILE     write the process ID to a file
   -h, --help             print this
   -v, --version          print the version
 "

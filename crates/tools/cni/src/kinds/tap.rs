@@ -136,7 +136,7 @@ pub fn check(
         let has = netlink.routes(link.index).map_err(kernel("list the routes"))?;
         let is_lost = |to, gateway| !has.iter().any(|(other, by)| *other == to && (*by == gateway || by.is_none()));
         match addresses.routes.iter().find(|route| route.table.is_none() && is_lost(route.to, route.gateway)) {
-            Some(route) => broken(format!("the route to {}/{} by {ifname} is gone", route.to.address, route.to.length)),
+            Some(route) => broken(format!("{ifname} has lost its route to {}/{}", route.to.address, route.to.length)),
             None => Ok(()),
         }
     })?
@@ -146,7 +146,7 @@ fn same_link(link: &LinkInfo, ifname: &str, mac: Option<Mac>) -> Result<(), CniE
     let own = link.mac.map(Mac);
     match (mac, own) {
         (Some(mac), Some(own)) if mac != own => {
-            broken(format!("{ifname} has the Ethernet address {own}; ADD had set {mac}"))
+            broken(format!("{ifname} has the MAC address {own}: expected {mac}, which ADD set"))
         }
         _ if !link.is_up => broken(format!("{ifname} is down")),
         _ => Ok(()),

@@ -40,7 +40,7 @@ pub fn attach(
     daemon: &mut Client,
 ) -> Result<ContainerInterface, CniError> {
     let folder = folders(config).join(port);
-    let failed = |e: std::io::Error| CniError::new(Code::Io, format!("{}: {e}", folder.display()));
+    let failed = |e: std::io::Error| CniError::new(Code::Io, format!("cannot set up {}: {e}", folder.display()));
     let made = make(config, port).map_err(failed)?;
     let socket = folder.join(format!("{}.sock", container.ifname)).display().to_string();
     let options = PortOptions {
@@ -64,7 +64,7 @@ pub fn attach(
     made.write(DESCRIPTION, &description.to_string()).map_err(failed)?;
     if let Some(file) = config.kata_dir.as_ref().map(|dir| dir.join(format!("{}.json", container.id))) {
         kata::add(&file, container, &kata::device(&interface, &socket, vhost.pairs, addresses))
-            .map_err(|e| CniError::new(Code::Io, format!("{}: {e}", file.display())))?;
+            .map_err(|e| CniError::new(Code::Io, format!("cannot update {}: {e}", file.display())))?;
     }
     Ok(interface)
 }

@@ -74,7 +74,7 @@ fn read<T: for<'a> Deserialize<'a>>(what: &str, input: &Value) -> Result<T, CniE
     let wrong = |e: &dyn std::fmt::Display| CniError::new(Code::Decode, format!("{what} cannot be read: {e}"));
     // serde would also accept a list of the members' values.
     if !input.is_object() {
-        return Err(wrong(&"it is no JSON object"));
+        return Err(wrong(&"expected a JSON object"));
     }
     T::deserialize(input).map_err(|e| wrong(&e))
 }
@@ -107,20 +107,20 @@ impl PodmanNetwork {
         self.check_name()?;
         PodmanSettings::read(self.options.as_ref().unwrap_or(&OptionTexts::new()))?;
         if self.network_interface.as_ref().is_some_and(|name| !name.is_empty()) {
-            return advised("the network has no interface on the host", "name its switch with -o switch=NAME");
+            return advised("the network has no interface on the host", "choose its switch with -o switch=NAME");
         }
         let subnets = self.subnets()?;
         let assigns = self.ipam_options.as_ref().and_then(|options| options.get("driver")).map_or("", String::as_str);
         match assigns {
             "" | HOST_LOCAL if subnets.is_empty() => {
-                let advice = "--subnet 10.89.0.0/24 gives one; with --ipam-driver none, containers have no addresses";
+                let advice = "add --subnet 10.89.0.0/24, or --ipam-driver none for containers without addresses";
                 return advised("the network has no subnet", advice);
             }
             "" | HOST_LOCAL | "none" => {}
-            _ => return Err(bad(format!("ipam_options: driver is {assigns:?}; it is {HOST_LOCAL} or none"))),
+            _ => return Err(bad(format!("ipam_options: expected the driver {HOST_LOCAL} or none, found {assigns:?}"))),
         }
         if self.ipv6_enabled && !subnets.iter().any(|(own, _)| own.address.is_ipv6()) {
-            return advised("the network has no IPv6 subnet", "--subnet fd00:89::/64 gives one");
+            return advised("the network has no IPv6 subnet", "add --subnet fd00:89::/64");
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl PodmanNetwork {
             return Ok(());
         }
         let text = "letters, digits, '_', '.' and '-', the first a letter or digit";
-        Err(bad(format!("name is {:?}: {text}", self.name)))
+        Err(bad(format!("name: expected {text}, found {:?}", self.name)))
     }
 
     fn subnets(&self) -> Result<Vec<(AddressPrefix, Option<IpAddr>)>, CniError> {
@@ -158,7 +158,7 @@ impl ContainerInput {
         // A relative path is refused: a process number, as other interfaces pass it, would otherwise be taken for a
         // path.
         if !place.starts_with('/') {
-            return Err(bad(format!("the namespace is {place:?}; it is a path that begins with '/'")));
+            return Err(bad(format!("namespace: expected a path that begins with '/', found {place:?}")));
         }
         let container = Container {
             id: self.container_id.clone(),
@@ -167,7 +167,7 @@ impl ContainerInput {
             mac: None,
             about: display_name(&self.container_name),
         };
-        container.check(["container_id", "interface_name", "the namespace"])?;
+        container.check(["container_id", "interface_name", "namespace"])?;
         Ok(container)
     }
 
@@ -185,7 +185,7 @@ impl ContainerInput {
     pub fn config(&self) -> Result<CniConfig, CniError> {
         let settings = PodmanSettings::read(&self.options())?;
         let text = self.network_options.static_mac.as_deref().unwrap_or_default();
-        let parse = |text: &str| text.parse::<Mac>().map_err(|e| bad(format!("static_mac is {text:?}: {e}")));
+        let parse = |text: &str| text.parse::<Mac>().map_err(|e| bad(format!("invalid static_mac {text:?}: {e}")));
         let mac = Some(text).filter(|text| !text.is_empty()).map(parse).transpose()?;
         Ok(CniConfig {
             mtu: settings.mtu,

@@ -30,7 +30,7 @@ use input::{ContainerInput, PodmanNetwork};
 
 /// The version of the interface between netavark and its plugins.
 const API: &str = "1.0.0";
-const USAGE: &str = "the arguments are create, setup NAMESPACE, teardown NAMESPACE, or info";
+const USAGE: &str = "invalid arguments: expected create, setup NAMESPACE, teardown NAMESPACE, or info";
 
 /// Carries out the operation that the arguments request. Returns its output; `None` if it has none. `input` reads the
 /// input.

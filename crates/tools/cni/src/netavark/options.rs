@@ -111,13 +111,13 @@ fn policy(key: &str) -> Result<&'static AttachOption, CniError> {
     let can_be_text = |option: &&AttachOption| option.is_for_frames() && !matches!(option.shape, OptionShape::List(_));
     AttachOption::find(key).filter(can_be_text).ok_or_else(|| {
         let known = "switch, run_dir, mtu, queues, gro, metric, no_default_route, and policies such as access or guard";
-        CniError::advised(Code::Config, format!("{key} is no option of a network"), format!("there are {known}"))
+        CniError::advised(Code::Config, format!("{key}: unknown network option"), format!("known: {known}"))
     })
 }
 
 fn wrong(key: &str, text: &str, expected: &str) -> CniError {
     let said: String = text.chars().take(80).collect();
-    bad(format!("{key} is {said:?}; it is {expected}"))
+    bad(format!("{key}: expected {expected}, found {said:?}"))
 }
 
 fn number(key: &str, text: &str, least: u32, most: u32) -> Result<u32, CniError> {

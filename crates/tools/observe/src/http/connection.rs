@@ -67,7 +67,7 @@ pub fn serve(client: &Visitor, handler: &dyn HttpHandler, limits: TimeLimits) {
 fn judged(head: &RequestHead, handler: &dyn HttpHandler) -> HttpAnswer {
     match handler.hosts().judge(head) {
         Ok(()) => handler.answer(head),
-        Err(status) => HttpAnswer::only(status, "this server has another name; add names with --host"),
+        Err(status) => HttpAnswer::only(status, "unknown host name; add it with --host"),
     }
 }
 

@@ -155,7 +155,7 @@ impl Sessions {
                     let has_gone = why.code == ErrorCode::NotFound as i32;
                     self.is_stale |= has_gone;
                     if !has_gone {
-                        tracing::warn!("{}: cannot sample all ports 1 in {}: {why}", key.0, key.1);
+                        tracing::warn!("{}: cannot sample 1 in {} frames of all ports: {why}", key.0, key.1);
                     }
                     // The refusal leaves the previous trace running.
                     goes_on.then(|| self.traces.insert(key, client));

@@ -19,7 +19,7 @@ pub struct Token(String);
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The system returned no random bytes, or the file cannot be read or made.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot read or create {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub enum TokenError {
         mode: u32,
     },
     /// Another user made the file, and therefore knows the token.
-    #[error("{}: expected a file of root or of the user who runs this, found one of user {uid}", path.display())]
+    #[error("{}: expected a file owned by root or by this user, found owner {uid}", path.display())]
     Foreign {
         /// The file, or the link to it.
         path: PathBuf,

@@ -28,7 +28,7 @@ impl Up {
         if ready(&this.dir(), START_LIMIT, || this.child.alive()) {
             return Ok(this);
         }
-        let status = format!("it did not answer within {} s", START_LIMIT.as_secs());
+        let status = format!("no answer within {} s", START_LIMIT.as_secs());
         Err(BenchError::failed("netvale up", status, &std::fs::read_to_string(log).unwrap_or_default()))
     }
 

@@ -53,7 +53,7 @@ impl CardUser {
         let failed = |why: &dyn std::fmt::Display| BenchError::Usage(format!("the card: {why}"));
         let guest = SimulatedGuest::new(&task.dir.join(name), options).map_err(|e| failed(&e))?;
         if guest.has_block != options.csb {
-            return Err(failed(&"it does not take the status block"));
+            return Err(failed(&"the driver does not use the status block"));
         }
         Ok(CardUser(guest))
     }

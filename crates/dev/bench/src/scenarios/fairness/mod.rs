@@ -60,7 +60,7 @@ fn start(case: &Case, cores: Cores, is_attacked: bool) -> Result<Session> {
     let row = TABLE.iter().find(|row| row.name == name).ok_or_else(|| BenchError::Usage(name.to_owned()))?;
     let daemon = Daemon::start(None, cores.1, FOR_ALL)?;
     std::fs::set_permissions(daemon.dir(), PermissionsExt::from_mode(0o755))
-        .map_err(BenchError::io("letting others into the run directory"))?;
+        .map_err(BenchError::io("opening the run directory to other users"))?;
     // The main thread runs on the other core, so that requests take none of the worker's time.
     crate::pin::pin_other(daemon.pid(), cores.0)?;
     let mut from = daemon.port("from")?;
@@ -70,7 +70,7 @@ fn start(case: &Case, cores: Cores, is_attacked: bool) -> Result<Session> {
     let company = if is_attacked { (row.attacker)(&daemon)? } else { (row.well_behaved)(&daemon)? };
     let bystander = Bystander::new(case, row.is_talked_to, from, to)?;
     let mut together = Together { case: case.clone(), core: cores.0, bystander, company, daemon: Rc::clone(&daemon) };
-    let words = format!("all programs in turns on CPU {}, worker on CPU {}", cores.0, cores.1);
+    let words = format!("all programs take turns on CPU {}, worker on CPU {}", cores.0, cores.1);
     Session::new(words, false, move |window| together.measure(window)).with(&daemon).idle()
 }
 

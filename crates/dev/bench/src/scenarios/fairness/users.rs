@@ -101,7 +101,7 @@ pub fn is_woken(daemon: &Daemon, watches: usize) -> Result<Company> {
         if port.is_none() {
             let Some(mut new) = again.open(0) else { return Ok(()) };
             let by = as_stranger(|| watch(new.rx()[0].wake_fd(), watches));
-            drop(watchers.replace(by.map_err(BenchError::io("watching a wake-up"))?));
+            drop(watchers.replace(by.map_err(BenchError::io("watching a doorbell"))?));
             port = Some(new);
         }
         if let Some(port) = &mut port {
@@ -130,7 +130,7 @@ pub fn is_heard(daemon: &Daemon, sockets: usize) -> Result<Company> {
     let made = || {
         let options = TapOptions { name: "beside".into(), up: true, ..TapOptions::default() };
         let tap = Tap::open(&options).map_err(|e| failed(&e))?;
-        let listeners = Listeners::at("beside", sockets).map_err(BenchError::io("listening at a TAP"))?;
+        let listeners = Listeners::at("beside", sockets).map_err(BenchError::io("opening packet sockets on a TAP"))?;
         Ok((tap, listeners))
     };
     let (tap, listeners) = network.inside(made)?;
@@ -140,7 +140,7 @@ pub fn is_heard(daemon: &Daemon, sockets: usize) -> Result<Company> {
     let brought = as_stranger(|| BringConnection::connect(dir)?.attach(params, &queues));
     brought.map_err(|e| failed(&e))?;
     // A frame teaches the switch where the station is.
-    listeners.say(&frame(NOBODY, PARTNER, 60)).map_err(BenchError::io("sending by a TAP"))?;
+    listeners.say(&frame(NOBODY, PARTNER, 60)).map_err(BenchError::io("sending through a TAP"))?;
     let mut flood = stranger_to(daemon, address(PARTNER))?;
     Ok(Box::new(move || {
         let _ = (&listeners, &network);

@@ -24,7 +24,7 @@ pub const ONE_SENDER: Variant = Variant { ports: &[1], ..Variant::SHORT };
 /// The scenario: netvale's sender on the cable.
 pub const SCENARIO: Scenario = Scenario {
     name: "generators",
-    about: "frames that programs send, by share of a CPU and number of programs: into cables, a switch, a pipe",
+    about: "frames sent into cables, a switch and a pipe, by share of a CPU and number of programs",
     variants: variants![
         ONE_SENDER => "10-percent", "25-percent", "50-percent", "75-percent", "100-percent";
         Variant { ports: &[2], ..Variant::SHORT } => "2-senders";
@@ -40,11 +40,11 @@ pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
     let is_either = |case: &Case| SCENARIO.has(case) || parts::SCENARIO.has(case);
     contenders! {
-        "udp-sendto", "a UDP socket, a datagram a call";
+        "udp-sendto", "a UDP socket, one datagram per call";
         SCENARIO.needs, is_either, |case, cores| start("udp-sendto", case, cores, |bench| by_udp(bench, false));
-        "udp-sendmmsg", "a UDP socket, 64 datagrams a call";
+        "udp-sendmmsg", "a UDP socket, 64 datagrams per call";
         SCENARIO.needs, is_either, |case, cores| start("udp-sendmmsg", case, cores, |bench| by_udp(bench, true));
-        "af-packet", "AF_PACKET, 64 frames a call, past the queueing discipline";
+        "af-packet", "AF_PACKET, 64 frames per call, bypassing the queueing discipline";
         SCENARIO.needs, is_either, |case, cores| start("af-packet", case, cores, by_packets);
         "netvale-vale", "netvale's sender on a VALE switch; the switch and a receiver on another CPU";
         SCENARIO.needs, is_here, |case, cores| start("netvale-vale", case, cores, on_switches);
@@ -134,7 +134,7 @@ pub struct Crew {
 
 impl Crew {
     fn on_cables(senders: Vec<Rc<Worker>>, others: Parts) -> Crew {
-        Crew { senders, others, counts_itself: false, words: "the same CPUs do the cables' far ends".into() }
+        Crew { senders, others, counts_itself: false, words: "the same CPUs process the cables' far ends".into() }
     }
 
     fn session(self, who: &'static str, bench: &TestBench<'_>) -> Session {
@@ -147,7 +147,7 @@ impl Crew {
         let watched = own.iter().filter(|_| share == 100 && own.len() == 1).map(|&pid| (pid, pid)).collect();
         let how = CountOptions { settle: SETTLE, pids, threads: watched, asks: false, who: Some(who) };
         let cpus = &bench.cpus[..bench.senders()];
-        let cores = format!("a sender on each CPU of {cpus:?}, with {share} % of it; {words}");
+        let cores = format!("a sender on each of the CPUs {cpus:?}, with {share} % of that CPU; {words}");
         let cables: Vec<String> = (0..bench.senders()).map(far).collect();
         let counters = Rc::clone(&bench.namespace);
         let count = move || {

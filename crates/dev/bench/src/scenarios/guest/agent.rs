@@ -124,7 +124,7 @@ fn stream(to: &str, bytes: usize, window_bytes: usize, window: Duration) -> Resu
 
 /// Receives on a connection to the host, which writes `bytes` bytes per call. Returns the bytes received.
 fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Done> {
-    let failed = || BenchError::io("taking a stream");
+    let failed = || BenchError::io("receiving a stream");
     let mut stream = connect(HOST, SOURCE)?;
     for word in [piece(bytes), window_bytes] {
         stream.write_all(&(word as u32).to_be_bytes()).map_err(failed())?;
@@ -144,7 +144,7 @@ fn stream_trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     let mut stream = connect(to, ECHO)?;
     let message = vec![0; bytes];
     let mut place = vec![0; bytes];
-    stream.set_nodelay(true).map_err(BenchError::io("setting an option"))?;
+    stream.set_nodelay(true).map_err(BenchError::io("setting TCP_NODELAY"))?;
     during(window, || {
         stream.write_all(&message).map_err(BenchError::io("writing"))?;
         stream.read_exact(&mut place).map_err(BenchError::io("reading"))?;

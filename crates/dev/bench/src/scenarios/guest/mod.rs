@@ -65,7 +65,7 @@ const NETVALE: Need = Need::Found(|| sys::netvale().map(drop));
 /// The scenario: a guest that QEMU boots, on each kind of port.
 pub const SCENARIO: Scenario = Scenario {
     name: "guest",
-    about: "a guest that is really booted (QEMU, emulated): UDP by sockets, round trips, netmap programs; ptnet, \
+    about: "a booted guest (QEMU, emulated): UDP by sockets, round trips, netmap programs; ptnet, \
         virtio-net, e1000",
     variants: variants![
         Variant::SMALL => "udp-small";

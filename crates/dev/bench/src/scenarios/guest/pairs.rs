@@ -14,9 +14,8 @@ const TRIP: Variant = Variant { unit: Unit::PerSecond, frame_bytes: TRIPS, ..PAI
 /// The scenario. Bytes are those of messages, not of frames.
 pub const SCENARIO: Scenario = Scenario {
     name: "pairs",
-    about: "two guests that are really booted (QEMU, emulated), by size of message: round trips by TCP and UDP, a TCP \
-        stream, datagrams as their sender counts them; frames of netmap programs, with a virtio-net header and \
-        without; ptnet, virtio-net",
+    about: "two booted guests (QEMU, emulated), by message size: round trips by TCP and UDP, a TCP stream, datagrams \
+        counted by their sender; frames of netmap programs, with and without a virtio-net header; ptnet, virtio-net",
     variants: variants![
         TRIP => "tcp-rr-between", "udp-rr-between";
         PAIR => "tcp-between";

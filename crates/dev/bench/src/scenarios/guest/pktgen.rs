@@ -10,7 +10,7 @@ const BURSTS: &[u32] = &[1, 2, 4, 8, 16, 32, 50, 64, 128];
 /// The scenario. Frames are counted at the host.
 pub const SCENARIO: Scenario = Scenario {
     name: "pktgen",
-    about: "a guest that is really booted (QEMU, emulated): its kernel's own generator, by burst; ptnet, virtio-net",
+    about: "a booted guest (QEMU, emulated): its kernel's pktgen, by burst; ptnet, virtio-net",
     variants: variants![Variant { batch: BURSTS, ..Variant::SMALL } => "pktgen"],
     needs: NEEDS,
     start: |case, cores| start(case, cores, PTNET, "netvale"),

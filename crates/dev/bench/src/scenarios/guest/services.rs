@@ -29,7 +29,7 @@ pub fn in_threads(address: &'static str) -> Result<()> {
 
 /// Opens all sockets, and serves connections in threads. Returns the socket of datagrams to echo.
 fn open(address: &str, discarding: u16) -> Result<UdpSocket> {
-    let opening = || BenchError::io(format!("opening a socket of {address}"));
+    let opening = || BenchError::io(format!("opening a socket at {address}"));
     let listen = |port: u16| TcpListener::bind((address, port)).map_err(opening());
     let datagrams = UdpSocket::bind((address, ECHO)).map_err(opening())?;
     let unread = UdpSocket::bind((address, discarding)).map_err(opening())?;

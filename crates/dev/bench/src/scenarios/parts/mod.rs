@@ -27,7 +27,7 @@ const ROUNDS: u32 = 32;
 /// The scenario: netvale's sender on the cable.
 pub const SCENARIO: Scenario = Scenario {
     name: "parts",
-    about: "frames that one thread sends, and the share of its time that each part of their path takes",
+    about: "frames sent by one thread, and the share of the thread's time in each part of their path",
     variants: variants![ONE_SENDER => "send"],
     needs: &[NETWORKS, profile::NEEDS, TWO],
     start: |case, cores| generators::start("netvale", case, cores, generators::on_cables),

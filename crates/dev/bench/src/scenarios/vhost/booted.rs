@@ -25,7 +25,7 @@ const NEEDS: Needs = &[testpmd::NEEDS, guest::BOOTING, MODULE];
 /// The scenario: the device with merged receive buffers (`mrg_rxbuf=on`), and without.
 pub const SCENARIO: Scenario = Scenario {
     name: "pvp-booted",
-    about: "generator, vhost port, a guest that is really booted (QEMU, emulated) with DPDK's testpmd (mac), and back: \
+    about: "generator, vhost port, a booted guest (QEMU, emulated) with DPDK's testpmd (mac), and back: \
         mrg_rxbuf=on, off",
     variants: variants![SHORT => "mac mergeable", "mac non-mergeable"],
     needs: NEEDS,

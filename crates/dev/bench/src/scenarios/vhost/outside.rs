@@ -61,7 +61,7 @@ fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<R
     let host = host(&site)?;
     // Ports have numbers in their order. Frames that return to the generator's interface count.
     let stations = End::Dpdk(stations(&site)?, Some(1));
-    let words = format!("generator and guest in turn on CPU {}, host on CPU {}", cores.0, cores.1);
+    let words = format!("generator and guest take turns on CPU {}, host on CPU {}", cores.0, cores.1);
     Ok(settled(case, words, stations, host)?.keeping(place).keeping(namespace))
 }
 

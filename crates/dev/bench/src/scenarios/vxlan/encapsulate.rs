@@ -36,7 +36,7 @@ impl TunnelLane {
     /// Creates a tunnel over the loopback interface.
     pub fn start(batch: u32, frame_bytes: u32) -> Result<Self> {
         let sink = sink(ip(2))?;
-        let to = sink.local_addr().map_err(BenchError::io("asking for a socket's address"))?;
+        let to = sink.local_addr().map_err(BenchError::io("getting a socket's address"))?;
         let count = (batch as usize).clamp(1, BATCH);
         let bytes = datagram(frame_bytes)?;
         Ok(Self {

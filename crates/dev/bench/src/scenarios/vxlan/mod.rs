@@ -19,7 +19,7 @@ const STATION: u16 = 0;
 /// The scenario: a VALE switch with a VXLAN tunnel on each of two hosts.
 pub const SCENARIO: Scenario = Scenario {
     name: "vxlan",
-    about: "frames and TCP between two hosts' switches over VXLAN, and what encapsulation costs beside the system call",
+    about: "frames and TCP between two hosts' switches over VXLAN; the cost of encapsulation beside the system call",
     variants: variants![
         Variant::SHORT => "frames", CUT;
         Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS } => TCP;

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub fn failed(what: &str, why: &dyn std::fmt::Display) -> CliError {
     CliError::failed(
         format!("the demo could not {what}: {why}"),
-        "the output above may show why; check that `netvale up` starts",
+        "the output above may show the cause; check that `netvale up` starts",
     )
 }
 
@@ -37,7 +37,7 @@ pub fn finish(process: ChildProcess) -> Result<String, CliError> {
     if output.status.success() {
         Ok(text)
     } else {
-        Err(failed("run a program", &format!("it ended with {}\n{text}", output.status)))
+        Err(failed("run a program", &format!("the program ended with {}\n{text}", output.status)))
     }
 }
 
@@ -55,7 +55,7 @@ pub struct DemoDaemon {
 impl DemoDaemon {
     /// Starts the daemon and waits until it answers.
     pub fn start() -> Result<DemoDaemon, CliError> {
-        let me = std::env::current_exe().map_err(|e| failed("find its own program", &e))?;
+        let me = std::env::current_exe().map_err(|e| failed("find the path of its program", &e))?;
         let daemon = netvale_harness::TestDaemon::start(Launch::up(&me, &["--log-level", "warn"]).loud());
         Ok(DemoDaemon { program: me, daemon: daemon.map_err(harness)? })
     }
@@ -83,6 +83,6 @@ impl DemoDaemon {
         if until(LIMIT, Duration::from_millis(20), is_there) {
             return Ok(());
         }
-        Err(failed("see a port", &format!("{name} did not appear")))
+        Err(failed("find a port", &format!("{name} did not appear")))
     }
 }

@@ -37,7 +37,7 @@ fn judge(source: Option<&str>, cost_ns: f64) -> CheckRow {
         return row;
     }
     row.advise(
-        "Workers and programs that poll read the time again and again. Without a clock that is read in user space, \
+        "Polling workers and programs read the time continually. Without a clock that is read in user space, \
          each reading is a system call or accesses a device.",
         "`tsc` on hardware, `kvm-clock` or `hyperv_clocksource_tsc_page` in a virtual machine: write it to \
          /sys/devices/system/clocksource/clocksource0/current_clocksource if available_clocksource has it; dmesg shows \

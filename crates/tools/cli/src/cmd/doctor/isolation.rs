@@ -16,7 +16,7 @@ fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[Worke
     /// Minimum number of CPUs of a machine that can reserve one.
     const WORTH: usize = 4;
     if isolated.is_empty() {
-        let found = "no CPU is kept for netvale; the kernel's `isolcpus=LIST nohz_full=LIST` keep other programs off \
+        let found = "no CPU is isolated; the kernel parameters `isolcpus=LIST nohz_full=LIST` keep other programs off \
                      CPUs, for the steadiest latency";
         return (online >= WORTH).then(|| CheckRow::ok(CHECK, found).figure("isolated", Vec::<usize>::new()));
     }

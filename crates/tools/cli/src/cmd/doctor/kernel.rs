@@ -38,7 +38,7 @@ pub fn look() -> CheckRow {
 }
 
 fn judge(version: Option<&str>, features: &[(&str, Availability)]) -> CheckRow {
-    let Some(version) = version else { return CheckRow::unknown(CHECK, "/proc does not show its version") };
+    let Some(version) = version else { return CheckRow::unknown(CHECK, "/proc does not show the kernel's version") };
     let those =
         |has: Availability| features.iter().filter(|(_, it)| *it == has).map(|(name, _)| *name).collect::<Vec<_>>();
     let mut found = format!("Linux {version}");

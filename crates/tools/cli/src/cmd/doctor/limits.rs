@@ -51,17 +51,17 @@ fn advise(row: CheckRow, limits: HardLimits, open: u64, locked: u64) -> CheckRow
     const MANY: u64 = 4096;
     if limits.files.is_some_and(|most| most.saturating_sub(open) < MANY / 2 || most < MANY) {
         row.advise(
-            "A ring takes three or four descriptors, hence a port about eight: a switch full of ports takes \
-             more than that.",
+            "A ring takes three or four descriptors, so a port takes about eight: a switch full of ports would \
+             exceed this limit.",
             format!(
                 "a higher hard limit of open files for the daemon: `LimitNOFILE=` of its unit, or `ulimit -Hn`; \
-                 {MANY} at least"
+                 at least {MANY}"
             ),
         )
     } else if limits.locked.is_some_and(|most| locked > 0 && most < 2 * locked) {
         row.advise(
             format!(
-                "Interfaces keep frames in locked memory, {} so far: another interface may find no room.",
+                "Interfaces keep frames in locked memory, {} so far: another interface may exceed the limit.",
                 units::memory(locked)
             ),
             "more locked memory for the daemon: `LimitMEMLOCK=` of its unit, or `ulimit -Hl`",

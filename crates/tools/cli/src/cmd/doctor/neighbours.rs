@@ -92,7 +92,7 @@ pub fn judge(facts: &Neighbours<'_>) -> CheckRow {
     row.advise(
         "A worker or a program with a port waits while another program has its CPU: up to milliseconds, for \
          frames that take less than a microsecond each.",
-        "those that do not use netvale: stop them, or keep them off its CPUs. `netvale up --cpu N` pins a worker, \
+        "stop programs that do not use netvale, or keep them off its CPUs: `netvale up --cpu N` pins a worker, \
          `taskset -apc LIST PID` moves a program",
     )
 }
@@ -131,8 +131,8 @@ pub fn steal(spent: &CpuUse) -> CheckRow {
         return row;
     }
     row.advise(
-        "This is a virtual machine, and others have its CPUs for that share of the time: everything stops for \
-         milliseconds.",
+        "Other virtual machines use the CPUs of this one for that share of the time: meanwhile, everything here \
+         stops, for milliseconds.",
         "fewer virtual machines on that host, or CPUs of its own for this one (libvirt: `vcpupin`; cloud: dedicated \
          CPUs)",
     )

@@ -31,9 +31,9 @@ fn judge_governors(governors: &[String], driver: Option<&str>) -> CheckRow {
         return row;
     }
     row.advise(
-        "After an idle time a CPU is slow, and gets faster only after milliseconds of work. netvale's work comes in \
-         shorter pieces.",
-        "`cpupower frequency-set -g performance`, or in the desktop's power settings",
+        "An idle CPU clocks down, and speeds up again only after milliseconds of work. netvale works in shorter \
+         bursts.",
+        "`cpupower frequency-set -g performance`, or the desktop's power settings",
     )
 }
 

@@ -14,7 +14,7 @@ pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     let folder = folder.map_or_else(wiresharks, |folder| Ok(folder.to_owned()))?;
     let link = folder.join(PROGRAM);
     let failed = |e: std::io::Error| {
-        let next = "run it as root to install it for all users; or name a folder of your own, and start Wireshark with \
+        let next = "run this as root to install for all users; or name a folder of your own, and start Wireshark with \
                     WIRESHARK_EXTCAP_DIR=FOLDER";
         CliError::failed(format!("cannot make {}: {e}", link.display()), next)
     };

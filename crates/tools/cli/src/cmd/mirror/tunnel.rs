@@ -109,7 +109,7 @@ fn cannot_open(headers: TunnelHeaders, to: &SocketAddr, error: &io::Error) -> Cl
     let what = format!("cannot send to {}: {error}", to.ip());
     match (headers, error.kind()) {
         (TunnelHeaders::Erspan(_), io::ErrorKind::PermissionDenied) => {
-            CliError::failed(what, "ERSPAN needs CAP_NET_RAW: run it as root, or use vxlan: or udp:")
+            CliError::failed(what, "ERSPAN needs CAP_NET_RAW: run this command as root, or use vxlan: or udp:")
         }
         _ => CliError::failed(what, "check the address and `ip route get`"),
     }

@@ -63,7 +63,7 @@ fn first<T>(rings: Vec<T>) -> Result<T, CliError> {
 fn histogram() -> Result<Histogram<u64>, CliError> {
     // 1 ns to 10 s, with three significant digits.
     Histogram::new_with_bounds(1, 10_000_000_000, 3)
-        .map_err(|e| CliError::failed(format!("cannot make a histogram: {e}"), "report it"))
+        .map_err(|e| CliError::failed(format!("cannot create a histogram: {e}"), "report this bug"))
 }
 
 /// Sends a frame, waits for its echo, and repeats.

@@ -61,7 +61,7 @@ impl<'a> PktSender<'a> {
         let by_size = |size: u32| longest.div_ceil(size as usize) as u32;
         let frags = job.args.num_frags.max(by_size(ring.mem().buf_size())).max(job.args.frag_size.map_or(1, by_size));
         if frags > 64 || frags >= ring.num_slots() {
-            let what = format!("a frame of {longest} bytes takes {frags} slots, more than 64 or than the ring has");
+            let what = format!("a frame of {longest} bytes takes {frags} slots: the limit is 64, and the ring's size");
             return Err(CliError::usage(what, "send shorter frames, or fewer fragments (-F, -M)"));
         }
         Ok(PktSender { job, ring, source, sequence: sequence.then_some(0), filled, frags })

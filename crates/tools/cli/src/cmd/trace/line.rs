@@ -84,7 +84,7 @@ fn text(step: &TraceStep) -> String {
         TraceStep::Learned => "source learned".to_owned(),
         TraceStep::MovedFrom(port) => format!("source moved here from {port}"),
         TraceStep::Kept(port) => format!("source stays with {port}"),
-        TraceStep::NotLearned => "source not learned: too many".to_owned(),
+        TraceStep::NotLearned => "source not learned: too many addresses".to_owned(),
         TraceStep::Rule(rule) => {
             let does = if rule.drops { "drops" } else { "passes" };
             let dir = match rule.dir {

@@ -61,7 +61,7 @@ pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let bind = |place| HttpListener::bind(place, args.socket_mode);
     let listeners = args.listen.iter().map(bind).collect::<Result<Vec<_>, _>>();
     let listeners = listeners.map_err(|e| {
-        CliError::failed(e.to_string(), "another program may have this address: choose another one (--listen)")
+        CliError::failed(e.to_string(), "another program may use this address: choose another with --listen")
     })?;
     super::up::log_from(args.log_level);
     let stop = signals::stop_pipe()?;
@@ -75,7 +75,7 @@ pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         captures: WebCaptures::new(Box::new(tap::PortTap(ctx.clone()))),
     });
     server::run(&listeners, &handler, TimeLimits::default(), stop.as_fd())
-        .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check the system's limits"))?;
+        .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check `ulimit -a`"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,7 +104,7 @@ fn tell(places: &[ListenPlace], token: &Token, args: &WebArgs) -> Result<(), Cli
         if let ListenPlace::Tcp(address) = place
             && !address.ip().is_loopback()
         {
-            tracing::warn!("{address} can be reached from other hosts, and the connection is not encrypted");
+            tracing::warn!("{address} is reachable from other hosts, and connections are not encrypted");
         }
     }
     Ok(())

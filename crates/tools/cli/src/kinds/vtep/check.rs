@@ -46,7 +46,7 @@ pub fn run(args: &VtepCheckArgs, ctx: &CliContext) -> Result<ExitCode, CliError>
     let mut daemon = ctx.daemon()?;
     let tunnel = super::tunnel(daemon.ask(|client| client.show(&args.port))?, &args.port)?;
     if let Some(pid) = daemon.pid().filter(|pid| is_elsewhere(*pid)) {
-        return Err(elsewhere("the daemon is in another network namespace than this command", pid));
+        return Err(elsewhere("the daemon is in another network namespace", pid));
     }
     let vteps = chosen(args, &tunnel)?;
     let asker = Asker {
@@ -75,7 +75,7 @@ fn chosen(args: &VtepCheckArgs, tunnel: &VxlanInfo) -> Result<Vec<IpAddr>, CliEr
     let known: Vec<_> = tunnel.remotes.iter().map(|remote| remote.vtep).collect();
     if known.is_empty() {
         let what = format!("{} has no endpoint", args.port);
-        return Err(CliError::failed(what, format!("give one: 'netvale vtep check {} IP'", args.port)));
+        return Err(CliError::failed(what, format!("name one: 'netvale vtep check {} IP'", args.port)));
     }
     Ok(known)
 }
@@ -87,15 +87,15 @@ fn is_elsewhere(pid: u32) -> bool {
 }
 
 fn elsewhere(what: &str, pid: u32) -> CliError {
-    CliError::failed(what, format!("run it there, as root: 'nsenter --net=/proc/{pid}/ns/net netvale vtep check …'"))
+    CliError::failed(what, format!("run this there, as root: 'nsenter --net=/proc/{pid}/ns/net netvale vtep check …'"))
 }
 
 fn refusal(error: &CheckError, pid: Option<u32>) -> CliError {
     let next = match (error, pid) {
         (CheckError::NotHere(_), Some(pid)) => return elsewhere(&error.to_string(), pid),
-        (CheckError::NotHere(_), None) => "run it in the daemon's network namespace ('ip netns exec', 'nsenter')",
+        (CheckError::NotHere(_), None) => "run this in the daemon's network namespace ('ip netns exec', 'nsenter')",
         (CheckError::NoEcho, _) => {
-            "run it as root, or permit echo requests to all groups: 'sysctl net.ipv4.ping_group_range=\"0 2147483647\"'"
+            "run this as root, or let all groups send ICMP echo: 'sysctl net.ipv4.ping_group_range=\"0 2147483647\"'"
         }
         (CheckError::Socket(..), _) => {
             "check 'ip address' and 'ip route', and the limits of this process ('ulimit -n')"

@@ -33,7 +33,7 @@ fn a_network_that_cannot_be_served_is_refused() {
     let six = with(with(network(), "ipv6_enabled", json!(true)), "subnets", double);
     assert_eq!(PodmanNetwork::read(&six).unwrap().check(), Ok(()));
     for (path, value, said) in [
-        ("name", json!("a b"), "name is"),
+        ("name", json!("a b"), "name: expected"),
         ("name", json!(7), "the network cannot be read"),
         ("internal", json!("x"), "the network cannot be read"),
         ("subnets", json!([]), "the network has no subnet"),
@@ -43,10 +43,10 @@ fn a_network_that_cannot_be_served_is_refused() {
         ("subnets", json!([{"gateway": "10.1.0.1"}]), "the network cannot be read"),
         ("ipv6_enabled", json!(true), "the network has no IPv6 subnet"),
         ("network_interface", json!("br0"), "the network has no interface on the host"),
-        ("ipam_options", json!({"driver": "dhcp"}), "ipam_options: driver is \"dhcp\""),
-        ("options", json!({"vlan": "7"}), "vlan is no option"),
+        ("ipam_options", json!({"driver": "dhcp"}), "ipam_options: expected the driver"),
+        ("options", json!({"vlan": "7"}), "vlan: unknown network option"),
         ("options", json!({"mtu": 1500}), "the network cannot be read"),
-        ("options", json!({"mtu": "1"}), "mtu is \"1\""),
+        ("options", json!({"mtu": "1"}), "mtu: expected a number"),
         ("options", json!([]), "the network cannot be read"),
     ] {
         let input = with(network(), path, value);
@@ -72,20 +72,20 @@ fn a_wrong_description_is_refused() {
         ("container_id", json!("a/b"), "invalid container_id"),
         ("container_id", Value::Null, "the container cannot be read"),
         ("network", Value::Null, "the container cannot be read"),
-        ("network.name", json!("../x"), "name is"),
-        ("network.options", json!({"gro": "x"}), "gro is \"x\""),
+        ("network.name", json!("../x"), "name: expected"),
+        ("network.options", json!({"gro": "x"}), "gro: expected true or false"),
         ("network.subnets", json!([]), "10.1.0.2 is in no subnet"),
         ("network.subnets", json!([{"subnet": "10.1.0.0/33"}]), "invalid address \"10.1.0.0/33\""),
         ("network.routes", json!([{"destination": "10.9.0.0/16"}]), "the route to 10.9.0.0/16 has no gateway"),
         ("network.routes", json!([{"destination": "x", "gateway": "10.1.0.1"}]), "invalid address \"x\""),
-        ("network_options.interface_name", json!("sixteen-letters-"), "interface_name cannot be"),
-        ("network_options.interface_name", json!(""), "interface_name cannot be"),
+        ("network_options.interface_name", json!("sixteen-letters-"), "interface_name is not a valid"),
+        ("network_options.interface_name", json!(""), "interface_name is not a valid"),
         ("network_options.interface_name", Value::Null, "the container cannot be read"),
         ("network_options.static_ips", json!(["10.2.0.2"]), "10.2.0.2 is in no subnet"),
         ("network_options.static_ips", json!(["fd00::2"]), "fd00::2 is in no subnet"),
         ("network_options.static_ips", json!(["x"]), "the container cannot be read"),
-        ("network_options.static_mac", json!("02:00"), "static_mac is \"02:00\""),
-        ("network_options.options", json!({"host_interface_name": "x"}), "host_interface_name is no option"),
+        ("network_options.static_mac", json!("02:00"), "invalid static_mac \"02:00\""),
+        ("network_options.options", json!({"host_interface_name": "x"}), "host_interface_name: unknown network option"),
     ] {
         let input = with(container(), path, value);
         let error = all(&input).expect_err(path).text();

@@ -59,7 +59,7 @@ fn prepare(bytes: usize, burst: &str) -> Result<()> {
 
 fn tell(file: &str, what: &str) -> Result<()> {
     let written = std::fs::write(format!("{FOLDER}/{file}"), format!("{what}\n"));
-    written.map_err(BenchError::io(format!("telling pktgen {what}")))
+    written.map_err(BenchError::io(format!("writing {what:?} to pktgen")))
 }
 
 /// Reads the interface's control file.
