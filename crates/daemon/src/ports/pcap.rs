@@ -146,7 +146,10 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let [replayed, captured] = paths;
     let replay = replayed.map(|path| replay(&d.config, asked.caller, path, asked.options()?)).transpose()?;
     if captured.is_none() && limit(asked)?.is_some() {
-        return refuse(Errno::INVAL, "capture_limit: nothing is captured; omit capture_limit, or name a file with out=");
+        return refuse(
+            Errno::INVAL,
+            "capture_limit: nothing is captured; omit capture_limit, or name a file with out=",
+        );
     }
     let capture = captured.map(|path| capture(d, asked.caller, path, limit(asked)?)).transpose()?;
     on_switch(d, asked, replay, capture)

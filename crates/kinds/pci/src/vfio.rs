@@ -142,7 +142,8 @@ impl VfioDevice {
         // SAFETY: the request takes a pointer to a descriptor.
         unsafe { call(&group, GROUP_SET_CONTAINER, &raw mut fd) }.map_err(|e| ("put its group in a container", e))?;
         // SAFETY: the request takes a number as its argument instead of a pointer.
-        unsafe { call(&container, SET_IOMMU, TYPE1V2 as usize as *mut u8) }.map_err(|e| ("select the IOMMU type", e))?;
+        unsafe { call(&container, SET_IOMMU, TYPE1V2 as usize as *mut u8) }
+            .map_err(|e| ("select the IOMMU type", e))?;
         let name = CString::new(address).map_err(|_| ("open the device by its address", Errno::INVAL))?;
         // SAFETY: the request only reads the string, which ends in 0.
         let fd = unsafe { call(&group, GROUP_GET_DEVICE_FD, name.as_ptr().cast_mut()) };

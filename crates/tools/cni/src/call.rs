@@ -100,7 +100,9 @@ impl CniCommand {
             "GC" => CniCommand::Gc,
             "STATUS" => CniCommand::Status,
             "VERSION" => CniCommand::Version,
-            other => return Err(bad(format!("CNI_COMMAND={other:?}: expected ADD, DEL, CHECK, GC, STATUS or VERSION"))),
+            other => {
+                return Err(bad(format!("CNI_COMMAND={other:?}: expected ADD, DEL, CHECK, GC, STATUS or VERSION")));
+            }
         })
     }
 
@@ -160,7 +162,8 @@ fn args(text: &str) -> Result<CniArgs<'_>, CniError> {
     let mut unknown = None;
     let mut ignore = false;
     for pair in text.split(';').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').ok_or_else(|| bad(format!("CNI_ARGS: {pair:?}: expected KEY=VALUE")))?;
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| bad(format!("CNI_ARGS: {pair:?}: expected KEY=VALUE")))?;
         match key {
             "IgnoreUnknown" => ignore = matches!(value, "1" | "true" | "True" | "TRUE" | "t" | "T"),
             "MAC" => args.mac = Some(value.parse().map_err(|e| bad(format!("CNI_ARGS: MAC={value}: {e}")))?),

@@ -273,7 +273,10 @@ fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
         return Err(CliError::usage(what, "add the chosen values, e.g. -o 6 for 2 and 4"));
     }
     if args.pcap.is_some() && function(args).0 != PktGenFunction::Tx {
-        return Err(CliError::usage("-P applies only to sending", "give -f tx, or send the file with `netvale replay`"));
+        return Err(CliError::usage(
+            "-P applies only to sending",
+            "give -f tx, or send the file with `netvale replay`",
+        ));
     }
     if args.pkt_size.len() > 2 {
         return Err(CliError::usage("-l is given more than twice", "give one size, or the largest and the smallest"));
