@@ -92,7 +92,7 @@ fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRu
                 return refuse(
                     Errno::BUSY,
                     format!(
-                        "another program has the ring open with offsets of {} bits up to {}; request no larger ones",
+                        "another program has the ring open with {}-bit offsets of at most {} bytes; request no larger ones",
                         has.bits, has.max
                     ),
                 );

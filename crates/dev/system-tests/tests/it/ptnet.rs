@@ -263,7 +263,7 @@ fn ptnet_and_virtio_guests_reach_each_other() {
 const BARE: &str = "
 at=$(basename $(readlink /sys/class/net/eth0/device))
 pci=/sys/bus/pci/devices/$at
-netvale pkt-gen -i ptnet-pci:$at -f tx -n 10 2>&1 | grep 'has a driver' || exit 1
+netvale pkt-gen -i ptnet-pci:$at -f tx -n 10 2>&1 | grep 'has a kernel driver' || exit 1
 echo $at >$pci/driver/unbind
 netvale pkt-gen -i ptnet-pci:$at -f tx -n 3000 -D 02:00:00:00:00:07 || exit 1
 echo polling

@@ -1,4 +1,4 @@
-//! The packed layout (virtio 1.3 §2.8): one ring of descriptors that driver and device rewrite in turns.
+//! The packed layout (virtio 1.3 §2.8): one ring of descriptors that driver and device take turns to rewrite.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};

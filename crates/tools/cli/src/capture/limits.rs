@@ -25,7 +25,7 @@ impl FromStr for CaptureCondition {
         let (name, value) = text.split_once(':').unwrap_or((text, ""));
         let number = || match value.parse::<u64>() {
             Ok(number) if (1..=1 << 40).contains(&number) => Ok(number),
-            _ => Err(format!("{name}: expected a number above 0, e.g. {name}:1000")),
+            _ => Err(format!("{name}: expected a number from 1 to 1099511627776 (2^40), e.g. {name}:1000")),
         };
         match name {
             "duration" => values::seconds(value).map(CaptureCondition::Duration),
