@@ -92,7 +92,7 @@ fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRu
                 return refuse(
                     Errno::BUSY,
                     format!(
-                        "another program has the ring open with {}-bit offsets of at most {} bytes; request no larger ones",
+                        "the ring is already open with {}-bit offsets of at most {} bytes; request no larger ones",
                         has.bits, has.max
                     ),
                 );
@@ -123,9 +123,9 @@ fn free_slots(ring: &OffsetRing) -> (u32, u32) {
 
 /// Applies the option to one end of a pipe. Returns the largest offset.
 ///
-/// The other end's rings get the offset mask too, unless they have one, because the sender's sync copies offsets only if
-/// its own ring has a mask. If a program has the other end open (`held`), the slots of that end remain unchanged, and so
-/// do this end's rx slots, which that program may be filling.
+/// The other end's rings get the offset mask too, unless they have one, because the sender's sync copies offsets only
+/// if its own ring has a mask. If a program has the other end open (`held`), the slots of that end remain unchanged, and
+/// so do this end's rx slots, which that program may be filling.
 pub(crate) fn begin_pipe(
     region: &Region,
     asked: &OffsetsRequest,

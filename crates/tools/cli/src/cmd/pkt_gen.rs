@@ -240,8 +240,8 @@ const OPT_COPY: u32 = 4 | 8;
 /// All valid bits of -o, including prefetch.
 const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 
-/// How long a thread polls before it sleeps: longer than another CPU takes to wake up. Otherwise both ends would sleep
-/// in turns.
+/// How long a thread polls before it sleeps: longer than another CPU takes to wake up. Otherwise both ends would take
+/// turns to sleep.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// The parameters shared by pkt-gen's functions (tx, rx, ping and others).
