@@ -124,8 +124,8 @@ fn free_slots(ring: &OffsetRing) -> (u32, u32) {
 /// Applies the option to one end of a pipe. Returns the largest offset.
 ///
 /// The other end's rings get the offset mask too, unless they have one, because the sender's sync copies offsets only
-/// if its own ring has a mask. If a program has the other end open (`held`), the slots of that end remain unchanged, and
-/// so do this end's rx slots, which that program may be filling.
+/// if its own ring has a mask. If a program has the other end open (`held`), the slots of that end remain unchanged,
+/// and so do this end's rx slots, which that program may be filling.
 pub(crate) fn begin_pipe(
     region: &Region,
     asked: &OffsetsRequest,

@@ -101,8 +101,8 @@ impl Tables {
         }
     }
 
-    /// Removes an entry, unless its address has meanwhile moved between a tunnel and a local port, or to another VTEP. An
-    /// IP address's neighbour entry is always removed. Returns the key if an entry was removed.
+    /// Removes an entry, unless its address has meanwhile moved between a tunnel and a local port, or to another VTEP.
+    /// An IP address's neighbour entry is always removed. Returns the key if an entry was removed.
     pub fn take(&mut self, fact: Fact) -> Option<EntryKey> {
         match fact {
             Fact::Place(mac, place) => {
