@@ -67,6 +67,11 @@ impl Kept {
         Ok(Kept { path, all })
     }
 
+    /// Returns whether no case was measured.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// Returns whether the case was measured without disturbance by other work on the machine.
     pub fn has(&self, case: &Case) -> bool {
         self.all.iter().any(|measured| measured.case == *case && !measured.is_disturbed())

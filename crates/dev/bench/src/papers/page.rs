@@ -49,7 +49,11 @@ fn section(figure: &PaperFigure, kept: &Kept, versions: &VersionTable) -> String
     if *number == versions::FIGURE {
         text.push_str(&format!("{}\n", versions.render()));
     }
-    text.push_str(&format!("{see}\n"));
+    if kept.is_empty() {
+        text.push_str("Not measured yet.\n");
+    } else {
+        text.push_str(&format!("{see}\n"));
+    }
     for (shape, holds) in shapes::judged(number, kept) {
         let word = if holds { "Confirmed" } else { "**Not confirmed**" };
         text.push_str(&format!("\n{word}: {}.\n", shape.says));
@@ -120,7 +124,7 @@ mod tests {
         assert!(chosen(&["9".into()]).expect_err("none").to_string().contains("2.1"));
     }
 
-    /// Objective: the page has each figure with its title, and lists what is missing.
+    /// Objective: the page has each figure with its title, lists what is missing, and interprets only measured figures.
     #[test]
     fn page() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -134,6 +138,7 @@ mod tests {
         for figure in ALL {
             assert!(text.contains(&format!("### {} {}", figure.number, figure.title)));
             assert!(figure.missing.iter().all(|line| text.contains(line)));
+            assert!(!text.contains(figure.see));
         }
     }
 }
