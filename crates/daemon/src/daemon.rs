@@ -302,7 +302,7 @@ pub trait PortBackend: Any {
     /// # Errors
     /// [`Refusal`] if the kind does not support it.
     fn set_mtu(&self, _mtu: Option<u32>) -> Result<(), Refusal> {
-        let text = format!("cannot change the MTU of an attached {} port; attach the port again", self.kind());
+        let text = format!("the MTU of an attached {} port cannot change; attach the port again", self.kind());
         refuse(Errno::OPNOTSUPP, text)
     }
 

@@ -216,7 +216,7 @@ fn end(own: &[PathBuf], mut captures: Captures) {
     captures.wait();
     let left = netvale_port::service::wait_for_ending(ENDING_LIMIT);
     if left > 0 {
-        tracing::error!("{left} port threads did not end in time; the daemon ends without them");
+        tracing::error!("{left} port threads have not ended; they are abandoned");
     }
     for socket in own {
         let _ = std::fs::remove_file(socket);

@@ -396,7 +396,7 @@ fn owns_persistent(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal
 
 fn make_persistent(d: &Daemon, caller: Caller, name: &str) -> Result<(), Refusal> {
     if d.persistent.contains(name) || Interface::find(name).is_ok() {
-        return refuse(Errno::EXIST, format!("an interface {name} already exists; choose another name"));
+        return refuse(Errno::EXIST, format!("an interface {name} exists already; choose another name"));
     }
     if d.persistent.count() >= MAX_PERSISTENT - reserved(caller, 16) {
         return refuse(Errno::NOSPC, format!("the limit of {MAX_PERSISTENT} persistent ports is reached; remove one"));

@@ -306,7 +306,7 @@ impl DaemonServer {
         let peer = match peer::of(&fd) {
             Ok(peer) => peer,
             Err(e) => {
-                tracing::warn!("closed a connection: cannot read the peer's credentials: {e}");
+                tracing::warn!("closed a connection: cannot read the credentials of its other end: {e}");
                 return closing::close(fd, NOBODY);
             }
         };
@@ -323,7 +323,7 @@ impl DaemonServer {
         if self.clients.len() >= room {
             let kept = MAX_CLIENTS - room;
             let text = format!(
-                "the limit of {} connections is reached ({kept} more are reserved for root); close some",
+                "the limit of {} connections is reached; {kept} more are reserved for root",
                 self.clients.len()
             );
             return refuse(Errno::NOSPC, text);
@@ -331,7 +331,7 @@ impl DaemonServer {
         if !permission::is_trusted(caller) && closing::pending(caller.uid) > MOST_CLOSING {
             return refuse(
                 Errno::NOSPC,
-                format!("{MOST_CLOSING} descriptors of user {} are still being closed; try again", caller.uid),
+                format!("{MOST_CLOSING} descriptors of user {} are still being closed", caller.uid),
             );
         }
         let connections = self.clients.values().filter(|(_, other)| other.uid == caller.uid).count();

@@ -7,7 +7,7 @@ use std::path::Path;
 /// Returns advice for a user who may not connect to a socket, as a sentence without its full stop.
 pub fn advice(socket: &Path) -> String {
     let Ok(found) = std::fs::metadata(socket) else {
-        return "this user has no access to its folder: ask the user who started the daemon".into();
+        return "its folder is closed to this user: ask who started the daemon".into();
     };
     let [users, groups] = ["/etc/passwd", "/etc/group"].map(|file| std::fs::read_to_string(file).unwrap_or_default());
     Outsider::new(rustix::process::geteuid().as_raw(), &users, &groups).advice(&found.into())
@@ -40,7 +40,7 @@ impl<'a> Outsider<'a> {
     fn advice(&self, rights: &SocketRights) -> String {
         const GROUP_MAY_WRITE: u32 = 0o020;
         if rights.mode & GROUP_MAY_WRITE == 0 {
-            return "its socket is open to no group: start the daemon with --socket-group or --socket-mode".into();
+            return "its socket is open to no group: use 'netvale up --socket-group' or --socket-mode".into();
         }
         let user = &self.name;
         let Some((group, rest)) = by_number(self.groups, rights.gid) else {

@@ -97,5 +97,5 @@ fn refused(errno: i32, text: &str) -> RpcError {
 }
 
 fn refusal(what: String) -> ClientError {
-    ClientError::Refused(RpcError::new(ErrorCode::InvalidParams, what, "request fewer queues, or shorten the options"))
+    ClientError::Refused(RpcError::new(ErrorCode::InvalidParams, what, "request less"))
 }

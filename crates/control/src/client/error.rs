@@ -126,7 +126,7 @@ impl ClientError {
                 format!("the daemon at {} closed the connection before it answered: {source}", socket.display())
             }
             ClientError::Protocol { socket, detail } => {
-                format!("the answer from {} violates netvale's control protocol: {detail}", socket.display())
+                format!("the answer from {} is not netvale's control protocol: {detail}", socket.display())
             }
             ClientError::Refused(error) => error.message.clone(),
         }

@@ -231,7 +231,7 @@ impl Policies {
             return Err(Misfit::policy("max_addresses", "a limit of learned addresses needs learning, which is off"));
         }
         if self.max_addresses == Some(0) {
-            let what = "'learning off' with 'locked on' already prevents learning";
+            let what = "'learning off' with 'locked on' already prevents that addresses are learned";
             return Err(Misfit::policy("max_addresses", what));
         }
         Ok(())

@@ -190,7 +190,7 @@ impl fmt::Display for RingError {
                 write!(f, "head {head} is outside {first}..={tail}, the slots the application owned")
             }
             Self::CurNotOwned { cur, head, tail } => {
-                write!(f, "cur {cur} is outside head..=tail ({head}..={tail})")
+                write!(f, "cur {cur} is outside {head}..={tail} (head..=tail)")
             }
         }
     }

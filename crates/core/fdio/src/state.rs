@@ -176,7 +176,7 @@ fn write_with<T>(write: impl FnOnce() -> serde_json::Result<T>) -> Result<(T, Ve
     let written = written.map_err(BadState::new)?;
     match list {
         Some(FdList::Written(fds)) => Ok((written, fds)),
-        _ => Err(BadState::new("the list of descriptors is missing")),
+        _ => Err(BadState::new("no list of descriptors")),
     }
 }
 

@@ -57,7 +57,7 @@ pub enum LayoutError {
     #[error("invalid buffer size {0}: expected a multiple of 64 from 64 to 65536, e.g. 2112")]
     BufSize(u32),
     /// A pool has no objects, or its objects are too small or not whole cache lines.
-    #[error("invalid {0} pool: expected at least one object, each large enough and of whole cache lines")]
+    #[error("the {0} pool is empty, or its objects are too small or not whole cache lines")]
     Pool(&'static str),
     /// The caller's memory is too small, or is not whole pages.
     #[error("the region needs {needed} bytes in whole pages, but has {room}: request fewer or smaller buffers")]
@@ -68,7 +68,7 @@ pub enum LayoutError {
         room: u64,
     },
     /// The region exceeds the maximum size.
-    #[error("the region would take {0} bytes: expected at most {MAX_REGION}; request fewer or smaller buffers")]
+    #[error("the region would take {0} bytes, more than {MAX_REGION}: request fewer or smaller buffers")]
     TooLarge(u64),
 }
 

@@ -47,7 +47,7 @@ pub enum BadVlans {
     #[error("invalid VLAN protocol {0:?}: expected 802.1q or 802.1ad")]
     Protocol(String),
     /// `access` together with `trunk` or `native`.
-    #[error("'access' excludes 'trunk' and 'native': a port either has one VLAN or is a trunk")]
+    #[error("'access' excludes 'trunk' and 'native': a port has either one VLAN or is a trunk")]
     AccessAndTrunk,
     /// `native` without `trunk`.
     #[error("'native' requires 'trunk'; use 'access' for a port with one VLAN")]

@@ -38,7 +38,9 @@ pub enum OpenError {
     InUse(PathBuf),
     /// This process has no permission to connect to the socket at the path, so it cannot find out whether a program
     /// listens.
-    #[error("the daemon may not connect to the socket {0}, which may be in use: remove it, or choose another path")]
+    #[error(
+        "the daemon may not connect to the socket {0}, so a program may listen there: remove it, or choose another path"
+    )]
     KeptOut(PathBuf),
     /// The socket at the path belongs to another user.
     #[error("{0} is a socket of another user: choose another path")]
@@ -50,12 +52,12 @@ pub enum OpenError {
     )]
     Way(PathBuf),
     /// Another process replaced the socket's file while it was created.
-    #[error("another process replaced {0} during its creation: choose a folder that others cannot write to")]
+    #[error("{0} was replaced while it was created: choose a folder that others cannot write to")]
     Exchanged(PathBuf),
     /// The file system has no access control lists, which are needed to admit further users.
     #[error(
         "{0}: the file system has no access control lists, so other users cannot be admitted; \
-         choose a folder on a file system that has them (tmpfs, ext4, xfs, btrfs)"
+         choose a folder on another one (tmpfs, ext4, xfs, btrfs)"
     )]
     NoLists(PathBuf),
     /// A step in opening the socket or device failed.
@@ -297,7 +299,7 @@ fn bound(site: &ListenAddress, kind: SocketType) -> Result<(OwnedFd, Folder), Op
     let socket = socket_for(kind).map_err(step("create a socket"))?;
     // bind(2) creates the file with the socket's mode, less the umask.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(step("set the mode of the socket"))?;
-    let address = SocketAddrUnix::new(folder.way()).map_err(step("use the path as a socket address"))?;
+    let address = SocketAddrUnix::new(folder.way()).map_err(step("use the path for a socket"))?;
     rustix::net::bind(&socket, &address).map_err(step("bind the socket"))?;
     Ok((socket, folder))
 }
@@ -313,7 +315,7 @@ fn file_of(site: &ListenAddress, folder: Folder, socket: &OwnedFd) -> Result<Soc
     let file = SocketFile { folder, made, is_ours: Claim::new(true) };
     site.access.give_at(&file.made.way()).map_err(|e| match e {
         Errno::OPNOTSUPP => OpenError::NoLists(path.into()),
-        e => step("set the access control list of the socket")(e),
+        e => step("admit users")(e),
     })?;
     Ok(file)
 }
@@ -324,7 +326,7 @@ fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     let step = |what| OpenError::step(path, what);
     let found = match folder.find() {
         Err(Errno::NOENT) => return Ok(()),
-        found => found.map_err(step("check for an existing socket"))?,
+        found => found.map_err(step("look for a socket"))?,
     };
     if found.kind() != FileType::Socket {
         return Err(OpenError::NotASocket(path.into()));
@@ -337,7 +339,7 @@ fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
         Err(Errno::CONNREFUSED) => folder.remove(&found),
         Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => return Err(OpenError::InUse(path.into())),
         Err(Errno::ACCESS) => return Err(OpenError::KeptOut(path.into())),
-        Err(e) => return Err(step("check whether a program listens")(e)),
+        Err(e) => return Err(step("test for a listener")(e)),
     }
     // If the removal failed, bind(2) reports it.
     Ok(())

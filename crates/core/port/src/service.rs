@@ -429,7 +429,7 @@ impl<D, K> Drop for Service<D, K> {
         // No message is sent; the channel disconnects when the thread ends.
         let Some(thread) = self.running.take() else { return };
         if thread.recv_timeout(STOP_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-            tracing::info!("a port's thread did not end in time and continues in the background");
+            tracing::info!("a port's thread did not end in time; it ends in the background");
             ends_later(thread);
         }
     }
@@ -476,8 +476,8 @@ impl<P: Protocol> ServiceThread<P> {
                 return;
             }
             match &ended {
-                Ok(()) => tracing::info!(at = self.at, "{} disconnected", P::PEER),
-                Err(why) if last.as_ref() != Some(why) => tracing::warn!(at = self.at, why, "no {} connected", P::PEER),
+                Ok(()) => tracing::info!(at = self.at, "{} gone", P::PEER),
+                Err(why) if last.as_ref() != Some(why) => tracing::warn!(at = self.at, why, "no {}", P::PEER),
                 Err(_) => {}
             }
             lock(&self.kept).forget();

@@ -37,7 +37,7 @@ pub struct Udp<'a, A> {
 
 /// The error for a frame length that is too small for the headers, or too large for their length fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid UDP frame length {len}: expected {min} to {max} bytes")]
+#[error("invalid length of a UDP frame, {len} bytes: expected {min} to {max}")]
 pub struct BadFrameLen {
     /// Requested length.
     pub len: usize,

@@ -61,7 +61,7 @@ pub use vnet::{BadVnet, VnetHdr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedPacket {
     /// The header does not end within the given bytes.
-    #[error("the header is truncated: the buffer ends within it")]
+    #[error("the header is truncated: it exceeds the given bytes")]
     Truncated,
     /// A version, length or type field has a value that is invalid for this header.
     #[error("a version, length or type field of the header has an invalid value")]

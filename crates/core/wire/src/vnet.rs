@@ -169,7 +169,7 @@ pub enum BadVnet {
     #[error("gso_type is set without the NEEDS_CSUM flag")]
     GsoWithoutCsum,
     /// The frame is not of the protocols that `gso_type` names, or its headers are malformed.
-    #[error("the frame's protocols do not match gso_type")]
+    #[error("the frame is not of the protocols that gso_type names")]
     GsoProtocol,
     /// The frame, or the given part of it, ends within its headers.
     #[error("the frame ends within its headers")]
@@ -178,16 +178,16 @@ pub enum BadVnet {
     #[error("the frame's headers are longer than 256 bytes")]
     HeadersLong,
     /// A fragment cannot be segmented.
-    #[error("an IP fragment cannot be segmented")]
+    #[error("segmentation of a fragment is not possible")]
     Fragment,
     /// A packet with a source route cannot be segmented: its checksum covers the last destination of the route.
-    #[error("a packet with a source route cannot be segmented")]
+    #[error("segmentation of a packet with a source route is not possible")]
     SourceRoute,
     /// The packet is longer than the maximum of its length fields, 64 KiB.
     #[error("the packet is longer than 64 KiB")]
     TooLong,
     /// There would be more than [`crate::offload::MAX_SEGMENTS`] segments.
-    #[error("gso_size is too small: the packet would have more than 2048 segments")]
+    #[error("gso_size is too small: there would be more than 2048 segments")]
     TooManySegments,
 }
 

@@ -150,7 +150,7 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     let asked = usize::from(request.queues);
     let came = queues.all().len();
     if asked != came {
-        return Err(bad(format!("expected the descriptors of {asked} TAP queues, found {came}")));
+        return Err(bad(format!("expected descriptors of {asked} TAP queues, found {came}")));
     }
     let at = place(d, p, &spec)?;
     let full = at.full();

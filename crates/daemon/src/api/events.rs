@@ -38,7 +38,7 @@ fn check(p: &SubscribeParams) -> Result<(), RpcError> {
         return Err(RpcError::new(ErrorCode::InvalidParams, text, format!("the events are {}", names.join(", "))));
     }
     if p.only.len() > MOST || p.names.len() > MOST {
-        let text = format!("expected at most {MOST} switches and ports, and at most {MOST} event names");
+        let text = format!("expected at most {MOST} switches and ports, and at most {MOST} names of events");
         return Err(RpcError::new(ErrorCode::InvalidParams, text, "name fewer; without filters, all events are sent"));
     }
     Ok(())

@@ -45,7 +45,7 @@ pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<Tra
     }
     let is_elsewhere = |of: &String| switch_of(of) != p.of.first().map_or("", |first| switch_of(first));
     if p.of.iter().any(is_elsewhere) {
-        return Err(wrong("the ports are on several switches: expected ports of one switch".to_owned()));
+        return Err(wrong("the ports are on several switches".to_owned()));
     }
     let options = TraceOptions { filter, only_drops: p.drops, one_of: p.one_of.max(1), room: ROOM };
     let trace = Arc::new(Trace::new(options));
@@ -99,7 +99,7 @@ fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<TracedPort>, Rpc
         || RpcError::new(ErrorCode::NotFound, format!("there is no {what} {of}"), "'netvale list' shows the ports");
     let record = d.ports.get(of).ok_or_else(none)?;
     let on = |text: &'static str| RpcError::new(ErrorCode::InvalidParams, format!("{of} {text}"), "nothing is traced");
-    let (switch, id) = record.switch.as_ref().zip(record.id).ok_or_else(|| on("is not on a switch"))?;
+    let (switch, id) = record.switch.as_ref().zip(record.id).ok_or_else(|| on("is on no switch"))?;
     let port = switch.ports().into_iter().find(|(found, _)| *found == id).map(|(_, port)| port);
     Ok(vec![(Arc::clone(switch), of.to_owned(), port.ok_or_else(none)?)])
 }
@@ -107,7 +107,7 @@ fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<TracedPort>, Rpc
 /// Returns up to [`AT_ONCE`] records that have not been read yet.
 pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
     let none =
-        || RpcError::new(ErrorCode::NotFound, "this connection has no trace".to_owned(), "call trace.begin first");
+        || RpcError::new(ErrorCode::NotFound, "this connection traces nothing".to_owned(), "call trace.begin first");
     let session = d.traces.of(caller.client).ok_or_else(none)?;
     // The number of traced ports is read before the records: if it is 0, no records come after those that are there
     // now.

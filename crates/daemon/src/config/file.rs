@@ -108,7 +108,7 @@ fn read_ports(places: &PlacedValue<'_>) -> Result<Vec<AttachParams>, Error> {
         let name = full_name(&port, &spec);
         if !names.insert(name.clone()) {
             let key = if port.options.name.is_some() { "name" } else { "port" };
-            return Err(error_at(at(key), format!("another port is named {name}: set another `name` for one of them")));
+            return Err(error_at(at(key), format!("another port has the name {name}: give one of them a `name`")));
         }
         ports.push(port);
     }

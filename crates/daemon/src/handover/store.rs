@@ -239,7 +239,7 @@ fn read(parts: impl Iterator<Item = OwnedFd>) -> (Option<Item>, bool) {
         Ok(item) => return (Some(item), true),
         Err(bad) => bad,
     };
-    tracing::error!("cannot read the state of a port from the service manager's store: {bad}");
+    tracing::error!("cannot read a port's state in the service manager's store: {bad}");
     (attached_with(&bytes), false)
 }
 

@@ -27,7 +27,7 @@ pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<UserPath, R
     }
     let folders = config.allow_dirs.iter().map(PathBuf::as_path);
     UserPath::of_user(path, folders, caller.uid).ok_or_else(|| {
-        let text = "is in none of the daemon's allow-dirs; use a file there, or 'netvale replay' and 'netvale dump'";
+        let text = "is in none of the daemon's allow-dirs; use one of them, or 'netvale replay' and 'netvale dump'";
         Refusal::new(Errno::ACCESS, format!("{} {text}", path.display()))
     })
 }

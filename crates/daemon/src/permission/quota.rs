@@ -188,7 +188,7 @@ pub fn may_have_bytes(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refus
         return Ok(());
     }
     let text = format!(
-        "user {} has {} MiB of memory, and the limit is {}; {} MiB more would exceed it; request fewer or smaller \
+        "user {} has {} MiB of memory, and the limit is {}; {} MiB more are too many; request fewer or smaller \
          buffers, or raise 'memory_mib' in [quota]",
         caller.uid,
         has >> 20,

@@ -42,7 +42,7 @@ impl BroughtFile {
         // This query identifies files in memory, and is the only one that no file system (e.g. FUSE) answers itself and
         // could delay.
         if rustix::fs::fcntl_get_seals(file).is_err() {
-            return unfit(Errno::INVAL, "it is not in memory: expected a memfd, tmpfs or hugetlbfs");
+            return unfit(Errno::INVAL, "it is not in memory (expected memfd, tmpfs or hugetlbfs)");
         }
         let mode = rustix::fs::fcntl_getfl(file).map_err(failed)?;
         if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE != OFlags::RDWR {

@@ -37,7 +37,7 @@ impl PortBackend for EchoPort {
     }
 
     fn notes(&self) -> Vec<String> {
-        vec![format!("returning frames are queued in a ring of {} slots", self.slots)]
+        vec![format!("frames on their way back wait in a ring of {} slots", self.slots)]
     }
 
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {

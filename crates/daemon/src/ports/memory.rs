@@ -58,7 +58,8 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
     if id == COMMON_REGION {
         return common(d, RegionSizes::COMMON, caller);
     }
-    let none = || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: see 'netvale show PORT'"));
+    let none =
+        || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' prints a port's"));
     let entry = d.regions.get(id).ok_or_else(none)?;
     permission::may_use_region(entry, caller)?;
     entry.region().ok_or_else(none)
@@ -101,7 +102,7 @@ pub fn region_for(
 /// Like [`region`]; also if the port to share it with does not exist.
 pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<NumberedRegion, Refusal> {
     match memory {
-        Memory::Auto => refuse(Errno::INVAL, "missing memory region: name an existing one"),
+        Memory::Auto => refuse(Errno::INVAL, "missing memory region"),
         Memory::Id(id) => Ok((region(d, u32::from(id.get()), caller)?, u32::from(id.get()))),
         Memory::SharedWith(name) => {
             let id = region_of(d, &name.to_string())

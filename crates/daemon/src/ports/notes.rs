@@ -23,10 +23,10 @@ pub(crate) fn negotiated(features: u64) -> String {
         (has(bits::IN_ORDER), "in order"),
         (has(bits::EVENT_IDX), "event index"),
         (has(bits::INDIRECT_DESC), "indirect descriptors"),
-        (has(bits::CSUM), "TX checksum offload"),
-        (has(bits::HOST_TSO4), "TX segmentation offload (TSO)"),
-        (has(bits::GUEST_CSUM), "RX checksum offload"),
-        (has(bits::GUEST_TSO4), "RX segmentation offload (TSO)"),
+        (has(bits::CSUM), "sends without checksums"),
+        (has(bits::HOST_TSO4), "sends TCP segments whole"),
+        (has(bits::GUEST_CSUM), "takes frames without checksums"),
+        (has(bits::GUEST_TSO4), "takes TCP segments whole"),
         (has(bits::MQ), "several queues"),
     ];
     words.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect::<Vec<_>>().join(", ")

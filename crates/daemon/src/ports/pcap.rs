@@ -79,7 +79,7 @@ impl PortBackend for PortFiles {
             std::io::Result::Ok(FileState { file: Fd::copy_of(&replay.file)?, progress })
         });
         let capture = self.capture.as_ref().map(|one| {
-            let slow = || std::io::Error::other(format!("writing to {} takes too long; try again", one.path.display()));
+            let slow = || std::io::Error::other(format!("writing {} takes too long; try again", one.path.display()));
             let progress = FileProgress::Said(one.egress.settle(SETTLING).ok_or_else(slow)?);
             std::io::Result::Ok((FileState { file: Fd::copy_of(&one.file)?, progress }, one.shares))
         });
@@ -146,10 +146,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let [replayed, captured] = paths;
     let replay = replayed.map(|path| replay(&d.config, asked.caller, path, asked.options()?)).transpose()?;
     if captured.is_none() && limit(asked)?.is_some() {
-        return refuse(
-            Errno::INVAL,
-            "capture_limit: nothing is captured; omit capture_limit, or name a file with out=",
-        );
+        return refuse(Errno::INVAL, "capture_limit: nothing is captured; omit it, or name a file with out=");
     }
     let capture = captured.map(|path| capture(d, asked.caller, path, limit(asked)?)).transpose()?;
     on_switch(d, asked, replay, capture)
@@ -250,5 +247,5 @@ fn unreadable(error: &ReplayError) -> Refusal {
 
 fn unwritable(error: &WriteError) -> Refusal {
     let errno = error.io().and_then(std::io::Error::raw_os_error).map_or(Errno::IO, Errno::from_raw_os_error);
-    Refusal::new(errno, format!("{error}; make room on the file system, or choose another file"))
+    Refusal::new(errno, format!("{error}; make room, or capture elsewhere"))
 }

@@ -179,7 +179,7 @@ pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, c
     let place = find(d, port)?.place().to_owned();
     is_not_joined(d, &place)?;
     if is_held(d, &place) {
-        return refuse(Errno::BUSY, format!("{port} is open; close it in all programs, then attach it"));
+        return refuse(Errno::BUSY, format!("{port} is open; attach it after its programs have closed it"));
     }
     if place == own_name(port) {
         return hook(d, at, mem_id, caller);

@@ -255,7 +255,7 @@ pub fn notes(record: &DaemonPort) -> Vec<String> {
     let Some(state) = state.filter(|state| state.loops() > 0) else { return Vec::new() };
     let now = if state.is_blocked() { "is blocked" } else { "was blocked" };
     vec![format!(
-        "{now} because addresses kept moving to this port ({} times so far): there is a loop in the network",
+        "{now} because addresses kept moving to it ({} times so far): there is a loop in the network",
         state.loops()
     )]
 }

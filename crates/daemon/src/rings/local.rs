@@ -80,7 +80,7 @@ impl LocalRings {
                 let one = |n: u32| if i < n { i..i + 1 } else { 0..0 };
                 (one(shape.tx_rings), one(shape.rx_rings))
             }
-            _ => return refuse(Errno::INVAL, "a VALE port has no host rings; attach a TAP to reach the host stack"),
+            _ => return refuse(Errno::INVAL, "a VALE port has no host rings; attach a TAP for the host stack"),
         };
         Ok(match spec.flags.directions {
             Directions::Both => RingRanges { tx, rx },

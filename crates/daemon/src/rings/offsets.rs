@@ -54,7 +54,7 @@ fn checked(asked: &OffsetsRequest, buf_size: u32) -> Result<OffsetRule, Refusal>
         );
     }
     if u64::from(rule.max) & rule.mask() != u64::from(rule.max) {
-        return refuse(Errno::INVAL, format!("invalid maximum offset {}: expected at most {bits} bits", rule.max));
+        return refuse(Errno::INVAL, format!("invalid maximum offset {}: it does not fit {bits} bits", rule.max));
     }
     if rule.initial > rule.max {
         return refuse(
@@ -92,7 +92,7 @@ fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRu
                 return refuse(
                     Errno::BUSY,
                     format!(
-                        "the ring is already open with {}-bit offsets of at most {} bytes; request no larger ones",
+                        "the ring is open with offsets of {} bits up to {}; request no more than that",
                         has.bits, has.max
                     ),
                 );

@@ -211,7 +211,7 @@ impl DaemonServer {
                 _ => flags,
             };
             if !is_unix || epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id), flags).is_err() {
-                tracing::error!(pid = caller.pid, "cannot take over a connection; the program must connect again");
+                tracing::error!(pid = caller.pid, "cannot take over a connection; its program must connect again");
                 continue;
             }
             let client = match connected {

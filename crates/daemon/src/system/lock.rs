@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// # Errors
 /// [`SocketError::Running`] if another daemon has the lock, [`SocketError::System`] if a step fails.
 pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
-    std::fs::create_dir_all(dir).map_err(failed("cannot create", dir))?;
+    std::fs::create_dir_all(dir).map_err(failed("cannot make", dir))?;
     if netvale_control::dirs::is_foreign(dir) {
         return Err(SocketError::Foreign(dir.into()));
     }

@@ -178,7 +178,7 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let io = |what| move |e: rustix::io::Errno| failed(what, path)(e.into());
     let fd =
-        rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(io("cannot create a socket for"))?;
+        rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(io("cannot make a socket for"))?;
     let address = SocketAddrUnix::new(path).map_err(io("cannot use the socket path"))?;
     rustix::net::bind(&fd, &address).map_err(io("cannot bind"))?;
     // Clients cannot connect before listen(2), so none connects before the access is set.

@@ -11,7 +11,7 @@ use super::sandbox::{ExtraCapability, SandboxError, keep};
 #[derive(Debug, Error)]
 pub enum UserError {
     /// The user or group does not exist.
-    #[error("there is no {what} {name}; check {option}")]
+    #[error("no {what} called {name}; check {option}")]
     Unknown {
         /// The word `user` or `group`.
         what: &'static str,

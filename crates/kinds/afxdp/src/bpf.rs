@@ -270,7 +270,7 @@ impl XdpProgram {
     /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST`
     /// if the interface has an XDP program already.
     pub fn attach(ifindex: u32, queues: u32, tags: bool) -> Result<XdpProgram, (&'static str, Errno)> {
-        let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("create the XDP socket map", e))?;
+        let map = Map::new(MAP_TYPE_XSKMAP, queues).map_err(|e| ("create the map of sockets", e))?;
         let attached = |prog: &OwnedFd, mode: XdpMode| {
             let create = LinkCreate {
                 prog_fd: number(prog.as_fd()),
@@ -349,7 +349,7 @@ impl Diversion {
     ) -> Result<Diversion, (&'static str, Errno)> {
         let open = Map::new(MAP_TYPE_ARRAY, rings).map_err(|e| ("create the map of host rings", e))?;
         let hook = |insns: &[u64], place: u32, at: u32| {
-            let prog = load(insns, PROG_TYPE_SCHED_CLS, place).map_err(|e| ("load a BPF program for host rings", e))?;
+            let prog = load(insns, PROG_TYPE_SCHED_CLS, place).map_err(|e| ("load a program for host rings", e))?;
             let fd = number(prog.as_fd());
             let mut create =
                 LinkCreate { prog_fd: fd, target_ifindex: at, attach_type: place, ..LinkCreate::default() };
@@ -357,7 +357,7 @@ impl Diversion {
                 create.flags = BEFORE_LINK;
                 create.relative_fd = number(other);
             }
-            link(create).map_err(|e| ("attach a BPF program for host rings (TCX, Linux 6.6 or newer)", e))
+            link(create).map_err(|e| ("attach a program for host rings (TCX, Linux 6.6 or newer)", e))
         };
         // Attach the TAP's own hook first: the TAP must drop foreign frames before frames are redirected to it.
         let only = hook(&only_marked(), TCX_EGRESS, tap)?;
@@ -382,7 +382,7 @@ impl Diversion {
 pub fn steering() -> Result<OwnedFd, (&'static str, Errno)> {
     const AND_IMM: u8 = 0x57;
     let insns = [insn(LOAD_WORD, 0, 1, SKB_MARK, 0), insn(AND_IMM, 0, 0, 0, MARK_RING), insn(EXIT, 0, 0, 0, 0)];
-    load(&insns, PROG_TYPE_SOCKET_FILTER, 0).map_err(|e| ("load a BPF program for the TAP's queues", e))
+    load(&insns, PROG_TYPE_SOCKET_FILTER, 0).map_err(|e| ("load a program for the TAP's queues", e))
 }
 
 /// The mark of a redirected frame, which replaces its original mark; the lower 16 bits hold the ring's index.

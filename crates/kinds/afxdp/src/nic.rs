@@ -57,7 +57,7 @@ pub enum NicError {
         program: String,
     },
     /// The driver removes VLAN tags from frames and cannot be configured otherwise.
-    #[error("{name}: cannot make the driver keep VLAN tags ('ethtool -k': rx-vlan-offload): {source}")]
+    #[error("{name}: the driver removes VLAN tags ('ethtool -k': rx-vlan-offload), and cannot keep them: {source}")]
     Tags {
         /// Name of the interface.
         name: String,
@@ -86,7 +86,7 @@ pub enum NicError {
     #[error("buffers of {0} bytes are too small for AF_XDP: choose 2048 bytes or more, e.g. 2112")]
     Buffers(u32),
     /// The interface's frames do not fit into the buffers.
-    #[error("{name} has an MTU of {mtu}, but buffers hold only {longest} bytes: lower the MTU, or use larger buffers")]
+    #[error("{name} has an MTU of {mtu}, but buffers hold at most {longest} bytes: lower it, or use larger buffers")]
     Mtu {
         /// Name of the interface.
         name: String,

@@ -15,5 +15,5 @@ where
     T: Deserialize<'de>,
 {
     let words = Vec::<T>::deserialize(from)?;
-    words.try_into().map_err(|words: Vec<T>| D::Error::invalid_length(words.len(), &"a different number of elements"))
+    words.try_into().map_err(|words: Vec<T>| D::Error::invalid_length(words.len(), &"another number of words"))
 }

@@ -148,7 +148,7 @@ impl Device for E1000Device {
         let pin = host.irqs.bell(INTX, 0);
         self.with(|core| {
             if let Err(e) = core.connect(message.or(pin), message.is_some()) {
-                tracing::warn!("cannot connect an interrupt of the guest: {e}");
+                tracing::warn!("cannot connect the guest's interrupt: {e}");
             }
         });
         self.pin_changed(host);

@@ -72,7 +72,7 @@ impl NicIngress {
             let is_taken = this.buffers.index(at).is_some_and(|index| this.taken.contains(&index));
             let place = this.memory.at(at, len.into(), 1).filter(|_| is_taken);
             this.pieces.push((
-                place.ok_or_else(|| BadState::new("a fragment is outside the queue's buffers"))?.as_ptr().cast_const(),
+                place.ok_or_else(|| BadState::new("a piece is outside the queue's buffers"))?.as_ptr().cast_const(),
                 len,
             ));
         }

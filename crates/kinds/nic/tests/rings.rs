@@ -190,7 +190,7 @@ fn forged_buffers_and_indices_are_refused() {
         assert_eq!(refused(&kernel, &[foreign], &[]), "a buffer does not belong to the queue");
     }
     for (at, len) in [(other, 10), (free, u32::MAX), (u64::MAX, 1)] {
-        assert_eq!(refused(&kernel, &[index], &[(at, len)]), "a fragment is outside the queue's buffers");
+        assert_eq!(refused(&kernel, &[index], &[(at, len)]), "a piece is outside the queue's buffers");
     }
     kernel.rx.put(XdpDesc { addr: free, len: 60, options: 0 });
     kernel.rx.publish();

@@ -94,7 +94,7 @@ fn guess(begins: [u8; 4]) -> String {
         [0x04, 0x22, 0x4d, 0x18] => "lz4",
         _ => return format!("it begins with the bytes {begins:02x?}"),
     };
-    format!("the file is compressed; unpack it with {packed} -d first")
+    format!("it is compressed; unpack it with {packed} -d first")
 }
 
 #[derive(Debug)]

@@ -168,7 +168,7 @@ impl PciFunction {
     pub fn enable(&self) -> Result<(), PciError> {
         let command = self.config16(4) | 0b110;
         let done = self.device.write(CONFIG, &command.to_le_bytes(), 4);
-        done.map_err(|source| self.failed("enable the device", source))
+        done.map_err(|source| self.failed("enable it", source))
     }
 
     /// Maps `len` bytes of registers at offset `from` of a base address register.
@@ -194,7 +194,7 @@ impl PciFunction {
         let (start, size) = if bar < 6 { self.device.place(bar).unwrap_or_default() } else { (0, 0) };
         let none = || PciError::NoRegister { address: self.address.clone(), bar, at: 0 };
         let len = usize::try_from(size).ok().filter(|&len| len > 0).ok_or_else(none)?;
-        Mapping::of_function(self.device.as_fd(), start, len).map_err(|source| self.failed("map a memory BAR", source))
+        Mapping::of_function(self.device.as_fd(), start, len).map_err(|source| self.failed("map its memory", source))
     }
 
     /// Gives the function DMA access to `memory`, at I/O virtual address `iova`.
@@ -205,7 +205,7 @@ impl PciFunction {
         let at = memory.start().as_ptr();
         // SAFETY: the mapping is kept until the function is closed, and used only as memory that others write.
         let done = unsafe { self.device.map(at, memory.len(), iova) };
-        done.map_err(|source| self.failed("give it DMA access to memory ('ulimit -l' limits locked memory)", source))?;
+        done.map_err(|source| self.failed("give it access to memory ('ulimit -l' limits locked memory)", source))?;
         self.memory.push(Arc::clone(memory));
         Ok(())
     }

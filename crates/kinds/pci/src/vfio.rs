@@ -136,18 +136,17 @@ impl VfioDevice {
         // SAFETY: the request takes this structure, which holds no pointers.
         unsafe { call(&group, GROUP_GET_STATUS, &raw mut status) }.map_err(|e| ("read its group's status", e))?;
         if status.flags & VIABLE == 0 {
-            return Err(("use the device while kernel drivers use other functions of its IOMMU group", Errno::BUSY));
+            return Err(("use it while kernel drivers use other functions of its IOMMU group", Errno::BUSY));
         }
         let mut fd = container.as_raw_fd();
         // SAFETY: the request takes a pointer to a descriptor.
         unsafe { call(&group, GROUP_SET_CONTAINER, &raw mut fd) }.map_err(|e| ("put its group in a container", e))?;
         // SAFETY: the request takes a number as its argument instead of a pointer.
-        unsafe { call(&container, SET_IOMMU, TYPE1V2 as usize as *mut u8) }
-            .map_err(|e| ("select the IOMMU type", e))?;
-        let name = CString::new(address).map_err(|_| ("open the device by its address", Errno::INVAL))?;
+        unsafe { call(&container, SET_IOMMU, TYPE1V2 as usize as *mut u8) }.map_err(|e| ("use the IOMMU", e))?;
+        let name = CString::new(address).map_err(|_| ("pass its address", Errno::INVAL))?;
         // SAFETY: the request only reads the string, which ends in 0.
         let fd = unsafe { call(&group, GROUP_GET_DEVICE_FD, name.as_ptr().cast_mut()) };
-        let fd = fd.map_err(|e| ("open the device", e))?;
+        let fd = fd.map_err(|e| ("open it", e))?;
         // SAFETY: a new descriptor that nothing else owns.
         let device = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(VfioDevice { device, _group: group, container })

@@ -40,7 +40,7 @@ struct MachineNumber(u16);
 impl MachineNumber {
     fn new() -> Result<MachineNumber, InstanceError> {
         let taken = lock(&NUMBERS).take();
-        let none = || InstanceError::Region(RegionError::Exhausted { what: "memory numbers", asked: 1, free: 0 });
+        let none = || InstanceError::Region(RegionError::Exhausted { what: "number for a memory", asked: 1, free: 0 });
         taken.map(MachineNumber).ok_or_else(none)
     }
 

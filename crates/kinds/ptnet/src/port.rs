@@ -125,7 +125,7 @@ impl PtnetPort {
         // Reports invalid sizes immediately, not when a guest connects.
         let path = options.site.path();
         let config = options.config;
-        let fault = Fault::new().map_err(OpenError::step(path, "create an eventfd"))?;
+        let fault = Fault::new().map_err(OpenError::step(path, "make an eventfd"))?;
         drop(PtnetInstance::new(&config, &backend, &fault)?);
         let behind = Arc::clone(&backend);
         let serving = if options.transport == PtnetTransport::Ivshmem {
@@ -246,7 +246,7 @@ impl IvshmemServer {
             }
             if rang {
                 commands.drain();
-                if let Some((command, done)) = device.obey().map_err(|why| format!("invalid guest rings: {why}"))? {
+                if let Some((command, done)) = device.obey().map_err(|why| format!("the guest's rings: {why}"))? {
                     tracing::debug!(path = %self.place.path().display(), command, ?done, "command");
                     peer.told().update(|guest| guest.obeyed(device.hdr_len()));
                 }
@@ -289,7 +289,7 @@ fn is_gone(connection: &OwnedFd) -> Result<bool, String> {
     let mut byte = [0u8; 1];
     match rustix::net::recv(connection, &mut byte, RecvFlags::DONTWAIT) {
         Ok((0, _)) | Err(Errno::CONNRESET) => Ok(true),
-        Ok(_) => Err("the client sent data: expected none from an ivshmem client".to_owned()),
+        Ok(_) => Err("it sent data: expected none from an ivshmem client".to_owned()),
         Err(Errno::AGAIN | Errno::INTR) => Ok(false),
         Err(e) => Err(e.to_string()),
     }

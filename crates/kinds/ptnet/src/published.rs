@@ -399,7 +399,7 @@ impl PtnetDevice {
         self.halt();
         match RingsLayout::new(&self.share.region, &self.config) {
             Ok(laid) => self.laid = laid,
-            Err(e) => tracing::warn!("cannot lay out the rings for the next driver before they start: {e}"),
+            Err(e) => tracing::warn!("the rings are not laid out again until they start: {e}"),
         }
     }
 
@@ -457,7 +457,7 @@ impl Device for PtnetDevice {
         // The guest unmapped the status blocks; here they stay mapped only while the rings run.
         let rings = self.config.tx_rings + self.config.rx_rings;
         if self.running && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
-            tracing::info!("the guest unmapped the memory of the status blocks: the rings are stopped");
+            tracing::info!("the guest unmapped the memory with the status blocks: rings stopped");
             self.stop();
         }
     }

@@ -90,7 +90,7 @@ impl SocketLine {
             (Some(socket), None, None) => SocketPeer::connected(socket.take()?, format),
             (Some(socket), Some(control), None) => SocketPeer::plugged(socket.take()?, Arc::new(control.take()?)),
             (None, None, Some(own)) => own,
-            _ => return Err(BadState::new("the peer's saved sockets do not match the kind of port")),
+            _ => return Err(BadState::new("the peer has a socket of another kind")),
         };
         if noted.as_ref().is_some_and(|noted| is_lost(noted, &begun, &backlog)) {
             self.continue_story(LineStory { last_error: Some(IN_A_FRAME.to_owned()), ..story });
@@ -111,6 +111,6 @@ fn notes(files: Vec<OwnedFd>, format: FrameFormat) -> Result<Option<[NotedCounts
     match (<[NotedCounts; 2]>::try_from(notes), format) {
         (Ok(notes), FrameFormat::Stream) => Ok(Some(notes)),
         (Err(none), FrameFormat::Messages) if none.is_empty() => Ok(None),
-        _ => Err(BadState::new("wrong number of saved counters: expected 2 for a stream, 0 for messages")),
+        _ => Err(BadState::new("expected a record for each direction of a stream, and none for messages")),
     }
 }

@@ -29,7 +29,7 @@ const NAPI_FRAGS: u16 = 0x0020;
 #[derive(Debug, Error)]
 pub enum AdoptError {
     /// No queues, or more than an interface can have.
-    #[error("{0} descriptors received: expected 1 to {MAX_QUEUES} TAP queues")]
+    #[error("{0} descriptors received: expected 1 to {MAX_QUEUES} queues of a TAP")]
     Number(usize),
     /// The descriptor was opened with `O_PATH`, or not for reading and writing.
     #[error("expected a descriptor open for reading and writing")]
@@ -100,13 +100,13 @@ pub fn adopt(queues: &[OwnedFd]) -> Result<AdoptedInterface, AdoptError> {
 fn look(queue: &OwnedFd) -> Result<AdoptedInterface, AdoptError> {
     let (name, flags) = is_queue(queue)?;
     if flags & NAPI_FRAGS != 0 {
-        return Err(AdoptError::Mode(name, "receives frames in fragments (IFF_NAPI_FRAGS)"));
+        return Err(AdoptError::Mode(name, "takes frames in fragments (IFF_NAPI_FRAGS)"));
     }
     if flags & PERSISTENT != 0 {
         return Err(AdoptError::Mode(name, "is persistent: it would outlive its port"));
     }
     if flags & DETACHED != 0 {
-        return Err(AdoptError::Mode(name, "has detached this queue (IFF_DETACH_QUEUE)"));
+        return Err(AdoptError::Mode(name, "has this queue detached"));
     }
     // Linux before 5.2 lacks this request.
     let netns = sys::namespace_of(queue).and_then(rustix::fs::fstat).map(|stat| stat.st_ino).ok();

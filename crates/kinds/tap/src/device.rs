@@ -45,7 +45,7 @@ pub struct TapOptions {
 #[derive(Debug, Error)]
 pub enum TapError {
     /// The TUN device node is missing.
-    #[error("cannot open /dev/net/tun: {0}; the kernel needs CONFIG_TUN, and a container needs the device")]
+    #[error("cannot open /dev/net/tun: {0}; the kernel needs CONFIG_TUN, a container needs the device")]
     NoTun(Errno),
     /// The permission to create the interface is missing.
     #[error(
@@ -57,7 +57,7 @@ pub enum TapError {
     #[error("the interface {0} is in use by another program: choose another name")]
     Busy(String),
     /// The interface exists and has only one queue.
-    #[error("the interface {0} was created without multi_queue: request one ring, or create it again with multi_queue")]
+    #[error("the interface {0} was created without multi_queue: request one ring, or create it again")]
     OneQueue(String),
     /// An interface of another kind has this name.
     #[error("the interface {0} exists and is {1}: choose another name, or remove it (ip link del {0})")]
@@ -66,7 +66,7 @@ pub enum TapError {
     #[error("{0} queues requested: expected 1 to {MAX_QUEUES}")]
     Queues(u32),
     /// Another step failed.
-    #[error("interface {name}: cannot {what}: {source}")]
+    #[error("interface {name}: {what}: {source}")]
     Step {
         /// Name of the interface.
         name: String,
@@ -120,7 +120,7 @@ impl Tap {
     /// # Errors
     /// [`TapError`] if the kernel refuses.
     pub fn steer(&self, program: &OwnedFd) -> Result<(), TapError> {
-        let failed = |source| TapError::Step { name: self.name.clone(), what: "set the steering program", source };
+        let failed = |source| TapError::Step { name: self.name.clone(), what: "choose queues", source };
         self.queues.first().map_or(Ok(()), |queue| sys::set_steering(queue, program).map_err(failed))
     }
 
@@ -151,12 +151,12 @@ impl Tap {
         }
         // A socket of any family accepts requests about interfaces; this one reaches no network.
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .map_err(step("create a socket"))?;
+            .map_err(step("make a socket"))?;
         if let Some(mtu) = options.mtu {
             sys::set_mtu(&socket, &self.name, mtu).map_err(step("set the MTU"))?;
         }
         if options.up {
-            sys::set_up(&socket, &self.name).map_err(step("bring the interface up"))?;
+            sys::set_up(&socket, &self.name).map_err(step("bring it up"))?;
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> 
         Errno::PERM | Errno::ACCESS => Err(TapError::Permission(name.to_owned())),
         Errno::BUSY => Err(TapError::Busy(name.to_owned())),
         Errno::INVAL if sys::is_there(name) => take(&fd, name, mode),
-        source => Err(TapError::Step { name: name.to_owned(), what: "create the interface", source }),
+        source => Err(TapError::Step { name: name.to_owned(), what: "make it", source }),
     })?;
     Ok((fd, actual))
 }
@@ -212,7 +212,7 @@ fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
 /// is among them.
 pub(crate) fn set_offloads(fd: BorrowedFd<'_>, name: &str, none: bool) -> Result<bool, TapError> {
     let step = |what| move |source| TapError::Step { name: name.to_owned(), what, source };
-    sys::set_vnet_hdr_size(fd, HDR_LEN as i32).map_err(step("set the length of the virtio-net header"))?;
+    sys::set_vnet_hdr_size(fd, HDR_LEN as i32).map_err(step("set the header's size"))?;
     // If this fails, the kernel's smaller default remains.
     let _ = sys::set_send_buffer(fd, i32::MAX);
     if none {

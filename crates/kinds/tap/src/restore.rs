@@ -39,13 +39,13 @@ fn unfit(why: AdoptError) -> BadState {
 fn is_queue_of(queue: &OwnedFd, said: &str, several: bool) -> Result<(), BadState> {
     let (found, flags) = is_queue(queue).map_err(unfit)?;
     if found != said {
-        return Err(BadState::new(format!("a queue belongs to interface {found}: expected {said}")));
+        return Err(BadState::new(format!("a queue belongs to interface {found}, expected {said}")));
     }
     let header = sys::vnet_hdr_size(queue).map_err(|e| unfit(e.into()))?;
     let wrong = match () {
         () if header != HDR_LEN as i32 => "has a virtio-net header of another size",
         () if (flags & libc::IFF_MULTI_QUEUE as u16 != 0) != several => "has another number of queues",
-        () if flags & DETACHED != 0 => "has a detached queue",
+        () if flags & DETACHED != 0 => "has a queue detached",
         () => return Ok(()),
     };
     Err(BadState::new(format!("{found} {wrong}")))

@@ -78,7 +78,7 @@ impl VfioUserClient {
         let mut w = WireWriter::default();
         w.u64(at).u32(region).u32(into.len() as u32);
         let answer = self.ask(command::REGION_READ, &w.0, &[])?;
-        let data = answer.get(16..).filter(|data| data.len() == into.len()).ok_or_else(|| bad("answer too short"))?;
+        let data = answer.get(16..).filter(|data| data.len() == into.len()).ok_or_else(|| bad("short answer"))?;
         into.copy_from_slice(data);
         Ok(())
     }
@@ -117,10 +117,10 @@ impl VfioUserClient {
         self.socket.read_exact(&mut head)?;
         let header = VfioHeader::parse(&head);
         let size = (header.size as usize).checked_sub(HEADER).filter(|n| *n <= MAX_MESSAGE);
-        let mut payload = vec![0; size.ok_or_else(|| bad("the answer has an invalid length"))?];
+        let mut payload = vec![0; size.ok_or_else(|| bad("an answer without a length"))?];
         self.socket.read_exact(&mut payload)?;
         if header.id != id || header.is_command() {
-            return Err(bad("the answer is to another request"));
+            return Err(bad("an answer to another request"));
         }
         match header.errno() {
             0 => Ok(payload),

@@ -32,7 +32,7 @@ pub enum ClientViolation {
 #[derive(Debug, Error)]
 pub enum ConnectionEnd {
     /// The client hung up.
-    #[error("the client disconnected")]
+    #[error("the client hung up")]
     Closed,
     /// The descriptor `stop` of [`crate::serve::serve`] became readable.
     #[error("the service stopped")]
@@ -44,16 +44,16 @@ pub enum ConnectionEnd {
     #[error("invalid message length {0}: expected {HEADER} to {MAX_MESSAGE} bytes")]
     Length(u32),
     /// More than [`MAX_FDS`] descriptors arrived with unparsed messages.
-    #[error("message with too many descriptors: expected at most {MAX_FDS}")]
+    #[error("a message with more than {MAX_FDS} descriptors")]
     Descriptors,
     /// A message remained incomplete, or an answer unread, for [`TIMEOUT`].
     #[error("the client stalled: no progress for {0} s", TIMEOUT.as_secs())]
     Stalled,
     /// A worker thread did not return one of the device's queues in time.
-    #[error("cannot take back a queue of the device: {0}")]
+    #[error("a queue of the device: {0}")]
     Device(#[from] InUse),
     /// A system call failed.
-    #[error("the connection failed: {0}")]
+    #[error("the connection: {0}")]
     System(#[from] Errno),
 }
 

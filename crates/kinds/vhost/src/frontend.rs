@@ -29,13 +29,13 @@ use crate::proto::wire::{ReceiveResult, receive, send};
 #[derive(Debug, Error)]
 pub enum NoBackEnd {
     /// The back end violated the protocol, or the connection failed.
-    #[error("the back end violated the protocol or failed: {0}")]
+    #[error("the back end: {0}")]
     Refused(#[from] FrontEndViolation),
     /// The device's queues could not be handed to the worker threads.
     #[error(transparent)]
     Lend(#[from] LendError),
     /// The back end hung up.
-    #[error("the back end disconnected")]
+    #[error("the back end hung up")]
     Closed,
     /// The port must stop.
     #[error("stopped")]

@@ -128,7 +128,7 @@ impl VhostPort {
     ) -> Result<(VhostPort, VirtioQueues, PausedService), BadState> {
         let (seats, queues) = seats(options)?;
         if (options.mode == VhostMode::Server) != state.listener.is_some() || state.kicks.len() != seats.len() {
-            return Err(BadState::new("the saved port has another mode or other queues"));
+            return Err(BadState::new("the port has another mode or other queues"));
         }
         let (listener, file) = match state.listener {
             Some(fd) => {
@@ -154,7 +154,7 @@ impl VhostPort {
                 }
                 // No predecessor can resume the front end: the port drops it.
                 Err(why) if is_lost => told.last_error = Some(why.to_string()),
-                Err(why) => return Err(why.of("cannot restore the front end")),
+                Err(why) => return Err(why.of("the front end cannot be continued")),
             }
         }
         for (seat, (sent, received)) in seats.iter().zip(state.kicks) {
@@ -210,7 +210,7 @@ fn seats(options: &VhostOptions) -> Result<(VhostSeats, VirtioQueues), VhostErro
     let mut ingress = Vec::<Box<dyn Ingress>>::new();
     for _ in 0..options.pairs {
         let rx = Arc::<Seat<LiveQueue>>::default();
-        let tx = Arc::new(Seat::woken().map_err(OpenError::step(options.site.path(), "create an epoll descriptor"))?);
+        let tx = Arc::new(Seat::woken().map_err(OpenError::step(options.site.path(), "make a descriptor to wait on"))?);
         egress.push(Arc::new(SeatEgress(Arc::clone(&rx))));
         ingress.push(Box::new(SeatIngress::new(Arc::clone(&tx))));
         seats.extend([rx, tx]);

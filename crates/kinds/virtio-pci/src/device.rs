@@ -98,7 +98,7 @@ pub enum NoDevice {
     #[error("the device needs a reset")]
     NeedsReset,
     /// The device is being unbound or unplugged.
-    #[error("the kernel requests the release of the device")]
+    #[error("the kernel demands the device's release")]
     WantedBack,
 }
 
@@ -209,9 +209,9 @@ impl PciDevice {
         function.enable()?;
         let (common, _) = structure(&function, COMMON)?.ok_or(NoDevice::MissingFeature("virtio 1.0"))?;
         let (notify, multiplier) =
-            structure(&function, NOTIFY)?.ok_or(NoDevice::MissingFeature("a notification register"))?;
+            structure(&function, NOTIFY)?.ok_or(NoDevice::MissingFeature("a register for kicks"))?;
         if common.len() < at::LEN {
-            return Err(NoDevice::MissingFeature("a complete common configuration structure"));
+            return Err(NoDevice::MissingFeature("common registers of full size"));
         }
         let own = structure(&function, OWN)?.map(|(bar, _)| bar);
         Ok(PciDevice { function, common, notify: Arc::new(notify), multiplier: multiplier as usize, own })
@@ -269,7 +269,7 @@ impl PciDevice {
     /// Resets the device, which reports status 0 when done (§2.4.1).
     fn reset(&self) -> Result<(), NoDevice> {
         self.say(0);
-        wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::MissingFeature("a reset that completes"))
+        wait_until(|| self.common.read8(at::STATUS) == 0).ok_or(NoDevice::MissingFeature("a completed reset"))
     }
 
     fn negotiate(&self, options: DriverOptions) -> Result<u64, NoDevice> {
@@ -334,7 +334,7 @@ impl PciDevice {
         self.function.when_wanted_back(wanted)?;
         self.common.write16(at::CONFIG_VECTOR, 0);
         if self.common.read16(at::CONFIG_VECTOR) == NO_VECTOR {
-            return Err(NoDevice::MissingFeature("MSI-X interrupts"));
+            return Err(NoDevice::MissingFeature("message interrupts"));
         }
         Ok(())
     }
@@ -351,7 +351,7 @@ impl PciDevice {
         let c = &self.common;
         c.write16(at::QUEUE_SELECT, place);
         if c.read16(at::QUEUE_SIZE) < ram.size() {
-            return Err(NoDevice::MissingFeature("a queue of the requested size"));
+            return Err(NoDevice::MissingFeature("a queue of that size"));
         }
         c.write16(at::QUEUE_SIZE, ram.size());
         let layout = QueueFeatures::of(features);
@@ -391,7 +391,7 @@ fn structure(function: &PciFunction, kind: u8) -> Result<Option<(MappedBar, u32)
 /// Sets the number of queue pairs in use with a control command (`VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET`, §5.1.6.5.6) of
 /// three descriptors: class and command, the number, and a byte for the device's answer, 0 for success.
 fn set_pairs(control: &mut RunningQueue, pairs: u16) -> Result<(), NoDevice> {
-    let first = control.queue.take(3).ok_or(NoDevice::MissingFeature("descriptors for a control command"))?;
+    let first = control.queue.take(3).ok_or(NoDevice::MissingFeature("room for a command"))?;
     let second = control.queue.link(first).unwrap_or(first);
     let third = control.queue.link(second).unwrap_or(second);
     control.ram.put(first, &[4, 0]);
@@ -404,7 +404,7 @@ fn set_pairs(control: &mut RunningQueue, pairs: u16) -> Result<(), NoDevice> {
     }
     let answer = wait_until(|| !matches!(control.queue.next_used(), Ok(None)));
     if answer.is_none() || control.ram.first_byte(third) != 0 {
-        return Err(NoDevice::MissingFeature("the multiple queue pairs that it offered"));
+        return Err(NoDevice::MissingFeature("the multiple queues that it offered"));
     }
     Ok(())
 }

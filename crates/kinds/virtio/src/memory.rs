@@ -43,7 +43,7 @@ pub struct RegionSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemoryError {
     /// The region has no bytes.
-    #[error("a memory region is empty")]
+    #[error("a memory region of no bytes")]
     Empty,
     /// The addresses exceed 2⁶⁴.
     #[error("a memory region at {guest:#x} of {size:#x} bytes wraps around")]
@@ -57,7 +57,7 @@ pub enum MemoryError {
     #[error("two memory regions overlap at {0:#x}")]
     Overlap(u64),
     /// There are more than [`MAX_REGIONS`] regions.
-    #[error("too many memory regions: expected at most {MAX_REGIONS}")]
+    #[error("more than {MAX_REGIONS} memory regions")]
     TooMany,
     /// The file ends before the region.
     #[error("a memory region ends {past} bytes after the end of its file")]
@@ -66,7 +66,9 @@ pub enum MemoryError {
         past: u64,
     },
     /// The file is on a file system that may delay page faults without limit.
-    #[error("the file of a memory region is not in memory: give the guest memory from a memfd, tmpfs or hugetlbfs")]
+    #[error(
+        "a memory region lies in a file that is not in memory: give the guest memory from a memfd, tmpfs or hugetlbfs"
+    )]
     NotInMemory,
     /// A hole is being punched into the file, which takes too long.
     #[error("cannot map a memory region while a hole is being punched into its file")]
@@ -75,7 +77,7 @@ pub enum MemoryError {
     #[error("cannot map a memory region: {0}")]
     Map(Errno),
     /// No region has exactly these addresses.
-    #[error("cannot remove the memory region at {0:#x}: there is none")]
+    #[error("no memory region at {0:#x} to remove")]
     NoSuch(u64),
 }
 

@@ -96,7 +96,7 @@ pub struct GivenAddress {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ChangeError {
     /// A VTEP cannot have this address.
-    #[error("{0} cannot be the address of a VTEP: expected a unicast address")]
+    #[error("{0} cannot be the address of a VTEP")]
     NoHost(IpAddr),
     /// The VTEP's address is of the other IP version.
     #[error("{0} cannot be reached from {1}: one is IPv4, the other IPv6")]
@@ -105,10 +105,10 @@ pub enum ChangeError {
     #[error("{0} is the tunnel's own address")]
     Own(IpAddr),
     /// The address is not that of a single station.
-    #[error("{0} is not a unicast MAC address")]
+    #[error("{0} is not the address of a single station")]
     NoStation(MacAddr),
     /// There are too many entries.
-    #[error("the limit of {0} {1} is reached")]
+    #[error("more than {0} {1}")]
     TooMany(usize, &'static str),
 }
 

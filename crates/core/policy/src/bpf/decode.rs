@@ -18,7 +18,7 @@ pub enum VerificationError {
         len: usize,
     },
     /// An unknown code.
-    #[error("instruction {at} has the unknown opcode {code:#x}")]
+    #[error("instruction {at} has the unknown code {code:#x}")]
     UnknownCode {
         /// The instruction's number.
         at: usize,
@@ -38,7 +38,7 @@ pub enum VerificationError {
         at: usize,
     },
     /// A shift by a constant of 32 bits or more.
-    #[error("instruction {at} shifts a 32-bit word by {by} bits: expected 0 to 31")]
+    #[error("instruction {at} shifts a word of 32 bits by {by} bits: expected 0 to 31")]
     ShiftTooFar {
         /// The instruction's number.
         at: usize,
@@ -70,7 +70,7 @@ pub enum VerificationError {
         offset: u32,
     },
     /// The last instruction does not end the program.
-    #[error("the last instruction, {at}, is not a return")]
+    #[error("instruction {at} is the last one: expected a return")]
     NoReturn {
         /// The instruction's number.
         at: usize,
@@ -81,18 +81,18 @@ pub enum VerificationError {
 fn ancillary_name(offset: u32) -> &'static str {
     match offset.wrapping_sub(ANCILLARY) {
         0 => "the protocol",
-        4 => "the packet type",
-        8 => "the interface index",
+        4 => "the packet's type",
+        8 => "the interface's index",
         12 | 16 => "a netlink attribute",
         20 => "the mark",
         24 => "the queue",
-        28 => "the interface type",
+        28 => "the interface's type",
         32 => "the hash",
         36 => "the CPU",
-        40 => "the result of an exclusive or",
+        40 => "an exclusive or",
         44 => "the removed VLAN tag",
-        48 => "the flag of a removed VLAN tag",
-        52 => "the payload offset",
+        48 => "whether a VLAN tag was removed",
+        52 => "the payload's offset",
         56 => "a random number",
         60 => "the protocol of the removed VLAN tag",
         _ => "an unknown item",

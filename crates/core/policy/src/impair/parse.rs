@@ -17,7 +17,7 @@ pub enum NetemError {
     )]
     Unknown(String),
     /// A word of netem that netvale does not support.
-    #[error("netem's parameter {0:?} is not supported")]
+    #[error("netem's {0:?} is not supported")]
     Unsupported(String),
     /// A repeated word.
     #[error("{0} is given twice")]
@@ -42,7 +42,7 @@ pub enum NetemError {
         other: &'static str,
     },
     /// A word that contradicts another.
-    #[error("{word} and {other} exclude each other")]
+    #[error("{word} contradicts {other}")]
     Contradicts {
         /// The word.
         word: &'static str,
@@ -280,7 +280,7 @@ impl<T: FromStr> FromStr for WholeNumber<T> {
     type Err = units::QuantityError;
 
     fn from_str(text: &str) -> Result<Self, units::QuantityError> {
-        let expected = "whole number in range, such as 1000";
+        let expected = "whole number that is not too large";
         text.parse().map(Self).map_err(|_| units::QuantityError::Malformed { text: text.to_string(), expected })
     }
 }
@@ -302,7 +302,7 @@ impl FromStr for BitErrors {
 
     fn from_str(text: &str) -> Result<Self, units::QuantityError> {
         let malformed =
-            || units::QuantityError::Malformed { text: text.to_string(), expected: "bit error rate such as 1e-6" };
+            || units::QuantityError::Malformed { text: text.to_string(), expected: "rate of bit errors such as 1e-6" };
         let (number, "") = Decimal::read(text).ok_or_else(malformed)? else { return Err(malformed()) };
         let errors = number.times(u128::from(Self::ALL), 1).and_then(|errors| u64::try_from(errors).ok());
         let most = |errors: &u64| *errors <= Self::ALL;
@@ -372,7 +372,7 @@ mod tests {
                 "loss often",
                 "loss: expected a percentage such as 0.1%, or one of random, state, gemodel and ber, not \"often\"",
             ),
-            ("limit -1", "limit: expected a whole number in range, such as 1000, not \"-1\""),
+            ("limit -1", "limit: expected a whole number that is not too large, not \"-1\""),
             ("reorder 1%", "reorder requires a delay"),
             ("delay 0ms 1ms reorder 1%", "reorder requires a delay"),
             ("delay 1ms gap 5", "gap requires reorder"),

@@ -171,7 +171,7 @@ fn bandwidth(value: &str) -> Result<LinkSpec, TlemError> {
 }
 
 fn loss(value: &str) -> Result<Loss, TlemError> {
-    let expected = "plr,SHARE (lost frames) or ber,RATE (bit errors), from 0 to 1";
+    let expected = "plr,PART of frames or ber,PART of bits, from 0 to 1";
     let wrong = |_: units::QuantityError| TlemError::Value { option: "-L", value: value.to_string(), expected };
     match split(value)[..] {
         [text] | ["plr", text] => {
@@ -184,7 +184,7 @@ fn loss(value: &str) -> Result<Loss, TlemError> {
 }
 
 fn queue(value: &str) -> Result<Size, TlemError> {
-    let wrong = || TlemError::Value { option: "-Q", value: value.to_string(), expected: "a size such as 50k" };
+    let wrong = || TlemError::Value { option: "-Q", value: value.to_string(), expected: "bytes, such as 50k" };
     number(value, &SIZES).map(Size::from_bytes).ok_or_else(wrong)
 }
 

@@ -42,7 +42,7 @@ pub enum Router {
 
 /// The error for a text that is not a value of `mcast_router`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid router setting `{0}`: expected 0 (never), 1 (if router messages arrive) or 2 (always)")]
+#[error("invalid router setting `{0}`: expected 0 (never), 1 (if its messages arrive) or 2 (always)")]
 pub struct BadRouter(String);
 
 impl FromStr for Router {

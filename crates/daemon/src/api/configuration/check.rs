@@ -57,7 +57,7 @@ fn reaches(d: &Daemon, path: &Path) -> Result<(), Refusal> {
     if d.reach.has(folder) {
         return Ok(());
     }
-    let text = "the sandbox excludes it; add the folder to 'allow_dirs' and restart the daemon";
+    let text = "the sandbox was entered without it; add it to 'allow_dirs' and restart the daemon";
     refuse(Errno::ACCESS, format!("the daemon cannot reach {}: {text}", folder.display()))
 }
 

@@ -100,7 +100,7 @@ impl ContinuedState {
         let done = waiter.during(|| self.add_one(d, item, Some(&waiter)));
         match done {
             Err(why) if waiter.was_late() => {
-                tracing::error!(key, %why, "dropped a part of the saved state: its user's memory blocks the daemon");
+                tracing::error!(key, %why, "gave up a part of the saved state: its user's memory blocks the daemon");
                 Ok(())
             }
             done => done.map_err(failed),
@@ -134,7 +134,7 @@ impl ContinuedState {
                     Err(why)
                         if (self.is_last || waiter.is_some_and(HoleWaiter::was_late)) && item.declared.is_some() =>
                     {
-                        tracing::error!(port = item.name, %why, "cannot restore a port; it will be attached again");
+                        tracing::error!(port = item.name, %why, "cannot restore a port; it is attached anew");
                         self.anew.push(*item);
                     }
                     done => done?,
@@ -296,7 +296,7 @@ fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
         ConnectionItem::Attach { holds: None } => ConnectionState::Attach(None),
         ConnectionItem::Attach { holds: Some((hold, note)) } => {
             let held = AttachHold::continued(d, hold, note, caller);
-            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "cannot restore the port of a program");
+            let lost = |why: &Refusal| tracing::error!(pid = caller.pid, %why, "cannot restore a program's port");
             ConnectionState::Attach(Some(held.inspect_err(lost).ok()?))
         }
     };

@@ -130,7 +130,7 @@ impl PredecessorState {
         // After `GO`, the predecessor is about to end. Without a message, it has already ended.
         if !matches!(answered, Ok(got) if answer.get(..got) == Some(GO) || got == 0) {
             std::mem::forget((parked, continued));
-            return Err(format!("unexpected answer from the running daemon: {answered:?}"));
+            return Err(format!("the running daemon does not hand over: {answered:?}"));
         }
         drop(parked);
         d.held.clear();

@@ -111,7 +111,7 @@ fn region_info(d: &mut Daemon, body: &mut NetmapBody, caller: Caller) -> Result<
 
 pub(super) fn pools_info(d: &mut Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<(), Refusal> {
     if name.is_empty() {
-        return refuse(Errno::NXIO, "missing port name: expected the port whose pools are queried");
+        return refuse(Errno::NXIO, "missing port name: expected the port whose pools are meant");
     }
     let mem_id = body.u16(offset_of!(NmreqPoolsInfo, nr_mem_id)).into();
     let facts = facts(d, name, &AttachRequest { mem_id, flags: FLAG_NETMAP, ..AttachRequest::default() }, caller)?;

@@ -189,7 +189,7 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bo
     if on && (!(single || multi) || count >= cpus || last > cpus) {
         return refuse(
             Errno::INVAL,
-            format!("invalid polling request, mode {mode} on {count} CPUs from CPU {first}: the host has {cpus} CPUs"),
+            format!("invalid polling mode {mode} on {count} CPUs from CPU {first}: there are {cpus} CPUs"),
         );
     }
     record.polled = on;

@@ -64,7 +64,7 @@ fn watch_device(
     received: MonitorRings,
 ) -> Result<Arc<Switch>, Refusal> {
     let on = d.ports.get(port).and_then(|record| record.switch.clone());
-    let on = on.ok_or_else(|| Refusal::new(Errno::INVAL, format!("{port} is not on a switch")))?;
+    let on = on.ok_or_else(|| Refusal::new(Errno::INVAL, format!("{port} is on no switch")))?;
     let (_, name) = port.split_once(':').ok_or_else(|| Refusal::internal("a port without a switch"))?;
     on.monitor(name, full, sent, received)?;
     Ok(on)

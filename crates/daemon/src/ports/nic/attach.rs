@@ -57,7 +57,7 @@ impl PortBackend for InterfacePort {
 
     fn notes(&self) -> Vec<String> {
         let name = &self.nic.interface().name;
-        let down = (!is_up(name)).then(|| format!("interface {name} is down; 'ip link set {name} up' brings it up"));
+        let down = (!is_up(name)).then(|| format!("interface {name} is down; 'ip link set {name} up' sets it up"));
         let lost = self.nic.lost_tags().map(|why| why.to_string());
         self.detail.iter().cloned().chain(lost).chain(down).collect()
     }
@@ -161,7 +161,7 @@ const TAKEN_BACK: Duration = Duration::from_secs(1);
 /// Returns how long the queues may stay in use.
 pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
     // The interface may have been attached without its host stack.
-    let _ = unplug(d, &host_port(name), "its interface is attached again");
+    let _ = unplug(d, &host_port(name), "its interface begins anew");
     TAKEN_BACK
 }
 
@@ -181,7 +181,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let queues = nic.interface().queues;
     let which = wanted(spec.spec().rings, (queues, 1), (queues, 1))?;
     if o.slots() > *RING_SLOTS_RANGE.end() {
-        return refuse(Errno::INVAL, format!("too many slots per ring: expected at most {}", RING_SLOTS_RANGE.end()));
+        return refuse(Errno::INVAL, format!("too many slots: expected at most {} per ring", RING_SLOTS_RANGE.end()));
     }
     let host = PortShape { tx_rings: 0, rx_rings: 0, tx_slots: o.slots(), rx_slots: o.slots() };
     let entries = sizes::entries(sizes::shape(1, host));
@@ -206,7 +206,7 @@ fn continue_port(d: &mut Daemon, asked: &AdmittedRequest<'_>, ifname: &str, stat
 }
 
 fn missing() -> Refusal {
-    Refusal::new(Errno::INVAL, "the interface of this port is missing from the saved state")
+    Refusal::new(Errno::INVAL, "the interface of this port is missing")
 }
 
 /// Attaches an interface's queues to the switch.

@@ -152,13 +152,13 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     let known = hold::memory_in(d, &item.interface, &region).filter(|mem| mem.csb_first() == item.first);
     let mem = match known {
         Some(mem) if (mem.shape(), mem.host_rings()) == (shape, item.host) => mem,
-        Some(_) => return Err(wrong("the rings of one interface differ in number or size")),
+        Some(_) => return Err(wrong("the rings of one interface have different shapes")),
         None => Arc::new(region.continue_port(shape, item.host.0, item.host.1, item.first)?),
     };
     let [tx, rx] = item.rings;
     let queues = nic.interface().queues;
     if tx.end > tx_rings || rx.end > rx_rings || [tx_rings - item.host.0, rx_rings - item.host.1] != [queues; 2] {
-        return Err(wrong("the interface does not have these rings"));
+        return Err(wrong("the interface has no such rings"));
     }
     let has_host = tx.end.max(rx.end) > queues;
     let bound = RingRanges { tx, rx };

@@ -91,7 +91,7 @@ pub(crate) fn host_rings(
         let host = port.mem.region().touch(move || end(side, wake))?;
         let kicks = host.kicks();
         let doorbell = bells.doorbell.try_clone()?;
-        let queue = stack.queue(i - queues).map_err(failed("open a queue of the host-stack TAP"))?;
+        let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
         let ring = furnished(port, RingRanges { tx: i..i + 1, rx: 0..0 }, continues)?;
         let task = StackTx::new(ring, host, doorbell, queue, Arc::clone(&counters));
         port.bells.insert((false, i), bells);
@@ -101,12 +101,12 @@ pub(crate) fn host_rings(
         let side = port.mem.rx.get(i as usize).ok_or_else(|| Refusal::internal("a host ring without memory"))?;
         let bells = bells(port)?;
         let counters = Arc::<RingCounters>::default();
-        let wire = Outlet::wire(interface.index).map_err(failed("open a socket for frames to the wire"))?;
+        let wire = Outlet::wire(interface.index).map_err(failed("send past the stack"))?;
         let side = side.clone();
         let wake = bells.wake.try_clone()?;
         let fresh = move || RxEnd::new(side, wake);
         let end = port.mem.region().touch(move || if continues { fresh().continued() } else { fresh() })?;
-        let queue = stack.queue(i - queues).map_err(failed("open a queue of the host-stack TAP"))?;
+        let queue = stack.queue(i - queues).map_err(failed("reach the stack"))?;
         let ring = furnished(port, RingRanges { tx: 0..0, rx: i..i + 1 }, continues)?;
         let task = StackRx::new(ring, end, queue, wire, Arc::clone(&counters));
         let kicks = task.kicks();

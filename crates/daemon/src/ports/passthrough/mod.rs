@@ -164,7 +164,7 @@ fn go_on(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let (params, _) = item.declared.as_ref().ok_or_else(|| bad("a port that was not attached"))?;
     let spec = params.check().map_err(|_| bad("the device"))?;
     let (AttachSpec::Ptnet(socket), Some(backend)) = (&spec, &params.options.backend) else {
-        return Err(bad("a port that is not on a switch"));
+        return Err(bad("a port on no switch"));
     };
     let named = naming::backend(backend).map_err(|_| bad("its backend"))?;
     let options = params.options.of().ok_or_else(|| bad("a port of another kind"))?;
@@ -186,7 +186,7 @@ fn attach_or_continue(
     if backend.rings != Rings::AllNic || backend.flags != Flags::default() {
         return refuse(
             Errno::INVAL,
-            format!("{backend}: expected all rings, because they can be passed through only together"),
+            format!("{backend}: expected all rings, because only all of them together can be passed through"),
         );
     }
     let site = site(&d.config, caller, socket, o)?;

@@ -25,10 +25,10 @@ pub(super) fn continue_port(
 ) -> Result<(), Refusal> {
     let FilesState { replay, capture } = state.read()?;
     if replay.is_some() != replayed.is_some() {
-        return refuse(Errno::INVAL, "the port and its saved state differ: only one of them has a replay");
+        return refuse(Errno::INVAL, "only one of the port and its saved state has a replay");
     }
     if capture.is_some() != captured.is_some() {
-        return refuse(Errno::INVAL, "the port and its saved state differ: only one of them has a capture");
+        return refuse(Errno::INVAL, "only one of the port and its saved state has a capture");
     }
     let replay = replayed.zip(replay).map(|(path, file)| continue_replay(asked, path, file)).transpose()?;
     let capture = captured.zip(capture);

@@ -64,7 +64,7 @@ impl LeftSockets {
     fn exactly<const N: usize>(&mut self) -> Result<[OwnedFd; N], Refusal> {
         let sockets = std::mem::take(&mut self.sockets);
         let count = sockets.len();
-        sockets.try_into().map_err(|_| BadState::new(format!("expected {N} sockets, found {count}")).into())
+        sockets.try_into().map_err(|_| BadState::new(format!("expected {N} sockets, and got {count}")).into())
     }
 }
 
@@ -329,7 +329,7 @@ fn begin(
     let full = asked.at.full();
     let inserted = d.exchanges.insert(&full, KnownExchange { exchange, template });
     inserted.or_else(|e| {
-        unplug(d, &full, "the daemon cannot watch the sockets of the port")?;
+        unplug(d, &full, "its sockets cannot be watched")?;
         Err(e.into())
     })
 }

@@ -37,7 +37,7 @@ fn set(d: &mut Daemon, p: &VdeSetParams) -> Result<(), RpcError> {
         Err(Unmade { new, why }) => {
             for number in new {
                 // It is not an error if the line is already gone.
-                let _ = unplug(d, &line_name(PortKind::Vde, &p.port, number), "other requested ports were refused");
+                let _ = unplug(d, &line_name(PortKind::Vde, &p.port, number), "others could not be made with it");
             }
             Err(why)
         }
@@ -77,7 +77,7 @@ fn taken(d: &mut Daemon, full: &str) -> Result<KnownExchange, RpcError> {
     let known = if is_vde { d.exchanges.take(full) } else { None };
     known.ok_or_else(|| {
         let hint = "name the port that was attached as vde:/DIR, without a number";
-        RpcError::new(ErrorCode::InvalidParams, format!("{full} is not a VDE switch"), hint)
+        RpcError::new(ErrorCode::InvalidParams, format!("{full} is no VDE switch"), hint)
     })
 }
 
@@ -87,12 +87,12 @@ fn fits(known: &KnownExchange, p: &VdeSetParams, wanted: &[u16]) -> Result<usize
     let mut numbers: BTreeSet<u16> = known.exchange.lines().keys().copied().collect();
     numbers.extend(wanted);
     if wanted.contains(&0) {
-        let hint = "expected 1 to 65535";
-        return Err(RpcError::new(ErrorCode::InvalidParams, "invalid port number 0", hint).into());
+        let hint = "numbers of ports are 1 to 65535";
+        return Err(RpcError::new(ErrorCode::InvalidParams, "0 is no number of a port", hint).into());
     }
     if numbers.len() > most {
-        let what = format!("the VDE switch would have {} ports: expected at most {most}", numbers.len());
-        return Err(RpcError::new(ErrorCode::InvalidParams, what, "raise 'peers', or detach some of its ports").into());
+        let what = format!("{} ports of plugs: at most {most} are allowed here", numbers.len());
+        return Err(RpcError::new(ErrorCode::InvalidParams, what, "allow more ('peers'), or detach some").into());
     }
     Ok(most)
 }

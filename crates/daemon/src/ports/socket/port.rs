@@ -143,7 +143,7 @@ impl PortBackend for SocketPort {
             notes.extend((connections > 1).then(|| format!("earlier peers: {}", connections - 1)));
         }
         if line.is_reserved() {
-            notes.push(format!("only plugs that ask for number {} get this port", self.number));
+            notes.push(format!("only plugs that ask for number {} get it", self.number));
         }
         notes.extend(last_error.map(|why| format!("the last peer was disconnected: {why}")));
         notes
@@ -206,7 +206,7 @@ impl PortBackend for SocketPort {
         let others: Vec<String> = others.map(|number| line_name(self.kind, full, *number)).collect();
         for other in others {
             // A port that is already gone is no error.
-            let _ = unplug(d, &other, "the port that created it is detached");
+            let _ = unplug(d, &other, "the port that it came with is detached");
         }
     }
 }
@@ -240,7 +240,7 @@ fn restore(
     state: SocketState,
 ) -> Result<(), Refusal> {
     let SocketState { number, line: Some(state), .. } = state else {
-        return refuse(Errno::INVAL, "the saved state of the peer is missing");
+        return refuse(Errno::INVAL, "missing state of the peer's line");
     };
     let (line, queues) = SocketLine::new(&known.template.rules, known.exchange.news())?;
     let line = Rc::new(line);

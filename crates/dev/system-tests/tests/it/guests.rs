@@ -95,7 +95,7 @@ fn ping_and_tcp_of_user_mode_linux() {
     let mut receiver = Guest::start_uml(image, RECEIVE, &one);
     receiver.expect("ready");
     let notes = up.show("vale0:one")["notes"].to_string();
-    assert!(notes.contains("packed ring") && notes.contains("RX segmentation offload"), "{notes}");
+    assert!(notes.contains("packed ring") && notes.contains("takes TCP segments whole"), "{notes}");
     let sender = Guest::start_uml(image, SEND, &two);
     both_succeed(sender, receiver);
     assert!(sent(&up, "vale0:two").1 > 4 << 20);

@@ -22,16 +22,16 @@ impl Barrier {
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.
     pub fn attach(ifindex: u32) -> Result<Barrier, (&'static str, Errno)> {
-        let count = counter().map_err(|e| ("create a BPF map for the counter", e))?;
+        let count = counter().map_err(|e| ("create a counter", e))?;
         let program = load(&count_and_drop(count.as_fd()), PROG_TYPE_SCHED_CLS, TCX_EGRESS);
-        let program = program.map_err(|e| ("load the BPF program that drops the stack's frames", e))?;
+        let program = program.map_err(|e| ("load the program that drops the stack's frames", e))?;
         let create = LinkCreate {
             prog_fd: number(program.as_fd()),
             target_ifindex: ifindex,
             attach_type: TCX_EGRESS,
             ..LinkCreate::default()
         };
-        let link = link(create).map_err(|e| ("attach the BPF program that drops the stack's frames", e))?;
+        let link = link(create).map_err(|e| ("attach the program that drops the stack's frames", e))?;
         Ok(Barrier { count, link })
     }
 

@@ -47,8 +47,8 @@ pub enum LostTags {
     FarEnd,
     /// The interface is a bridge, a bond, or similar.
     #[error(
-        "frames come without their VLAN tags, because the kernel removes them before frames reach this kind of \
-         interface: attach the interfaces below it, or a TAP that is a port of it"
+        "frames come without their VLAN tags, which the kernel removes before frames reach such an interface: attach \
+         the interfaces below it, or a TAP that is a port of it"
     )]
     AboveOthers,
 }

@@ -58,7 +58,7 @@ pub enum CardViolation {
     #[error("the card reports position {0}, which it cannot have reached")]
     Head(u32),
     /// A descriptor reports more bytes than a buffer has.
-    #[error("the card reports {0} bytes in a buffer, more than the size of the buffer")]
+    #[error("the card reports {0} bytes in a buffer, more than the buffer has")]
     Length(u32),
 }
 

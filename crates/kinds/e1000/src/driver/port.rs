@@ -43,10 +43,10 @@ pub enum CardDriverError {
     #[error("{0}")]
     ProtocolViolation(String),
     /// A worker has not returned a ring of the previous card.
-    #[error("a ring of the previous card is still in use: {0}")]
+    #[error("a ring is still in use: {0}")]
     InUse(#[from] InUse),
     /// The kernel requests the card back.
-    #[error("the kernel requests the release of the device")]
+    #[error("the kernel requests the device back")]
     WantedBack,
     /// A system call failed.
     #[error("cannot drive the card: {0}")]

@@ -89,7 +89,7 @@ impl E1000Port {
         state: E1000State,
     ) -> Result<(E1000Port, E1000Queues, PausedService), BadState> {
         if state.version != VERSION {
-            return Err(BadState::new(format!("saved state of a card, version {}: expected {VERSION}", state.version)));
+            return Err(BadState::new(format!("version {} of a card's state: expected {VERSION}", state.version)));
         }
         let E1000State { listener, core, crossings, service, guest, .. } = state;
         let (shared, guest, told) = match core {
@@ -125,7 +125,7 @@ fn restore_card(
     let mut session = DeviceSession::restore(device, E1000Device::vectors(), &fault, session)?;
     let (device, host) = session.device();
     if !device.go_on(host, chosen, has_block).map_err(BadState::new)? {
-        return Err(BadState::new("the status block is outside the guest's memory"));
+        return Err(BadState::new("the status block is outside of the guest's memory"));
     }
     Ok((shared, Some(CardClient::Continued(connection.take()?, Box::new(session), fault))))
 }
@@ -168,7 +168,7 @@ mod tests {
             ("/core/e1000/card/mac/0", json!(4), "the card's registers"),
             ("/core/e1000/eeprom/serial", json!({"Sending": [0, 99]}), "the card's registers"),
             ("/core/e1000/causes/mask", json!(u32::MAX), "the card's registers"),
-            ("/core/e1000/filter/vlans", json!([1, 2]), "a different number of elements"),
+            ("/core/e1000/filter/vlans", json!([1, 2]), "another number of words"),
             ("/core/e1000/csb", json!(64), "the status block"),
             ("/guest/session/config", json!([]), "configuration space"),
             ("/guest/session/windows/0/place/size", json!(1u64 << 40), "the guest's memory"),

@@ -76,7 +76,7 @@ fn remote(cursor: &mut Cursor<'_>, local: SocketAddress) -> SpecResult<DgramSpec
         _ => false,
     };
     if !fits {
-        return Err(cursor.fail_at(start, "a different address of the same family"));
+        return Err(cursor.fail_at(start, "another address of the same family"));
     }
     Ok(DgramSpec::Pair { local, remote })
 }
@@ -87,7 +87,7 @@ impl AfterColon for DgramSpec {
         let local = SocketAddress::take(cursor)?;
         match local.inet() {
             Some(std::net::SocketAddr::V4(at)) if at.ip().is_multicast() => group(cursor, at),
-            Some(at) if at.ip().is_multicast() => Err(cursor.fail_at(start, "an IPv4 multicast group")),
+            Some(at) if at.ip().is_multicast() => Err(cursor.fail_at(start, "an IPv4 group")),
             _ => remote(cursor, local),
         }
     }

@@ -140,7 +140,7 @@ impl PtnetPort {
     ) -> Result<(PtnetPort, Vec<PausedService>), BadState> {
         Self::check(&options.config).map_err(BadState::new)?;
         if state.version != VERSION {
-            return Err(BadState::new(format!("saved ptnet state, version {}: expected {VERSION}", state.version)));
+            return Err(BadState::new(format!("version {} of ptnet state, expected {VERSION}", state.version)));
         }
         for (tx, kicks) in [(true, &state.kicks[0]), (false, &state.kicks[1])] {
             for (ring, &(sent, suppressed, received)) in kicks.iter().enumerate() {
@@ -157,7 +157,7 @@ impl PtnetPort {
                 let (devices, paused) = DeviceServices::restore(&options.site, options.config, behind, *state)?;
                 (PtnetService::VfioUser(Box::new(devices)), paused.into())
             }
-            _ => return Err(BadState::new("the saved device uses another transport than the port")),
+            _ => return Err(BadState::new("another transport")),
         };
         Ok((PtnetPort { serving, backend, options: options.clone() }, paused))
     }

@@ -120,7 +120,7 @@ fn restore_ptnet(
     backend: &Arc<dyn Backend>,
     client: ClientState<Option<PtnetRegisters>>,
 ) -> Result<PtnetClient<PtnetDevice>, BadState> {
-    let registers = client.device.ok_or_else(|| BadState::new("the saved registers of the device are missing"))?;
+    let registers = client.device.ok_or_else(|| BadState::new("the device's registers are missing"))?;
     let fault = Fault::new()?;
     let device = PtnetDevice::continued(config, machine, backend, &fault).map_err(BadState::new)?;
     let mut session = DeviceSession::restore(device, PtnetDevice::vectors(config), &fault, client.session)?;

@@ -37,7 +37,7 @@ impl MulticastGroup {
     pub fn join(group: SocketAddrV4, interface: Option<Ipv4Addr>) -> Result<MulticastGroup, OpenError> {
         let failed = |what| OpenError::step(group.to_string(), what);
         let input = member(group, interface).map_err(failed("join the multicast group"))?;
-        let output = sender(group, interface).map_err(failed("create a socket to send to the multicast group"))?;
+        let output = sender(group, interface).map_err(failed("make a socket to send to the multicast group"))?;
         Self::with(group, input, output)
     }
 
@@ -48,7 +48,7 @@ impl MulticastGroup {
     pub fn restore(group: SocketAddrV4, input: OwnedFd, output: OwnedFd) -> Result<MulticastGroup, OpenError> {
         let is_datagrams = |socket: &OwnedFd| sockopt::socket_type(socket) == Ok(SocketType::DGRAM);
         if !is_datagrams(&input) || !is_datagrams(&output) {
-            return Err(OpenError::step(group.to_string(), "restore the sockets of the group")(Errno::NOTSOCK));
+            return Err(OpenError::step(group.to_string(), "continue the sockets of the group")(Errno::NOTSOCK));
         }
         Self::with(group, input, output)
     }

@@ -288,7 +288,7 @@ impl PeerSource for PlugSwitch {
     fn go_on(&mut self, number: u16, peer: &SocketPeer) -> Result<(), OpenError> {
         let path = self.data_path(number);
         let failed = |what| OpenError::step(path.clone(), what);
-        let control = peer.control.clone().ok_or(Errno::BADF).map_err(failed("restore a plug"))?;
+        let control = peer.control.clone().ok_or(Errno::BADF).map_err(failed("continue a plug"))?;
         let user = maker_of(&control).map_or(u32::MAX, |maker| maker.uid);
         let file = SocketFile::restore(&self.data_site(number, user))?;
         let token = self.next;

@@ -165,7 +165,7 @@ impl FrontEndConnection {
         let is_socket = sockopt::socket_domain(&socket) == Ok(AddressFamily::UNIX)
             && sockopt::socket_type(&socket) == Ok(SocketType::STREAM);
         if !is_socket {
-            return Err(BadState::new("the connection is not a UNIX stream socket"));
+            return Err(BadState::new("a connection that is not a UNIX stream socket"));
         }
         let inbox = MessageInbox::restore(unread.bytes, Fd::take_all(unread.fds)?).map_err(BadState::new)?;
         let device = VhostDevice::restore(config, seats, Fault::new()?, device)?;

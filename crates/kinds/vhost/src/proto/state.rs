@@ -119,7 +119,7 @@ impl VhostDevice {
     ) -> Result<VhostDevice, BadState> {
         let mut device = VhostDevice::new(config, seats, fault);
         if state.rings.len() != device.vrings.len() {
-            return Err(BadState::new("the saved device has other queues than the port"));
+            return Err(BadState::new("the device has other queues"));
         }
         device.say(request::SET_PROTOCOL_FEATURES, &[state.protocol], None)?;
         device.say(request::SET_FEATURES, &[state.features], None)?;
@@ -178,10 +178,10 @@ pub fn mac_of(frame: &[u8]) -> [u8; 6] {
 
 fn memory(files: Vec<Fd>, regions: &[(RegionSpec, usize)]) -> Result<GuestMemory, BadState> {
     if (0..files.len()).any(|number| !regions.iter().any(|(_, file)| *file == number)) {
-        return Err(BadState::new("a file has no memory region"));
+        return Err(BadState::new("a file without a region"));
     }
     let files = Fd::take_all(files)?;
-    let file = |number: &usize| files.get(*number).ok_or_else(|| BadState::new("a memory region has no file"));
+    let file = |number: &usize| files.get(*number).ok_or_else(|| BadState::new("a region without a file"));
     regions.iter().try_fold(GuestMemory::default(), |memory, (spec, number)| {
         memory.with(*spec, file(number)?).map_err(BadState::new)
     })

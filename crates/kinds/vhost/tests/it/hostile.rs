@@ -58,11 +58,11 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
             r.say(request::SET_INFLIGHT_FD, words.iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
         }),
         // A write to these descriptors does not wake a guest, or takes arbitrarily long.
-        ("request 13 has a descriptor that is not an eventfd", |r| r.bell(request::SET_VRING_CALL, file())),
-        ("request 12 has a descriptor that is not an eventfd", |r| {
+        ("request 13 with a descriptor that is not an eventfd", |r| r.bell(request::SET_VRING_CALL, file())),
+        ("request 12 with a descriptor that is not an eventfd", |r| {
             r.bell(request::SET_VRING_KICK, rustix::event::epoll::create(CreateFlags::CLOEXEC).unwrap());
         }),
-        ("request 14 has a descriptor that is not an eventfd", |r| {
+        ("request 14 with a descriptor that is not an eventfd", |r| {
             r.bell(request::SET_VRING_ERR, std::os::unix::net::UnixStream::pair().unwrap().0.into());
         }),
         ("outside the guest's memory", |r| r.start(0, 0)),

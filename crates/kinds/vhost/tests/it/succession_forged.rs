@@ -86,12 +86,12 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
                 "kick": null, "call": null
             }));
         }),
-        ("has no memory region", &|s, fds| {
+        ("without a region", &|s, fds| {
             s["peer"]["device"]["files"].as_array_mut().unwrap().push(fds.len().into());
             fds.push(file());
         }),
-        ("a file has no memory region", &|s, _| s["peer"]["device"]["regions"][0][1] = u64::MAX.into()),
-        ("a memory region has no file", &|s, _| {
+        ("a file without a region", &|s, _| s["peer"]["device"]["regions"][0][1] = u64::MAX.into()),
+        ("a region without a file", &|s, _| {
             let regions = s["peer"]["device"]["regions"].as_array_mut().unwrap();
             let mut more = regions[0].clone();
             more[1] = u64::MAX.into();

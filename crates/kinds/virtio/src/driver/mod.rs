@@ -46,13 +46,13 @@ pub enum DeviceViolation {
     #[error("used.idx moved by more than the queue's size")]
     UsedIndex,
     /// A used entry has the ID of a buffer that the device does not have.
-    #[error("the device returned a buffer that it did not own")]
+    #[error("the device returned a buffer that it does not have")]
     UsedId,
     /// The device reports more bytes than the buffer has, or fewer than a header.
-    #[error("the device reports {0} bytes in a buffer: expected from a virtio-net header up to the buffer size")]
+    #[error("the device reports {0} bytes written to a buffer: expected a header to a full buffer")]
     Length(u32),
     /// A frame spans more buffers than the device returned.
-    #[error("a frame spans {0} buffers, more than the device returned")]
+    #[error("a frame in {0} buffers, more than the device returned")]
     Buffers(u16),
 }
 

@@ -59,7 +59,7 @@ pub trait Transport: Display + Send + 'static {
 #[derive(Debug, Error)]
 pub enum LendError {
     /// A worker has not returned a queue of the previous device.
-    #[error("cannot take back a queue of the previous device: {0}")]
+    #[error("a queue of the previous device: {0}")]
     InUse(#[from] InUse),
     /// A system call failed.
     #[error("{0}")]
@@ -146,7 +146,7 @@ impl VirtioPort {
         let mut restored = None;
         let mut kept = KeptState::default();
         if let Some(device) = state.device {
-            let part = |why: BadState| why.of("cannot restore the device");
+            let part = |why: BadState| why.of("the device cannot be continued");
             let (by, lent) = LentDevice::restore(device, options, &pairs).map_err(part)?;
             told.connected = true;
             told.now = lent.told(options);
@@ -221,7 +221,7 @@ fn seats(at: &str, options: DriverOptions) -> Result<(Vec<SeatPair>, VirtioQueue
     let mut egress = Vec::<Arc<dyn Egress>>::new();
     let mut ingress = Vec::<Box<dyn Ingress>>::new();
     for _ in 0..options.pairs {
-        let rx = Arc::new(Seat::woken().map_err(step("create an epoll descriptor"))?);
+        let rx = Arc::new(Seat::woken().map_err(step("make a descriptor to wait on"))?);
         let tx = Arc::<Seat<RunningQueue>>::default();
         ingress.push(Box::new(SeatIngress::new(Arc::clone(&rx))));
         egress.push(Arc::new(SeatEgress(Arc::clone(&tx))));

@@ -89,7 +89,7 @@ pub enum VtepFailure {
 }
 
 fn by(who: Option<IpAddr>) -> String {
-    who.map_or_else(String::new, |ip| format!(", reported by {ip}"))
+    who.map_or_else(String::new, |ip| format!(", says {ip}"))
 }
 
 impl VtepFailure {

@@ -3,7 +3,6 @@
 
 use std::io::ErrorKind;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 

@@ -133,7 +133,7 @@ impl LentDevice {
         let (ram, rams) = DriverRam::restore(memory.take()?, &sizes).map_err(no_memory)?;
         let fault = Fault::new()?;
         ram.mapping().blame(&fault);
-        let no_eventfd = |_| BadState::new("the descriptor of a doorbell is not an eventfd");
+        let no_eventfd = |_| BadState::new("a descriptor that is not an eventfd");
         let bell = |fd: Fd| Doorbell::given(fd.take()?, &fault).map_err(no_eventfd);
         let calls = calls.into_iter().map(bell).collect::<Result<Vec<_>, _>>()?;
         let kicks = kicks.into_iter().map(|fd| bell(fd).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
