@@ -50,8 +50,8 @@ pub struct ConfigChange {
     /// The new value; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Why the change takes effect only later or in part, e.g. only for new ports; `None` if it takes full effect at
-    /// once.
+    /// Why the change takes effect only later or in part, e.g. only for new ports; `None` if it takes full effect
+    /// immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
