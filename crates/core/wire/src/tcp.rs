@@ -63,7 +63,7 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
     /// Initialises the start of `bytes` as a header with `options` bytes of options (a multiple of 4, at most 40),
     /// which the caller writes. All other fields are zero.
     pub fn init(bytes: &'a mut [u8], options: usize) -> Result<Self, MalformedPacket> {
-        if options % 4 != 0 || options > 40 {
+        if !options.is_multiple_of(4) || options > 40 {
             return Err(MalformedPacket::BadField);
         }
         let header: &mut [u8; HEADER_LEN] = bytes.first_chunk_mut().ok_or(MalformedPacket::Truncated)?;

@@ -82,7 +82,7 @@ impl Reassembly {
     /// Adds a fragment. Returns the packet if this fragment completes it.
     pub fn add(&mut self, piece: &IpFragment<'_>, now: Instant) -> Option<WholePacket> {
         let end = piece.offset + piece.payload.len();
-        let cut = piece.more && piece.payload.len() % 8 != 0;
+        let cut = piece.more && !piece.payload.len().is_multiple_of(8);
         if piece.payload.is_empty() || end > MAX_PAYLOAD || cut {
             return None;
         }

@@ -2,7 +2,7 @@
 //!
 //! Each address and port of a guest has a mapping: a socket of its own, and so one external port for all destinations
 //! (REQ-1), kept for two minutes after the last datagram (REQ-5, REQ-6). Datagrams reach the guest only from addresses
-//! to which it has sent (REQ-8). [`UdpMappings`] has the sockets; a [`UdpPeer`](peers) is one destination of a socket,
+//! to which it has sent (REQ-8). [`UdpMappings`] has the sockets; a `UdpPeer` is one destination of a socket,
 //! and a flow in the flow log.
 
 mod peers;

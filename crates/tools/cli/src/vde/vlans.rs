@@ -21,7 +21,7 @@ const MAKEABLE: std::ops::Range<i32> = 1..4094;
 const NUMBERS: std::ops::Range<i32> = 0..4095;
 
 /// The VLANs of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortVlans {
     /// The VLAN whose frames are untagged at the port; `None`: untagged frames from the port reach no other port.
     untagged: Option<u16>,
@@ -29,11 +29,13 @@ pub struct PortVlans {
     tagged: BTreeSet<u16>,
 }
 
-impl PortVlans {
-    fn new() -> PortVlans {
+impl Default for PortVlans {
+    fn default() -> PortVlans {
         PortVlans { untagged: Some(0), tagged: BTreeSet::new() }
     }
+}
 
+impl PortVlans {
     fn has(&self, vlan: u16) -> bool {
         self.untagged == Some(vlan) || self.tagged.contains(&vlan)
     }
@@ -72,7 +74,7 @@ impl VlanTable {
     pub fn keep(&mut self, numbers: &BTreeSet<u16>) {
         self.ports.retain(|number, _| numbers.contains(number));
         for &number in numbers {
-            self.ports.entry(number).or_insert_with(PortVlans::new);
+            self.ports.entry(number).or_default();
         }
     }
 
@@ -203,7 +205,7 @@ impl VlanTable {
 
     /// The policies of new ports.
     pub fn usual(&self) -> Map<String, Value> {
-        self.policies(&PortVlans::new())
+        self.policies(&PortVlans::default())
     }
 
     /// The policies of a port that VDE's commands control. `null` resets a policy to its default.
