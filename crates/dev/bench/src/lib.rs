@@ -23,6 +23,7 @@ mod crowd;
 mod disturb;
 mod error;
 mod frames;
+mod hop;
 mod interrupt;
 mod measure;
 mod options;

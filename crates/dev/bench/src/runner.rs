@@ -15,10 +15,13 @@ use crate::measure::Plan;
 use crate::progress::Progress;
 use crate::record::{Against, Line, Record, Skipped};
 use crate::stats::Summary;
-use crate::{crowd, interrupt};
+use crate::{crowd, hop, interrupt};
 
 /// The percentiles of a distribution that records contain.
 const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
+
+/// The fact with the shortest and the longest time that a cache line took between the CPUs before a run.
+pub const LINE_NS: &str = "line_ns";
 
 /// A contender that is set up, with its runs so far.
 struct Entrant<'a> {
@@ -28,6 +31,8 @@ struct Entrant<'a> {
     latencies: Option<Histogram<u64>>,
     shares: Vec<f64>,
     disturbed: bool,
+    /// Time that a cache line took between the CPUs before each run, in nanoseconds.
+    hops: Vec<f64>,
     /// Facts of the last attempt.
     facts: Facts,
 }
@@ -179,8 +184,16 @@ impl Round<'_> {
         };
         let values = Vec::new();
         let shares = Vec::new();
-        let mut entrant =
-            Entrant { who, session, values, latencies: None, shares, disturbed: false, facts: Vec::new() };
+        let mut entrant = Entrant {
+            who,
+            session,
+            values,
+            latencies: None,
+            shares,
+            disturbed: false,
+            hops: Vec::new(),
+            facts: Vec::new(),
+        };
         entrant.attempt(self.plan.warm_up)?;
         Ok(entrant)
     }
@@ -192,6 +205,7 @@ impl Round<'_> {
             for mut entrant in ready {
                 let name = entrant.who.name;
                 self.progress.say(format!("{}: run {run} of {}, {name}", self.case, self.plan.runs));
+                entrant.hops.extend(hop::nanoseconds(self.cpus));
                 match entrant.run(self.plan) {
                     Ok(()) => going.push(entrant),
                     Err(error) => lines.push(self.skipped(name, error)?),
@@ -232,6 +246,8 @@ fn record(case: &Case, entrant: &Entrant<'_>, peer: Option<&Entrant<'_>>) -> Res
     let facts = |of: &Entrant<'_>| of.session.facts.iter().chain(&of.facts).cloned().collect::<Facts>();
     let mut context: BTreeMap<String, String> = facts(entrant).into_iter().collect();
     context.extend(peer.map(facts).unwrap_or_default());
+    let hops = entrant.hops.iter().chain(peer.iter().flat_map(|peer| &peer.hops)).copied().collect::<Vec<_>>();
+    context.extend(Summary::of(&hops).map(|hops| (LINE_NS.to_owned(), format!("{:.0} - {:.0}", hops.min, hops.max))));
     Ok(Record {
         case: case.clone(),
         contender: entrant.who.name.to_owned(),

@@ -4,6 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::case::Unit;
 use crate::record::{Line, Record, Side, Skipped};
+use crate::runner::LINE_NS;
 
 /// Column heads; from `bytes` on, columns except the last three are aligned to the right.
 const HEADS: &str =
@@ -94,6 +95,8 @@ pub fn notes(record: &Record) -> String {
     if peer.is_some_and(|peer| peer.peer_disturbed) {
         notes.push("peer DISTURBED");
     }
+    let hops = record.context.get(LINE_NS).map(|range| format!("lines {range} ns"));
+    notes.extend(hops.as_deref());
     notes.join(", ")
 }
 
@@ -101,7 +104,13 @@ fn footnotes(records: &[&Record]) -> String {
     let lines = |of: fn(&Record) -> Option<Side<'_>>| {
         records.iter().filter_map(move |record| of(record).map(|side| (&record.case.scenario, side.name, side.cores)))
     };
-    let mut text = String::from("\ncores:\n");
+    let mut text = String::new();
+    if records.iter().any(|record| record.context.contains_key(LINE_NS)) {
+        text.push_str(
+            "\nlines: times that a cache line took between the CPUs, before each run; they differ by place\n",
+        );
+    }
+    text.push_str("\ncores:\n");
     for (scenario, who, cores) in distinct(lines(|record| Some(record.own())).chain(lines(Record::peer))) {
         text.push_str(&format!("  {scenario}, {who}: {cores}\n"));
     }

@@ -57,6 +57,9 @@ impl SendError {
     }
 }
 
+/// Shortest time between two checks of the connection while frames are accepted.
+const CHECK: Duration = Duration::from_millis(1);
+
 /// A tx ring on which several threads send.
 pub struct OutgoingRing {
     inner: Mutex<OutgoingInner>,
@@ -70,6 +73,8 @@ struct OutgoingInner {
     wakes: Option<Arc<Wakes>>,
     /// State of the adaptive polling for room.
     spin: Spin,
+    /// When the connection was last checked after a kick.
+    checked: Option<Instant>,
 }
 
 enum RingEnd {
@@ -111,7 +116,9 @@ impl OutgoingRing {
     }
 
     fn new(end: RingEnd) -> OutgoingRing {
-        OutgoingRing { inner: Mutex::new(OutgoingInner { end, sleepers: 0, wakes: None, spin: Spin::default() }) }
+        OutgoingRing {
+            inner: Mutex::new(OutgoingInner { end, sleepers: 0, wakes: None, spin: Spin::default(), checked: None }),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, OutgoingInner> {
@@ -212,6 +219,7 @@ impl OutgoingInner {
         if let RingEnd::Late(late) = &mut self.end {
             late.open()?;
         }
+        let checked = self.checked;
         let (ring, connection) = self.opened().ok_or(SendError::ReceiveOnly)?;
         if frame.is_empty() {
             return Err(SendError::Empty);
@@ -226,9 +234,15 @@ impl OutgoingInner {
             sent = ring.send(frame);
             ring.sync();
         }
-        // The connection is checked when that costs little: without room, or after a kick.
-        let ask = !sent || ring.kicks().sent() != rung;
-        if ask && connection.is_some_and(is_closed) { Err(SendError::Closed) } else { Ok(sent) }
+        // The connection is checked when that costs little: without room, or after a kick, but not after each.
+        let kicked = ring.kicks().sent() != rung && checked.is_none_or(|last| last.elapsed() >= CHECK);
+        if (!sent || kicked) && connection.is_some_and(is_closed) {
+            return Err(SendError::Closed);
+        }
+        if kicked {
+            self.checked = Some(Instant::now());
+        }
+        Ok(sent)
     }
 
     fn wakes(&mut self) -> Option<Arc<Wakes>> {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::case::Case;
 use crate::error::{BenchError, Result};
 use crate::record::{Line, Record, to_json};
+use crate::runner::LINE_NS;
 use crate::table::{as_record, as_skipped};
 
 /// The version of the file format. A change of the format that old versions cannot read increases it.
@@ -98,6 +99,14 @@ impl Kept {
     pub fn values<'a>(&'a self, variant: &'a str, contender: &'a str) -> impl Iterator<Item = Value> + 'a {
         let records = self.all.iter().flat_map(|measured| measured.lines.iter().filter_map(as_record));
         records.filter(move |record| record.case.variant == variant).filter_map(move |record| value(record, contender))
+    }
+
+    /// Returns the shortest and the longest time that a cache line took between the CPUs, in nanoseconds, if recorded.
+    pub fn line_times(&self) -> Option<(f64, f64)> {
+        let records = self.all.iter().flat_map(|measured| measured.lines.iter().filter_map(as_record));
+        let ranges = records.filter_map(|record| record.context.get(LINE_NS)?.split_once(" - "));
+        let ranges = ranges.filter_map(|(min, max)| Some((min.parse::<f64>().ok()?, max.parse::<f64>().ok()?)));
+        ranges.reduce(|(min, max), (other_min, other_max)| (min.min(other_min), max.max(other_max)))
     }
 
     /// Returns the contenders that did not run: each with its name and the reason.

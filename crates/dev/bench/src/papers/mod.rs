@@ -15,6 +15,7 @@
 //! | `drawing` | a table's plot |
 //! | `kept` | the results so far, in files |
 //! | `page` | the page |
+//! | `readme` | README's table of some figures |
 //! | `versions` | the table of netvale's releases, with their rates |
 
 mod drawing;
@@ -22,6 +23,7 @@ mod figures;
 mod kept;
 mod page;
 mod published;
+mod readme;
 mod shapes;
 mod table;
 mod versions;
@@ -81,6 +83,10 @@ pub struct Papers {
     /// The page to write.
     #[arg(long, value_name = "FILE", default_value_os_t = PathBuf::from("docs").join("papers.md"))]
     page: PathBuf,
+
+    /// The README whose table of figures to replace, if it has one.
+    #[arg(long, value_name = "FILE", default_value = "README.md")]
+    readme: PathBuf,
 }
 
 /// A figure with its results.
@@ -203,6 +209,7 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
         say(out, format_args!("{text}"))?;
     } else {
         page::write(&options.page, &text, &all)?;
+        readme::update(&options.readme, &all)?;
         say(out, format_args!("{}", options.page.display()))?;
     }
     let judged = all.iter().flat_map(|one| shapes::judged(one.figure.number, &one.kept));
