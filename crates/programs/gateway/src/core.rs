@@ -19,6 +19,7 @@ use crate::net::GatewayNet;
 use crate::policy::{EgressPolicy, EgressRequest, EgressVerdict};
 use crate::poller::Poller;
 use crate::random::RandomPool;
+use crate::served::ServedPort;
 use crate::slots::SlotId;
 use crate::timers::TimerHeap;
 
@@ -75,6 +76,8 @@ pub struct GatewayCore {
     pub neighbours: GuestAddresses,
     /// What guests may reach.
     pub policy: EgressPolicy,
+    /// TCP ports of the gateway's own addresses that lead to UNIX sockets.
+    pub served: Vec<ServedPort>,
     /// The log of flows that were opened, refused and closed.
     pub flows: FlowLog,
     /// Timers of flows, questions and housekeeping.
@@ -117,6 +120,7 @@ impl GatewayCore {
             guests,
             neighbours: GuestAddresses::default(),
             policy,
+            served: Vec::new(),
             flows,
             timers: TimerHeap::default(),
             random: RandomPool::default(),
@@ -128,13 +132,17 @@ impl GatewayCore {
         })
     }
 
-    /// Returns the address to which the host's socket of a flow connects: the loopback for the gateway's own address.
+    /// Returns the address to which the host's socket of a flow connects: the loopback for the gateway's address that
+    /// leads there.
     ///
     /// # Errors
     /// The reason why the flow may not begin.
     pub fn judge(&self, ends: &FlowEnds) -> Result<SocketAddr, FlowRefusal> {
         let dst = ends.remote.ip();
-        let own = self.net.is_own(dst);
+        let own = self.net.leads_to_loopback(dst);
+        if !own && self.net.is_own(dst) {
+            return Err(FlowRefusal::Policy);
+        }
         if !own && self.net.is_inside(dst) {
             return Err(FlowRefusal::Inside);
         }
@@ -157,7 +165,7 @@ impl GatewayCore {
     /// Returns the address by which guests see an address at the host's side: the gateway's own for the loopback;
     /// `None` if the gateway has none of that IP version.
     pub fn seen_by_guest(&self, outer: IpAddr) -> Option<IpAddr> {
-        if outer.is_loopback() { self.net.own(outer) } else { Some(outer) }
+        if outer.is_loopback() { self.net.loopback(outer) } else { Some(outer) }
     }
 
     /// Sends an IP packet to the MAC address `mac`. `l4` is the transport header, with its checksum, and the payload.

@@ -19,6 +19,7 @@
 //! | [`arp_nd`], [`ra`], [`dhcp`], [`dns`] | address resolution, address assignment, names |
 //! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | flows from guests to other hosts |
 //! | [`publish`] | published ports: flows from the host's side to guests |
+//! | [`served`], [`dial`] | UNIX sockets of the host: of the gateway's own ports, and for connections to guests |
 //! | [`policy`], [`flows`] | which destinations guests may reach; the flow log |
 //! | [`poller`], [`timers`], [`slots`], [`random`], `sys` | epoll set, timers, tables, random numbers, system calls |
 #![deny(unsafe_code)]
@@ -26,6 +27,7 @@
 pub mod arp_nd;
 pub mod core;
 pub mod dhcp;
+pub mod dial;
 pub mod dns;
 pub mod flows;
 pub mod frame;
@@ -41,6 +43,7 @@ pub mod publish;
 pub mod ra;
 pub mod random;
 pub mod run;
+pub mod served;
 pub mod slots;
 mod sys;
 pub mod tcp;

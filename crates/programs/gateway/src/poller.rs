@@ -35,6 +35,10 @@ pub enum WatchedThing {
     NameClient(SlotId),
     /// The socket of a published port.
     Published(SlotId),
+    /// The dial socket.
+    Dial,
+    /// A connection to the dial socket.
+    DialCaller(SlotId),
 }
 
 impl WatchedThing {
@@ -51,6 +55,8 @@ impl WatchedThing {
             Self::NameClient(id) => word(6, id),
             Self::Published(id) => word(7, id),
             Self::LinkEnd => word(8, none),
+            Self::Dial => word(20, none),
+            Self::DialCaller(id) => word(21, id),
         }
     }
 
@@ -66,6 +72,8 @@ impl WatchedThing {
             6 => Self::NameClient(id),
             7 => Self::Published(id),
             8 => Self::LinkEnd,
+            20 => Self::Dial,
+            21 => Self::DialCaller(id),
             _ => return None,
         })
     }
@@ -114,6 +122,14 @@ impl Poller {
             WatchMode::Changes => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET,
         };
         Ok(epoll::add(&self.0, fd, EventData::new_u64(thing.to_word()), flags)?)
+    }
+
+    /// Takes a descriptor out of the set.
+    ///
+    /// # Errors
+    /// The descriptor is not in the set.
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.0, fd)?)
     }
 
     /// Waits for up to `limit`, and replaces the contents of `ready` by the events. A signal may end the wait early.

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit};
 
 use crate::core::GatewayCore;
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::leases::{LeaseTable, StaticLease};
 use crate::dhcp::{DhcpServer, DhcpSettings};
+use crate::dial::Dialer;
 use crate::dns::NameService;
 use crate::flows::FlowLog;
 use crate::frame::reassembly::Reassembly;
@@ -50,6 +51,14 @@ pub enum GatewayError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The dial socket cannot be created.
+    #[error("cannot listen at {path}: {source}; choose another path with --dial")]
+    Dial {
+        /// Path of the socket.
+        path: std::path::PathBuf,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
     /// A descriptor cannot be created or watched.
     #[error("cannot create or poll descriptors: {0}; raise the limit on open files (ulimit -n)")]
     Descriptors(#[from] std::io::Error),
@@ -67,6 +76,7 @@ pub struct Gateway {
     udp: UdpMappings,
     echo: EchoFlows,
     publisher: Publisher,
+    dialer: Option<Dialer>,
     /// Number of lost frames that the log has already reported.
     lost: u64,
 }
@@ -91,6 +101,8 @@ impl Gateway {
             publisher.add(&core, rule.clone())?;
         }
         core.timers.add(core.now + HOUSEKEEPING, TimedThing::Housekeeping);
+        core.served.clone_from(&options.served);
+        let dialer = dialer(options, &core)?;
         Ok(Gateway {
             core,
             frame: vec![0; MAX_FRAME],
@@ -102,6 +114,7 @@ impl Gateway {
             udp: UdpMappings::default(),
             echo: EchoFlows::default(),
             publisher,
+            dialer,
             lost: 0,
         })
     }
@@ -206,6 +219,9 @@ impl Gateway {
             dhcp.leases.clean(now);
         }
         self.publisher.clean(&mut self.core);
+        if let Some(dialer) = &mut self.dialer {
+            dialer.clean(now);
+        }
         let lost = self.core.link.lost();
         if lost > self.lost {
             tracing::info!("{} frames for guests were dropped: the gateway's port had no room", lost - self.lost);
@@ -225,6 +241,16 @@ impl Gateway {
             WatchedThing::Question(id) => self.names.ready(core, id, readiness),
             WatchedThing::NameClient(id) => self.names.client_ready(core, leases, id),
             WatchedThing::Published(id) => self.publisher.ready(core, &mut self.tcp, leases, id),
+            WatchedThing::Dial => {
+                if let Some(dialer) = &mut self.dialer {
+                    dialer.accept(core);
+                }
+            }
+            WatchedThing::DialCaller(id) => {
+                if let Some(dialed) = self.dialer.as_mut().and_then(|dialer| dialer.ready(core, id)) {
+                    self.publisher.dial(core, &mut self.tcp, leases, dialed);
+                }
+            }
         }
     }
 
@@ -240,10 +266,25 @@ impl Gateway {
     }
 }
 
+fn dialer(options: &GatewayOptions, core: &GatewayCore) -> Result<Option<Dialer>, GatewayError> {
+    let Some(path) = &options.dial else { return Ok(None) };
+    let dialer = Dialer::listen(path).map_err(|source| GatewayError::Dial { path: path.clone(), source })?;
+    dialer.watch(core)?;
+    Ok(Some(dialer))
+}
+
 fn dhcp_server(options: &GatewayOptions) -> Option<DhcpServer> {
     let own = options.addresses.v4.filter(|_| options.dhcp)?;
-    let settings = DhcpSettings { own, lease: options.lease_time, mtu: options.mtu, domain: options.domain.clone() };
-    Some(DhcpServer::new(settings, LeaseTable::new(own, options.leases.clone())))
+    let settings = DhcpSettings {
+        own,
+        lease: options.lease_time,
+        mtu: options.mtu,
+        domain: options.domain.clone(),
+        search: options.search.clone(),
+    };
+    // The gateway's further address is its own: no guest may have it.
+    let host = options.host.map(|address| StaticLease { mac: options.net().mac, address, name: None });
+    Some(DhcpServer::new(settings, LeaseTable::new(own, options.leases.iter().cloned().chain(host).collect())))
 }
 
 /// Raises the limit of descriptors to the most that this user may have, since each flow needs one.

@@ -149,11 +149,16 @@ impl DnsQuery<'_> {
 
     /// Makes an authoritative answer with these records.
     pub fn answer(&self, outcome: DnsOutcome, data: &[DnsData]) -> Vec<u8> {
+        self.answer_for(outcome, data, TTL)
+    }
+
+    /// As [`DnsQuery::answer`], for records that live for `ttl` seconds.
+    pub fn answer_for(&self, outcome: DnsOutcome, data: &[DnsData], ttl: u32) -> Vec<u8> {
         let mut bytes = head(self.bytes, outcome, true);
         bytes.extend_from_slice(self.question());
         let mut count = 0u16;
         for data in data {
-            bytes.extend_from_slice(&data.bytes());
+            bytes.extend_from_slice(&data.bytes(ttl));
             count += 1;
         }
         bytes[4..6].copy_from_slice(&1u16.to_be_bytes());
@@ -200,7 +205,7 @@ pub enum DnsData {
 }
 
 impl DnsData {
-    fn bytes(&self) -> Vec<u8> {
+    fn bytes(&self, ttl: u32) -> Vec<u8> {
         let (kind, data) = match self {
             Self::Address(IpAddr::V4(address)) => (record::A, address.octets().to_vec()),
             Self::Address(IpAddr::V6(address)) => (record::AAAA, address.octets().to_vec()),
@@ -210,14 +215,15 @@ impl DnsData {
         let mut bytes = vec![0xc0, HEADER_LEN as u8];
         bytes.extend_from_slice(&kind.to_be_bytes());
         bytes.extend_from_slice(&[0, 1]);
-        bytes.extend_from_slice(&TTL.to_be_bytes());
+        bytes.extend_from_slice(&ttl.to_be_bytes());
         bytes.extend_from_slice(&(data.len() as u16).to_be_bytes());
         bytes.extend_from_slice(&data);
         bytes
     }
 }
 
-fn encoded(name: &str) -> Vec<u8> {
+/// Encodes a name, without compression.
+pub fn encoded(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for label in name.split('.').filter(|label| !label.is_empty() && label.len() <= MAX_LABEL) {
         bytes.push(label.len() as u8);

@@ -10,6 +10,7 @@ pub mod clients;
 pub mod message;
 pub mod names;
 pub mod resolv;
+pub mod zones;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -24,6 +25,7 @@ use self::clients::NameClient;
 use self::message::{DnsOutcome, DnsQuery, ParsedQuery};
 use self::names::LocalNames;
 use self::resolv::ResolverFile;
+use self::zones::DnsZones;
 use crate::core::GatewayCore;
 use crate::dhcp::leases::LeaseTable;
 use crate::guests::GuestResource;
@@ -87,6 +89,8 @@ pub struct NameService {
     questions: NumberedValues<NameQuestion>,
     clients: NumberedValues<NameClient>,
     file: ResolverFile,
+    /// The user's zones.
+    pub zones: DnsZones,
     scratch: Vec<u8>,
 }
 
@@ -97,6 +101,7 @@ impl NameService {
             questions: NumberedValues::default(),
             clients: NumberedValues::default(),
             file: ResolverFile::new(file),
+            zones: DnsZones::default(),
             scratch: Vec::new(),
         }
     }
@@ -118,7 +123,7 @@ impl NameService {
             }
             ParsedQuery::Nothing => return self.deliver(core, mac, asker, None),
         };
-        let names = LocalNames { net: &core.net, leases, addresses: &core.neighbours };
+        let names = LocalNames { net: &core.net, leases, addresses: &core.neighbours, zones: &self.zones };
         if let Some(answer) = names.answer(&query) {
             return self.deliver(core, mac, asker, Some(&answer));
         }

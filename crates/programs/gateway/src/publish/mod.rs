@@ -8,7 +8,7 @@
 mod datagrams;
 pub mod rule;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use self::rule::{PublishRule, PublishedGuest};
 use crate::arp_nd;
 use crate::core::GatewayCore;
 use crate::dhcp::leases::LeaseTable;
+use crate::dial::DialedGuest;
 use crate::flows::{FlowDirection, FlowEnds};
 use crate::policy::FlowTransport;
 use crate::poller::{WatchMode, WatchedThing};
@@ -126,17 +127,23 @@ impl Publisher {
             };
             let Some(client) = client.and_then(|client| SocketAddr::try_from(client).ok()) else { continue };
             let caller = WaitingCaller { socket, client, guest, since: core.now };
-            match station(core, leases, guest.ip()) {
-                Some(mac) => call(core, tcp, mac, caller),
-                None if self.callers.len() < MAX_CALLERS => {
-                    if self.callers.is_empty() {
-                        core.timers.add(core.now + ASK_AGAIN, TimedThing::Callers);
-                    }
-                    arp_nd::ask(core, guest.ip());
-                    self.callers.push(caller);
-                }
-                None => reset(&caller.socket),
-            }
+            connect(&mut self.callers, core, tcp, leases, caller);
+        }
+    }
+
+    /// Connects a local program whose connection is `socket` to a guest.
+    pub fn dial(
+        &mut self,
+        core: &mut GatewayCore,
+        tcp: &mut TcpFlows,
+        leases: Option<&LeaseTable>,
+        DialedGuest { socket, guest }: DialedGuest,
+    ) {
+        if core.net.is_guests(guest.ip()) {
+            let loopback = if guest.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+            let client = SocketAddr::new(loopback, core.random.u16() | 0x8000);
+            let caller = WaitingCaller { socket, client, guest, since: core.now };
+            connect(&mut self.callers, core, tcp, leases, caller);
         }
     }
 
@@ -168,6 +175,27 @@ impl Publisher {
     /// Removes UDP clients that have been idle for too long.
     pub fn clean(&mut self, core: &mut GatewayCore) {
         self.clients.clean(core);
+    }
+}
+
+/// Connects a client to its guest, at once or when the guest's MAC address is known.
+fn connect(
+    callers: &mut Vec<WaitingCaller>,
+    core: &mut GatewayCore,
+    tcp: &mut TcpFlows,
+    leases: Option<&LeaseTable>,
+    caller: WaitingCaller,
+) {
+    match station(core, leases, caller.guest.ip()) {
+        Some(mac) => call(core, tcp, mac, caller),
+        None if callers.len() < MAX_CALLERS => {
+            if callers.is_empty() {
+                core.timers.add(core.now + ASK_AGAIN, TimedThing::Callers);
+            }
+            arp_nd::ask(core, caller.guest.ip());
+            callers.push(caller);
+        }
+        None => reset(&caller.socket),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -18,6 +19,7 @@ use crate::flows::FlowEnds;
 use crate::frame::GuestPacket;
 use crate::guests::GuestResource;
 use crate::poller::{WatchMode, WatchedThing};
+use crate::served::{self, ServedSocket};
 use crate::slots::SlotId;
 
 /// Number of bytes of a guest's first packet that are kept for an ICMP error about it.
@@ -99,14 +101,43 @@ impl TcpFlows {
 
 /// Opens a socket for a guest's connection. The error is the word for the flow log.
 fn open_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Result<OpenedSocket, &'static str> {
-    let is_inner = core.net.is_own(ends.remote.ip()) && ends.remote.port() == dns::PORT;
-    let outer = if is_inner { None } else { Some(core.judge(ends).map_err(FlowRefusal::word)?) };
+    let place = place_of(core, ends).map_err(FlowRefusal::word)?;
     take_share(core, ends).map_err(FlowRefusal::word)?;
-    let opened = outer.map_or_else(|| inner_socket(core, ends), outer_socket);
+    let opened = match place {
+        FlowPlace::Names => inner_socket(core, ends),
+        FlowPlace::Served(path) => served_socket(&path, ends),
+        FlowPlace::Outer(outer) => outer_socket(outer),
+    };
     opened.ok_or_else(|| {
         give_back_share(core, ends);
         "descriptors"
     })
+}
+
+/// Where the host's side of a guest's connection ends.
+enum FlowPlace {
+    Names,
+    /// At a UNIX socket.
+    Served(PathBuf),
+    Outer(SocketAddr),
+}
+
+fn place_of(core: &GatewayCore, ends: &FlowEnds) -> Result<FlowPlace, FlowRefusal> {
+    let port = ends.remote.port();
+    if core.net.has_services(ends.remote.ip()) {
+        if port == dns::PORT {
+            return Ok(FlowPlace::Names);
+        }
+        if let Some(served) = core.served.iter().find(|served| served.port == port) {
+            return Ok(FlowPlace::Served(served.path.clone()));
+        }
+    }
+    core.judge(ends).map(FlowPlace::Outer)
+}
+
+fn served_socket(path: &Path, ends: &FlowEnds) -> Option<OpenedSocket> {
+    let ServedSocket { socket, connected } = served::connect(path, ends)?;
+    Some(OpenedSocket { socket, connecting: connected.map(|()| true) })
 }
 
 fn take_share(core: &mut GatewayCore, ends: &FlowEnds) -> Result<(), FlowRefusal> {

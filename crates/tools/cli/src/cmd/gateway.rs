@@ -1,5 +1,6 @@
 //! `netvale gateway`: gives a switch's guests addresses, names and access to the Internet.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use netvale_gateway::net::GatewayAddresses;
 use netvale_gateway::options::{self, GatewayOptions, LEASE, MTU, MTUS};
 use netvale_gateway::policy::{EgressPolicy, EgressRule};
 use netvale_gateway::publish::rule::PublishRule;
+use netvale_gateway::served::ServedPort;
 use netvale_gateway::{Gateway, GatewayError};
 use netvale_wire::MacAddr;
 
@@ -79,6 +81,23 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "DOMAIN", default_value = "lan", value_parser = options::domain)]
     domain: String,
 
+    /// A further domain in which guests look for short names; may be given several times.
+    #[arg(long, value_name = "DOMAIN", value_parser = options::domain)]
+    search: Vec<String>,
+
+    /// A further address of the gateway, which alone leads to the host's loopback; the gateway's own then does not.
+    #[arg(long, value_name = "ADDRESS")]
+    host_address: Option<Ipv4Addr>,
+
+    /// TCP port of the gateway's own address that leads to a UNIX socket of the host, where a program that speaks the
+    /// PROXY protocol listens; may be given several times.
+    #[arg(long, value_name = "PORT=/PATH")]
+    serve: Vec<ServedPort>,
+
+    /// UNIX socket by which programs of this user connect to guests: they send a line ADDRESS:PORT first.
+    #[arg(long, value_name = "PATH")]
+    dial: Option<PathBuf>,
+
     /// File that names the servers which are asked for other names.
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
@@ -128,6 +147,10 @@ impl GatewayArgs {
             mac: self.mac,
             mtu: self.mtu,
             domain: self.domain.clone(),
+            search: self.search.clone(),
+            host: self.host_address,
+            served: self.serve.clone(),
+            dial: self.dial.clone(),
             dhcp: !self.no_dhcp,
             adverts: !self.no_ra,
             leases: self.lease.clone(),
@@ -158,6 +181,10 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         let what = format!("--lease: {} is not an address for a guest", lease.address);
         return Err(CliError::usage(what, "choose an address of the gateway's network other than the gateway's own"));
     }
+    if let Some(host) = options.host.filter(|host| !is_spare(*host, &options)) {
+        let what = format!("--host-address: {host} is not a free address of the gateway's network");
+        return Err(CliError::usage(what, "choose one other than the gateway's own and those of --lease"));
+    }
     let name = args.name();
     let stop = signals::stop_pipe()?;
     let link = GatewayLink::open(&name, ctx.run_dir.as_deref()).map_err(|error| port_error(&name, &error))?;
@@ -165,6 +192,13 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     tracing::info!("ready: the gateway has the port {name}");
     gateway.run(&stop).map_err(|error| failed(&error))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns whether an address is one of the gateway's network that nobody has.
+fn is_spare(address: Ipv4Addr, options: &GatewayOptions) -> bool {
+    let own = options.addresses.v4;
+    let in_network = own.is_some_and(|own| own.is_host(address) && own.address != address);
+    in_network && options.leases.iter().all(|lease| lease.address != address)
 }
 
 fn failed(error: &GatewayError) -> CliError {
@@ -198,6 +232,16 @@ mod tests {
         assert_eq!(parse(&["vale0:out", "10.0.0.1/24"]).unwrap().name(), "vale0:out");
     }
 
+    #[test]
+    fn an_address_for_the_host_is_nobodys() {
+        let options = parse(&["vale0", "10.0.0.1/24", "--lease", "02:00:00:00:00:05=10.0.0.5"]).unwrap().options();
+        let is_spare = |text: &str| is_spare(text.parse().unwrap(), &options);
+        assert!(is_spare("10.0.0.254"));
+        for taken in ["10.0.0.1", "10.0.0.5", "10.0.0.255", "10.0.1.1"] {
+            assert!(!is_spare(taken), "{taken}");
+        }
+    }
+
     /// Objective: invalid values are refused when the command line is parsed.
     #[test]
     fn values_that_cannot_be_are_refused() {
@@ -209,6 +253,8 @@ mod tests {
             &["vale0", "10.0.0.1/24", "--publish", "22"],
             &["vale0", "10.0.0.1/24", "--lease", "x=y"],
             &["vale0", "10.0.0.1/24", "--domain", "a..b"],
+            &["vale0", "10.0.0.1/24", "--serve", "80"],
+            &["vale0", "10.0.0.1/24", "--host-address", "fd00::1"],
         ] {
             assert!(parse(line).is_err(), "{line:?}");
         }
