@@ -14,10 +14,11 @@
 //! | `groups.rs` | the groups of subcommands in the help |
 //! | `headers.rs` | a description of a frame's headers |
 //! | `out.rs` | standard output, whose reader may close |
+//! | `own_daemon.rs` | a daemon of a drop-in's own |
 //! | `progress.rs` | the progress line on standard error |
 //! | `rates.rs`, `units.rs` | rates computed from counters, and their notation |
 //! | `values.rs` | values that several subcommands take |
-//! | [`vde`] | the drop-in for `vde_switch` |
+//! | [`gvproxy`], [`vde`] | the drop-ins for `gvproxy` and `vde_switch` |
 
 pub mod capture;
 pub mod cli;
@@ -28,10 +29,12 @@ pub mod error;
 pub mod forward;
 pub mod grid;
 pub mod groups;
+pub mod gvproxy;
 pub mod headers;
 pub mod kinds;
 mod libpcap;
 pub mod out;
+mod own_daemon;
 pub mod progress;
 pub mod rates;
 pub mod signals;
