@@ -45,6 +45,8 @@ pub struct GatewayOptions {
     pub publish: Vec<PublishRule>,
     /// The file of the flow log; `None`: no log.
     pub flows: Option<PathBuf>,
+    /// Path of the control socket; `None`: the gateway has none.
+    pub control: Option<PathBuf>,
     /// Limits of the resources that each guest may use.
     pub limits: GuestLimits,
 }
@@ -65,6 +67,7 @@ impl GatewayOptions {
             policy: EgressPolicy::default(),
             publish: Vec::new(),
             flows: None,
+            control: None,
             limits: GuestLimits::default(),
         }
     }

@@ -35,6 +35,10 @@ pub enum WatchedThing {
     NameClient(SlotId),
     /// The socket of a published port.
     Published(SlotId),
+    /// The control socket.
+    Control,
+    /// The connection of a client of the control socket.
+    ControlClient(SlotId),
 }
 
 impl WatchedThing {
@@ -51,6 +55,8 @@ impl WatchedThing {
             Self::NameClient(id) => word(6, id),
             Self::Published(id) => word(7, id),
             Self::LinkEnd => word(8, none),
+            Self::Control => word(9, none),
+            Self::ControlClient(id) => word(10, id),
         }
     }
 
@@ -66,6 +72,8 @@ impl WatchedThing {
             6 => Self::NameClient(id),
             7 => Self::Published(id),
             8 => Self::LinkEnd,
+            9 => Self::Control,
+            10 => Self::ControlClient(id),
             _ => return None,
         })
     }
@@ -144,6 +152,9 @@ mod tests {
         let id = SlotId { index: u32::MAX, generation: 0xff_ffff };
         use WatchedThing::*;
         for thing in [Link, LinkEnd, Stop, Tcp(id), Udp(id), Ping(id), Question(id), NameClient(id), Published(id)] {
+            assert_eq!(WatchedThing::from_word(thing.to_word()), Some(thing));
+        }
+        for thing in [Control, ControlClient(id)] {
             assert_eq!(WatchedThing::from_word(thing.to_word()), Some(thing));
         }
         assert_eq!(WatchedThing::from_word(u64::MAX), None);
