@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`options`] | a gateway's configuration |
 //! | [`run`] | the gateway's event loop, and which part handles which packet |
+//! | [`control`] | requests to a running gateway |
 //! | [`core`] | the state that all parts share |
 //! | [`link`] | the gateway's port of the switch |
 //! | [`frame`] | parsing and building of frames; reassembly |
@@ -20,11 +21,13 @@
 //! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | flows from guests to other hosts |
 //! | [`publish`] | published ports: flows from the host's side to guests |
 //! | [`served`], [`dial`] | UNIX sockets of the host: of the gateway's own ports, and for connections to guests |
-//! | [`policy`], [`flows`] | which destinations guests may reach; the flow log |
+//! | [`policy`], [`resolved`] | which destinations guests may reach; the names of addresses |
+//! | [`flows`] | the flow log |
 //! | [`poller`], [`timers`], [`slots`], [`random`], `sys` | epoll set, timers, tables, random numbers, system calls |
 #![deny(unsafe_code)]
 
 pub mod arp_nd;
+pub mod control;
 pub mod core;
 pub mod dhcp;
 pub mod dial;
@@ -42,6 +45,7 @@ pub mod poller;
 pub mod publish;
 pub mod ra;
 pub mod random;
+pub mod resolved;
 pub mod run;
 pub mod served;
 pub mod slots;

@@ -55,6 +55,8 @@ pub struct GatewayOptions {
     pub dial: Option<PathBuf>,
     /// The file of the flow log; `None`: no log.
     pub flows: Option<PathBuf>,
+    /// Path of the control socket; `None`: the gateway has none.
+    pub control: Option<PathBuf>,
     /// Limits of the resources that each guest may use.
     pub limits: GuestLimits,
 }
@@ -79,6 +81,7 @@ impl GatewayOptions {
             served: Vec::new(),
             dial: None,
             flows: None,
+            control: None,
             limits: GuestLimits::default(),
         }
     }

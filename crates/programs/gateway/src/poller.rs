@@ -39,6 +39,10 @@ pub enum WatchedThing {
     Dial,
     /// A connection to the dial socket.
     DialCaller(SlotId),
+    /// The control socket.
+    Control,
+    /// The connection of a client of the control socket.
+    ControlClient(SlotId),
 }
 
 impl WatchedThing {
@@ -55,8 +59,10 @@ impl WatchedThing {
             Self::NameClient(id) => word(6, id),
             Self::Published(id) => word(7, id),
             Self::LinkEnd => word(8, none),
-            Self::Dial => word(20, none),
-            Self::DialCaller(id) => word(21, id),
+            Self::Control => word(9, none),
+            Self::ControlClient(id) => word(10, id),
+            Self::Dial => word(11, none),
+            Self::DialCaller(id) => word(12, id),
         }
     }
 
@@ -72,8 +78,10 @@ impl WatchedThing {
             6 => Self::NameClient(id),
             7 => Self::Published(id),
             8 => Self::LinkEnd,
-            20 => Self::Dial,
-            21 => Self::DialCaller(id),
+            9 => Self::Control,
+            10 => Self::ControlClient(id),
+            11 => Self::Dial,
+            12 => Self::DialCaller(id),
             _ => return None,
         })
     }
@@ -160,6 +168,9 @@ mod tests {
         let id = SlotId { index: u32::MAX, generation: 0xff_ffff };
         use WatchedThing::*;
         for thing in [Link, LinkEnd, Stop, Tcp(id), Udp(id), Ping(id), Question(id), NameClient(id), Published(id)] {
+            assert_eq!(WatchedThing::from_word(thing.to_word()), Some(thing));
+        }
+        for thing in [Control, ControlClient(id)] {
             assert_eq!(WatchedThing::from_word(thing.to_word()), Some(thing));
         }
         assert_eq!(WatchedThing::from_word(u64::MAX), None);

@@ -1,5 +1,6 @@
 //! The [`Gateway`]: its parts, and the event loop that drives them.
 
+mod control;
 mod dispatch;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit};
 
+use crate::control::{ControlError, ControlServer};
 use crate::core::GatewayCore;
 use crate::dhcp::leases::{LeaseTable, StaticLease};
 use crate::dhcp::{DhcpServer, DhcpSettings};
@@ -59,6 +61,9 @@ pub enum GatewayError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The control socket cannot be opened.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// A descriptor cannot be created or watched.
     #[error("cannot create or poll descriptors: {0}; raise the limit on open files (ulimit -n)")]
     Descriptors(#[from] std::io::Error),
@@ -77,6 +82,7 @@ pub struct Gateway {
     echo: EchoFlows,
     publisher: Publisher,
     dialer: Option<Dialer>,
+    control: Option<ControlServer>,
     /// Number of lost frames that the log has already reported.
     lost: u64,
 }
@@ -100,6 +106,8 @@ impl Gateway {
         for rule in &options.publish {
             publisher.add(&core, rule.clone())?;
         }
+        let control = options.control.as_deref().map(ControlServer::open).transpose()?;
+        control.as_ref().map_or(Ok(()), |control| control.watch(&core))?;
         core.timers.add(core.now + HOUSEKEEPING, TimedThing::Housekeeping);
         core.served.clone_from(&options.served);
         let dialer = dialer(options, &core)?;
@@ -115,6 +123,7 @@ impl Gateway {
             echo: EchoFlows::default(),
             publisher,
             dialer,
+            control,
             lost: 0,
         })
     }
@@ -164,10 +173,11 @@ impl Gateway {
         self.names.go_on(&mut self.core, self.dhcp.as_ref().map(|dhcp| &dhcp.leases));
         self.take_timers();
         let waits_for_room = self.tcp.take_turns(&mut self.core);
+        let waits_for_orders = self.take_orders();
         self.core.flows.flush();
         self.core.link.sync();
         let more = frames == FRAMES || (self.tcp.is_busy() && !waits_for_room) || !self.core.asked_again.is_empty();
-        if more || self.core.link.arm(waits_for_room) {
+        if more || waits_for_orders || self.core.link.arm(waits_for_room) {
             return Duration::ZERO;
         }
         self.core.timers.until_first(self.core.now, SLEEP)
@@ -184,6 +194,16 @@ impl Gateway {
         }
         self.frame = frame;
         count
+    }
+
+    /// Carries out a further request of each client of the control socket, and tells those that follow the flow log what
+    /// is new. Returns whether there may be more requests.
+    fn take_orders(&mut self) -> bool {
+        let again = self.control.as_mut().map(ControlServer::take_again).unwrap_or_default();
+        again.into_iter().for_each(|id| self.serve_control(id));
+        let Some(control) = &mut self.control else { return false };
+        control.tell(&mut self.core);
+        control.is_busy()
     }
 
     fn take_timers(&mut self) {
@@ -215,12 +235,16 @@ impl Gateway {
     fn clean(&mut self) {
         let now = self.core.now;
         self.core.neighbours.clean(now);
+        self.core.resolved.clean(now);
         if let Some(dhcp) = &mut self.dhcp {
             dhcp.leases.clean(now);
         }
         self.publisher.clean(&mut self.core);
         if let Some(dialer) = &mut self.dialer {
             dialer.clean(now);
+        }
+        if let Some(control) = &mut self.control {
+            control.accept(&self.core);
         }
         let lost = self.core.link.lost();
         if lost > self.lost {
@@ -251,6 +275,12 @@ impl Gateway {
                     self.publisher.dial(core, &mut self.tcp, leases, dialed);
                 }
             }
+            WatchedThing::Control => {
+                if let Some(control) = &mut self.control {
+                    control.accept(core);
+                }
+            }
+            WatchedThing::ControlClient(id) => self.serve_control(id),
         }
     }
 

@@ -10,6 +10,7 @@
 //! | `complete` | completion in a shell |
 //! | `ctx.rs` | the context of a subcommand: the run directory, the connection to the daemon |
 //! | `error.rs` | errors of two lines, and the exit codes |
+//! | `gateways.rs` | requests to running gateways |
 //! | `grid.rs` | aligned columns |
 //! | `groups.rs` | the groups of subcommands in the help |
 //! | `headers.rs` | a description of a frame's headers |
@@ -27,6 +28,7 @@ pub mod complete;
 pub mod ctx;
 pub mod error;
 pub mod forward;
+pub mod gateways;
 pub mod grid;
 pub mod groups;
 pub mod gvproxy;

@@ -21,6 +21,8 @@ const PAYLOAD: u16 = 1232;
 pub mod record {
     /// An IPv4 address.
     pub const A: u16 = 1;
+    /// An alias: the name by which to go on.
+    pub const CNAME: u16 = 5;
     /// The name of an address.
     pub const PTR: u16 = 12;
     /// An IPv6 address.
@@ -29,6 +31,10 @@ pub mod record {
     pub const ANY: u16 = 255;
     /// The pseudo record of EDNS.
     pub const OPT: u16 = 41;
+    /// A service binding.
+    pub const SVCB: u16 = 64;
+    /// A service binding for HTTPS.
+    pub const HTTPS: u16 = 65;
 }
 
 /// Response codes (RCODE).
@@ -45,6 +51,8 @@ pub enum DnsOutcome {
     NoName = 3,
     /// The operation is not supported.
     NotImplemented = 4,
+    /// The policy forbids the question (REFUSED).
+    Refused = 5,
 }
 
 /// A parsed query with one question.
@@ -75,7 +83,8 @@ pub enum ParsedQuery<'a> {
     Nothing,
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
+/// Returns the 16 bits at an offset.
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 

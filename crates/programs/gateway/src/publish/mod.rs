@@ -22,7 +22,7 @@ use crate::arp_nd;
 use crate::core::GatewayCore;
 use crate::dhcp::leases::LeaseTable;
 use crate::dial::DialedGuest;
-use crate::flows::{FlowDirection, FlowEnds};
+use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::policy::FlowTransport;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
@@ -105,7 +105,37 @@ impl Publisher {
         let id = self.ports.insert(PublishedPort { rule, socket });
         let Some(port) = self.ports.get(id) else { return Ok(()) };
         let watched = core.poller.add(&port.socket, WatchedThing::Published(id), WatchMode::Readable);
-        watched.map_err(|source| PublishError { listen, source })
+        watched.map_err(|source| {
+            self.ports.remove(id);
+            PublishError { listen, source }
+        })
+    }
+
+    /// Closes a published port, given in full or by its side at the host. Connections through it go on; its datagrams
+    /// end. Returns whether there is such a port.
+    pub fn remove(&mut self, core: &mut GatewayCore, text: &str) -> bool {
+        let given = text.parse().ok();
+        let side = rule::listening_side(text);
+        let is_meant = |port: &PublishedPort| {
+            given.as_ref() == Some(&port.rule) || side == Some((port.rule.listen, port.rule.transport))
+        };
+        let mut ids = self.ports.ids();
+        ids.retain(|id| self.ports.get(*id).is_some_and(|port| is_meant(port)));
+        for id in &ids {
+            self.ports.remove(*id);
+            self.clients.end_port(core, *id);
+        }
+        !ids.is_empty()
+    }
+
+    /// Returns the published ports.
+    pub fn rules(&self) -> impl Iterator<Item = &PublishRule> {
+        self.ports.values().map(|port| &port.rule)
+    }
+
+    /// Returns the flows of published UDP ports, in no order.
+    pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
+        self.clients.open_flows()
     }
 
     /// Accepts connections, or reads datagrams, of a port.
@@ -157,7 +187,7 @@ impl Publisher {
                 self.callers.push(caller);
             } else {
                 let ends = ends_of(&caller, MacAddr::ZERO, caller.client, FlowTransport::Tcp);
-                core.flows.refused(&ends, "no-guest", core.now);
+                core.refused(&ends, "no-guest");
                 reset(&caller.socket);
             }
         }

@@ -18,6 +18,7 @@ use netvale_wire::MacAddr;
 
 use crate::cmd::up::LogLevel;
 use crate::ctx::port_error;
+use crate::gateways::{self, port_name};
 use crate::{CliContext, CliError, signals};
 
 /// Be a switch's way out: addresses, names, and the Internet for its guests, without privilege.
@@ -40,13 +41,14 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "[ADDRESS:]PORT:GUEST:PORT[/udp]")]
     publish: Vec<PublishRule>,
 
-    /// What guests may reach beside the Internet: ADDRESS[/PREFIX][:PORT[-PORT]][/tcp|/udp|/icmp], or any; may be given
-    /// several times. The most specific rule decides. 127.0.0.1:PORT is a port of the host's loopback, which guests
-    /// find at the gateway's own address.
+    /// What guests may reach beside the Internet: ADDRESS[/PREFIX], NAME, *.NAME or any, then
+    /// [:PORT[-PORT]][/tcp|/udp|/icmp]; may be given several times. The most specific rule decides. 127.0.0.1:PORT is a
+    /// port of the host's loopback, which guests find at the gateway's own address. A name stands for the addresses
+    /// that the guest has got for it from the gateway.
     #[arg(long, value_name = "RULE", value_parser = |text: &str| EgressRule::parse(text, true))]
     allow: Vec<EgressRule>,
 
-    /// What guests may not reach; 'any' leaves what --allow says.
+    /// What guests may not reach; 'any' leaves what --allow says, and only names that --allow matches are resolved.
     #[arg(long, value_name = "RULE", value_parser = |text: &str| EgressRule::parse(text, false))]
     deny: Vec<EgressRule>,
 
@@ -57,6 +59,11 @@ pub struct GatewayArgs {
     /// Write a line of JSON for each flow that is opened, refused or closed; '-' is standard output.
     #[arg(long, value_name = "FILE")]
     flows: Option<PathBuf>,
+
+    /// Path of the control socket, by which `netvale egress`, `publish` and `flows` reach the gateway; without it,
+    /// gateway-SWITCH:PORT.sock in the daemon's run directory.
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
 
     /// Address, and name, of a station; may be given several times.
     #[arg(long, value_name = "MAC=IP[,NAME]")]
@@ -128,6 +135,7 @@ Examples:
   netvale gateway vale0 10.0.0.1/24,fd00::1/64 --flows -        by IPv6, too, with a line for each flow
   netvale gateway vale0 10.0.0.1/24 --publish 127.0.0.1:2222:10.0.0.5:22
   netvale gateway vale0 10.0.0.1/24 --deny any --allow 192.0.2.7:443/tcp
+  netvale gateway vale0 10.0.0.1/24 --deny any --allow example.com:443 --allow '*.example.org'
   netvale gateway vale0 10.0.0.1/24 --allow 127.0.0.1:8080      10.0.0.1:8080 is the host's 127.0.0.1:8080
 ";
 
@@ -163,10 +171,6 @@ impl GatewayArgs {
             ..GatewayOptions::new(self.addresses)
         }
     }
-
-    fn name(&self) -> String {
-        if self.port.contains(':') { self.port.clone() } else { format!("{}:gateway", self.port) }
-    }
 }
 
 /// Runs the subcommand.
@@ -175,7 +179,7 @@ impl GatewayArgs {
 /// No daemon answers, the port is in use, or the gateway's port has ended.
 pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
-    let options = args.options();
+    let mut options = args.options();
     let stray = args.lease.iter().find(|lease| !options.net().is_guests(lease.address.into()));
     if let Some(lease) = stray {
         let what = format!("--lease: {} is not an address for a guest", lease.address);
@@ -185,9 +189,10 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         let what = format!("--host-address: {host} is not a free address of the gateway's network");
         return Err(CliError::usage(what, "choose one other than the gateway's own and those of --lease"));
     }
-    let name = args.name();
+    let name = port_name(&args.port);
     let stop = signals::stop_pipe()?;
     let link = GatewayLink::open(&name, ctx.run_dir.as_deref()).map_err(|error| port_error(&name, &error))?;
+    options.control = Some(args.control.clone().map_or_else(|| gateways::new_path(ctx, &name), Ok)?);
     let mut gateway = Gateway::new(link, &options).map_err(|error| failed(&error))?;
     tracing::info!("ready: the gateway has the port {name}");
     gateway.run(&stop).map_err(|error| failed(&error))?;
@@ -221,15 +226,12 @@ mod tests {
         Line::try_parse_from(["gateway"].iter().chain(line)).map(|line| line.args)
     }
 
-    /// Objective: the command line is converted to the gateway's options; if only the switch is given, the port's name
-    /// is gateway.
+    /// Objective: the command line is converted to the gateway's options.
     #[test]
     fn a_line_becomes_options() {
         let args = parse(&["vale0", "10.0.0.1/24", "--publish", "8080:web:80", "--no-ra", "--mtu", "9000"]).unwrap();
         let options = args.options();
-        assert_eq!((args.name().as_str(), options.mtu, options.adverts), ("vale0:gateway", 9000, false));
-        assert_eq!(options.publish.len(), 1);
-        assert_eq!(parse(&["vale0:out", "10.0.0.1/24"]).unwrap().name(), "vale0:out");
+        assert_eq!((options.mtu, options.adverts, options.publish.len()), (9000, false, 1));
     }
 
     #[test]
@@ -250,6 +252,7 @@ mod tests {
             &["vale0", "10.0.0.1"],
             &["vale0", "10.0.0.1/24", "--mtu", "1279"],
             &["vale0", "10.0.0.1/24", "--allow", "x"],
+            &["vale0", "10.0.0.1/24", "--deny", "*"],
             &["vale0", "10.0.0.1/24", "--publish", "22"],
             &["vale0", "10.0.0.1/24", "--lease", "x=y"],
             &["vale0", "10.0.0.1/24", "--domain", "a..b"],

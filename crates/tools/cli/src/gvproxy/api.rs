@@ -10,7 +10,7 @@ use rustix::net::Shutdown;
 use serde::Serialize;
 use serde_json::json;
 
-use super::control::GatewayControl;
+use super::control::GvControl;
 use super::exposed::ExposedPorts;
 use super::http::{HttpReply, HttpRequest};
 use super::json::{self, JsonObject};
@@ -35,7 +35,7 @@ pub(super) enum ApiAudience {
 /// The HTTP interface.
 pub(super) struct GvApi {
     pub exposed: ExposedPorts,
-    pub control: GatewayControl,
+    pub control: Arc<GvControl>,
     pub dialer: GuestDialer,
     pub switch: SwitchClient,
     pub net: NetSettings,
@@ -144,7 +144,7 @@ impl GvApi {
         let mut zones = self.zones();
         let (all, at) = merged(&zones, new);
         if let Some(changed) = all.get(at) {
-            self.control.set_names(&changed.for_gateway()).map_err(|why| bad(why.to_string()))?;
+            self.control.set_names(changed.for_gateway()).map_err(|why| bad(why.to_string()))?;
         }
         *zones = all;
         Ok(())

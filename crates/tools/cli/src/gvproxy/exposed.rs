@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use netvale_gateway::control::call::ControlCallError;
 use rustix::io::Errno;
 use serde::Serialize;
 
 use super::addresses;
-use super::control::{ControlFailure, GatewayControl};
+use super::control::GvControl;
 use super::endpoint::Endpoint;
 use super::relay::{self, GuestWay};
 use super::ssh::{self, SshPlaces, SshTarget, SshTunnel};
@@ -42,14 +43,14 @@ struct ExposedEntry {
 
 /// All exposed ports and sockets, sorted as the HTTP interface lists them: by local address, then by protocol.
 pub(super) struct ExposedPorts {
-    control: GatewayControl,
+    control: Arc<GvControl>,
     places: SshPlaces,
     tunnels: AtomicUsize,
     entries: Mutex<BTreeMap<(String, String), ExposedEntry>>,
 }
 
 impl ExposedPorts {
-    pub(super) fn new(control: GatewayControl, places: SshPlaces) -> ExposedPorts {
+    pub(super) fn new(control: Arc<GvControl>, places: SshPlaces) -> ExposedPorts {
         ExposedPorts { control, places, tunnels: AtomicUsize::new(0), entries: Mutex::default() }
     }
 
@@ -120,10 +121,10 @@ impl ExposedPorts {
         let mut rules: Vec<String> = Vec::new();
         for place in &places {
             let rule = rule(protocol, *place, guest);
-            match self.control.publish(&rule) {
+            match self.control.publish(rule.clone()) {
                 Ok(()) => rules.push(rule),
                 // A host without IPv6 has the port by IPv4 only.
-                Err(ControlFailure::Refused(why)) if !rules.is_empty() && has_no_v6(&why) => {}
+                Err(ControlCallError::Refused(why)) if !rules.is_empty() && has_no_v6(&why) => {}
                 Err(why) => {
                     // The first failure is the one to report.
                     let _ = self.unpublish(&rules);
@@ -135,7 +136,7 @@ impl ExposedPorts {
     }
 
     fn unpublish(&self, rules: &[String]) -> Result<(), String> {
-        let done: Vec<_> = rules.iter().map(|rule| self.control.unpublish(rule)).collect();
+        let done: Vec<_> = rules.iter().map(|rule| self.control.unpublish(rule.clone())).collect();
         done.into_iter().collect::<Result<(), _>>().map_err(|why| why.to_string())
     }
 
@@ -186,7 +187,7 @@ fn has_no_v6(why: &str) -> bool {
     [Errno::AFNOSUPPORT, Errno::ADDRNOTAVAIL].iter().any(|errno| number == Some(errno.raw_os_error()))
 }
 
-fn refusal(protocol: &str, local: &str, why: &ControlFailure) -> String {
+fn refusal(protocol: &str, local: &str, why: &ControlCallError) -> String {
     let text = why.to_string();
     match addresses::kernel_error(&text) {
         Some(error) => addresses::bind_error(protocol, local, &error),
@@ -233,7 +234,7 @@ mod tests {
             }
         });
         let places = SshPlaces { folder: dir.to_owned(), dialer: GuestDialer { path: path("dial") } };
-        ExposedPorts::new(GatewayControl { path: path("control") }, places)
+        ExposedPorts::new(Arc::new(GvControl::new(path("control"))), places)
     }
 
     #[test]

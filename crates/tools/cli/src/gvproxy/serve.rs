@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::api::{ApiAudience, GvApi};
-use super::control::GatewayControl;
+use super::control::GvControl;
 use super::endpoint::Endpoint;
 use super::exposed::ExposedPorts;
 use super::http::{self, HttpPreface, HttpRequest};
@@ -44,11 +44,11 @@ pub(super) fn run(settings: &GvSettings) -> Result<(), GvFailure> {
 }
 
 fn api(settings: &GvSettings, place: &GvPlace) -> GvApi {
-    let control = GatewayControl { path: place.control() };
+    let control = Arc::new(GvControl::new(place.control()));
     let dialer = GuestDialer { path: place.dial() };
     let places = SshPlaces { folder: place.folder().to_owned(), dialer: dialer.clone() };
     GvApi {
-        exposed: ExposedPorts::new(control.clone(), places),
+        exposed: ExposedPorts::new(Arc::clone(&control), places),
         control,
         dialer,
         switch: SwitchClient { run_dir: place.folder().to_owned() },
@@ -119,7 +119,7 @@ impl RunningNetwork<'_> {
     /// Adds the names and ports that the settings have from the start.
     fn fill(&self, settings: &GvSettings) -> Result<(), GvFailure> {
         for zone in &settings.zones {
-            self.api.control.set_names(&zone.for_gateway()).map_err(GvFailure::step("cannot add network services"))?;
+            self.api.control.set_names(zone.for_gateway()).map_err(GvFailure::step("cannot add network services"))?;
         }
         for port in &settings.ports {
             let exposed = self.api.exposed.expose(port.protocol, &port.local, &port.remote);
