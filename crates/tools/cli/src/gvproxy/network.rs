@@ -192,7 +192,9 @@ impl SwitchClient {
     /// The daemon does not answer.
     pub(super) fn stations(&self) -> Result<BTreeMap<String, usize>, GvFailure> {
         let ports = self.ask(|client| client.ports(Some(SWITCH)))?;
-        let names: Vec<_> = ports.into_iter().map(|port| port.name).filter(|name| name != GATEWAY_PORT).collect();
+        let mut names: Vec<_> = ports.into_iter().map(|port| port.name).filter(|name| name != GATEWAY_PORT).collect();
+        // The guest of a socket of its own is the first.
+        names.sort_by_key(|name| name.starts_with(&format!("{SWITCH}:{CONNECT_PORT}")));
         let number = |name: &str| names.iter().position(|known| known == name);
         Ok(self.learned()?.into_iter().filter_map(|(mac, port)| Some((mac, number(&port)?))).collect())
     }
