@@ -92,9 +92,10 @@ fi
 install -d "$to/lib/wireshark/extcap"
 ln -sfn ../../../bin/netvale "$to/lib/wireshark/extcap/netvale-extcap"
 echo "for another Wireshark: netvale extcap --install"
-# Harnesses that start vde_switch find it first.
+# Programs that start vde_switch or gvproxy find it first.
 install -d "$to/lib/netvale/drop-in"
 ln -sfn ../../../bin/netvale "$to/lib/netvale/drop-in/vde_switch"
+ln -sfn ../../../bin/netvale "$to/lib/netvale/drop-in/gvproxy"
 # The plugin for containers. CNI's runtimes look for plugins in folders of their own; podman with netavark looks for the
 # driver's name, below /usr and /usr/local.
 install -m 755 "$built/netvale-cni" "$to/lib/netvale/"

@@ -142,9 +142,10 @@ finish_deb() {
         cp -a "$stage"/links/pcap/* "$tree/usr/lib/netvale/pcap/"
         # Wireshark finds the ports through this.
         ln -s ../../../../bin/netvale "$tree/usr/lib/$tuple/wireshark/extcap/netvale-extcap"
-        # Harnesses that start vde_switch find it first.
+        # Programs that start vde_switch or gvproxy find it first.
         mkdir "$tree/usr/lib/netvale/drop-in"
         ln -s ../../../bin/netvale "$tree/usr/lib/netvale/drop-in/vde_switch"
+        ln -s ../../../bin/netvale "$tree/usr/lib/netvale/drop-in/gvproxy"
         # podman finds the plugin by these: with CNI by its name, with netavark by the driver's.
         mkdir "$tree/usr/lib/cni" "$tree/usr/lib/netavark"
         ln -s ../netvale/netvale-cni "$tree/usr/lib/netavark/netvale"

@@ -157,6 +157,7 @@ upgrade_packages() {
     [ -s /usr/share/man/man1/netvale-up.1.gz ] || [ -d /usr/share/man ] || fail "no manual pages"
     /usr/lib/*/wireshark/extcap/netvale-extcap --extcap-interfaces | grep '{value=netvale-ssh}' >/dev/null || fail "no program for Wireshark"
     /usr/lib/netvale/drop-in/vde_switch --version | grep '^VDE ' >/dev/null || fail "no drop-in for vde_switch"
+    /usr/lib/netvale/drop-in/gvproxy -version | grep '^gvproxy version ' >/dev/null || fail "no drop-in for gvproxy"
     ldconfig -p | grep 'libnetmap.so.0 ' >/dev/null || fail "the loader does not find libnetmap.so.0"
     traffic
 }

@@ -1,15 +1,17 @@
 //! The state that all parts of a gateway share: the [`GatewayCore`] has the switch port, the policy and the flow log,
 //! and sends packets to guests. A refusal ([`FlowRefusal`]) is the reason why a flow may not begin.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_wire::layers::UDP;
 use netvale_wire::{MacAddr, ipv4};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::flows::{FlowEnds, FlowLog};
+use crate::flows::{FlowDirection, FlowEnds, FlowLog};
 use crate::frame::GuestPacket;
 use crate::frame::build::{self, PacketEnds, TTL};
 use crate::guests::{GuestAddresses, GuestTable};
@@ -19,6 +21,8 @@ use crate::net::GatewayNet;
 use crate::policy::{EgressPolicy, EgressRequest, EgressVerdict};
 use crate::poller::Poller;
 use crate::random::RandomPool;
+use crate::resolved::ResolvedNames;
+use crate::served::ServedPort;
 use crate::slots::SlotId;
 use crate::timers::TimerHeap;
 
@@ -50,6 +54,22 @@ impl FlowRefusal {
     }
 }
 
+/// A flow that may begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PermittedFlow {
+    /// The address to which the host's socket connects: the loopback for the gateway's own address.
+    pub outer: SocketAddr,
+    /// The name for which the guest has got the destination's address: the one by which a rule allows the flow, or the
+    /// latest.
+    pub name: Option<Arc<str>>,
+}
+
+/// A check of open flows against rules that have changed. It asks the kernel only once about each address.
+#[derive(Debug, Default)]
+pub struct FlowReview {
+    of_host: HashMap<IpAddr, bool>,
+}
+
 /// A guest's new TCP connection to the name service.
 #[derive(Debug)]
 pub struct NewNameClient {
@@ -57,6 +77,8 @@ pub struct NewNameClient {
     pub mac: MacAddr,
     /// The guest's address and port.
     pub guest: SocketAddr,
+    /// The gateway's address and port, to which the guest has connected.
+    pub own: SocketAddr,
     /// The name service's end of a socket pair; the TCP flow has the other end.
     pub stream: UnixStream,
 }
@@ -75,6 +97,10 @@ pub struct GatewayCore {
     pub neighbours: GuestAddresses,
     /// What guests may reach.
     pub policy: EgressPolicy,
+    /// TCP ports of the gateway's own addresses that lead to UNIX sockets.
+    pub served: Vec<ServedPort>,
+    /// The names for which guests have got addresses.
+    pub resolved: ResolvedNames,
     /// The log of flows that were opened, refused and closed.
     pub flows: FlowLog,
     /// Timers of flows, questions and housekeeping.
@@ -117,6 +143,8 @@ impl GatewayCore {
             guests,
             neighbours: GuestAddresses::default(),
             policy,
+            served: Vec::new(),
+            resolved: ResolvedNames::default(),
             flows,
             timers: TimerHeap::default(),
             random: RandomPool::default(),
@@ -128,13 +156,36 @@ impl GatewayCore {
         })
     }
 
-    /// Returns the address to which the host's socket of a flow connects: the loopback for the gateway's own address.
+    /// Decides whether a guest's flow may begin. At the gateway's address that leads there, it is the host's loopback.
     ///
     /// # Errors
     /// The reason why the flow may not begin.
-    pub fn judge(&self, ends: &FlowEnds) -> Result<SocketAddr, FlowRefusal> {
+    pub fn judge(&self, ends: &FlowEnds) -> Result<PermittedFlow, FlowRefusal> {
+        self.judge_with(ends, &self.names_of(ends), is_of_host)
+    }
+
+    /// Returns whether the rules still allow an open flow. Those from the host's side need no rule. `name` is the name with which the flow began: it counts for as long as the flow is open.
+    pub fn permits(&self, review: &mut FlowReview, ends: &FlowEnds, name: Option<&Arc<str>>) -> bool {
+        if ends.direction == FlowDirection::In {
+            return true;
+        }
+        let mut names = self.names_of(ends);
+        names.extend(name.cloned());
+        let of_host = |address| *review.of_host.entry(address).or_insert_with(|| is_of_host(address));
+        self.judge_with(ends, &names, of_host).is_ok()
+    }
+
+    fn judge_with(
+        &self,
+        ends: &FlowEnds,
+        names: &[Arc<str>],
+        of_host: impl FnOnce(IpAddr) -> bool,
+    ) -> Result<PermittedFlow, FlowRefusal> {
         let dst = ends.remote.ip();
-        let own = self.net.is_own(dst);
+        let own = self.net.leads_to_loopback(dst);
+        if !own && self.net.is_own(dst) {
+            return Err(FlowRefusal::Policy);
+        }
         if !own && self.net.is_inside(dst) {
             return Err(FlowRefusal::Inside);
         }
@@ -146,18 +197,31 @@ impl GatewayCore {
             _ => dst,
         };
         let port = ends.remote.port();
-        let request = EgressRequest { guest: ends.mac, transport: ends.transport, dst: outer, port };
+        let request = EgressRequest { guest: ends.mac, transport: ends.transport, dst: outer, port, names };
         match self.policy.decide(&request) {
             EgressVerdict::Refuse => Err(FlowRefusal::Policy),
-            EgressVerdict::Allow { by_name: false } if !own && is_of_host(outer) => Err(FlowRefusal::HostAddress),
-            EgressVerdict::Allow { .. } => Ok(SocketAddr::new(outer, port)),
+            EgressVerdict::Allow { by_address: false, .. } if !own && of_host(outer) => Err(FlowRefusal::HostAddress),
+            EgressVerdict::Allow { name, .. } => {
+                let name = names.get(name.unwrap_or(0)).cloned();
+                Ok(PermittedFlow { outer: SocketAddr::new(outer, port), name })
+            }
         }
+    }
+
+    fn names_of(&self, ends: &FlowEnds) -> Vec<Arc<str>> {
+        self.resolved.names(ends.mac, ends.remote.ip(), self.now)
+    }
+
+    /// Records that a guest's flow may not begin, with the latest name of its destination.
+    pub fn refused(&mut self, ends: &FlowEnds, reason: &str) {
+        let names = self.names_of(ends);
+        self.flows.refused(ends, names.first().map(|name| &**name), reason, self.now);
     }
 
     /// Returns the address by which guests see an address at the host's side: the gateway's own for the loopback;
     /// `None` if the gateway has none of that IP version.
     pub fn seen_by_guest(&self, outer: IpAddr) -> Option<IpAddr> {
-        if outer.is_loopback() { self.net.own(outer) } else { Some(outer) }
+        if outer.is_loopback() { self.net.loopback(outer) } else { Some(outer) }
     }
 
     /// Sends an IP packet to the MAC address `mac`. `l4` is the transport header, with its checksum, and the payload.

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use netvale_wire::MacAddr;
@@ -60,6 +61,28 @@ pub struct FlowBytes {
     pub received: u64,
 }
 
+/// A flow that is open, or was until now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenFlow {
+    /// The endpoints.
+    pub ends: FlowEnds,
+    /// The name for which the guest has got the address of the other end.
+    pub name: Option<Arc<str>>,
+    /// The payload so far.
+    pub bytes: FlowBytes,
+    /// When the flow began.
+    pub began: Instant,
+}
+
+impl OpenFlow {
+    /// Returns the flow's fields as in the log, with the payload and the duration so far; `time` is when it began.
+    pub fn to_json(&self, now: Instant) -> serde_json::Value {
+        let line = FlowLine::of_open(self, now);
+        let began = wall_clock() - line.end.as_ref().map_or(0.0, |end| end.seconds);
+        serde_json::json!(FlowLine { time: (began * 1000.0).round() / 1000.0, ..line })
+    }
+}
+
 #[derive(Serialize)]
 struct FlowLine<'a> {
     time: f64,
@@ -69,6 +92,8 @@ struct FlowLine<'a> {
     port: String,
     guest: SocketAddr,
     remote: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -82,14 +107,56 @@ struct FlowTotals {
     seconds: f64,
 }
 
+impl<'a> FlowLine<'a> {
+    fn new(event: &'a str, ends: &FlowEnds, name: Option<&'a str>) -> Self {
+        FlowLine {
+            time: 0.0,
+            event,
+            transport: ends.transport,
+            direction: ends.direction,
+            port: ends.mac.to_string(),
+            guest: ends.guest,
+            remote: ends.remote,
+            name,
+            reason: None,
+            end: None,
+        }
+    }
+
+    fn of_open(flow: &'a OpenFlow, now: Instant) -> Self {
+        let seconds = now.saturating_duration_since(flow.began).as_secs_f64();
+        let end = FlowTotals { sent: flow.bytes.sent, received: flow.bytes.received, seconds };
+        FlowLine { end: Some(end), ..FlowLine::new("open", &flow.ends, flow.name.as_deref()) }
+    }
+}
+
 /// The flow log: its file, if there is one, and the lines that wait to be written.
 #[derive(Debug)]
 pub struct FlowLog {
     out: Option<File>,
     waiting: Vec<u8>,
+    /// Whether lines are also kept in `news`, for the clients of the control socket that follow the log.
+    followed: bool,
+    news: Vec<u8>,
     lost: u64,
     second: Option<Instant>,
     refusals: u32,
+    counts: FlowCounts,
+}
+
+/// Numbers of flows, and the payload of closed ones in bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct FlowCounts {
+    /// Flows that were opened.
+    pub opened: u64,
+    /// Flows that were refused or could not be opened.
+    pub refused: u64,
+    /// Flows that were closed.
+    pub closed: u64,
+    /// Payload from guests.
+    pub sent: u64,
+    /// Payload to guests.
+    pub received: u64,
 }
 
 impl FlowLog {
@@ -108,16 +175,27 @@ impl FlowLog {
 
     /// Creates a log that records nothing.
     pub fn none() -> Self {
-        FlowLog { out: None, waiting: Vec::new(), lost: 0, second: None, refusals: 0 }
+        FlowLog {
+            out: None,
+            waiting: Vec::new(),
+            followed: false,
+            news: Vec::new(),
+            lost: 0,
+            second: None,
+            refusals: 0,
+            counts: FlowCounts::default(),
+        }
     }
 
-    /// Records that a flow has begun.
-    pub fn opened(&mut self, ends: &FlowEnds) {
-        self.line("opened", ends, None, None);
+    /// Records that a flow has begun. `name` is the name for which the guest has got the address of the other end.
+    pub fn opened(&mut self, ends: &FlowEnds, name: Option<&str>) {
+        self.counts.opened += 1;
+        self.line(FlowLine::new("opened", ends, name));
     }
 
     /// Records that a flow was refused or could not be opened.
-    pub fn refused(&mut self, ends: &FlowEnds, reason: &str, now: Instant) {
+    pub fn refused(&mut self, ends: &FlowEnds, name: Option<&str>, reason: &str, now: Instant) {
+        self.counts.refused += 1;
         let begins = self.second.is_none_or(|second| now.saturating_duration_since(second) >= Duration::from_secs(1));
         if begins {
             self.second = Some(now);
@@ -125,51 +203,82 @@ impl FlowLog {
         }
         self.refusals += 1;
         if self.refusals > REFUSALS {
-            self.lost += u64::from(self.out.is_some());
+            self.lost += u64::from(self.is_read());
         } else {
-            self.line("refused", ends, Some(reason), None);
+            self.line(FlowLine { reason: Some(reason), ..FlowLine::new("refused", ends, name) });
         }
     }
 
     /// Records that a flow has ended, with its byte counts and its duration.
-    pub fn closed(&mut self, ends: &FlowEnds, reason: &str, counts: FlowBytes, lived: Duration) {
-        let seconds = lived.as_secs_f64();
-        let end = FlowTotals { sent: counts.sent, received: counts.received, seconds };
-        self.line("closed", ends, Some(reason), Some(end));
+    pub fn closed(&mut self, flow: &OpenFlow, reason: &str, now: Instant) {
+        self.counts.closed += 1;
+        self.counts.sent += flow.bytes.sent;
+        self.counts.received += flow.bytes.received;
+        self.line(FlowLine { event: "closed", reason: Some(reason), ..FlowLine::of_open(flow, now) });
     }
 
-    fn line(&mut self, event: &str, ends: &FlowEnds, reason: Option<&str>, end: Option<FlowTotals>) {
-        if self.out.is_none() {
+    /// Returns whether anyone reads the lines.
+    fn is_read(&self) -> bool {
+        self.out.is_some() || self.followed
+    }
+
+    fn line(&mut self, line: FlowLine<'_>) {
+        if !self.is_read() {
             return;
         }
-        if self.waiting.len() >= MAX_WAITING {
+        let full = |lines: &[u8]| lines.len() >= MAX_WAITING;
+        if full(&self.waiting) || full(&self.news) {
             self.lost += 1;
             return;
         }
-        let line = FlowLine {
-            time: now(),
-            event,
-            transport: ends.transport,
-            direction: ends.direction,
-            port: ends.mac.to_string(),
-            guest: ends.guest,
-            remote: ends.remote,
-            reason,
-            end,
-        };
-        // Serializing a line into memory cannot fail.
-        let _ = serde_json::to_writer(&mut self.waiting, &line);
-        self.waiting.push(b'\n');
+        let line = FlowLine { time: wall_clock(), ..line };
+        // Serializing a line cannot fail.
+        let Ok(mut bytes) = serde_json::to_vec(&line) else { return };
+        bytes.push(b'\n');
+        if self.out.is_some() {
+            self.waiting.extend_from_slice(&bytes);
+        }
+        if self.followed {
+            self.news.extend_from_slice(&bytes);
+        }
+    }
+
+    /// Sets whether lines are also kept for [`FlowLog::news`].
+    pub fn follow(&mut self, followed: bool) {
+        self.followed = followed;
+        if !followed {
+            self.news = Vec::new();
+        }
+    }
+
+    /// Takes the lines since the last call; empty unless the log is followed.
+    pub fn news(&mut self) -> Vec<u8> {
+        self.report_lost();
+        std::mem::take(&mut self.news)
+    }
+
+    /// Returns how many flows were opened, refused and closed, and the bytes of closed ones.
+    pub fn counts(&self) -> FlowCounts {
+        self.counts
+    }
+
+    fn report_lost(&mut self) {
+        if self.lost == 0 || self.waiting.len() >= MAX_WAITING {
+            return;
+        }
+        let line = lost_line(self.lost);
+        self.lost = 0;
+        if self.out.is_some() {
+            self.waiting.extend_from_slice(&line);
+        }
+        if self.followed {
+            self.news.extend_from_slice(&line);
+        }
     }
 
     /// Writes the waiting lines, as far as possible without blocking.
     pub fn flush(&mut self) {
-        if self.lost > 0 && self.waiting.len() < MAX_WAITING {
-            let line = serde_json::json!({"time": now(), "event": "lost", "lines": self.lost});
-            self.lost = 0;
-            self.waiting.extend_from_slice(line.to_string().as_bytes());
-            self.waiting.push(b'\n');
-        }
+        self.report_lost();
         let Some(out) = &mut self.out else { return };
         let mut written = 0;
         while written < self.waiting.len() && takes(out) {
@@ -195,7 +304,14 @@ fn takes(out: &File) -> bool {
     rustix::event::poll(&mut fds, Some(&immediately)).is_ok_and(|ready| ready > 0)
 }
 
-fn now() -> f64 {
+/// Returns the line that reports a number of lost lines.
+pub fn lost_line(lines: u64) -> Vec<u8> {
+    let line = serde_json::json!({"time": wall_clock(), "event": "lost", "lines": lines});
+    format!("{line}\n").into_bytes()
+}
+
+/// Returns the seconds since 1970.
+fn wall_clock() -> f64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (now.as_secs_f64() * 1000.0).round() / 1000.0
 }
@@ -225,9 +341,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flows");
         let mut log = FlowLog::open(&path).unwrap();
-        log.opened(&ends());
-        log.refused(&ends(), "policy", Instant::now());
-        log.closed(&ends(), "end", FlowBytes { sent: 1, received: 2 }, Duration::from_millis(1500));
+        log.opened(&ends(), Some("example.com"));
+        log.refused(&ends(), None, "policy", Instant::now());
+        let began = Instant::now();
+        let flow = OpenFlow { ends: ends(), name: None, bytes: FlowBytes { sent: 1, received: 2 }, began };
+        log.closed(&flow, "end", began + Duration::from_millis(1500));
         log.flush();
         let lines = lines(&std::fs::read_to_string(&path).unwrap());
         let events: Vec<_> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
@@ -236,6 +354,34 @@ mod tests {
         assert_eq!((&lines[1]["reason"], &lines[1]["remote"]), (&"policy".into(), &"192.0.2.1:443".into()));
         assert_eq!((&lines[2]["received"], &lines[2]["seconds"]), (&2.into(), &1.5.into()));
         assert!(lines[1].get("sent").is_none());
+        assert_eq!((&lines[0]["name"], lines[1].get("name")), (&"example.com".into(), None));
+        assert_eq!(log.counts(), FlowCounts { opened: 1, refused: 1, closed: 1, sent: 1, received: 2 });
+    }
+
+    #[test]
+    fn who_follows_gets_what_is_new_without_a_file() {
+        let mut log = FlowLog::none();
+        log.opened(&ends(), None);
+        log.follow(true);
+        assert!(log.news().is_empty());
+        log.opened(&ends(), Some("example.com"));
+        let news = lines(&String::from_utf8(log.news()).unwrap());
+        assert_eq!((news.len(), &news[0]["name"]), (1, &"example.com".into()));
+        assert!(log.news().is_empty() && log.waiting.is_empty());
+        log.follow(false);
+        log.opened(&ends(), None);
+        assert!(log.news().is_empty());
+    }
+
+    #[test]
+    fn an_open_flow_is_shown_with_what_it_has_carried() {
+        let began = Instant::now();
+        let bytes = FlowBytes { sent: 1, received: 2 };
+        let flow = OpenFlow { ends: ends(), name: Some("example.com".into()), bytes, began };
+        let shown = flow.to_json(began + Duration::from_secs(3));
+        assert_eq!((&shown["event"], &shown["name"]), (&"open".into(), &"example.com".into()));
+        assert_eq!((&shown["received"], &shown["seconds"]), (&2.into(), &3.0.into()));
+        assert!((wall_clock() - shown["time"].as_f64().unwrap() - 3.0).abs() < 1.0);
     }
 
     /// Objective: a reader that stops reading does not block the log, and a line reports how many lines were lost.
@@ -244,7 +390,7 @@ mod tests {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut log = FlowLog { out: Some(File::from(std::os::fd::OwnedFd::from(writer))), ..FlowLog::none() };
         for _ in 0..10_000 {
-            log.opened(&ends());
+            log.opened(&ends(), Some("example.com"));
             log.flush();
         }
         assert!(log.waiting.len() <= MAX_WAITING + 1024);
@@ -267,9 +413,9 @@ mod tests {
     fn refusals_are_limited_and_counted() {
         let mut log = FlowLog { out: Some(File::options().write(true).open("/dev/null").unwrap()), ..FlowLog::none() };
         let begin = Instant::now();
-        (0..REFUSALS + 5).for_each(|_| log.refused(&ends(), "policy", begin));
+        (0..REFUSALS + 5).for_each(|_| log.refused(&ends(), None, "policy", begin));
         assert_eq!(log.lost, 5);
-        log.refused(&ends(), "policy", begin + Duration::from_secs(1));
+        log.refused(&ends(), None, "policy", begin + Duration::from_secs(1));
         assert_eq!(log.lost, 5);
     }
 }

@@ -110,6 +110,11 @@ impl GuestTable {
         self.guests.get(&mac).map_or(0, |share| share.used[resource as usize])
     }
 
+    /// Returns how many of a resource all guests use.
+    pub fn total(&self, resource: GuestResource) -> u64 {
+        self.guests.values().map(|share| u64::from(share.used[resource as usize])).sum()
+    }
+
     /// Returns the number of bytes that a guest's flows may still buffer.
     pub fn bytes_left(&self, mac: MacAddr) -> usize {
         let used = self.guests.get(&mac).map_or(0, |share| share.bytes);

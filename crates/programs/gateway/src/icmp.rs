@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
@@ -15,8 +16,8 @@ use netvale_wire::layers::{ICMP, ICMP6};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
-use crate::core::GatewayCore;
-use crate::flows::{FlowBytes, FlowDirection, FlowEnds};
+use crate::core::{FlowReview, GatewayCore, PermittedFlow};
+use crate::flows::{FlowBytes, FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
 use crate::guests::GuestResource;
 use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
@@ -42,6 +43,8 @@ struct PingKey {
 struct EchoFlow {
     key: PingKey,
     outer: IpAddr,
+    /// The name for which the guest has got the destination's address.
+    name: Option<Arc<str>>,
     socket: OwnedFd,
     began: Instant,
     used: Instant,
@@ -49,8 +52,8 @@ struct EchoFlow {
 }
 
 impl EchoFlow {
-    fn ends(&self) -> FlowEnds {
-        ends_of(&self.key)
+    fn record(&self) -> OpenFlow {
+        OpenFlow { ends: ends_of(&self.key), name: self.name.clone(), bytes: self.counts, began: self.began }
     }
 }
 
@@ -116,23 +119,24 @@ impl EchoFlows {
     }
 
     fn open(&mut self, core: &mut GatewayCore, key: PingKey, packet: &GuestPacket<'_>) -> Option<SlotId> {
-        let outer = match core.judge(&ends_of(&key)) {
-            Ok(outer) => outer.ip(),
+        let PermittedFlow { outer, name } = match core.judge(&ends_of(&key)) {
+            Ok(permitted) => permitted,
             Err(refusal) => {
-                core.flows.refused(&ends_of(&key), refusal.word(), core.now);
+                core.refused(&ends_of(&key), refusal.word());
                 core.send_error(packet, IcmpProblem::Prohibited, None);
                 return None;
             }
         };
+        let outer = outer.ip();
         let socket = self.socket(outer)?;
         if !core.guests.take(key.mac, GuestResource::Ping) {
-            core.flows.refused(&ends_of(&key), "limit", core.now);
+            core.refused(&ends_of(&key), "limit");
             return None;
         }
-        let flow = EchoFlow { key, outer, socket, began: core.now, used: core.now, counts: FlowBytes::default() };
+        core.flows.opened(&ends_of(&key), name.as_deref());
+        let flow = EchoFlow { key, outer, name, socket, began: core.now, used: core.now, counts: FlowBytes::default() };
         let id = self.flows.insert(flow);
         self.by_key.insert(key, id);
-        core.flows.opened(&ends_of(&key));
         core.timers.add(core.now + IDLE, TimedThing::Ping(id));
         let watched =
             self.flows.get(id).map(|flow| core.poller.add(&flow.socket, WatchedThing::Ping(id), WatchMode::Readable));
@@ -239,6 +243,24 @@ impl EchoFlows {
         let Some(flow) = self.flows.remove(id) else { return };
         self.by_key.remove(&flow.key);
         core.guests.give_back(flow.key.mac, GuestResource::Ping);
-        core.flows.closed(&flow.ends(), reason, flow.counts, core.now.saturating_duration_since(flow.began));
+        core.flows.closed(&flow.record(), reason, core.now);
+    }
+
+    /// Returns the flows that are open, in no order.
+    pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
+        self.flows.values().map(EchoFlow::record)
+    }
+
+    /// Closes the flows that the rules no longer allow. Returns their number.
+    pub fn end_refused(&mut self, core: &mut GatewayCore, review: &mut FlowReview) -> usize {
+        let mut ended = 0;
+        for id in self.flows.ids() {
+            let Some(flow) = self.flows.get(id) else { continue };
+            if !core.permits(review, &ends_of(&flow.key), flow.name.as_ref()) {
+                self.close(core, id, "policy");
+                ended += 1;
+            }
+        }
+        ended
     }
 }

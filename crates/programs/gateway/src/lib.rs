@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`options`] | a gateway's configuration |
 //! | [`run`] | the gateway's event loop, and which part handles which packet |
+//! | [`control`] | requests to a running gateway |
 //! | [`core`] | the state that all parts share |
 //! | [`link`] | the gateway's port of the switch |
 //! | [`frame`] | parsing and building of frames; reassembly |
@@ -19,13 +20,17 @@
 //! | [`arp_nd`], [`ra`], [`dhcp`], [`dns`] | address resolution, address assignment, names |
 //! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | flows from guests to other hosts |
 //! | [`publish`] | published ports: flows from the host's side to guests |
-//! | [`policy`], [`flows`] | which destinations guests may reach; the flow log |
+//! | [`served`], [`dial`] | UNIX sockets of the host: of the gateway's own ports, and for connections to guests |
+//! | [`policy`], [`resolved`] | which destinations guests may reach; the names of addresses |
+//! | [`flows`] | the flow log |
 //! | [`poller`], [`timers`], [`slots`], [`random`], `sys` | epoll set, timers, tables, random numbers, system calls |
 #![deny(unsafe_code)]
 
 pub mod arp_nd;
+pub mod control;
 pub mod core;
 pub mod dhcp;
+pub mod dial;
 pub mod dns;
 pub mod flows;
 pub mod frame;
@@ -40,7 +45,9 @@ pub mod poller;
 pub mod publish;
 pub mod ra;
 pub mod random;
+pub mod resolved;
 pub mod run;
+pub mod served;
 pub mod slots;
 mod sys;
 pub mod tcp;

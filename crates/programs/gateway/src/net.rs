@@ -114,6 +114,8 @@ pub struct GatewayNet {
     pub mtu: u16,
     /// The DNS domain of guests' names.
     pub domain: String,
+    /// The gateway's further address that leads to the host's loopback; `None`: all of the gateway's addresses do.
+    pub host: Option<Ipv4Addr>,
 }
 
 impl GatewayNet {
@@ -134,10 +136,34 @@ impl GatewayNet {
         Ipv6Addr::new(0xfe80, 0, 0, 0, word(a ^ 2, b), word(c, 0xff), word(0xfe, d), word(e, f))
     }
 
+    /// Returns the gateway's address by which guests see an address of the host's loopback; `None` if it has none of
+    /// that IP version.
+    pub fn loopback(&self, like: IpAddr) -> Option<IpAddr> {
+        match self.host {
+            Some(host) if like.is_ipv4() => Some(host.into()),
+            _ => self.own(like),
+        }
+    }
+
+    /// Returns whether connections to an address go to the host's loopback.
+    pub fn leads_to_loopback(&self, address: IpAddr) -> bool {
+        match (self.host, address) {
+            (Some(host), IpAddr::V4(address)) => host == address,
+            _ => self.is_own(address),
+        }
+    }
+
+    /// Returns whether the gateway's own services, such as the name service, have an address.
+    pub fn has_services(&self, address: IpAddr) -> bool {
+        self.is_own(address) && self.host.is_none_or(|host| IpAddr::V4(host) != address)
+    }
+
     /// Returns whether an address is one of the gateway's.
     pub fn is_own(&self, address: IpAddr) -> bool {
         match address {
-            IpAddr::V4(address) => self.addresses.v4.is_some_and(|own| own.address == address),
+            IpAddr::V4(address) => {
+                self.host == Some(address) || self.addresses.v4.is_some_and(|own| own.address == address)
+            }
             IpAddr::V6(address) => {
                 let own = self.addresses.v6;
                 own.is_some_and(|own| own.address == address || self.link_local() == address)
@@ -174,6 +200,7 @@ pub(crate) fn example() -> GatewayNet {
         addresses: "10.0.0.1/24,fd00::1/64".parse().expect("addresses"),
         mtu: 1500,
         domain: "lan".to_owned(),
+        host: None,
     }
 }
 
@@ -203,6 +230,21 @@ mod tests {
         ] {
             assert!(text.parse::<GatewayAddresses>().is_err(), "{text}");
         }
+    }
+
+    /// Objective: an address for the host is the gateway's own, and only it leads to the host's loopback.
+    #[test]
+    fn the_hosts_address_alone_leads_to_the_loopback() {
+        let [gateway, host, guest]: [IpAddr; 3] =
+            ["10.0.0.1", "10.0.0.254", "10.0.0.2"].map(|text| text.parse().expect("an address"));
+        let net = example();
+        assert!(net.leads_to_loopback(gateway) && net.has_services(gateway));
+        assert!(net.is_guests(host) && !net.leads_to_loopback(guest));
+        let net = GatewayNet { host: Some([10, 0, 0, 254].into()), ..net };
+        assert!(net.is_own(host) && !net.is_guests(host) && net.leads_to_loopback(host) && !net.has_services(host));
+        assert!(net.has_services(gateway) && !net.leads_to_loopback(gateway));
+        assert_eq!(net.loopback([127, 0, 0, 1].into()), Some(host));
+        assert_eq!(net.own(guest), Some(gateway));
     }
 
     #[test]

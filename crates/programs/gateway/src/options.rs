@@ -1,5 +1,6 @@
 //! A gateway's configuration: its [`GatewayOptions`].
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use crate::guests::GuestLimits;
 use crate::net::{GatewayAddresses, GatewayNet};
 use crate::policy::EgressPolicy;
 use crate::publish::rule::PublishRule;
+use crate::served::ServedPort;
 
 /// The default duration of a DHCP lease.
 pub const LEASE: Duration = Duration::from_secs(3600);
@@ -29,6 +31,10 @@ pub struct GatewayOptions {
     pub mtu: u16,
     /// The DNS domain of guests' names.
     pub domain: String,
+    /// Further domains in which guests look for short names (RFC 3397).
+    pub search: Vec<String>,
+    /// The gateway's further address that leads to the host's loopback; `None`: the others do.
+    pub host: Option<Ipv4Addr>,
     /// Whether the gateway runs a DHCP server.
     pub dhcp: bool,
     /// Whether the gateway sends IPv6 router advertisements.
@@ -43,8 +49,14 @@ pub struct GatewayOptions {
     pub policy: EgressPolicy,
     /// Ports of the host whose connections and datagrams go to guests.
     pub publish: Vec<PublishRule>,
+    /// TCP ports of the gateway's own addresses that lead to UNIX sockets.
+    pub served: Vec<ServedPort>,
+    /// Path of the UNIX socket by which programs connect to guests; `None`: no such socket.
+    pub dial: Option<PathBuf>,
     /// The file of the flow log; `None`: no log.
     pub flows: Option<PathBuf>,
+    /// Path of the control socket; `None`: the gateway has none.
+    pub control: Option<PathBuf>,
     /// Limits of the resources that each guest may use.
     pub limits: GuestLimits,
 }
@@ -57,6 +69,8 @@ impl GatewayOptions {
             mac: None,
             mtu: MTU,
             domain: "lan".to_owned(),
+            search: Vec::new(),
+            host: None,
             dhcp: true,
             adverts: true,
             leases: Vec::new(),
@@ -64,7 +78,10 @@ impl GatewayOptions {
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             policy: EgressPolicy::default(),
             publish: Vec::new(),
+            served: Vec::new(),
+            dial: None,
             flows: None,
+            control: None,
             limits: GuestLimits::default(),
         }
     }
@@ -76,6 +93,7 @@ impl GatewayOptions {
             addresses: self.addresses,
             mtu: self.mtu,
             domain: self.domain.clone(),
+            host: self.host,
         }
     }
 

@@ -1,14 +1,27 @@
 //! The egress policy: which destinations guests may reach.
 //!
-//! The policy decides once about each new flow (an [`EgressRequest`]); the [`EgressVerdict`] holds until the flow ends.
-//! An [`EgressPolicy`] is a list of rules ([`EgressRule`]), of which the most specific one that matches decides.
-//! Built-in rules refuse the host's loopback and networks that are not part of the Internet.
+//! The policy decides about each new flow (an [`EgressRequest`]); the [`EgressVerdict`] holds until the flow ends or the
+//! rules change. An [`EgressPolicy`] is a list of rules ([`EgressRule`]), of which the most specific one that matches
+//! decides. Built-in rules refuse the host's loopback and networks that are not part of the Internet.
+//!
+//! A rule with a name matches a flow if the guest has learned the destination's address as that name's
+//! ([`resolved`](crate::resolved)). Rules with addresses come before rules with names: whoever answers for a name cannot
+//! make guests reach an address that a rule refuses.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::RangeInclusive;
-use std::str::FromStr;
+mod pattern;
+mod rule;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use netvale_wire::MacAddr;
+
+pub use self::pattern::NamePattern;
+use self::rule::RuleTarget;
+pub use self::rule::{BadEgressRule, EgressRule};
+
+/// Maximum number of rules of the user.
+pub const MAX_RULES: usize = 4096;
 
 /// The transport of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize)]
@@ -22,9 +35,20 @@ pub enum FlowTransport {
     Icmp,
 }
 
+impl FlowTransport {
+    /// Returns the word for this transport in rules.
+    pub fn word(self) -> &'static str {
+        match self {
+            FlowTransport::Tcp => "tcp",
+            FlowTransport::Udp => "udp",
+            FlowTransport::Icmp => "icmp",
+        }
+    }
+}
+
 /// A flow that a guest wants to begin.
 #[derive(Clone, Copy, Debug)]
-pub struct EgressRequest {
+pub struct EgressRequest<'a> {
     /// The guest's MAC address.
     pub guest: MacAddr,
     /// The transport.
@@ -33,6 +57,8 @@ pub struct EgressRequest {
     pub dst: IpAddr,
     /// The destination's port; 0 for ICMP.
     pub port: u16,
+    /// The names for which the guest has got the destination's address, in lower case and without the last dot.
+    pub names: &'a [Arc<str>],
 }
 
 /// A policy's decision about a flow.
@@ -40,37 +66,15 @@ pub struct EgressRequest {
 pub enum EgressVerdict {
     /// The flow may begin.
     Allow {
-        /// Whether the deciding rule is the user's and names exactly this address, not a network.
-        by_name: bool,
+        /// Whether the deciding rule is the user's and has exactly this address, not a network or a name.
+        by_address: bool,
+        /// The index, in the request's names, of the name by which a rule allows the flow; `None` if a rule without a
+        /// name decides.
+        name: Option<usize>,
     },
     /// The flow may not begin.
     Refuse,
 }
-
-/// A rule: which flows it matches, and whether it allows or denies them.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EgressRule {
-    net: RuleNet,
-    ports: Option<RangeInclusive<u16>>,
-    transport: Option<FlowTransport>,
-    allow: bool,
-    built_in: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum RuleNet {
-    Any,
-    V4(Ipv4Addr, u8),
-    V6(Ipv6Addr, u8),
-}
-
-/// The error for text that is not a rule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "invalid rule {0:?}: expected ADDRESS[/PREFIX][:PORT[-PORT]][/tcp|/udp|/icmp], or any; \
-     put an IPv6 address with ports in brackets"
-)]
-pub struct BadEgressRule(String);
 
 /// Networks that are not part of the Internet (RFC 6890 and later entries of its registries), and multicast groups.
 const NOT_THE_INTERNET: [&str; 22] = [
@@ -101,33 +105,54 @@ const NOT_THE_INTERNET: [&str; 22] = [
 /// The rules of the user, and the built-in ones.
 #[derive(Clone, Debug)]
 pub struct EgressPolicy {
+    built_in: Vec<EgressRule>,
     rules: Vec<EgressRule>,
 }
 
 impl Default for EgressPolicy {
     fn default() -> Self {
         let refused = NOT_THE_INTERNET.iter().filter_map(|text| EgressRule::parse(text, false).ok());
-        let any = EgressRule { net: RuleNet::Any, ports: None, transport: None, allow: true, built_in: true };
-        let rules = refused.map(|rule| EgressRule { built_in: true, ..rule }).chain([any]).collect();
-        EgressPolicy { rules }
+        let any = EgressRule { target: RuleTarget::Any, ports: None, transport: None, allow: true, built_in: true };
+        let built_in = refused.map(|rule| EgressRule { built_in: true, ..rule }).chain([any]).collect();
+        EgressPolicy { built_in, rules: Vec::new() }
     }
 }
 
 impl EgressPolicy {
-    /// Adds a rule of the user.
+    /// Adds a rule of the user, unless it is there already.
     pub fn add(&mut self, rule: EgressRule) {
-        self.rules.push(rule);
+        if !self.rules.contains(&rule) {
+            self.rules.push(rule);
+        }
+    }
+
+    /// Removes a rule of the user. Returns whether it was there.
+    pub fn remove(&mut self, rule: &EgressRule) -> bool {
+        let count = self.rules.len();
+        self.rules.retain(|known| known != rule);
+        self.rules.len() < count
+    }
+
+    /// Replaces the user's rules.
+    pub fn set(&mut self, rules: Vec<EgressRule>) {
+        self.rules.clear();
+        rules.into_iter().for_each(|rule| self.add(rule));
+    }
+
+    /// Returns the user's rules, in the order in which they were added.
+    pub fn rules(&self) -> &[EgressRule] {
+        &self.rules
     }
 
     /// Allows all ports of the host's loopback.
     pub fn allow_host(&mut self) {
         let loopback = ["127.0.0.0/8", "::1"];
-        self.rules.extend(loopback.iter().filter_map(|text| EgressRule::parse(text, true).ok()));
+        loopback.iter().filter_map(|text| EgressRule::parse(text, true).ok()).for_each(|rule| self.add(rule));
     }
 
     /// Decides about a flow. An IPv6 destination that embeds an IPv4 address (NAT64, 6to4) must be allowed under both
     /// addresses.
-    pub fn decide(&self, request: &EgressRequest) -> EgressVerdict {
+    pub fn decide(&self, request: &EgressRequest<'_>) -> EgressVerdict {
         let verdict = self.decide_one(request);
         match held_v4(request.dst).map(|held| self.decide_one(&EgressRequest { dst: held.into(), ..*request })) {
             Some(EgressVerdict::Refuse) => EgressVerdict::Refuse,
@@ -135,12 +160,49 @@ impl EgressPolicy {
         }
     }
 
-    fn decide_one(&self, request: &EgressRequest) -> EgressVerdict {
-        let fitting = self.rules.iter().filter(|rule| rule.fits(request));
+    fn decide_one(&self, request: &EgressRequest<'_>) -> EgressVerdict {
+        let fitting = self.all().filter(|rule| rule.fits(request));
         match fitting.max_by_key(|rule| rule.rank()) {
-            Some(rule) if rule.allow => EgressVerdict::Allow { by_name: rule.is_one_address() && !rule.built_in },
+            Some(rule) if rule.allow => EgressVerdict::Allow {
+                by_address: rule.is_one_address() && !rule.built_in,
+                name: rule.name_of(request),
+            },
             _ => EgressVerdict::Refuse,
         }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &EgressRule> {
+        self.built_in.iter().chain(&self.rules)
+    }
+
+    /// Returns whether the name service may ask servers for a name. If guests can reach nothing by default, it may ask
+    /// only for names that a rule allows: a question for any other name could carry a guest's data out. A name that a
+    /// rule denies at all ports is not asked for either.
+    pub fn resolves(&self, name: &str) -> bool {
+        let about = self.rules.iter().filter(|rule| rule.matches_name(name) && (rule.allow || rule.is_whole()));
+        match about.max_by_key(|rule| rule.rank()) {
+            Some(rule) => rule.allow,
+            None => self.is_open(),
+        }
+    }
+
+    /// Returns whether guests can reach at least one port of all addresses of the Internet, by some transport.
+    fn is_open(&self) -> bool {
+        let transports = [FlowTransport::Tcp, FlowTransport::Udp, FlowTransport::Icmp];
+        [true, false].into_iter().any(|v4| transports.into_iter().any(|transport| self.is_open_for(v4, transport)))
+    }
+
+    fn is_open_for(&self, v4: bool, transport: FlowTransport) -> bool {
+        let about = self.all().filter(|rule| match rule.target {
+            RuleTarget::Any => true,
+            RuleTarget::V4(_, 0) => v4,
+            RuleTarget::V6(_, 0) => !v4,
+            _ => false,
+        });
+        let about = about.filter(|rule| rule.transport.is_none_or(|only| only == transport));
+        let (whole, parts): (Vec<_>, Vec<_>) = about.partition(|rule| rule.ports.is_none());
+        let by_default = whole.into_iter().max_by_key(|rule| rule.rank()).is_some_and(|rule| rule.allow);
+        by_default || parts.into_iter().any(|rule| rule.allow)
     }
 }
 
@@ -152,109 +214,6 @@ fn held_v4(address: IpAddr) -> Option<Ipv4Addr> {
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some(Ipv4Addr::from_bits(bits as u32)),
         [0x2002, ..] => Some(Ipv4Addr::from_bits((bits >> 80) as u32)),
         _ => None,
-    }
-}
-
-impl EgressRule {
-    /// Parses a rule. `allow` is whether it allows the flows that it matches, or denies them.
-    ///
-    /// # Errors
-    /// The text is not a rule.
-    pub fn parse(text: &str, allow: bool) -> Result<EgressRule, BadEgressRule> {
-        let bad = || BadEgressRule(text.to_owned());
-        let (rest, transport) = split_transport(text);
-        let (net, ports) = split_ports(rest).ok_or_else(bad)?;
-        let ports = ports.map(parse_ports).transpose().map_err(|()| bad())?;
-        if ports.is_some() && transport == Some(FlowTransport::Icmp) {
-            return Err(bad());
-        }
-        Ok(EgressRule { net: net.parse().map_err(|()| bad())?, ports, transport, allow, built_in: false })
-    }
-
-    fn fits(&self, request: &EgressRequest) -> bool {
-        let ports = match &self.ports {
-            Some(ports) => request.transport != FlowTransport::Icmp && ports.contains(&request.port),
-            None => true,
-        };
-        ports && self.transport.is_none_or(|transport| transport == request.transport) && self.net.contains(request.dst)
-    }
-
-    /// Rules are compared by this: the greatest one decides. The order is: longer prefix, ports, transport; then the
-    /// user's rule before a built-in one, then the denying one.
-    fn rank(&self) -> [u8; 5] {
-        let prefix = match self.net {
-            RuleNet::Any => 0,
-            RuleNet::V4(_, prefix) | RuleNet::V6(_, prefix) => prefix,
-        };
-        let flags = [self.ports.is_some(), self.transport.is_some(), !self.built_in, !self.allow].map(u8::from);
-        [prefix, flags[0], flags[1], flags[2], flags[3]]
-    }
-
-    fn is_one_address(&self) -> bool {
-        matches!(self.net, RuleNet::V4(_, 32) | RuleNet::V6(_, 128))
-    }
-}
-
-fn split_transport(text: &str) -> (&str, Option<FlowTransport>) {
-    let names = [("/tcp", FlowTransport::Tcp), ("/udp", FlowTransport::Udp), ("/icmp", FlowTransport::Icmp)];
-    let found = names.into_iter().find_map(|(name, transport)| Some((text.strip_suffix(name)?, transport)));
-    found.map_or((text, None), |(rest, transport)| (rest, Some(transport)))
-}
-
-/// Splits a rule such as `10.0.0.0/8:80`, `[fd00::1]:80`, `[fd00::]/8:80` or `any:80` into network and ports.
-fn split_ports(text: &str) -> Option<(String, Option<&str>)> {
-    if let Some(bracketed) = text.strip_prefix('[') {
-        let (address, rest) = bracketed.split_once(']')?;
-        let (prefix, ports) = rest.split_once(':').map_or((rest, None), |(prefix, ports)| (prefix, Some(ports)));
-        let is_prefix = prefix.is_empty() || prefix.starts_with('/');
-        return is_prefix.then(|| (format!("{address}{prefix}"), ports));
-    }
-    match text.split_once(':') {
-        Some((net, ports)) if !ports.contains(':') => Some((net.to_owned(), Some(ports))),
-        _ => Some((text.to_owned(), None)),
-    }
-}
-
-fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, ()> {
-    let (from, to) = text.split_once('-').unwrap_or((text, text));
-    let from: u16 = from.parse().map_err(|_| ())?;
-    let to: u16 = to.parse().map_err(|_| ())?;
-    if from == 0 || from > to { Err(()) } else { Ok(from..=to) }
-}
-
-impl FromStr for RuleNet {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        if text == "any" {
-            return Ok(RuleNet::Any);
-        }
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
-        let address: IpAddr = address.parse().map_err(|_| ())?;
-        let longest = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = prefix.map_or(Ok(longest), |prefix| prefix.parse().map_err(|_| ()))?;
-        match address {
-            _ if prefix > longest => Err(()),
-            IpAddr::V4(address) => Ok(RuleNet::V4(address, prefix)),
-            IpAddr::V6(address) => Ok(RuleNet::V6(address, prefix)),
-        }
-    }
-}
-
-impl RuleNet {
-    fn contains(&self, address: IpAddr) -> bool {
-        match (self, address) {
-            (RuleNet::Any, _) => true,
-            (RuleNet::V4(net, prefix), IpAddr::V4(address)) => {
-                let differing = net.to_bits() ^ address.to_bits();
-                differing.checked_shr(32 - u32::from(*prefix)).unwrap_or(0) == 0
-            }
-            (RuleNet::V6(net, prefix), IpAddr::V6(address)) => {
-                let differing = net.to_bits() ^ address.to_bits();
-                differing.checked_shr(128 - u32::from(*prefix)).unwrap_or(0) == 0
-            }
-            _ => false,
-        }
     }
 }
 
@@ -271,9 +230,9 @@ mod tests {
         policy
     }
 
-    fn tcp(dst: &str, port: u16) -> EgressRequest {
+    fn tcp(dst: &str, port: u16) -> EgressRequest<'static> {
         let dst = dst.parse().expect("an address");
-        EgressRequest { guest: MacAddr::ZERO, transport: FlowTransport::Tcp, dst, port }
+        EgressRequest { guest: MacAddr::ZERO, transport: FlowTransport::Tcp, dst, port, names: &[] }
     }
 
     fn allows(policy: &EgressPolicy, dst: &str, port: u16) -> bool {
@@ -338,36 +297,128 @@ mod tests {
     #[test]
     fn a_rule_for_one_address_names_it() {
         let policy = with(&["allow 192.0.2.0/24", "allow 198.51.100.7:80"]);
-        assert_eq!(policy.decide(&tcp("192.0.2.1", 80)), EgressVerdict::Allow { by_name: false });
-        assert_eq!(policy.decide(&tcp("198.51.100.7", 80)), EgressVerdict::Allow { by_name: true });
-        assert_eq!(policy.decide(&tcp("198.51.100.7", 81)), EgressVerdict::Allow { by_name: false });
+        assert_eq!(policy.decide(&tcp("192.0.2.1", 80)), EgressVerdict::Allow { by_address: false, name: None });
+        assert_eq!(policy.decide(&tcp("198.51.100.7", 80)), EgressVerdict::Allow { by_address: true, name: None });
+        assert_eq!(policy.decide(&tcp("198.51.100.7", 81)), EgressVerdict::Allow { by_address: false, name: None });
         let mut host = EgressPolicy::default();
         host.allow_host();
         assert!(allows(&host, "127.0.0.1", 22) && allows(&host, "::1", 22) && !allows(&host, "10.0.0.1", 22));
     }
 
+    /// Returns whether a flow may begin to an address that the guest knows by these names.
+    fn allows_as(policy: &EgressPolicy, dst: &str, port: u16, names: &[&str]) -> bool {
+        let names: Vec<Arc<str>> = names.iter().map(|name| Arc::from(*name)).collect();
+        policy.decide(&EgressRequest { names: &names, ..tcp(dst, port) }) != EgressVerdict::Refuse
+    }
+
     #[test]
-    fn text_that_is_no_rule_is_refused() {
-        for text in [
-            "",
-            "x",
-            "10.0.0.0/33",
-            "::/129",
-            "10.0.0.1:",
-            "10.0.0.1:0",
-            "10.0.0.1:9-8",
-            "10.0.0.1:80/sctp",
-            "[::1",
-            "[::1]80",
-            "any:1-99999",
-            "10.0.0.1:80/icmp",
-            "10.0.0.0/-1",
-            "::1:80:",
+    fn a_name_allows_the_addresses_that_the_guest_got_for_it() {
+        let policy = with(&["deny any", "allow example.com:443/tcp", "allow *.example.org"]);
+        assert!(allows_as(&policy, "192.0.2.1", 443, &["example.com"]));
+        assert!(allows_as(&policy, "2606:4700::1111", 443, &["other.test", "example.com"]));
+        assert!(!allows_as(&policy, "192.0.2.1", 80, &["example.com"]), "another port");
+        assert!(!allows_as(&policy, "192.0.2.1", 443, &["www.example.com"]), "another name");
+        assert!(!allows_as(&policy, "192.0.2.1", 443, &[]), "no name");
+        assert!(allows_as(&policy, "192.0.2.1", 25, &["a.b.example.org"]));
+        assert!(!allows_as(&policy, "192.0.2.1", 25, &["example.org"]));
+        let names = ["other.test".into(), "a.example.org".into()];
+        let request = EgressRequest { names: &names, ..tcp("192.0.2.1", 80) };
+        assert_eq!(policy.decide(&request), EgressVerdict::Allow { by_address: false, name: Some(1) });
+    }
+
+    #[test]
+    fn a_name_opens_no_address_that_a_rule_refuses() {
+        let policy = with(&["allow example.com", "deny 192.0.2.0/24"]);
+        for dst in [
+            "10.1.2.3",
+            "127.0.0.1",
+            "169.254.169.254",
+            "192.0.2.9",
+            "::1",
+            "fd00::1",
+            "fe80::1",
+            "::ffff:10.1.2.3",
+            "::ffff:192.0.2.9",
+            "::127.0.0.1",
+            "64:ff9b::a01:203",
+            "64:ff9b::c000:209",
+            "2002:a01:203::1",
+            "2001::a01:203",
         ] {
-            assert!(EgressRule::parse(text, true).is_err(), "{text}");
+            assert!(!allows_as(&policy, dst, 443, &["example.com"]), "{dst}");
         }
-        for text in ["any", "any:80", "10.0.0.1", "::1", "[::1]:80-90/udp", "10.0.0.0/8:1-2/tcp", "10.0.0.1/icmp"] {
-            assert!(EgressRule::parse(text, true).is_ok(), "{text}");
+        assert!(allows_as(&policy, "64:ff9b::808:808", 443, &["example.com"]));
+        let closed = with(&["deny any", "allow example.com"]);
+        assert!(allows_as(&closed, "64:ff9b::808:808", 443, &["example.com"]) && !allows(&closed, "8.8.8.8", 443));
+        let both = with(&["deny any", "allow example.com", "allow 10.1.2.3"]);
+        assert!(
+            allows_as(&both, "10.1.2.3", 443, &["example.com"]) && !allows_as(&both, "10.1.2.4", 443, &["example.com"])
+        );
+    }
+
+    #[test]
+    fn of_rules_with_names_the_most_specific_decides() {
+        let policy = with(&["deny any", "allow *.example.org", "deny *.b.example.org", "allow c.b.example.org:80"]);
+        assert!(allows_as(&policy, "192.0.2.1", 80, &["a.example.org"]));
+        assert!(!allows_as(&policy, "192.0.2.1", 80, &["a.b.example.org"]));
+        assert!(allows_as(&policy, "192.0.2.1", 80, &["c.b.example.org"]));
+        assert!(!allows_as(&policy, "192.0.2.1", 81, &["c.b.example.org"]));
+        assert!(
+            !allows_as(&policy, "192.0.2.1", 80, &["a.example.org", "a.b.example.org"]),
+            "an address of both names"
+        );
+        let denied = with(&["deny example.com"]);
+        assert!(!allows_as(&denied, "192.0.2.1", 80, &["example.com"]) && allows(&denied, "192.0.2.1", 80));
+    }
+
+    #[test]
+    fn names_are_asked_for_only_if_a_rule_allows_something_of_them() {
+        let open = with(&["deny bad.test", "allow bad.test:443", "deny *.worse.test", "deny mail.test:25"]);
+        for name in ["example.com", "", "bad.test", "worse.test", "mail.test", "1.2.0.192.in-addr.arpa"] {
+            assert!(open.resolves(name), "{name}");
         }
+        assert!(!open.resolves("a.worse.test"));
+        let closed =
+            with(&["deny any", "allow 192.0.2.0/24", "allow Example.com:443", "deny *.a.test", "allow *.a.test:1"]);
+        assert!(closed.resolves("example.com") && closed.resolves("b.a.test"));
+        for name in ["", "com", "www.example.com", "a.test", "1.2.0.192.in-addr.arpa"] {
+            assert!(!closed.resolves(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_free_while_some_port_of_all_addresses_is_open() {
+        for rules in [
+            &["deny any:25"][..],
+            &["deny any", "allow any:53/udp"],
+            &["deny any/tcp", "deny any/udp"],
+            &["deny 0.0.0.0/0"],
+            &["deny any", "allow 0.0.0.0/0:443"],
+            &["deny any", "allow any/tcp"],
+            &["deny 1.0.0.0/1"],
+        ] {
+            assert!(with(rules).resolves("example.com"), "{rules:?}");
+        }
+        for rules in [
+            &["deny any"][..],
+            &["deny 0.0.0.0/0", "deny ::/0"],
+            &["deny any/tcp", "deny any/udp", "deny any/icmp"],
+            &["deny any", "allow any"],
+            &["deny any", "allow 8.8.8.8"],
+        ] {
+            assert!(!with(rules).resolves("example.com"), "{rules:?}");
+        }
+    }
+
+    #[test]
+    fn rules_are_listed_added_once_and_removed() {
+        let mut policy = with(&["deny any", "allow 10.0.0.0/8", "allow 10.1.1.1/8"]);
+        let texts = |policy: &EgressPolicy| policy.rules().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&policy), ["deny any", "allow 10.0.0.0/8"]);
+        let rule: EgressRule = "allow 10.0.0.0/8".parse().expect("a rule");
+        assert!(policy.remove(&rule) && !policy.remove(&rule));
+        policy.set(vec![rule.clone(), rule]);
+        assert_eq!(texts(&policy), ["allow 10.0.0.0/8"]);
+        assert!(allows(&policy, "8.8.8.8", 80), "the built-in rules stay");
     }
 }

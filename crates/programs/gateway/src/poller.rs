@@ -35,6 +35,14 @@ pub enum WatchedThing {
     NameClient(SlotId),
     /// The socket of a published port.
     Published(SlotId),
+    /// The dial socket.
+    Dial,
+    /// A connection to the dial socket.
+    DialCaller(SlotId),
+    /// The control socket.
+    Control,
+    /// The connection of a client of the control socket.
+    ControlClient(SlotId),
 }
 
 impl WatchedThing {
@@ -51,6 +59,10 @@ impl WatchedThing {
             Self::NameClient(id) => word(6, id),
             Self::Published(id) => word(7, id),
             Self::LinkEnd => word(8, none),
+            Self::Control => word(9, none),
+            Self::ControlClient(id) => word(10, id),
+            Self::Dial => word(11, none),
+            Self::DialCaller(id) => word(12, id),
         }
     }
 
@@ -66,6 +78,10 @@ impl WatchedThing {
             6 => Self::NameClient(id),
             7 => Self::Published(id),
             8 => Self::LinkEnd,
+            9 => Self::Control,
+            10 => Self::ControlClient(id),
+            11 => Self::Dial,
+            12 => Self::DialCaller(id),
             _ => return None,
         })
     }
@@ -116,6 +132,14 @@ impl Poller {
         Ok(epoll::add(&self.0, fd, EventData::new_u64(thing.to_word()), flags)?)
     }
 
+    /// Takes a descriptor out of the set.
+    ///
+    /// # Errors
+    /// The descriptor is not in the set.
+    pub fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.0, fd)?)
+    }
+
     /// Waits for up to `limit`, and replaces the contents of `ready` by the events. A signal may end the wait early.
     pub fn wait(&self, limit: Duration, ready: &mut Vec<(WatchedThing, Readiness)>) {
         ready.clear();
@@ -144,6 +168,9 @@ mod tests {
         let id = SlotId { index: u32::MAX, generation: 0xff_ffff };
         use WatchedThing::*;
         for thing in [Link, LinkEnd, Stop, Tcp(id), Udp(id), Ping(id), Question(id), NameClient(id), Published(id)] {
+            assert_eq!(WatchedThing::from_word(thing.to_word()), Some(thing));
+        }
+        for thing in [Control, ControlClient(id)] {
             assert_eq!(WatchedThing::from_word(thing.to_word()), Some(thing));
         }
         assert_eq!(WatchedThing::from_word(u64::MAX), None);

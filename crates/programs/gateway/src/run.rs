@@ -1,5 +1,6 @@
 //! The [`Gateway`]: its parts, and the event loop that drives them.
 
+mod control;
 mod dispatch;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit};
 
+use crate::control::{ControlError, ControlServer};
 use crate::core::GatewayCore;
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::leases::{LeaseTable, StaticLease};
 use crate::dhcp::{DhcpServer, DhcpSettings};
+use crate::dial::Dialer;
 use crate::dns::NameService;
 use crate::flows::FlowLog;
 use crate::frame::reassembly::Reassembly;
@@ -50,6 +53,17 @@ pub enum GatewayError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The dial socket cannot be created.
+    #[error("cannot listen at {path}: {source}; choose another path with --dial")]
+    Dial {
+        /// Path of the socket.
+        path: std::path::PathBuf,
+        /// The kernel's error.
+        source: std::io::Error,
+    },
+    /// The control socket cannot be opened.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// A descriptor cannot be created or watched.
     #[error("cannot create or poll descriptors: {0}; raise the limit on open files (ulimit -n)")]
     Descriptors(#[from] std::io::Error),
@@ -67,6 +81,8 @@ pub struct Gateway {
     udp: UdpMappings,
     echo: EchoFlows,
     publisher: Publisher,
+    dialer: Option<Dialer>,
+    control: Option<ControlServer>,
     /// Number of lost frames that the log has already reported.
     lost: u64,
 }
@@ -90,7 +106,11 @@ impl Gateway {
         for rule in &options.publish {
             publisher.add(&core, rule.clone())?;
         }
+        let control = options.control.as_deref().map(ControlServer::open).transpose()?;
+        control.as_ref().map_or(Ok(()), |control| control.watch(&core))?;
         core.timers.add(core.now + HOUSEKEEPING, TimedThing::Housekeeping);
+        core.served.clone_from(&options.served);
+        let dialer = dialer(options, &core)?;
         Ok(Gateway {
             core,
             frame: vec![0; MAX_FRAME],
@@ -102,6 +122,8 @@ impl Gateway {
             udp: UdpMappings::default(),
             echo: EchoFlows::default(),
             publisher,
+            dialer,
+            control,
             lost: 0,
         })
     }
@@ -151,10 +173,11 @@ impl Gateway {
         self.names.go_on(&mut self.core, self.dhcp.as_ref().map(|dhcp| &dhcp.leases));
         self.take_timers();
         let waits_for_room = self.tcp.take_turns(&mut self.core);
+        let waits_for_orders = self.take_orders();
         self.core.flows.flush();
         self.core.link.sync();
         let more = frames == FRAMES || (self.tcp.is_busy() && !waits_for_room) || !self.core.asked_again.is_empty();
-        if more || self.core.link.arm(waits_for_room) {
+        if more || waits_for_orders || self.core.link.arm(waits_for_room) {
             return Duration::ZERO;
         }
         self.core.timers.until_first(self.core.now, SLEEP)
@@ -171,6 +194,16 @@ impl Gateway {
         }
         self.frame = frame;
         count
+    }
+
+    /// Carries out a further request of each client of the control socket, and tells those that follow the flow log what
+    /// is new. Returns whether there may be more requests.
+    fn take_orders(&mut self) -> bool {
+        let again = self.control.as_mut().map(ControlServer::take_again).unwrap_or_default();
+        again.into_iter().for_each(|id| self.serve_control(id));
+        let Some(control) = &mut self.control else { return false };
+        control.tell(&mut self.core);
+        control.is_busy()
     }
 
     fn take_timers(&mut self) {
@@ -202,10 +235,17 @@ impl Gateway {
     fn clean(&mut self) {
         let now = self.core.now;
         self.core.neighbours.clean(now);
+        self.core.resolved.clean(now);
         if let Some(dhcp) = &mut self.dhcp {
             dhcp.leases.clean(now);
         }
         self.publisher.clean(&mut self.core);
+        if let Some(dialer) = &mut self.dialer {
+            dialer.clean(now);
+        }
+        if let Some(control) = &mut self.control {
+            control.accept(&self.core);
+        }
         let lost = self.core.link.lost();
         if lost > self.lost {
             tracing::info!("{} frames for guests were dropped: the gateway's port had no room", lost - self.lost);
@@ -225,6 +265,22 @@ impl Gateway {
             WatchedThing::Question(id) => self.names.ready(core, id, readiness),
             WatchedThing::NameClient(id) => self.names.client_ready(core, leases, id),
             WatchedThing::Published(id) => self.publisher.ready(core, &mut self.tcp, leases, id),
+            WatchedThing::Dial => {
+                if let Some(dialer) = &mut self.dialer {
+                    dialer.accept(core);
+                }
+            }
+            WatchedThing::DialCaller(id) => {
+                if let Some(dialed) = self.dialer.as_mut().and_then(|dialer| dialer.ready(core, id)) {
+                    self.publisher.dial(core, &mut self.tcp, leases, dialed);
+                }
+            }
+            WatchedThing::Control => {
+                if let Some(control) = &mut self.control {
+                    control.accept(core);
+                }
+            }
+            WatchedThing::ControlClient(id) => self.serve_control(id),
         }
     }
 
@@ -240,10 +296,25 @@ impl Gateway {
     }
 }
 
+fn dialer(options: &GatewayOptions, core: &GatewayCore) -> Result<Option<Dialer>, GatewayError> {
+    let Some(path) = &options.dial else { return Ok(None) };
+    let dialer = Dialer::listen(path).map_err(|source| GatewayError::Dial { path: path.clone(), source })?;
+    dialer.watch(core)?;
+    Ok(Some(dialer))
+}
+
 fn dhcp_server(options: &GatewayOptions) -> Option<DhcpServer> {
     let own = options.addresses.v4.filter(|_| options.dhcp)?;
-    let settings = DhcpSettings { own, lease: options.lease_time, mtu: options.mtu, domain: options.domain.clone() };
-    Some(DhcpServer::new(settings, LeaseTable::new(own, options.leases.clone())))
+    let settings = DhcpSettings {
+        own,
+        lease: options.lease_time,
+        mtu: options.mtu,
+        domain: options.domain.clone(),
+        search: options.search.clone(),
+    };
+    // The gateway's further address is its own: no guest may have it.
+    let host = options.host.map(|address| StaticLease { mac: options.net().mac, address, name: None });
+    Some(DhcpServer::new(settings, LeaseTable::new(own, options.leases.iter().cloned().chain(host).collect())))
 }
 
 /// Raises the limit of descriptors to the most that this user may have, since each flow needs one.

@@ -69,6 +69,11 @@ impl<T> NumberedValues<T> {
         self.len() == 0
     }
 
+    /// Returns the values.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().filter_map(|place| place.value.as_ref())
+    }
+
     /// Returns the ids of all values.
     pub fn ids(&self) -> Vec<SlotId> {
         let there = self.places.iter().enumerate().filter(|(_, place)| place.value.is_some());
@@ -91,5 +96,6 @@ mod tests {
         assert_eq!(values.remove(first), None);
         assert_eq!((values.get(second).copied(), values.len()), (Some("b"), 1));
         assert_eq!(values.ids(), [second]);
+        assert_eq!(values.values().collect::<Vec<_>>(), [&"b"]);
     }
 }

@@ -10,7 +10,7 @@ use clap_complete::CompleteEnv;
 use crate::cmd::{CliCommand, attach, extcap};
 use crate::complete;
 use crate::error::{EXIT_CODES, FailureKind};
-use crate::{CliContext, CliError, vde};
+use crate::{CliContext, CliError, gvproxy, vde};
 
 /// netmap rings and VALE switches on stock Linux: one daemon, and everything attaches to it.
 #[derive(Debug, Parser)]
@@ -56,6 +56,9 @@ pub fn main() -> ExitCode {
     let given: Vec<OsString> = std::env::args_os().collect();
     if is_called(&given, vde::PROGRAM) {
         return vde::main(given.get(1..).unwrap_or_default());
+    }
+    if is_called(&given, gvproxy::PROGRAM) {
+        return gvproxy::main(given.get(1..).unwrap_or_default());
     }
     let words = words(given);
     let matches = attach::help::narrowed(command(), &words).get_matches_from(words);
@@ -106,6 +109,13 @@ mod tests {
         let is_switch = |name: &str| super::is_called(&[name.into(), "-x".into()], crate::vde::PROGRAM);
         assert!(is_switch("vde_switch") && is_switch("/opt/bin/vde_switch"));
         assert!(!is_switch("/opt/vde_switch/netvale") && !is_switch("vde_switch.old"));
+    }
+
+    /// Objective: only the file name gvproxy makes the program gvproxy's drop-in.
+    #[test]
+    fn the_name_of_gvproxy_is_another_program() {
+        let is_called = |name: &str| super::is_called(&[name.into()], crate::gvproxy::PROGRAM);
+        assert!(is_called("gvproxy") && is_called("/usr/libexec/podman/gvproxy") && !is_called("gvproxy.old"));
     }
 
     /// Objective: clap's own checks hold: no flag twice, no clash of names.

@@ -2,13 +2,14 @@
 
 use clap::Command;
 
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Run", &["up", "stop", "upgrade", "apply", "export", "doctor"]),
-    ("Ports", &["attach", "detach", "port", "filter", "link", "vm", "gateway"]),
+    ("Ports", &["attach", "detach", "port", "filter", "link", "vm"]),
     (
         "Watch",
         &["list", "show", "table", "top", "monitor", "trace", "dump", "mirror", "extcap", "metrics", "sflow", "web"],
     ),
+    ("Gateways", &["gateway", "egress", "publish", "flows"]),
     ("netmap tools", &["pkt-gen", "bridge", "tlem", "fwd", "lb", "replay", "run"]),
     ("Other hosts", &["vtep", "evpn"]),
     ("Help", &["demo", "man", "completions", "help"]),

@@ -10,14 +10,16 @@
 //! | `complete` | completion in a shell |
 //! | `ctx.rs` | the context of a subcommand: the run directory, the connection to the daemon |
 //! | `error.rs` | errors of two lines, and the exit codes |
+//! | `gateways.rs` | requests to running gateways |
 //! | `grid.rs` | aligned columns |
 //! | `groups.rs` | the groups of subcommands in the help |
 //! | `headers.rs` | a description of a frame's headers |
 //! | `out.rs` | standard output, whose reader may close |
+//! | `own_daemon.rs` | a daemon of a drop-in's own |
 //! | `progress.rs` | the progress line on standard error |
 //! | `rates.rs`, `units.rs` | rates computed from counters, and their notation |
 //! | `values.rs` | values that several subcommands take |
-//! | [`vde`] | the drop-in for `vde_switch` |
+//! | [`gvproxy`], [`vde`] | the drop-ins for `gvproxy` and `vde_switch` |
 
 pub mod capture;
 pub mod cli;
@@ -26,12 +28,15 @@ pub mod complete;
 pub mod ctx;
 pub mod error;
 pub mod forward;
+pub mod gateways;
 pub mod grid;
 pub mod groups;
+pub mod gvproxy;
 pub mod headers;
 pub mod kinds;
 mod libpcap;
 pub mod out;
+mod own_daemon;
 pub mod progress;
 pub mod rates;
 pub mod signals;

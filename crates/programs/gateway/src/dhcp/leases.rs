@@ -79,6 +79,19 @@ struct ClientLease {
     name: Option<String>,
 }
 
+/// A lease that has not expired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BoundLease<'a> {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// The client's MAC address.
+    pub mac: MacAddr,
+    /// The client's name.
+    pub name: Option<&'a str>,
+    /// How long the lease is valid.
+    pub left: Duration,
+}
+
 /// The leases of one network, static ones included.
 #[derive(Debug)]
 pub struct LeaseTable {
@@ -260,6 +273,17 @@ impl LeaseTable {
         fixed.or_else(|| Some(self.clients.get(self.by_address.get(&address)?)?.mac))
     }
 
+    /// Returns the leases that have not expired.
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_>> {
+        let bound = self.clients.values().filter(move |lease| lease.state == LeaseState::Bound && lease.until > now);
+        bound.map(move |lease| BoundLease {
+            address: lease.address,
+            mac: lease.mac,
+            name: lease.name.as_deref(),
+            left: lease.until.saturating_duration_since(now),
+        })
+    }
+
     /// Removes expired declines and, if the table is at least half full, all clients without a valid offer or lease.
     pub fn clean(&mut self, now: Instant) {
         self.declined.retain(|_, until| *until > now);
@@ -315,7 +339,10 @@ mod tests {
         assert_eq!(leases.choose(b"b", B, Some(first), now, nobody), Some(ip(3)));
         assert!(leases.bind(b"a", A, first, now + HOUR, now));
         assert!(!leases.bind(b"b", B, first, now + HOUR, now));
+        let bound: Vec<_> = leases.bound(now).collect();
+        assert_eq!(bound, [BoundLease { address: first, mac: A, name: None, left: HOUR }]);
         leases.release(b"a", first);
+        assert_eq!(leases.bound(now).count(), 0);
         assert_eq!(leases.choose(b"a", A, None, now, nobody), Some(first), "its own again");
         assert_eq!(leases.choose(b"b", B, Some(first), now, nobody), Some(first), "or who asks for it");
         assert_ne!(leases.choose(b"b", B, Some(first), now, |address| address == first), Some(first), "unless in use");

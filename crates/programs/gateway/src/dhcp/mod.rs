@@ -13,6 +13,7 @@ use netvale_wire::MacAddr;
 
 use self::leases::LeaseTable;
 use self::message::{DhcpKind, DhcpMessage, DhcpReply, option};
+use crate::dns::message::encoded;
 use crate::net::InterfaceAddress;
 
 /// UDP port of DHCP servers.
@@ -31,6 +32,8 @@ pub struct DhcpSettings {
     pub mtu: u16,
     /// The network's domain name.
     pub domain: String,
+    /// Further domains in which clients look for short names.
+    pub search: Vec<String>,
 }
 
 /// A reply and its destination.
@@ -206,8 +209,9 @@ impl DhcpServer {
             (option::DOMAIN, self.settings.domain.as_bytes().to_vec()),
             (option::BROADCAST, own.broadcast().octets().to_vec()),
             (option::MTU, self.settings.mtu.to_be_bytes().to_vec()),
+            (option::SEARCH, search_list(&self.settings.search)),
         ];
-        options.extend(of_network.into_iter().filter(|(code, _)| message.wants(*code)));
+        options.extend(of_network.into_iter().filter(|(code, data)| !data.is_empty() && message.wants(*code)));
         // RFC 6842: a server returns the client identifier.
         options.extend(message.client_id.clone().map(|id| (option::CLIENT_ID, id)));
         DhcpReply { kind, yiaddr, options }
@@ -226,6 +230,18 @@ impl DhcpServer {
     fn to_all(&self, message: &DhcpMessage, reply: &DhcpReply) -> DhcpAnswer {
         DhcpAnswer { mac: MacAddr::BROADCAST, to: Ipv4Addr::BROADCAST, bytes: reply.bytes(message) }
     }
+}
+
+/// Encodes the domains of a search list (RFC 3397 §2), as many as one option has room for.
+fn search_list(domains: &[String]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for domain in domains {
+        let name = encoded(domain);
+        if bytes.len() + name.len() <= usize::from(u8::MAX) {
+            bytes.extend_from_slice(&name);
+        }
+    }
+    bytes
 }
 
 fn request_state(message: &DhcpMessage) -> RequestState {

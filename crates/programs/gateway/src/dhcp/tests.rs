@@ -12,7 +12,8 @@ const OWN: [u8; 4] = [10, 0, 0, 1];
 fn server(fixed: &[&str]) -> DhcpServer {
     let own = InterfaceAddress { address: OWN.into(), prefix: 24 };
     let fixed: Vec<StaticLease> = fixed.iter().map(|text| text.parse().unwrap()).collect();
-    let settings = DhcpSettings { own, lease: Duration::from_secs(3600), mtu: 1500, domain: "lan".to_owned() };
+    let search = vec!["corp.example".to_owned(), "example".to_owned()];
+    let settings = DhcpSettings { own, lease: Duration::from_secs(3600), mtu: 1500, domain: "lan".to_owned(), search };
     DhcpServer::new(settings, LeaseTable::new(own, fixed))
 }
 
@@ -195,4 +196,13 @@ fn clones_with_one_identifier_get_addresses_of_their_own() {
     let id = [(option::CLIENT_ID, &[255, 1, 2, 3][..])];
     let offers = [A, B].map(|mac| net.say(mac, &client_bytes(DhcpKind::Discover, mac, &id)).expect("an offer").yiaddr);
     assert_ne!(offers[0], offers[1]);
+}
+
+/// Objective: a search list has as many whole names as one option has room for.
+#[test]
+fn a_search_list_is_cut_between_names() {
+    let domains = |names: &[&str]| super::search_list(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    assert_eq!(domains(&["a.bc", "d"]), b"\x01a\x02bc\0\x01d\0");
+    let long = format!("{}.x", "y".repeat(60));
+    assert_eq!(domains(&[&long, &long, &long, &long, "z"]).len(), 3 * 64 + 3);
 }

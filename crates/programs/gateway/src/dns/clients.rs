@@ -3,6 +3,7 @@
 
 use std::io::ErrorKind;
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,10 @@ const MAX_FRAMED: usize = 2 + u16::MAX as usize;
 /// A guest's TCP connection to the name service.
 pub struct NameClient {
     mac: MacAddr,
+    /// The guest's address and port.
+    pub(super) guest: SocketAddr,
+    /// The gateway's address and port, to which the guest has connected.
+    pub(super) own: SocketAddr,
     stream: UnixStream,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -43,6 +48,8 @@ impl NameService {
         }
         let id = self.clients.insert(NameClient {
             mac: client.mac,
+            guest: client.guest,
+            own: client.own,
             stream: client.stream,
             inbox: Vec::new(),
             outbox: Vec::new(),

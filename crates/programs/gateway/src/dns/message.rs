@@ -21,6 +21,8 @@ const PAYLOAD: u16 = 1232;
 pub mod record {
     /// An IPv4 address.
     pub const A: u16 = 1;
+    /// An alias: the name by which to go on.
+    pub const CNAME: u16 = 5;
     /// The name of an address.
     pub const PTR: u16 = 12;
     /// An IPv6 address.
@@ -29,6 +31,10 @@ pub mod record {
     pub const ANY: u16 = 255;
     /// The pseudo record of EDNS.
     pub const OPT: u16 = 41;
+    /// A service binding.
+    pub const SVCB: u16 = 64;
+    /// A service binding for HTTPS.
+    pub const HTTPS: u16 = 65;
 }
 
 /// Response codes (RCODE).
@@ -45,6 +51,8 @@ pub enum DnsOutcome {
     NoName = 3,
     /// The operation is not supported.
     NotImplemented = 4,
+    /// The policy forbids the question (REFUSED).
+    Refused = 5,
 }
 
 /// A parsed query with one question.
@@ -75,7 +83,8 @@ pub enum ParsedQuery<'a> {
     Nothing,
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u16> {
+/// Returns the 16 bits at an offset.
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -149,11 +158,16 @@ impl DnsQuery<'_> {
 
     /// Makes an authoritative answer with these records.
     pub fn answer(&self, outcome: DnsOutcome, data: &[DnsData]) -> Vec<u8> {
+        self.answer_for(outcome, data, TTL)
+    }
+
+    /// As [`DnsQuery::answer`], for records that live for `ttl` seconds.
+    pub fn answer_for(&self, outcome: DnsOutcome, data: &[DnsData], ttl: u32) -> Vec<u8> {
         let mut bytes = head(self.bytes, outcome, true);
         bytes.extend_from_slice(self.question());
         let mut count = 0u16;
         for data in data {
-            bytes.extend_from_slice(&data.bytes());
+            bytes.extend_from_slice(&data.bytes(ttl));
             count += 1;
         }
         bytes[4..6].copy_from_slice(&1u16.to_be_bytes());
@@ -200,7 +214,7 @@ pub enum DnsData {
 }
 
 impl DnsData {
-    fn bytes(&self) -> Vec<u8> {
+    fn bytes(&self, ttl: u32) -> Vec<u8> {
         let (kind, data) = match self {
             Self::Address(IpAddr::V4(address)) => (record::A, address.octets().to_vec()),
             Self::Address(IpAddr::V6(address)) => (record::AAAA, address.octets().to_vec()),
@@ -210,14 +224,15 @@ impl DnsData {
         let mut bytes = vec![0xc0, HEADER_LEN as u8];
         bytes.extend_from_slice(&kind.to_be_bytes());
         bytes.extend_from_slice(&[0, 1]);
-        bytes.extend_from_slice(&TTL.to_be_bytes());
+        bytes.extend_from_slice(&ttl.to_be_bytes());
         bytes.extend_from_slice(&(data.len() as u16).to_be_bytes());
         bytes.extend_from_slice(&data);
         bytes
     }
 }
 
-fn encoded(name: &str) -> Vec<u8> {
+/// Encodes a name, without compression.
+pub fn encoded(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for label in name.split('.').filter(|label| !label.is_empty() && label.len() <= MAX_LABEL) {
         bytes.push(label.len() as u8);

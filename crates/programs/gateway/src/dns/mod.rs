@@ -5,11 +5,16 @@
 //! message with only its ID replaced, from a new socket for each question: source port and ID are random. An answer
 //! from that server with the same question goes to the guest unchanged but for the ID, including unknown record types,
 //! EDNS, the case of letters and the truncation flag. Questions that come by TCP are forwarded and answered by TCP.
+//!
+//! The policy decides which names servers are asked for. The addresses in an answer are recorded for its guest, since
+//! rules may allow them by their names ([`answer`], [`resolved`](crate::resolved)).
 
+pub mod answer;
 pub mod clients;
 pub mod message;
 pub mod names;
 pub mod resolv;
+pub mod zones;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -24,9 +29,12 @@ use self::clients::NameClient;
 use self::message::{DnsOutcome, DnsQuery, ParsedQuery};
 use self::names::LocalNames;
 use self::resolv::ResolverFile;
+use self::zones::DnsZones;
 use crate::core::GatewayCore;
 use crate::dhcp::leases::LeaseTable;
+use crate::flows::{FlowDirection, FlowEnds};
 use crate::guests::GuestResource;
+use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::TimedThing;
@@ -87,6 +95,8 @@ pub struct NameService {
     questions: NumberedValues<NameQuestion>,
     clients: NumberedValues<NameClient>,
     file: ResolverFile,
+    /// The user's zones.
+    pub zones: DnsZones,
     scratch: Vec<u8>,
 }
 
@@ -97,6 +107,7 @@ impl NameService {
             questions: NumberedValues::default(),
             clients: NumberedValues::default(),
             file: ResolverFile::new(file),
+            zones: DnsZones::default(),
             scratch: Vec::new(),
         }
     }
@@ -118,15 +129,35 @@ impl NameService {
             }
             ParsedQuery::Nothing => return self.deliver(core, mac, asker, None),
         };
-        let names = LocalNames { net: &core.net, leases, addresses: &core.neighbours };
+        let names = LocalNames { net: &core.net, leases, addresses: &core.neighbours, zones: &self.zones };
         if let Some(answer) = names.answer(&query) {
+            note_addresses(core, mac, &query, &answer);
             return self.deliver(core, mac, asker, Some(&answer));
+        }
+        if !core.policy.resolves(&query.name) {
+            return self.refuse(core, mac, asker, &query);
         }
         if self.questions.len() >= MAX_QUESTIONS || !core.guests.take(mac, GuestResource::Question) {
             let answer = message::refusal(bytes, DnsOutcome::Failed);
             return self.deliver(core, mac, asker, answer.as_deref());
         }
         self.begin(core, mac, asker, &query);
+    }
+
+    /// Refuses a question for a name that no server may be asked for.
+    fn refuse(&mut self, core: &mut GatewayCore, mac: MacAddr, asker: NameAsker, query: &DnsQuery<'_>) {
+        let ends = match asker {
+            NameAsker::Datagram { guest, own } => Some((FlowTransport::Udp, guest, own)),
+            NameAsker::Connection(id) => {
+                self.clients.get(id).map(|client| (FlowTransport::Tcp, client.guest, client.own))
+            }
+        };
+        if let Some((transport, guest, remote)) = ends {
+            let ends = FlowEnds { transport, direction: FlowDirection::Out, mac, guest, remote };
+            core.flows.refused(&ends, Some(&query.name), "name", core.now);
+        }
+        let answer = message::refusal(query.bytes, DnsOutcome::Refused);
+        self.deliver(core, mac, asker, answer.as_deref());
     }
 
     /// Begins a question to servers.
@@ -179,6 +210,9 @@ impl NameService {
     fn finish(&mut self, core: &mut GatewayCore, id: SlotId, answer: Option<Vec<u8>>) {
         let Some(question) = self.questions.remove(id) else { return };
         core.guests.give_back(question.mac, GuestResource::Question);
+        if let (Some(answer), ParsedQuery::Query(query)) = (&answer, message::parse_query(&question.message)) {
+            note_addresses(core, question.mac, &query, answer);
+        }
         let answer = answer.map(|mut bytes| {
             bytes[..2].copy_from_slice(&question.id);
             bytes
@@ -227,6 +261,11 @@ impl NameService {
             self.ask_next(core, id);
         }
     }
+}
+
+/// Records the addresses in an answer for the guest that has asked.
+fn note_addresses(core: &mut GatewayCore, mac: MacAddr, query: &DnsQuery<'_>, answer: &[u8]) {
+    core.resolved.record(mac, &query.name, &answer::addresses(answer, query.kind), core.now);
 }
 
 enum HeardAnswer {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::message::{DnsData, DnsOutcome, DnsQuery, record};
+use super::zones::{DnsZones, ZoneAnswer};
 use crate::dhcp::leases::LeaseTable;
 use crate::guests::GuestAddresses;
 use crate::net::GatewayNet;
@@ -11,6 +12,9 @@ use crate::net::GatewayNet;
 const INTERNET: u16 = 1;
 /// The gateway's host name within the domain.
 const GATEWAY: &str = "gateway";
+
+/// Time to live of answers from zones, in seconds: a change of a zone has its effect at once.
+const ZONE_TTL: u32 = 0;
 
 /// The sources of the names of the switch's network.
 #[derive(Clone, Copy)]
@@ -21,6 +25,8 @@ pub struct LocalNames<'a> {
     pub leases: Option<&'a LeaseTable>,
     /// The addresses that guests were seen to use, which include their IPv6 addresses.
     pub addresses: &'a GuestAddresses,
+    /// The user's zones, which come first.
+    pub zones: &'a DnsZones,
 }
 
 impl LocalNames<'_> {
@@ -28,6 +34,9 @@ impl LocalNames<'_> {
     pub fn answer(&self, query: &DnsQuery<'_>) -> Option<Vec<u8>> {
         if query.class != INTERNET {
             return None;
+        }
+        if let Some(answer) = self.zones.answer(&query.name, query.kind) {
+            return Some(of_zone(query, answer));
         }
         if query.name == "localhost" || query.name.ends_with(".localhost") {
             return Some(of_addresses(query, &[Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]));
@@ -67,6 +76,16 @@ impl LocalNames<'_> {
         let wanted = matches!(query.kind, record::PTR | record::ANY);
         let data = DnsData::Name(format!("{host}.{}", self.net.domain));
         query.answer(DnsOutcome::Found, if wanted { std::slice::from_ref(&data) } else { &[] })
+    }
+}
+
+fn of_zone(query: &DnsQuery<'_>, answer: ZoneAnswer) -> Vec<u8> {
+    match answer {
+        ZoneAnswer::NoName => query.answer_for(DnsOutcome::NoName, &[], ZONE_TTL),
+        ZoneAnswer::Found(address) => {
+            let data: Vec<_> = address.map(DnsData::Address).into_iter().collect();
+            query.answer_for(DnsOutcome::Found, &data, ZONE_TTL)
+        }
     }
 }
 
@@ -116,7 +135,9 @@ mod tests {
         let mut addresses = GuestAddresses::default();
         addresses.learn("fd00::9".parse().unwrap(), MAC, Instant::now());
         addresses.learn("fe80::9".parse().unwrap(), MAC, Instant::now());
-        let names = LocalNames { net: &net, leases: Some(&leases), addresses: &addresses };
+        let mut zones = DnsZones::default();
+        zones.set(serde_json::from_str(r#"{"name":"zone.lan.","default_ip":"10.0.0.7"}"#).unwrap()).unwrap();
+        let names = LocalNames { net: &net, leases: Some(&leases), addresses: &addresses, zones: &zones };
         let bytes = query_bytes(7, name, kind);
         let ParsedQuery::Query(query) = parse_query(&bytes) else { panic!("{name}") };
         let answer = names.answer(&query)?;
@@ -142,6 +163,12 @@ mod tests {
         assert_eq!(outcome("vm8.lan", record::A), Some((3, 0)));
         assert_eq!(outcome("a.vm9.lan", record::A), Some((3, 0)));
         assert_eq!(outcome("8.0.0.10.in-addr.arpa", record::PTR), Some((3, 0)));
+    }
+
+    #[test]
+    fn zones_come_before_the_networks_own_names() {
+        assert_eq!(ask("a.zone.lan", record::A), Some((0, 1, vec![10, 0, 0, 7])));
+        assert_eq!(ask("a.zone.lan", record::AAAA).map(|answer| (answer.0, answer.1)), Some((0, 0)));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{BATCH, seen_client, station};
 use crate::arp_nd;
 use crate::core::GatewayCore;
 use crate::dhcp::leases::LeaseTable;
-use crate::flows::{FlowBytes, FlowDirection, FlowEnds};
+use crate::flows::{FlowBytes, FlowDirection, FlowEnds, OpenFlow};
 use crate::policy::FlowTransport;
 use crate::slots::SlotId;
 use crate::sys::asked;
@@ -38,6 +38,12 @@ struct PublishedClient {
     began: Instant,
     used: Instant,
     bytes: FlowBytes,
+}
+
+impl PublishedClient {
+    fn record(&self, key: &SeenEnds) -> OpenFlow {
+        OpenFlow { ends: flow_ends(key, self.mac), name: None, bytes: self.bytes, began: self.began }
+    }
 }
 
 /// The clients of all published UDP ports.
@@ -102,7 +108,7 @@ impl PublishedClients {
         {
             self.close(core, &oldest, "limit");
         }
-        core.flows.opened(&flow_ends(&key, ends.mac));
+        core.flows.opened(&flow_ends(&key, ends.mac), None);
         let bytes = FlowBytes { sent: 0, received: self.scratch.len() as u64 };
         let PublishedEnds { port, mac, client, asked, .. } = ends;
         let entry = PublishedClient { port, mac, client, asked, began: core.now, used: core.now, bytes };
@@ -136,10 +142,21 @@ impl PublishedClients {
         old.iter().for_each(|key| self.close(core, key, "idle"));
     }
 
+    /// Closes the flows of a port that is no longer published.
+    pub fn end_port(&mut self, core: &mut GatewayCore, port: SlotId) {
+        let of_port = self.clients.iter().filter(|(_, client)| client.port == port).map(|(key, _)| *key);
+        let of_port: Vec<_> = of_port.collect();
+        of_port.iter().for_each(|key| self.close(core, key, "unpublished"));
+    }
+
+    /// Returns the flows that are open, in no order.
+    pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
+        self.clients.iter().map(|(key, client)| client.record(key))
+    }
+
     fn close(&mut self, core: &mut GatewayCore, key: &SeenEnds, reason: &str) {
         if let Some(client) = self.clients.remove(key) {
-            let lived = core.now.saturating_duration_since(client.began);
-            core.flows.closed(&flow_ends(key, client.mac), reason, client.bytes, lived);
+            core.flows.closed(&client.record(key), reason, core.now);
         }
     }
 }

@@ -8,7 +8,7 @@
 mod datagrams;
 pub mod rule;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,8 @@ use self::rule::{PublishRule, PublishedGuest};
 use crate::arp_nd;
 use crate::core::GatewayCore;
 use crate::dhcp::leases::LeaseTable;
-use crate::flows::{FlowDirection, FlowEnds};
+use crate::dial::DialedGuest;
+use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::policy::FlowTransport;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
@@ -104,7 +105,37 @@ impl Publisher {
         let id = self.ports.insert(PublishedPort { rule, socket });
         let Some(port) = self.ports.get(id) else { return Ok(()) };
         let watched = core.poller.add(&port.socket, WatchedThing::Published(id), WatchMode::Readable);
-        watched.map_err(|source| PublishError { listen, source })
+        watched.map_err(|source| {
+            self.ports.remove(id);
+            PublishError { listen, source }
+        })
+    }
+
+    /// Closes a published port, given in full or by its side at the host. Connections through it go on; its datagrams
+    /// end. Returns whether there is such a port.
+    pub fn remove(&mut self, core: &mut GatewayCore, text: &str) -> bool {
+        let given = text.parse().ok();
+        let side = rule::listening_side(text);
+        let is_meant = |port: &PublishedPort| {
+            given.as_ref() == Some(&port.rule) || side == Some((port.rule.listen, port.rule.transport))
+        };
+        let mut ids = self.ports.ids();
+        ids.retain(|id| self.ports.get(*id).is_some_and(|port| is_meant(port)));
+        for id in &ids {
+            self.ports.remove(*id);
+            self.clients.end_port(core, *id);
+        }
+        !ids.is_empty()
+    }
+
+    /// Returns the published ports.
+    pub fn rules(&self) -> impl Iterator<Item = &PublishRule> {
+        self.ports.values().map(|port| &port.rule)
+    }
+
+    /// Returns the flows of published UDP ports, in no order.
+    pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
+        self.clients.open_flows()
     }
 
     /// Accepts connections, or reads datagrams, of a port.
@@ -126,17 +157,23 @@ impl Publisher {
             };
             let Some(client) = client.and_then(|client| SocketAddr::try_from(client).ok()) else { continue };
             let caller = WaitingCaller { socket, client, guest, since: core.now };
-            match station(core, leases, guest.ip()) {
-                Some(mac) => call(core, tcp, mac, caller),
-                None if self.callers.len() < MAX_CALLERS => {
-                    if self.callers.is_empty() {
-                        core.timers.add(core.now + ASK_AGAIN, TimedThing::Callers);
-                    }
-                    arp_nd::ask(core, guest.ip());
-                    self.callers.push(caller);
-                }
-                None => reset(&caller.socket),
-            }
+            connect(&mut self.callers, core, tcp, leases, caller);
+        }
+    }
+
+    /// Connects a local program whose connection is `socket` to a guest.
+    pub fn dial(
+        &mut self,
+        core: &mut GatewayCore,
+        tcp: &mut TcpFlows,
+        leases: Option<&LeaseTable>,
+        DialedGuest { socket, guest }: DialedGuest,
+    ) {
+        if core.net.is_guests(guest.ip()) {
+            let loopback = if guest.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+            let client = SocketAddr::new(loopback, core.random.u16() | 0x8000);
+            let caller = WaitingCaller { socket, client, guest, since: core.now };
+            connect(&mut self.callers, core, tcp, leases, caller);
         }
     }
 
@@ -150,7 +187,7 @@ impl Publisher {
                 self.callers.push(caller);
             } else {
                 let ends = ends_of(&caller, MacAddr::ZERO, caller.client, FlowTransport::Tcp);
-                core.flows.refused(&ends, "no-guest", core.now);
+                core.refused(&ends, "no-guest");
                 reset(&caller.socket);
             }
         }
@@ -168,6 +205,27 @@ impl Publisher {
     /// Removes UDP clients that have been idle for too long.
     pub fn clean(&mut self, core: &mut GatewayCore) {
         self.clients.clean(core);
+    }
+}
+
+/// Connects a client to its guest, at once or when the guest's MAC address is known.
+fn connect(
+    callers: &mut Vec<WaitingCaller>,
+    core: &mut GatewayCore,
+    tcp: &mut TcpFlows,
+    leases: Option<&LeaseTable>,
+    caller: WaitingCaller,
+) {
+    match station(core, leases, caller.guest.ip()) {
+        Some(mac) => call(core, tcp, mac, caller),
+        None if callers.len() < MAX_CALLERS => {
+            if callers.is_empty() {
+                core.timers.add(core.now + ASK_AGAIN, TimedThing::Callers);
+            }
+            arp_nd::ask(core, caller.guest.ip());
+            callers.push(caller);
+        }
+        None => reset(&caller.socket),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Published ports as text: `[ADDRESS:]PORT:GUEST:PORT[/udp]`.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
@@ -41,17 +42,47 @@ impl FromStr for PublishRule {
     }
 }
 
-fn parse(text: &str) -> Option<PublishRule> {
-    let (rest, transport) = match text.strip_suffix("/udp") {
+impl fmt::Display for PublishRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.listen)?;
+        match &self.guest {
+            PublishedGuest::Address(IpAddr::V6(address)) => write!(f, "[{address}]")?,
+            PublishedGuest::Address(IpAddr::V4(address)) => write!(f, "{address}")?,
+            PublishedGuest::Name(name) => write!(f, "{name}")?,
+        }
+        write!(f, ":{}{}", self.port, if self.transport == FlowTransport::Udp { "/udp" } else { "" })
+    }
+}
+
+/// Parses the host's side of a published port: `[ADDRESS:]PORT[/udp]`.
+pub(super) fn listening_side(text: &str) -> Option<(SocketAddr, FlowTransport)> {
+    let (rest, transport) = split_transport(text);
+    let (address, port) = match &split(rest)?[..] {
+        [port] => (IpAddr::V4(Ipv4Addr::LOCALHOST), *port),
+        [address, port] => (address.parse().ok()?, *port),
+        _ => return None,
+    };
+    Some((SocketAddr::new(address, port_number(port)?), transport))
+}
+
+fn split_transport(text: &str) -> (&str, FlowTransport) {
+    match text.strip_suffix("/udp") {
         Some(rest) => (rest, FlowTransport::Udp),
         None => (text.strip_suffix("/tcp").unwrap_or(text), FlowTransport::Tcp),
-    };
+    }
+}
+
+fn port_number(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|port| *port != 0)
+}
+
+fn parse(text: &str) -> Option<PublishRule> {
+    let (rest, transport) = split_transport(text);
     let parts = split(rest)?;
     let (address, [listen_port, guest, port]) = match &parts[..] {
         [address, rest @ ..] if rest.len() == 3 => (address.parse().ok()?, <&[&str; 3]>::try_from(rest).ok()?),
         rest => (IpAddr::V4(Ipv4Addr::LOCALHOST), <&[&str; 3]>::try_from(rest).ok()?),
     };
-    let port_number = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0);
     let guest = match guest.parse() {
         Ok(address) => PublishedGuest::Address(address),
         Err(_) => PublishedGuest::Name(label(guest.as_bytes()).filter(|name| name == guest)?),
@@ -96,6 +127,20 @@ mod tests {
         );
         let rule: PublishRule = "[::1]:53:[fd00::9]:53/udp".parse().unwrap();
         assert_eq!((rule.listen.to_string().as_str(), rule.transport), ("[::1]:53", FlowTransport::Udp));
+    }
+
+    #[test]
+    fn a_port_reads_back_from_its_text_and_is_found_by_its_side_at_the_host() {
+        for text in ["127.0.0.1:2222:10.0.0.5:22", "0.0.0.0:8080:web:80", "[::1]:53:[fd00::9]:53/udp"] {
+            assert_eq!(text.parse::<PublishRule>().unwrap().to_string(), text);
+        }
+        let side =
+            |text: &str| listening_side(text).map(|(listen, transport)| format!("{listen}/{}", transport.word()));
+        assert_eq!(side("2222").as_deref(), Some("127.0.0.1:2222/tcp"));
+        assert_eq!(side("[::1]:53/udp").as_deref(), Some("[::1]:53/udp"));
+        for text in ["", "0", "x", "1:2", "1.2.3.4:5:6"] {
+            assert_eq!(side(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Gateway {
     fn take_datagram(&mut self, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>, own: bool) {
         let guest = SocketAddr::new(packet.src, datagram.src_port);
         let remote = SocketAddr::new(packet.dst, datagram.dst_port);
-        if own && datagram.dst_port == dns::PORT {
+        if own && datagram.dst_port == dns::PORT && self.core.net.has_services(packet.dst) {
             let leases = self.dhcp.as_ref().map(|dhcp| &dhcp.leases);
             let asker = NameAsker::Datagram { guest, own: remote };
             self.names.take(&mut self.core, leases, packet.mac, asker, datagram.payload);

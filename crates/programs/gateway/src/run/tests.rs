@@ -22,6 +22,8 @@ const GUEST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const OWN_MAC: [u8; 6] = [2, 0x67, 10, 0, 0, 1];
 const LIMIT: Duration = Duration::from_secs(20);
 
+mod control;
+
 /// An IP packet that the guest has received.
 #[derive(Debug, Clone)]
 struct GotPacket {

@@ -1,6 +1,7 @@
 //! A TCP flow: a guest's connection and the socket at the host's side, with the bytes carried between them.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use netvale_wire::MacAddr;
@@ -10,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use super::endpoint::{TcpEndpoint, TcpHeard, TcpState};
 use super::segment::{SegmentOut, SegmentWriter, TcpSegment};
 use crate::core::GatewayCore;
-use crate::flows::{FlowBytes, FlowEnds};
+use crate::flows::{FlowBytes, FlowEnds, OpenFlow};
 use crate::frame::VNET_LEN;
 use crate::link::GatewayLink;
 use crate::poller::Readiness;
@@ -41,6 +42,8 @@ pub enum TcpClosing {
     Idle,
     /// The guest of a published port has not answered the SYN.
     Unanswered,
+    /// The rules have changed and do not allow the flow.
+    Policy,
     /// The gateway is stopping.
     Stopped,
 }
@@ -55,6 +58,7 @@ impl TcpClosing {
             Self::GuestGone => "guest-gone",
             Self::Idle => "idle",
             Self::Unanswered => "unanswered",
+            Self::Policy => "policy",
             Self::Stopped => "stopped",
         }
     }
@@ -64,6 +68,8 @@ impl TcpClosing {
 pub struct TcpFlow {
     /// The endpoints, which identify the flow.
     pub ends: FlowEnds,
+    /// The name for which the guest has got the destination's address.
+    pub(super) name: Option<Arc<str>>,
     /// The gateway's end of the connection with the guest.
     pub endpoint: TcpEndpoint,
     pub(super) socket: OwnedFd,
@@ -104,6 +110,7 @@ impl TcpFlow {
     pub fn new(ends: FlowEnds, endpoint: TcpEndpoint, socket: OwnedFd, now: Instant) -> Self {
         TcpFlow {
             ends,
+            name: None,
             endpoint,
             socket,
             first_packet: Vec::new(),
@@ -118,6 +125,11 @@ impl TcpFlow {
             timed: None,
             is_half_open: true,
         }
+    }
+
+    /// Returns the flow as the log has it.
+    pub fn record(&self) -> OpenFlow {
+        OpenFlow { ends: self.ends, name: self.name.clone(), bytes: self.bytes, began: self.began }
     }
 
     /// Records what the socket is ready for.

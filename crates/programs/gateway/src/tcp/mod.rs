@@ -32,9 +32,10 @@ use rustix::io::Errno;
 
 use self::endpoint::TcpState;
 use self::flow::{TcpClosing, TcpFlow, TurnResult, writer};
+use self::open::is_inner;
 use self::segment::{SegmentOut, TcpSegment};
-use crate::core::GatewayCore;
-use crate::flows::{FlowDirection, FlowEnds};
+use crate::core::{FlowReview, GatewayCore};
+use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
 use crate::guests::GuestResource;
 use crate::icmp_message::IcmpProblem;
@@ -132,7 +133,7 @@ impl TcpFlows {
         let Some(flow) = self.flows.get(id) else { return };
         flow.endpoint.connected();
         flow.first_packet = Vec::new();
-        core.flows.opened(&flow.ends);
+        core.flows.opened(&flow.ends, flow.name.as_deref());
         self.make_busy(id);
     }
 
@@ -212,7 +213,7 @@ impl TcpFlows {
             Errno::CONNREFUSED => (None, "refused"),
             _ => (None, "failed"),
         };
-        core.flows.refused(&flow.ends, reason, core.now);
+        core.flows.refused(&flow.ends, flow.name.as_deref(), reason, core.now);
         match problem {
             Some(problem) => {
                 core.send_error_about(flow.ends.mac, flow.ends.guest.ip(), &flow.first_packet, problem, None);
@@ -231,8 +232,25 @@ impl TcpFlows {
             // With `SO_LINGER` of 0, closing the socket resets its connection.
             let _ = rustix::net::sockopt::set_socket_linger(&flow.socket, Some(Duration::ZERO));
         }
-        let lived = core.now.saturating_duration_since(flow.began);
-        core.flows.closed(&flow.ends, closing.word(), flow.bytes, lived);
+        core.flows.closed(&flow.record(), closing.word(), core.now);
+    }
+
+    /// Returns the flows that are open, in no order.
+    pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
+        self.flows.values().filter(|flow| flow.endpoint.state() != TcpState::Connecting).map(TcpFlow::record)
+    }
+
+    /// Closes the flows that the rules no longer allow. Returns their number.
+    pub fn end_refused(&mut self, core: &mut GatewayCore, review: &mut FlowReview) -> usize {
+        let mut ended = 0;
+        for id in self.flows.ids() {
+            let Some(flow) = self.flows.get(id) else { continue };
+            if !is_inner(core, &flow.ends) && !core.permits(review, &flow.ends, flow.name.as_ref()) {
+                self.close(core, id, TcpClosing::Policy);
+                ended += 1;
+            }
+        }
+        ended
     }
 
     /// Closes all flows.

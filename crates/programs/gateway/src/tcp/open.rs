@@ -1,8 +1,9 @@
 //! Opening of flows: for a guest's SYN, and for a client of a published port.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -12,12 +13,13 @@ use super::flow::TcpFlow;
 use super::segment::{TcpSegment, mss_of};
 use super::seq::TcpSeq;
 use super::{TcpFlows, TcpKey, refuse};
-use crate::core::{FlowRefusal, GatewayCore, NewNameClient};
+use crate::core::{FlowRefusal, GatewayCore, NewNameClient, PermittedFlow};
 use crate::dns;
 use crate::flows::FlowEnds;
 use crate::frame::GuestPacket;
 use crate::guests::GuestResource;
 use crate::poller::{WatchMode, WatchedThing};
+use crate::served::{self, ServedSocket};
 use crate::slots::SlotId;
 
 /// Number of bytes of a guest's first packet that are kept for an ICMP error about it.
@@ -26,6 +28,8 @@ const QUOTED: usize = 128;
 /// A socket for a guest's connection, and the result of `connect`.
 struct OpenedSocket {
     socket: OwnedFd,
+    /// The name for which the guest has got the destination's address.
+    name: Option<Arc<str>>,
     /// `true` if the socket is connected, `false` while it is connecting, or the error.
     connecting: Result<bool, Errno>,
 }
@@ -39,16 +43,17 @@ impl TcpFlows {
         syn: &TcpSegment<'_>,
         ends: FlowEnds,
     ) {
-        let OpenedSocket { socket, connecting } = match open_socket(core, &ends) {
+        let OpenedSocket { socket, name, connecting } = match open_socket(core, &ends) {
             Ok(opened) => opened,
             Err(reason) => {
-                core.flows.refused(&ends, reason, core.now);
+                core.refused(&ends, reason);
                 return refuse(core, &ends, syn.refusal());
             }
         };
         let first = TcpSeq(core.random.u32());
         let endpoint = TcpEndpoint::answering(syn, first, mss_of(core.net.mtu, ends.guest.ip()), core.now);
         let mut flow = TcpFlow::new(ends, endpoint, socket, core.now);
+        flow.name = name;
         flow.first_packet = packet.packet[..packet.packet.len().min(QUOTED)].to_vec();
         let id = self.insert(core, flow);
         match (connecting, id) {
@@ -67,7 +72,7 @@ impl TcpFlows {
         let flow = self.flows.get(id)?;
         if core.poller.add(&flow.socket, WatchedThing::Tcp(id), WatchMode::Changes).is_err() {
             self.remove(core, id);
-            core.flows.refused(&ends, "descriptors", core.now);
+            core.refused(&ends, "descriptors");
             return None;
         }
         Some(id)
@@ -82,7 +87,7 @@ impl TcpFlows {
     pub fn call(&mut self, core: &mut GatewayCore, socket: OwnedFd, ends: FlowEnds) {
         let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO));
         if let Err(refusal) = take_share(core, &ends) {
-            core.flows.refused(&ends, refusal.word(), core.now);
+            core.refused(&ends, refusal.word());
             return;
         }
         let _ = rustix::net::sockopt::set_socket_linger(&socket, None);
@@ -91,7 +96,7 @@ impl TcpFlows {
         prepare(&socket);
         let flow = TcpFlow::new(ends, endpoint, socket, core.now);
         if let Some(id) = self.insert(core, flow) {
-            core.flows.opened(&ends);
+            core.flows.opened(&ends, None);
             self.make_busy(id);
         }
     }
@@ -99,14 +104,46 @@ impl TcpFlows {
 
 /// Opens a socket for a guest's connection. The error is the word for the flow log.
 fn open_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Result<OpenedSocket, &'static str> {
-    let is_inner = core.net.is_own(ends.remote.ip()) && ends.remote.port() == dns::PORT;
-    let outer = if is_inner { None } else { Some(core.judge(ends).map_err(FlowRefusal::word)?) };
+    let place = place_of(core, ends).map_err(FlowRefusal::word)?;
     take_share(core, ends).map_err(FlowRefusal::word)?;
-    let opened = outer.map_or_else(|| inner_socket(core, ends), outer_socket);
+    let opened = match place {
+        FlowPlace::Names => inner_socket(core, ends),
+        FlowPlace::Served(path) => served_socket(&path, ends),
+        FlowPlace::Outer(outer) => outer_socket(outer),
+    };
     opened.ok_or_else(|| {
         give_back_share(core, ends);
         "descriptors"
     })
+}
+
+/// Where the host's side of a guest's connection ends.
+enum FlowPlace {
+    Names,
+    /// At a UNIX socket.
+    Served(PathBuf),
+    Outer(PermittedFlow),
+}
+
+fn place_of(core: &GatewayCore, ends: &FlowEnds) -> Result<FlowPlace, FlowRefusal> {
+    if !is_inner(core, ends) {
+        return core.judge(ends).map(FlowPlace::Outer);
+    }
+    let port = ends.remote.port();
+    let served = core.served.iter().find(|served| served.port == port);
+    Ok(served.map_or(FlowPlace::Names, |served| FlowPlace::Served(served.path.clone())))
+}
+
+/// Returns whether a connection is one to a service of the gateway itself: its name service, or a served port.
+pub(super) fn is_inner(core: &GatewayCore, ends: &FlowEnds) -> bool {
+    let port = ends.remote.port();
+    let has_service = port == dns::PORT || core.served.iter().any(|served| served.port == port);
+    has_service && core.net.has_services(ends.remote.ip())
+}
+
+fn served_socket(path: &Path, ends: &FlowEnds) -> Option<OpenedSocket> {
+    let ServedSocket { socket, connected } = served::connect(path, ends)?;
+    Some(OpenedSocket { socket, name: None, connecting: connected.map(|()| true) })
 }
 
 fn take_share(core: &mut GatewayCore, ends: &FlowEnds) -> Result<(), FlowRefusal> {
@@ -126,7 +163,8 @@ fn give_back_share(core: &mut GatewayCore, ends: &FlowEnds) {
 }
 
 /// Opens a socket that connects to a host. `None` if there is no descriptor for it.
-fn outer_socket(outer: SocketAddr) -> Option<OpenedSocket> {
+fn outer_socket(flow: PermittedFlow) -> Option<OpenedSocket> {
+    let PermittedFlow { outer, name } = flow;
     let family = if outer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).ok()?;
@@ -136,7 +174,7 @@ fn outer_socket(outer: SocketAddr) -> Option<OpenedSocket> {
         Err(Errno::INPROGRESS) => Ok(false),
         Err(error) => Err(error),
     };
-    Some(OpenedSocket { socket, connecting })
+    Some(OpenedSocket { socket, name, connecting })
 }
 
 fn prepare(socket: &OwnedFd) {
@@ -150,6 +188,6 @@ fn prepare(socket: &OwnedFd) {
 fn inner_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Option<OpenedSocket> {
     let pair = UnixStream::pair().and_then(|(own, inner)| own.set_nonblocking(true).map(|()| (own, inner)));
     let (own, stream) = pair.ok()?;
-    core.name_clients.push(NewNameClient { mac: ends.mac, guest: ends.guest, stream });
-    Some(OpenedSocket { socket: own.into(), connecting: Ok(true) })
+    core.name_clients.push(NewNameClient { mac: ends.mac, guest: ends.guest, own: ends.remote, stream });
+    Some(OpenedSocket { socket: own.into(), name: None, connecting: Ok(true) })
 }

@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use self::peers::UdpPeers;
-use crate::core::GatewayCore;
-use crate::flows::{FlowDirection, FlowEnds};
+use crate::core::{FlowRefusal, FlowReview, GatewayCore};
+use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
 use crate::frame::build::bare_packet;
 use crate::guests::GuestResource;
@@ -89,21 +89,19 @@ impl UdpMappings {
         let remote = SocketAddr::new(packet.dst, datagram.dst_port);
         let known = self.by_key.get(&key).copied();
         let outer = known.and_then(|id| self.mappings.get(id)?.peers.outer(remote));
-        let outer = match outer.map_or_else(|| core.judge(&ends_of(&key, remote)), Ok) {
-            Ok(outer) => outer,
-            Err(refusal) => {
-                core.flows.refused(&ends_of(&key, remote), refusal.word(), core.now);
-                // A refused port of the gateway's own address appears as closed.
-                let own = core.net.is_own(packet.dst);
-                let problem = if own { IcmpProblem::Port } else { IcmpProblem::Prohibited };
-                core.send_error(packet, problem, None);
-                return;
-            }
+        let permitted = if outer.is_none() { core.judge(&ends_of(&key, remote)).map(Some) } else { Ok(None) };
+        let permitted = match permitted {
+            Ok(permitted) => permitted,
+            Err(refusal) => return refuse(core, packet, &ends_of(&key, remote), refusal),
         };
         let Some(id) = known.or_else(|| self.open(core, key)) else { return };
         let Some(mapping) = self.mappings.get(id) else { return };
+        if let Some(flow) = permitted {
+            mapping.peers.add(core, &mapping.key, remote, flow);
+        }
+        let Some(outer) = mapping.peers.outer(remote) else { return };
         mapping.used = core.now;
-        mapping.peers.sent(core, &mapping.key, remote, outer, datagram.payload.len());
+        mapping.peers.sent(remote, datagram.payload.len(), core.now);
         if let Err(error) = send(mapping, datagram.payload, packet.segment, outer) {
             answer_failure(core, packet, error);
         }
@@ -182,6 +180,25 @@ impl UdpMappings {
         }
     }
 
+    /// Returns the flows that are open, in no order.
+    pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
+        self.mappings.values().flat_map(|mapping| mapping.peers.open_flows(&mapping.key))
+    }
+
+    /// Closes the flows that the rules no longer allow, and the mappings that have no other. Returns the flows' number.
+    pub fn end_refused(&mut self, core: &mut GatewayCore, review: &mut FlowReview) -> usize {
+        let mut ended = 0;
+        for id in self.mappings.ids() {
+            let Some(mapping) = self.mappings.get(id) else { continue };
+            let refused = mapping.peers.end_refused(core, &mapping.key, review);
+            if refused > 0 && mapping.peers.is_empty() {
+                self.close(core, id, "policy");
+            }
+            ended += refused;
+        }
+        ended
+    }
+
     /// Closes all mappings.
     pub fn end_all(&mut self, core: &mut GatewayCore) {
         for id in self.mappings.ids() {
@@ -238,6 +255,13 @@ fn send_one(mapping: &UdpMapping, payload: &[u8], to: SocketAddr) -> Result<(), 
         Err(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) => send(),
         done => done,
     }
+}
+
+fn refuse(core: &mut GatewayCore, packet: &GuestPacket<'_>, ends: &FlowEnds, refusal: FlowRefusal) {
+    core.refused(ends, refusal.word());
+    // A refused port of the gateway's own address appears as closed.
+    let own = core.net.is_own(packet.dst);
+    core.send_error(packet, if own { IcmpProblem::Port } else { IcmpProblem::Prohibited }, None);
 }
 
 fn answer_failure(core: &mut GatewayCore, packet: &GuestPacket<'_>, error: Errno) {

@@ -1,24 +1,34 @@
 //! The destinations to which a guest's UDP socket has sent.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::{UdpKey, ends_of};
-use crate::core::GatewayCore;
-use crate::flows::FlowBytes;
+use crate::core::{FlowReview, GatewayCore, PermittedFlow};
+use crate::flows::{FlowBytes, OpenFlow};
 
 /// Maximum number of destinations of one socket.
 const MAX_PEERS: usize = 64;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct UdpPeer {
     /// The destination as the guest sees it.
     remote: SocketAddr,
     /// The destination to which the host's socket sends.
     outer: SocketAddr,
+    /// The name for which the guest has got the destination's address.
+    name: Option<Arc<str>>,
     began: Instant,
     used: Instant,
     bytes: FlowBytes,
+}
+
+impl UdpPeer {
+    fn record(&self, key: &UdpKey) -> OpenFlow {
+        let ends = ends_of(key, self.remote);
+        OpenFlow { ends, name: self.name.clone(), bytes: self.bytes, began: self.began }
+    }
 }
 
 /// The destinations of one socket, in no order.
@@ -37,22 +47,42 @@ impl UdpPeers {
         self.0.iter().find(|peer| peer.outer == outer).map(|peer| peer.remote)
     }
 
-    /// Records that the guest has sent to a destination. A new one replaces the one unused for longest if the table is
-    /// full.
-    pub fn sent(&mut self, core: &mut GatewayCore, key: &UdpKey, remote: SocketAddr, outer: SocketAddr, len: usize) {
+    /// Records that the guest has sent `len` bytes to a destination that is known.
+    pub fn sent(&mut self, remote: SocketAddr, len: usize, now: Instant) {
         if let Some(peer) = self.0.iter_mut().find(|peer| peer.remote == remote) {
             peer.bytes.sent += len as u64;
-            peer.used = core.now;
-            return;
+            peer.used = now;
         }
+    }
+
+    /// Adds a destination. It replaces the one unused for longest if the table is full.
+    pub fn add(&mut self, core: &mut GatewayCore, key: &UdpKey, remote: SocketAddr, flow: PermittedFlow) {
         if self.0.len() >= MAX_PEERS
             && let Some((oldest, _)) = self.0.iter().enumerate().min_by_key(|(_, peer)| peer.used)
         {
             close(core, key, &self.0.swap_remove(oldest), "limit");
         }
-        core.flows.opened(&ends_of(key, remote));
-        let bytes = FlowBytes { sent: len as u64, received: 0 };
-        self.0.push(UdpPeer { remote, outer, began: core.now, used: core.now, bytes });
+        let PermittedFlow { outer, name } = flow;
+        core.flows.opened(&ends_of(key, remote), name.as_deref());
+        self.0.push(UdpPeer { remote, outer, name, began: core.now, used: core.now, bytes: FlowBytes::default() });
+    }
+
+    /// Returns the flows.
+    pub fn open_flows(&self, key: &UdpKey) -> impl Iterator<Item = OpenFlow> {
+        self.0.iter().map(|peer| peer.record(key))
+    }
+
+    /// Closes the flows that the rules no longer allow. Returns their number.
+    pub fn end_refused(&mut self, core: &mut GatewayCore, key: &UdpKey, review: &mut FlowReview) -> usize {
+        let is_refused = |peer: &mut UdpPeer| !core.permits(review, &ends_of(key, peer.remote), peer.name.as_ref());
+        let refused: Vec<_> = self.0.extract_if(.., is_refused).collect();
+        refused.iter().for_each(|peer| close(core, key, peer, "policy"));
+        refused.len()
+    }
+
+    /// Returns whether there is no destination.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Records a received datagram. Returns whether the guest has sent to the datagram's source address before; on the
@@ -76,6 +106,5 @@ impl UdpPeers {
 }
 
 fn close(core: &mut GatewayCore, key: &UdpKey, peer: &UdpPeer, reason: &str) {
-    let lived = core.now.saturating_duration_since(peer.began);
-    core.flows.closed(&ends_of(key, peer.remote), reason, peer.bytes, lived);
+    core.flows.closed(&peer.record(key), reason, core.now);
 }

@@ -1,5 +1,6 @@
 //! `netvale gateway`: gives a switch's guests addresses, names and access to the Internet.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,11 +12,13 @@ use netvale_gateway::net::GatewayAddresses;
 use netvale_gateway::options::{self, GatewayOptions, LEASE, MTU, MTUS};
 use netvale_gateway::policy::{EgressPolicy, EgressRule};
 use netvale_gateway::publish::rule::PublishRule;
+use netvale_gateway::served::ServedPort;
 use netvale_gateway::{Gateway, GatewayError};
 use netvale_wire::MacAddr;
 
 use crate::cmd::up::LogLevel;
 use crate::ctx::port_error;
+use crate::gateways::{self, port_name};
 use crate::{CliContext, CliError, signals};
 
 /// Be a switch's way out: addresses, names, and the Internet for its guests, without privilege.
@@ -38,13 +41,14 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "[ADDRESS:]PORT:GUEST:PORT[/udp]")]
     publish: Vec<PublishRule>,
 
-    /// What guests may reach beside the Internet: ADDRESS[/PREFIX][:PORT[-PORT]][/tcp|/udp|/icmp], or any; may be given
-    /// several times. The most specific rule decides. 127.0.0.1:PORT is a port of the host's loopback, which guests
-    /// find at the gateway's own address.
+    /// What guests may reach beside the Internet: ADDRESS[/PREFIX], NAME, *.NAME or any, then
+    /// [:PORT[-PORT]][/tcp|/udp|/icmp]; may be given several times. The most specific rule decides. 127.0.0.1:PORT is a
+    /// port of the host's loopback, which guests find at the gateway's own address. A name stands for the addresses
+    /// that the guest has got for it from the gateway.
     #[arg(long, value_name = "RULE", value_parser = |text: &str| EgressRule::parse(text, true))]
     allow: Vec<EgressRule>,
 
-    /// What guests may not reach; 'any' leaves what --allow says.
+    /// What guests may not reach; 'any' leaves what --allow says, and only names that --allow matches are resolved.
     #[arg(long, value_name = "RULE", value_parser = |text: &str| EgressRule::parse(text, false))]
     deny: Vec<EgressRule>,
 
@@ -55,6 +59,11 @@ pub struct GatewayArgs {
     /// Write a line of JSON for each flow that is opened, refused or closed; '-' is standard output.
     #[arg(long, value_name = "FILE")]
     flows: Option<PathBuf>,
+
+    /// Path of the control socket, by which `netvale egress`, `publish` and `flows` reach the gateway; without it,
+    /// gateway-SWITCH:PORT.sock in the daemon's run directory.
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
 
     /// Address, and name, of a station; may be given several times.
     #[arg(long, value_name = "MAC=IP[,NAME]")]
@@ -78,6 +87,23 @@ pub struct GatewayArgs {
     /// Domain of guests' names.
     #[arg(long, value_name = "DOMAIN", default_value = "lan", value_parser = options::domain)]
     domain: String,
+
+    /// A further domain in which guests look for short names; may be given several times.
+    #[arg(long, value_name = "DOMAIN", value_parser = options::domain)]
+    search: Vec<String>,
+
+    /// A further address of the gateway, which alone leads to the host's loopback; the gateway's own then does not.
+    #[arg(long, value_name = "ADDRESS")]
+    host_address: Option<Ipv4Addr>,
+
+    /// TCP port of the gateway's own address that leads to a UNIX socket of the host, where a program that speaks the
+    /// PROXY protocol listens; may be given several times.
+    #[arg(long, value_name = "PORT=/PATH")]
+    serve: Vec<ServedPort>,
+
+    /// UNIX socket by which programs of this user connect to guests: they send a line ADDRESS:PORT first.
+    #[arg(long, value_name = "PATH")]
+    dial: Option<PathBuf>,
 
     /// File that names the servers which are asked for other names.
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
@@ -109,6 +135,7 @@ Examples:
   netvale gateway vale0 10.0.0.1/24,fd00::1/64 --flows -        by IPv6, too, with a line for each flow
   netvale gateway vale0 10.0.0.1/24 --publish 127.0.0.1:2222:10.0.0.5:22
   netvale gateway vale0 10.0.0.1/24 --deny any --allow 192.0.2.7:443/tcp
+  netvale gateway vale0 10.0.0.1/24 --deny any --allow example.com:443 --allow '*.example.org'
   netvale gateway vale0 10.0.0.1/24 --allow 127.0.0.1:8080      10.0.0.1:8080 is the host's 127.0.0.1:8080
 ";
 
@@ -128,6 +155,10 @@ impl GatewayArgs {
             mac: self.mac,
             mtu: self.mtu,
             domain: self.domain.clone(),
+            search: self.search.clone(),
+            host: self.host_address,
+            served: self.serve.clone(),
+            dial: self.dial.clone(),
             dhcp: !self.no_dhcp,
             adverts: !self.no_ra,
             leases: self.lease.clone(),
@@ -140,10 +171,6 @@ impl GatewayArgs {
             ..GatewayOptions::new(self.addresses)
         }
     }
-
-    fn name(&self) -> String {
-        if self.port.contains(':') { self.port.clone() } else { format!("{}:gateway", self.port) }
-    }
 }
 
 /// Runs the subcommand.
@@ -152,19 +179,31 @@ impl GatewayArgs {
 /// No daemon answers, the port is in use, or the gateway's port has ended.
 pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
-    let options = args.options();
+    let mut options = args.options();
     let stray = args.lease.iter().find(|lease| !options.net().is_guests(lease.address.into()));
     if let Some(lease) = stray {
         let what = format!("--lease: {} is not an address for a guest", lease.address);
         return Err(CliError::usage(what, "choose an address of the gateway's network other than the gateway's own"));
     }
-    let name = args.name();
+    if let Some(host) = options.host.filter(|host| !is_spare(*host, &options)) {
+        let what = format!("--host-address: {host} is not a free address of the gateway's network");
+        return Err(CliError::usage(what, "choose one other than the gateway's own and those of --lease"));
+    }
+    let name = port_name(&args.port);
     let stop = signals::stop_pipe()?;
     let link = GatewayLink::open(&name, ctx.run_dir.as_deref()).map_err(|error| port_error(&name, &error))?;
+    options.control = Some(args.control.clone().map_or_else(|| gateways::new_path(ctx, &name), Ok)?);
     let mut gateway = Gateway::new(link, &options).map_err(|error| failed(&error))?;
     tracing::info!("ready: the gateway has the port {name}");
     gateway.run(&stop).map_err(|error| failed(&error))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns whether an address is one of the gateway's network that nobody has.
+fn is_spare(address: Ipv4Addr, options: &GatewayOptions) -> bool {
+    let own = options.addresses.v4;
+    let in_network = own.is_some_and(|own| own.is_host(address) && own.address != address);
+    in_network && options.leases.iter().all(|lease| lease.address != address)
 }
 
 fn failed(error: &GatewayError) -> CliError {
@@ -187,15 +226,22 @@ mod tests {
         Line::try_parse_from(["gateway"].iter().chain(line)).map(|line| line.args)
     }
 
-    /// Objective: the command line is converted to the gateway's options; if only the switch is given, the port's name
-    /// is gateway.
+    /// Objective: the command line is converted to the gateway's options.
     #[test]
     fn a_line_becomes_options() {
         let args = parse(&["vale0", "10.0.0.1/24", "--publish", "8080:web:80", "--no-ra", "--mtu", "9000"]).unwrap();
         let options = args.options();
-        assert_eq!((args.name().as_str(), options.mtu, options.adverts), ("vale0:gateway", 9000, false));
-        assert_eq!(options.publish.len(), 1);
-        assert_eq!(parse(&["vale0:out", "10.0.0.1/24"]).unwrap().name(), "vale0:out");
+        assert_eq!((options.mtu, options.adverts, options.publish.len()), (9000, false, 1));
+    }
+
+    #[test]
+    fn an_address_for_the_host_is_nobodys() {
+        let options = parse(&["vale0", "10.0.0.1/24", "--lease", "02:00:00:00:00:05=10.0.0.5"]).unwrap().options();
+        let is_spare = |text: &str| is_spare(text.parse().unwrap(), &options);
+        assert!(is_spare("10.0.0.254"));
+        for taken in ["10.0.0.1", "10.0.0.5", "10.0.0.255", "10.0.1.1"] {
+            assert!(!is_spare(taken), "{taken}");
+        }
     }
 
     /// Objective: invalid values are refused when the command line is parsed.
@@ -206,9 +252,12 @@ mod tests {
             &["vale0", "10.0.0.1"],
             &["vale0", "10.0.0.1/24", "--mtu", "1279"],
             &["vale0", "10.0.0.1/24", "--allow", "x"],
+            &["vale0", "10.0.0.1/24", "--deny", "*"],
             &["vale0", "10.0.0.1/24", "--publish", "22"],
             &["vale0", "10.0.0.1/24", "--lease", "x=y"],
             &["vale0", "10.0.0.1/24", "--domain", "a..b"],
+            &["vale0", "10.0.0.1/24", "--serve", "80"],
+            &["vale0", "10.0.0.1/24", "--host-address", "fd00::1"],
         ] {
             assert!(parse(line).is_err(), "{line:?}");
         }

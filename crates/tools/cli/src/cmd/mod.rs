@@ -13,10 +13,12 @@ pub mod demo;
 pub mod detach;
 pub mod doctor;
 pub mod dump;
+pub mod egress;
 pub mod evpn;
 pub mod export;
 pub mod extcap;
 pub mod filter;
+pub mod flows;
 pub mod fwd;
 pub mod gateway;
 pub mod lb;
@@ -28,6 +30,7 @@ pub mod mirror;
 pub mod monitor;
 pub mod pkt_gen;
 pub mod port;
+pub mod publish;
 pub mod replay;
 pub mod run;
 pub mod sflow;
@@ -58,6 +61,9 @@ pub enum CliCommand {
     Export(export::ExportArgs),
     Vm(vm::VmArgs),
     Gateway(Box<gateway::GatewayArgs>),
+    Egress(egress::EgressArgs),
+    Publish(publish::PublishArgs),
+    Flows(flows::FlowsArgs),
     Evpn(evpn::EvpnArgs),
     List(list::PortListArgs),
     Show(show::ShowArgs),
@@ -107,6 +113,9 @@ impl CliCommand {
             Self::Export(args) => export::run(args, ctx),
             Self::Vm(args) => vm::run(args, ctx),
             Self::Gateway(args) => gateway::run(args, ctx),
+            Self::Egress(args) => egress::run(args, ctx),
+            Self::Publish(args) => publish::run(args, ctx),
+            Self::Flows(args) => flows::run(args, ctx),
             Self::Evpn(args) => evpn::run(args, ctx),
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),

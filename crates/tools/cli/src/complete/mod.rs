@@ -63,7 +63,7 @@ mod tests {
             let name = arg.get_value_names().and_then(<[_]>::first).map(|name| name.as_str()).unwrap_or_default();
             let is_object = ["PORT", "SWITCH", "POLICY"].iter().any(|word| name.contains(word));
             // TCP and UDP ports are not ports of a switch.
-            let is_object = is_object && !["udp_port", "publish"].contains(&arg.get_id().as_str());
+            let is_object = is_object && !["udp_port", "publish", "serve"].contains(&arg.get_id().as_str());
             assert!(!is_object || values_of(command.get_name(), arg).is_some(), "{} {name}", command.get_name());
             if values_of(command.get_name(), arg).is_some() {
                 found.insert(command.get_name().to_owned());

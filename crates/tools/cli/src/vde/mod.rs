@@ -14,7 +14,6 @@
 //! | [`options`] | the command line, as getopt_long_only(3) reads it |
 //! | `place` | the folder of the sockets, and the daemon's run directory |
 //! | `background` | `--daemon` |
-//! | `process` | the daemon's process |
 //! | `switch` | a client of the daemon: its ports, counters and addresses |
 //! | [`vlans`] | VDE's VLANs, and the port policies that implement them |
 //! | [`answers`] | the answers to commands |
@@ -33,7 +32,6 @@ mod console;
 mod management;
 pub mod options;
 mod place;
-mod process;
 mod serve;
 mod sessions;
 mod switch;

@@ -64,11 +64,6 @@ impl SwitchPlace {
         let _ = std::fs::remove_dir(&self.folder);
     }
 
-    /// Whether a daemon uses the run directory, i.e. holds its lock.
-    pub(super) fn has_daemon(&self) -> bool {
-        self.lock().as_ref().is_some_and(is_held)
-    }
-
     /// Opens the daemon's lock file; `None` if it does not exist.
     fn lock(&self) -> Option<File> {
         File::open(self.run_dir.join("lock")).ok()

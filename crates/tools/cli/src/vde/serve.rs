@@ -14,9 +14,9 @@ use super::console::VdeConsole;
 use super::management::{ManagementSocket, usual_commands};
 use super::options::VdeOptions;
 use super::place::SwitchPlace;
-use super::process::SwitchProcess;
 use super::sessions::{ManagementSession, SessionEnd, StdinSession};
 use super::{VdeFailure, background, commands, say};
+use crate::own_daemon::OwnDaemon;
 
 /// Maximum number of concurrent connections to the management socket.
 const MOST_SESSIONS: usize = 64;
@@ -34,7 +34,8 @@ pub(super) fn run(options: &VdeOptions) -> Result<(), VdeFailure> {
 }
 
 fn in_place(options: &VdeOptions, place: &SwitchPlace, signals: &ConsoleSignals) -> Result<(), VdeFailure> {
-    let mut process = SwitchProcess::start(place)?;
+    let process = OwnDaemon::start(&place.run_dir, &[&place.folder]);
+    let mut process = process.map_err(|why| VdeFailure(why.to_string()))?;
     let done = with_daemon(options, place, signals, &mut process);
     process.end();
     done
@@ -44,7 +45,7 @@ fn with_daemon(
     options: &VdeOptions,
     place: &SwitchPlace,
     signals: &ConsoleSignals,
-    process: &mut SwitchProcess,
+    process: &mut OwnDaemon,
 ) -> Result<(), VdeFailure> {
     let mut console = VdeConsole::begin(place, options)?;
     let management = match &options.mgmt {
@@ -131,7 +132,7 @@ struct ConsoleEvents {
 }
 
 impl ConsoleServer {
-    fn serve(&mut self, signals: &ConsoleSignals, process: &mut SwitchProcess) -> Result<(), VdeFailure> {
+    fn serve(&mut self, signals: &ConsoleSignals, process: &mut OwnDaemon) -> Result<(), VdeFailure> {
         loop {
             let events = self.wait(signals).map_err(VdeFailure::step("cannot wait for commands"))?;
             if events.signal {

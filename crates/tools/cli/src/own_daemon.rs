@@ -1,54 +1,64 @@
-//! The process of the daemon, which the console starts and ends.
+//! A daemon of a program's own, which the program starts and ends, as the drop-ins do.
 
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use netvale_control::client::Client;
-
-use super::VdeFailure;
-use super::place::SwitchPlace;
+use rustix::fs::FlockOperation;
 
 /// Limit until a new daemon answers. [`ENDING`] is the limit until a daemon has ended.
 const LIMIT: Duration = Duration::from_secs(20);
 const ENDING: Duration = Duration::from_secs(10);
-/// How long to retry while an earlier daemon, whose console was killed, still holds the run directory.
+/// How long to retry while an earlier daemon, whose program was killed, still holds the run directory.
 const LEAVING: Duration = Duration::from_secs(2);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// The reason why a daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct OwnDaemonFailure(String);
+
 /// The process of the daemon. Killed when this is dropped.
 #[derive(Debug)]
-pub(super) struct SwitchProcess {
+pub(crate) struct OwnDaemon {
     child: Child,
     run_dir: PathBuf,
 }
 
-impl SwitchProcess {
-    /// Starts the daemon, and waits until it answers.
-    pub(super) fn start(place: &SwitchPlace) -> Result<SwitchProcess, VdeFailure> {
+/// Whether a daemon uses a run directory, i.e. holds its lock.
+pub(crate) fn is_used(run_dir: &Path) -> bool {
+    let lock = File::open(run_dir.join("lock")).ok();
+    lock.is_some_and(|lock| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_err())
+}
+
+impl OwnDaemon {
+    /// Starts the daemon, which may have sockets in `folders`, and waits until it answers.
+    pub(crate) fn start(run_dir: &Path, folders: &[&Path]) -> Result<OwnDaemon, OwnDaemonFailure> {
         let begun = Instant::now();
         loop {
-            let child = command(place).and_then(|mut command| command.spawn());
-            let child = child.map_err(VdeFailure::step("cannot start the switch's daemon"))?;
-            let mut process = SwitchProcess { child, run_dir: place.run_dir.clone() };
+            let child = command(run_dir, folders).and_then(|mut command| command.spawn());
+            let failed = |why| OwnDaemonFailure(format!("cannot start the switch's daemon: {why}"));
+            let mut process = OwnDaemon { child: child.map_err(failed)?, run_dir: run_dir.to_owned() };
             match process.answers() {
                 Ok(()) => return Ok(process),
-                // An earlier daemon whose console was killed is about to exit.
-                Err(_) if begun.elapsed() < LEAVING && place.has_daemon() => std::thread::sleep(10 * PAUSE),
+                // An earlier daemon whose program was killed is about to exit.
+                Err(_) if begun.elapsed() < LEAVING && is_used(run_dir) => std::thread::sleep(10 * PAUSE),
                 Err(why) => return Err(why),
             }
         }
     }
 
     /// Waits until the daemon answers. If it exits instead, returns its last message as the error.
-    fn answers(&mut self) -> Result<(), VdeFailure> {
+    fn answers(&mut self) -> Result<(), OwnDaemonFailure> {
         let begun = Instant::now();
         while begun.elapsed() < LIMIT {
             if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
-                return Err(VdeFailure(self.last_words()));
+                return Err(OwnDaemonFailure(self.last_words()));
             }
             // Another user with write access to the folder could answer in the daemon's place.
             let found = Client::connect(&self.run_dir).ok().and_then(|mut client| client.daemon_pid());
@@ -58,7 +68,7 @@ impl SwitchProcess {
             }
             std::thread::sleep(PAUSE);
         }
-        Err(VdeFailure(format!("the switch's daemon did not answer within {} s", LIMIT.as_secs())))
+        Err(OwnDaemonFailure(format!("the switch's daemon did not answer within {} s", LIMIT.as_secs())))
     }
 
     /// Copies the daemon's standard error to this process's from now on.
@@ -77,13 +87,13 @@ impl SwitchProcess {
     }
 
     /// Whether the daemon has ended, and no successor (after an upgrade) answers in its place.
-    pub(super) fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         let has_ended = !matches!(self.child.try_wait(), Ok(None));
         has_ended && Client::connect(&self.run_dir).and_then(|mut client| client.version()).is_err()
     }
 
     /// Requests the daemon's shutdown, waits for its end, and kills it if it takes too long.
-    pub(super) fn end(mut self) {
+    pub(crate) fn end(mut self) {
         let asked = Client::connect(&self.run_dir).and_then(|mut client| client.shutdown().map(|()| client));
         // After an upgrade, the daemon is not a child of this process: wait for the end of its connection.
         asked.into_iter().for_each(|client| _ = client.wait_closed(ENDING));
@@ -101,17 +111,17 @@ impl SwitchProcess {
     }
 }
 
-impl Drop for SwitchProcess {
+impl Drop for OwnDaemon {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-fn command(place: &SwitchPlace) -> std::io::Result<Command> {
+fn command(run_dir: &Path, folders: &[&Path]) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    // The program's file may be called vde_switch: with that name in argv[0], it would be a console again.
-    command.arg0("netvale").arg("--run-dir").arg(&place.run_dir).arg("up");
-    command.arg("--allow-dir").arg(&place.folder);
+    // The program's file may be called like a drop-in: with that name in argv[0], it would be one again.
+    command.arg0("netvale").arg("--run-dir").arg(run_dir).arg("up");
+    folders.iter().for_each(|folder| _ = command.arg("--allow-dir").arg(folder));
     command.args(["--log-level", "warn", "--parent"]).arg(std::process::id().to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     Ok(command)

@@ -1,0 +1,89 @@
+//! The client's end of a control socket, for commands ([`GatewayControl`]).
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::message::ControlRequest;
+
+/// Maximum length of an answer in bytes.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// The reason why a gateway has not done what was requested.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlCallError {
+    /// No gateway listens.
+    #[error("no gateway answers at {path}: {source}")]
+    Unreachable {
+        /// Path of the socket.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The gateway refuses; the text is its own.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection has ended, or the answer is none.
+    #[error("the gateway at {path} has not answered: {why}")]
+    Broken {
+        /// Path of the socket.
+        path: PathBuf,
+        /// What has happened.
+        why: String,
+    },
+}
+
+/// A connection to a running gateway.
+pub struct GatewayControl {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl GatewayControl {
+    /// Connects to the gateway whose control socket has this path.
+    ///
+    /// # Errors
+    /// No gateway listens there, or this user may not connect.
+    pub fn connect(path: &Path) -> Result<Self, ControlCallError> {
+        let path = path.to_owned();
+        match UnixStream::connect(&path) {
+            Ok(stream) => Ok(GatewayControl { path, stream: BufReader::new(stream) }),
+            Err(source) => Err(ControlCallError::Unreachable { path, source }),
+        }
+    }
+
+    /// Sends a request, and waits for its answer.
+    ///
+    /// # Errors
+    /// The gateway refuses, or the connection ends.
+    pub fn ask(&mut self, request: &ControlRequest) -> Result<Value, ControlCallError> {
+        let text = serde_json::to_string(request).map_err(|error| self.broken(&error))?;
+        writeln!(self.stream.get_mut(), "{text}").map_err(|error| self.broken(&error))?;
+        let line = self.next_line()?.ok_or_else(|| self.broken(&"it has closed the connection"))?;
+        let answer: Value = serde_json::from_str(&line).map_err(|error| self.broken(&error))?;
+        match answer.get("error").and_then(Value::as_str) {
+            Some(text) => Err(ControlCallError::Refused(text.to_owned())),
+            None => Ok(answer.get("ok").cloned().unwrap_or_default()),
+        }
+    }
+
+    /// Returns the next line, without its line feed; `None` if the gateway has ended.
+    ///
+    /// # Errors
+    /// The connection fails.
+    pub fn next_line(&mut self) -> Result<Option<String>, ControlCallError> {
+        let mut line = String::new();
+        let read = (&mut self.stream).take(MAX_ANSWER).read_line(&mut line);
+        match read {
+            Ok(_) if line.ends_with('\n') => Ok(Some(line.trim_end().to_owned())),
+            Ok(_) => Ok(None),
+            Err(error) => Err(self.broken(&error)),
+        }
+    }
+
+    fn broken(&self, why: &dyn std::fmt::Display) -> ControlCallError {
+        ControlCallError::Broken { path: self.path.clone(), why: why.to_string() }
+    }
+}

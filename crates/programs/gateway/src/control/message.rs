@@ -1,0 +1,120 @@
+//! Requests to a running gateway ([`ControlRequest`]), and its answers.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::dns::zones::DnsZone;
+
+/// A request. Rules and published ports are text, as on the command line.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum ControlRequest {
+    /// The user's rules: `{"rules":["allow 192.0.2.7:443/tcp",…]}`.
+    Rules,
+    /// Adds a rule that allows flows. This and the other changes of rules are answered by `{"ended":N}`, once the flows
+    /// that the rules no longer allow have ended.
+    Allow {
+        /// The rule without its verb.
+        rule: String,
+    },
+    /// Adds a rule that denies flows.
+    Deny {
+        /// The rule without its verb.
+        rule: String,
+    },
+    /// Removes a rule.
+    Remove {
+        /// The rule with its verb.
+        rule: String,
+    },
+    /// Replaces all rules of the user.
+    SetRules {
+        /// The rules with their verbs.
+        rules: Vec<String>,
+    },
+    /// Publishes a port.
+    Publish {
+        /// The port.
+        rule: String,
+    },
+    /// Closes a published port, given in full or by its side at the host.
+    Unpublish {
+        /// The port.
+        rule: String,
+    },
+    /// The published ports: `{"published":["127.0.0.1:2222:10.0.0.5:22",…]}`.
+    Published,
+    /// The DHCP leases: `{"leases":[{"ip":…,"mac":…,"name":…,"seconds":…},…]}`.
+    Leases,
+    /// Counters.
+    Stats,
+    /// The open flows: `{"flows":[…],"more":N}`, with the fields of the flow log. `more` are not listed.
+    Flows,
+    /// From the answer on, the lines of the flow log.
+    Follow,
+    /// The zones of names: `{"zones":[…]}`.
+    Names,
+    /// Adds a zone of names, or replaces the one of the same name.
+    SetNames {
+        /// The zone.
+        zone: DnsZone,
+    },
+}
+
+/// Parses a line.
+///
+/// # Errors
+/// The line is not a request: the text says so.
+pub fn parse(line: &[u8]) -> Result<ControlRequest, String> {
+    let expected = r#"send one JSON object a line, such as {"do":"rules"}"#;
+    serde_json::from_slice(line).map_err(|why| format!("not a request: {why}; {expected}"))
+}
+
+/// Encodes an answer, without a line feed.
+pub(super) fn answer(answer: &Result<Value, String>) -> Vec<u8> {
+    let value = match answer {
+        Ok(value) => json!({"ok": value}),
+        Err(text) => json!({"error": text}),
+    };
+    value.to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_objects_with_a_verb() {
+        for (line, wanted) in [
+            (r#"{"do":"rules"}"#, ControlRequest::Rules),
+            (r#" {"do":"allow","rule":"any"} "#, ControlRequest::Allow { rule: "any".into() }),
+            (r#"{"rules":["deny any"],"do":"set-rules"}"#, ControlRequest::SetRules { rules: vec!["deny any".into()] }),
+            (r#"{"do":"follow"}"#, ControlRequest::Follow),
+            (r#"{"do":"names"}"#, ControlRequest::Names),
+            (
+                r#"{"do":"set-names","zone":{"name":"a.","records":[]}}"#,
+                ControlRequest::SetNames { zone: DnsZone { name: "a.".into(), ..DnsZone::default() } },
+            ),
+        ] {
+            assert_eq!(parse(line.as_bytes()), Ok(wanted.clone()), "{line}");
+            assert_eq!(parse(&serde_json::to_vec(&wanted).expect("text")), Ok(wanted));
+        }
+    }
+
+    #[test]
+    fn other_lines_are_refused_with_a_reason() {
+        let deep = "[".repeat(10_000);
+        for line in ["", "x", "{}", "[]", r#"{"do":"dance"}"#, r#"{"do":"allow"}"#, r#"{"do":"allow","rule":1}"#, &deep]
+        {
+            let error = parse(line.as_bytes()).expect_err(line);
+            assert!(error.starts_with("not a request: ") && error.contains("; send "), "{error}");
+        }
+        assert!(parse(b"\xff\xfe").is_err());
+    }
+
+    #[test]
+    fn an_answer_is_a_line() {
+        assert_eq!(answer(&Ok(json!({"ended": 0}))), br#"{"ok":{"ended":0}}"#);
+        assert_eq!(answer(&Err("a\nb".into())), br#"{"error":"a\nb"}"#);
+    }
+}

@@ -1,0 +1,265 @@
+//! The control socket of a running gateway: rules, published ports and flows, for programs of the same user.
+//!
+//! A UNIX stream socket; each line in both directions is a JSON object. A line of a client is a [`ControlRequest`]; the
+//! answer is `{"ok":{…}}` or `{"error":"what; what to do"}`. Who follows the flow log gets its lines after the answer.
+//! Peers of another user than the gateway's own are refused, except root.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`message`] | requests and answers |
+//! | [`call`] | the client's end, for commands |
+//! | `client` | the server's end of a client's connection |
+//!
+//! The [`ControlServer`] has the connections, without blocking. Each round of the gateway's loop takes at most one
+//! request of each client.
+
+pub mod call;
+mod client;
+pub mod message;
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use self::client::ControlClient;
+use self::message::ControlRequest;
+use crate::core::GatewayCore;
+use crate::poller::{WatchMode, WatchedThing};
+use crate::slots::{NumberedValues, SlotId};
+
+/// Maximum number of clients at the same time.
+const MAX_CLIENTS: usize = 32;
+/// The listen backlog.
+const BACKLOG: i32 = 16;
+
+/// Returns the default path of a gateway's control socket: `gateway-SWITCH:PORT.sock` in `dir`, the daemon's run
+/// directory. `port` is the name of the gateway's port.
+pub fn path_in(dir: &Path, port: &str) -> PathBuf {
+    dir.join(format!("gateway-{port}.sock"))
+}
+
+/// The reason why a gateway has no control socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Another program listens there.
+    #[error("{0} is in use, perhaps by another gateway; end that, or choose another path with --control")]
+    Busy(PathBuf),
+    /// The kernel refuses the path.
+    #[error("cannot listen at {path}: {source}; choose another path with --control")]
+    Listen {
+        /// Path of the socket.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+}
+
+/// The control socket with its clients. It is removed from its folder when the server is dropped.
+pub struct ControlServer {
+    listener: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of the socket's file, by which it is recognised as this server's.
+    file: Option<[u64; 2]>,
+    clients: NumberedValues<ControlClient>,
+    /// Clients that may have another request.
+    again: Vec<SlotId>,
+}
+
+impl ControlServer {
+    /// Listens at a path, in place of a socket file that a gateway has left there.
+    ///
+    /// # Errors
+    /// Another gateway listens there, or the kernel refuses.
+    pub fn open(path: &Path) -> Result<Self, ControlError> {
+        let failed = |source: io::Error| ControlError::Listen { path: path.to_owned(), source };
+        let listener = match listener(path) {
+            Err(Errno::ADDRINUSE) => {
+                if !is_left(path) {
+                    return Err(ControlError::Busy(path.to_owned()));
+                }
+                fs::remove_file(path).map_err(failed)?;
+                listener(path)
+            }
+            made => made,
+        };
+        let listener = listener.map_err(|errno| failed(errno.into()))?;
+        let (clients, again) = (NumberedValues::default(), Vec::new());
+        Ok(ControlServer { listener, path: path.to_owned(), file: identity(path), clients, again })
+    }
+
+    /// Watches the socket.
+    ///
+    /// # Errors
+    /// The kernel cannot add the socket to the set.
+    pub fn watch(&self, core: &GatewayCore) -> io::Result<()> {
+        // Not level-triggered: without descriptors, an accept that fails would be tried again and again.
+        core.poller.add(&self.listener, WatchedThing::Control, WatchMode::Changes)
+    }
+
+    /// Accepts the connections that wait.
+    pub fn accept(&mut self, core: &GatewayCore) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(socket) = rustix::net::accept_with(&self.listener, flags) {
+            let mut client = ControlClient::new(socket);
+            if let Some(refusal) = self.refusal(&client) {
+                client.answer(&Err(refusal.to_owned()));
+                client.write();
+                continue;
+            }
+            let id = self.clients.insert(client);
+            let watched = |client: &mut ControlClient| {
+                core.poller.add(client.socket(), WatchedThing::ControlClient(id), WatchMode::Changes).is_ok()
+            };
+            if !self.clients.get(id).is_some_and(watched) {
+                self.clients.remove(id);
+            }
+        }
+    }
+
+    fn refusal(&self, client: &ControlClient) -> Option<&'static str> {
+        let own = rustix::process::geteuid();
+        let peer = sockopt::socket_peercred(client.socket()).ok();
+        let is_trusted = peer.is_some_and(|peer| peer.uid == own || peer.uid.is_root());
+        if !is_trusted {
+            Some("this gateway belongs to another user; run the command as that user or as root")
+        } else if self.clients.len() >= MAX_CLIENTS {
+            Some("the gateway has too many clients; end one of them")
+        } else {
+            None
+        }
+    }
+
+    /// Returns a client's next request, or the error for a line that is none; `None` if there is no line yet, or the
+    /// client has not read its answers.
+    pub fn next(&mut self, core: &mut GatewayCore, id: SlotId) -> Option<Result<ControlRequest, String>> {
+        let client = self.clients.get(id)?;
+        let line = client.next_line();
+        if line.is_some() {
+            self.again.push(id);
+        } else if client.has_ended() {
+            self.remove(core, id);
+        }
+        line.map(|line| line.and_then(|line| message::parse(&line)))
+    }
+
+    /// Sends a client an answer.
+    pub fn answer(&mut self, core: &mut GatewayCore, id: SlotId, answer: &Result<serde_json::Value, String>) {
+        let Some(client) = self.clients.get(id) else { return };
+        client.answer(answer);
+        client.write();
+        if client.has_ended() {
+            self.remove(core, id);
+        }
+    }
+
+    /// Lets a client follow the flow log from now on.
+    pub fn follow(&mut self, core: &mut GatewayCore, id: SlotId) {
+        if let Some(client) = self.clients.get(id) {
+            client.follows = true;
+            core.flows.follow(true);
+        }
+    }
+
+    /// Sends the new lines of the flow log to those that follow it.
+    pub fn tell(&mut self, core: &mut GatewayCore) {
+        let news = core.flows.news();
+        if news.is_empty() {
+            return;
+        }
+        for id in self.clients.ids() {
+            let Some(client) = self.clients.get(id).filter(|client| client.follows) else { continue };
+            client.tell(&news);
+            client.write();
+            if client.has_ended() {
+                self.remove(core, id);
+            }
+        }
+    }
+
+    /// Returns the clients that may have another request.
+    pub fn take_again(&mut self) -> Vec<SlotId> {
+        std::mem::take(&mut self.again)
+    }
+
+    /// Returns whether a client may have another request.
+    pub fn is_busy(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    fn remove(&mut self, core: &mut GatewayCore, id: SlotId) {
+        self.clients.remove(id);
+        core.flows.follow(self.clients.values().any(|client| client.follows));
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        if self.file.is_some() && identity(&self.path) == self.file {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Returns whether a path is that of a socket at which nobody listens any more.
+fn is_left(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let probe = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let asked = probe.and_then(|probe| rustix::net::connect(&probe, &SocketAddrUnix::new(path)?));
+    is_socket && asked == Err(Errno::CONNREFUSED)
+}
+
+fn identity(path: &Path) -> Option<[u64; 2]> {
+    fs::symlink_metadata(path).ok().map(|meta| [meta.dev(), meta.ino()])
+}
+
+/// Opens a socket that only its user may connect to.
+fn listener(path: &Path) -> Result<OwnedFd, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file that `bind` makes gets this mode (unix(7)).
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_socket_is_its_users_and_goes_with_its_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_in(folder.path(), "vale0:gateway");
+        assert!(path.ends_with("gateway-vale0:gateway.sock"));
+        let server = ControlServer::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(ControlServer::open(&path), Err(ControlError::Busy(_))));
+        drop(server);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_a_killed_gateway_left_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("left");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let server = ControlServer::open(&path).unwrap();
+        let other = folder.path().join("other");
+        fs::rename(&path, &other).unwrap();
+        fs::write(&path, "another file").unwrap();
+        drop(server);
+        assert!(path.exists(), "only the server's own file is removed");
+        assert!(matches!(ControlServer::open(&path), Err(ControlError::Busy(_))) && path.exists());
+        assert!(ControlServer::open(&folder.path().join("x".repeat(200))).is_err(), "a path that is too long");
+    }
+}

@@ -1,0 +1,203 @@
+//! The dial socket: a UNIX socket by which the user's programs connect to guests' TCP ports.
+//!
+//! A program ([`Dialer`]'s caller) sends a line `ADDRESS:PORT`. From then on, its connection is one to that port; it
+//! ends at once if the guest cannot be reached.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags};
+
+use crate::core::GatewayCore;
+use crate::poller::{WatchMode, WatchedThing};
+use crate::slots::{NumberedValues, SlotId};
+
+/// Maximum length of a caller's line in bytes: the longest IPv6 address in brackets, with a port, has 47.
+const MAX_LINE: usize = 64;
+/// Maximum number of callers that have not sent their line yet.
+const MAX_CALLERS: usize = 256;
+/// How long a caller may take to send its line.
+const LINE: Duration = Duration::from_secs(10);
+/// Number of connections accepted in a row.
+const BATCH: usize = 16;
+
+struct DialCaller {
+    socket: OwnedFd,
+    since: Instant,
+}
+
+/// A caller that has sent its line.
+pub struct DialedGuest {
+    /// The caller's connection.
+    pub socket: OwnedFd,
+    /// The guest's address and port.
+    pub guest: SocketAddr,
+}
+
+/// The dial socket and its callers.
+pub struct Dialer {
+    listener: UnixListener,
+    path: PathBuf,
+    callers: NumberedValues<DialCaller>,
+    waiting: Vec<SlotId>,
+}
+
+impl Dialer {
+    /// Listens at a path, which only this user may connect to. A socket file without a listener is replaced.
+    ///
+    /// # Errors
+    /// The socket cannot be created, e.g. because another program listens there.
+    pub fn listen(path: &Path) -> io::Result<Dialer> {
+        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+        if is_socket && UnixStream::connect(path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused) {
+            std::fs::remove_file(path)?;
+        }
+        let before = rustix::process::umask(Mode::from_bits_retain(0o177));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(before);
+        let listener = bound?;
+        listener.set_nonblocking(true)?;
+        Ok(Dialer { listener, path: path.to_owned(), callers: NumberedValues::default(), waiting: Vec::new() })
+    }
+
+    /// Watches the socket.
+    ///
+    /// # Errors
+    /// The socket cannot be watched.
+    pub fn watch(&self, core: &GatewayCore) -> io::Result<()> {
+        core.poller.add(&self.listener, WatchedThing::Dial, WatchMode::Readable)
+    }
+
+    /// Accepts callers. Those beyond the limit are disconnected.
+    pub fn accept(&mut self, core: &GatewayCore) {
+        for _ in 0..BATCH {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
+            if self.waiting.len() >= MAX_CALLERS {
+                continue;
+            }
+            let id = self.callers.insert(DialCaller { socket, since: core.now });
+            let watched = |caller: &mut DialCaller| {
+                core.poller.add(&caller.socket, WatchedThing::DialCaller(id), WatchMode::Readable)
+            };
+            if self.callers.get(id).is_some_and(|caller| watched(caller).is_ok()) {
+                self.waiting.push(id);
+            } else {
+                self.callers.remove(id);
+            }
+        }
+    }
+
+    /// Reads a caller's line. Returns the caller once the line is complete; disconnects it if it is malformed.
+    pub fn ready(&mut self, core: &GatewayCore, id: SlotId) -> Option<DialedGuest> {
+        let caller = self.callers.get(id)?;
+        let line = match peeked(&caller.socket) {
+            Ok(Some(line)) => line,
+            Ok(None) => return None,
+            Err(_) => {
+                self.forget(id);
+                return None;
+            }
+        };
+        let DialCaller { socket, .. } = self.forget(id)?;
+        core.poller.remove(&socket).ok()?;
+        let guest = std::str::from_utf8(&line).ok()?.trim_end().parse().ok()?;
+        Some(DialedGuest { socket, guest })
+    }
+
+    fn forget(&mut self, id: SlotId) -> Option<DialCaller> {
+        self.waiting.retain(|waiting| *waiting != id);
+        self.callers.remove(id)
+    }
+
+    /// Disconnects callers that have taken too long to send their line.
+    pub fn clean(&mut self, now: Instant) {
+        let callers = &mut self.callers;
+        self.waiting.retain(|id| {
+            let is_late = callers.get(*id).is_none_or(|caller| now.saturating_duration_since(caller.since) >= LINE);
+            if is_late {
+                callers.remove(*id);
+            }
+            !is_late
+        });
+    }
+}
+
+impl Drop for Dialer {
+    fn drop(&mut self) {
+        // Another process may have removed the file.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Takes a line off a socket; `None` if it is incomplete. Bytes after the line stay in the socket.
+fn peeked(socket: &OwnedFd) -> Result<Option<Vec<u8>>, Errno> {
+    let mut bytes = [0; MAX_LINE];
+    let len = match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+        Ok((_, 0)) => return Err(Errno::CONNRESET),
+        Ok((_, len)) => len,
+        Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Some(end) = bytes[..len].iter().position(|byte| *byte == b'\n') else {
+        return if len < MAX_LINE { Ok(None) } else { Err(Errno::MSGSIZE) };
+    };
+    let line = bytes.get_mut(..=end).unwrap_or_default();
+    rustix::net::recv(socket, &mut *line, RecvFlags::DONTWAIT)?;
+    Ok(Some(line.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    /// Objective: a line is taken alone, what follows stays in the socket; an incomplete line waits, and one that is
+    /// too long is an error.
+    #[test]
+    #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
+    fn a_line_is_taken_and_what_follows_is_left() {
+        let (mut caller, own) = UnixStream::pair().unwrap();
+        let own = OwnedFd::from(own);
+        caller.write_all(b"10.0.0.2").unwrap();
+        assert_eq!(peeked(&own), Ok(None));
+        caller.write_all(b":22\nSSH").unwrap();
+        assert_eq!(peeked(&own), Ok(Some(b"10.0.0.2:22\n".to_vec())));
+        caller.write_all(&[b'x'; MAX_LINE]).unwrap();
+        assert_eq!(peeked(&own), Err(Errno::MSGSIZE));
+        let mut rest = [0; 3];
+        UnixStream::from(own).read_exact(&mut rest).unwrap();
+        assert_eq!(&rest, b"SSH");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
+    fn a_callers_end_is_an_error() {
+        let (caller, own) = UnixStream::pair().unwrap();
+        drop(caller);
+        assert_eq!(peeked(&own.into()), Err(Errno::CONNRESET));
+    }
+
+    /// Objective: the socket is its user's alone, replaces only a dead one, and is removed at the end.
+    #[test]
+    #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
+    fn the_socket_is_its_users() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dial");
+        drop(UnixListener::bind(&path).unwrap());
+        let dialer = Dialer::listen(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(Dialer::listen(&path).is_err());
+        drop(dialer);
+        assert!(!path.exists());
+    }
+}

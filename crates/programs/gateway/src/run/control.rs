@@ -1,0 +1,159 @@
+//! What a running gateway does at the request of a client of its control socket.
+
+use serde_json::{Value, json};
+
+use super::Gateway;
+use crate::control::message::ControlRequest;
+use crate::core::FlowReview;
+use crate::flows::OpenFlow;
+use crate::guests::GuestResource;
+use crate::policy::{EgressPolicy, EgressRule, MAX_RULES};
+use crate::slots::SlotId;
+
+/// Maximum number of flows in a list.
+const MAX_LISTED: usize = 16_384;
+
+impl Gateway {
+    /// Carries out a client's next request, if there is one.
+    pub(super) fn serve_control(&mut self, id: SlotId) {
+        let Some(control) = &mut self.control else { return };
+        let Some(request) = control.next(&mut self.core, id) else { return };
+        let follows = request == Ok(ControlRequest::Follow);
+        let answer = request.and_then(|request| self.obey(request));
+        let Some(control) = &mut self.control else { return };
+        control.answer(&mut self.core, id, &answer);
+        if follows {
+            control.follow(&mut self.core, id);
+        }
+    }
+
+    /// Carries out a request.
+    ///
+    /// # Errors
+    /// The request cannot be carried out: the text says why, and what to do.
+    pub fn obey(&mut self, request: ControlRequest) -> Result<Value, String> {
+        match request {
+            ControlRequest::Rules => Ok(json!({"rules": texts(self.core.policy.rules())})),
+            ControlRequest::Allow { rule } => self.add_rule(&rule, true),
+            ControlRequest::Deny { rule } => self.add_rule(&rule, false),
+            ControlRequest::Remove { rule } => self.remove_rule(&rule),
+            ControlRequest::SetRules { rules } => self.set_rules(&rules),
+            ControlRequest::Publish { rule } => self.publish(&rule),
+            ControlRequest::Unpublish { rule } => self.unpublish(&rule),
+            ControlRequest::Published => Ok(json!({"published": texts(self.publisher.rules())})),
+            ControlRequest::Leases => Ok(json!({"leases": self.leases()})),
+            ControlRequest::Stats => Ok(self.stats()),
+            ControlRequest::Flows => Ok(self.flows()),
+            ControlRequest::Follow => Ok(json!({})),
+            ControlRequest::Names => Ok(json!({"zones": self.names.zones.all().collect::<Vec<_>>()})),
+            ControlRequest::SetNames { zone } => {
+                self.names.zones.set(zone).map(|()| json!({})).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    fn add_rule(&mut self, text: &str, allow: bool) -> Result<Value, String> {
+        let rule = EgressRule::parse(text, allow).map_err(|error| error.to_string())?;
+        if self.core.policy.rules().len() >= MAX_RULES {
+            return Err(format!("the gateway has {MAX_RULES} rules; remove one first"));
+        }
+        let mut policy = self.core.policy.clone();
+        policy.add(rule);
+        Ok(self.change_rules(policy))
+    }
+
+    fn remove_rule(&mut self, text: &str) -> Result<Value, String> {
+        let rule: EgressRule = text.parse().map_err(|_| no_rule(text))?;
+        let mut policy = self.core.policy.clone();
+        if policy.remove(&rule) { Ok(self.change_rules(policy)) } else { Err(no_rule(text)) }
+    }
+
+    fn set_rules(&mut self, texts: &[String]) -> Result<Value, String> {
+        if texts.len() > MAX_RULES {
+            return Err(format!("there are {} rules; expected at most {MAX_RULES}", texts.len()));
+        }
+        let rules: Result<Vec<EgressRule>, String> = texts
+            .iter()
+            .map(|text| text.parse().map_err(|error| format!("{error}; begin each with allow or deny")))
+            .collect();
+        let mut policy = self.core.policy.clone();
+        policy.set(rules?);
+        Ok(self.change_rules(policy))
+    }
+
+    /// Sets the policy, and ends the open flows that it does not allow.
+    fn change_rules(&mut self, policy: EgressPolicy) -> Value {
+        let core = &mut self.core;
+        core.policy = policy;
+        let mut review = FlowReview::default();
+        let ended = self.tcp.end_refused(core, &mut review)
+            + self.udp.end_refused(core, &mut review)
+            + self.echo.end_refused(core, &mut review);
+        core.link.sync();
+        json!({"ended": ended})
+    }
+
+    fn publish(&mut self, text: &str) -> Result<Value, String> {
+        let rule = text.parse().map_err(|error| format!("{error}"))?;
+        self.publisher.add(&self.core, rule).map_err(|error| error.to_string())?;
+        Ok(json!({}))
+    }
+
+    fn unpublish(&mut self, text: &str) -> Result<Value, String> {
+        if self.publisher.remove(&mut self.core, text) {
+            Ok(json!({}))
+        } else {
+            Err(format!("no port is published as {text:?}; list those that are with `netvale publish`"))
+        }
+    }
+
+    fn leases(&self) -> Vec<Value> {
+        let leases = self.dhcp.iter().flat_map(|dhcp| dhcp.leases.bound(self.core.now));
+        let lease = |lease: crate::dhcp::leases::BoundLease<'_>| {
+            json!({
+                "ip": lease.address, "mac": lease.mac.to_string(), "name": lease.name, "seconds": lease.left.as_secs(),
+            })
+        };
+        leases.map(lease).collect()
+    }
+
+    fn stats(&self) -> Value {
+        let counts = self.core.flows.counts();
+        let open = self.open_flows().fold([counts.sent, counts.received], |[sent, received], flow| {
+            [sent + flow.bytes.sent, received + flow.bytes.received]
+        });
+        let used = |resource| self.core.guests.total(resource);
+        json!({
+            "tcp": used(GuestResource::Tcp),
+            "udp": used(GuestResource::Udp),
+            "pings": used(GuestResource::Ping),
+            "questions": used(GuestResource::Question),
+            "resolved": self.core.resolved.len(),
+            "opened": counts.opened,
+            "refused": counts.refused,
+            "closed": counts.closed,
+            "sent": open[0],
+            "received": open[1],
+            "lost_frames": self.core.link.lost(),
+        })
+    }
+
+    fn flows(&self) -> Value {
+        let count = self.open_flows().count();
+        let listed: Vec<_> = self.open_flows().take(MAX_LISTED).map(|flow| flow.to_json(self.core.now)).collect();
+        json!({"more": count - listed.len(), "flows": listed})
+    }
+
+    fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
+        let outward = self.tcp.open_flows().chain(self.udp.open_flows()).chain(self.echo.open_flows());
+        outward.chain(self.publisher.open_flows())
+    }
+}
+
+fn texts<T: ToString>(things: impl IntoIterator<Item = T>) -> Vec<String> {
+    things.into_iter().map(|thing| thing.to_string()).collect()
+}
+
+fn no_rule(text: &str) -> String {
+    format!("there is no rule {text:?}; list the rules with `netvale egress`, and give the verb, too: allow RULE")
+}

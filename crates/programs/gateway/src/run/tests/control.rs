@@ -1,0 +1,198 @@
+//! Tests of rules with names and of changes while a gateway runs.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::control::message::ControlRequest;
+use crate::core::{FlowRefusal, PermittedFlow};
+use crate::flows::{FlowDirection, FlowEnds};
+use crate::policy::FlowTransport;
+use crate::resolved::ResolvedAddress;
+
+const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 8];
+
+fn rules(texts: &[&str]) -> impl FnOnce(&mut GatewayOptions) {
+    let rules: Vec<EgressRule> = texts.iter().map(|text| text.parse().unwrap()).collect();
+    move |options| options.policy.set(rules)
+}
+
+impl TestGuest {
+    fn obey(&mut self, request: Value) -> Result<Value, String> {
+        let request: ControlRequest = serde_json::from_value(request).unwrap();
+        self.gateway.obey(request)
+    }
+
+    fn ended(&mut self, request: Value) -> u64 {
+        self.obey(request).unwrap()["ended"].as_u64().unwrap()
+    }
+
+    /// Lets a guest get an address for a name.
+    fn resolve(&mut self, mac: [u8; 6], name: &str, address: [u8; 4]) {
+        let address = ResolvedAddress { address: address.into(), ttl: 60 };
+        let now = self.gateway.core.now;
+        self.gateway.core.resolved.record(MacAddr(mac), name, &[address], now);
+    }
+
+    fn judge(&self, mac: [u8; 6], remote: &str) -> Result<PermittedFlow, FlowRefusal> {
+        self.gateway.core.judge(&FlowEnds {
+            transport: FlowTransport::Tcp,
+            direction: FlowDirection::Out,
+            mac: MacAddr(mac),
+            guest: (GUEST, 4000).into(),
+            remote: remote.parse().unwrap(),
+        })
+    }
+}
+
+#[test]
+fn a_name_opens_its_addresses_to_the_guest_that_asked() {
+    let mut guest = TestGuest::new(rules(&["deny any", "allow example.test:443/tcp"]));
+    assert_eq!(guest.judge(GUEST_MAC, "192.0.2.7:443"), Err(FlowRefusal::Policy));
+    guest.resolve(GUEST_MAC, "example.test", [192, 0, 2, 7]);
+    guest.resolve(GUEST_MAC, "other.test", [192, 0, 2, 7]);
+    let permitted = guest.judge(GUEST_MAC, "192.0.2.7:443").unwrap();
+    assert_eq!(
+        (permitted.name.as_deref(), permitted.outer.to_string().as_str()),
+        (Some("example.test"), "192.0.2.7:443")
+    );
+    assert_eq!(guest.judge(GUEST_MAC, "192.0.2.7:80"), Err(FlowRefusal::Policy), "another port");
+    assert_eq!(guest.judge(GUEST_MAC, "192.0.2.8:443"), Err(FlowRefusal::Policy), "another address");
+    assert_eq!(guest.judge(OTHER_MAC, "192.0.2.7:443"), Err(FlowRefusal::Policy), "another guest");
+}
+
+#[test]
+fn a_name_opens_neither_the_host_nor_its_networks() {
+    let mut guest = TestGuest::new(rules(&["allow example.test"]));
+    for address in [[10, 0, 0, 1], [127, 0, 0, 1], [10, 9, 9, 9], [169, 254, 169, 254]] {
+        guest.resolve(GUEST_MAC, "example.test", address);
+        let remote = format!("{}:443", Ipv4Addr::from(address));
+        assert_eq!(guest.judge(GUEST_MAC, &remote), Err(FlowRefusal::Policy), "{remote}");
+    }
+    guest.ended(json!({"do": "allow", "rule": "10.9.9.9:443"}));
+    assert!(guest.judge(GUEST_MAC, "10.9.9.9:443").is_ok());
+}
+
+#[test]
+fn names_that_no_rule_allows_are_refused_while_nothing_is_open() {
+    let mut guest = TestGuest::new(|options| {
+        rules(&["deny any", "allow 192.0.2.0/24"])(options);
+        options.leases = vec!["02:00:00:00:00:09=10.0.0.9,vm9".parse().unwrap()];
+    });
+    let ask = |guest: &mut TestGuest, name: &str| {
+        let question = crate::dns::message::tests::query_bytes(5, name, 1);
+        guest.say(OWN, Make::Udp { ports: [4000, 53], payload: &question });
+        guest.wait_packet("an answer", UDP).l4[8 + 3] & 0xf
+    };
+    assert_eq!(ask(&mut guest, "secret.example.com"), 5);
+    assert_eq!(ask(&mut guest, "vm9.lan"), 0);
+    let stats = guest.obey(json!({"do": "stats"})).unwrap();
+    assert_eq!((&stats["refused"], &stats["opened"]), (&1.into(), &0.into()));
+}
+
+#[test]
+fn a_change_of_rules_resets_what_they_no_longer_allow() {
+    let servers: Vec<_> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let mut guest = TestGuest::new(allow_loopback);
+    let ports: Vec<u16> = servers.iter().map(|server| server.local_addr().unwrap().port()).collect();
+    for (at, port) in ports.iter().enumerate() {
+        guest.connect(OWN, [4000 + at as u16, *port]);
+    }
+    let clients: Vec<_> = servers.iter().map(|server| server.accept().unwrap().0).collect();
+    guest.gateway.turn(&mut guest.ready, Duration::ZERO).unwrap();
+    let flows = guest.obey(json!({"do": "flows"})).unwrap();
+    assert_eq!((flows["flows"].as_array().unwrap().len(), &flows["more"]), (2, &0.into()));
+    let rule = format!("127.0.0.1:{}/tcp", ports[0]);
+    assert_eq!(guest.ended(json!({"do": "deny", "rule": rule})), 1);
+    assert_eq!(guest.ended(json!({"do": "deny", "rule": rule})), 0);
+    let reset = guest.wait_segment("a reset");
+    assert_eq!(reset.flags & RST, RST);
+    let end = (&clients[0]).read(&mut [0; 1]).unwrap_err();
+    assert_eq!(end.kind(), std::io::ErrorKind::ConnectionReset, "the reset is there when the answer is");
+    clients[1].set_nonblocking(true).unwrap();
+    let open = (&clients[1]).read(&mut [0; 1]).unwrap_err();
+    assert_eq!(open.kind(), std::io::ErrorKind::WouldBlock, "the other connection goes on");
+    let flows = guest.obey(json!({"do": "flows"})).unwrap();
+    assert_eq!(flows["flows"][0]["remote"], format!("10.0.0.1:{}", ports[1]));
+    assert_eq!(guest.ended(json!({"do": "remove", "rule": "allow 127.0.0.0/8"})), 1);
+    assert!(guest.obey(json!({"do": "remove", "rule": "allow 127.0.0.0/8"})).is_err());
+}
+
+#[test]
+fn a_change_of_rules_closes_datagrams_ways() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let mut guest = TestGuest::new(allow_loopback);
+    guest.say(OWN, Make::Udp { ports: [4000, port], payload: b"question" });
+    server.set_nonblocking(true).unwrap();
+    let mut from = None;
+    guest.until("a datagram", || {
+        from = from.or_else(|| server.recv_from(&mut [0; 9]).ok());
+        from.is_some()
+    });
+    assert_eq!(guest.ended(json!({"do": "set-rules", "rules": []})), 1);
+    let closed = UdpSocket::bind(from.unwrap().1).map(|_| ());
+    assert!(closed.is_ok(), "the host's port is free again");
+    guest.say(OWN, Make::Udp { ports: [4000, port], payload: b"question" });
+    assert_eq!(guest.wait_packet("an error", ICMP).l4[..2], [3, 3]);
+}
+
+#[test]
+fn rules_are_set_all_or_none() {
+    let mut guest = TestGuest::new(rules(&["deny any"]));
+    let listed = |guest: &mut TestGuest| guest.obey(json!({"do": "rules"})).unwrap()["rules"].clone();
+    let error = guest.obey(json!({"do": "set-rules", "rules": ["allow any", "allow all"]})).unwrap_err();
+    assert!(error.contains("\"all\""), "{error}");
+    assert_eq!(listed(&mut guest), json!(["deny any"]));
+    guest.ended(json!({"do": "set-rules", "rules": ["deny 10.9.9.9/8", "allow Example.Test:443"]}));
+    assert_eq!(listed(&mut guest), json!(["deny 10.0.0.0/8", "allow example.test:443"]));
+}
+
+#[test]
+fn ports_are_published_and_closed_while_the_gateway_runs() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let rule = format!("127.0.0.1:{port}:10.0.0.9:22");
+    let mut guest = TestGuest::new(|_| ());
+    guest.obey(json!({"do": "publish", "rule": rule})).unwrap();
+    assert_eq!(guest.obey(json!({"do": "published"})).unwrap(), json!({"published": [rule]}));
+    assert!(guest.obey(json!({"do": "publish", "rule": rule})).unwrap_err().contains("cannot publish"));
+    drop(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    guest.obey(json!({"do": "unpublish", "rule": port.to_string()})).unwrap();
+    assert_eq!(TcpStream::connect(("127.0.0.1", port)).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+    assert!(guest.obey(json!({"do": "unpublish", "rule": rule})).is_err());
+    assert_eq!(guest.obey(json!({"do": "published"})).unwrap(), json!({"published": []}));
+}
+
+/// Objective: requests arrive through the socket, several in a piece and one in several pieces; a client that follows
+/// the log gets the events after its answer.
+#[test]
+fn clients_ask_and_follow_through_the_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let mut guest = TestGuest::new(|options| options.control = Some(path.clone()));
+    let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    client.set_nonblocking(true).unwrap();
+    let mut got = Vec::new();
+    let mut lines = |guest: &mut TestGuest, count: usize| {
+        let ended = |got: &[u8]| got.iter().filter(|byte| **byte == b'\n').count() >= count;
+        guest.until("answers", || {
+            let mut bytes = [0; 4096];
+            let count = (&client).read(&mut bytes).unwrap_or(0);
+            got.extend_from_slice(&bytes[..count]);
+            ended(&got)
+        });
+        let text = String::from_utf8(std::mem::take(&mut got)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    (&client).write_all(b"{\"do\":\"rules\"}\n\nnonsense\n{\"do\":\"fol").unwrap();
+    let answers = lines(&mut guest, 3);
+    assert_eq!(answers[0], json!({"ok": {"rules": []}}));
+    assert!(answers[1..].iter().all(|answer| answer["error"].is_string()));
+    (&client).write_all(b"low\"}\n").unwrap();
+    assert_eq!(lines(&mut guest, 1), [json!({"ok": {}})]);
+    guest.say([10, 9, 9, 9], Make::Tcp { ports: [4000, 80], seq: 999, ack: 0, flags: SYN, payload: b"" });
+    let event = lines(&mut guest, 1);
+    assert_eq!((&event[0]["event"], &event[0]["remote"]), (&"refused".into(), &"10.9.9.9:80".into()));
+    client.flush().unwrap();
+    drop(guest);
+    assert!(!path.exists());
+}

@@ -1,0 +1,123 @@
+//! Frames of Hyperkit's stream (two bytes of length, the low one first) as frames of QEMU's (four bytes, the high one
+//! first), which the switch's port takes, and back.
+
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::sync::Arc;
+
+use rustix::net::Shutdown;
+
+use super::stream::GvStream;
+
+/// Size of buffers in bytes: the longest frame of either form fits.
+const BUFFER: usize = 128 << 10;
+/// Maximum length of a frame from the switch.
+const MAX_FRAME: u32 = 65_550;
+
+/// Carries frames between a peer's two directions and a connection to the switch's port, until either ends. `before` is
+/// what the peer has sent already.
+pub(super) fn carry(before: &[u8], peer: impl Read, mut to_peer: impl Write + Send + 'static, switch: GvStream) {
+    let switch = Arc::new(switch);
+    let from_switch = Arc::clone(&switch);
+    let back = std::thread::Builder::new().name("frames".into()).spawn(move || {
+        // The connection of either side has ended: no frame can follow.
+        let _ = to_hyperkit(BufReader::with_capacity(BUFFER, &*from_switch), &mut to_peer);
+        from_switch.shutdown(Shutdown::Both);
+    });
+    match back {
+        Ok(_) => {
+            let _ = to_qemu(BufReader::with_capacity(BUFFER, before.chain(peer)), &*switch);
+        }
+        Err(why) => super::log::warning(format_args!("cannot start a thread for a guest: {why}")),
+    }
+    switch.shutdown(Shutdown::Both);
+}
+
+fn to_qemu<R: Read>(mut from: BufReader<R>, to: impl Write) -> io::Result<()> {
+    let mut to = BufWriter::with_capacity(BUFFER, to);
+    let mut frame = vec![0; usize::from(u16::MAX)];
+    loop {
+        if from.buffer().len() < 2 {
+            to.flush()?;
+        }
+        if from.fill_buf()?.is_empty() {
+            return Ok(());
+        }
+        let mut len = [0; 2];
+        from.read_exact(&mut len)?;
+        let frame = frame.get_mut(..u16::from_le_bytes(len).into()).unwrap_or_default();
+        if from.buffer().len() < frame.len() {
+            to.flush()?;
+        }
+        from.read_exact(frame)?;
+        to.write_all(&(frame.len() as u32).to_be_bytes())?;
+        to.write_all(frame)?;
+    }
+}
+
+fn to_hyperkit<R: Read>(mut from: BufReader<R>, to: impl Write) -> io::Result<()> {
+    let mut to = BufWriter::with_capacity(BUFFER, to);
+    let mut frame = vec![0; MAX_FRAME as usize];
+    loop {
+        if from.buffer().len() < 4 {
+            to.flush()?;
+        }
+        if from.fill_buf()?.is_empty() {
+            return Ok(());
+        }
+        let mut len = [0; 4];
+        from.read_exact(&mut len)?;
+        let len = u32::from_be_bytes(len);
+        let Some(frame) = frame.get_mut(..len as usize) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {len} bytes")));
+        };
+        if from.buffer().len() < frame.len() {
+            to.flush()?;
+        }
+        from.read_exact(frame)?;
+        // A longer frame has no room in the peer's form.
+        if let Ok(len) = u16::try_from(len) {
+            to.write_all(&len.to_le_bytes())?;
+            to.write_all(frame)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn converted(bytes: &[u8], convert: fn(BufReader<&[u8]>, &mut Vec<u8>) -> io::Result<()>) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        convert(BufReader::with_capacity(BUFFER, bytes), &mut out).ok().map(|()| out)
+    }
+
+    fn qemu(bytes: &[u8]) -> Option<Vec<u8>> {
+        converted(bytes, |from, to| to_qemu(from, to))
+    }
+
+    fn hyperkit(bytes: &[u8]) -> Option<Vec<u8>> {
+        converted(bytes, |from, to| to_hyperkit(from, to))
+    }
+
+    #[test]
+    fn frames_change_their_lengths_only() {
+        assert_eq!(qemu(b"\x03\x00abc\x00\x00\x01\x00d"), Some(b"\0\0\0\x03abc\0\0\0\0\0\0\0\x01d".to_vec()));
+        assert_eq!(hyperkit(b"\0\0\0\x03abc\0\0\0\x01d"), Some(b"\x03\x00abc\x01\x00d".to_vec()));
+        assert_eq!(qemu(b"\x03\x00ab"), None, "half a frame");
+        assert_eq!(hyperkit(b"\xff\xff\xff\xff"), None, "a length that no frame has");
+        let long = [&MAX_FRAME.to_be_bytes()[..], &vec![7; MAX_FRAME as usize], b"\0\0\0\x01d"].concat();
+        assert_eq!(hyperkit(&long), Some(b"\x01\x00d".to_vec()), "a frame without room is left out");
+    }
+
+    proptest! {
+        /// Objective: frames come back as they were.
+        #[test]
+        fn frames_come_back(frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..2000), 0..20)) {
+            let bytes: Vec<u8> =
+                frames.iter().flat_map(|frame| [&(frame.len() as u16).to_le_bytes()[..], frame].concat()).collect();
+            prop_assert_eq!(qemu(&bytes).and_then(|bytes| hyperkit(&bytes)), Some(bytes));
+        }
+    }
+}

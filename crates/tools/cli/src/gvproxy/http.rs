@@ -1,0 +1,376 @@
+//! An HTTP/1.1 server: each connection carries one request, with or without a body, and one answer, or is taken over
+//! after the request. What a client can use is bounded: the length of its request, and the time that it takes.
+
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::net::Shutdown;
+
+use super::stream::{GvListener, GvStream};
+
+/// Maximum length of a request's head in bytes.
+const MAX_HEAD: usize = 16 << 10;
+/// Maximum number of fields of a request.
+const MAX_FIELDS: usize = 64;
+/// Maximum length of a request's body in bytes, with the sizes of its chunks.
+const MAX_BODY: usize = 1 << 20;
+/// Time limit for a request, and for each write of the answer.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Time limit for a client to close after the answer.
+const CLOSING: Duration = Duration::from_secs(1);
+/// Maximum bytes read from a client after the answer.
+const MAX_REST: usize = 256 << 10;
+/// Maximum number of connections of a listener that are being served.
+const MAX_CLIENTS: usize = 64;
+/// Maximum length of a line of the PROXY protocol, version 1.
+const MAX_PREFACE: usize = 107;
+
+/// A request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HttpRequest {
+    pub method: String,
+    pub path: String,
+    pub query: String,
+    pub body: Vec<u8>,
+    /// Bytes after the request that were read with it.
+    pub rest: Vec<u8>,
+    /// The client's address, if a line of the PROXY protocol has told it.
+    pub client: Option<String>,
+}
+
+/// The answer to a request.
+pub(super) enum HttpReply {
+    /// Status and body: an error, or what was asked for.
+    Text(u16, String),
+    /// The connection is taken over: this is called with it.
+    Taken(Box<dyn FnOnce(GvStream) + Send>),
+}
+
+/// The code that answers requests, which several threads call at a time.
+pub(super) trait HttpAnswers: Send + Sync {
+    fn answer(&self, request: HttpRequest) -> HttpReply;
+}
+
+impl<F: Fn(HttpRequest) -> HttpReply + Send + Sync> HttpAnswers for F {
+    fn answer(&self, request: HttpRequest) -> HttpReply {
+        self(request)
+    }
+}
+
+/// Whether clients send a line of the PROXY protocol first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HttpPreface {
+    None,
+    ProxyLine,
+}
+
+/// Accepts connections in a thread of its own, until the listener is closed.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(super) fn serve(
+    listener: Arc<GvListener>,
+    answers: Arc<dyn HttpAnswers>,
+    preface: HttpPreface,
+) -> io::Result<std::thread::JoinHandle<()>> {
+    let places = Arc::new(ClientPlaces::default());
+    std::thread::Builder::new().name("http-listen".into()).spawn(move || {
+        loop {
+            let place = ClientPlace::take(&places);
+            match listener.accept() {
+                Ok(stream) => begin(stream, Arc::clone(&answers), preface, place),
+                Err(rustix::io::Errno::INVAL | rustix::io::Errno::BADF) => return,
+                Err(why) => {
+                    super::log::warning(format_args!("cannot accept a connection: {why}"));
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    })
+}
+
+fn begin(stream: GvStream, answers: Arc<dyn HttpAnswers>, preface: HttpPreface, place: ClientPlace) {
+    let work = move || converse(stream, &*answers, preface, place);
+    if let Err(why) = std::thread::Builder::new().name("http".into()).spawn(work) {
+        super::log::warning(format_args!("cannot start a thread for a connection: {why}"));
+    }
+}
+
+/// The connections that are being served.
+#[derive(Default)]
+struct ClientPlaces {
+    taken: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// The place of a connection, freed on drop.
+struct ClientPlace(Arc<ClientPlaces>);
+
+impl ClientPlace {
+    /// Waits for a free place.
+    fn take(places: &Arc<ClientPlaces>) -> ClientPlace {
+        let taken = places.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = places.freed.wait_while(taken, |taken| *taken >= MAX_CLIENTS);
+        *taken.unwrap_or_else(PoisonError::into_inner) += 1;
+        ClientPlace(Arc::clone(places))
+    }
+}
+
+impl Drop for ClientPlace {
+    fn drop(&mut self) {
+        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.freed.notify_one();
+    }
+}
+
+fn converse(stream: GvStream, answers: &dyn HttpAnswers, preface: HttpPreface, place: ClientPlace) {
+    let mut reader = RequestReader { stream: &stream, bytes: Vec::new(), until: Instant::now() + LIMIT };
+    let (reply, is_head) = match reader.request(preface) {
+        Ok(request) => {
+            let is_head = request.method == "HEAD";
+            (answers.answer(request), is_head)
+        }
+        Err(RequestError::Status(status)) => (HttpReply::Text(status, format!("{}\n", reason(status))), false),
+        Err(RequestError::Gone) => return,
+    };
+    match reply {
+        HttpReply::Text(status, body) => {
+            let done = stream.limit(Some(LIMIT)).and_then(|()| send(&stream, status, &body, is_head));
+            if done.is_ok() {
+                part(&stream);
+            }
+        }
+        HttpReply::Taken(taken) => {
+            // Connections that were taken over may last for long: they do not count as clients.
+            drop(place);
+            if stream.limit(None).is_ok() {
+                taken(stream);
+            }
+        }
+    }
+}
+
+fn send(mut stream: &GvStream, status: u16, body: &str, is_head: bool) -> io::Result<()> {
+    let kind = match (status, body.is_empty()) {
+        (_, true) => "",
+        (200, _) => "Content-Type: text/plain; charset=utf-8\r\n",
+        _ => "Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n",
+    };
+    let reason = reason(status);
+    let len = body.len();
+    let head = format!("HTTP/1.1 {status} {reason}\r\n{kind}Content-Length: {len}\r\nConnection: close\r\n\r\n");
+    stream.write_all(format!("{head}{}", if is_head { "" } else { body }).as_bytes())
+}
+
+/// Ends a connection such that the client receives all data: unread bytes would reset it.
+fn part(mut stream: &GvStream) {
+    stream.shutdown(Shutdown::Write);
+    let until = Instant::now() + CLOSING;
+    let mut rest = MAX_REST;
+    let mut bytes = [0; 4096];
+    while rest > 0
+        && let Some(limit) = left(until)
+    {
+        match stream.limit(Some(limit)).and_then(|()| stream.read(&mut bytes)) {
+            Ok(len @ 1..) => rest = rest.saturating_sub(len),
+            _ => return,
+        }
+    }
+}
+
+fn left(until: Instant) -> Option<Duration> {
+    Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        408 => "Request Timeout",
+        413 => "Request Entity Too Large",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        _ => "Internal Server Error",
+    }
+}
+
+/// Why there is no request.
+#[derive(Debug, PartialEq, Eq)]
+enum RequestError {
+    /// The client gets this status.
+    Status(u16),
+    /// The client is gone.
+    Gone,
+}
+
+struct RequestReader<'a> {
+    stream: &'a GvStream,
+    bytes: Vec<u8>,
+    until: Instant,
+}
+
+impl RequestReader<'_> {
+    /// Reads more bytes.
+    fn more(&mut self) -> Result<(), RequestError> {
+        let limit = left(self.until).ok_or(RequestError::Status(408))?;
+        self.stream.limit(Some(limit)).map_err(|_| RequestError::Gone)?;
+        let mut piece = [0; 4096];
+        match self.stream.read(&mut piece) {
+            Ok(0) => Err(RequestError::Gone),
+            Ok(len) => {
+                self.bytes.extend_from_slice(piece.get(..len).unwrap_or_default());
+                Ok(())
+            }
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => Err(RequestError::Status(408)),
+            Err(_) => Err(RequestError::Gone),
+        }
+    }
+
+    fn request(&mut self, preface: HttpPreface) -> Result<HttpRequest, RequestError> {
+        let client = if preface == HttpPreface::ProxyLine { Some(self.proxy_line()?) } else { None };
+        let head = loop {
+            match RequestHead::parse(&self.bytes)? {
+                Some(head) => break head,
+                None if self.bytes.len() >= MAX_HEAD => return Err(RequestError::Status(431)),
+                None => self.more()?,
+            }
+        };
+        self.bytes.drain(..head.len);
+        if head.wants_continue && self.bytes.is_empty() {
+            let mut stream = self.stream;
+            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").map_err(|_| RequestError::Gone)?;
+        }
+        let body = match head.framing {
+            BodyFraming::Length(len) if len > MAX_BODY as u64 => return Err(RequestError::Status(413)),
+            BodyFraming::Length(len) => self.take(len as usize)?,
+            BodyFraming::Chunks => self.chunks()?,
+        };
+        let rest = std::mem::take(&mut self.bytes);
+        Ok(HttpRequest { method: head.method, path: head.path, query: head.query, body, rest, client })
+    }
+
+    /// Takes the line of the PROXY protocol, and returns the client's address with its port.
+    fn proxy_line(&mut self) -> Result<String, RequestError> {
+        let end = loop {
+            match self.bytes.iter().position(|byte| *byte == b'\n') {
+                Some(end) => break end,
+                None if self.bytes.len() > MAX_PREFACE => return Err(RequestError::Status(400)),
+                None => self.more()?,
+            }
+        };
+        let line: Vec<u8> = self.bytes.drain(..=end).collect();
+        let text = String::from_utf8(line).map_err(|_| RequestError::Status(400))?;
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words[..] {
+            ["PROXY", "TCP4" | "TCP6", host, _, port, _] => Ok(super::addresses::joined(host, port)),
+            _ => Err(RequestError::Status(400)),
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Result<Vec<u8>, RequestError> {
+        while self.bytes.len() < len {
+            self.more()?;
+        }
+        Ok(self.bytes.drain(..len).collect())
+    }
+
+    /// Takes a body in chunks (RFC 9112 §7.1), without trailer fields.
+    fn chunks(&mut self) -> Result<Vec<u8>, RequestError> {
+        let mut body = Vec::new();
+        loop {
+            let (start, size) = match httparse::parse_chunk_size(&self.bytes) {
+                Ok(httparse::Status::Complete(found)) => found,
+                Ok(httparse::Status::Partial) if self.bytes.len() < MAX_HEAD => {
+                    self.more()?;
+                    continue;
+                }
+                _ => return Err(RequestError::Status(400)),
+            };
+            if size > (MAX_BODY - body.len()) as u64 {
+                return Err(RequestError::Status(413));
+            }
+            self.bytes.drain(..start);
+            let chunk = self.take(size as usize)?;
+            if self.take(2)? != b"\r\n" {
+                return Err(RequestError::Status(400));
+            }
+            if chunk.is_empty() {
+                return Ok(body);
+            }
+            body.extend(chunk);
+        }
+    }
+}
+
+/// How the length of a body is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyFraming {
+    Length(u64),
+    Chunks,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RequestHead {
+    method: String,
+    path: String,
+    query: String,
+    framing: BodyFraming,
+    wants_continue: bool,
+    /// Length of the head in bytes.
+    len: usize,
+}
+
+impl RequestHead {
+    /// Parses a head; `None` if it is incomplete.
+    fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, RequestError> {
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut request = httparse::Request::new(&mut fields);
+        let len = match request.parse(bytes) {
+            Ok(httparse::Status::Complete(len)) => len,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(httparse::Error::TooManyHeaders) => return Err(RequestError::Status(431)),
+            Err(_) => return Err(RequestError::Status(400)),
+        };
+        let target = request.path.unwrap_or_default();
+        // A proxy's form of the target has a scheme and a host.
+        let target = target.strip_prefix("http://").map_or(target, |rest| rest.find('/').map_or("/", |at| &rest[at..]));
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let has = |name: &str, value: &str| {
+            let mut named = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+            named.any(|field| field.value.eq_ignore_ascii_case(value.as_bytes()))
+        };
+        Ok(Some(RequestHead {
+            method: request.method.unwrap_or_default().to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            framing: framing(request.headers)?,
+            wants_continue: has("expect", "100-continue"),
+            len,
+        }))
+    }
+}
+
+/// Returns how a body is framed. A request with both forms, or with several lengths, is refused (RFC 9112 §6.3).
+fn framing(fields: &[httparse::Header<'_>]) -> Result<BodyFraming, RequestError> {
+    let bad = RequestError::Status(400);
+    let named = |name: &'static str| {
+        fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
+    };
+    let (mut lengths, mut codings) = (named("content-length"), named("transfer-encoding"));
+    match (lengths.next(), lengths.next(), codings.next(), codings.next()) {
+        (None, None, None, None) => Ok(BodyFraming::Length(0)),
+        (Some(length), None, None, None) => {
+            let text = std::str::from_utf8(length).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            text.and_then(|text| text.parse().ok()).map(BodyFraming::Length).ok_or(bad)
+        }
+        (None, None, Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(BodyFraming::Chunks),
+        (None, None, Some(_), None) => Err(RequestError::Status(501)),
+        _ => Err(bad),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! The processes of a network: the daemon with its switch, and the gateway. Also a client of the daemon.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use netvale_control::client::{Client, ClientError};
+use netvale_control::types::{AttachParams, PortOptions, RingStats};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use super::endpoint::Endpoint;
+use super::place::GvPlace;
+use super::settings::{GvSettings, NetSettings};
+use super::stream::GvStream;
+use super::{GvFailure, log};
+use crate::own_daemon::OwnDaemon;
+
+/// The name of the switch, and of the ports whose peers are guests.
+pub(super) const SWITCH: &str = "vale0";
+const GUEST_PORT: &str = "vm";
+const CONNECT_PORT: &str = "connect";
+const GATEWAY_PORT: &str = "vale0:gateway";
+/// Limit until the gateway answers, and until it has ended.
+const LIMIT: Duration = Duration::from_secs(20);
+const ENDING: Duration = Duration::from_secs(5);
+/// Polling interval.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Networks that guests may reach beside the Internet, as with gvproxy.
+const PRIVATE_NETWORKS: [&str; 6] =
+    ["10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15"];
+/// The network of cloud providers' metadata.
+const METADATA_NETWORK: &str = "169.254.0.0/16";
+
+/// The daemon and the gateway. Both end when this is dropped.
+#[derive(Debug)]
+pub(super) struct GvNetwork {
+    daemon: Option<OwnDaemon>,
+    gateway: Child,
+}
+
+impl GvNetwork {
+    /// Starts the daemon and the gateway, and waits until both answer.
+    ///
+    /// # Errors
+    /// One of them cannot start: its messages are in the log.
+    pub(super) fn start(settings: &GvSettings, place: &GvPlace) -> Result<GvNetwork, GvFailure> {
+        let sockets = [&settings.qemu, &settings.bess, &settings.vfkit].into_iter().flatten();
+        let paths = sockets.filter(|endpoint| endpoint.scheme != "tcp").map(|endpoint| Path::new(&endpoint.path));
+        let folders: Vec<&Path> = paths.filter_map(Path::parent).collect();
+        let daemon = OwnDaemon::start(place.folder(), &folders).map_err(GvFailure::step("virtual network"))?;
+        let spawned = gateway(&settings.net, place).and_then(|mut command| command.spawn());
+        let gateway = spawned.map_err(GvFailure::step("cannot start the gateway"))?;
+        let mut network = GvNetwork { daemon: Some(daemon), gateway };
+        network.wait(&place.control())?;
+        Ok(network)
+    }
+
+    /// Waits until the gateway's control socket takes connections.
+    fn wait(&mut self, control: &Path) -> Result<(), GvFailure> {
+        let begun = Instant::now();
+        while begun.elapsed() < LIMIT {
+            if GvStream::connect(control).is_ok() {
+                return Ok(());
+            }
+            if let Ok(Some(status)) = self.gateway.try_wait() {
+                return Err(GvFailure(format!("the gateway has ended ({status}): see its message above")));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Err(GvFailure(format!("the gateway did not answer within {} s", LIMIT.as_secs())))
+    }
+
+    /// Returns a descriptor that is readable once the gateway has ended.
+    ///
+    /// # Errors
+    /// The kernel has none.
+    pub(super) fn gateway_end(&self) -> Result<OwnedFd, GvFailure> {
+        let pid = Pid::from_child(&self.gateway);
+        rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(GvFailure::step("cannot watch the gateway"))
+    }
+}
+
+impl Drop for GvNetwork {
+    fn drop(&mut self) {
+        // This fails only if the gateway has already ended.
+        let _ = rustix::process::kill_process(Pid::from_child(&self.gateway), Signal::TERM);
+        let begun = Instant::now();
+        while matches!(self.gateway.try_wait(), Ok(None)) && begun.elapsed() < ENDING {
+            std::thread::sleep(PAUSE);
+        }
+        let _ = self.gateway.kill();
+        let _ = self.gateway.wait();
+        self.daemon.take().into_iter().for_each(OwnDaemon::end);
+    }
+}
+
+fn gateway(net: &NetSettings, place: &GvPlace) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    // The program's file may be called gvproxy: with that name in argv[0], it would be this program again.
+    command.arg0("netvale").arg("--run-dir").arg(place.folder()).args(["gateway", GATEWAY_PORT]);
+    command.arg(format!("{}/{}", net.gateway.address, net.gateway.prefix));
+    command.args(words(net));
+    command.arg("--control").arg(place.control()).arg("--dial").arg(place.dial());
+    command.arg("--serve").arg(format!("80={}", place.api().display()));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(command)
+}
+
+/// Returns the gateway's options but those that are paths.
+fn words(net: &NetSettings) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+    option("mac", net.mac.to_string());
+    option("mtu", net.mtu.to_string());
+    option("host-address", net.host.to_string());
+    option("log-level", "warn".to_owned());
+    net.leases.iter().for_each(|(mac, address)| option("lease", format!("{mac}={address}")));
+    net.search.iter().for_each(|domain| option("search", domain.clone()));
+    PRIVATE_NETWORKS.iter().for_each(|network| option("allow", (*network).to_owned()));
+    if net.ec2 {
+        option("allow", METADATA_NETWORK.to_owned());
+    }
+    words.push("--allow-host-loopback".to_owned());
+    words
+}
+
+/// A client of the daemon.
+#[derive(Clone, Debug)]
+pub(super) struct SwitchClient {
+    pub run_dir: PathBuf,
+}
+
+impl SwitchClient {
+    fn ask<T>(&self, ask: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, GvFailure> {
+        let asked = Client::connect(&self.run_dir).and_then(|mut client| ask(&mut client));
+        asked.map_err(|why| GvFailure::from(crate::ctx::to_cli(why)))
+    }
+
+    /// Attaches the ports of guests.
+    ///
+    /// # Errors
+    /// The daemon refuses: e.g. a socket's path is in use.
+    pub(super) fn attach_guests(&self, settings: &GvSettings) -> Result<(), GvFailure> {
+        if let Some(qemu) = &settings.qemu {
+            self.attach(&stream_spec(qemu), GUEST_PORT, &settings.net, Some(1))
+                .map_err(GvFailure::step("qemu listen error"))?;
+        }
+        if let Some(bess) = &settings.bess {
+            self.attach(&format!("seqpacket:{}", bess.path), GUEST_PORT, &settings.net, Some(1))
+                .map_err(GvFailure::step("bess listen error"))?;
+        }
+        if let Some(vfkit) = &settings.vfkit {
+            let name = if settings.qemu.is_some() || settings.bess.is_some() { "vfkit" } else { GUEST_PORT };
+            self.attach(&format!("unixgram:{}", vfkit.path), name, &settings.net, None)
+                .map_err(GvFailure::step("vfkit listen error"))?;
+        }
+        Ok(())
+    }
+
+    /// Attaches the port for streams that this program carries, at the path `socket`.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub(super) fn attach_connect(&self, socket: &Path, net: &NetSettings) -> Result<(), GvFailure> {
+        self.attach(&format!("stream:{}", socket.display()), CONNECT_PORT, net, None)
+    }
+
+    fn attach(&self, port: &str, name: &str, net: &NetSettings, peers: Option<u32>) -> Result<(), GvFailure> {
+        let mtu = Some(u32::from(net.mtu));
+        let options = PortOptions { name: Some(name.to_owned()), mtu, peers, ..PortOptions::default() };
+        let params = AttachParams { switch: SWITCH.to_owned(), port: port.to_owned(), options };
+        self.ask(|client| client.attach(params)).map(drop)
+    }
+
+    /// Returns the bytes that guests were sent, and those that they have sent.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub(super) fn guest_bytes(&self) -> Result<(u64, u64), GvFailure> {
+        let stats = self.ask(Client::all_stats)?;
+        let guests = stats.ports.iter().filter(|port| port.name != GATEWAY_PORT);
+        let sum = |rings: &[RingStats]| rings.iter().map(|ring| ring.bytes).sum::<u64>();
+        Ok(guests.fold((0, 0), |(sent, received), port| (sent + sum(&port.egress), received + sum(&port.ingress))))
+    }
+
+    /// Returns guests' Ethernet addresses, each with the number of its port, from 0.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub(super) fn stations(&self) -> Result<BTreeMap<String, usize>, GvFailure> {
+        let ports = self.ask(|client| client.ports(Some(SWITCH)))?;
+        let mut names: Vec<_> = ports.into_iter().map(|port| port.name).filter(|name| name != GATEWAY_PORT).collect();
+        // The guest of a socket of its own is the first.
+        names.sort_by_key(|name| name.starts_with(&format!("{SWITCH}:{CONNECT_PORT}")));
+        let number = |name: &str| names.iter().position(|known| known == name);
+        Ok(self.learned()?.into_iter().filter_map(|(mac, port)| Some((mac, number(&port)?))).collect())
+    }
+
+    /// Returns guests' Ethernet addresses, each with the full name of its port.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub(super) fn learned(&self) -> Result<BTreeMap<String, String>, GvFailure> {
+        let table = self.ask(|client| client.table(SWITCH))?;
+        let of_guests = table.into_iter().filter(|entry| entry.port != GATEWAY_PORT);
+        Ok(of_guests.map(|entry| (entry.mac.to_string(), entry.port)).collect())
+    }
+}
+
+fn stream_spec(endpoint: &Endpoint) -> String {
+    if endpoint.scheme == "unix" {
+        return format!("stream:{}", endpoint.path);
+    }
+    let host = match endpoint.host.as_str() {
+        "" => "0.0.0.0",
+        "localhost" => "127.0.0.1",
+        host => host,
+    };
+    format!("stream:{}", super::addresses::joined(host, &endpoint.port))
+}
+
+/// Logs where the network's own daemon can be asked.
+pub(super) fn tell(place: &GvPlace) {
+    log::info(format_args!("netvale --run-dir {} list shows the switch", place.folder().display()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qemus_addresses_are_ports_of_the_switch() {
+        let spec = |text: &str| stream_spec(&Endpoint::parse(text).unwrap());
+        assert_eq!(spec("unix:///tmp/q.sock"), "stream:/tmp/q.sock");
+        assert_eq!(spec("tcp://127.0.0.1:1234"), "stream:127.0.0.1:1234");
+        assert_eq!(spec("tcp://:1234"), "stream:0.0.0.0:1234");
+        assert_eq!(spec("tcp://localhost:1"), "stream:127.0.0.1:1");
+    }
+
+    #[test]
+    fn guests_reach_private_networks_and_metadata_only_if_asked_for() {
+        let addresses: netvale_gateway::net::GatewayAddresses = "192.168.127.1/24".parse().unwrap();
+        let net = NetSettings {
+            mtu: 1500,
+            gateway: addresses.v4.unwrap(),
+            mac: "5a:94:ef:e4:0c:dd".parse().unwrap(),
+            host: [192, 168, 127, 254].into(),
+            leases: vec![("5a:94:ef:e4:0c:ee".parse().unwrap(), [192, 168, 127, 2].into())],
+            search: vec!["example".into()],
+            ec2: false,
+        };
+        let line = words(&net).join(" ");
+        assert!(line.starts_with("--mac 5a:94:ef:e4:0c:dd --mtu 1500 --host-address 192.168.127.254"), "{line}");
+        assert!(line.contains("--lease 5a:94:ef:e4:0c:ee=192.168.127.2 --search example"), "{line}");
+        assert!(line.ends_with("--allow 198.18.0.0/15 --allow-host-loopback"), "{line}");
+        assert!(words(&NetSettings { ec2: true, ..net }).contains(&METADATA_NETWORK.to_owned()));
+    }
+}

@@ -1,0 +1,277 @@
+//! The command line of gvproxy, parsed as Go's package flag does: names with one dash or two, a value after `=` or as
+//! the next word, `-debug=false`; parsing ends at `--` or at the first word that is not an option.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+
+use super::GvFailure;
+
+/// Default of `-ssh-port`.
+const SSH_PORT: i64 = 2222;
+
+/// What the command line requests.
+#[derive(Debug)]
+pub(super) enum AskedOf {
+    Help,
+    Version,
+    Run(Box<GvOptions>),
+}
+
+/// The options. Empty text and 0 mean that an option is not given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GvOptions {
+    pub config: String,
+    pub listen: Vec<String>,
+    pub services: String,
+    pub qemu: String,
+    pub bess: String,
+    pub vfkit: String,
+    pub stdio: String,
+    pub vpnkit: String,
+    pub mtu: i64,
+    pub ssh_port: i64,
+    /// Whether `-ssh-port` is given.
+    pub has_ssh_port: bool,
+    pub ec2: bool,
+    pub forwards: ForwardOptions,
+    pub notification: String,
+    pub pid_file: String,
+    pub log_file: String,
+    pub pcap: String,
+    pub debug: bool,
+    version: bool,
+}
+
+/// The options `-forward-…`, each of which may be given several times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ForwardOptions {
+    pub sock: Vec<String>,
+    pub dest: Vec<String>,
+    pub user: Vec<String>,
+    pub identity: Vec<String>,
+}
+
+impl Default for GvOptions {
+    fn default() -> GvOptions {
+        let text = String::new;
+        GvOptions {
+            config: text(),
+            listen: Vec::new(),
+            services: text(),
+            qemu: text(),
+            bess: text(),
+            vfkit: text(),
+            stdio: text(),
+            vpnkit: text(),
+            mtu: 0,
+            ssh_port: SSH_PORT,
+            has_ssh_port: false,
+            ec2: false,
+            forwards: ForwardOptions::default(),
+            notification: text(),
+            pid_file: text(),
+            log_file: text(),
+            pcap: text(),
+            debug: false,
+            version: false,
+        }
+    }
+}
+
+/// What an option takes, and where its value is stored.
+enum OptionRole {
+    Flag(fn(&mut GvOptions) -> &mut bool),
+    Text(fn(&mut GvOptions) -> &mut String),
+    List(fn(&mut GvOptions) -> &mut Vec<String>),
+    Number(fn(&mut GvOptions, i64)),
+}
+
+struct GvOption {
+    name: &'static str,
+    role: OptionRole,
+    help: &'static str,
+}
+
+const fn option(name: &'static str, role: OptionRole, help: &'static str) -> GvOption {
+    GvOption { name, role, help }
+}
+
+use OptionRole::{Flag, List, Number, Text};
+
+const OPTIONS: &[GvOption] = &[
+    option("config", Text(|o| &mut o.config), "YAML file with the settings; options override it"),
+    option("debug", Flag(|o| &mut o.debug), "log more"),
+    option("ec2-metadata-access", Flag(|o| &mut o.ec2), "guests may reach 169.254.0.0/16"),
+    option("forward-dest", List(|o| &mut o.forwards.dest), "socket in the guest to which -forward-sock leads"),
+    option("forward-identity", List(|o| &mut o.forwards.identity), "SSH key for -forward-sock"),
+    option("forward-sock", List(|o| &mut o.forwards.sock), "socket that leads to one in the guest, over SSH"),
+    option("forward-user", List(|o| &mut o.forwards.user), "SSH user for -forward-sock"),
+    option("listen", List(|o| &mut o.listen), "where the HTTP interface and /connect listen"),
+    option("listen-bess", Text(|o| &mut o.bess), "unixpacket:// socket for User-Mode Linux"),
+    option("listen-qemu", Text(|o| &mut o.qemu), "unix:// or tcp:// socket for QEMU"),
+    option("listen-stdio", Text(|o| &mut o.stdio), "take frames on standard input and output"),
+    option("listen-vfkit", Text(|o| &mut o.vfkit), "unixgram:// socket for vfkit, krunkit and libkrun"),
+    option("listen-vpnkit", Text(|o| &mut o.vpnkit), "not available: Hyperkit runs on macOS only"),
+    option("log-file", Text(|o| &mut o.log_file), "write messages to this file"),
+    option("mtu", Number(|o, number| o.mtu = number), "MTU of the network (default 1500)"),
+    option("notification", Text(|o| &mut o.notification), "unix:// socket that is told of guests"),
+    option("pcap", Text(|o| &mut o.pcap), "not available: use netvale dump"),
+    option("pid-file", Text(|o| &mut o.pid_file), "write the process ID to this file"),
+    option("services", Text(|o| &mut o.services), "where the HTTP interface listens, without /connect"),
+    option("ssh-port", Number(put_ssh_port), "port of the host that leads to the guest's SSH; -1: none (default 2222)"),
+    option("version", Flag(|o| &mut o.version), "print the version"),
+];
+
+fn put_ssh_port(options: &mut GvOptions, number: i64) {
+    options.ssh_port = number;
+    options.has_ssh_port = true;
+}
+
+/// Parses the command line `words`, without the program's name.
+///
+/// # Errors
+/// Names the first option that is unknown or malformed.
+pub(super) fn read(words: &[OsString]) -> Result<AskedOf, GvFailure> {
+    let mut options = GvOptions::default();
+    let mut words = words.iter().map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        let Some(name) = word.strip_prefix('-').filter(|name| !name.is_empty()) else { break };
+        let name = name.strip_prefix('-').unwrap_or(name);
+        if name.is_empty() {
+            break;
+        }
+        if name.starts_with(['-', '=']) {
+            return Err(GvFailure(format!("bad flag syntax: {word}")));
+        }
+        let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value.to_owned())));
+        if ["h", "help"].contains(&name) {
+            return Ok(AskedOf::Help);
+        }
+        let Some(option) = OPTIONS.iter().find(|option| option.name == name) else {
+            return Err(GvFailure(format!("flag provided but not defined: -{name}")));
+        };
+        match option.role {
+            Flag(place) => *place(&mut options) = flag(name, value.as_deref())?,
+            _ => {
+                let value = value.or_else(|| words.next().map(|word| word.into_owned()));
+                let missing = || GvFailure(format!("flag needs an argument: -{name}"));
+                option.put(&mut options, value.ok_or_else(missing)?)?;
+            }
+        }
+    }
+    Ok(if options.version { AskedOf::Version } else { AskedOf::Run(Box::new(options)) })
+}
+
+/// Parses the value of a flag: without one, it is set.
+fn flag(name: &str, value: Option<&str>) -> Result<bool, GvFailure> {
+    match value {
+        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
+        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
+        Some(other) => Err(GvFailure(format!("invalid boolean value {other:?} for -{name}: parse error"))),
+    }
+}
+
+impl GvOption {
+    fn put(&self, options: &mut GvOptions, value: String) -> Result<(), GvFailure> {
+        match self.role {
+            Text(place) => *place(options) = value,
+            List(place) => place(options).push(value),
+            Number(put) => {
+                let wrong = || GvFailure(format!("invalid value {value:?} for flag -{}: parse error", self.name));
+                put(options, value.parse().map_err(|_| wrong())?);
+            }
+            Flag(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// The list of options.
+pub(super) fn usage() -> String {
+    let mut text = String::from("Usage of gvproxy:\n");
+    for option in OPTIONS {
+        let kind = match option.role {
+            Flag(_) => "",
+            Text(_) => " string",
+            List(_) => " value",
+            Number(_) => " int",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  -{}{kind}\n    \t{}", option.name, option.help);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(words: &[&str]) -> Result<GvOptions, String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        match read(&words).map_err(|why| why.to_string())? {
+            AskedOf::Run(options) => Ok(*options),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    /// Objective: the command lines of podman machine, vfkit's users and gvproxy's own documentation are parsed.
+    #[test]
+    fn command_lines_of_users_are_read() {
+        let podman = of(&[
+            "-mtu",
+            "1500",
+            "-ssh-port",
+            "38011",
+            "-listen-qemu",
+            "unix:///run/user/1000/podman/qemu.sock",
+            "-forward-sock",
+            "/run/user/1000/podman/api.sock",
+            "-forward-dest",
+            "/run/user/1000/podman/podman.sock",
+            "-forward-user",
+            "core",
+            "-forward-identity",
+            "/home/u/.ssh/machine",
+            "-forward-sock",
+            "/b",
+            "-forward-dest",
+            "/run/podman/podman.sock",
+            "-forward-user",
+            "root",
+            "-forward-identity",
+            "/k",
+            "-pid-file",
+            "/p",
+        ])
+        .unwrap();
+        assert_eq!((podman.mtu, podman.ssh_port, podman.has_ssh_port), (1500, 38011, true));
+        assert_eq!(podman.forwards.user, ["core", "root"]);
+        let vfkit = of(&["-debug", "--listen=unix:///a", "--listen-vfkit", "unixgram:///tmp/v.sock"]).unwrap();
+        assert!(vfkit.debug && vfkit.listen == ["unix:///a"] && vfkit.vfkit == "unixgram:///tmp/v.sock");
+        assert_eq!(of(&["-debug=false", "-ssh-port=-1"]).map(|o| (o.debug, o.ssh_port)), Ok((false, -1)));
+        assert_eq!(of(&["-mtu", "9", "rest", "-debug"]).map(|o| (o.mtu, o.debug)), Ok((9, false)));
+        assert_eq!(of(&[]), Ok(GvOptions::default()));
+        assert_eq!(of(&["-version"]), Err("Version".to_owned()));
+        assert_eq!(of(&["--help"]), Err("Help".to_owned()));
+    }
+
+    #[test]
+    fn bad_command_lines_are_refused_by_word() {
+        for (words, expected) in [
+            (&["-nosuch"][..], "flag provided but not defined: -nosuch"),
+            (&["---debug"], "bad flag syntax: ---debug"),
+            (&["-=x"], "bad flag syntax: -=x"),
+            (&["-mtu"], "flag needs an argument: -mtu"),
+            (&["-mtu", "x"], "invalid value \"x\" for flag -mtu: parse error"),
+            (&["-debug=maybe"], "invalid boolean value \"maybe\" for -debug: parse error"),
+        ] {
+            assert_eq!(of(words), Err(expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn the_usage_has_all_options() {
+        let usage = usage();
+        assert!(OPTIONS.iter().all(|option| usage.contains(&format!("\n  -{}", option.name))), "{usage}");
+    }
+}

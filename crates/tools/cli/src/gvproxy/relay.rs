@@ -1,0 +1,136 @@
+//! Carries bytes between two connections, and connects to guests through the gateway's dial socket.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+use super::log;
+use super::stream::{GvListener, GvStream};
+
+/// Number of bytes that are carried at a time.
+const PIECE: usize = 64 << 10;
+/// Pause in accepting connections after the kernel lacked resources for one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The way to guests.
+#[derive(Clone, Debug)]
+pub(super) struct GuestDialer {
+    /// Path of the gateway's dial socket.
+    pub path: PathBuf,
+}
+
+impl GuestDialer {
+    /// Connects to a guest's TCP port. If the guest does not answer, the connection ends.
+    ///
+    /// # Errors
+    /// The gateway does not answer.
+    pub(super) fn dial(&self, guest: SocketAddr) -> io::Result<GvStream> {
+        let stream = GvStream::connect(&self.path)?;
+        (&stream).write_all(format!("{guest}\n").as_bytes())?;
+        Ok(stream)
+    }
+}
+
+/// A way to a guest: makes a connection to it.
+pub(super) type GuestWay = Box<dyn Fn() -> io::Result<GvStream> + Send + Sync>;
+
+/// Accepts connections in a thread of its own until the listener is closed, and carries each to a guest.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(super) fn serve(listener: &Arc<GvListener>, way: GuestWay) -> io::Result<()> {
+    let listener = Arc::clone(listener);
+    let way = Arc::new(way);
+    let accept = move || {
+        loop {
+            match listener.accept() {
+                Ok(stream) => begin(stream, Arc::clone(&way)),
+                Err(Errno::INVAL | Errno::BADF) => return,
+                Err(why) => {
+                    log::warning(format_args!("cannot accept a connection: {why}"));
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("relay-listen".into()).spawn(accept).map(drop)
+}
+
+fn begin(client: GvStream, way: Arc<GuestWay>) {
+    let work = move || match way() {
+        Ok(guest) => relay(client, guest),
+        Err(why) => log::error(format_args!("cannot dial: {why}")),
+    };
+    if let Err(why) = std::thread::Builder::new().name("relay".into()).spawn(work) {
+        log::warning(format_args!("cannot start a thread for a connection: {why}"));
+    }
+}
+
+/// Carries bytes both ways until both directions have ended.
+pub(super) fn relay(one: GvStream, other: GvStream) {
+    let (one, other) = (Arc::new(one), Arc::new(other));
+    let ends = (Arc::clone(&other), Arc::clone(&one));
+    let back = std::thread::Builder::new().name("relay".into()).spawn(move || carry(&ends.0, &ends.1));
+    match back {
+        Ok(back) => {
+            carry(&one, &other);
+            // It has ended as well once the other direction cannot be read any more.
+            let _ = back.join();
+        }
+        Err(why) => log::warning(format_args!("cannot start a thread for a connection: {why}")),
+    }
+}
+
+/// Carries bytes one way, and ends that direction after the last.
+fn carry(from: &GvStream, to: &GvStream) {
+    if copy(from, to).is_err() {
+        // The receiver is gone: the sender must notice.
+        from.shutdown(Shutdown::Both);
+    }
+    to.shutdown(Shutdown::Write);
+}
+
+fn copy(mut from: &GvStream, mut to: &GvStream) -> io::Result<()> {
+    let mut bytes = vec![0; PIECE];
+    loop {
+        match from.read(&mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(len) => to.write_all(bytes.get(..len).unwrap_or_default())?,
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Objective: bytes go both ways; each direction ends for itself; the end of both ends the relay.
+    #[test]
+    fn each_direction_ends_for_itself() {
+        let pair = || UnixStream::pair().map(|(far, near)| (far, GvStream::from(OwnedFd::from(near)))).unwrap();
+        let ((mut client, near_client), (mut server, near_server)) = (pair(), pair());
+        std::thread::scope(|scope| {
+            scope.spawn(move || relay(near_client, near_server));
+            client.write_all(b"question").unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut text = String::new();
+            server.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "question");
+            server.write_all(b"answer").unwrap();
+            drop(server);
+            text.clear();
+            client.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "answer");
+        });
+    }
+}

@@ -1,0 +1,199 @@
+//! The life of a network: start, waiting for what ends it, and end.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::api::{ApiAudience, GvApi};
+use super::control::GvControl;
+use super::endpoint::Endpoint;
+use super::exposed::ExposedPorts;
+use super::http::{self, HttpPreface, HttpRequest};
+use super::network::{self, GvNetwork, SwitchClient};
+use super::place::GvPlace;
+use super::relay::GuestDialer;
+use super::settings::GvSettings;
+use super::ssh::SshPlaces;
+use super::stream::{GvListener, GvStream};
+use super::watch::{self, Notifier};
+use super::{GvFailure, forwards, framing, log};
+use crate::signals;
+
+/// Runs a network until a signal, the end of its only guest, or a failure: the reason is the error.
+pub(super) fn run(settings: &GvSettings) -> Result<(), GvFailure> {
+    let (over, reasons) = channel();
+    watch_fd("signals", signals::stop_pipe()?.into(), over.clone(), "signal caught")?;
+    let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
+    let notifier = Notifier::new(settings.notification.clone())?;
+    let place = GvPlace::make()?;
+    let guests_api = Arc::new(GvListener::at_path(&place.api())?);
+    let network = GvNetwork::start(settings, &place)?;
+    watch_fd("gateway", network.gateway_end()?, over.clone(), "the gateway has ended")?;
+    network::tell(&place);
+    let mut running = RunningNetwork { listeners: vec![], api: Arc::new(api(settings, &place)), place: &place };
+    let done = running.begin(settings, guests_api, &notifier, over).and_then(|()| {
+        notifier.send("ready");
+        wait(&reasons)
+    });
+    running.end();
+    drop(network);
+    done
+}
+
+fn api(settings: &GvSettings, place: &GvPlace) -> GvApi {
+    let control = Arc::new(GvControl::new(place.control()));
+    let dialer = GuestDialer { path: place.dial() };
+    let places = SshPlaces { folder: place.folder().to_owned(), dialer: dialer.clone() };
+    GvApi {
+        exposed: ExposedPorts::new(Arc::clone(&control), places),
+        control,
+        dialer,
+        switch: SwitchClient { run_dir: place.folder().to_owned() },
+        net: settings.net.clone(),
+        framing: settings.framing,
+        connect: place.connect(),
+        zones: Mutex::new(settings.zones.clone()),
+    }
+}
+
+fn wait(reasons: &Receiver<String>) -> Result<(), GvFailure> {
+    Err(GvFailure(reasons.recv().unwrap_or_else(|why| why.to_string())))
+}
+
+/// Sends a reason once a descriptor is readable.
+fn watch_fd(name: &str, fd: OwnedFd, over: Sender<String>, why: &'static str) -> Result<(), GvFailure> {
+    let work = move || {
+        // An error of poll(2) would be one of every wait: only a signal ends a wait early.
+        while poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
+        // Nobody receives it if the network is ending.
+        let _ = over.send(why.to_owned());
+    };
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map(drop).map_err(GvFailure::step("cannot start a thread"))
+}
+
+/// A network whose processes run.
+struct RunningNetwork<'a> {
+    listeners: Vec<Arc<GvListener>>,
+    api: Arc<GvApi>,
+    place: &'a GvPlace,
+}
+
+impl RunningNetwork<'_> {
+    fn begin(
+        &mut self,
+        settings: &GvSettings,
+        guests_api: Arc<GvListener>,
+        notifier: &Notifier,
+        over: Sender<String>,
+    ) -> Result<(), GvFailure> {
+        self.fill(settings)?;
+        let has_streams = settings.has_stdio || !settings.listen.is_empty();
+        if has_streams {
+            self.api.switch.attach_connect(&self.place.connect(), &settings.net)?;
+        }
+        log::info("waiting for clients...");
+        for endpoint in &settings.listen {
+            log::info(format_args!("listening {}", endpoint.text));
+            self.listen(endpoint, ApiAudience::Host)?;
+        }
+        if let Some(endpoint) = &settings.services {
+            log::info(format_args!("enabling services API. Listening {}", endpoint.text));
+            self.listen(endpoint, ApiAudience::Services)?;
+        }
+        self.serve(guests_api, ApiAudience::Guests, HttpPreface::ProxyLine)?;
+        let watched = watch::begin(self.api.switch.clone(), notifier.clone(), single_ports(settings), over.clone());
+        watched.and_then(|()| self.api.switch.attach_guests(settings)).inspect_err(|_| {
+            notifier.send("hypervisor_error");
+        })?;
+        self.forward(settings)?;
+        if settings.has_stdio {
+            carry_stdio(self.place.connect(), over)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the names and ports that the settings have from the start.
+    fn fill(&self, settings: &GvSettings) -> Result<(), GvFailure> {
+        for zone in &settings.zones {
+            self.api.control.set_names(zone.for_gateway()).map_err(GvFailure::step("cannot add network services"))?;
+        }
+        for port in &settings.ports {
+            let exposed = self.api.exposed.expose(port.protocol, &port.local, &port.remote);
+            exposed.map_err(GvFailure::step("cannot add network services"))?;
+        }
+        Ok(())
+    }
+
+    fn listen(&mut self, endpoint: &Endpoint, audience: ApiAudience) -> Result<(), GvFailure> {
+        let listener = GvListener::listen(endpoint).map_err(GvFailure::step("cannot listen"))?;
+        self.serve(Arc::new(listener), audience, HttpPreface::None)
+    }
+
+    fn serve(
+        &mut self,
+        listener: Arc<GvListener>,
+        audience: ApiAudience,
+        preface: HttpPreface,
+    ) -> Result<(), GvFailure> {
+        let api = Arc::clone(&self.api);
+        let answers = move |request: HttpRequest| api.answer(request, audience);
+        self.listeners.push(Arc::clone(&listener));
+        let started = http::serve(listener, Arc::new(answers), preface);
+        started.map(drop).map_err(GvFailure::step("cannot start a thread"))
+    }
+
+    fn forward(&mut self, settings: &GvSettings) -> Result<(), GvFailure> {
+        let folder = self.place.folder().to_owned();
+        let places = SshPlaces { folder, dialer: self.api.dialer.clone() };
+        for (number, tunnel) in settings.tunnels.iter().enumerate() {
+            self.listeners.push(forwards::begin(tunnel, number, &places)?);
+        }
+        Ok(())
+    }
+
+    /// Closes all listeners, which removes their files.
+    fn end(&self) {
+        self.listeners.iter().for_each(|listener| listener.close());
+        self.api.exposed.close_sockets();
+    }
+}
+
+/// Returns the ports whose guest's end is the network's, as gvproxy accepts one guest there.
+fn single_ports(settings: &GvSettings) -> Vec<String> {
+    let has_guest = settings.qemu.is_some() || settings.bess.is_some() || settings.vfkit.is_some();
+    if has_guest { vec!["vm".to_owned(), "vfkit".to_owned()] } else { Vec::new() }
+}
+
+/// Carries frames between standard input and output and the switch. The end of standard input is the network's.
+fn carry_stdio(socket: PathBuf, over: Sender<String>) -> Result<(), GvFailure> {
+    let port = GvStream::connect(&socket).map_err(GvFailure::step("cannot connect to the switch"))?;
+    let work = move || {
+        framing::carry(&[], std::io::stdin(), std::io::stdout(), port);
+        let _ = over.send("cannot receive packets from standard input, disconnecting: EOF".to_owned());
+    };
+    let started = std::thread::Builder::new().name("stdio".into()).spawn(work);
+    started.map(drop).map_err(GvFailure::step("cannot start a thread"))
+}
+
+/// A file with the process ID, removed when this is dropped.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    fn write(path: &Path) -> Result<PidFile, GvFailure> {
+        let written = std::fs::write(path, std::process::id().to_string());
+        written.map_err(GvFailure::step("failed to create pidfile"))?;
+        Ok(PidFile(path.to_owned()))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Err(why) = std::fs::remove_file(&self.0) {
+            log::error(format_args!("failed to remove pidfile: {why}"));
+        }
+    }
+}

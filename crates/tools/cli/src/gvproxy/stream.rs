@@ -1,0 +1,205 @@
+//! Connections and listeners of any kind of socket.
+
+use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{SendFlags, Shutdown, SocketFlags};
+
+use super::endpoint::Endpoint;
+use super::{GvFailure, addresses};
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct GvStream(OwnedFd);
+
+impl GvStream {
+    /// Connects to a UNIX socket.
+    ///
+    /// # Errors
+    /// The error of connect(2).
+    pub(super) fn connect(path: &Path) -> io::Result<GvStream> {
+        UnixStream::connect(path).map(|stream| GvStream(stream.into()))
+    }
+
+    /// Limits how long a read and a write may wait; `None`: forever.
+    ///
+    /// # Errors
+    /// The error of setsockopt(2).
+    pub(super) fn limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        sockopt::set_socket_timeout(&self.0, Timeout::Recv, limit)?;
+        Ok(sockopt::set_socket_timeout(&self.0, Timeout::Send, limit)?)
+    }
+
+    /// Ends one or both directions. Readers and writers in other threads notice it.
+    pub(super) fn shutdown(&self, how: Shutdown) {
+        // This fails only if the peer has ended both directions.
+        let _ = rustix::net::shutdown(&self.0, how);
+    }
+}
+
+impl From<OwnedFd> for GvStream {
+    fn from(fd: OwnedFd) -> GvStream {
+        GvStream(fd)
+    }
+}
+
+impl AsFd for GvStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Read for &GvStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.0, into)?)
+    }
+}
+
+impl Write for &GvStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A listening socket. [`GvListener::close`] removes its file.
+#[derive(Debug)]
+pub(super) struct GvListener {
+    fd: OwnedFd,
+    file: Option<SocketFile>,
+}
+
+/// A socket's file, recognized by device and inode number.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    number: (u64, u64),
+}
+
+impl GvListener {
+    /// Listens at an address. A file at the path of a UNIX socket is not replaced.
+    ///
+    /// # Errors
+    /// gvproxy's text; or names what this program cannot listen at.
+    pub(super) fn listen(endpoint: &Endpoint) -> Result<GvListener, GvFailure> {
+        match endpoint.scheme.as_str() {
+            "unix" => GvListener::at_path(Path::new(&endpoint.path)),
+            "tcp" => {
+                let local = addresses::joined(&endpoint.host, &endpoint.port);
+                let places = addresses::listen_places("tcp", &local).map_err(GvFailure)?;
+                let failed = |why: io::Error| GvFailure(addresses::bind_error("tcp", &local, &why));
+                Ok(GvListener { fd: TcpListener::bind(&places[..]).map_err(failed)?.into(), file: None })
+            }
+            "vsock" => Err(GvFailure(format!(
+                "{}: vsock is not available here: use a unix:// address, and a guest's card instead of gvforwarder",
+                endpoint.text
+            ))),
+            _ => Err(GvFailure("unexpected scheme".to_owned())),
+        }
+    }
+
+    /// Listens at a path, with the permissions that the user's umask leaves.
+    ///
+    /// # Errors
+    /// gvproxy's text.
+    pub(super) fn at_path(path: &Path) -> Result<GvListener, GvFailure> {
+        let failed = |why: io::Error| GvFailure(addresses::bind_error("unix", &path.display().to_string(), &why));
+        let fd = UnixListener::bind(path).map_err(failed)?.into();
+        let number = std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()));
+        let file = number.ok().map(|number| SocketFile { path: path.to_owned(), number });
+        Ok(GvListener { fd, file })
+    }
+
+    /// Listens at a path in the place of any socket there, for this user only. gvproxy replaces every file.
+    ///
+    /// # Errors
+    /// gvproxy's text; or the file there is not a socket.
+    pub(super) fn in_place_of(path: &Path) -> Result<GvListener, GvFailure> {
+        let shown = path.display();
+        match std::fs::symlink_metadata(path) {
+            Ok(meta) if meta.file_type().is_socket() => {
+                let failed = |why: io::Error| GvFailure(format!("remove {shown}: {}", addresses::reason(&why)));
+                std::fs::remove_file(path).map_err(failed)?;
+            }
+            Ok(_) => return Err(GvFailure(format!("{shown} exists and is not a socket: choose another path"))),
+            Err(_) => {}
+        }
+        let listener = GvListener::at_path(path)?;
+        let done = std::fs::set_permissions(path, PermissionsExt::from_mode(0o600));
+        done.map_err(GvFailure::step(format!("chmod {shown}")))?;
+        Ok(listener)
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// The error of accept(2): `EINVAL` once the listener is closed.
+    pub(super) fn accept(&self) -> Result<GvStream, Errno> {
+        loop {
+            match rustix::net::accept_with(&self.fd, SocketFlags::CLOEXEC) {
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                done => return done.map(GvStream),
+            }
+        }
+    }
+
+    /// Ends the listener: `accept` fails from now on. Removes its file, unless another one has taken its place.
+    pub(super) fn close(&self) {
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
+        if let Some(SocketFile { path, number }) = &self.file
+            && std::fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == *number)
+        {
+            // The folder may be gone.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Objective: a file in the way is left alone, with gvproxy's words; a closed listener ends its waiting thread and
+    /// removes its own file, but not another one at its path.
+    #[test]
+    fn a_listener_leaves_other_files_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let listener = GvListener::at_path(&path).unwrap();
+        let why = GvListener::at_path(&path).unwrap_err().to_string();
+        assert_eq!(why, format!("listen unix {}: bind: address already in use", path.display()));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| listener.accept().map(drop));
+            listener.close();
+            assert_eq!(waiting.join().unwrap(), Err(Errno::INVAL));
+        });
+        assert!(!path.exists());
+        let replaced = GvListener::at_path(&path).unwrap();
+        std::fs::rename(&path, dir.path().join("old")).unwrap();
+        let own = GvListener::in_place_of(&path).unwrap();
+        replaced.close();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        own.close();
+        assert!(!path.exists());
+        std::fs::write(&path, "kept").unwrap();
+        assert!(GvListener::in_place_of(&path).unwrap_err().to_string().contains("is not a socket"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
+    }
+
+    #[test]
+    fn addresses_without_a_listener_are_refused_by_name() {
+        let why = |text: &str| GvListener::listen(&Endpoint::parse(text).unwrap()).unwrap_err().to_string();
+        assert!(why("vsock://:1024").contains("vsock is not available"));
+        assert_eq!(why("http://a"), "unexpected scheme");
+    }
+}
