@@ -183,8 +183,8 @@ impl Gateway {
         count
     }
 
-    /// Carries out a further request of each client of the control socket, and tells those that follow the flow log what
-    /// is new. Returns whether there may be more requests.
+    /// Carries out a further request of each client of the control socket, and tells those that follow the flow log
+    /// what is new. Returns whether there may be more requests.
     fn take_orders(&mut self) -> bool {
         let again = self.control.as_mut().map(ControlServer::take_again).unwrap_or_default();
         again.into_iter().for_each(|id| self.serve_control(id));
