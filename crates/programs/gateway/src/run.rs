@@ -267,6 +267,9 @@ impl Gateway {
         self.udp.end_all(&mut self.core);
         self.core.link.sync();
         self.core.flows.flush();
+        if let Some(control) = &mut self.control {
+            control.tell(&mut self.core);
+        }
     }
 }
 
