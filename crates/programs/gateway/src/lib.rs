@@ -13,17 +13,19 @@
 //! | [`options`] | a gateway's configuration |
 //! | [`run`] | the gateway's event loop, and which part handles which packet |
 //! | [`core`] | the state that all parts share |
-//! | [`link`] | the gateway's port of the switch |
+//! | [`link`] | the gateway's port of the switch, or the TAP of a single guest |
 //! | [`frame`] | parsing and building of frames; reassembly |
 //! | [`net`], [`guests`] | the gateway's addresses; guests' addresses and their use of resources |
 //! | [`arp_nd`], [`ra`], [`dhcp`], [`dns`] | address resolution, address assignment, names |
 //! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | flows from guests to other hosts |
 //! | [`publish`] | published ports: flows from the host's side to guests |
 //! | [`policy`], [`flows`] | which destinations guests may reach; the flow log |
+//! | [`confine`] | what the process may do once it runs |
 //! | [`poller`], [`timers`], [`slots`], [`random`], `sys` | epoll set, timers, tables, random numbers, system calls |
 #![deny(unsafe_code)]
 
 pub mod arp_nd;
+pub mod confine;
 pub mod core;
 pub mod dhcp;
 pub mod dns;
