@@ -4,7 +4,7 @@ use clap::Command;
 
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Run", &["up", "stop", "upgrade", "apply", "export", "doctor"]),
-    ("Ports", &["attach", "detach", "port", "filter", "link", "vm", "gateway"]),
+    ("Ports", &["attach", "detach", "port", "filter", "link", "vm", "gateway", "sandbox"]),
     (
         "Watch",
         &["list", "show", "table", "top", "monitor", "trace", "dump", "mirror", "extcap", "metrics", "sflow", "web"],

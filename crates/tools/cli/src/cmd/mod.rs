@@ -30,6 +30,7 @@ pub mod pkt_gen;
 pub mod port;
 pub mod replay;
 pub mod run;
+pub mod sandbox;
 pub mod sflow;
 pub mod show;
 pub mod stop;
@@ -58,6 +59,7 @@ pub enum CliCommand {
     Export(export::ExportArgs),
     Vm(vm::VmArgs),
     Gateway(Box<gateway::GatewayArgs>),
+    Sandbox(Box<sandbox::SandboxArgs>),
     Evpn(evpn::EvpnArgs),
     List(list::PortListArgs),
     Show(show::ShowArgs),
@@ -107,6 +109,7 @@ impl CliCommand {
             Self::Export(args) => export::run(args, ctx),
             Self::Vm(args) => vm::run(args, ctx),
             Self::Gateway(args) => gateway::run(args, ctx),
+            Self::Sandbox(args) => sandbox::run(args, ctx),
             Self::Evpn(args) => evpn::run(args, ctx),
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),
