@@ -93,11 +93,15 @@ resolver() {
     echo "nameserver 192.0.2.77" >"$work/resolver/resolv.conf"
     background sandbox --allow any -- sh -c 'until getent hosts example.test; do :; done' >"$work/box/named" 2>"$work/box.err"
     local box=$!
-    wait_for "the sandbox runs" 20 test -n "$(cat "/proc/$box/task/$box/children")"
+    wait_for "the sandbox runs" 20 has_children "$box"
     echo "nameserver 192.0.2.2" >"$work/resolver/new"
     mv "$work/resolver/new" "$work/resolver/resolv.conf"
     ended "a new resolver file is read by the confined gateway" "$box" 0
     same "… and has the name" "$(cut -d ' ' -f 1 "$work/box/named")" 192.0.2.2
+}
+
+has_children() {
+    [ -n "$(cat "/proc/$1/task/$1/children")" ]
 }
 
 caller() {
@@ -208,7 +212,8 @@ parts() {
 
 # Processes with this word in their command lines.
 with_word() {
-    grep -lsz -- "$1" /proc/[0-9]*/cmdline | grep -v "/$$/" || true
+    # Its own command line has the brackets, and does not match.
+    grep -lsz -- "0[.]$1" /proc/[0-9]*/cmdline || true
 }
 
 is_gone() {
@@ -228,8 +233,8 @@ begin_box() {
     [ -n "$gateway" ] && [ -n "$inside" ] && [ -n "$command" ] || fail "the sandbox has all its parts" "$gateway $inside $command"
 }
 
-connections() {
-    in_space host ss -Htn state established dst 192.0.2.2 | wc -l
+has_no_connection() {
+    [ -z "$(in_space host ss -Htn state established dst 192.0.2.2)" ]
 }
 
 kills() {
@@ -243,7 +248,7 @@ kills() {
         ended "kill -9 of the $part ends the sandbox" "$box" "$wanted"
         wait_for "no process remains after kill -9 of the $part" 20 is_gone "$word"
         wait_for "the gateway ends after kill -9 of the $part" 20 gone "$gateway"
-        wait_for "no connection remains" 20 test "$(connections)" = 0
+        wait_for "no connection remains" 20 has_no_connection
         ok "nothing remains after kill -9 of the $part"
     done
     begin_box 51240

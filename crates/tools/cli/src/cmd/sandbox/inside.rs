@@ -1,10 +1,11 @@
 //! The first process inside the namespaces: it sets them up, runs the command, and ends with it. At its end, the kernel
 //! kills all processes of its PID namespace.
 
-use std::ffi::{CStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 
 use netvale_confine::SandboxError;
@@ -94,8 +95,7 @@ impl SandboxInside<'_> {
                 "netvale: cannot run {}: {why}\n  check its name and permissions",
                 program.display()
             );
-            let is_missing = why.kind() == std::io::ErrorKind::NotFound;
-            ExitCode::from(if is_missing { NOT_FOUND } else { NOT_RUN })
+            ExitCode::from(if exists(program) { NOT_RUN } else { NOT_FOUND })
         })
     }
 
@@ -136,6 +136,16 @@ impl SandboxInside<'_> {
         let event = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
         (!event(1), event(2))
     }
+}
+
+/// Returns whether a program exists, as a shell would look for it. The kernel's error does not tell: a folder in PATH that
+/// this user may not enter causes EACCES.
+fn exists(program: &OsStr) -> bool {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// What to do about a failed step.
