@@ -1,5 +1,5 @@
-//! The gateway's confinement. Guests' packets are parsed by a process that has no capabilities, can open no files except
-//! those named here, and can make only the system calls that the gateway needs: sockets, their data, and time.
+//! The gateway's confinement. Guests' packets are parsed by a process that has no capabilities, can open no files
+//! except those named here, and can make only the system calls that the gateway needs: sockets, their data, and time.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -145,6 +145,8 @@ pub fn enter(resolv_conf: &Path, sockets: Option<&Path>) -> Result<(), SandboxEr
     netvale_confine::keep_capabilities(|_| false)?;
     files::restrict(&[
         FileRights::new(to_read(resolv_conf), AccessFs::ReadFile),
+        // What a publisher opens to have a descriptor to spare.
+        FileRights::new(["/dev/null"], AccessFs::ReadFile),
         FileRights::new(sockets, AccessFs::MakeSock | AccessFs::RemoveFile),
     ])?;
     netvale_confine::permit(rules(std::process::id())?)
@@ -158,8 +160,8 @@ fn rules(own: u32) -> Result<netvale_confine::CallRules, SandboxError> {
     Ok(list.rules(ANY.iter().copied())?)
 }
 
-/// Returns the folders of the file, and of the files to which it links. Resolver managers replace the file by a new one,
-/// which a rule for the file itself would not cover.
+/// Returns the folders of the file, and of the files to which it links. Resolver managers replace the file by a new
+/// one, which a rule for the file itself would not cover.
 fn to_read(file: &Path) -> BTreeSet<PathBuf> {
     let folder = |path: &Path| path.parent().map(Path::to_path_buf).filter(|folder| folder != Path::new("/"));
     let mut at = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());

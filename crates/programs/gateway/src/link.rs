@@ -8,7 +8,7 @@ use std::path::Path;
 
 use netvale::{Error, Options, Port, RxRing, TxRing, slot};
 
-use tap::TapLink;
+use tap::GuestTap;
 
 /// Maximum length of a frame in bytes, including its virtio-net header.
 pub const MAX_FRAME: usize = 65_550 + 12;
@@ -28,7 +28,7 @@ pub struct GatewayLink {
 /// What carries a link's frames.
 enum LinkWay {
     Port(Box<Port>),
-    Tap(TapLink),
+    Tap(GuestTap),
 }
 
 impl GatewayLink {
@@ -54,7 +54,7 @@ impl GatewayLink {
     }
 
     /// Wraps the TAP of a single guest.
-    pub fn of_tap(tap: TapLink) -> Self {
+    pub fn of_tap(tap: GuestTap) -> Self {
         GatewayLink { way: LinkWay::Tap(tap), lost: 0 }
     }
 

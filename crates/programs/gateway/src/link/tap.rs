@@ -13,30 +13,30 @@ use super::MAX_FRAME;
 const PARTS: usize = 64;
 
 /// A TAP's queue, non-blocking, with virtio-net headers of 12 bytes, and the socket to its owner.
-pub struct TapLink {
+pub struct GuestTap {
     queue: OwnedFd,
     owner: OwnedFd,
 }
 
 /// The error if the owner has not sent a TAP.
 #[derive(Debug, thiserror::Error)]
-pub enum TapLinkError {
+pub enum GuestTapError {
     /// The owner has closed the socket, or the socket is none.
     #[error("expected the queue of a TAP on the socket, found {0}")]
     NoTap(String),
 }
 
-impl TapLink {
+impl GuestTap {
     /// Receives the TAP's queue from the owner. Waits until it comes.
     ///
     /// # Errors
-    /// [`TapLinkError::NoTap`] if the owner closes the socket first.
-    pub fn receive_from(owner: OwnedFd) -> Result<TapLink, TapLinkError> {
+    /// [`GuestTapError::NoTap`] if the owner closes the socket first.
+    pub fn receive_from(owner: OwnedFd) -> Result<GuestTap, GuestTapError> {
         let mut byte = [0];
         let message = netvale_fdio::receive(&owner, &mut byte, RecvFlags::empty());
-        let message = message.map_err(|why| TapLinkError::NoTap(why.to_string()))?;
+        let message = message.map_err(|why| GuestTapError::NoTap(why.to_string()))?;
         let queue = message.fds.into_iter().next();
-        queue.map(|queue| TapLink { queue, owner }).ok_or_else(|| TapLinkError::NoTap("its end".to_owned()))
+        queue.map(|queue| GuestTap { queue, owner }).ok_or_else(|| GuestTapError::NoTap("its end".to_owned()))
     }
 
     /// Reports to the owner that the gateway is ready. If the owner has gone, the link ends.
@@ -101,7 +101,7 @@ mod tests {
         // A queue of messages keeps the boundaries of writes, as a TAP does.
         let (queue, other) = pair(SocketType::SEQPACKET);
         netvale_fdio::send(&mine, b"t", &[queue], SendFlags::empty()).unwrap();
-        let link = TapLink::receive_from(theirs).unwrap();
+        let link = GuestTap::receive_from(theirs).unwrap();
         let mut into = vec![0; MAX_FRAME];
         for count in [1, 3, PARTS, PARTS + 1] {
             let parts = vec![&b"abc"[..]; count];
@@ -115,6 +115,6 @@ mod tests {
         assert_eq!(rustix::io::read(&mine, &mut into[..]).unwrap(), 1);
         let (gone, theirs) = pair(SocketType::STREAM);
         drop(gone);
-        assert!(TapLink::receive_from(theirs).is_err());
+        assert!(GuestTap::receive_from(theirs).is_err());
     }
 }

@@ -10,7 +10,7 @@ use netvale_gateway::confine;
 use netvale_gateway::dhcp::leases::StaticLease;
 use netvale_gateway::guests::GuestLimits;
 use netvale_gateway::link::GatewayLink;
-use netvale_gateway::link::tap::TapLink;
+use netvale_gateway::link::tap::GuestTap;
 use netvale_gateway::net::GatewayAddresses;
 use netvale_gateway::options::{self, GatewayOptions, LEASE, MTU, MTUS};
 use netvale_gateway::policy::{EgressPolicy, EgressRule};
@@ -187,15 +187,15 @@ fn port_link(name: &str, ctx: &CliContext) -> Result<GatewayLink, CliError> {
     GatewayLink::open(name, ctx.run_dir.as_deref()).map_err(|error| port_error(name, &error))
 }
 
-/// Returns the link to the guest whose owner has started this process. A signal from the terminal is for that guest: this
-/// process gets a session of its own.
+/// Returns the link to the guest whose owner has started this process. A signal from the terminal is for that guest:
+/// this process gets a session of its own.
 fn tap_link() -> Result<GatewayLink, CliError> {
     let next = "`netvale sandbox` starts a gateway in this way";
     // Fails only if this process leads a group already.
     let _ = rustix::process::setsid();
     let owner = std::io::stdin().as_fd().try_clone_to_owned();
     let owner = owner.map_err(|error| CliError::failed(format!("cannot use standard input: {error}"), next))?;
-    let tap = TapLink::receive_from(owner).map_err(|error| CliError::failed(error.to_string(), next))?;
+    let tap = GuestTap::receive_from(owner).map_err(|error| CliError::failed(error.to_string(), next))?;
     Ok(GatewayLink::of_tap(tap))
 }
 

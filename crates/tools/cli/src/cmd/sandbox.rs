@@ -4,11 +4,11 @@
 //! |---|---|
 //! | this one | starts the others, forwards signals, returns the command's exit code |
 //! | the gateway, a child of it | `netvale gateway`, in the host's network, confined |
-//! | [`inside`], a child of it | the first process in the new namespaces: sets them up, starts the command, ends with it |
+//! | [`inside`], a child of it | the first process in the namespaces: sets them up, starts the command, ends with it |
 //! | the command | |
 //!
-//! The kernel kills `inside` if this process ends, and with it all processes of its PID namespace. The gateway ends with
-//! its connection to `inside`, which ends if the gateway does.
+//! The kernel kills `inside` if this process ends, and with it all processes of its PID namespace. The gateway ends
+//! with its connection to `inside`, which ends if the gateway does.
 
 mod inside;
 mod names;
@@ -50,8 +50,8 @@ const BY_SIGNAL: i32 = 128;
 ///
 /// The command and its children are in a network of their own. They reach what --allow says, and names through the
 /// gateway's name server; all else is refused. No privilege and no daemon is needed. Files, user and terminal are the
-/// caller's. The exit code is the command's, or 128 plus the number of the signal that ended it. If the gateway ends, the
-/// command is stopped.
+/// caller's. The exit code is the command's, or 128 plus the number of the signal that ended it. If the gateway ends,
+/// the command is stopped.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct SandboxArgs {
@@ -113,7 +113,8 @@ pub fn run(args: &SandboxArgs, _: &CliContext) -> Result<ExitCode, CliError> {
     let net = SandboxNet::of(args.addresses);
     let terminal = TerminalGroup::of_this_process();
     let pair = || UnixStream::pair().map_err(failed("connecting the processes"));
-    let ((of_inside, of_gateway), (of_parent, to_parent)) = (pair()?, pair()?);
+    let (of_inside, of_gateway) = pair()?;
+    let (of_parent, to_parent) = pair()?;
     let (gateway, lines) = SandboxGateway::start(args, &net, of_gateway)?;
     // Blocked from here on in both processes; the gateway has its own handlers.
     let mask = sys::block(&[SIGNALS, &[libc::SIGTTOU]].concat()).map_err(failed("blocking signals"))?;
@@ -162,8 +163,8 @@ fn map_ids(inside: Pid) -> io::Result<()> {
 /// Returns the map of a namespace below one with the map `own`, in which all IDs are the same.
 fn identity(own: &str) -> String {
     let line = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (first, _, count) = (words.next()?, words.next()?, words.next()?);
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [first, _, count] = words[..] else { return None };
         Some(format!("{first} {first} {count}\n"))
     };
     own.lines().filter_map(line).collect()

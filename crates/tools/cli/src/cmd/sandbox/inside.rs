@@ -138,8 +138,8 @@ impl SandboxInside<'_> {
     }
 }
 
-/// Returns whether a program exists, as a shell would look for it. The kernel's error does not tell: a folder in PATH that
-/// this user may not enter causes EACCES.
+/// Returns whether a program exists, as a shell would look for it. The kernel's error does not tell: a folder in PATH
+/// that this user may not enter causes EACCES.
 fn exists(program: &OsStr) -> bool {
     if program.as_encoded_bytes().contains(&b'/') {
         return Path::new(program).exists();

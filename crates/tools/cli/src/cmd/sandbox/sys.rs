@@ -116,8 +116,8 @@ pub(super) fn clone_into(namespaces: c_int) -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("this process has several threads"));
     }
-    // SAFETY: without CLONE_VM and a stack, this is fork(2): the new process has a copy of the memory. It has one thread,
-    // as this process does, so that no lock is held in the copy by a thread that it lacks.
+    // SAFETY: without CLONE_VM and a stack, this is fork(2): the new process has a copy of the memory. It has one
+    // thread, as this process does, so that no lock is held in the copy by a thread that it lacks.
     let pid = unsafe { libc::syscall(libc::SYS_clone, c_long::from(namespaces | libc::SIGCHLD), 0, 0, 0, 0) };
     match pid {
         -1 => Err(io::Error::last_os_error()),
