@@ -132,7 +132,8 @@ way_in() {
     ok "a published port, from the guest's first listen"
     local code=0
     in_space host curl -s --max-time 10 http://127.0.0.1:2222/ >/dev/null || code=$?
-    expect "a port on which the guest does not listen is reset: curl says" "$code" -eq 56
+    # 7 if the reset comes before curl has looked at its connection, else 56.
+    case $code in 7 | 56) ok "a port on which the guest does not listen is reset" ;; *) fail "a reset" "curl: $code" ;; esac
 }
 
 # A gateway that is killed takes its flows with it, and nothing opens.

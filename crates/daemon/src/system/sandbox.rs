@@ -12,35 +12,14 @@ mod rights;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch};
-use thiserror::Error;
+use netvale_confine::CallRules;
 
 pub use needs::{Argument, KernelNeeds, int};
+pub use netvale_confine::SandboxError;
 pub use reach::Reach;
 pub use rights::{ExtraCapability, keep};
-
-/// Reason why the sandbox could not be entered.
-#[derive(Debug, Error)]
-pub enum SandboxError {
-    /// Capabilities could not be dropped.
-    #[error("capabilities: {0}")]
-    Capabilities(#[from] caps::errors::CapsError),
-    /// Landlock failed.
-    #[error("Landlock: {0}")]
-    Landlock(#[from] landlock::RulesetError),
-    /// The system call filter could not be built.
-    #[error("seccomp: {0}")]
-    Filter(#[from] seccompiler::BackendError),
-    /// The system call filter could not be installed.
-    #[error("seccomp: {0}")]
-    Install(#[from] seccompiler::Error),
-    /// The filters do not support this processor architecture.
-    #[error("seccomp: no support for this processor")]
-    Arch,
-}
 
 /// Enters the sandbox. Of the file system, the daemon can then access only `run_dir`, `dirs` and the needs of `kinds`,
 /// and read `config`, its own configuration file.
@@ -55,34 +34,14 @@ pub fn enter(
 ) -> Result<(), SandboxError> {
     rights::keep(ExtraCapability::None)?;
     files::restrict(run_dir, dirs, config, kinds)?;
-    let arch = std::env::consts::ARCH.try_into().map_err(|_| SandboxError::Arch)?;
-    // The main filter is installed last, because it permits no further filter.
-    seccompiler::apply_filter(&missing(arch)?)?;
-    seccompiler::apply_filter(&filter(arch, kinds)?)?;
-    Ok(())
-}
-
-/// Returns the filter that makes clone3 fail with ENOSYS, so that C libraries use clone. The flags of clone3 are in
-/// memory, which filters cannot check.
-fn missing(arch: TargetArch) -> Result<BpfProgram, SandboxError> {
-    let deny = SeccompAction::Errno(libc::ENOSYS as u32);
-    let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    Ok(SeccompFilter::new(rules, SeccompAction::Allow, deny, arch)?.try_into()?)
-}
-
-/// Returns the filter under which any call not permitted fails with EPERM. A permission missing by mistake thus causes
-/// an error, and does not kill the daemon.
-fn filter(arch: TargetArch, kinds: &[&KernelNeeds]) -> Result<BpfProgram, SandboxError> {
-    let deny = SeccompAction::Errno(libc::EPERM as u32);
-    Ok(SeccompFilter::new(rules(std::process::id(), kinds)?, deny, SeccompAction::Allow, arch)?.try_into()?)
+    // The filter is installed last, because it permits no further filter.
+    netvale_confine::permit(rules(std::process::id(), kinds)?)
 }
 
 /// Returns the permitted calls of the process `own`, with their arguments.
-fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<BTreeMap<i64, Vec<SeccompRule>>, SandboxError> {
-    let mut rules = arguments::rules(own, kinds)?;
+fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<CallRules, SandboxError> {
     let any = ALLOWED.iter().chain(kinds.iter().flat_map(|kind| kind.any));
-    rules.extend(any.map(|&call| (call, Vec::new())));
-    Ok(rules)
+    Ok(arguments::list(own, kinds).rules(any.copied())?)
 }
 
 /// System calls that every running daemon may make with any arguments: sockets, descriptors, memory, threads, time; no
@@ -138,7 +97,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_mremap,
     libc::SYS_madvise,
     libc::SYS_brk,
-    // Threads and signals. clone3 is permitted here so that the other filter's error, ENOSYS, applies.
+    // Threads and signals.
     libc::SYS_clone3,
     libc::SYS_futex,
     libc::SYS_set_robust_list,

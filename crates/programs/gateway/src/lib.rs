@@ -14,7 +14,7 @@
 //! | [`run`] | the gateway's event loop, and which part handles which packet |
 //! | [`control`] | requests to a running gateway |
 //! | [`core`] | the state that all parts share |
-//! | [`link`] | the gateway's port of the switch |
+//! | [`link`] | the gateway's port of the switch, or the TAP of a single guest |
 //! | [`frame`] | parsing and building of frames; reassembly |
 //! | [`net`], [`guests`] | the gateway's addresses; guests' addresses and their use of resources |
 //! | [`arp_nd`], [`ra`], [`dhcp`], [`dns`] | address resolution, address assignment, names |
@@ -23,10 +23,12 @@
 //! | [`served`], [`dial`] | UNIX sockets of the host: of the gateway's own ports, and for connections to guests |
 //! | [`policy`], [`resolved`] | which destinations guests may reach; the names of addresses |
 //! | [`flows`] | the flow log |
+//! | [`confine`] | what the process may do once it runs |
 //! | [`poller`], [`timers`], [`slots`], [`random`], `sys` | epoll set, timers, tables, random numbers, system calls |
 #![deny(unsafe_code)]
 
 pub mod arp_nd;
+pub mod confine;
 pub mod control;
 pub mod core;
 pub mod dhcp;

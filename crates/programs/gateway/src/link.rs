@@ -1,9 +1,14 @@
-//! The gateway's port of the switch: frames with a virtio-net header, in both directions.
+//! The gateway's port of the switch: frames with a virtio-net header, in both directions. [`tap`] takes its place for a
+//! guest without a switch.
+
+pub mod tap;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use netvale::{Error, Options, Port, RxRing, TxRing, slot};
+
+use tap::GuestTap;
 
 /// Maximum length of a frame in bytes, including its virtio-net header.
 pub const MAX_FRAME: usize = 65_550 + 12;
@@ -16,8 +21,14 @@ const LONGEST: u32 = (MAX_FRAME as u32).div_ceil(BUFFER);
 
 /// The gateway's port, with a count of the frames that were lost for lack of room.
 pub struct GatewayLink {
-    port: Port,
+    way: LinkWay,
     lost: u64,
+}
+
+/// What carries a link's frames.
+enum LinkWay {
+    Port(Box<Port>),
+    Tap(GuestTap),
 }
 
 impl GatewayLink {
@@ -39,23 +50,46 @@ impl GatewayLink {
 
     /// Wraps an open port that has one ring in each direction and a virtio-net header of 12 bytes before each frame.
     pub fn of(port: Port) -> Self {
-        GatewayLink { port, lost: 0 }
+        GatewayLink { way: LinkWay::Port(Box::new(port)), lost: 0 }
+    }
+
+    /// Wraps the TAP of a single guest.
+    pub fn of_tap(tap: GuestTap) -> Self {
+        GatewayLink { way: LinkWay::Tap(tap), lost: 0 }
+    }
+
+    /// Returns whether the link is a TAP, whose end is that of its guest.
+    pub fn is_tap(&self) -> bool {
+        matches!(self.way, LinkWay::Tap(_))
+    }
+
+    /// Reports to a TAP's owner that the gateway is ready.
+    pub fn tell_ready(&self) {
+        if let LinkWay::Tap(tap) = &self.way {
+            tap.tell_ready();
+        }
     }
 
     /// Publishes the frames sent, releases the slots of the frames received, and updates the view of both rings.
     pub fn sync(&mut self) {
-        self.port.sync();
+        if let LinkWay::Port(port) = &mut self.way {
+            port.sync();
+        }
     }
 
     /// Copies the next frame into `into`, which has [`MAX_FRAME`] bytes. Returns its length, or `None` if there is no
     /// frame.
     pub fn receive(&mut self, into: &mut [u8]) -> Option<usize> {
-        self.port.rx().first_mut()?.recv(into)
+        match &mut self.way {
+            LinkWay::Port(port) => port.rx().first_mut()?.recv(into),
+            LinkWay::Tap(tap) => tap.receive(into),
+        }
     }
 
-    /// Returns whether the transmit ring has room for the longest frame.
+    /// Returns whether the transmit ring has room for the longest frame. A TAP always has.
     pub fn has_room(&mut self) -> bool {
-        let Some(ring) = self.port.tx().first_mut() else { return false };
+        let LinkWay::Port(port) = &mut self.way else { return true };
+        let Some(ring) = port.tx().first_mut() else { return false };
         if ring.space() < LONGEST {
             ring.sync();
         }
@@ -65,7 +99,10 @@ impl GatewayLink {
     /// Sends a frame given in parts, from the virtio-net header on. Without room, the frame is lost and counted.
     /// Returns whether it was sent.
     pub fn send(&mut self, parts: &[&[u8]]) -> bool {
-        let sent = self.port.tx().first_mut().is_some_and(|ring| put(ring, parts));
+        let sent = match &mut self.way {
+            LinkWay::Port(port) => port.tx().first_mut().is_some_and(|ring| put(ring, parts)),
+            LinkWay::Tap(tap) => tap.send(parts),
+        };
         self.lost += u64::from(!sent);
         sent
     }
@@ -76,16 +113,18 @@ impl GatewayLink {
     }
 
     /// Arms the wake-up for received frames and, with `room`, for room to send. Returns `true` if there are frames, or
-    /// room, already.
+    /// room, already. A TAP's queue needs no arming.
     pub fn arm(&mut self, room: bool) -> bool {
-        let (tx, rx) = self.port.rings();
+        let LinkWay::Port(port) = &mut self.way else { return false };
+        let (tx, rx) = port.rings();
         let frames = rx.iter_mut().any(|ring| ring.arm());
         frames || (room && tx.iter_mut().any(|ring| ring.arm() && ring.space() >= LONGEST))
     }
 
     /// Disarms both wake-ups.
     pub fn disarm(&mut self) {
-        let (tx, rx) = self.port.rings();
+        let LinkWay::Port(port) = &mut self.way else { return };
+        let (tx, rx) = port.rings();
         tx.iter().for_each(TxRing::disarm);
         rx.iter().for_each(RxRing::disarm);
     }
@@ -100,17 +139,25 @@ impl GatewayLink {
         watch: impl Fn(BorrowedFd<'_>) -> Result<(), E>,
         end: impl FnOnce(BorrowedFd<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (tx, rx) = self.port.rings();
+        let port = match &mut self.way {
+            LinkWay::Port(port) => port,
+            LinkWay::Tap(tap) => return watch(tap.queue()).and_then(|()| end(tap.owner())),
+        };
+        let (tx, rx) = port.rings();
         tx.iter().try_for_each(|ring| watch(ring.wake_fd()))?;
         rx.iter().try_for_each(|ring| watch(ring.wake_fd()))?;
-        self.port.connection().map_or(Ok(()), end)
+        port.connection().map_or(Ok(()), end)
     }
 
-    /// Returns whether the daemon has closed the port.
+    /// Returns whether the daemon, or a TAP's owner, has closed the connection.
     pub fn is_closed(&self) -> bool {
         let mut byte = [0u8; 1];
         let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
-        let end = self.port.connection().map(|conn| rustix::net::recv(conn.as_fd(), &mut byte[..], flags));
+        let connection = match &self.way {
+            LinkWay::Port(port) => port.connection(),
+            LinkWay::Tap(tap) => Some(tap.owner()),
+        };
+        let end = connection.map(|conn| rustix::net::recv(conn.as_fd(), &mut byte[..], flags));
         matches!(end, Some(Ok((_, 0))))
     }
 }

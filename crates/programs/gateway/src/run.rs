@@ -128,7 +128,12 @@ impl Gateway {
         })
     }
 
-    /// Runs until `stop` becomes readable.
+    /// Reports to the owner of the link's TAP, if it is one, that the gateway is ready.
+    pub fn tell_ready(&self) {
+        self.core.link.tell_ready();
+    }
+
+    /// Runs until `stop` becomes readable, or the owner of the link's TAP has gone.
     ///
     /// # Errors
     /// [`GatewayError::Ended`] if the daemon closes the port first; [`GatewayError::Descriptors`] if `stop` cannot be
@@ -154,6 +159,7 @@ impl Gateway {
         for (thing, readiness) in ready.drain(..) {
             match thing {
                 WatchedThing::Stop => goes_on = false,
+                WatchedThing::LinkEnd if self.core.link.is_closed() && self.core.link.is_tap() => goes_on = false,
                 WatchedThing::LinkEnd if self.core.link.is_closed() => return Err(GatewayError::Ended),
                 other => self.ready(other, readiness),
             }

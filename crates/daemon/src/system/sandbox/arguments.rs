@@ -1,16 +1,14 @@
 //! System calls that every daemon may make with restricted arguments, and the rules made from them and from the needs
 //! of kinds of ports.
 
-use std::collections::BTreeMap;
-
 use libc::{
     AF_NETLINK, AF_UNIX, F_ADD_SEALS, F_DUPFD_CLOEXEC, F_GET_SEALS, F_GETFD, F_GETFL, F_SETFD, MFD_ALLOW_SEALING,
     MFD_CLOEXEC, MFD_HUGE_2MB, MFD_HUGETLB, MFD_NOEXEC_SEAL, PR_SET_NAME, PROT_EXEC, SCHED_OTHER, SO_LINGER,
     SOL_SOCKET,
 };
-use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+use netvale_confine::calls::{Argument, CallList, Calls, int, null, without};
 
-use super::needs::{Argument, Calls, KernelNeeds, int, null, without};
+use super::needs::KernelNeeds;
 
 /// Flags with which C libraries start a thread: everything shared, no new namespace. musl sets a further bit without
 /// effect.
@@ -65,32 +63,14 @@ const CALLS: &[Calls] = &[
     (libc::SYS_sched_setscheduler, &[&[int(0, 0), int(1, SCHED_OTHER)]]),
 ];
 
-/// Returns the rules for the process `own`, with the needs of kinds of ports.
-pub(super) fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
-    let mut lines: BTreeMap<i64, Vec<Vec<Argument>>> = BTreeMap::new();
-    let mut add = |call, line: &[Argument]| {
-        let known = lines.entry(call).or_default();
-        if !known.iter().any(|known| known == line) {
-            known.push(line.to_vec());
-        }
-    };
-    for (call, all) in CALLS.iter().chain(kinds.iter().flat_map(|kind| kind.calls)) {
-        all.iter().for_each(|line| add(*call, line));
-    }
-    add(libc::SYS_tgkill, &[int(0, own.cast_signed())]);
+/// Returns the list for the process `own`, with the needs of kinds of ports.
+pub(super) fn list(own: u32, kinds: &[&KernelNeeds]) -> CallList {
+    let mut list = CallList::default();
+    list.add(CALLS);
+    kinds.iter().for_each(|kind| list.add(kind.calls));
+    list.add_line(libc::SYS_tgkill, &[int(0, own.cast_signed())]);
     for (call, index, values) in kinds.iter().flat_map(|kind| kind.values) {
-        values.iter().for_each(|value| add(*call, &[int(*index, value.cast_signed())]));
+        values.iter().for_each(|value| list.add_line(*call, &[int(*index, value.cast_signed())]));
     }
-    lines
-        .into_iter()
-        .map(|(call, lines)| Ok((call, lines.iter().map(|line| rule(line)).collect::<Result<_, _>>()?)))
-        .collect()
-}
-
-fn rule(line: &[Argument]) -> Result<SeccompRule, BackendError> {
-    let condition = |argument: &Argument| {
-        let masked = SeccompCmpOp::MaskedEq(argument.mask);
-        SeccompCondition::new(argument.index, SeccompCmpArgLen::Qword, masked, argument.value)
-    };
-    SeccompRule::new(line.iter().map(condition).collect::<Result<_, _>>()?)
+    list
 }

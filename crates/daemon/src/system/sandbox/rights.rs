@@ -1,7 +1,7 @@
 //! The capabilities that the daemon keeps: those that ports need, and `CAP_CHOWN` while it may change the owner of its
 //! sockets.
 
-use caps::{CapSet, Capability, CapsHashSet};
+use netvale_confine::Capability;
 use rustix::process::{Resource, getrlimit};
 
 use super::SandboxError;
@@ -29,10 +29,5 @@ pub fn keep(extra: ExtraCapability) -> Result<(), SandboxError> {
         Capability::CAP_CHOWN => extra == ExtraCapability::Chown,
         _ => false,
     };
-    let kept: CapsHashSet = caps::read(None, CapSet::Permitted)?.into_iter().filter(wanted).collect();
-    caps::clear(None, CapSet::Ambient)?;
-    caps::set(None, CapSet::Inheritable, &CapsHashSet::new())?;
-    caps::set(None, CapSet::Effective, &kept)?;
-    caps::set(None, CapSet::Permitted, &kept)?;
-    Ok(())
+    netvale_confine::keep_capabilities(wanted)
 }

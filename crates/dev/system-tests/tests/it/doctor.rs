@@ -14,7 +14,7 @@ use serde_json::Value;
 use up::Up;
 
 /// Checks that have a row on every machine.
-const ALWAYS: [&str; 11] = [
+const ALWAYS: [&str; 12] = [
     "cpus",
     "neighbours",
     "steal",
@@ -25,6 +25,7 @@ const ALWAYS: [&str; 11] = [
     "huge-pages",
     "limits",
     "kernel",
+    "sandbox",
     "isolation",
 ];
 /// This check has no row on small machines.

@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
 /// The port of name servers.
 pub const PORT: u16 = 53;
 /// Maximum number of servers from the file. The C library uses three.
@@ -102,9 +104,8 @@ fn server(text: &str) -> Option<SocketAddr> {
 }
 
 fn interface_index(name: &str) -> Option<u32> {
-    let plain = !name.contains('/') && name != "." && name != "..";
-    let text = plain.then(|| fs::read_to_string(Path::new("/sys/class/net").join(name).join("ifindex")).ok())?;
-    text?.trim().parse().ok()
+    let socket = rustix::net::socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
+    rustix::net::netdevice::name_to_index(socket, name).ok()
 }
 
 fn set_option(settings: &mut ResolverSettings, word: &str) {

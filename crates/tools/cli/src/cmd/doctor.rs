@@ -20,6 +20,7 @@ mod neighbours;
 mod pages;
 mod power;
 mod row;
+mod sandbox;
 mod text;
 mod times;
 mod traffic;
@@ -139,7 +140,7 @@ fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     let (ordinary, huge) = watched.map(WatchedDaemon::memory).unwrap_or_default();
     rows.push(pages::look(ordinary, huge));
     rows.push(limits::look(pid, watched.map_or(0, WatchedDaemon::locked)));
-    rows.push(kernel::look());
+    rows.extend([kernel::look(), sandbox::look()]);
     rows
 }
 

@@ -1,13 +1,17 @@
 //! `netvale gateway`: gives a switch's guests addresses, names and access to the Internet.
 
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use netvale_confine::SandboxError;
+use netvale_gateway::confine;
 use netvale_gateway::dhcp::leases::StaticLease;
 use netvale_gateway::guests::GuestLimits;
 use netvale_gateway::link::GatewayLink;
+use netvale_gateway::link::tap::GuestTap;
 use netvale_gateway::net::GatewayAddresses;
 use netvale_gateway::options::{self, GatewayOptions, LEASE, MTU, MTUS};
 use netvale_gateway::policy::{EgressPolicy, EgressRule};
@@ -124,6 +128,14 @@ pub struct GatewayArgs {
     )]
     guest_connections: u32,
 
+    /// Do not confine the gateway by seccomp and Landlock, for debugging.
+    #[arg(long)]
+    no_sandbox: bool,
+
+    /// Standard input is a socket that brings the TAP of a single guest, in place of a port of the switch.
+    #[arg(long, hide = true)]
+    tap: bool,
+
     /// Log messages from this level on, to standard error.
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
@@ -191,9 +203,13 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     }
     let name = port_name(&args.port);
     let stop = signals::stop_pipe()?;
-    let link = GatewayLink::open(&name, ctx.run_dir.as_deref()).map_err(|error| port_error(&name, &error))?;
     options.control = Some(args.control.clone().map_or_else(|| gateways::new_path(ctx, &name), Ok)?);
+    let link = if args.tap { tap_link()? } else { port_link(&name, ctx)? };
     let mut gateway = Gateway::new(link, &options).map_err(|error| failed(&error))?;
+    if !args.no_sandbox {
+        confine::enter(&options.resolv_conf, None).map_err(|error| not_confined(&error))?;
+    }
+    gateway.tell_ready();
     tracing::info!("ready: the gateway has the port {name}");
     gateway.run(&stop).map_err(|error| failed(&error))?;
     Ok(ExitCode::SUCCESS)
@@ -204,6 +220,27 @@ fn is_spare(address: Ipv4Addr, options: &GatewayOptions) -> bool {
     let own = options.addresses.v4;
     let in_network = own.is_some_and(|own| own.is_host(address) && own.address != address);
     in_network && options.leases.iter().all(|lease| lease.address != address)
+}
+
+fn port_link(name: &str, ctx: &CliContext) -> Result<GatewayLink, CliError> {
+    GatewayLink::open(name, ctx.run_dir.as_deref()).map_err(|error| port_error(name, &error))
+}
+
+/// Returns the link to the guest whose owner has started this process. A signal from the terminal is for that guest:
+/// this process gets a session of its own.
+fn tap_link() -> Result<GatewayLink, CliError> {
+    let next = "`netvale sandbox` starts a gateway in this way";
+    // Fails only if this process leads a group already.
+    let _ = rustix::process::setsid();
+    let owner = std::io::stdin().as_fd().try_clone_to_owned();
+    let owner = owner.map_err(|error| CliError::failed(format!("cannot use standard input: {error}"), next))?;
+    let tap = GuestTap::receive_from(owner).map_err(|error| CliError::failed(error.to_string(), next))?;
+    Ok(GatewayLink::of_tap(tap))
+}
+
+fn not_confined(error: &SandboxError) -> CliError {
+    let what = format!("cannot confine the gateway: {error}");
+    CliError::failed(what, "--no-sandbox starts it without seccomp and Landlock")
 }
 
 fn failed(error: &GatewayError) -> CliError {

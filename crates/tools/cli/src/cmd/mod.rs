@@ -33,6 +33,7 @@ pub mod port;
 pub mod publish;
 pub mod replay;
 pub mod run;
+pub mod sandbox;
 pub mod sflow;
 pub mod show;
 pub mod stop;
@@ -64,6 +65,7 @@ pub enum CliCommand {
     Egress(egress::EgressArgs),
     Publish(publish::PublishArgs),
     Flows(flows::FlowsArgs),
+    Sandbox(Box<sandbox::SandboxArgs>),
     Evpn(evpn::EvpnArgs),
     List(list::PortListArgs),
     Show(show::ShowArgs),
@@ -116,6 +118,7 @@ impl CliCommand {
             Self::Egress(args) => egress::run(args, ctx),
             Self::Publish(args) => publish::run(args, ctx),
             Self::Flows(args) => flows::run(args, ctx),
+            Self::Sandbox(args) => sandbox::run(args, ctx),
             Self::Evpn(args) => evpn::run(args, ctx),
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),

@@ -1,0 +1,211 @@
+//! The gateway's confinement. Guests' packets are parsed by a process that has no capabilities, can open no files
+//! except those named here, and can make only the system calls that the gateway needs: sockets, their data, and time.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use libc::{
+    AF_INET, AF_INET6, AF_UNIX, F_DUPFD_CLOEXEC, F_GETFD, F_GETFL, IP_PKTINFO, IP_RECVERR, IPPROTO_ICMP,
+    IPPROTO_ICMPV6, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_RECVERR, IPV6_RECVPKTINFO, IPV6_V6ONLY, PROT_EXEC,
+    SO_KEEPALIVE, SO_LINGER, SO_REUSEADDR, SOCK_DGRAM, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, c_int,
+};
+use netvale_confine::SandboxError;
+use netvale_confine::calls::{Argument, CallList, Calls, int, null, without};
+use netvale_confine::files::{self, AccessFs, FileRights};
+
+/// The mask that leaves a socket's type, without the flags for close-on-exec and non-blocking.
+const TYPE: u64 = 0xf;
+/// `SIOCGIFINDEX`: the index of an interface, for a name server's address with a zone.
+const SIOCGIFINDEX: c_int = libc::SIOCGIFINDEX as c_int;
+
+const fn kind(value: c_int) -> Argument {
+    Argument { index: 1, mask: TYPE, value: value.cast_unsigned() as u64 }
+}
+
+const fn option(level: c_int, name: c_int) -> [Argument; 2] {
+    [int(1, level), int(2, name)]
+}
+
+/// The calls with restricted arguments: each has alternative lists, and all arguments of a list must match.
+const CALLS: &[Calls] = &[
+    // TCP, UDP and ping sockets. No raw, packet or netlink sockets.
+    (
+        libc::SYS_socket,
+        &[
+            &[int(0, AF_INET), kind(SOCK_STREAM), int(2, 0)],
+            &[int(0, AF_INET6), kind(SOCK_STREAM), int(2, 0)],
+            &[int(0, AF_INET), kind(SOCK_DGRAM), int(2, 0)],
+            &[int(0, AF_INET6), kind(SOCK_DGRAM), int(2, 0)],
+            &[int(0, AF_INET), kind(SOCK_DGRAM), int(2, IPPROTO_ICMP)],
+            &[int(0, AF_INET6), kind(SOCK_DGRAM), int(2, IPPROTO_ICMPV6)],
+        ],
+    ),
+    // A guest's TCP connection to the name service.
+    (libc::SYS_socketpair, &[&[int(0, AF_UNIX)]]),
+    (
+        libc::SYS_setsockopt,
+        &[
+            &option(SOL_SOCKET, SO_LINGER),
+            &option(SOL_SOCKET, SO_KEEPALIVE),
+            &option(SOL_SOCKET, SO_REUSEADDR),
+            &option(IPPROTO_TCP, TCP_NODELAY),
+            &option(IPPROTO_IP, IP_RECVERR),
+            &option(IPPROTO_IP, IP_PKTINFO),
+            &option(IPPROTO_IPV6, IPV6_RECVERR),
+            &option(IPPROTO_IPV6, IPV6_RECVPKTINFO),
+            &option(IPPROTO_IPV6, IPV6_V6ONLY),
+        ],
+    ),
+    (libc::SYS_fcntl, &[&[int(1, F_DUPFD_CLOEXEC)], &[int(1, F_GETFD)], &[int(1, F_GETFL)]]),
+    (libc::SYS_ioctl, &[&[int(1, libc::FIONBIO as c_int)], &[int(1, SIOCGIFINDEX)]]),
+    // No new executable memory.
+    (libc::SYS_mmap, &[&[without(2, PROT_EXEC as u64)]]),
+    (libc::SYS_mprotect, &[&[without(2, PROT_EXEC as u64)]]),
+    // Only reading the process's own limits.
+    (libc::SYS_prlimit64, &[&[int(0, 0), null(2)]]),
+];
+
+/// The calls with any arguments. Landlock decides which files can be opened.
+const ANY: &[i64] = &[
+    // Descriptors.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_lseek,
+    libc::SYS_close,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_openat,
+    libc::SYS_unlinkat,
+    libc::SYS_fchmodat,
+    libc::SYS_ppoll,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    // Sockets.
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_connect,
+    libc::SYS_accept4,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_getsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_shutdown,
+    // Memory.
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    // Signals, and the end.
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_restart_syscall,
+    // Time and random numbers.
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_getrandom,
+    // Legacy calls that C libraries still use on this architecture.
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+];
+
+/// Confines this process, which must have one thread. Of the file system, it can then read `resolv_conf` and the files
+/// beside it, and make and remove sockets in `sockets`, if given. Files and sockets that are open stay so.
+///
+/// # Errors
+/// [`SandboxError`] if a step fails; the process may then be partly confined, and should end.
+pub fn enter(resolv_conf: &Path, sockets: Option<&Path>) -> Result<(), SandboxError> {
+    netvale_confine::keep_capabilities(|_| false)?;
+    files::restrict(&[
+        FileRights::new(to_read(resolv_conf), AccessFs::ReadFile),
+        // What a publisher opens to have a descriptor to spare.
+        FileRights::new(["/dev/null"], AccessFs::ReadFile),
+        FileRights::new(sockets, AccessFs::MakeSock | AccessFs::RemoveFile),
+    ])?;
+    netvale_confine::permit(rules(std::process::id())?)
+}
+
+fn rules(own: u32) -> Result<netvale_confine::CallRules, SandboxError> {
+    let mut list = CallList::default();
+    list.add(CALLS);
+    // To abort, at a failure of the program itself.
+    list.add_line(libc::SYS_tgkill, &[int(0, own.cast_signed())]);
+    Ok(list.rules(ANY.iter().copied())?)
+}
+
+/// Returns the folders of the file, and of the files to which it links. Resolver managers replace the file by a new
+/// one, which a rule for the file itself would not cover.
+fn to_read(file: &Path) -> BTreeSet<PathBuf> {
+    let folder = |path: &Path| path.parent().map(Path::to_path_buf).filter(|folder| folder != Path::new("/"));
+    let mut at = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
+    let mut folders = BTreeSet::from_iter(at.canonicalize().ok().as_deref().and_then(folder));
+    // As many links as the kernel follows.
+    for _ in 0..40 {
+        let Some(parent) = folder(&at) else { break };
+        let link = std::fs::read_link(&at);
+        folders.insert(parent.clone());
+        match link {
+            Ok(to) => at = parent.join(to),
+            Err(_) => break,
+        }
+    }
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folders_of_a_file_and_of_its_links_can_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        for name in ["etc", "run", "real"] {
+            std::fs::create_dir(dir.join(name)).unwrap();
+        }
+        std::fs::write(dir.join("real/resolv.conf"), "").unwrap();
+        std::os::unix::fs::symlink("../real/resolv.conf", dir.join("run/resolv.conf")).unwrap();
+        std::os::unix::fs::symlink(dir.join("run/resolv.conf"), dir.join("etc/resolv.conf")).unwrap();
+        let folders = to_read(&dir.join("etc/resolv.conf"));
+        assert!([dir.join("etc"), dir.join("run"), dir.join("real")].iter().all(|folder| folders.contains(folder)));
+        assert!(!folders.contains(&dir));
+        assert_eq!(to_read(Path::new("/none")), BTreeSet::new());
+    }
+
+    /// Objective: the filter permits no call by which a process starts another, or reaches another.
+    #[test]
+    fn calls_to_start_or_reach_processes_are_not_in_the_list() {
+        let rules = rules(1).unwrap();
+        for call in [libc::SYS_execve, libc::SYS_clone, libc::SYS_kill, libc::SYS_ptrace, libc::SYS_process_vm_readv] {
+            assert!(!rules.contains_key(&call), "{call}");
+        }
+        assert!(rules.contains_key(&libc::SYS_epoll_pwait2));
+    }
+}

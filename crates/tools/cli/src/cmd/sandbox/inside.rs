@@ -1,0 +1,180 @@
+//! The first process inside the namespaces: it sets them up, runs the command, and ends with it. At its end, the kernel
+//! kills all processes of its PID namespace.
+
+use std::ffi::{CStr, OsStr, OsString};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode};
+
+use netvale_confine::SandboxError;
+use netvale_confine::calls::none_of;
+use rustix::event::{PollFd, PollFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::net::SendFlags;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, wait};
+
+use super::names::NameFile;
+use super::network::SandboxNet;
+use super::sys::{self, SignalMask, SignalQueue};
+use super::{SIGNALS, exit_code, failed};
+use crate::CliError;
+
+/// Exit codes of shells for a command that does not exist, and for one that cannot be run.
+const NOT_FOUND: u8 = 127;
+const NOT_RUN: u8 = 126;
+/// Families of sockets that belong to a network namespace, or reach no network.
+const FAMILIES: [libc::c_int; 5] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET];
+/// The bit of call numbers of the x32 ABI.
+#[cfg(target_arch = "x86_64")]
+const X32: i64 = 0x4000_0000;
+
+/// What the first process has from outside.
+pub(super) struct SandboxInside<'a> {
+    pub command: &'a [OsString],
+    pub net: SandboxNet,
+    /// The socket to the parent, which sends a byte once users and groups are mapped.
+    pub parent: UnixStream,
+    /// The socket to the gateway, which sends a byte once it is ready.
+    pub gateway: UnixStream,
+    /// The mask of blocked signals for the command.
+    pub mask: SignalMask,
+}
+
+impl SandboxInside<'_> {
+    /// Runs the command in this process's namespaces, and returns its exit code.
+    pub fn run(mut self) -> Result<ExitCode, CliError> {
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed("watching the parent"))?;
+        // The parent may have ended before. Its own message has the reason.
+        if !has_byte(&mut self.parent) {
+            return Ok(ExitCode::FAILURE);
+        }
+        let tap = self.net.make()?;
+        let sent = netvale_fdio::send(&self.gateway, b"t", &[tap], SendFlags::empty());
+        sent.map_err(failed("passing the interface to the gateway"))?;
+        let names = self.mount()?;
+        set_sysctls();
+        rustix::thread::set_no_new_privs(true).map_err(failed("setting no_new_privs"))?;
+        limit_sockets().map_err(|why| CliError::failed(format!("cannot filter the command's calls: {why}"), NEXT))?;
+        // The gateway has reported why it could not start.
+        if !has_byte(&mut self.gateway) {
+            return Ok(ExitCode::FAILURE);
+        }
+        let signals = SignalQueue::of(SIGNALS).map_err(failed("receiving signals"))?;
+        match self.start() {
+            Ok(child) => self.keep(&child, signals, names),
+            Err(code) => Ok(code),
+        }
+    }
+
+    /// Mounts what differs from the host's files.
+    fn mount(&self) -> Result<NameFile, CliError> {
+        let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        mount_change("/", propagation).map_err(failed("separating the mounts"))?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        if let Err(why) = mount("proc", "/proc", "proc", flags, None::<&CStr>) {
+            netvale_control::note!("netvale: cannot mount /proc ({why}): the command sees the host's processes there");
+        }
+        let mut names = NameFile::of(self.net.name_server());
+        names.begin().map_err(failed("mounting /etc/resolv.conf"))?;
+        if !names.is_mounted() {
+            netvale_control::note!("netvale: there is no /etc/resolv.conf: the command cannot resolve names");
+        }
+        Ok(names)
+    }
+
+    /// Starts the command. If that fails, prints the reason, and returns the exit code.
+    fn start(&self) -> Result<Child, ExitCode> {
+        let [program, rest @ ..] = self.command else { return Err(ExitCode::FAILURE) };
+        let mut command = Command::new(program);
+        command.args(rest);
+        sys::with_mask(&mut command, self.mask);
+        command.spawn().map_err(|why| {
+            netvale_control::note!(
+                "netvale: cannot run {}: {why}\n  check its name and permissions",
+                program.display()
+            );
+            ExitCode::from(if exists(program) { NOT_RUN } else { NOT_FOUND })
+        })
+    }
+
+    /// Waits for the command's end, forwards signals from outside, and keeps the name server's file in place.
+    fn keep(&self, child: &Child, mut signals: SignalQueue, mut names: NameFile) -> Result<ExitCode, CliError> {
+        let command = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let mut mounts = File::open("/proc/self/mountinfo").ok();
+        loop {
+            while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+                if Some(pid) == command {
+                    return Ok(exit_code(status));
+                }
+            }
+            let (is_gateway_there, are_mounts_changed) = self.sleep(&signals, mounts.as_ref());
+            if !is_gateway_there {
+                return Err(CliError::failed(
+                    "the gateway has ended, so the command was stopped: it had no network any more",
+                    "start it again; messages of the gateway are above",
+                ));
+            }
+            if are_mounts_changed && names.renew().is_err() {
+                mounts = None;
+            }
+            while let Some(signal) = signals.next() {
+                if let Some(command) = command.filter(|_| signal.code == libc::SI_QUEUE && signal.sender == 0) {
+                    let _ = Signal::from_named_raw(signal.number).map(|signal| kill_process(command, signal));
+                }
+            }
+        }
+    }
+
+    /// Waits for an event. Returns whether the gateway is still there, and whether mounts have changed.
+    fn sleep(&self, signals: &SignalQueue, mounts: Option<&File>) -> (bool, bool) {
+        let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&self.gateway, PollFlags::IN)];
+        fds.extend(mounts.map(|file| PollFd::new(file, PollFlags::PRI)));
+        let _ = rustix::event::poll(&mut fds, None);
+        // The gateway sends nothing more: only the end makes its socket readable.
+        let event = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        (!event(1), event(2))
+    }
+}
+
+/// Returns whether a program exists, as a shell would look for it. The kernel's error does not tell: a folder in PATH
+/// that this user may not enter causes EACCES.
+fn exists(program: &OsStr) -> bool {
+    if program.as_encoded_bytes().contains(&b'/') {
+        return Path::new(program).exists();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// What to do about a failed step.
+pub(super) const NEXT: &str = "`netvale doctor` names what this machine's kernel lacks";
+
+fn has_byte(from: &mut UnixStream) -> bool {
+    from.read_exact(&mut [0]).is_ok()
+}
+
+/// Permits pings and ports below 1024 to the command, in its own network. They are left out if /proc/sys is read-only.
+fn set_sysctls() {
+    let group = rustix::process::getegid().as_raw();
+    let _ = fs::write("/proc/sys/net/ipv4/ping_group_range", format!("{group} {group}"));
+    let _ = fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+}
+
+/// Denies sockets that do not belong to a network namespace, such as those of virtual machines (`AF_VSOCK`), and
+/// io_uring, which could open them past the filter.
+fn limit_sockets() -> Result<(), SandboxError> {
+    let both = |call: i64| {
+        #[cfg(target_arch = "x86_64")]
+        let calls = [call, call | X32];
+        #[cfg(not(target_arch = "x86_64"))]
+        let calls = [call];
+        calls
+    };
+    let other_families = none_of(0, &FAMILIES)?;
+    let calls = [libc::SYS_socket, libc::SYS_socketpair].into_iter().flat_map(both);
+    let sockets = calls.map(|call| (call, vec![other_families.clone()])).collect();
+    netvale_confine::refuse(sockets, libc::EAFNOSUPPORT)?;
+    netvale_confine::refuse(both(libc::SYS_io_uring_setup).map(|call| (call, Vec::new())).into(), libc::ENOSYS)
+}

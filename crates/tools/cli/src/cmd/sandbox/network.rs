@@ -1,0 +1,133 @@
+//! The command's network: one interface, which leads to the gateway.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+
+use netvale_gateway::net::GatewayAddresses;
+use netvale_netns::netlink::{AddressPrefix, NamespaceSocket, Route};
+use netvale_tap::{Tap, TapError, TapOptions};
+
+use crate::CliError;
+
+/// Name of the command's interface.
+const INTERFACE: &str = "eth0";
+
+/// The addresses of the gateway and of the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SandboxNet {
+    gateway: GatewayAddresses,
+}
+
+impl SandboxNet {
+    /// Returns the network in which the gateway has these addresses.
+    pub fn of(gateway: GatewayAddresses) -> SandboxNet {
+        SandboxNet { gateway }
+    }
+
+    /// Returns the gateway's addresses as text.
+    pub fn gateway_text(&self) -> String {
+        let v4 = self.gateway.v4.map(|own| format!("{}/{}", own.address, own.prefix));
+        let v6 = self.gateway.v6.map(|own| format!("{}/{}", own.address, own.prefix));
+        v4.into_iter().chain(v6).collect::<Vec<_>>().join(",")
+    }
+
+    /// Returns the gateway's address as a name server.
+    pub fn name_server(&self) -> IpAddr {
+        let v4 = self.gateway.v4.map(|own| IpAddr::from(own.address));
+        v4.or_else(|| self.gateway.v6.map(|own| own.address.into())).unwrap_or(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// Returns the command's IPv4 address: the one after the gateway's, or before it at the network's end.
+    pub fn v4(&self) -> Option<Ipv4Addr> {
+        let own = self.gateway.v4?;
+        let bits = u32::from(own.address);
+        Some(bits.wrapping_add(1).into())
+            .filter(|next| own.is_host(*next))
+            .or_else(|| Some(bits.wrapping_sub(1).into()))
+    }
+
+    /// Returns the command's IPv6 address.
+    pub fn v6(&self) -> Option<Ipv6Addr> {
+        let bits = self.gateway.v6?.address.to_bits();
+        // The last 64 bits only: the network stays the same.
+        let host = (bits as u64).checked_add(1).unwrap_or(1);
+        Some(Ipv6Addr::from_bits(((bits >> 64) << 64) | u128::from(host)))
+    }
+
+    /// Returns each address of the command with its prefix length, and the gateway's address.
+    fn addresses(&self) -> impl Iterator<Item = (AddressPrefix, IpAddr)> {
+        let of = |address: IpAddr, length, gateway| (AddressPrefix { address, length }, gateway);
+        let v4 = self.v4().zip(self.gateway.v4).map(|(own, at)| of(own.into(), at.prefix, at.address.into()));
+        let v6 = self.v6().zip(self.gateway.v6).map(|(own, at)| of(own.into(), at.prefix, at.address.into()));
+        v4.into_iter().chain(v6)
+    }
+
+    /// Makes the interface in this process's network namespace. Returns the TAP's queue, for the gateway.
+    pub fn make(&self) -> Result<OwnedFd, CliError> {
+        let options = TapOptions { name: INTERFACE.to_owned(), up: true, ..TapOptions::default() };
+        let tap = Tap::open(&options).map_err(|why| no_tap(&why))?;
+        self.configure().map_err(|why| {
+            CliError::failed(
+                format!("cannot configure the command's interface: {why}"),
+                "`netvale doctor` names what this machine's kernel lacks",
+            )
+        })?;
+        let queue = tap.into_queues().into_iter().next();
+        queue.ok_or_else(|| CliError::failed("the TAP has no queue", "please report this"))
+    }
+
+    fn configure(&self) -> rustix::io::Result<()> {
+        let mut netlink = NamespaceSocket::open()?;
+        let loopback = netlink.link("lo")?.index;
+        netlink.bring_up(loopback)?;
+        let index = netlink.link(INTERFACE)?.index;
+        for (own, gateway) in self.addresses() {
+            let done = netlink.add_address(index, own).and_then(|()| netlink.add_route(index, &default_route(gateway)));
+            // A kernel without IPv6 leaves the command without it.
+            if gateway.is_ipv4() {
+                done?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn default_route(gateway: IpAddr) -> Route {
+    let any: IpAddr = if gateway.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    Route {
+        to: AddressPrefix { address: any, length: 0 },
+        gateway: Some(gateway),
+        mtu: None,
+        advmss: None,
+        priority: None,
+        table: None,
+    }
+}
+
+fn no_tap(why: &TapError) -> CliError {
+    match why {
+        TapError::Permission(_) => super::not_permitted("cannot make an interface in a user namespace"),
+        why => CliError::failed(why.to_string(), "`netvale doctor` names what this machine's kernel lacks"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_has_the_address_beside_the_gateways() {
+        for (gateway, v4, v6) in [
+            ("192.0.0.1/29,fd00::1/64", Some("192.0.0.2"), Some("fd00::2")),
+            ("10.0.0.254/24", Some("10.0.0.253"), None),
+            ("fd00::ffff:ffff:ffff:ffff/64", None, Some("fd00::1")),
+        ] {
+            let net = SandboxNet::of(gateway.parse().unwrap());
+            assert_eq!(net.v4(), v4.map(|text| text.parse().unwrap()), "{gateway}");
+            assert_eq!(net.v6(), v6.map(|text| text.parse().unwrap()), "{gateway}");
+            assert_eq!(net.gateway_text().parse::<GatewayAddresses>(), Ok(net.gateway));
+        }
+        let net = SandboxNet::of("fd00::1/64".parse().unwrap());
+        assert_eq!(net.name_server(), "fd00::1".parse::<IpAddr>().unwrap());
+    }
+}

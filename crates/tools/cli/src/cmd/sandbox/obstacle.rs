@@ -1,0 +1,79 @@
+//! Why this machine denies user namespaces, and the remedy.
+
+use std::fs;
+
+/// A reason and its remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    /// What denies user namespaces.
+    pub why: &'static str,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+/// The switches of the kernel and of distributions: file, value that denies user namespaces, reason, remedy.
+const SWITCHES: [(&str, &str, Obstacle); 3] = [
+    (
+        "/proc/sys/user/max_user_namespaces",
+        "0",
+        Obstacle {
+            why: "user.max_user_namespaces is 0",
+            remedy: "as root: sysctl user.max_user_namespaces=10000, and a file in /etc/sysctl.d to keep it",
+        },
+    ),
+    (
+        "/proc/sys/kernel/unprivileged_userns_clone",
+        "0",
+        Obstacle {
+            why: "kernel.unprivileged_userns_clone is 0",
+            remedy: "as root: sysctl kernel.unprivileged_userns_clone=1, and a file in /etc/sysctl.d to keep it",
+        },
+    ),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        Obstacle {
+            why: "AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
+            remedy: "as root: an AppArmor profile for netvale with the rule 'userns,', or \
+                     sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+        },
+    ),
+];
+
+/// The obstacle if no switch is the reason.
+const UNKNOWN: Obstacle = Obstacle {
+    why: "the kernel, or a container's seccomp profile, forbids it",
+    remedy: "run it outside the container, or permit clone and unshare with namespaces in the container's profile",
+};
+
+/// Returns the switch that denies user namespaces to ordinary users.
+pub(crate) fn find() -> Option<Obstacle> {
+    find_with(|file| fs::read_to_string(file).ok())
+}
+
+/// Returns the obstacle after the kernel has refused.
+pub(super) fn of_refusal() -> Obstacle {
+    find().unwrap_or(UNKNOWN)
+}
+
+fn find_with(read: impl Fn(&str) -> Option<String>) -> Option<Obstacle> {
+    let denies = |(file, value, _): &&(&str, &str, Obstacle)| read(file).is_some_and(|text| text.trim() == *value);
+    SWITCHES.iter().find(denies).map(|(.., obstacle)| obstacle.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_switch_is_an_obstacle_with_a_remedy() {
+        assert_eq!(find_with(|_| None), None);
+        for (file, value, obstacle) in &SWITCHES {
+            let found = find_with(|read| (read == *file).then(|| format!("{value}\n")));
+            assert_eq!(found.as_ref(), Some(obstacle));
+            let (_, name) = file.split_once("sys/").unwrap();
+            assert!(obstacle.remedy.contains(&name.replace('/', ".")), "{file}");
+            assert_eq!(find_with(|read| (read == *file).then(|| "9".to_owned())), None);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The processes outside the namespaces: the gateway, and this one, which waits for the command's end.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+use super::network::SandboxNet;
+use super::sys::{self, SignalQueue};
+use super::watch::FlowWatch;
+use super::{SIGNALS, SandboxArgs, exit_code, failed, rules};
+use crate::CliError;
+use crate::cmd::up::LogLevel;
+
+/// How long the gateway may take to end, after the command.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// The gateway's process.
+#[derive(Debug)]
+pub(super) struct SandboxGateway(Child);
+
+impl SandboxGateway {
+    /// Starts the gateway, whose standard input is the socket to the command's side. With `--watch`, also returns the
+    /// output with its flows.
+    pub fn start(
+        args: &SandboxArgs,
+        net: &SandboxNet,
+        socket: UnixStream,
+    ) -> Result<(SandboxGateway, Option<ChildStdout>), CliError> {
+        let program = std::env::current_exe().map_err(failed("finding this program"))?;
+        let mut command = Command::new(program);
+        command.arg0("netvale").args(["gateway", "sandbox", &net.gateway_text(), "--tap", "--no-dhcp", "--no-ra"]);
+        command.args(rules::words(args, net)).arg("--resolv-conf").arg(&args.resolv_conf);
+        command.args(["--log-level", word(args.log_level)]);
+        let to_stdout = args.watch || args.flows.as_deref().is_some_and(|file| file.as_os_str() == "-");
+        match &args.flows {
+            _ if to_stdout => command.args(["--flows", "-"]),
+            Some(file) => command.arg("--flows").arg(file),
+            None => &mut command,
+        };
+        let stdout = if args.watch { Stdio::piped() } else { Stdio::inherit() };
+        command.stdin(OwnedFd::from(socket)).stdout(if to_stdout { stdout } else { Stdio::null() });
+        let mut child = command.spawn().map_err(failed("starting the gateway"))?;
+        let lines = child.stdout.take();
+        Ok((SandboxGateway(child), lines))
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|status| status.is_some())
+    }
+
+    fn kill(mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn word(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    }
+}
+
+/// This process while the command runs.
+pub(super) struct SandboxOutside {
+    inside: Pid,
+    gateway: SandboxGateway,
+    signals: SignalQueue,
+    watch: Option<FlowWatch>,
+}
+
+impl SandboxOutside {
+    /// Begins to receive signals.
+    pub fn new(
+        args: &SandboxArgs,
+        inside: Pid,
+        gateway: SandboxGateway,
+        lines: Option<ChildStdout>,
+    ) -> Result<SandboxOutside, CliError> {
+        let signals = SignalQueue::of(SIGNALS).map_err(failed("receiving signals"))?;
+        let watch = lines.map(|lines| FlowWatch::open(File::from(OwnedFd::from(lines)), args.flows.as_deref()));
+        Ok(SandboxOutside { inside, gateway, signals, watch: watch.transpose()? })
+    }
+
+    /// Waits for the command's end, and then for the gateway's. Forwards signals that processes send to this one; those
+    /// of the terminal reach the command itself.
+    pub fn wait(mut self) -> Result<ExitCode, CliError> {
+        let code = loop {
+            if let Ok(Some((_, status))) = waitpid(Some(self.inside), WaitOptions::NOHANG) {
+                break exit_code(status);
+            }
+            self.sleep(None);
+            while let Some(signal) = self.signals.next() {
+                // Positive codes are the kernel's: the terminal has sent those to the whole process group.
+                if signal.number != libc::SIGCHLD && signal.code <= 0 {
+                    let _ = sys::send_queued(self.inside, signal.number);
+                }
+            }
+        };
+        self.finish();
+        Ok(code)
+    }
+
+    /// Waits until the gateway has written its record, and has ended.
+    fn finish(mut self) {
+        let begun = Instant::now();
+        while !self.gateway.has_ended() {
+            let left = ENDING.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                netvale_control::note!("netvale: the gateway did not end within {} s: killed", ENDING.as_secs());
+                break;
+            }
+            self.sleep(Some(left));
+            while self.signals.next().is_some() {}
+        }
+        self.gateway.kill();
+        self.watch.into_iter().for_each(|mut watch| watch.read());
+    }
+
+    /// Waits for a signal, and prints flows.
+    fn sleep(&mut self, limit: Option<Duration>) {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        let lines = self.watch.as_ref().filter(|watch| !watch.is_at_end());
+        fds.extend(lines.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
+        let _ = rustix::event::poll(&mut fds, limit.as_ref());
+        let is_ready = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
+        if let Some(watch) = self.watch.as_mut().filter(|_| is_ready) {
+            watch.read();
+        }
+    }
+}
