@@ -100,6 +100,21 @@ resolver() {
     same "… and has the name" "$(cut -d ' ' -f 1 "$work/box/named")" 192.0.2.2
 }
 
+# The host's own file is replaced: the sandbox still has that of its gateway.
+replaced() {
+    cp -a /etc "$work/etc"
+    mount --bind "$work/etc" /etc
+    background sandbox -- sh -c 'touch begun; until [ -e replaced ]; do sleep 0.05; done
+        until grep -q 192.0.0.1 /etc/resolv.conf; do sleep 0.05; done; ! grep -q 192.0.2.88 /etc/resolv.conf' 2>"$work/box.err"
+    local box=$!
+    wait_for "the sandbox runs" 20 test -e "$work/box/begun"
+    echo "nameserver 192.0.2.88" >/etc/resolv.conf.new
+    mv /etc/resolv.conf.new /etc/resolv.conf
+    touch "$work/box/replaced"
+    ended "the host's new resolver file stays outside" "$box" 0
+    umount /etc
+}
+
 has_children() {
     [ -n "$(cat "/proc/$1/task/$1/children")" ]
 }
@@ -314,6 +329,7 @@ network
 servers
 reach
 resolver
+replaced
 caller
 record
 published

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitCode};
 
 use netvale_confine::SandboxError;
 use netvale_confine::calls::none_of;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::net::SendFlags;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, wait};
@@ -24,6 +24,8 @@ use crate::CliError;
 /// Exit codes of shells for a command that does not exist, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
+/// Time between attempts to mount the name server's file: 100 ms.
+const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Families of sockets that belong to a network namespace, or reach no network.
 const FAMILIES: [libc::c_int; 5] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET];
 /// The bit of call numbers of the x32 ABI.
@@ -102,23 +104,21 @@ impl SandboxInside<'_> {
     /// Waits for the command's end, forwards signals from outside, and keeps the name server's file in place.
     fn keep(&self, child: &Child, mut signals: SignalQueue, mut names: NameFile) -> Result<ExitCode, CliError> {
         let command = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let mut mounts = File::open("/proc/self/mountinfo").ok();
+        let mounts = File::open("/proc/self/mountinfo").ok();
+        let mut is_named = names.is_mounted();
         loop {
             while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
                 if Some(pid) == command {
                     return Ok(exit_code(status));
                 }
             }
-            let (is_gateway_there, are_mounts_changed) = self.sleep(&signals, mounts.as_ref());
-            if !is_gateway_there {
+            if !self.sleep(&signals, mounts.as_ref().filter(|_| is_named), !is_named) {
                 return Err(CliError::failed(
                     "the gateway has ended, so the command was stopped: it had no network any more",
                     "start it again; messages of the gateway are above",
                 ));
             }
-            if are_mounts_changed && names.renew().is_err() {
-                mounts = None;
-            }
+            is_named = names.renew();
             while let Some(signal) = signals.next() {
                 if let Some(command) = command.filter(|_| signal.code == libc::SI_QUEUE && signal.sender == 0) {
                     let _ = Signal::from_named_raw(signal.number).map(|signal| kill_process(command, signal));
@@ -127,14 +127,13 @@ impl SandboxInside<'_> {
         }
     }
 
-    /// Waits for an event. Returns whether the gateway is still there, and whether mounts have changed.
-    fn sleep(&self, signals: &SignalQueue, mounts: Option<&File>) -> (bool, bool) {
+    /// Waits for a signal, a change of mounts or, with `again`, a short time. Returns whether the gateway is still there.
+    fn sleep(&self, signals: &SignalQueue, mounts: Option<&File>, again: bool) -> bool {
         let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&self.gateway, PollFlags::IN)];
         fds.extend(mounts.map(|file| PollFd::new(file, PollFlags::PRI)));
-        let _ = rustix::event::poll(&mut fds, None);
+        let _ = rustix::event::poll(&mut fds, again.then_some(&AGAIN));
         // The gateway sends nothing more: only the end makes its socket readable.
-        let event = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
-        (!event(1), event(2))
+        fds[1].revents().is_empty()
     }
 }
 

@@ -50,13 +50,15 @@ impl NameFile {
         self.put()
     }
 
-    /// Mounts the file again if the host has replaced its own: that removes mounts over the former one. Without a file
-    /// of the host's, there is nothing to mount over.
-    ///
-    /// # Errors
-    /// A mount fails.
-    pub fn renew(&mut self) -> io::Result<()> {
-        if identity() == self.mounted { Ok(()) } else { self.put() }
+    /// Mounts the file again if the host has replaced its own: that removes mounts over the former one. Returns whether
+    /// the file is in place. The host's file may be absent, or the one that is just being replaced; a later attempt then
+    /// succeeds.
+    pub fn renew(&mut self) -> bool {
+        if identity() != self.mounted || self.mounted.is_none() {
+            self.mounted = None;
+            let _ = self.put();
+        }
+        self.mounted.is_some()
     }
 
     fn put(&mut self) -> io::Result<()> {
@@ -67,8 +69,9 @@ impl NameFile {
         let file = Path::new(INTERIM).join("resolv.conf");
         let done = fs::write(&file, &self.text).and_then(|()| Ok(mount_bind(&file, RESOLV_CONF)?));
         unmount(INTERIM, UnmountFlags::DETACH)?;
+        done?;
         self.mounted = identity();
-        done
+        Ok(())
     }
 
     /// Returns whether the file is in place.
