@@ -12,10 +12,10 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use netvale_wire::MacAddr;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
+use crate::guests::GuestId;
 use crate::policy::FlowTransport;
 
 /// Maximum number of bytes of lines that wait to be written.
@@ -43,8 +43,8 @@ pub struct FlowEnds {
     pub transport: FlowTransport,
     /// The side that began the flow.
     pub direction: FlowDirection,
-    /// The guest's MAC address.
-    pub mac: MacAddr,
+    /// The guest.
+    pub who: GuestId,
     /// The guest's address and port.
     pub guest: SocketAddr,
     /// The other end's address and port, as the guest sees them.
@@ -151,7 +151,7 @@ impl FlowLog {
             event,
             transport: ends.transport,
             direction: ends.direction,
-            port: ends.mac.to_string(),
+            port: ends.who.mac.to_string(),
             guest: ends.guest,
             remote: ends.remote,
             reason,
@@ -203,6 +203,8 @@ fn now() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guests::NetworkId;
+    use netvale_wire::MacAddr;
     use serde_json::Value;
     use std::io::Read;
 
@@ -210,7 +212,7 @@ mod tests {
         FlowEnds {
             transport: FlowTransport::Tcp,
             direction: FlowDirection::Out,
-            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            who: NetworkId::UNTAGGED.station(MacAddr([2, 0, 0, 0, 0, 9])),
             guest: "10.0.0.9:4000".parse().unwrap(),
             remote: "192.0.2.1:443".parse().unwrap(),
         }

@@ -1,9 +1,11 @@
 //! Guests: how much each uses of the gateway's resources, and the MAC addresses of their IP addresses.
 //!
-//! The [`GuestTable`] identifies a guest by its MAC address; the switch must stop guests that invent others
-//! (`--guard`). [`GuestAddresses`] maps IP addresses to MAC addresses.
+//! A guest's id ([`GuestId`]) is its network ([`NetworkId`]) and its MAC address; the switch must stop guests that
+//! invent other addresses (`--guard`). The [`GuestTable`] has each guest's use of resources, and [`GuestAddresses`] the
+//! MAC addresses of IP addresses.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,48 @@ const MAX_NEIGHBOURS: usize = 4096;
 const MAX_ADDRESSES: usize = 16;
 /// How long an IP address is remembered after the last frame from it.
 const FORGET: Duration = Duration::from_secs(3600);
+
+/// A network of guests: the frames without a VLAN tag, or those of one VLAN.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct NetworkId(u16);
+
+impl NetworkId {
+    /// The network of the frames without a tag.
+    pub const UNTAGGED: NetworkId = NetworkId(0);
+
+    /// Returns the network of a VLAN; `None` if `vlan` is not from 1 to 4094.
+    pub fn of_vlan(vlan: u16) -> Option<Self> {
+        (1..=4094).contains(&vlan).then_some(NetworkId(vlan))
+    }
+
+    /// Returns the VLAN of the network's frames; `None` if they have no tag.
+    pub fn vlan(self) -> Option<u16> {
+        (self.0 != 0).then_some(self.0)
+    }
+
+    /// Returns the station of this network with a MAC address, which may be that of a group.
+    pub fn station(self, mac: MacAddr) -> GuestId {
+        GuestId { network: self, mac }
+    }
+}
+
+/// A guest's identity: guests of different networks may have the same MAC address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct GuestId {
+    /// The guest's network.
+    pub network: NetworkId,
+    /// The guest's MAC address.
+    pub mac: MacAddr,
+}
+
+impl fmt::Display for GuestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.network.vlan() {
+            Some(vlan) => write!(f, "{} in VLAN {vlan}", self.mac),
+            None => self.mac.fmt(f),
+        }
+    }
+}
 
 /// A resource of which each guest may use a limited number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +109,7 @@ struct GuestShare {
 /// The guests that use resources, with their use of each.
 #[derive(Debug, Default)]
 pub struct GuestTable {
-    guests: HashMap<MacAddr, GuestShare>,
+    guests: HashMap<GuestId, GuestShare>,
     limits: GuestLimits,
 }
 
@@ -82,13 +126,13 @@ impl GuestTable {
 
     /// Counts one more of a resource for a guest. Returns `false` at the guest's limit, or if there are too many
     /// guests.
-    pub fn take(&mut self, mac: MacAddr, resource: GuestResource) -> bool {
+    pub fn take(&mut self, who: GuestId, resource: GuestResource) -> bool {
         let limits = &self.limits;
         let most = [limits.tcp, limits.connecting, limits.udp, limits.pings, limits.questions][resource as usize];
-        if !self.guests.contains_key(&mac) && self.guests.len() >= MAX_GUESTS {
+        if !self.guests.contains_key(&who) && self.guests.len() >= MAX_GUESTS {
             return false;
         }
-        let share = self.guests.entry(mac).or_default();
+        let share = self.guests.entry(who).or_default();
         let used = &mut share.used[resource as usize];
         let granted = *used < most;
         *used += u32::from(granted);
@@ -96,32 +140,39 @@ impl GuestTable {
     }
 
     /// Counts one less of a resource for a guest.
-    pub fn give_back(&mut self, mac: MacAddr, resource: GuestResource) {
-        let Some(share) = self.guests.get_mut(&mac) else { return };
+    pub fn give_back(&mut self, who: GuestId, resource: GuestResource) {
+        let Some(share) = self.guests.get_mut(&who) else { return };
         let used = &mut share.used[resource as usize];
         *used = used.saturating_sub(1);
         if share.used == [0; 5] && share.bytes == 0 {
-            self.guests.remove(&mac);
+            self.guests.remove(&who);
         }
     }
 
     /// Returns how many of a resource a guest uses.
-    pub fn used(&self, mac: MacAddr, resource: GuestResource) -> u32 {
-        self.guests.get(&mac).map_or(0, |share| share.used[resource as usize])
+    pub fn used(&self, who: GuestId, resource: GuestResource) -> u32 {
+        self.guests.get(&who).map_or(0, |share| share.used[resource as usize])
     }
 
     /// Returns the number of bytes that a guest's flows may still buffer.
-    pub fn bytes_left(&self, mac: MacAddr) -> usize {
-        let used = self.guests.get(&mac).map_or(0, |share| share.bytes);
+    pub fn bytes_left(&self, who: GuestId) -> usize {
+        let used = self.guests.get(&who).map_or(0, |share| share.bytes);
         self.limits.bytes.saturating_sub(used)
     }
 
     /// Replaces `before` bytes of a flow's buffers by `now` in its guest's count.
-    pub fn count_bytes(&mut self, mac: MacAddr, before: usize, now: usize) {
-        if let Some(share) = self.guests.get_mut(&mac) {
+    pub fn count_bytes(&mut self, who: GuestId, before: usize, now: usize) {
+        if let Some(share) = self.guests.get_mut(&who) {
             share.bytes = (share.bytes + now).saturating_sub(before);
         }
     }
+}
+
+/// An IP address in one of the networks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct NetworkAddress {
+    network: NetworkId,
+    address: IpAddr,
 }
 
 #[derive(Debug)]
@@ -130,64 +181,67 @@ struct NeighbourEntry {
     seen: Instant,
 }
 
-/// The MAC addresses of guests' IP addresses.
+/// The MAC addresses of guests' IP addresses, in each network.
 #[derive(Debug, Default)]
 pub struct GuestAddresses {
-    entries: HashMap<IpAddr, NeighbourEntry>,
-    /// Number of IP addresses of each MAC address.
-    counts: HashMap<MacAddr, usize>,
+    entries: HashMap<NetworkAddress, NeighbourEntry>,
+    /// Number of IP addresses of each guest.
+    counts: HashMap<GuestId, usize>,
 }
 
 impl GuestAddresses {
-    /// Records that a frame or a message has shown the MAC address of an IP address.
-    pub fn learn(&mut self, address: IpAddr, mac: MacAddr, now: Instant) {
-        if let Some(entry) = self.entries.get_mut(&address).filter(|entry| entry.mac == mac) {
+    /// Records that a frame or a message has shown the guest that has an IP address.
+    pub fn learn(&mut self, address: IpAddr, who: GuestId, now: Instant) {
+        let key = NetworkAddress { network: who.network, address };
+        if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.mac == who.mac) {
             entry.seen = now;
             return;
         }
-        let is_new = !self.entries.contains_key(&address);
-        let count = self.counts.get(&mac).copied().unwrap_or(0);
+        let is_new = !self.entries.contains_key(&key);
+        let count = self.counts.get(&who).copied().unwrap_or(0);
         if count >= MAX_ADDRESSES || (is_new && self.entries.len() >= MAX_NEIGHBOURS) {
             return;
         }
-        self.counts.insert(mac, count + 1);
-        if let Some(before) = self.entries.insert(address, NeighbourEntry { mac, seen: now }) {
-            self.count_less(before.mac);
+        self.counts.insert(who, count + 1);
+        if let Some(before) = self.entries.insert(key, NeighbourEntry { mac: who.mac, seen: now }) {
+            self.count_less(who.network.station(before.mac));
         }
     }
 
-    fn count_less(&mut self, mac: MacAddr) {
-        if let Some(count) = self.counts.get_mut(&mac) {
+    fn count_less(&mut self, who: GuestId) {
+        if let Some(count) = self.counts.get_mut(&who) {
             *count -= 1;
             if *count == 0 {
-                self.counts.remove(&mac);
+                self.counts.remove(&who);
             }
         }
     }
 
-    /// Returns the MAC address of an IP address, if known.
-    pub fn station(&self, address: IpAddr) -> Option<MacAddr> {
-        self.entries.get(&address).map(|entry| entry.mac)
+    /// Returns the guest that has an IP address, if known.
+    pub fn station(&self, network: NetworkId, address: IpAddr) -> Option<GuestId> {
+        self.entries.get(&NetworkAddress { network, address }).map(|entry| network.station(entry.mac))
     }
 
-    /// Returns the MAC address that has used an IP address since a time; `None` if none has.
-    pub fn is_used_since(&self, address: IpAddr, since: Instant) -> Option<MacAddr> {
-        self.entries.get(&address).filter(|entry| entry.seen >= since).map(|entry| entry.mac)
+    /// Returns the guest that has used an IP address since a time; `None` if none has.
+    pub fn is_used_since(&self, network: NetworkId, address: IpAddr, since: Instant) -> Option<GuestId> {
+        let entry = self.entries.get(&NetworkAddress { network, address }).filter(|entry| entry.seen >= since);
+        entry.map(|entry| network.station(entry.mac))
     }
 
-    /// Returns the IP addresses of a MAC address, without link-local ones.
-    pub fn addresses(&self, mac: MacAddr) -> Vec<IpAddr> {
+    /// Returns the IP addresses of a guest, without link-local ones.
+    pub fn addresses(&self, who: GuestId) -> Vec<IpAddr> {
         let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
-        let of_station = self.entries.iter().filter(|(address, entry)| entry.mac == mac && !local(address));
-        of_station.map(|(address, _)| *address).collect()
+        let is_of = |key: &NetworkAddress, entry: &NeighbourEntry| key.network == who.network && entry.mac == who.mac;
+        let of_guest = self.entries.iter().filter(|(key, entry)| is_of(key, entry) && !local(&key.address));
+        of_guest.map(|(key, _)| key.address).collect()
     }
 
     /// Removes addresses from which no frame has come for an hour.
     pub fn clean(&mut self, now: Instant) {
         let is_old = |entry: &NeighbourEntry| now.saturating_duration_since(entry.seen) >= FORGET;
-        let old = self.entries.extract_if(|_, entry| is_old(entry)).map(|(_, entry)| entry.mac);
-        let old: Vec<_> = old.collect();
-        old.into_iter().for_each(|mac| self.count_less(mac));
+        let old = self.entries.extract_if(|_, entry| is_old(entry));
+        let old: Vec<_> = old.map(|(key, entry)| key.network.station(entry.mac)).collect();
+        old.into_iter().for_each(|who| self.count_less(who));
     }
 }
 
@@ -195,8 +249,12 @@ impl GuestAddresses {
 mod tests {
     use super::*;
 
-    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+    const A: GuestId = guest([2, 0, 0, 0, 0, 1]);
+    const B: GuestId = guest([2, 0, 0, 0, 0, 2]);
+
+    const fn guest(mac: [u8; 6]) -> GuestId {
+        GuestId { network: NetworkId::UNTAGGED, mac: MacAddr(mac) }
+    }
 
     #[test]
     fn a_guest_has_its_share_and_no_more() {
@@ -227,12 +285,12 @@ mod tests {
         let now = Instant::now();
         for n in 0..20_000u32 {
             let [_, b, c, d] = n.to_be_bytes();
-            guests.take(MacAddr([2, 0, 0, b, c, d]), GuestResource::Tcp);
-            neighbours.learn(IpAddr::from([10, b, c, d]), MacAddr([2, 0, 0, b, c, 0]), now);
+            guests.take(guest([2, 0, 0, b, c, d]), GuestResource::Tcp);
+            neighbours.learn(IpAddr::from([10, b, c, d]), guest([2, 0, 0, b, c, 0]), now);
         }
         assert_eq!(guests.guests.len(), MAX_GUESTS);
         assert!(neighbours.entries.len() <= MAX_NEIGHBOURS);
-        assert_eq!(neighbours.addresses(MacAddr([2, 0, 0, 0, 0, 0])).len(), MAX_ADDRESSES);
+        assert_eq!(neighbours.addresses(guest([2, 0, 0, 0, 0, 0])).len(), MAX_ADDRESSES);
         neighbours.clean(now + FORGET);
         assert!(neighbours.entries.is_empty() && neighbours.counts.is_empty());
     }
@@ -244,7 +302,27 @@ mod tests {
         let address = IpAddr::from([10, 0, 0, 9]);
         neighbours.learn(address, A, now);
         neighbours.learn(address, B, now + Duration::from_secs(1));
-        assert_eq!(neighbours.station(address), Some(B));
-        assert_eq!(neighbours.is_used_since(address, now + Duration::from_secs(2)), None);
+        assert_eq!(neighbours.station(NetworkId::UNTAGGED, address), Some(B));
+        assert_eq!(neighbours.is_used_since(NetworkId::UNTAGGED, address, now + Duration::from_secs(2)), None);
+    }
+
+    /// Objective: guests of two networks with the same addresses have shares and addresses of their own.
+    #[test]
+    fn equal_addresses_of_two_networks_are_two_guests() {
+        let other = NetworkId::of_vlan(7).unwrap().station(A.mac);
+        let mut guests = GuestTable::new(GuestLimits { udp: 1, ..GuestLimits::default() });
+        assert!(guests.take(A, GuestResource::Udp) && guests.take(other, GuestResource::Udp));
+        let mut neighbours = GuestAddresses::default();
+        let (now, address) = (Instant::now(), IpAddr::from([10, 0, 0, 9]));
+        neighbours.learn(address, other, now);
+        assert_eq!(neighbours.station(NetworkId::UNTAGGED, address), None);
+        assert_eq!(neighbours.station(other.network, address), Some(other));
+        assert_eq!((neighbours.addresses(A), neighbours.addresses(other)), (vec![], vec![address]));
+    }
+
+    #[test]
+    fn vlans_are_from_1_to_4094() {
+        assert_eq!([0, 1, 4094, 4095].map(|vlan| NetworkId::of_vlan(vlan).is_some()), [false, true, true, false]);
+        assert_eq!(NetworkId::of_vlan(7).unwrap().station(A.mac).to_string(), "02:00:00:00:00:01 in VLAN 7");
     }
 }

@@ -10,7 +10,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
 use netvale_wire::layers::{ICMP, ICMP6};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
@@ -18,7 +17,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use crate::core::GatewayCore;
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds};
 use crate::frame::GuestPacket;
-use crate::guests::GuestResource;
+use crate::guests::{GuestId, GuestResource};
 use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
@@ -33,7 +32,7 @@ const BATCH: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct PingKey {
-    mac: MacAddr,
+    who: GuestId,
     guest: IpAddr,
     remote: IpAddr,
     ident: u16,
@@ -58,7 +57,7 @@ fn ends_of(key: &PingKey) -> FlowEnds {
     FlowEnds {
         transport: FlowTransport::Icmp,
         direction: FlowDirection::Out,
-        mac: key.mac,
+        who: key.who,
         guest: SocketAddr::new(key.guest, key.ident),
         remote: SocketAddr::new(key.remote, 0),
     }
@@ -96,12 +95,12 @@ impl EchoFlows {
         let reply = if packet.protocol == ICMP { kind::ECHO_REPLY } else { kind::ECHO_REPLY6 };
         let ident = u16::from_be_bytes([packet.l4[4], packet.l4[5]]);
         icmp_message::echo(&mut self.scratch, reply, ident, &packet.l4[6..], packet.dst, packet.src);
-        core.send_packet(packet.mac, packet.dst, packet.src, packet.protocol, &self.scratch);
+        core.send_packet(packet.who, packet.dst, packet.src, packet.protocol, &self.scratch);
     }
 
     fn forward(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
         let ident = u16::from_be_bytes([packet.l4[4], packet.l4[5]]);
-        let key = PingKey { mac: packet.mac, guest: packet.src, remote: packet.dst, ident };
+        let key = PingKey { who: packet.who, guest: packet.src, remote: packet.dst, ident };
         let Some(id) = self.by_key.get(&key).copied().or_else(|| self.open(core, key, packet)) else { return };
         let Some(flow) = self.flows.get(id) else { return };
         flow.used = core.now;
@@ -125,7 +124,7 @@ impl EchoFlows {
             }
         };
         let socket = self.socket(outer)?;
-        if !core.guests.take(key.mac, GuestResource::Ping) {
+        if !core.guests.take(key.who, GuestResource::Ping) {
             core.flows.refused(&ends_of(&key), "limit", core.now);
             return None;
         }
@@ -204,7 +203,7 @@ impl EchoFlows {
         flow.counts.received += (self.scratch.len() - HEADER_LEN) as u64;
         self.scratch[4..6].copy_from_slice(&key.ident.to_be_bytes());
         icmp_message::set_checksum(&mut self.scratch, key.remote, key.guest);
-        core.send_packet(key.mac, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);
+        core.send_packet(key.who, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);
     }
 
     /// Takes an error from a socket's queue, and passes it to the guest if an ICMP message caused it. Returns `false`
@@ -220,7 +219,7 @@ impl EchoFlows {
         let mut l4 = Vec::new();
         icmp_message::echo(&mut l4, request, key.ident, &[0, 0], key.guest, key.remote);
         let packet = crate::frame::build::bare_packet(key.guest, key.remote, icmp_message::protocol(key.guest), &l4);
-        core.send_error_about(key.mac, key.guest, &packet, problem, error.by);
+        core.send_error_about(key.who, key.guest, &packet, problem, error.by);
         true
     }
 
@@ -238,7 +237,7 @@ impl EchoFlows {
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, reason: &str) {
         let Some(flow) = self.flows.remove(id) else { return };
         self.by_key.remove(&flow.key);
-        core.guests.give_back(flow.key.mac, GuestResource::Ping);
+        core.guests.give_back(flow.key.who, GuestResource::Ping);
         core.flows.closed(&flow.ends(), reason, flow.counts, core.now.saturating_duration_since(flow.began));
     }
 }

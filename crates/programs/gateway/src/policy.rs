@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use netvale_wire::MacAddr;
+use crate::guests::GuestId;
 
 /// The transport of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize)]
@@ -25,8 +25,8 @@ pub enum FlowTransport {
 /// A flow that a guest wants to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct EgressRequest {
-    /// The guest's MAC address.
-    pub guest: MacAddr,
+    /// The guest.
+    pub guest: GuestId,
     /// The transport.
     pub transport: FlowTransport,
     /// The destination at the host's side. The gateway's own addresses are the host's loopback there.
@@ -261,6 +261,8 @@ impl RuleNet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guests::NetworkId;
+    use netvale_wire::MacAddr;
 
     fn with(rules: &[&str]) -> EgressPolicy {
         let mut policy = EgressPolicy::default();
@@ -273,7 +275,7 @@ mod tests {
 
     fn tcp(dst: &str, port: u16) -> EgressRequest {
         let dst = dst.parse().expect("an address");
-        EgressRequest { guest: MacAddr::ZERO, transport: FlowTransport::Tcp, dst, port }
+        EgressRequest { guest: NetworkId::UNTAGGED.station(MacAddr::ZERO), transport: FlowTransport::Tcp, dst, port }
     }
 
     fn allows(policy: &EgressPolicy, dst: &str, port: u16) -> bool {

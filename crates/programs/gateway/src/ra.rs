@@ -4,12 +4,12 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
 use netvale_wire::layers::ICMP6;
 
 use crate::arp_nd::{HOP_LIMIT, ROUTER_ADVERTISEMENT, ROUTER_SOLICITATION, SOURCE_STATION, options};
 use crate::core::GatewayCore;
 use crate::frame::GuestPacket;
+use crate::guests::{GuestId, NetworkId};
 use crate::icmp_message::{group_station, set_checksum};
 use crate::net::{ALL_NODES, GatewayNet};
 use crate::timers::TimedThing;
@@ -60,8 +60,8 @@ impl RouterAdverts {
             return;
         }
         if core.net.is_guests(packet.src) {
-            core.neighbours.learn(packet.src, packet.mac, core.now);
-            send(core, packet.mac, packet.src, ROUTER_LIFETIME);
+            core.neighbours.learn(packet.src, packet.who, core.now);
+            send(core, packet.who, packet.src, ROUTER_LIFETIME);
         } else if matches!(packet.src, IpAddr::V6(src) if src.is_unspecified()) {
             let next = self.last.map_or(core.now, |last| (last + PAUSE).max(core.now));
             self.plan(core, next);
@@ -75,7 +75,7 @@ impl RouterAdverts {
         }
         self.due = None;
         self.last = Some(core.now);
-        send(core, group_station(ALL_NODES), ALL_NODES.into(), ROUTER_LIFETIME);
+        send(core, NetworkId::UNTAGGED.station(group_station(ALL_NODES)), ALL_NODES.into(), ROUTER_LIFETIME);
         let next = core.now + INTERVAL;
         self.plan(core, next);
     }
@@ -83,16 +83,16 @@ impl RouterAdverts {
     /// Advertises a router lifetime of 0, with which guests stop using this router.
     pub fn end(&mut self, core: &mut GatewayCore) {
         if core.net.addresses.v6.is_some() {
-            send(core, group_station(ALL_NODES), ALL_NODES.into(), 0);
+            send(core, NetworkId::UNTAGGED.station(group_station(ALL_NODES)), ALL_NODES.into(), 0);
         }
     }
 }
 
-fn send(core: &mut GatewayCore, mac: MacAddr, to: IpAddr, lifetime: u16) {
+fn send(core: &mut GatewayCore, who: GuestId, to: IpAddr, lifetime: u16) {
     let src = core.net.link_local().into();
     let Some(mut message) = message(&core.net, lifetime) else { return };
     set_checksum(&mut message, src, to);
-    core.send_with(mac, src, to, ICMP6, HOP_LIMIT, &message);
+    core.send_with(who, src, to, ICMP6, HOP_LIMIT, &message);
 }
 
 /// Makes the advertisement, without its checksum. `None` if the gateway has no IPv6 address.

@@ -6,11 +6,10 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
-
 use super::{NameAsker, NameService, framed};
 use crate::core::{GatewayCore, NewNameClient};
 use crate::dhcp::leases::LeaseTable;
+use crate::guests::GuestId;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::SlotId;
 use crate::timers::TimedThing;
@@ -24,7 +23,7 @@ const MAX_FRAMED: usize = 2 + u16::MAX as usize;
 
 /// A guest's TCP connection to the name service.
 pub struct NameClient {
-    mac: MacAddr,
+    who: GuestId,
     stream: UnixStream,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -42,7 +41,7 @@ impl NameService {
             return;
         }
         let id = self.clients.insert(NameClient {
-            mac: client.mac,
+            who: client.who,
             stream: client.stream,
             inbox: Vec::new(),
             outbox: Vec::new(),
@@ -79,8 +78,8 @@ impl NameService {
             client.inbox.drain(..2 + message.len());
             client.asked = true;
             client.used = core.now;
-            let mac = client.mac;
-            self.take(core, leases, mac, NameAsker::Connection(id), &message);
+            let who = client.who;
+            self.take(core, leases, who, NameAsker::Connection(id), &message);
         }
         if self.clients.get(id).is_some_and(|client| client.is_done()) {
             self.clients.remove(id);

@@ -16,7 +16,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
 
-use netvale_wire::MacAddr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -26,7 +25,7 @@ use self::names::LocalNames;
 use self::resolv::ResolverFile;
 use crate::core::GatewayCore;
 use crate::dhcp::leases::LeaseTable;
-use crate::guests::GuestResource;
+use crate::guests::{GuestId, GuestResource};
 use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::TimedThing;
@@ -67,7 +66,7 @@ enum ServerExchange {
 
 struct NameQuestion {
     asker: NameAsker,
-    mac: MacAddr,
+    who: GuestId,
     /// The guest's message, with the gateway's random ID.
     message: Vec<u8>,
     /// The ID that the guest has chosen.
@@ -106,7 +105,7 @@ impl NameService {
         &mut self,
         core: &mut GatewayCore,
         leases: Option<&LeaseTable>,
-        mac: MacAddr,
+        who: GuestId,
         asker: NameAsker,
         bytes: &[u8],
     ) {
@@ -114,26 +113,26 @@ impl NameService {
             ParsedQuery::Query(query) => query,
             ParsedQuery::Refused(outcome) => {
                 let answer = message::refusal(bytes, outcome);
-                return self.deliver(core, mac, asker, answer.as_deref());
+                return self.deliver(core, who, asker, answer.as_deref());
             }
-            ParsedQuery::Nothing => return self.deliver(core, mac, asker, None),
+            ParsedQuery::Nothing => return self.deliver(core, who, asker, None),
         };
-        let names = LocalNames { net: &core.net, leases, addresses: &core.neighbours };
+        let names = LocalNames { net: &core.net, leases, addresses: &core.neighbours, network: who.network };
         if let Some(answer) = names.answer(&query) {
-            return self.deliver(core, mac, asker, Some(&answer));
+            return self.deliver(core, who, asker, Some(&answer));
         }
-        if self.questions.len() >= MAX_QUESTIONS || !core.guests.take(mac, GuestResource::Question) {
+        if self.questions.len() >= MAX_QUESTIONS || !core.guests.take(who, GuestResource::Question) {
             let answer = message::refusal(bytes, DnsOutcome::Failed);
-            return self.deliver(core, mac, asker, answer.as_deref());
+            return self.deliver(core, who, asker, answer.as_deref());
         }
-        self.begin(core, mac, asker, &query);
+        self.begin(core, who, asker, &query);
     }
 
     /// Begins a question to servers.
-    fn begin(&mut self, core: &mut GatewayCore, mac: MacAddr, asker: NameAsker, query: &DnsQuery<'_>) {
+    fn begin(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, query: &DnsQuery<'_>) {
         let id = self.questions.insert(NameQuestion {
             asker,
-            mac,
+            who,
             message: query.bytes.to_vec(),
             id: query.id.to_be_bytes(),
             end: query.end,
@@ -178,19 +177,19 @@ impl NameService {
     /// Ends a question and sends the guest the answer, with the guest's own ID.
     fn finish(&mut self, core: &mut GatewayCore, id: SlotId, answer: Option<Vec<u8>>) {
         let Some(question) = self.questions.remove(id) else { return };
-        core.guests.give_back(question.mac, GuestResource::Question);
+        core.guests.give_back(question.who, GuestResource::Question);
         let answer = answer.map(|mut bytes| {
             bytes[..2].copy_from_slice(&question.id);
             bytes
         });
-        self.deliver(core, question.mac, question.asker, answer.as_deref());
+        self.deliver(core, question.who, question.asker, answer.as_deref());
     }
 
-    fn deliver(&mut self, core: &mut GatewayCore, mac: MacAddr, asker: NameAsker, answer: Option<&[u8]>) {
+    fn deliver(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, answer: Option<&[u8]>) {
         match asker {
             NameAsker::Datagram { guest, own } => {
                 if let Some(answer) = answer {
-                    core.send_datagram(mac, own, guest, answer);
+                    core.send_datagram(who, own, guest, answer);
                 }
             }
             NameAsker::Connection(id) => self.answer_client(core, id, answer),

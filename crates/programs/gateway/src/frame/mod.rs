@@ -11,6 +11,8 @@ use netvale_wire::layers::{ICMP, ICMP6, TCP, UDP};
 use netvale_wire::vnet::{self, VnetForm};
 use netvale_wire::{MacAddr, Sum, VnetHdr, ethernet, ipv4, ipv6, udp};
 
+use crate::guests::{GuestId, NetworkId};
+
 pub mod build;
 pub mod reassembly;
 
@@ -20,8 +22,8 @@ pub const VNET_LEN: usize = vnet::LEN_MRG;
 /// A parsed frame of a guest.
 #[derive(Clone, Copy, Debug)]
 pub enum GuestFrame<'a> {
-    /// The frame's source MAC address, and its ARP packet.
-    Arp(MacAddr, &'a [u8]),
+    /// The guest that has sent the frame, and its ARP packet.
+    Arp(GuestId, &'a [u8]),
     /// A whole IP packet.
     Packet(GuestPacket<'a>),
     /// A fragment of an IP packet.
@@ -31,8 +33,8 @@ pub enum GuestFrame<'a> {
 /// A whole IP packet of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestPacket<'a> {
-    /// Source MAC address of the frame.
-    pub mac: MacAddr,
+    /// The guest that has sent the frame.
+    pub who: GuestId,
     /// Destination MAC address of the frame.
     pub to: MacAddr,
     /// IP source.
@@ -55,8 +57,8 @@ pub struct GuestPacket<'a> {
 /// A fragment of an IP packet.
 #[derive(Clone, Copy, Debug)]
 pub struct IpFragment<'a> {
-    /// Source MAC address of the frame.
-    pub mac: MacAddr,
+    /// The guest that has sent the frame.
+    pub who: GuestId,
     /// Destination MAC address of the frame.
     pub to: MacAddr,
     /// IP source.
@@ -79,10 +81,10 @@ pub struct IpFragment<'a> {
     pub packet: &'a [u8],
 }
 
-/// The source (`mac`) and destination (`to`) MAC addresses of a frame.
+/// The guest that has sent a frame (`who`), and the frame's destination MAC address (`to`).
 #[derive(Clone, Copy)]
 struct FrameStations {
-    mac: MacAddr,
+    who: GuestId,
     to: MacAddr,
 }
 
@@ -96,9 +98,10 @@ pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     }
     // Frames with a VLAN tag belong to another network: their EtherType is not among those below.
     let packet = frame.get(ethernet::HEADER_LEN..)?;
-    let ends = FrameStations { mac: stations.src(), to: stations.dst() };
+    let who = NetworkId::UNTAGGED.station(stations.src());
+    let ends = FrameStations { who, to: stations.dst() };
     match stations.ethertype() {
-        ethernet::ARP => Some(GuestFrame::Arp(stations.src(), packet)),
+        ethernet::ARP => Some(GuestFrame::Arp(who, packet)),
         ethernet::IPV4 => parse_v4(packet, &header, ends),
         ethernet::IPV6 => parse_v6(packet, &header, ends),
         _ => None,
@@ -113,7 +116,7 @@ fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     if Sum::of(&packet[..head]).fold() != 0xffff || ipv4::has_source_route(&packet[ipv4::HEADER_LEN..head]) {
         return None;
     }
-    let FrameStations { mac, to } = stations;
+    let FrameStations { who, to } = stations;
     let src = IpAddr::V4(header.src());
     let dst = IpAddr::V4(header.dst());
     let protocol = header.protocol();
@@ -121,7 +124,7 @@ fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     if header.is_fragment() {
         let field = header.fragment();
         return Some(GuestFrame::Fragment(IpFragment {
-            mac,
+            who,
             to,
             src,
             dst,
@@ -134,13 +137,13 @@ fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
             packet,
         }));
     }
-    whole(GuestPacket { mac, to, src, dst, protocol, ttl, l4, packet, segment: 0 }, vnet)
+    whole(GuestPacket { who, to, src, dst, protocol, ttl, l4, packet, segment: 0 }, vnet)
 }
 
 fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Option<GuestFrame<'a>> {
     let header = ipv6::Header::parse(bytes).ok()?;
     let packet = bytes.get(..ipv6::HEADER_LEN + usize::from(header.payload_len()))?;
-    let FrameStations { mac, to } = stations;
+    let FrameStations { who, to } = stations;
     let src = IpAddr::V6(header.src());
     let dst = IpAddr::V6(header.dst());
     let ttl = header.hop_limit();
@@ -149,7 +152,7 @@ fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
         let [protocol, _, high, low, ident @ ..] = *fragment;
         let field = u16::from_be_bytes([high, low]);
         return Some(GuestFrame::Fragment(IpFragment {
-            mac,
+            who,
             to,
             src,
             dst,
@@ -164,7 +167,7 @@ fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     }
     let upper = ipv6::upper(packet).ok().filter(|upper| !upper.fragment && !upper.source_route)?;
     let l4 = packet.get(upper.offset..)?;
-    whole(GuestPacket { mac, to, src, dst, protocol: upper.protocol, ttl, l4, packet, segment: 0 }, vnet)
+    whole(GuestPacket { who, to, src, dst, protocol: upper.protocol, ttl, l4, packet, segment: 0 }, vnet)
 }
 
 /// Returns a packet if its transport checksum is correct, or if the sender has left the checksum to be completed.
@@ -224,7 +227,7 @@ mod tests {
     fn a_known_packet_is_taken_apart() {
         let bytes = [udp_frame(), vec![0; 20]].concat();
         let packet = packet(&bytes).expect("a packet with padding behind it");
-        assert_eq!((packet.mac, packet.to), (MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([2, 0, 0, 0, 0, 1])));
+        assert_eq!((packet.who.mac, packet.to), (MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([2, 0, 0, 0, 0, 1])));
         assert_eq!((packet.protocol, packet.ttl, packet.l4.len()), (UDP, 64, 16));
     }
 

@@ -5,13 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
-
 use super::{BATCH, seen_client, station};
 use crate::arp_nd;
 use crate::core::GatewayCore;
 use crate::dhcp::leases::LeaseTable;
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds};
+use crate::guests::{GuestId, NetworkId};
 use crate::policy::FlowTransport;
 use crate::slots::SlotId;
 use crate::sys::asked;
@@ -25,13 +24,14 @@ const MAX_CLIENTS: usize = 4096;
 /// client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct SeenEnds {
+    network: NetworkId,
     guest: SocketAddr,
     seen: SocketAddr,
 }
 
 struct PublishedClient {
     port: SlotId,
-    mac: MacAddr,
+    who: GuestId,
     client: SocketAddr,
     /// The host's address to which the client has sent; answers leave from it.
     asked: Option<IpAddr>,
@@ -62,13 +62,14 @@ impl PublishedClients {
             self.scratch.resize(usize::from(u16::MAX), 0);
             let Some(got) = asked::receive(socket, &mut self.scratch) else { return };
             self.scratch.truncate(got.len);
-            let Some(mac) = station(core, leases, guest.ip()) else {
-                arp_nd::ask(core, guest.ip());
+            let network = NetworkId::UNTAGGED;
+            let Some(who) = station(core, leases, network, guest.ip()) else {
+                arp_nd::ask(core, network, guest.ip());
                 continue;
             };
-            let ends = PublishedEnds { port, mac, client: got.from, asked: got.asked, guest };
+            let ends = PublishedEnds { port, who, client: got.from, asked: got.asked, guest };
             let Some(seen) = self.note(core, ends) else { continue };
-            core.send_datagram(mac, seen, guest, &self.scratch);
+            core.send_datagram(who, seen, guest, &self.scratch);
         }
     }
 
@@ -78,7 +79,7 @@ impl PublishedClients {
         let mut seen = seen_client(core, ends.client, ends.guest.ip())?;
         // Two clients with different loopback addresses may have the same port: the second is shown with another port.
         for _ in 0..BATCH {
-            let key = SeenEnds { guest: ends.guest, seen };
+            let key = SeenEnds { network: ends.who.network, guest: ends.guest, seen };
             match self.clients.get_mut(&key) {
                 Some(known) if known.client == ends.client && known.port == ends.port => {
                     known.used = core.now;
@@ -102,10 +103,10 @@ impl PublishedClients {
         {
             self.close(core, &oldest, "limit");
         }
-        core.flows.opened(&flow_ends(&key, ends.mac));
+        core.flows.opened(&flow_ends(&key, ends.who));
         let bytes = FlowBytes { sent: 0, received: self.scratch.len() as u64 };
-        let PublishedEnds { port, mac, client, asked, .. } = ends;
-        let entry = PublishedClient { port, mac, client, asked, began: core.now, used: core.now, bytes };
+        let PublishedEnds { port, who, client, asked, .. } = ends;
+        let entry = PublishedClient { port, who, client, asked, began: core.now, used: core.now, bytes };
         self.clients.insert(key, entry);
     }
 
@@ -114,12 +115,13 @@ impl PublishedClients {
     pub fn answer<'a>(
         &mut self,
         core: &GatewayCore,
+        network: NetworkId,
         guest: SocketAddr,
         seen: SocketAddr,
         payload: &[u8],
         socket: impl FnOnce(SlotId) -> Option<&'a OwnedFd>,
     ) -> bool {
-        let Some(client) = self.clients.get_mut(&SeenEnds { guest, seen }) else { return false };
+        let Some(client) = self.clients.get_mut(&SeenEnds { network, guest, seen }) else { return false };
         client.used = core.now;
         client.bytes.sent += payload.len() as u64;
         if let Some(socket) = socket(client.port) {
@@ -139,7 +141,7 @@ impl PublishedClients {
     fn close(&mut self, core: &mut GatewayCore, key: &SeenEnds, reason: &str) {
         if let Some(client) = self.clients.remove(key) {
             let lived = core.now.saturating_duration_since(client.began);
-            core.flows.closed(&flow_ends(key, client.mac), reason, client.bytes, lived);
+            core.flows.closed(&flow_ends(key, client.who), reason, client.bytes, lived);
         }
     }
 }
@@ -148,12 +150,12 @@ impl PublishedClients {
 #[derive(Clone, Copy)]
 struct PublishedEnds {
     port: SlotId,
-    mac: MacAddr,
+    who: GuestId,
     client: SocketAddr,
     asked: Option<IpAddr>,
     guest: SocketAddr,
 }
 
-fn flow_ends(key: &SeenEnds, mac: MacAddr) -> FlowEnds {
-    FlowEnds { transport: FlowTransport::Udp, direction: FlowDirection::In, mac, guest: key.guest, remote: key.seen }
+fn flow_ends(key: &SeenEnds, who: GuestId) -> FlowEnds {
+    FlowEnds { transport: FlowTransport::Udp, direction: FlowDirection::In, who, guest: key.guest, remote: key.seen }
 }

@@ -22,6 +22,7 @@ use crate::arp_nd;
 use crate::core::GatewayCore;
 use crate::dhcp::leases::LeaseTable;
 use crate::flows::{FlowDirection, FlowEnds};
+use crate::guests::{GuestId, NetworkId};
 use crate::policy::FlowTransport;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
@@ -49,6 +50,7 @@ struct PublishedPort {
 struct WaitingCaller {
     socket: OwnedFd,
     client: SocketAddr,
+    network: NetworkId,
     guest: SocketAddr,
     since: Instant,
 }
@@ -125,14 +127,15 @@ impl Publisher {
                 Err(_) => return,
             };
             let Some(client) = client.and_then(|client| SocketAddr::try_from(client).ok()) else { continue };
-            let caller = WaitingCaller { socket, client, guest, since: core.now };
-            match station(core, leases, guest.ip()) {
-                Some(mac) => call(core, tcp, mac, caller),
+            let network = NetworkId::UNTAGGED;
+            let caller = WaitingCaller { socket, client, network, guest, since: core.now };
+            match station(core, leases, network, guest.ip()) {
+                Some(who) => call(core, tcp, who, caller),
                 None if self.callers.len() < MAX_CALLERS => {
                     if self.callers.is_empty() {
                         core.timers.add(core.now + ASK_AGAIN, TimedThing::Callers);
                     }
-                    arp_nd::ask(core, guest.ip());
+                    arp_nd::ask(core, network, guest.ip());
                     self.callers.push(caller);
                 }
                 None => reset(&caller.socket),
@@ -143,13 +146,13 @@ impl Publisher {
     /// Tries again to connect waiting clients to their guests. Resets those that have waited for too long.
     pub fn timer(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&LeaseTable>) {
         for caller in std::mem::take(&mut self.callers) {
-            if let Some(mac) = station(core, leases, caller.guest.ip()) {
-                call(core, tcp, mac, caller);
+            if let Some(who) = station(core, leases, caller.network, caller.guest.ip()) {
+                call(core, tcp, who, caller);
             } else if core.now.saturating_duration_since(caller.since) < SEARCH {
-                arp_nd::ask(core, caller.guest.ip());
+                arp_nd::ask(core, caller.network, caller.guest.ip());
                 self.callers.push(caller);
             } else {
-                let ends = ends_of(&caller, MacAddr::ZERO, caller.client, FlowTransport::Tcp);
+                let ends = ends_of(&caller, caller.network.station(MacAddr::ZERO), caller.client, FlowTransport::Tcp);
                 core.flows.refused(&ends, "no-guest", core.now);
                 reset(&caller.socket);
             }
@@ -160,9 +163,16 @@ impl Publisher {
     }
 
     /// Sends a guest's datagram to a client of a published port. Returns `false` if `seen` is no such client.
-    pub fn take(&mut self, core: &mut GatewayCore, guest: SocketAddr, seen: SocketAddr, payload: &[u8]) -> bool {
+    pub fn take(
+        &mut self,
+        core: &mut GatewayCore,
+        who: GuestId,
+        guest: SocketAddr,
+        seen: SocketAddr,
+        payload: &[u8],
+    ) -> bool {
         let ports = &mut self.ports;
-        self.clients.answer(core, guest, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
+        self.clients.answer(core, who.network, guest, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
     }
 
     /// Removes UDP clients that have been idle for too long.
@@ -222,22 +232,22 @@ fn reset(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
-fn station(core: &GatewayCore, leases: Option<&LeaseTable>, guest: IpAddr) -> Option<MacAddr> {
+fn station(core: &GatewayCore, leases: Option<&LeaseTable>, network: NetworkId, guest: IpAddr) -> Option<GuestId> {
     let leased = || match guest {
-        IpAddr::V4(address) => leases?.station(address),
+        IpAddr::V4(address) => leases?.station(address).map(|mac| network.station(mac)),
         IpAddr::V6(_) => None,
     };
-    core.neighbours.station(guest).or_else(leased)
+    core.neighbours.station(network, guest).or_else(leased)
 }
 
-fn ends_of(caller: &WaitingCaller, mac: MacAddr, seen: SocketAddr, transport: FlowTransport) -> FlowEnds {
-    FlowEnds { transport, direction: FlowDirection::In, mac, guest: caller.guest, remote: seen }
+fn ends_of(caller: &WaitingCaller, who: GuestId, seen: SocketAddr, transport: FlowTransport) -> FlowEnds {
+    FlowEnds { transport, direction: FlowDirection::In, who, guest: caller.guest, remote: seen }
 }
 
 /// Opens a TCP connection to a guest for a client.
-fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, mac: MacAddr, caller: WaitingCaller) {
+fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, who: GuestId, caller: WaitingCaller) {
     let Some(mut seen) = seen_client(core, caller.client, caller.guest.ip()) else { return reset(&caller.socket) };
-    let mut ends = ends_of(&caller, mac, seen, FlowTransport::Tcp);
+    let mut ends = ends_of(&caller, who, seen, FlowTransport::Tcp);
     // Two clients with different loopback addresses may have the same port: the second is shown with another port.
     for _ in 0..BATCH {
         if !tcp.is_taken(&ends) {

@@ -260,7 +260,7 @@ impl TcpFlow {
 
 /// Creates the writer of the headers of a connection's segments.
 pub fn writer(ends: &FlowEnds, own_mac: MacAddr) -> SegmentWriter {
-    SegmentWriter { own_mac, mac: ends.mac, guest: ends.guest, remote: ends.remote }
+    SegmentWriter { own_mac, who: ends.who, guest: ends.guest, remote: ends.remote }
 }
 
 /// Sends a segment with its payload, which is taken from the endpoint's queue.
