@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::flows::{FlowEnds, FlowLog};
 use crate::frame::GuestPacket;
 use crate::frame::build::{self, PacketEnds, TTL};
-use crate::guests::{GuestAddresses, GuestId, GuestTable};
+use crate::guests::{GuestAddresses, GuestId, GuestTable, NetworkId, NetworkSet};
 use crate::icmp_message::{self, IcmpProblem};
 use crate::link::GatewayLink;
 use crate::net::GatewayNet;
@@ -73,6 +73,8 @@ pub struct GatewayCore {
     pub guests: GuestTable,
     /// The MAC addresses of guests' IP addresses.
     pub neighbours: GuestAddresses,
+    /// The networks from which frames have come, and the one without tags.
+    pub networks: NetworkSet,
     /// What guests may reach.
     pub policy: EgressPolicy,
     /// The log of flows that were opened, refused and closed.
@@ -110,12 +112,15 @@ impl GatewayCore {
         flows: FlowLog,
     ) -> std::io::Result<Self> {
         let now = Instant::now();
+        let mut networks = NetworkSet::default();
+        networks.insert(NetworkId::UNTAGGED);
         Ok(GatewayCore {
             link,
             net,
             poller: Poller::new()?,
             guests,
             neighbours: GuestAddresses::default(),
+            networks,
             policy,
             flows,
             timers: TimerHeap::default(),

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::guests::GuestId;
 use crate::policy::FlowTransport;
+use crate::ports::PortNames;
 
 /// Maximum number of bytes of lines that wait to be written.
 const MAX_WAITING: usize = 1 << 20;
@@ -90,6 +91,8 @@ pub struct FlowLog {
     lost: u64,
     second: Option<Instant>,
     refusals: u32,
+    /// The names of private ports.
+    pub ports: PortNames,
 }
 
 impl FlowLog {
@@ -108,7 +111,7 @@ impl FlowLog {
 
     /// Creates a log that records nothing.
     pub fn none() -> Self {
-        FlowLog { out: None, waiting: Vec::new(), lost: 0, second: None, refusals: 0 }
+        FlowLog { out: None, waiting: Vec::new(), lost: 0, second: None, refusals: 0, ports: PortNames::default() }
     }
 
     /// Records that a flow has begun.
@@ -151,7 +154,7 @@ impl FlowLog {
             event,
             transport: ends.transport,
             direction: ends.direction,
-            port: ends.who.mac.to_string(),
+            port: self.ports.word(ends.who),
             guest: ends.guest,
             remote: ends.remote,
             reason,

@@ -1,8 +1,11 @@
 //! Guests: how much each uses of the gateway's resources, and the MAC addresses of their IP addresses.
 //!
-//! A guest's id ([`GuestId`]) is its network ([`NetworkId`]) and its MAC address; the switch must stop guests that
-//! invent other addresses (`--guard`). The [`GuestTable`] has each guest's use of resources, and [`GuestAddresses`] the
-//! MAC addresses of IP addresses.
+//! A guest's id ([`GuestId`]) is its network ([`NetworkId`]) and its MAC address. The [`GuestTable`] has each guest's
+//! use of resources, and [`GuestAddresses`] the MAC addresses of IP addresses.
+//!
+//! The limits of a private network, which is behind one port, are those of one guest: inventing MAC addresses gains
+//! nothing there. In the network without tags, the switch must stop guests that do so (`--guard`). A [`NetworkSet`] is
+//! a set of networks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,16 +14,18 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-/// Maximum number of guests that use resources at the same time.
+/// Maximum number of guests of the network without tags that use resources at the same time.
 const MAX_GUESTS: usize = 1024;
-/// Maximum number of IP addresses in [`GuestAddresses`].
+/// Maximum number of IP addresses of the network without tags in [`GuestAddresses`].
 const MAX_NEIGHBOURS: usize = 4096;
-/// Maximum number of IP addresses of one MAC address.
+/// Maximum number of IP addresses of one MAC address in the network without tags.
 const MAX_ADDRESSES: usize = 16;
+/// Maximum number of IP addresses of a private network: a machine with containers has many.
+const MAX_PRIVATE_ADDRESSES: usize = 64;
 /// How long an IP address is remembered after the last frame from it.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// A network of guests: the frames without a VLAN tag, or those of one VLAN.
+/// A network of guests: the frames without a VLAN tag or, behind a private port, those of one VLAN.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NetworkId(u16);
 
@@ -51,6 +56,41 @@ pub struct GuestId {
     pub network: NetworkId,
     /// The guest's MAC address.
     pub mac: MacAddr,
+}
+
+impl GuestId {
+    /// Returns the id under which the guest's use of resources is counted: in a private network, all MAC addresses have
+    /// the same one.
+    pub fn share(self) -> GuestId {
+        if self.network == NetworkId::UNTAGGED { self } else { self.network.station(MacAddr::ZERO) }
+    }
+}
+
+/// A set of networks.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NetworkSet([u64; 64]);
+
+impl Default for NetworkSet {
+    fn default() -> Self {
+        NetworkSet([0; 64])
+    }
+}
+
+impl NetworkSet {
+    /// Adds a network.
+    pub fn insert(&mut self, network: NetworkId) {
+        self.0[usize::from(network.0 >> 6) & 63] |= 1 << (network.0 & 63);
+    }
+
+    /// Removes a network.
+    pub fn remove(&mut self, network: NetworkId) {
+        self.0[usize::from(network.0 >> 6) & 63] &= !(1 << (network.0 & 63));
+    }
+
+    /// Returns the networks, in order.
+    pub fn iter(&self) -> impl Iterator<Item = NetworkId> + '_ {
+        (0..4096).filter(|n| self.0[usize::from(n >> 6) & 63] >> (n & 63) & 1 != 0).map(NetworkId)
+    }
 }
 
 impl fmt::Display for GuestId {
@@ -129,7 +169,10 @@ impl GuestTable {
     pub fn take(&mut self, who: GuestId, resource: GuestResource) -> bool {
         let limits = &self.limits;
         let most = [limits.tcp, limits.connecting, limits.udp, limits.pings, limits.questions][resource as usize];
-        if !self.guests.contains_key(&who) && self.guests.len() >= MAX_GUESTS {
+        let who = who.share();
+        let is_new = !self.guests.contains_key(&who);
+        // A private network needs no place of this number: there are no more of them than VLANs.
+        if is_new && who.network == NetworkId::UNTAGGED && self.guests.len() >= MAX_GUESTS {
             return false;
         }
         let share = self.guests.entry(who).or_default();
@@ -141,6 +184,7 @@ impl GuestTable {
 
     /// Counts one less of a resource for a guest.
     pub fn give_back(&mut self, who: GuestId, resource: GuestResource) {
+        let who = who.share();
         let Some(share) = self.guests.get_mut(&who) else { return };
         let used = &mut share.used[resource as usize];
         *used = used.saturating_sub(1);
@@ -151,18 +195,18 @@ impl GuestTable {
 
     /// Returns how many of a resource a guest uses.
     pub fn used(&self, who: GuestId, resource: GuestResource) -> u32 {
-        self.guests.get(&who).map_or(0, |share| share.used[resource as usize])
+        self.guests.get(&who.share()).map_or(0, |share| share.used[resource as usize])
     }
 
     /// Returns the number of bytes that a guest's flows may still buffer.
     pub fn bytes_left(&self, who: GuestId) -> usize {
-        let used = self.guests.get(&who).map_or(0, |share| share.bytes);
+        let used = self.guests.get(&who.share()).map_or(0, |share| share.bytes);
         self.limits.bytes.saturating_sub(used)
     }
 
     /// Replaces `before` bytes of a flow's buffers by `now` in its guest's count.
     pub fn count_bytes(&mut self, who: GuestId, before: usize, now: usize) {
-        if let Some(share) = self.guests.get_mut(&who) {
+        if let Some(share) = self.guests.get_mut(&who.share()) {
             share.bytes = (share.bytes + now).saturating_sub(before);
         }
     }
@@ -185,7 +229,7 @@ struct NeighbourEntry {
 #[derive(Debug, Default)]
 pub struct GuestAddresses {
     entries: HashMap<NetworkAddress, NeighbourEntry>,
-    /// Number of IP addresses of each guest.
+    /// Number of IP addresses of each guest, or of each private network.
     counts: HashMap<GuestId, usize>,
 }
 
@@ -198,17 +242,21 @@ impl GuestAddresses {
             return;
         }
         let is_new = !self.entries.contains_key(&key);
-        let count = self.counts.get(&who).copied().unwrap_or(0);
-        if count >= MAX_ADDRESSES || (is_new && self.entries.len() >= MAX_NEIGHBOURS) {
+        let is_private = who.network != NetworkId::UNTAGGED;
+        let most = if is_private { MAX_PRIVATE_ADDRESSES } else { MAX_ADDRESSES };
+        let count = self.counts.get(&who.share()).copied().unwrap_or(0);
+        if (count >= most && (is_new || !is_private)) || (is_new && !is_private && self.entries.len() >= MAX_NEIGHBOURS)
+        {
             return;
         }
-        self.counts.insert(who, count + 1);
+        self.counts.insert(who.share(), count + 1);
         if let Some(before) = self.entries.insert(key, NeighbourEntry { mac: who.mac, seen: now }) {
             self.count_less(who.network.station(before.mac));
         }
     }
 
     fn count_less(&mut self, who: GuestId) {
+        let who = who.share();
         if let Some(count) = self.counts.get_mut(&who) {
             *count -= 1;
             if *count == 0 {
@@ -234,6 +282,20 @@ impl GuestAddresses {
         let is_of = |key: &NetworkAddress, entry: &NeighbourEntry| key.network == who.network && entry.mac == who.mac;
         let of_guest = self.entries.iter().filter(|(key, entry)| is_of(key, entry) && !local(&key.address));
         of_guest.map(|(key, _)| key.address).collect()
+    }
+
+    /// Returns the address of a network that was used last: of IPv4, or else of IPv6, without link-local ones.
+    pub fn latest(&self, network: NetworkId) -> Option<IpAddr> {
+        let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let of_network = self.entries.iter().filter(|(key, _)| key.network == network && !local(&key.address));
+        let latest = of_network.max_by_key(|(key, entry)| (key.address.is_ipv4(), entry.seen));
+        latest.map(|(key, _)| key.address)
+    }
+
+    /// Removes the addresses of a network.
+    pub fn forget(&mut self, network: NetworkId) {
+        self.entries.retain(|key, _| key.network != network);
+        self.counts.retain(|who, _| who.network != network);
     }
 
     /// Removes addresses from which no frame has come for an hour.
@@ -318,6 +380,43 @@ mod tests {
         assert_eq!(neighbours.station(NetworkId::UNTAGGED, address), None);
         assert_eq!(neighbours.station(other.network, address), Some(other));
         assert_eq!((neighbours.addresses(A), neighbours.addresses(other)), (vec![], vec![address]));
+    }
+
+    /// Objective: a guest behind a private port that invents MAC addresses and IP addresses has the limits of one guest,
+    /// and takes nothing from others.
+    #[test]
+    fn a_private_network_has_the_limits_of_one_guest() {
+        let network = NetworkId::of_vlan(7).unwrap();
+        let mut guests = GuestTable::new(GuestLimits { udp: 2, ..GuestLimits::default() });
+        let mut neighbours = GuestAddresses::default();
+        let now = Instant::now();
+        let granted =
+            (0..9u8).filter(|n| guests.take(network.station(MacAddr([2, 0, 0, 0, 1, *n])), GuestResource::Udp));
+        assert_eq!(granted.count(), 2);
+        for n in 0..200u8 {
+            neighbours.learn([10, 0, 0, n].into(), network.station(MacAddr([2, 0, 0, 0, 1, n])), now);
+        }
+        assert_eq!(neighbours.entries.len(), MAX_PRIVATE_ADDRESSES);
+        neighbours.learn([10, 0, 0, 3].into(), network.station(A.mac), now + Duration::from_secs(1));
+        assert_eq!(
+            neighbours.station(network, [10, 0, 0, 3].into()).map(|who| who.mac),
+            Some(A.mac),
+            "an address moves"
+        );
+        assert_eq!(neighbours.latest(network), Some([10, 0, 0, 3].into()));
+        neighbours.forget(network);
+        assert!(neighbours.entries.is_empty() && neighbours.counts.is_empty());
+        assert_eq!(neighbours.latest(network), None);
+    }
+
+    #[test]
+    fn networks_are_added_and_removed() {
+        let mut networks = NetworkSet::default();
+        let all = [0, 1, 63, 64, 4094].map(NetworkId);
+        all.iter().for_each(|network| networks.insert(*network));
+        assert!(networks.iter().eq(all));
+        networks.remove(NetworkId(63));
+        assert_eq!(networks.iter().count(), 4);
     }
 
     #[test]

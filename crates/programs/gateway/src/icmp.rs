@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use crate::core::GatewayCore;
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds};
 use crate::frame::GuestPacket;
-use crate::guests::{GuestId, GuestResource};
+use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
@@ -231,6 +231,15 @@ impl EchoFlows {
             self.close(core, id, "idle");
         } else {
             core.timers.add(end, TimedThing::Ping(id));
+        }
+    }
+
+    /// Closes the sockets of a network that has no port any more.
+    pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        for id in self.flows.ids() {
+            if self.flows.get(id).is_some_and(|flow| flow.key.who.network == network) {
+                self.close(core, id, "port-gone");
+            }
         }
     }
 

@@ -47,6 +47,8 @@ pub struct GatewayOptions {
     pub flows: Option<PathBuf>,
     /// Limits of the resources that each guest may use.
     pub limits: GuestLimits,
+    /// Whether each VLAN of the switch is a network of its own, with the same addresses.
+    pub private: bool,
 }
 
 impl GatewayOptions {
@@ -66,6 +68,7 @@ impl GatewayOptions {
             publish: Vec::new(),
             flows: None,
             limits: GuestLimits::default(),
+            private: false,
         }
     }
 

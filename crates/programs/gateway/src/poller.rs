@@ -35,6 +35,8 @@ pub enum WatchedThing {
     NameClient(SlotId),
     /// The socket of a published port.
     Published(SlotId),
+    /// The connection on which the daemon reports the switch's ports.
+    Ports,
 }
 
 impl WatchedThing {
@@ -51,6 +53,7 @@ impl WatchedThing {
             Self::NameClient(id) => word(6, id),
             Self::Published(id) => word(7, id),
             Self::LinkEnd => word(8, none),
+            Self::Ports => word(9, none),
         }
     }
 
@@ -66,6 +69,7 @@ impl WatchedThing {
             6 => Self::NameClient(id),
             7 => Self::Published(id),
             8 => Self::LinkEnd,
+            9 => Self::Ports,
             _ => return None,
         })
     }

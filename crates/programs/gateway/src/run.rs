@@ -1,6 +1,7 @@
 //! The [`Gateway`]: its parts, and the event loop that drives them.
 
 mod dispatch;
+mod networks;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -8,8 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit};
 
 use crate::core::GatewayCore;
-use crate::dhcp::leases::LeaseTable;
-use crate::dhcp::{DhcpServer, DhcpSettings};
+use crate::dhcp::{DhcpServers, DhcpSettings};
 use crate::dns::NameService;
 use crate::flows::FlowLog;
 use crate::frame::reassembly::Reassembly;
@@ -18,6 +18,7 @@ use crate::icmp::EchoFlows;
 use crate::link::{GatewayLink, MAX_FRAME};
 use crate::options::GatewayOptions;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
+use crate::ports::PortWatch;
 use crate::publish::{PublishError, Publisher};
 use crate::ra::RouterAdverts;
 use crate::tcp::TcpFlows;
@@ -60,13 +61,16 @@ pub struct Gateway {
     core: GatewayCore,
     frame: Vec<u8>,
     reassembly: Reassembly,
-    dhcp: Option<DhcpServer>,
+    dhcp: Option<DhcpServers>,
     adverts: Option<RouterAdverts>,
     names: NameService,
     tcp: TcpFlows,
     udp: UdpMappings,
     echo: EchoFlows,
     publisher: Publisher,
+    /// Whether the gateway serves the networks of VLANs, too.
+    is_private: bool,
+    ports: Option<PortWatch>,
     /// Number of lost frames that the log has already reported.
     lost: u64,
 }
@@ -95,13 +99,15 @@ impl Gateway {
             core,
             frame: vec![0; MAX_FRAME],
             reassembly: Reassembly::default(),
-            dhcp: dhcp_server(options),
+            dhcp: dhcp_servers(options),
             adverts: options.adverts.then(RouterAdverts::default),
             names: NameService::new(&options.resolv_conf),
             tcp: TcpFlows::default(),
             udp: UdpMappings::default(),
             echo: EchoFlows::default(),
             publisher,
+            is_private: options.private,
+            ports: None,
             lost: 0,
         })
     }
@@ -148,7 +154,7 @@ impl Gateway {
         for client in std::mem::take(&mut self.core.name_clients) {
             self.names.accept(&mut self.core, client);
         }
-        self.names.go_on(&mut self.core, self.dhcp.as_ref().map(|dhcp| &dhcp.leases));
+        self.names.go_on(&mut self.core, self.dhcp.as_ref());
         self.take_timers();
         let waits_for_room = self.tcp.take_turns(&mut self.core);
         self.core.flows.flush();
@@ -182,7 +188,7 @@ impl Gateway {
 
     fn time(&mut self, thing: TimedThing) {
         let core = &mut self.core;
-        let leases = self.dhcp.as_ref().map(|dhcp| &dhcp.leases);
+        let leases = self.dhcp.as_ref();
         match thing {
             TimedThing::Tcp(id) => self.tcp.timer(core, id),
             TimedThing::Udp(id) => self.udp.timer(core, id),
@@ -203,7 +209,7 @@ impl Gateway {
         let now = self.core.now;
         self.core.neighbours.clean(now);
         if let Some(dhcp) = &mut self.dhcp {
-            dhcp.leases.clean(now);
+            dhcp.clean(now);
         }
         self.publisher.clean(&mut self.core);
         let lost = self.core.link.lost();
@@ -216,9 +222,10 @@ impl Gateway {
 
     fn ready(&mut self, thing: WatchedThing, readiness: Readiness) {
         let core = &mut self.core;
-        let leases = self.dhcp.as_ref().map(|dhcp| &dhcp.leases);
+        let leases = self.dhcp.as_ref();
         match thing {
             WatchedThing::Link | WatchedThing::LinkEnd | WatchedThing::Stop => {}
+            WatchedThing::Ports => self.hear_ports(),
             WatchedThing::Tcp(id) => self.tcp.ready(core, id, readiness),
             WatchedThing::Udp(id) => self.udp.ready(core, id, readiness),
             WatchedThing::Ping(id) => self.echo.ready(core, id, readiness),
@@ -240,10 +247,10 @@ impl Gateway {
     }
 }
 
-fn dhcp_server(options: &GatewayOptions) -> Option<DhcpServer> {
+fn dhcp_servers(options: &GatewayOptions) -> Option<DhcpServers> {
     let own = options.addresses.v4.filter(|_| options.dhcp)?;
     let settings = DhcpSettings { own, lease: options.lease_time, mtu: options.mtu, domain: options.domain.clone() };
-    Some(DhcpServer::new(settings, LeaseTable::new(own, options.leases.clone())))
+    Some(DhcpServers::new(settings, options.leases.clone()))
 }
 
 /// Raises the limit of descriptors to the most that this user may have, since each flow needs one.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{NameAsker, NameService, framed};
 use crate::core::{GatewayCore, NewNameClient};
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::DhcpServers;
 use crate::guests::GuestId;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::SlotId;
@@ -60,7 +60,7 @@ impl NameService {
     }
 
     /// Serves a connection that is readable or writable: sends queued answers and reads questions.
-    pub fn client_ready(&mut self, core: &mut GatewayCore, leases: Option<&LeaseTable>, id: SlotId) {
+    pub fn client_ready(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>, id: SlotId) {
         let Some(client) = self.clients.get(id) else { return };
         let kept = client.write() && client.read();
         if !kept {
@@ -71,7 +71,7 @@ impl NameService {
     }
 
     /// Begins the next question of a connection, unless one is unanswered.
-    fn ask_of_client(&mut self, core: &mut GatewayCore, leases: Option<&LeaseTable>, id: SlotId) {
+    fn ask_of_client(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>, id: SlotId) {
         // One message at a time. Those that are answered locally are complete when `take` returns.
         while let Some(client) = self.clients.get(id).filter(|client| !client.asked) {
             let Some(message) = framed(&client.inbox).map(<[u8]>::to_vec) else { break };
@@ -105,7 +105,7 @@ impl NameService {
     }
 
     /// Begins to answer the next question of each connection that was just answered.
-    pub fn go_on(&mut self, core: &mut GatewayCore, leases: Option<&LeaseTable>) {
+    pub fn go_on(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>) {
         for id in std::mem::take(&mut core.asked_again) {
             self.client_ready(core, leases, id);
         }

@@ -24,7 +24,7 @@ use self::message::{DnsOutcome, DnsQuery, ParsedQuery};
 use self::names::LocalNames;
 use self::resolv::ResolverFile;
 use crate::core::GatewayCore;
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::DhcpServers;
 use crate::guests::{GuestId, GuestResource};
 use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
@@ -104,7 +104,7 @@ impl NameService {
     pub fn take(
         &mut self,
         core: &mut GatewayCore,
-        leases: Option<&LeaseTable>,
+        leases: Option<&DhcpServers>,
         who: GuestId,
         asker: NameAsker,
         bytes: &[u8],
@@ -117,6 +117,7 @@ impl NameService {
             }
             ParsedQuery::Nothing => return self.deliver(core, who, asker, None),
         };
+        let leases = leases.map(|leases| leases.leases(who.network));
         let names = LocalNames { net: &core.net, leases, addresses: &core.neighbours, network: who.network };
         if let Some(answer) = names.answer(&query) {
             return self.deliver(core, who, asker, Some(&answer));

@@ -217,22 +217,30 @@ mod tests {
         PacketEnds { src_mac: MacAddr([2, 0, 0, 0, 0, 1]), to, src, dst }
     }
 
-    fn both() -> [PacketEnds; 2] {
+    fn all() -> [PacketEnds; 4] {
         let v6 = |last| IpAddr::V6([0xfd00, 0, 0, 0, 0, 0, 0, last].into());
-        [ends([192, 0, 2, 1].into(), [10, 0, 0, 9].into()), ends(v6(1), v6(9))]
+        let tagged = |ends: PacketEnds| {
+            let network = NetworkId::of_vlan(4094).unwrap();
+            PacketEnds { to: network.station(ends.to.mac), ..ends }
+        };
+        let both = [ends([192, 0, 2, 1].into(), [10, 0, 0, 9].into()), ends(v6(1), v6(9))];
+        [both[0], both[1], tagged(both[0]), tagged(both[1])]
     }
 
-    /// Objective: a datagram of any length is sent in frames within the MTU, which reassemble to the same datagram.
+    /// Objective: a datagram of any length is sent in frames within the MTU, with the tag of the guest's VLAN, which
+    /// reassemble to the same datagram.
     #[test]
     fn datagrams_of_any_length_arrive() {
-        for ends in both() {
+        for ends in all() {
+            let tag = if ends.to.network.vlan().is_some() { ethernet::VLAN_TAG_LEN } else { 0 };
             for len in [0, 1, 1000, 1472, 1473, 9000, 65_000] {
                 let payload: Vec<u8> = (0..len).map(|n| n as u8).collect();
                 let mut l4 = Vec::new();
                 datagram(&mut l4, &ends, 53, 1000, &payload);
                 let mut frames = Vec::new();
                 packet(&ends, UDP, TTL, &l4, 1500, 7, |parts| frames.push(parts.concat()));
-                assert!(frames.iter().all(|frame| frame.len() <= VNET_LEN + 14 + 1500));
+                assert!(frames.iter().all(|frame| frame.len() <= VNET_LEN + 14 + tag + 1500));
+                assert!(frames.iter().all(|frame| parse(frame).unwrap().who().network == ends.to.network));
                 assert_eq!(arrived(&frames).as_deref(), Some(&l4[..]), "{len}");
             }
         }

@@ -96,16 +96,40 @@ pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     if stations.src().is_multicast() || stations.src().is_zero() {
         return None;
     }
-    // Frames with a VLAN tag belong to another network: their EtherType is not among those below.
-    let packet = frame.get(ethernet::HEADER_LEN..)?;
-    let who = NetworkId::UNTAGGED.station(stations.src());
+    let tag = read_tag(stations.ethertype(), frame.get(ethernet::HEADER_LEN..)?)?;
+    let packet = frame.get(ethernet::HEADER_LEN + tag.len..)?;
+    let who = tag.network.station(stations.src());
     let ends = FrameStations { who, to: stations.dst() };
-    match stations.ethertype() {
+    match tag.ethertype {
         ethernet::ARP => Some(GuestFrame::Arp(who, packet)),
         ethernet::IPV4 => parse_v4(packet, &header, ends),
         ethernet::IPV6 => parse_v6(packet, &header, ends),
         _ => None,
     }
+}
+
+/// The VLAN tag of a frame, if it has one.
+struct FrameTag {
+    network: NetworkId,
+    /// Length of the tag in bytes.
+    len: usize,
+    /// EtherType of what follows.
+    ethertype: u16,
+}
+
+/// Reads the tag in front of a frame's payload. Returns `None` if it is cut short or has the reserved VLAN 4095. A
+/// second tag is the EtherType of an unknown protocol.
+fn read_tag(ethertype: u16, payload: &[u8]) -> Option<FrameTag> {
+    if ethertype != ethernet::VLAN {
+        return Some(FrameTag { network: NetworkId::UNTAGGED, len: 0, ethertype });
+    }
+    let [a, b, c, d] = *payload.first_chunk::<{ ethernet::VLAN_TAG_LEN }>()?;
+    // The upper four bits are priority and drop eligibility. VLAN 0 stands for no VLAN (IEEE 802.1Q §9.6).
+    let network = match u16::from_be_bytes([a, b]) & 0xfff {
+        0 => NetworkId::UNTAGGED,
+        vlan => NetworkId::of_vlan(vlan)?,
+    };
+    Some(FrameTag { network, len: ethernet::VLAN_TAG_LEN, ethertype: u16::from_be_bytes([c, d]) })
 }
 
 fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Option<GuestFrame<'a>> {
@@ -175,6 +199,17 @@ fn whole<'a>(packet: GuestPacket<'a>, vnet: &VnetHdr) -> Option<GuestFrame<'a>> 
     let segment = if vnet.gso_type == vnet::GSO_UDP_L4 { vnet.gso_size.into() } else { 0 };
     let left = vnet.flags & vnet::F_NEEDS_CSUM != 0;
     (left || packet.is_intact()).then_some(GuestFrame::Packet(GuestPacket { segment, ..packet }))
+}
+
+impl GuestFrame<'_> {
+    /// Returns the guest that has sent the frame.
+    pub fn who(&self) -> GuestId {
+        match self {
+            Self::Arp(who, _) => *who,
+            Self::Packet(packet) => packet.who,
+            Self::Fragment(piece) => piece.who,
+        }
+    }
 }
 
 impl GuestPacket<'_> {
@@ -256,15 +291,34 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_groups_and_of_other_networks_are_ignored() {
+    fn frames_of_groups_are_ignored() {
         let mut bytes = udp_frame();
         bytes[VNET_LEN + 6] |= 1;
         assert!(parse(&bytes).is_none(), "a group as source");
-        let mut tagged = udp_frame();
-        let tag = [0x81, 0, 0, 7];
-        let at = VNET_LEN + 12;
-        tagged.splice(at..at, tag);
-        assert!(parse(&tagged).is_none(), "a VLAN tag");
+    }
+
+    /// Objective: a tag's VLAN is the guest's network, whatever the tag's priority; frames with several tags, with a
+    /// service tag or with a reserved VLAN are dropped.
+    #[test]
+    fn a_tag_is_the_guests_network() {
+        let with_tags = |tags: &[u8]| {
+            let mut bytes = udp_frame();
+            bytes.splice(VNET_LEN + 12..VNET_LEN + 12, tags.iter().copied());
+            let sender = packet(&bytes).map(|packet| packet.who.network.vlan());
+            assert_eq!(sender, parse(&bytes).map(|frame| frame.who().network.vlan()));
+            sender
+        };
+        assert_eq!(with_tags(&[]), Some(None));
+        assert_eq!(with_tags(&[0x81, 0, 0, 7]), Some(Some(7)));
+        assert_eq!(with_tags(&[0x81, 0, 0xef, 0xfe]), Some(Some(4094)), "with a priority");
+        assert_eq!(with_tags(&[0x81, 0, 0xe0, 0]), Some(None), "a priority only");
+        assert_eq!(with_tags(&[0x81, 0, 0x0f, 0xff]), None);
+        assert_eq!(with_tags(&[0x88, 0xa8, 0, 7]), None);
+        assert_eq!(with_tags(&[0x81, 0, 0, 7, 0x81, 0, 0, 7]), None);
+        let mut cut = udp_frame();
+        cut.truncate(VNET_LEN + 12);
+        cut.extend_from_slice(&[0x81, 0, 0]);
+        assert!(parse(&cut).is_none(), "a tag that is cut");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use netvale_wire::MacAddr;
 
 use super::{GuestPacket, IpFragment};
-use crate::guests::GuestId;
+use crate::guests::{GuestId, NetworkId};
 
 /// Maximum number of incomplete packets, of all guests together.
 const MAX_PACKETS: usize = 64;
@@ -101,6 +101,11 @@ impl Reassembly {
         }
     }
 
+    /// Drops the incomplete packets of a network.
+    pub fn forget(&mut self, network: NetworkId) {
+        self.packets.retain(|key, _| key.who.network != network);
+    }
+
     /// Drops incomplete packets that are too old, and then, at a limit, the oldest one of this guest, or of all if the
     /// guest has none.
     fn make_room(&mut self, key: &PacketKey, now: Instant) {
@@ -108,10 +113,11 @@ impl Reassembly {
             return;
         }
         self.packets.retain(|_, partial| now.saturating_duration_since(partial.began) < LIMIT);
-        let of_guest = self.packets.keys().filter(|other| other.who == key.who).count();
+        let of_guest = self.packets.keys().filter(|other| other.who.share() == key.who.share()).count();
         let full = self.packets.len() >= MAX_PACKETS;
         if of_guest >= MAX_OF_A_GUEST || full {
-            let candidates = self.packets.iter().filter(|(other, _)| of_guest == 0 || other.who == key.who);
+            let candidates =
+                self.packets.iter().filter(|(other, _)| of_guest == 0 || other.who.share() == key.who.share());
             if let Some(oldest) = candidates.min_by_key(|(_, partial)| partial.began).map(|(key, _)| *key) {
                 self.packets.remove(&oldest);
             }
@@ -180,7 +186,6 @@ impl PartialPacket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guests::NetworkId;
 
     fn guest(mac: [u8; 6]) -> GuestId {
         NetworkId::UNTAGGED.station(MacAddr(mac))

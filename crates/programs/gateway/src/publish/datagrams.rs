@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use super::{BATCH, seen_client, station};
+use super::{BATCH, PublishedEnd, seen_client, station};
 use crate::arp_nd;
 use crate::core::GatewayCore;
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::DhcpServers;
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds};
 use crate::guests::{GuestId, NetworkId};
 use crate::policy::FlowTransport;
@@ -24,8 +24,7 @@ const MAX_CLIENTS: usize = 4096;
 /// client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct SeenEnds {
-    network: NetworkId,
-    guest: SocketAddr,
+    end: PublishedEnd,
     seen: SocketAddr,
 }
 
@@ -53,33 +52,32 @@ impl PublishedClients {
     pub fn receive(
         &mut self,
         core: &mut GatewayCore,
-        leases: Option<&LeaseTable>,
+        leases: Option<&DhcpServers>,
         port: SlotId,
         socket: &OwnedFd,
-        guest: SocketAddr,
+        end: PublishedEnd,
     ) {
         for _ in 0..BATCH {
             self.scratch.resize(usize::from(u16::MAX), 0);
             let Some(got) = asked::receive(socket, &mut self.scratch) else { return };
             self.scratch.truncate(got.len);
-            let network = NetworkId::UNTAGGED;
-            let Some(who) = station(core, leases, network, guest.ip()) else {
-                arp_nd::ask(core, network, guest.ip());
+            let Some(who) = station(core, leases, end) else {
+                arp_nd::ask(core, end.network, end.guest.ip());
                 continue;
             };
-            let ends = PublishedEnds { port, who, client: got.from, asked: got.asked, guest };
+            let ends = PublishedEnds { port, who, client: got.from, asked: got.asked, end };
             let Some(seen) = self.note(core, ends) else { continue };
-            core.send_datagram(who, seen, guest, &self.scratch);
+            core.send_datagram(who, seen, end.guest, &self.scratch);
         }
     }
 
     /// Records a datagram's client. Returns the address and port by which the guest sees the client; `None` if there is
     /// none.
     fn note(&mut self, core: &mut GatewayCore, ends: PublishedEnds) -> Option<SocketAddr> {
-        let mut seen = seen_client(core, ends.client, ends.guest.ip())?;
+        let mut seen = seen_client(core, ends.client, ends.end.guest.ip())?;
         // Two clients with different loopback addresses may have the same port: the second is shown with another port.
         for _ in 0..BATCH {
-            let key = SeenEnds { network: ends.who.network, guest: ends.guest, seen };
+            let key = SeenEnds { end: ends.end, seen };
             match self.clients.get_mut(&key) {
                 Some(known) if known.client == ends.client && known.port == ends.port => {
                     known.used = core.now;
@@ -115,13 +113,12 @@ impl PublishedClients {
     pub fn answer<'a>(
         &mut self,
         core: &GatewayCore,
-        network: NetworkId,
-        guest: SocketAddr,
+        end: PublishedEnd,
         seen: SocketAddr,
         payload: &[u8],
         socket: impl FnOnce(SlotId) -> Option<&'a OwnedFd>,
     ) -> bool {
-        let Some(client) = self.clients.get_mut(&SeenEnds { network, guest, seen }) else { return false };
+        let Some(client) = self.clients.get_mut(&SeenEnds { end, seen }) else { return false };
         client.used = core.now;
         client.bytes.sent += payload.len() as u64;
         if let Some(socket) = socket(client.port) {
@@ -136,6 +133,12 @@ impl PublishedClients {
         let old = self.clients.iter().filter(|(_, client)| client.used + IDLE <= core.now);
         let old: Vec<_> = old.map(|(key, _)| *key).collect();
         old.iter().for_each(|key| self.close(core, key, "idle"));
+    }
+
+    /// Removes the clients of a network's guests.
+    pub fn forget(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        let gone: Vec<_> = self.clients.keys().filter(|key| key.end.network == network).copied().collect();
+        gone.iter().for_each(|key| self.close(core, key, "port-gone"));
     }
 
     fn close(&mut self, core: &mut GatewayCore, key: &SeenEnds, reason: &str) {
@@ -153,9 +156,15 @@ struct PublishedEnds {
     who: GuestId,
     client: SocketAddr,
     asked: Option<IpAddr>,
-    guest: SocketAddr,
+    end: PublishedEnd,
 }
 
 fn flow_ends(key: &SeenEnds, who: GuestId) -> FlowEnds {
-    FlowEnds { transport: FlowTransport::Udp, direction: FlowDirection::In, who, guest: key.guest, remote: key.seen }
+    FlowEnds {
+        transport: FlowTransport::Udp,
+        direction: FlowDirection::In,
+        who,
+        guest: key.end.guest,
+        remote: key.seen,
+    }
 }

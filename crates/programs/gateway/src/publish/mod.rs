@@ -20,7 +20,7 @@ use self::datagrams::PublishedClients;
 use self::rule::{PublishRule, PublishedGuest};
 use crate::arp_nd;
 use crate::core::GatewayCore;
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::DhcpServers;
 use crate::flows::{FlowDirection, FlowEnds};
 use crate::guests::{GuestId, NetworkId};
 use crate::policy::FlowTransport;
@@ -46,12 +46,18 @@ struct PublishedPort {
     socket: OwnedFd,
 }
 
+/// The guest's end of a published port: its address and port in one of the networks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PublishedEnd {
+    network: NetworkId,
+    guest: SocketAddr,
+}
+
 /// A TCP client that waits for its guest's MAC address.
 struct WaitingCaller {
     socket: OwnedFd,
     client: SocketAddr,
-    network: NetworkId,
-    guest: SocketAddr,
+    end: PublishedEnd,
     since: Instant,
 }
 
@@ -110,13 +116,13 @@ impl Publisher {
     }
 
     /// Accepts connections, or reads datagrams, of a port.
-    pub fn ready(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&LeaseTable>, id: SlotId) {
+    pub fn ready(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&DhcpServers>, id: SlotId) {
         let Some(port) = self.ports.get(id) else { return };
-        let Some(guest) = guest_of(&port.rule, core, leases) else {
+        let Some(end) = end_of(&port.rule, core, leases) else {
             return refuse_all(port);
         };
         if port.rule.transport == FlowTransport::Udp {
-            self.clients.receive(core, leases, id, &port.socket, guest);
+            self.clients.receive(core, leases, id, &port.socket, end);
             return;
         }
         for _ in 0..BATCH {
@@ -127,15 +133,14 @@ impl Publisher {
                 Err(_) => return,
             };
             let Some(client) = client.and_then(|client| SocketAddr::try_from(client).ok()) else { continue };
-            let network = NetworkId::UNTAGGED;
-            let caller = WaitingCaller { socket, client, network, guest, since: core.now };
-            match station(core, leases, network, guest.ip()) {
+            let caller = WaitingCaller { socket, client, end, since: core.now };
+            match station(core, leases, end) {
                 Some(who) => call(core, tcp, who, caller),
                 None if self.callers.len() < MAX_CALLERS => {
                     if self.callers.is_empty() {
                         core.timers.add(core.now + ASK_AGAIN, TimedThing::Callers);
                     }
-                    arp_nd::ask(core, network, guest.ip());
+                    arp_nd::ask(core, end.network, end.guest.ip());
                     self.callers.push(caller);
                 }
                 None => reset(&caller.socket),
@@ -144,15 +149,16 @@ impl Publisher {
     }
 
     /// Tries again to connect waiting clients to their guests. Resets those that have waited for too long.
-    pub fn timer(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&LeaseTable>) {
+    pub fn timer(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&DhcpServers>) {
         for caller in std::mem::take(&mut self.callers) {
-            if let Some(who) = station(core, leases, caller.network, caller.guest.ip()) {
+            if let Some(who) = station(core, leases, caller.end) {
                 call(core, tcp, who, caller);
             } else if core.now.saturating_duration_since(caller.since) < SEARCH {
-                arp_nd::ask(core, caller.network, caller.guest.ip());
+                arp_nd::ask(core, caller.end.network, caller.end.guest.ip());
                 self.callers.push(caller);
             } else {
-                let ends = ends_of(&caller, caller.network.station(MacAddr::ZERO), caller.client, FlowTransport::Tcp);
+                let who = caller.end.network.station(MacAddr::ZERO);
+                let ends = ends_of(&caller, who, caller.client, FlowTransport::Tcp);
                 core.flows.refused(&ends, "no-guest", core.now);
                 reset(&caller.socket);
             }
@@ -172,7 +178,16 @@ impl Publisher {
         payload: &[u8],
     ) -> bool {
         let ports = &mut self.ports;
-        self.clients.answer(core, who.network, guest, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
+        let end = PublishedEnd { network: who.network, guest };
+        self.clients.answer(core, end, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
+    }
+
+    /// Ends what a network's guests have of published ports: their clients are reset or forgotten.
+    pub fn forget(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        for caller in self.callers.extract_if(.., |caller| caller.end.network == network) {
+            reset(&caller.socket);
+        }
+        self.clients.forget(core, network);
     }
 
     /// Removes UDP clients that have been idle for too long.
@@ -203,13 +218,38 @@ fn listening_socket(rule: &PublishRule) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Returns the guest's address and port; `None` if no lease has its name, or no guest may have its address.
-fn guest_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&LeaseTable>) -> Option<SocketAddr> {
-    let address = match &rule.guest {
-        PublishedGuest::Address(address) => *address,
-        PublishedGuest::Name(name) => leases?.by_name(name)?.1.into(),
+/// Returns the guest's end of a published port; `None` if no lease and no private port has its name, or no guest may
+/// have its address.
+fn end_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&DhcpServers>) -> Option<PublishedEnd> {
+    let ports = &core.flows.ports;
+    let leased =
+        |network: NetworkId, name: &str| -> Option<IpAddr> { Some(leases?.leases(network).by_name(name)?.1.into()) };
+    let (network, address) = match (&rule.behind, &rule.guest) {
+        (None, PublishedGuest::Address(address)) => (NetworkId::UNTAGGED, Some(*address)),
+        (None, PublishedGuest::Name(name)) => match ports.network(name) {
+            Some(network) => (network, latest(core, leases, network)),
+            None => (NetworkId::UNTAGGED, leased(NetworkId::UNTAGGED, name)),
+        },
+        (None, PublishedGuest::Latest) => return None,
+        (Some(port), guest) => {
+            let network = ports.network(port)?;
+            let address = match guest {
+                PublishedGuest::Address(address) => Some(*address),
+                PublishedGuest::Name(name) => leased(network, name),
+                PublishedGuest::Latest => latest(core, leases, network),
+            };
+            (network, address)
+        }
     };
-    core.net.is_guests(address).then(|| SocketAddr::new(address, rule.port))
+    let address = address.filter(|address| core.net.is_guests(*address))?;
+    Some(PublishedEnd { network, guest: SocketAddr::new(address, rule.port) })
+}
+
+/// Returns the address of the guest behind a private port: the one that it has used last or, before it is heard, the
+/// only static lease.
+fn latest(core: &GatewayCore, leases: Option<&DhcpServers>, network: NetworkId) -> Option<IpAddr> {
+    let fixed = || leases?.leases(network).only_fixed().map(IpAddr::V4);
+    core.neighbours.latest(network).or_else(fixed)
 }
 
 /// Resets the connections, or drops the datagrams, of a port whose guest is unknown.
@@ -232,21 +272,21 @@ fn reset(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
-fn station(core: &GatewayCore, leases: Option<&LeaseTable>, network: NetworkId, guest: IpAddr) -> Option<GuestId> {
-    let leased = || match guest {
-        IpAddr::V4(address) => leases?.station(address).map(|mac| network.station(mac)),
+fn station(core: &GatewayCore, leases: Option<&DhcpServers>, end: PublishedEnd) -> Option<GuestId> {
+    let leased = || match end.guest.ip() {
+        IpAddr::V4(address) => leases?.leases(end.network).station(address).map(|mac| end.network.station(mac)),
         IpAddr::V6(_) => None,
     };
-    core.neighbours.station(network, guest).or_else(leased)
+    core.neighbours.station(end.network, end.guest.ip()).or_else(leased)
 }
 
 fn ends_of(caller: &WaitingCaller, who: GuestId, seen: SocketAddr, transport: FlowTransport) -> FlowEnds {
-    FlowEnds { transport, direction: FlowDirection::In, who, guest: caller.guest, remote: seen }
+    FlowEnds { transport, direction: FlowDirection::In, who, guest: caller.end.guest, remote: seen }
 }
 
 /// Opens a TCP connection to a guest for a client.
 fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, who: GuestId, caller: WaitingCaller) {
-    let Some(mut seen) = seen_client(core, caller.client, caller.guest.ip()) else { return reset(&caller.socket) };
+    let Some(mut seen) = seen_client(core, caller.client, caller.end.guest.ip()) else { return reset(&caller.socket) };
     let mut ends = ends_of(&caller, who, seen, FlowTransport::Tcp);
     // Two clients with different loopback addresses may have the same port: the second is shown with another port.
     for _ in 0..BATCH {

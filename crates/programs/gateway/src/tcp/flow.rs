@@ -41,6 +41,8 @@ pub enum TcpClosing {
     Idle,
     /// The guest of a published port has not answered the SYN.
     Unanswered,
+    /// The guest's private port is gone.
+    PortGone,
     /// The gateway is stopping.
     Stopped,
 }
@@ -55,6 +57,7 @@ impl TcpClosing {
             Self::GuestGone => "guest-gone",
             Self::Idle => "idle",
             Self::Unanswered => "unanswered",
+            Self::PortGone => "port-gone",
             Self::Stopped => "stopped",
         }
     }

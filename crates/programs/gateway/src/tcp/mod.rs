@@ -35,7 +35,7 @@ use self::segment::{SegmentOut, TcpSegment};
 use crate::core::GatewayCore;
 use crate::flows::{FlowDirection, FlowEnds};
 use crate::frame::GuestPacket;
-use crate::guests::{GuestId, GuestResource};
+use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::IcmpProblem;
 use crate::policy::FlowTransport;
 use crate::poller::Readiness;
@@ -224,7 +224,7 @@ impl TcpFlows {
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, closing: TcpClosing) {
         let Some(mut flow) = self.remove(core, id) else { return };
         if closing != TcpClosing::End {
-            if closing != TcpClosing::GuestReset {
+            if closing != TcpClosing::GuestReset && closing != TcpClosing::PortGone {
                 refuse(core, &flow.ends, flow.endpoint.reset());
             }
             // With `SO_LINGER` of 0, closing the socket resets its connection.
@@ -232,6 +232,15 @@ impl TcpFlows {
         }
         let lived = core.now.saturating_duration_since(flow.began);
         core.flows.closed(&flow.ends, closing.word(), flow.bytes, lived);
+    }
+
+    /// Closes the flows of a network that has no port any more.
+    pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        for id in self.flows.ids() {
+            if self.flows.get(id).is_some_and(|flow| flow.ends.who.network == network) {
+                self.close(core, id, TcpClosing::PortGone);
+            }
+        }
     }
 
     /// Closes all flows.

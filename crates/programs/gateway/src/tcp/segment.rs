@@ -212,7 +212,8 @@ impl SegmentWriter {
 
     fn vnet(&self, header: usize, payload: usize, mss: u16) -> VnetHdr {
         let ip = if self.guest.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
-        let start = ethernet::HEADER_LEN + ip;
+        let tag = if self.who.network.vlan().is_some() { ethernet::VLAN_TAG_LEN } else { 0 };
+        let start = ethernet::HEADER_LEN + tag + ip;
         let summed = VnetHdr {
             flags: vnet::F_NEEDS_CSUM,
             csum_start: start as u16,
@@ -277,8 +278,10 @@ pub(crate) mod tests {
     /// Objective: the virtio-net headers of short and long segments pass the switch's check of offloads.
     #[test]
     fn the_work_that_is_left_fits_the_frame() {
-        for payload in [0, 1, 1460, 1461, 64_000] {
-            let headers = writer().headers(&out(ACK, payload), 1460).unwrap();
+        let tagged = NetworkId::of_vlan(7).unwrap().station(writer().who.mac);
+        let writers = [writer(), SegmentWriter { who: tagged, ..writer() }];
+        for (writer, payload) in writers.iter().flat_map(|writer| [0, 1, 1460, 1461, 64_000].map(|len| (writer, len))) {
+            let headers = writer.headers(&out(ACK, payload), 1460).unwrap();
             let frame = [headers.frame(), headers.tcp(), &vec![0; payload]].concat();
             let vnet = VnetHdr::parse(&frame, vnet::VnetForm::Mergeable).unwrap();
             let offload = vnet.check(frame.len() - VNET_LEN, &frame[VNET_LEN..]).unwrap();

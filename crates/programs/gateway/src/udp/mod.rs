@@ -22,7 +22,7 @@ use crate::core::GatewayCore;
 use crate::flows::{FlowDirection, FlowEnds};
 use crate::frame::GuestPacket;
 use crate::frame::build::bare_packet;
-use crate::guests::{GuestId, GuestResource};
+use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::IcmpProblem;
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
@@ -77,7 +77,7 @@ struct UdpMapping {
 pub struct UdpMappings {
     mappings: NumberedValues<UdpMapping>,
     by_key: HashMap<UdpKey, SlotId>,
-    /// Each guest's mappings in the order of their last use, which may be out of date: the real last use may be later.
+    /// The mappings of each guest, or each private network, in the order of their last use, which may be out of date: the real last use may be later.
     order: HashMap<GuestId, VecDeque<(SlotId, Instant)>>,
     scratch: Vec<u8>,
 }
@@ -111,7 +111,7 @@ impl UdpMappings {
 
     fn open(&mut self, core: &mut GatewayCore, key: UdpKey) -> Option<SlotId> {
         if !core.guests.take(key.who, GuestResource::Udp) {
-            self.end_oldest(core, key.who);
+            self.end_oldest(core, key.who.share());
             if !core.guests.take(key.who, GuestResource::Udp) {
                 return None;
             }
@@ -123,7 +123,7 @@ impl UdpMappings {
         let mapping = UdpMapping { key, socket, used: core.now, peers: UdpPeers::default() };
         let id = self.mappings.insert(mapping);
         self.by_key.insert(key, id);
-        self.order.entry(key.who).or_default().push_back((id, core.now));
+        self.order.entry(key.who.share()).or_default().push_back((id, core.now));
         core.timers.add(core.now + IDLE, TimedThing::Udp(id));
         let mapping = self.mappings.get(id)?;
         if core.poller.add(&mapping.socket, WatchedThing::Udp(id), WatchMode::Readable).is_err() {
@@ -182,6 +182,15 @@ impl UdpMappings {
         }
     }
 
+    /// Closes the mappings of a network that has no port any more.
+    pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        for id in self.mappings.ids() {
+            if self.mappings.get(id).is_some_and(|mapping| mapping.key.who.network == network) {
+                self.close(core, id, "port-gone");
+            }
+        }
+    }
+
     /// Closes all mappings.
     pub fn end_all(&mut self, core: &mut GatewayCore) {
         for id in self.mappings.ids() {
@@ -197,8 +206,8 @@ impl UdpMappings {
         core.guests.give_back(key.who, GuestResource::Udp);
         let left = core.guests.used(key.who, GuestResource::Udp);
         if left == 0 {
-            self.order.remove(&key.who);
-        } else if let Some(order) = self.order.get_mut(&key.who)
+            self.order.remove(&key.who.share());
+        } else if let Some(order) = self.order.get_mut(&key.who.share())
             && order.len() > 2 * left as usize + 16
         {
             let mappings = &mut self.mappings;
