@@ -6,7 +6,7 @@
 //! virtio → { vhost, virtio-pci } → daemon      mem → pci → { virtio-pci, e1000 }
 //! mem → vfio-user → { ptnet, e1000 }
 //! abi → portspec → control → { client, daemon }      mem, afxdp, guest, pci → client → { capi, pcap, bench, cli }
-//! { wire, client, fdio, confine } → gateway → cli      confine → { daemon, cli }
+//! { wire, client, control, fdio, confine } → gateway → cli      confine → { daemon, cli }
 //! { netlink, tap } → netns → { cli, cni }      netlink → evpn      portspec, control → cni
 //! control → { evpn, observe } → cli      vxlan → { bench, cli }
 //! fdio → { mem, port, control, tap, pcapport, afxdp, nic, virtio, vfio-user, vhost, ptnet, e1000, guest, client }
@@ -50,7 +50,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("client", &["abi", "mem", "wire", "afxdp", "pci", "guest", "portspec", "control", "fdio"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
-    ("gateway", &["wire", "client", "fdio", "confine"]),
+    ("gateway", &["wire", "client", "control", "fdio", "confine"]),
     (
         "daemon",
         &[

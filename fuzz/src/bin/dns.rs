@@ -9,7 +9,7 @@ use netvale_fuzz::fuzz_target;
 use netvale_gateway::dhcp::leases::LeaseTable;
 use netvale_gateway::dns::message::{DnsOutcome, ParsedQuery, is_answer, is_no_help, parse_query, refusal};
 use netvale_gateway::dns::names::LocalNames;
-use netvale_gateway::guests::GuestAddresses;
+use netvale_gateway::guests::{GuestAddresses, NetworkId};
 use netvale_gateway::net::GatewayNet;
 use netvale_wire::MacAddr;
 
@@ -34,8 +34,10 @@ fuzz_target!(|data: &[u8]| {
     let fixed = vec!["02:00:00:00:00:09=10.0.0.9,vm9".parse().expect("a lease")];
     let leases = net.addresses.v4.map(|own| LeaseTable::new(own, fixed));
     let mut addresses = GuestAddresses::default();
-    addresses.learn("fd00::9".parse().expect("an address"), MacAddr([2, 0, 0, 0, 0, 9]), Instant::now());
-    let names = LocalNames { net: &net, leases: leases.as_ref(), addresses: &addresses };
+    let network = NetworkId::UNTAGGED;
+    let guest = network.station(MacAddr([2, 0, 0, 0, 0, 9]));
+    addresses.learn("fd00::9".parse().expect("an address"), guest, Instant::now());
+    let names = LocalNames { net: &net, leases: leases.as_ref(), addresses: &addresses, network };
     if let Some(own) = names.answer(&query) {
         assert!(is_answer(question, query.end, &own), "an answer to another question");
         assert!(own.len() < 1232, "an answer that no guest takes");

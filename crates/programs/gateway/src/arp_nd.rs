@@ -9,6 +9,7 @@ use netvale_wire::{MacAddr, arp, ethernet};
 use crate::core::GatewayCore;
 use crate::frame::GuestPacket;
 use crate::frame::build::ethernet_headers;
+use crate::guests::{GuestId, NetworkId};
 use crate::icmp_message::{group_station, set_checksum};
 use crate::net::ALL_NODES;
 
@@ -27,29 +28,29 @@ pub const HOP_LIMIT: u8 = 255;
 /// Length of a neighbour solicitation or advertisement without its options, in bytes.
 const NEIGHBOUR_LEN: usize = 24;
 
-/// Processes an ARP packet from a frame whose source MAC address is `mac`.
-pub fn take_arp(core: &mut GatewayCore, mac: MacAddr, packet: &[u8]) {
+/// Processes an ARP packet from a frame that the guest `who` has sent.
+pub fn take_arp(core: &mut GatewayCore, who: GuestId, packet: &[u8]) {
     let Ok(packet) = arp::Packet::parse(packet) else { return };
     let (sender, address) = packet.sender();
     let (_, target) = packet.target();
     // The sender in the packet must be the frame's own: only a proxy sends ARP for another, and this network has none.
-    if sender != mac {
+    if sender != who.mac {
         return;
     }
     if core.net.is_guests(address.into()) {
-        core.neighbours.learn(address.into(), mac, core.now);
+        core.neighbours.learn(address.into(), who, core.now);
     }
     let is_own = core.net.is_own(target.into());
     // A probe has the sender address 0.0.0.0 (RFC 5227 §1.1).
     if packet.operation() == arp::REQUEST && is_own && (address.is_unspecified() || core.net.is_guests(address.into()))
     {
-        send_arp(core, arp::REPLY, target, &ArpTarget { mac, address });
+        send_arp(core, arp::REPLY, target, &ArpTarget { who, address });
     }
 }
 
 /// The station to which an ARP packet is sent.
 struct ArpTarget {
-    mac: MacAddr,
+    who: GuestId,
     address: Ipv4Addr,
 }
 
@@ -59,15 +60,16 @@ fn send_arp(core: &mut GatewayCore, operation: u16, own: Ipv4Addr, to: &ArpTarge
     packet.set_operation(operation);
     packet.set_sender(core.net.mac, own);
     let asks = operation == arp::REQUEST;
-    packet.set_target(if asks { MacAddr::ZERO } else { to.mac }, to.address);
-    core.link.send(&[ethernet_headers(core.net.mac, to.mac, ethernet::ARP).bytes(), &bytes]);
+    packet.set_target(if asks { MacAddr::ZERO } else { to.who.mac }, to.address);
+    core.link.send(&[ethernet_headers(core.net.mac, to.who, ethernet::ARP).bytes(), &bytes]);
 }
 
-/// Requests the MAC address of a guest's IP address, by ARP or a neighbour solicitation.
-pub fn ask(core: &mut GatewayCore, address: IpAddr) {
+/// Requests the MAC address of a guest's IP address in a network, by ARP or a neighbour solicitation.
+pub fn ask(core: &mut GatewayCore, network: NetworkId, address: IpAddr) {
     match (address, core.net.own(address)) {
         (IpAddr::V4(address), Some(IpAddr::V4(own))) => {
-            send_arp(core, arp::REQUEST, own, &ArpTarget { mac: MacAddr::BROADCAST, address });
+            let who = network.station(MacAddr::BROADCAST);
+            send_arp(core, arp::REQUEST, own, &ArpTarget { who, address });
         }
         (IpAddr::V6(address), Some(own)) => {
             let bits = address.to_bits() as u32 & 0xff_ffff;
@@ -77,7 +79,7 @@ pub fn ask(core: &mut GatewayCore, address: IpAddr) {
             message.extend_from_slice(&[SOURCE_STATION, 1]);
             message.extend_from_slice(&core.net.mac.0);
             set_checksum(&mut message, own, group.into());
-            core.send_with(group_station(group), own, group.into(), ICMP6, HOP_LIMIT, &message);
+            core.send_with(network.station(group_station(group)), own, group.into(), ICMP6, HOP_LIMIT, &message);
         }
         _ => {}
     }
@@ -94,17 +96,17 @@ pub fn take_nd(core: &mut GatewayCore, packet: &GuestPacket<'_>) {
     let IpAddr::V6(src) = packet.src else { return };
     if kind == NEIGHBOUR_ADVERTISEMENT {
         if core.net.is_guests(target.into()) {
-            core.neighbours.learn(target.into(), packet.mac, core.now);
+            core.neighbours.learn(target.into(), packet.who, core.now);
         }
         return;
     }
     if core.net.is_guests(src.into()) {
-        core.neighbours.learn(src.into(), packet.mac, core.now);
+        core.neighbours.learn(src.into(), packet.who, core.now);
     } else if !src.is_unspecified() {
         return;
     }
     if core.net.is_own(target.into()) {
-        advertise(core, packet.mac, src, target);
+        advertise(core, packet.who, src, target);
     }
 }
 
@@ -135,7 +137,7 @@ pub fn options(mut bytes: &[u8]) -> Option<Vec<u8>> {
     Some(types)
 }
 
-fn advertise(core: &mut GatewayCore, mac: MacAddr, asked_by: Ipv6Addr, target: Ipv6Addr) {
+fn advertise(core: &mut GatewayCore, who: GuestId, asked_by: Ipv6Addr, target: Ipv6Addr) {
     // The flags R and O, and S (solicited) if the solicitation has a source address to answer to.
     let unsure = asked_by.is_unspecified();
     let flags = 0xa0 | if unsure { 0 } else { 0x40 };
@@ -144,7 +146,7 @@ fn advertise(core: &mut GatewayCore, mac: MacAddr, asked_by: Ipv6Addr, target: I
     message.extend_from_slice(&[TARGET_STATION, 1]);
     message.extend_from_slice(&core.net.mac.0);
     let to = if unsure { ALL_NODES } else { asked_by };
-    let station = if unsure { group_station(ALL_NODES) } else { mac };
+    let station = if unsure { who.network.station(group_station(ALL_NODES)) } else { who };
     set_checksum(&mut message, target.into(), to.into());
     core.send_with(station, target.into(), to.into(), ICMP6, HOP_LIMIT, &message);
 }

@@ -8,14 +8,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netvale_wire::ipv4;
 use netvale_wire::layers::UDP;
-use netvale_wire::{MacAddr, ipv4};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::flows::{FlowDirection, FlowEnds, FlowLog};
 use crate::frame::GuestPacket;
 use crate::frame::build::{self, PacketEnds, TTL};
-use crate::guests::{GuestAddresses, GuestTable};
+use crate::guests::{GuestAddresses, GuestId, GuestTable, NetworkId, NetworkSet};
 use crate::icmp_message::{self, IcmpProblem};
 use crate::link::GatewayLink;
 use crate::net::GatewayNet;
@@ -74,8 +74,8 @@ pub struct FlowReview {
 /// A guest's new TCP connection to the name service.
 #[derive(Debug)]
 pub struct NewNameClient {
-    /// The guest's MAC address.
-    pub mac: MacAddr,
+    /// The guest.
+    pub who: GuestId,
     /// The guest's address and port.
     pub guest: SocketAddr,
     /// The gateway's address and port, to which the guest has connected.
@@ -96,6 +96,8 @@ pub struct GatewayCore {
     pub guests: GuestTable,
     /// The MAC addresses of guests' IP addresses.
     pub neighbours: GuestAddresses,
+    /// The networks from which frames have come, and the one without tags.
+    pub networks: NetworkSet,
     /// What guests may reach.
     pub policy: EgressPolicy,
     /// TCP ports of the gateway's own addresses that lead to UNIX sockets.
@@ -137,12 +139,15 @@ impl GatewayCore {
         flows: FlowLog,
     ) -> std::io::Result<Self> {
         let now = Instant::now();
+        let mut networks = NetworkSet::default();
+        networks.insert(NetworkId::UNTAGGED);
         Ok(GatewayCore {
             link,
             net,
             poller: Poller::new()?,
             guests,
             neighbours: GuestAddresses::default(),
+            networks,
             policy,
             served: Vec::new(),
             resolved: ResolvedNames::default(),
@@ -199,7 +204,7 @@ impl GatewayCore {
             _ => dst,
         };
         let port = ends.remote.port();
-        let request = EgressRequest { guest: ends.mac, transport: ends.transport, dst: outer, port, names };
+        let request = EgressRequest { guest: ends.who, transport: ends.transport, dst: outer, port, names };
         match self.policy.decide(&request) {
             EgressVerdict::Refuse => Err(FlowRefusal::Policy),
             EgressVerdict::Allow { by_address: false, .. } if !own && of_host(outer) => Err(FlowRefusal::HostAddress),
@@ -211,7 +216,7 @@ impl GatewayCore {
     }
 
     fn names_of(&self, ends: &FlowEnds) -> Vec<Arc<str>> {
-        self.resolved.names(ends.mac, ends.remote.ip(), self.now)
+        self.resolved.names(ends.who, ends.remote.ip(), self.now)
     }
 
     /// Records that a guest's flow may not begin, with the latest name of its destination.
@@ -226,18 +231,18 @@ impl GatewayCore {
         if outer.is_loopback() { self.net.loopback(outer) } else { Some(outer) }
     }
 
-    /// Sends an IP packet to the MAC address `mac`. `l4` is the transport header, with its checksum, and the payload.
-    pub fn send_packet(&mut self, mac: MacAddr, src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) {
-        self.send_with(mac, src, dst, protocol, TTL, l4);
+    /// Sends an IP packet to a guest, or to a group in its network. `l4` is the transport header, with its checksum, and the payload.
+    pub fn send_packet(&mut self, to: GuestId, src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) {
+        self.send_with(to, src, dst, protocol, TTL, l4);
     }
 
     /// As [`GatewayCore::send_packet`], with another time to live or hop limit than the usual one.
-    pub fn send_with(&mut self, mac: MacAddr, src: IpAddr, dst: IpAddr, protocol: u8, ttl: u8, l4: &[u8]) {
+    pub fn send_with(&mut self, to: GuestId, src: IpAddr, dst: IpAddr, protocol: u8, ttl: u8, l4: &[u8]) {
         let most = usize::from(u16::MAX) - if src.is_ipv4() { ipv4::HEADER_LEN } else { 0 };
         if src.is_ipv4() != dst.is_ipv4() || l4.len() > most {
             return;
         }
-        let ends = PacketEnds { src_mac: self.net.mac, dst_mac: mac, src, dst };
+        let ends = PacketEnds { src_mac: self.net.mac, to, src, dst };
         let ident = self.random.u32();
         let link = &mut self.link;
         build::packet(&ends, protocol, ttl, l4, self.net.mtu.into(), ident, |parts| {
@@ -245,24 +250,24 @@ impl GatewayCore {
         });
     }
 
-    /// Sends a UDP datagram to the MAC address `mac`.
-    pub fn send_datagram(&mut self, mac: MacAddr, src: SocketAddr, dst: SocketAddr, payload: &[u8]) {
+    /// Sends a UDP datagram to a guest, or to all stations of its network.
+    pub fn send_datagram(&mut self, to: GuestId, src: SocketAddr, dst: SocketAddr, payload: &[u8]) {
         let mut l4 = std::mem::take(&mut self.datagram);
-        let ends = PacketEnds { src_mac: self.net.mac, dst_mac: mac, src: src.ip(), dst: dst.ip() };
+        let ends = PacketEnds { src_mac: self.net.mac, to, src: src.ip(), dst: dst.ip() };
         build::datagram(&mut l4, &ends, src.port(), dst.port(), payload);
-        self.send_packet(mac, src.ip(), dst.ip(), UDP, &l4);
+        self.send_packet(to, src.ip(), dst.ip(), UDP, &l4);
         self.datagram = l4;
     }
 
     /// Sends a guest an ICMP error about its packet. `by` is the source address of the error; `None` is the gateway's.
     pub fn send_error(&mut self, packet: &GuestPacket<'_>, problem: IcmpProblem, by: Option<IpAddr>) {
-        self.send_error_about(packet.mac, packet.src, packet.packet, problem, by);
+        self.send_error_about(packet.who, packet.src, packet.packet, problem, by);
     }
 
     /// As [`GatewayCore::send_error`], about a packet of which only the first bytes are known.
     pub fn send_error_about(
         &mut self,
-        mac: MacAddr,
+        who: GuestId,
         guest: IpAddr,
         packet: &[u8],
         problem: IcmpProblem,
@@ -274,7 +279,7 @@ impl GatewayCore {
             return;
         }
         let l4 = icmp_message::error(problem, packet, src, guest);
-        self.send_packet(mac, src, guest, icmp_message::protocol(src), &l4);
+        self.send_packet(who, src, guest, icmp_message::protocol(src), &l4);
     }
 
     fn may_send_error(&mut self) -> bool {

@@ -13,11 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use netvale_wire::MacAddr;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
+use crate::guests::GuestId;
 use crate::policy::FlowTransport;
+use crate::ports::PortNames;
 
 /// Maximum number of bytes of lines that wait to be written.
 const MAX_WAITING: usize = 1 << 20;
@@ -44,8 +45,8 @@ pub struct FlowEnds {
     pub transport: FlowTransport,
     /// The side that began the flow.
     pub direction: FlowDirection,
-    /// The guest's MAC address.
-    pub mac: MacAddr,
+    /// The guest.
+    pub who: GuestId,
     /// The guest's address and port.
     pub guest: SocketAddr,
     /// The other end's address and port, as the guest sees them.
@@ -76,8 +77,8 @@ pub struct OpenFlow {
 
 impl OpenFlow {
     /// Returns the flow's fields as in the log, with the payload and the duration so far; `time` is when it began.
-    pub fn to_json(&self, now: Instant) -> serde_json::Value {
-        let line = FlowLine::of_open(self, now);
+    pub fn to_json(&self, ports: &PortNames, now: Instant) -> serde_json::Value {
+        let line = FlowLine::of_open(self, ports, now);
         let began = wall_clock() - line.end.as_ref().map_or(0.0, |end| end.seconds);
         serde_json::json!(FlowLine { time: (began * 1000.0).round() / 1000.0, ..line })
     }
@@ -108,13 +109,13 @@ struct FlowTotals {
 }
 
 impl<'a> FlowLine<'a> {
-    fn new(event: &'a str, ends: &FlowEnds, name: Option<&'a str>) -> Self {
+    fn new(event: &'a str, ends: &FlowEnds, ports: &PortNames, name: Option<&'a str>) -> Self {
         FlowLine {
             time: 0.0,
             event,
             transport: ends.transport,
             direction: ends.direction,
-            port: ends.mac.to_string(),
+            port: ports.word(ends.who),
             guest: ends.guest,
             remote: ends.remote,
             name,
@@ -123,10 +124,10 @@ impl<'a> FlowLine<'a> {
         }
     }
 
-    fn of_open(flow: &'a OpenFlow, now: Instant) -> Self {
+    fn of_open(flow: &'a OpenFlow, ports: &PortNames, now: Instant) -> Self {
         let seconds = now.saturating_duration_since(flow.began).as_secs_f64();
         let end = FlowTotals { sent: flow.bytes.sent, received: flow.bytes.received, seconds };
-        FlowLine { end: Some(end), ..FlowLine::new("open", &flow.ends, flow.name.as_deref()) }
+        FlowLine { end: Some(end), ..FlowLine::new("open", &flow.ends, ports, flow.name.as_deref()) }
     }
 }
 
@@ -142,6 +143,8 @@ pub struct FlowLog {
     second: Option<Instant>,
     refusals: u32,
     counts: LoggedFlowCounts,
+    /// The names of private ports.
+    pub ports: PortNames,
 }
 
 /// Numbers of flows, and the payload of closed ones in bytes.
@@ -184,13 +187,14 @@ impl FlowLog {
             second: None,
             refusals: 0,
             counts: LoggedFlowCounts::default(),
+            ports: PortNames::default(),
         }
     }
 
     /// Records that a flow has begun. `name` is the name for which the guest has got the address of the other end.
     pub fn opened(&mut self, ends: &FlowEnds, name: Option<&str>) {
         self.counts.opened += 1;
-        self.line(FlowLine::new("opened", ends, name));
+        self.line(FlowLine::new("opened", ends, &self.ports, name));
     }
 
     /// Records that a flow was refused or could not be opened.
@@ -205,7 +209,7 @@ impl FlowLog {
         if self.refusals > REFUSALS {
             self.lost += u64::from(self.is_read());
         } else {
-            self.line(FlowLine { reason: Some(reason), ..FlowLine::new("refused", ends, name) });
+            self.line(FlowLine { reason: Some(reason), ..FlowLine::new("refused", ends, &self.ports, name) });
         }
     }
 
@@ -214,7 +218,7 @@ impl FlowLog {
         self.counts.closed += 1;
         self.counts.sent += flow.bytes.sent;
         self.counts.received += flow.bytes.received;
-        self.line(FlowLine { event: "closed", reason: Some(reason), ..FlowLine::of_open(flow, now) });
+        self.line(FlowLine { event: "closed", reason: Some(reason), ..FlowLine::of_open(flow, &self.ports, now) });
     }
 
     /// Returns whether anyone reads the lines.
@@ -319,6 +323,8 @@ fn wall_clock() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guests::NetworkId;
+    use netvale_wire::MacAddr;
     use serde_json::Value;
     use std::io::Read;
 
@@ -326,7 +332,7 @@ mod tests {
         FlowEnds {
             transport: FlowTransport::Tcp,
             direction: FlowDirection::Out,
-            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            who: NetworkId::UNTAGGED.station(MacAddr([2, 0, 0, 0, 0, 9])),
             guest: "10.0.0.9:4000".parse().unwrap(),
             remote: "192.0.2.1:443".parse().unwrap(),
         }
@@ -378,7 +384,7 @@ mod tests {
         let began = Instant::now();
         let bytes = FlowBytes { sent: 1, received: 2 };
         let flow = OpenFlow { ends: ends(), name: Some("example.com".into()), bytes, began };
-        let shown = flow.to_json(began + Duration::from_secs(3));
+        let shown = flow.to_json(&PortNames::default(), began + Duration::from_secs(3));
         assert_eq!((&shown["event"], &shown["name"]), (&"open".into(), &"example.com".into()));
         assert_eq!((&shown["received"], &shown["seconds"]), (&2.into(), &3.0.into()));
         assert!((wall_clock() - shown["time"].as_f64().unwrap() - 3.0).abs() < 1.0);

@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
 use netvale_wire::layers::{ICMP, ICMP6};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
@@ -19,7 +18,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use crate::core::{FlowReview, GatewayCore, PermittedFlow};
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
-use crate::guests::GuestResource;
+use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
@@ -34,7 +33,7 @@ const BATCH: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct PingKey {
-    mac: MacAddr,
+    who: GuestId,
     guest: IpAddr,
     remote: IpAddr,
     ident: u16,
@@ -61,7 +60,7 @@ fn ends_of(key: &PingKey) -> FlowEnds {
     FlowEnds {
         transport: FlowTransport::Icmp,
         direction: FlowDirection::Out,
-        mac: key.mac,
+        who: key.who,
         guest: SocketAddr::new(key.guest, key.ident),
         remote: SocketAddr::new(key.remote, 0),
     }
@@ -99,12 +98,12 @@ impl EchoFlows {
         let reply = if packet.protocol == ICMP { kind::ECHO_REPLY } else { kind::ECHO_REPLY6 };
         let ident = u16::from_be_bytes([packet.l4[4], packet.l4[5]]);
         icmp_message::echo(&mut self.scratch, reply, ident, &packet.l4[6..], packet.dst, packet.src);
-        core.send_packet(packet.mac, packet.dst, packet.src, packet.protocol, &self.scratch);
+        core.send_packet(packet.who, packet.dst, packet.src, packet.protocol, &self.scratch);
     }
 
     fn forward(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
         let ident = u16::from_be_bytes([packet.l4[4], packet.l4[5]]);
-        let key = PingKey { mac: packet.mac, guest: packet.src, remote: packet.dst, ident };
+        let key = PingKey { who: packet.who, guest: packet.src, remote: packet.dst, ident };
         let Some(id) = self.by_key.get(&key).copied().or_else(|| self.open(core, key, packet)) else { return };
         let Some(flow) = self.flows.get(id) else { return };
         flow.used = core.now;
@@ -129,7 +128,7 @@ impl EchoFlows {
         };
         let outer = outer.ip();
         let socket = self.socket(outer)?;
-        if !core.guests.take(key.mac, GuestResource::Ping) {
+        if !core.guests.take(key.who, GuestResource::Ping) {
             core.refused(&ends_of(&key), "limit");
             return None;
         }
@@ -208,7 +207,7 @@ impl EchoFlows {
         flow.counts.received += (self.scratch.len() - HEADER_LEN) as u64;
         self.scratch[4..6].copy_from_slice(&key.ident.to_be_bytes());
         icmp_message::set_checksum(&mut self.scratch, key.remote, key.guest);
-        core.send_packet(key.mac, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);
+        core.send_packet(key.who, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);
     }
 
     /// Takes an error from a socket's queue, and passes it to the guest if an ICMP message caused it. Returns `false`
@@ -224,7 +223,7 @@ impl EchoFlows {
         let mut l4 = Vec::new();
         icmp_message::echo(&mut l4, request, key.ident, &[0, 0], key.guest, key.remote);
         let packet = crate::frame::build::bare_packet(key.guest, key.remote, icmp_message::protocol(key.guest), &l4);
-        core.send_error_about(key.mac, key.guest, &packet, problem, error.by);
+        core.send_error_about(key.who, key.guest, &packet, problem, error.by);
         true
     }
 
@@ -239,10 +238,19 @@ impl EchoFlows {
         }
     }
 
+    /// Closes the sockets of a network that has no port any more.
+    pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        for id in self.flows.ids() {
+            if self.flows.get(id).is_some_and(|flow| flow.key.who.network == network) {
+                self.close(core, id, "port-gone");
+            }
+        }
+    }
+
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, reason: &str) {
         let Some(flow) = self.flows.remove(id) else { return };
         self.by_key.remove(&flow.key);
-        core.guests.give_back(flow.key.mac, GuestResource::Ping);
+        core.guests.give_back(flow.key.who, GuestResource::Ping);
         core.flows.closed(&flow.record(), reason, core.now);
     }
 

@@ -17,6 +17,7 @@
 //! | [`link`] | the gateway's port of the switch, or the TAP of a single guest |
 //! | [`frame`] | parsing and building of frames; reassembly |
 //! | [`net`], [`guests`] | the gateway's addresses; guests' addresses and their use of resources |
+//! | [`ports`] | the names of the switch's private ports, as the daemon reports them |
 //! | [`arp_nd`], [`ra`], [`dhcp`], [`dns`] | address resolution, address assignment, names |
 //! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | flows from guests to other hosts |
 //! | [`publish`] | published ports: flows from the host's side to guests |
@@ -44,6 +45,7 @@ pub mod net;
 pub mod options;
 pub mod policy;
 pub mod poller;
+pub mod ports;
 pub mod publish;
 pub mod ra;
 pub mod random;

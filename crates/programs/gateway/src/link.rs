@@ -10,8 +10,8 @@ use netvale::{Error, Options, Port, RxRing, TxRing, slot};
 
 use tap::GuestTap;
 
-/// Maximum length of a frame in bytes, including its virtio-net header.
-pub const MAX_FRAME: usize = 65_550 + 12;
+/// Maximum length of a frame in bytes, including its virtio-net header and a VLAN tag.
+pub const MAX_FRAME: usize = 65_550 + 4 + 12;
 /// Slots of each ring: with [`BUFFER`], room for some 30 frames of 64 KiB.
 const SLOTS: u32 = 1024;
 /// Size of a slot's buffer in bytes.

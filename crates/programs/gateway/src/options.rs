@@ -59,6 +59,8 @@ pub struct GatewayOptions {
     pub control: Option<PathBuf>,
     /// Limits of the resources that each guest may use.
     pub limits: GuestLimits,
+    /// Whether each VLAN of the switch is a network of its own, with the same addresses.
+    pub private: bool,
 }
 
 impl GatewayOptions {
@@ -83,6 +85,7 @@ impl GatewayOptions {
             flows: None,
             control: None,
             limits: GuestLimits::default(),
+            private: false,
         }
     }
 

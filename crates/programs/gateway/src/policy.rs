@@ -14,7 +14,7 @@ mod rule;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use netvale_wire::MacAddr;
+use crate::guests::GuestId;
 
 pub use self::pattern::NamePattern;
 use self::rule::RuleTarget;
@@ -49,8 +49,8 @@ impl FlowTransport {
 /// A flow that a guest wants to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct EgressRequest<'a> {
-    /// The guest's MAC address.
-    pub guest: MacAddr,
+    /// The guest.
+    pub guest: GuestId,
     /// The transport.
     pub transport: FlowTransport,
     /// The destination at the host's side. The gateway's own addresses are the host's loopback there.
@@ -220,6 +220,8 @@ fn held_v4(address: IpAddr) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guests::NetworkId;
+    use netvale_wire::MacAddr;
 
     fn with(rules: &[&str]) -> EgressPolicy {
         let mut policy = EgressPolicy::default();
@@ -232,7 +234,8 @@ mod tests {
 
     fn tcp(dst: &str, port: u16) -> EgressRequest<'static> {
         let dst = dst.parse().expect("an address");
-        EgressRequest { guest: MacAddr::ZERO, transport: FlowTransport::Tcp, dst, port, names: &[] }
+        let guest = NetworkId::UNTAGGED.station(MacAddr::ZERO);
+        EgressRequest { guest, transport: FlowTransport::Tcp, dst, port, names: &[] }
     }
 
     fn allows(policy: &EgressPolicy, dst: &str, port: u16) -> bool {

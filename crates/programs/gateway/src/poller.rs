@@ -43,6 +43,8 @@ pub enum WatchedThing {
     Control,
     /// The connection of a client of the control socket.
     ControlClient(SlotId),
+    /// The connection on which the daemon reports the switch's ports.
+    Ports,
 }
 
 impl WatchedThing {
@@ -63,6 +65,7 @@ impl WatchedThing {
             Self::ControlClient(id) => word(10, id),
             Self::Dial => word(11, none),
             Self::DialCaller(id) => word(12, id),
+            Self::Ports => word(13, none),
         }
     }
 
@@ -82,6 +85,7 @@ impl WatchedThing {
             10 => Self::ControlClient(id),
             11 => Self::Dial,
             12 => Self::DialCaller(id),
+            13 => Self::Ports,
             _ => return None,
         })
     }

@@ -1,15 +1,16 @@
 //! Router advertisements (RFC 4861 §6.2): the prefix from which guests make their addresses, the default router, the
 //! MTU, and the name service (RFC 8106). [`RouterAdverts`] sends them periodically and when solicited.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
 use netvale_wire::layers::ICMP6;
 
 use crate::arp_nd::{HOP_LIMIT, ROUTER_ADVERTISEMENT, ROUTER_SOLICITATION, SOURCE_STATION, options};
 use crate::core::GatewayCore;
 use crate::frame::GuestPacket;
+use crate::guests::{GuestId, NetworkId};
 use crate::icmp_message::{group_station, set_checksum};
 use crate::net::{ALL_NODES, GatewayNet};
 use crate::timers::TimedThing;
@@ -27,28 +28,30 @@ const PREFERRED: u32 = 14_400;
 /// Length of a router solicitation without its options, in bytes.
 const SOLICITATION_LEN: usize = 8;
 
-/// The times of multicast advertisements.
+/// The times of multicast advertisements in one network.
 #[derive(Debug, Default)]
-pub struct RouterAdverts {
-    /// When the last multicast advertisement was sent.
+struct AdvertTimes {
+    /// When the last one was sent.
     last: Option<Instant>,
-    /// When the next multicast advertisement is due.
+    /// When one is due because a guest has asked for it.
     due: Option<Instant>,
 }
 
+/// The times of multicast advertisements. The periodic ones of all networks are sent together, so that the gateway
+/// wakes up once for all.
+#[derive(Debug, Default)]
+pub struct RouterAdverts {
+    networks: BTreeMap<NetworkId, AdvertTimes>,
+    /// When the next periodic ones are due.
+    round: Option<Instant>,
+}
+
 impl RouterAdverts {
-    /// Plans the first advertisement, if the gateway has an IPv6 address.
+    /// Plans the first advertisements, if the gateway has an IPv6 address.
     pub fn begin(&mut self, core: &mut GatewayCore) {
         if core.net.addresses.v6.is_some() {
-            let now = core.now;
-            self.plan(core, now);
-        }
-    }
-
-    fn plan(&mut self, core: &mut GatewayCore, at: Instant) {
-        if self.due.is_none_or(|due| at < due) {
-            self.due = Some(at);
-            core.timers.add(at, TimedThing::Routers);
+            self.round = Some(core.now);
+            core.timers.add(core.now, TimedThing::Routers);
         }
     }
 
@@ -60,39 +63,61 @@ impl RouterAdverts {
             return;
         }
         if core.net.is_guests(packet.src) {
-            core.neighbours.learn(packet.src, packet.mac, core.now);
-            send(core, packet.mac, packet.src, ROUTER_LIFETIME);
+            core.neighbours.learn(packet.src, packet.who, core.now);
+            send(core, packet.who, packet.src, ROUTER_LIFETIME);
         } else if matches!(packet.src, IpAddr::V6(src) if src.is_unspecified()) {
-            let next = self.last.map_or(core.now, |last| (last + PAUSE).max(core.now));
-            self.plan(core, next);
+            let times = self.networks.entry(packet.who.network).or_default();
+            let at = times.last.map_or(core.now, |last| (last + PAUSE).max(core.now));
+            if times.due.is_none_or(|due| at < due) {
+                times.due = Some(at);
+                core.timers.add(at, TimedThing::Routers);
+            }
         }
     }
 
-    /// Sends the multicast advertisement if it is due, and plans the next one.
+    /// Sends the multicast advertisements that are due, and plans the next round.
     pub fn timer(&mut self, core: &mut GatewayCore) {
-        if self.due.is_none_or(|due| due > core.now) {
-            return;
+        let now = core.now;
+        let is_round = self.round.is_some_and(|round| round <= now);
+        if is_round {
+            self.round = Some(now + INTERVAL);
+            core.timers.add(now + INTERVAL, TimedThing::Routers);
+            for network in core.networks.iter() {
+                self.networks.entry(network).or_default();
+            }
         }
-        self.due = None;
-        self.last = Some(core.now);
-        send(core, group_station(ALL_NODES), ALL_NODES.into(), ROUTER_LIFETIME);
-        let next = core.now + INTERVAL;
-        self.plan(core, next);
+        for (network, times) in &mut self.networks {
+            if is_round || times.due.is_some_and(|due| due <= now) {
+                *times = AdvertTimes { last: Some(now), due: None };
+                send(core, all_nodes(*network), ALL_NODES.into(), ROUTER_LIFETIME);
+            }
+        }
+    }
+
+    /// Sends a network no more advertisements until a guest of it is heard.
+    pub fn forget(&mut self, network: NetworkId) {
+        self.networks.remove(&network);
     }
 
     /// Advertises a router lifetime of 0, with which guests stop using this router.
     pub fn end(&mut self, core: &mut GatewayCore) {
         if core.net.addresses.v6.is_some() {
-            send(core, group_station(ALL_NODES), ALL_NODES.into(), 0);
+            for network in self.networks.keys() {
+                send(core, all_nodes(*network), ALL_NODES.into(), 0);
+            }
         }
     }
 }
 
-fn send(core: &mut GatewayCore, mac: MacAddr, to: IpAddr, lifetime: u16) {
+fn all_nodes(network: NetworkId) -> GuestId {
+    network.station(group_station(ALL_NODES))
+}
+
+fn send(core: &mut GatewayCore, who: GuestId, to: IpAddr, lifetime: u16) {
     let src = core.net.link_local().into();
     let Some(mut message) = message(&core.net, lifetime) else { return };
     set_checksum(&mut message, src, to);
-    core.send_with(mac, src, to, ICMP6, HOP_LIMIT, &message);
+    core.send_with(who, src, to, ICMP6, HOP_LIMIT, &message);
 }
 
 /// Makes the advertisement, without its checksum. `None` if the gateway has no IPv6 address.

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
+use crate::guests::GuestId;
 
 /// How long an entry is kept beyond its answer's time to live.
 pub const GRACE: Duration = Duration::from_secs(60);
@@ -43,12 +43,12 @@ struct ResolvedName {
 #[derive(Debug, Default)]
 pub struct ResolvedNames {
     /// For each guest, in the order of the answers.
-    guests: HashMap<MacAddr, Vec<ResolvedName>>,
+    guests: HashMap<GuestId, Vec<ResolvedName>>,
 }
 
 impl ResolvedNames {
     /// Records the addresses of an answer to a guest's question for `name`. The oldest entries of the guest give way.
-    pub fn record(&mut self, guest: MacAddr, name: &str, addresses: &[ResolvedAddress], now: Instant) {
+    pub fn record(&mut self, guest: GuestId, name: &str, addresses: &[ResolvedAddress], now: Instant) {
         if addresses.is_empty() {
             return;
         }
@@ -76,7 +76,7 @@ impl ResolvedNames {
     }
 
     /// Returns the names for which a guest has got an address, the latest first.
-    pub fn names(&self, guest: MacAddr, address: IpAddr, now: Instant) -> Vec<Arc<str>> {
+    pub fn names(&self, guest: GuestId, address: IpAddr, now: Instant) -> Vec<Arc<str>> {
         let entries = self.guests.get(&guest).into_iter().flatten().rev();
         let valid = entries.filter(|entry| entry.address == address && entry.until > now);
         valid.map(|entry| entry.name.clone()).collect()
@@ -103,16 +103,19 @@ impl ResolvedNames {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use netvale_wire::MacAddr;
 
-    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
-    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+    use super::*;
+    use crate::guests::NetworkId;
+
+    const A: GuestId = NetworkId::UNTAGGED.station(MacAddr([2, 0, 0, 0, 0, 1]));
+    const B: GuestId = NetworkId::UNTAGGED.station(MacAddr([2, 0, 0, 0, 0, 2]));
 
     fn at(n: u32, ttl: u32) -> ResolvedAddress {
         ResolvedAddress { address: IpAddr::from(n.to_be_bytes()), ttl }
     }
 
-    fn names(resolved: &ResolvedNames, guest: MacAddr, n: u32, now: Instant) -> Vec<String> {
+    fn names(resolved: &ResolvedNames, guest: GuestId, n: u32, now: Instant) -> Vec<String> {
         let names = resolved.names(guest, at(n, 0).address, now);
         names.iter().map(ToString::to_string).collect()
     }
@@ -163,7 +166,7 @@ mod tests {
         for guest in 0..2000u32 {
             let [_, _, c, d] = guest.to_be_bytes();
             let many: Vec<_> = (0..200).map(|n| at(n, 100)).collect();
-            resolved.record(MacAddr([2, 0, 0, 1, c, d]), "a.test", &many, now);
+            resolved.record(NetworkId::UNTAGGED.station(MacAddr([2, 0, 0, 1, c, d])), "a.test", &many, now);
         }
         assert!(resolved.guests.len() <= MAX_GUESTS && resolved.len() <= 2 * SHARED, "{}", resolved.len());
         resolved.record(B, "b.test", &[at(1, 1)], now + LONGEST);

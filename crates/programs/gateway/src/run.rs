@@ -2,6 +2,7 @@
 
 mod control;
 mod dispatch;
+mod networks;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use rustix::process::{Resource, Rlimit};
 
 use crate::control::{ControlError, ControlServer};
 use crate::core::GatewayCore;
-use crate::dhcp::leases::{LeaseTable, StaticLease};
-use crate::dhcp::{DhcpServer, DhcpSettings};
+use crate::dhcp::leases::StaticLease;
+use crate::dhcp::{DhcpServers, DhcpSettings};
 use crate::dial::Dialer;
 use crate::dns::NameService;
 use crate::flows::FlowLog;
@@ -21,6 +22,7 @@ use crate::icmp::EchoFlows;
 use crate::link::{GatewayLink, MAX_FRAME};
 use crate::options::GatewayOptions;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
+use crate::ports::PortWatch;
 use crate::publish::{PublishError, Publisher};
 use crate::ra::RouterAdverts;
 use crate::tcp::TcpFlows;
@@ -74,7 +76,7 @@ pub struct Gateway {
     core: GatewayCore,
     frame: Vec<u8>,
     reassembly: Reassembly,
-    dhcp: Option<DhcpServer>,
+    dhcp: Option<DhcpServers>,
     adverts: Option<RouterAdverts>,
     names: NameService,
     tcp: TcpFlows,
@@ -83,6 +85,9 @@ pub struct Gateway {
     publisher: Publisher,
     dialer: Option<Dialer>,
     control: Option<ControlServer>,
+    /// Whether the gateway serves the networks of VLANs, too.
+    is_private: bool,
+    ports: Option<PortWatch>,
     /// Number of lost frames that the log has already reported.
     lost: u64,
 }
@@ -115,7 +120,7 @@ impl Gateway {
             core,
             frame: vec![0; MAX_FRAME],
             reassembly: Reassembly::default(),
-            dhcp: dhcp_server(options),
+            dhcp: dhcp_servers(options),
             adverts: options.adverts.then(RouterAdverts::default),
             names: NameService::new(&options.resolv_conf),
             tcp: TcpFlows::default(),
@@ -124,6 +129,8 @@ impl Gateway {
             publisher,
             dialer,
             control,
+            is_private: options.private,
+            ports: None,
             lost: 0,
         })
     }
@@ -176,7 +183,7 @@ impl Gateway {
         for client in std::mem::take(&mut self.core.name_clients) {
             self.names.accept(&mut self.core, client);
         }
-        self.names.go_on(&mut self.core, self.dhcp.as_ref().map(|dhcp| &dhcp.leases));
+        self.names.go_on(&mut self.core, self.dhcp.as_ref());
         self.take_timers();
         let waits_for_room = self.tcp.take_turns(&mut self.core);
         let waits_for_orders = self.take_orders();
@@ -221,7 +228,7 @@ impl Gateway {
 
     fn time(&mut self, thing: TimedThing) {
         let core = &mut self.core;
-        let leases = self.dhcp.as_ref().map(|dhcp| &dhcp.leases);
+        let leases = self.dhcp.as_ref();
         match thing {
             TimedThing::Tcp(id) => self.tcp.timer(core, id),
             TimedThing::Udp(id) => self.udp.timer(core, id),
@@ -243,7 +250,7 @@ impl Gateway {
         self.core.neighbours.clean(now);
         self.core.resolved.clean(now);
         if let Some(dhcp) = &mut self.dhcp {
-            dhcp.leases.clean(now);
+            dhcp.clean(now);
         }
         self.publisher.clean(&mut self.core);
         if let Some(dialer) = &mut self.dialer {
@@ -262,9 +269,10 @@ impl Gateway {
 
     fn ready(&mut self, thing: WatchedThing, readiness: Readiness) {
         let core = &mut self.core;
-        let leases = self.dhcp.as_ref().map(|dhcp| &dhcp.leases);
+        let leases = self.dhcp.as_ref();
         match thing {
             WatchedThing::Link | WatchedThing::LinkEnd | WatchedThing::Stop => {}
+            WatchedThing::Ports => self.hear_ports(),
             WatchedThing::Tcp(id) => self.tcp.ready(core, id, readiness),
             WatchedThing::Udp(id) => self.udp.ready(core, id, readiness),
             WatchedThing::Ping(id) => self.echo.ready(core, id, readiness),
@@ -312,7 +320,7 @@ fn dialer(options: &GatewayOptions, core: &GatewayCore) -> Result<Option<Dialer>
     Ok(Some(dialer))
 }
 
-fn dhcp_server(options: &GatewayOptions) -> Option<DhcpServer> {
+fn dhcp_servers(options: &GatewayOptions) -> Option<DhcpServers> {
     let own = options.addresses.v4.filter(|_| options.dhcp)?;
     let settings = DhcpSettings {
         own,
@@ -323,7 +331,7 @@ fn dhcp_server(options: &GatewayOptions) -> Option<DhcpServer> {
     };
     // The gateway's further address is its own: no guest may have it.
     let host = options.host.map(|address| StaticLease { mac: options.net().mac, address, name: None });
-    Some(DhcpServer::new(settings, LeaseTable::new(own, options.leases.iter().cloned().chain(host).collect())))
+    Some(DhcpServers::new(settings, options.leases.iter().cloned().chain(host).collect()))
 }
 
 /// Raises the limit of descriptors to the most that this user may have, since each flow needs one.

@@ -77,6 +77,7 @@ mod tests {
 
     use super::*;
     use crate::flows::FlowDirection;
+    use crate::guests::NetworkId;
     use crate::policy::FlowTransport;
 
     #[test]
@@ -97,7 +98,7 @@ mod tests {
         let ends = FlowEnds {
             transport: FlowTransport::Tcp,
             direction: FlowDirection::Out,
-            mac: MacAddr::ZERO,
+            who: NetworkId::UNTAGGED.station(MacAddr::ZERO),
             guest: "10.0.0.2:40000".parse().unwrap(),
             remote: "10.0.0.1:80".parse().unwrap(),
         };

@@ -6,14 +6,17 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
 use crate::net::InterfaceAddress;
 
-/// Maximum number of clients in the table.
-const MAX_CLIENTS: usize = 4096;
+/// Maximum number of clients in the table of a network that guests share.
+pub const MAX_CLIENTS: usize = 4096;
+/// Maximum number of clients in the table of a private network.
+pub const MAX_PRIVATE_CLIENTS: usize = 64;
 /// How long an offered address is reserved for its client.
 const OFFER: Duration = Duration::from_secs(60);
 /// How long an address is not given out after a client has declined it as already in use.
@@ -96,7 +99,9 @@ pub struct BoundLease<'a> {
 #[derive(Debug)]
 pub struct LeaseTable {
     net: InterfaceAddress<Ipv4Addr>,
-    fixed: Vec<StaticLease>,
+    /// Maximum number of clients.
+    most: usize,
+    fixed: Arc<[StaticLease]>,
     clients: HashMap<Vec<u8>, ClientLease>,
     by_address: HashMap<Ipv4Addr, Vec<u8>>,
     declined: HashMap<Ipv4Addr, Instant>,
@@ -107,8 +112,13 @@ pub struct LeaseTable {
 impl LeaseTable {
     /// Returns an empty table for a network, with its static leases.
     pub fn new(net: InterfaceAddress<Ipv4Addr>, fixed: Vec<StaticLease>) -> Self {
-        let next = u32::from(net.address);
-        LeaseTable { net, fixed, clients: HashMap::new(), by_address: HashMap::new(), declined: HashMap::new(), next }
+        Self::with_most(net, fixed.into(), MAX_CLIENTS)
+    }
+
+    /// As [`LeaseTable::new`], for at most `most` clients.
+    pub fn with_most(net: InterfaceAddress<Ipv4Addr>, fixed: Arc<[StaticLease]>, most: usize) -> Self {
+        let (clients, by_address, declined) = (HashMap::new(), HashMap::new(), HashMap::new());
+        LeaseTable { net, most, fixed, clients, by_address, declined, next: u32::from(net.address) }
     }
 
     fn fixed_address(&self, mac: MacAddr) -> Option<Ipv4Addr> {
@@ -189,7 +199,7 @@ impl LeaseTable {
     }
 
     fn set(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, state: LeaseState, until: Instant) {
-        if !self.clients.contains_key(client) && self.clients.len() >= MAX_CLIENTS {
+        if !self.clients.contains_key(client) && self.clients.len() >= self.most {
             return;
         }
         if let Some(former) = self.by_address.insert(address, client.to_vec())
@@ -227,7 +237,9 @@ impl LeaseTable {
         if had {
             self.clients.remove(client);
             self.by_address.remove(&address);
-            self.declined.insert(address, now + DECLINED);
+            if self.declined.len() < self.most {
+                self.declined.insert(address, now + DECLINED);
+            }
         }
         had
     }
@@ -284,10 +296,18 @@ impl LeaseTable {
         })
     }
 
+    /// Returns the address of the only static lease; `None` if there are none or several.
+    pub fn only_fixed(&self) -> Option<Ipv4Addr> {
+        match &self.fixed[..] {
+            [only] => Some(only.address),
+            _ => None,
+        }
+    }
+
     /// Removes expired declines and, if the table is at least half full, all clients without a valid offer or lease.
     pub fn clean(&mut self, now: Instant) {
         self.declined.retain(|_, until| *until > now);
-        if self.clients.len() < MAX_CLIENTS / 2 {
+        if self.clients.len() < self.most / 2 {
             return;
         }
         let by_address = &mut self.by_address;

@@ -1,4 +1,5 @@
-//! The DHCP server (RFC 2131 §4.3): one [`DhcpServer`] with its settings ([`DhcpSettings`]) for the gateway's network.
+//! The DHCP server (RFC 2131 §4.3): a [`DhcpServer`] with its settings ([`DhcpSettings`]) for each of the gateway's
+//! networks ([`DhcpServers`]).
 //!
 //! The server has no socket: from a message and the time, it makes a [`DhcpAnswer`], a reply with its destination,
 //! which the caller sends.
@@ -6,14 +7,17 @@
 pub mod leases;
 pub mod message;
 
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-use self::leases::LeaseTable;
+use self::leases::{BoundLease, LeaseTable, MAX_PRIVATE_CLIENTS, StaticLease};
 use self::message::{DhcpKind, DhcpMessage, DhcpReply, option};
 use crate::dns::message::encoded;
+use crate::guests::{GuestId, NetworkId};
 use crate::net::InterfaceAddress;
 
 /// UDP port of DHCP servers.
@@ -242,6 +246,63 @@ fn search_list(domains: &[String]) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// The DHCP servers of all networks, each with its own leases, and equal settings and static leases.
+#[derive(Debug)]
+pub struct DhcpServers {
+    servers: HashMap<NetworkId, DhcpServer>,
+    /// The server of a network from which no message has come: it has the static leases.
+    unused: DhcpServer,
+    fixed: Arc<[StaticLease]>,
+}
+
+impl DhcpServers {
+    /// Creates the servers, of which none has leases but the static ones.
+    pub fn new(settings: DhcpSettings, fixed: Vec<StaticLease>) -> Self {
+        let fixed: Arc<[StaticLease]> = fixed.into();
+        let leases = LeaseTable::with_most(settings.own, Arc::clone(&fixed), 0);
+        let unused = DhcpServer::new(settings, leases);
+        DhcpServers { servers: HashMap::new(), unused, fixed }
+    }
+
+    /// As [`DhcpServer::take`], by the server of the guest's network.
+    pub fn take(
+        &mut self,
+        who: GuestId,
+        bytes: &[u8],
+        now: Instant,
+        in_use: impl Fn(Ipv4Addr) -> bool,
+    ) -> Option<DhcpAnswer> {
+        let server = self.servers.entry(who.network).or_insert_with(|| {
+            let settings = self.unused.settings.clone();
+            let is_shared = who.network == NetworkId::UNTAGGED;
+            let most = if is_shared { leases::MAX_CLIENTS } else { MAX_PRIVATE_CLIENTS };
+            let leases = LeaseTable::with_most(settings.own, Arc::clone(&self.fixed), most);
+            DhcpServer::new(settings, leases)
+        });
+        server.take(who.mac, bytes, now, in_use)
+    }
+
+    /// Returns the leases of a network.
+    pub fn leases(&self, network: NetworkId) -> &LeaseTable {
+        &self.servers.get(&network).unwrap_or(&self.unused).leases
+    }
+
+    /// Returns the leases of all networks that have not expired.
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_>> {
+        self.servers.values().flat_map(move |server| server.leases.bound(now))
+    }
+
+    /// As [`LeaseTable::clean`], for all networks.
+    pub fn clean(&mut self, now: Instant) {
+        self.servers.values_mut().for_each(|server| server.leases.clean(now));
+    }
+
+    /// Forgets the leases of a network, except the static ones.
+    pub fn forget(&mut self, network: NetworkId) {
+        self.servers.remove(&network);
+    }
 }
 
 fn request_state(message: &DhcpMessage) -> RequestState {

@@ -7,11 +7,10 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
-
 use super::{NameAsker, NameService, framed};
 use crate::core::{GatewayCore, NewNameClient};
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::DhcpServers;
+use crate::guests::GuestId;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::SlotId;
 use crate::timers::TimedThing;
@@ -25,11 +24,11 @@ const MAX_FRAMED: usize = 2 + u16::MAX as usize;
 
 /// A guest's TCP connection to the name service.
 pub struct NameClient {
-    mac: MacAddr,
     /// The guest's address and port.
     pub(super) guest: SocketAddr,
     /// The gateway's address and port, to which the guest has connected.
     pub(super) own: SocketAddr,
+    who: GuestId,
     stream: UnixStream,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -47,9 +46,9 @@ impl NameService {
             return;
         }
         let id = self.clients.insert(NameClient {
-            mac: client.mac,
             guest: client.guest,
             own: client.own,
+            who: client.who,
             stream: client.stream,
             inbox: Vec::new(),
             outbox: Vec::new(),
@@ -68,7 +67,7 @@ impl NameService {
     }
 
     /// Serves a connection that is readable or writable: sends queued answers and reads questions.
-    pub fn client_ready(&mut self, core: &mut GatewayCore, leases: Option<&LeaseTable>, id: SlotId) {
+    pub fn client_ready(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>, id: SlotId) {
         let Some(client) = self.clients.get(id) else { return };
         let kept = client.write() && client.read();
         if !kept {
@@ -79,15 +78,15 @@ impl NameService {
     }
 
     /// Begins the next question of a connection, unless one is unanswered.
-    fn ask_of_client(&mut self, core: &mut GatewayCore, leases: Option<&LeaseTable>, id: SlotId) {
+    fn ask_of_client(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>, id: SlotId) {
         // One message at a time. Those that are answered locally are complete when `take` returns.
         while let Some(client) = self.clients.get(id).filter(|client| !client.asked) {
             let Some(message) = framed(&client.inbox).map(<[u8]>::to_vec) else { break };
             client.inbox.drain(..2 + message.len());
             client.asked = true;
             client.used = core.now;
-            let mac = client.mac;
-            self.take(core, leases, mac, NameAsker::Connection(id), &message);
+            let who = client.who;
+            self.take(core, leases, who, NameAsker::Connection(id), &message);
         }
         if self.clients.get(id).is_some_and(|client| client.is_done()) {
             self.clients.remove(id);
@@ -113,7 +112,7 @@ impl NameService {
     }
 
     /// Begins to answer the next question of each connection that was just answered.
-    pub fn go_on(&mut self, core: &mut GatewayCore, leases: Option<&LeaseTable>) {
+    pub fn go_on(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>) {
         for id in std::mem::take(&mut core.asked_again) {
             self.client_ready(core, leases, id);
         }

@@ -21,7 +21,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
 
-use netvale_wire::MacAddr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -31,9 +30,9 @@ use self::names::LocalNames;
 use self::resolv::ResolverFile;
 use self::zones::DnsZones;
 use crate::core::GatewayCore;
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::DhcpServers;
 use crate::flows::{FlowDirection, FlowEnds};
-use crate::guests::GuestResource;
+use crate::guests::{GuestId, GuestResource};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
@@ -75,7 +74,7 @@ enum ServerExchange {
 
 struct NameQuestion {
     asker: NameAsker,
-    mac: MacAddr,
+    who: GuestId,
     /// The guest's message, with the gateway's random ID.
     message: Vec<u8>,
     /// The ID that the guest has chosen.
@@ -116,8 +115,8 @@ impl NameService {
     pub fn take(
         &mut self,
         core: &mut GatewayCore,
-        leases: Option<&LeaseTable>,
-        mac: MacAddr,
+        leases: Option<&DhcpServers>,
+        who: GuestId,
         asker: NameAsker,
         bytes: &[u8],
     ) {
@@ -125,27 +124,29 @@ impl NameService {
             ParsedQuery::Query(query) => query,
             ParsedQuery::Refused(outcome) => {
                 let answer = message::refusal(bytes, outcome);
-                return self.deliver(core, mac, asker, answer.as_deref());
+                return self.deliver(core, who, asker, answer.as_deref());
             }
-            ParsedQuery::Nothing => return self.deliver(core, mac, asker, None),
+            ParsedQuery::Nothing => return self.deliver(core, who, asker, None),
         };
-        let names = LocalNames { net: &core.net, leases, addresses: &core.neighbours, zones: &self.zones };
+        let leases = leases.map(|leases| leases.leases(who.network));
+        let (addresses, zones) = (&core.neighbours, &self.zones);
+        let names = LocalNames { net: &core.net, leases, addresses, zones, network: who.network };
         if let Some(answer) = names.answer(&query) {
-            note_addresses(core, mac, &query, &answer);
-            return self.deliver(core, mac, asker, Some(&answer));
+            note_addresses(core, who, &query, &answer);
+            return self.deliver(core, who, asker, Some(&answer));
         }
         if !core.policy.resolves(&query.name) {
-            return self.refuse(core, mac, asker, &query);
+            return self.refuse(core, who, asker, &query);
         }
-        if self.questions.len() >= MAX_QUESTIONS || !core.guests.take(mac, GuestResource::Question) {
+        if self.questions.len() >= MAX_QUESTIONS || !core.guests.take(who, GuestResource::Question) {
             let answer = message::refusal(bytes, DnsOutcome::Failed);
-            return self.deliver(core, mac, asker, answer.as_deref());
+            return self.deliver(core, who, asker, answer.as_deref());
         }
-        self.begin(core, mac, asker, &query);
+        self.begin(core, who, asker, &query);
     }
 
     /// Refuses a question for a name that no server may be asked for.
-    fn refuse(&mut self, core: &mut GatewayCore, mac: MacAddr, asker: NameAsker, query: &DnsQuery<'_>) {
+    fn refuse(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, query: &DnsQuery<'_>) {
         let ends = match asker {
             NameAsker::Datagram { guest, own } => Some((FlowTransport::Udp, guest, own)),
             NameAsker::Connection(id) => {
@@ -153,18 +154,18 @@ impl NameService {
             }
         };
         if let Some((transport, guest, remote)) = ends {
-            let ends = FlowEnds { transport, direction: FlowDirection::Out, mac, guest, remote };
+            let ends = FlowEnds { transport, direction: FlowDirection::Out, who, guest, remote };
             core.flows.refused(&ends, Some(&query.name), "name", core.now);
         }
         let answer = message::refusal(query.bytes, DnsOutcome::Refused);
-        self.deliver(core, mac, asker, answer.as_deref());
+        self.deliver(core, who, asker, answer.as_deref());
     }
 
     /// Begins a question to servers.
-    fn begin(&mut self, core: &mut GatewayCore, mac: MacAddr, asker: NameAsker, query: &DnsQuery<'_>) {
+    fn begin(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, query: &DnsQuery<'_>) {
         let id = self.questions.insert(NameQuestion {
             asker,
-            mac,
+            who,
             message: query.bytes.to_vec(),
             id: query.id.to_be_bytes(),
             end: query.end,
@@ -209,22 +210,22 @@ impl NameService {
     /// Ends a question and sends the guest the answer, with the guest's own ID.
     fn finish(&mut self, core: &mut GatewayCore, id: SlotId, answer: Option<Vec<u8>>) {
         let Some(question) = self.questions.remove(id) else { return };
-        core.guests.give_back(question.mac, GuestResource::Question);
         if let (Some(answer), ParsedQuery::Query(query)) = (&answer, message::parse_query(&question.message)) {
-            note_addresses(core, question.mac, &query, answer);
+            note_addresses(core, question.who, &query, answer);
         }
+        core.guests.give_back(question.who, GuestResource::Question);
         let answer = answer.map(|mut bytes| {
             bytes[..2].copy_from_slice(&question.id);
             bytes
         });
-        self.deliver(core, question.mac, question.asker, answer.as_deref());
+        self.deliver(core, question.who, question.asker, answer.as_deref());
     }
 
-    fn deliver(&mut self, core: &mut GatewayCore, mac: MacAddr, asker: NameAsker, answer: Option<&[u8]>) {
+    fn deliver(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, answer: Option<&[u8]>) {
         match asker {
             NameAsker::Datagram { guest, own } => {
                 if let Some(answer) = answer {
-                    core.send_datagram(mac, own, guest, answer);
+                    core.send_datagram(who, own, guest, answer);
                 }
             }
             NameAsker::Connection(id) => self.answer_client(core, id, answer),
@@ -264,8 +265,8 @@ impl NameService {
 }
 
 /// Records the addresses in an answer for the guest that has asked.
-fn note_addresses(core: &mut GatewayCore, mac: MacAddr, query: &DnsQuery<'_>, answer: &[u8]) {
-    core.resolved.record(mac, &query.name, &answer::addresses(answer, query.kind), core.now);
+fn note_addresses(core: &mut GatewayCore, who: GuestId, query: &DnsQuery<'_>, answer: &[u8]) {
+    core.resolved.record(who, &query.name, &answer::addresses(answer, query.kind), core.now);
 }
 
 enum HeardAnswer {

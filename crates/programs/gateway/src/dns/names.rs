@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::message::{DnsData, DnsOutcome, DnsQuery, record};
 use super::zones::{DnsZones, ZoneAnswer};
 use crate::dhcp::leases::LeaseTable;
-use crate::guests::GuestAddresses;
+use crate::guests::{GuestAddresses, NetworkId};
 use crate::net::GatewayNet;
 
 /// The DNS class IN.
@@ -27,6 +27,8 @@ pub struct LocalNames<'a> {
     pub addresses: &'a GuestAddresses,
     /// The user's zones, which come first.
     pub zones: &'a DnsZones,
+    /// The network of the guest that asks.
+    pub network: NetworkId,
 }
 
 impl LocalNames<'_> {
@@ -62,7 +64,7 @@ impl LocalNames<'_> {
             return Some(v4.into_iter().chain(v6).collect());
         }
         let (mac, address) = self.leases?.by_name(host)?;
-        let of_station = self.addresses.addresses(mac).into_iter().filter(IpAddr::is_ipv6);
+        let of_station = self.addresses.addresses(self.network.station(mac)).into_iter().filter(IpAddr::is_ipv6);
         Some(std::iter::once(address.into()).chain(of_station).collect())
     }
 
@@ -121,11 +123,12 @@ mod tests {
     use super::super::message::tests::query_bytes;
     use super::super::message::{ParsedQuery, parse_query};
     use super::*;
+    use crate::guests::GuestId;
     use crate::net::example;
     use netvale_wire::MacAddr;
     use std::time::Instant;
 
-    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+    const GUEST: GuestId = GuestId { network: NetworkId::UNTAGGED, mac: MacAddr([2, 0, 0, 0, 0, 9]) };
 
     /// Asks for a name. Returns the answer's response code, its number of records, and its last four bytes.
     fn ask(name: &str, kind: u16) -> Option<(u8, u8, Vec<u8>)> {
@@ -133,11 +136,12 @@ mod tests {
         let fixed = vec!["02:00:00:00:00:09=10.0.0.9,vm9".parse().unwrap()];
         let leases = LeaseTable::new(net.addresses.v4.unwrap(), fixed);
         let mut addresses = GuestAddresses::default();
-        addresses.learn("fd00::9".parse().unwrap(), MAC, Instant::now());
-        addresses.learn("fe80::9".parse().unwrap(), MAC, Instant::now());
         let mut zones = DnsZones::default();
         zones.set(serde_json::from_str(r#"{"name":"zone.lan.","default_ip":"10.0.0.7"}"#).unwrap()).unwrap();
-        let names = LocalNames { net: &net, leases: Some(&leases), addresses: &addresses, zones: &zones };
+        addresses.learn("fd00::9".parse().unwrap(), GUEST, Instant::now());
+        addresses.learn("fe80::9".parse().unwrap(), GUEST, Instant::now());
+        let leases = Some(&leases);
+        let names = LocalNames { net: &net, leases, addresses: &addresses, zones: &zones, network: GUEST.network };
         let bytes = query_bytes(7, name, kind);
         let ParsedQuery::Query(query) = parse_query(&bytes) else { panic!("{name}") };
         let answer = names.answer(&query)?;

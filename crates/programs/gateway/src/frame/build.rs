@@ -7,19 +7,21 @@ use netvale_wire::layers::UDP;
 use netvale_wire::{MacAddr, Sum, VnetHdr, ethernet, ipv4, ipv6, udp};
 
 use super::VNET_LEN;
+use crate::guests::GuestId;
 
 /// Time to live, or hop limit, of the gateway's packets.
 pub const TTL: u8 = 64;
-/// The most bytes before the transport header: virtio-net, Ethernet, IPv6 and fragment header.
-pub const MAX_HEADERS: usize = VNET_LEN + ethernet::HEADER_LEN + ipv6::HEADER_LEN + ipv6::FRAGMENT_LEN;
+/// The most bytes before the transport header: virtio-net, Ethernet with a VLAN tag, IPv6 and fragment header.
+pub const MAX_HEADERS: usize =
+    VNET_LEN + ethernet::HEADER_LEN + ethernet::VLAN_TAG_LEN + ipv6::HEADER_LEN + ipv6::FRAGMENT_LEN;
 
 /// Source and destination addresses of a packet to a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketEnds {
     /// The gateway's MAC address.
     pub src_mac: MacAddr,
-    /// The MAC address of the guest or of a multicast group.
-    pub dst_mac: MacAddr,
+    /// The guest or, in a guest's network, the multicast group.
+    pub to: GuestId,
     /// IP source.
     pub src: IpAddr,
     /// IP destination, of the same version.
@@ -58,11 +60,16 @@ pub fn headers(ends: &PacketEnds, protocol: u8, ttl: u8, len: usize, vnet: &Vnet
     with_place(ends, protocol, ttl, len, vnet, None)
 }
 
-/// Makes the headers up to Ethernet's, for any EtherType; the virtio-net header is zero.
-pub fn ethernet_headers(src: MacAddr, dst: MacAddr, ethertype: u16) -> FrameHeaders {
+/// Makes the headers up to Ethernet's, with the VLAN tag of the guest's network, for any EtherType; the virtio-net
+/// header is zero.
+pub fn ethernet_headers(src: MacAddr, to: GuestId, ethertype: u16) -> FrameHeaders {
     let mut out = FrameHeaders { bytes: [0; MAX_HEADERS], len: VNET_LEN };
-    out.push(&dst.0);
+    out.push(&to.mac.0);
     out.push(&src.0);
+    if let Some(vlan) = to.network.vlan() {
+        out.push(&ethernet::VLAN.to_be_bytes());
+        out.push(&vlan.to_be_bytes());
+    }
     out.push(&ethertype.to_be_bytes());
     out
 }
@@ -77,7 +84,7 @@ fn with_place(
 ) -> FrameHeaders {
     let v4 = ends.src.is_ipv4();
     let ethertype = if v4 { ethernet::IPV4 } else { ethernet::IPV6 };
-    let mut out = ethernet_headers(ends.src_mac, ends.dst_mac, ethertype);
+    let mut out = ethernet_headers(ends.src_mac, ends.to, ethertype);
     out.bytes[..VNET_LEN].copy_from_slice(&vnet.to_bytes_mrg());
     match (ends.src, ends.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => out.push(&v4_header(src, dst, protocol, ttl, len, place)),
@@ -202,28 +209,38 @@ mod tests {
     use super::super::reassembly::Reassembly;
     use super::super::{GuestFrame, parse};
     use super::*;
+    use crate::guests::NetworkId;
     use std::time::Instant;
 
     fn ends(src: IpAddr, dst: IpAddr) -> PacketEnds {
-        PacketEnds { src_mac: MacAddr([2, 0, 0, 0, 0, 1]), dst_mac: MacAddr([2, 0, 0, 0, 0, 9]), src, dst }
+        let to = NetworkId::UNTAGGED.station(MacAddr([2, 0, 0, 0, 0, 9]));
+        PacketEnds { src_mac: MacAddr([2, 0, 0, 0, 0, 1]), to, src, dst }
     }
 
-    fn both() -> [PacketEnds; 2] {
+    fn all() -> [PacketEnds; 4] {
         let v6 = |last| IpAddr::V6([0xfd00, 0, 0, 0, 0, 0, 0, last].into());
-        [ends([192, 0, 2, 1].into(), [10, 0, 0, 9].into()), ends(v6(1), v6(9))]
+        let tagged = |ends: PacketEnds| {
+            let network = NetworkId::of_vlan(4094).unwrap();
+            PacketEnds { to: network.station(ends.to.mac), ..ends }
+        };
+        let both = [ends([192, 0, 2, 1].into(), [10, 0, 0, 9].into()), ends(v6(1), v6(9))];
+        [both[0], both[1], tagged(both[0]), tagged(both[1])]
     }
 
-    /// Objective: a datagram of any length is sent in frames within the MTU, which reassemble to the same datagram.
+    /// Objective: a datagram of any length is sent in frames within the MTU, with the tag of the guest's VLAN, which
+    /// reassemble to the same datagram.
     #[test]
     fn datagrams_of_any_length_arrive() {
-        for ends in both() {
+        for ends in all() {
+            let tag = if ends.to.network.vlan().is_some() { ethernet::VLAN_TAG_LEN } else { 0 };
             for len in [0, 1, 1000, 1472, 1473, 9000, 65_000] {
                 let payload: Vec<u8> = (0..len).map(|n| n as u8).collect();
                 let mut l4 = Vec::new();
                 datagram(&mut l4, &ends, 53, 1000, &payload);
                 let mut frames = Vec::new();
                 packet(&ends, UDP, TTL, &l4, 1500, 7, |parts| frames.push(parts.concat()));
-                assert!(frames.iter().all(|frame| frame.len() <= VNET_LEN + 14 + 1500));
+                assert!(frames.iter().all(|frame| frame.len() <= VNET_LEN + 14 + tag + 1500));
+                assert!(frames.iter().all(|frame| parse(frame).unwrap().who().network == ends.to.network));
                 assert_eq!(arrived(&frames).as_deref(), Some(&l4[..]), "{len}");
             }
         }

@@ -11,6 +11,8 @@ use netvale_wire::layers::{ICMP, ICMP6, TCP, UDP};
 use netvale_wire::vnet::{self, VnetForm};
 use netvale_wire::{MacAddr, Sum, VnetHdr, ethernet, ipv4, ipv6, udp};
 
+use crate::guests::{GuestId, NetworkId};
+
 pub mod build;
 pub mod reassembly;
 
@@ -20,8 +22,8 @@ pub const VNET_LEN: usize = vnet::LEN_MRG;
 /// A parsed frame of a guest.
 #[derive(Clone, Copy, Debug)]
 pub enum GuestFrame<'a> {
-    /// The frame's source MAC address, and its ARP packet.
-    Arp(MacAddr, &'a [u8]),
+    /// The guest that has sent the frame, and its ARP packet.
+    Arp(GuestId, &'a [u8]),
     /// A whole IP packet.
     Packet(GuestPacket<'a>),
     /// A fragment of an IP packet.
@@ -31,8 +33,8 @@ pub enum GuestFrame<'a> {
 /// A whole IP packet of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestPacket<'a> {
-    /// Source MAC address of the frame.
-    pub mac: MacAddr,
+    /// The guest that has sent the frame.
+    pub who: GuestId,
     /// Destination MAC address of the frame.
     pub to: MacAddr,
     /// IP source.
@@ -55,8 +57,8 @@ pub struct GuestPacket<'a> {
 /// A fragment of an IP packet.
 #[derive(Clone, Copy, Debug)]
 pub struct IpFragment<'a> {
-    /// Source MAC address of the frame.
-    pub mac: MacAddr,
+    /// The guest that has sent the frame.
+    pub who: GuestId,
     /// Destination MAC address of the frame.
     pub to: MacAddr,
     /// IP source.
@@ -79,10 +81,10 @@ pub struct IpFragment<'a> {
     pub packet: &'a [u8],
 }
 
-/// The source (`mac`) and destination (`to`) MAC addresses of a frame.
+/// The guest that has sent a frame (`who`), and the frame's destination MAC address (`to`).
 #[derive(Clone, Copy)]
 struct FrameStations {
-    mac: MacAddr,
+    who: GuestId,
     to: MacAddr,
 }
 
@@ -94,15 +96,40 @@ pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     if stations.src().is_multicast() || stations.src().is_zero() {
         return None;
     }
-    // Frames with a VLAN tag belong to another network: their EtherType is not among those below.
-    let packet = frame.get(ethernet::HEADER_LEN..)?;
-    let ends = FrameStations { mac: stations.src(), to: stations.dst() };
-    match stations.ethertype() {
-        ethernet::ARP => Some(GuestFrame::Arp(stations.src(), packet)),
+    let tag = read_tag(stations.ethertype(), frame.get(ethernet::HEADER_LEN..)?)?;
+    let packet = frame.get(ethernet::HEADER_LEN + tag.len..)?;
+    let who = tag.network.station(stations.src());
+    let ends = FrameStations { who, to: stations.dst() };
+    match tag.ethertype {
+        ethernet::ARP => Some(GuestFrame::Arp(who, packet)),
         ethernet::IPV4 => parse_v4(packet, &header, ends),
         ethernet::IPV6 => parse_v6(packet, &header, ends),
         _ => None,
     }
+}
+
+/// The VLAN tag of a frame, if it has one.
+struct FrameTag {
+    network: NetworkId,
+    /// Length of the tag in bytes.
+    len: usize,
+    /// EtherType of what follows.
+    ethertype: u16,
+}
+
+/// Reads the tag in front of a frame's payload. Returns `None` if it is cut short or has the reserved VLAN 4095. A
+/// second tag is the EtherType of an unknown protocol.
+fn read_tag(ethertype: u16, payload: &[u8]) -> Option<FrameTag> {
+    if ethertype != ethernet::VLAN {
+        return Some(FrameTag { network: NetworkId::UNTAGGED, len: 0, ethertype });
+    }
+    let [a, b, c, d] = *payload.first_chunk::<{ ethernet::VLAN_TAG_LEN }>()?;
+    // The upper four bits are priority and drop eligibility. VLAN 0 stands for no VLAN (IEEE 802.1Q §9.6).
+    let network = match u16::from_be_bytes([a, b]) & 0xfff {
+        0 => NetworkId::UNTAGGED,
+        vlan => NetworkId::of_vlan(vlan)?,
+    };
+    Some(FrameTag { network, len: ethernet::VLAN_TAG_LEN, ethertype: u16::from_be_bytes([c, d]) })
 }
 
 fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Option<GuestFrame<'a>> {
@@ -113,7 +140,7 @@ fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     if Sum::of(&packet[..head]).fold() != 0xffff || ipv4::has_source_route(&packet[ipv4::HEADER_LEN..head]) {
         return None;
     }
-    let FrameStations { mac, to } = stations;
+    let FrameStations { who, to } = stations;
     let src = IpAddr::V4(header.src());
     let dst = IpAddr::V4(header.dst());
     let protocol = header.protocol();
@@ -121,7 +148,7 @@ fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     if header.is_fragment() {
         let field = header.fragment();
         return Some(GuestFrame::Fragment(IpFragment {
-            mac,
+            who,
             to,
             src,
             dst,
@@ -134,13 +161,13 @@ fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
             packet,
         }));
     }
-    whole(GuestPacket { mac, to, src, dst, protocol, ttl, l4, packet, segment: 0 }, vnet)
+    whole(GuestPacket { who, to, src, dst, protocol, ttl, l4, packet, segment: 0 }, vnet)
 }
 
 fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Option<GuestFrame<'a>> {
     let header = ipv6::Header::parse(bytes).ok()?;
     let packet = bytes.get(..ipv6::HEADER_LEN + usize::from(header.payload_len()))?;
-    let FrameStations { mac, to } = stations;
+    let FrameStations { who, to } = stations;
     let src = IpAddr::V6(header.src());
     let dst = IpAddr::V6(header.dst());
     let ttl = header.hop_limit();
@@ -149,7 +176,7 @@ fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
         let [protocol, _, high, low, ident @ ..] = *fragment;
         let field = u16::from_be_bytes([high, low]);
         return Some(GuestFrame::Fragment(IpFragment {
-            mac,
+            who,
             to,
             src,
             dst,
@@ -164,7 +191,7 @@ fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     }
     let upper = ipv6::upper(packet).ok().filter(|upper| !upper.fragment && !upper.source_route)?;
     let l4 = packet.get(upper.offset..)?;
-    whole(GuestPacket { mac, to, src, dst, protocol: upper.protocol, ttl, l4, packet, segment: 0 }, vnet)
+    whole(GuestPacket { who, to, src, dst, protocol: upper.protocol, ttl, l4, packet, segment: 0 }, vnet)
 }
 
 /// Returns a packet if its transport checksum is correct, or if the sender has left the checksum to be completed.
@@ -172,6 +199,17 @@ fn whole<'a>(packet: GuestPacket<'a>, vnet: &VnetHdr) -> Option<GuestFrame<'a>> 
     let segment = if vnet.gso_type == vnet::GSO_UDP_L4 { vnet.gso_size.into() } else { 0 };
     let left = vnet.flags & vnet::F_NEEDS_CSUM != 0;
     (left || packet.is_intact()).then_some(GuestFrame::Packet(GuestPacket { segment, ..packet }))
+}
+
+impl GuestFrame<'_> {
+    /// Returns the guest that has sent the frame.
+    pub fn who(&self) -> GuestId {
+        match self {
+            Self::Arp(who, _) => *who,
+            Self::Packet(packet) => packet.who,
+            Self::Fragment(piece) => piece.who,
+        }
+    }
 }
 
 impl GuestPacket<'_> {
@@ -224,7 +262,7 @@ mod tests {
     fn a_known_packet_is_taken_apart() {
         let bytes = [udp_frame(), vec![0; 20]].concat();
         let packet = packet(&bytes).expect("a packet with padding behind it");
-        assert_eq!((packet.mac, packet.to), (MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([2, 0, 0, 0, 0, 1])));
+        assert_eq!((packet.who.mac, packet.to), (MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([2, 0, 0, 0, 0, 1])));
         assert_eq!((packet.protocol, packet.ttl, packet.l4.len()), (UDP, 64, 16));
     }
 
@@ -253,15 +291,34 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_groups_and_of_other_networks_are_ignored() {
+    fn frames_of_groups_are_ignored() {
         let mut bytes = udp_frame();
         bytes[VNET_LEN + 6] |= 1;
         assert!(parse(&bytes).is_none(), "a group as source");
-        let mut tagged = udp_frame();
-        let tag = [0x81, 0, 0, 7];
-        let at = VNET_LEN + 12;
-        tagged.splice(at..at, tag);
-        assert!(parse(&tagged).is_none(), "a VLAN tag");
+    }
+
+    /// Objective: a tag's VLAN is the guest's network, whatever the tag's priority; frames with several tags, with a
+    /// service tag or with a reserved VLAN are dropped.
+    #[test]
+    fn a_tag_is_the_guests_network() {
+        let with_tags = |tags: &[u8]| {
+            let mut bytes = udp_frame();
+            bytes.splice(VNET_LEN + 12..VNET_LEN + 12, tags.iter().copied());
+            let sender = packet(&bytes).map(|packet| packet.who.network.vlan());
+            assert_eq!(sender, parse(&bytes).map(|frame| frame.who().network.vlan()));
+            sender
+        };
+        assert_eq!(with_tags(&[]), Some(None));
+        assert_eq!(with_tags(&[0x81, 0, 0, 7]), Some(Some(7)));
+        assert_eq!(with_tags(&[0x81, 0, 0xef, 0xfe]), Some(Some(4094)), "with a priority");
+        assert_eq!(with_tags(&[0x81, 0, 0xe0, 0]), Some(None), "a priority only");
+        assert_eq!(with_tags(&[0x81, 0, 0x0f, 0xff]), None);
+        assert_eq!(with_tags(&[0x88, 0xa8, 0, 7]), None);
+        assert_eq!(with_tags(&[0x81, 0, 0, 7, 0x81, 0, 0, 7]), None);
+        let mut cut = udp_frame();
+        cut.truncate(VNET_LEN + 12);
+        cut.extend_from_slice(&[0x81, 0, 0]);
+        assert!(parse(&cut).is_none(), "a tag that is cut");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use netvale_wire::MacAddr;
 
 use super::{GuestPacket, IpFragment};
+use crate::guests::{GuestId, NetworkId};
 
 /// Maximum number of incomplete packets, of all guests together.
 const MAX_PACKETS: usize = 64;
@@ -21,7 +22,7 @@ const MAX_PAYLOAD: usize = 65_535;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct PacketKey {
-    mac: MacAddr,
+    who: GuestId,
     src: IpAddr,
     dst: IpAddr,
     protocol: u8,
@@ -44,7 +45,7 @@ struct PartialPacket {
 /// A packet reassembled from its fragments.
 #[derive(Debug)]
 pub struct WholePacket {
-    mac: MacAddr,
+    who: GuestId,
     to: MacAddr,
     src: IpAddr,
     dst: IpAddr,
@@ -58,7 +59,7 @@ impl WholePacket {
     /// Returns the packet; `None` if its transport checksum is wrong.
     pub fn packet(&self) -> Option<GuestPacket<'_>> {
         let packet = GuestPacket {
-            mac: self.mac,
+            who: self.who,
             to: self.to,
             src: self.src,
             dst: self.dst,
@@ -87,7 +88,7 @@ impl Reassembly {
             return None;
         }
         let key =
-            PacketKey { mac: piece.mac, src: piece.src, dst: piece.dst, protocol: piece.protocol, ident: piece.ident };
+            PacketKey { who: piece.who, src: piece.src, dst: piece.dst, protocol: piece.protocol, ident: piece.ident };
         self.make_room(&key, now);
         let partial = self.packets.entry(key).or_insert_with(|| PartialPacket::new(now));
         match partial.add(piece, end) {
@@ -100,6 +101,11 @@ impl Reassembly {
         }
     }
 
+    /// Drops the incomplete packets of a network.
+    pub fn forget(&mut self, network: NetworkId) {
+        self.packets.retain(|key, _| key.who.network != network);
+    }
+
     /// Drops incomplete packets that are too old, and then, at a limit, the oldest one of this guest, or of all if the
     /// guest has none.
     fn make_room(&mut self, key: &PacketKey, now: Instant) {
@@ -107,10 +113,11 @@ impl Reassembly {
             return;
         }
         self.packets.retain(|_, partial| now.saturating_duration_since(partial.began) < LIMIT);
-        let of_guest = self.packets.keys().filter(|other| other.mac == key.mac).count();
+        let of_guest = self.packets.keys().filter(|other| other.who.share() == key.who.share()).count();
         let full = self.packets.len() >= MAX_PACKETS;
         if of_guest >= MAX_OF_A_GUEST || full {
-            let candidates = self.packets.iter().filter(|(other, _)| of_guest == 0 || other.mac == key.mac);
+            let candidates =
+                self.packets.iter().filter(|(other, _)| of_guest == 0 || other.who.share() == key.who.share());
             if let Some(oldest) = candidates.min_by_key(|(_, partial)| partial.began).map(|(key, _)| *key) {
                 self.packets.remove(&oldest);
             }
@@ -164,7 +171,7 @@ impl PartialPacket {
 
     fn whole(self, last: &IpFragment<'_>) -> WholePacket {
         WholePacket {
-            mac: last.mac,
+            who: last.who,
             to: last.to,
             src: last.src,
             dst: last.dst,
@@ -180,9 +187,13 @@ impl PartialPacket {
 mod tests {
     use super::*;
 
+    fn guest(mac: [u8; 6]) -> GuestId {
+        NetworkId::UNTAGGED.station(MacAddr(mac))
+    }
+
     fn piece(offset: usize, more: bool, payload: &[u8]) -> IpFragment<'_> {
         IpFragment {
-            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            who: guest([2, 0, 0, 0, 0, 9]),
             to: MacAddr([2, 0, 0, 0, 0, 1]),
             src: [10, 0, 0, 9].into(),
             dst: [192, 0, 2, 1].into(),
@@ -235,10 +246,10 @@ mod tests {
     fn a_flood_of_first_pieces_is_bounded() {
         let mut reassembly = Reassembly::default();
         let now = Instant::now();
-        for guest in 0..40u8 {
+        for number in 0..40u8 {
             for ident in 0..100 {
-                let mac = MacAddr([2, 0, 0, 0, 1, guest]);
-                reassembly.add(&IpFragment { mac, ident, ..piece(0, true, b"01234567") }, now);
+                let who = guest([2, 0, 0, 0, 1, number]);
+                reassembly.add(&IpFragment { who, ident, ..piece(0, true, b"01234567") }, now);
             }
         }
         assert!(reassembly.packets.len() <= MAX_PACKETS);

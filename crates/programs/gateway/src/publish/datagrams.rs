@@ -5,13 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
-
-use super::{BATCH, seen_client, station};
+use super::{BATCH, PublishedEnd, seen_client, station};
 use crate::arp_nd;
 use crate::core::GatewayCore;
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::DhcpServers;
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds, OpenFlow};
+use crate::guests::{GuestId, NetworkId};
 use crate::policy::FlowTransport;
 use crate::slots::SlotId;
 use crate::sys::asked;
@@ -25,13 +24,13 @@ const MAX_CLIENTS: usize = 4096;
 /// client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct SeenEnds {
-    guest: SocketAddr,
+    end: PublishedEnd,
     seen: SocketAddr,
 }
 
 struct PublishedClient {
     port: SlotId,
-    mac: MacAddr,
+    who: GuestId,
     client: SocketAddr,
     /// The host's address to which the client has sent; answers leave from it.
     asked: Option<IpAddr>,
@@ -42,7 +41,7 @@ struct PublishedClient {
 
 impl PublishedClient {
     fn record(&self, key: &SeenEnds) -> OpenFlow {
-        OpenFlow { ends: flow_ends(key, self.mac), name: None, bytes: self.bytes, began: self.began }
+        OpenFlow { ends: flow_ends(key, self.who), name: None, bytes: self.bytes, began: self.began }
     }
 }
 
@@ -59,32 +58,32 @@ impl PublishedClients {
     pub fn receive(
         &mut self,
         core: &mut GatewayCore,
-        leases: Option<&LeaseTable>,
+        leases: Option<&DhcpServers>,
         port: SlotId,
         socket: &OwnedFd,
-        guest: SocketAddr,
+        end: PublishedEnd,
     ) {
         for _ in 0..BATCH {
             self.scratch.resize(usize::from(u16::MAX), 0);
             let Some(got) = asked::receive(socket, &mut self.scratch) else { return };
             self.scratch.truncate(got.len);
-            let Some(mac) = station(core, leases, guest.ip()) else {
-                arp_nd::ask(core, guest.ip());
+            let Some(who) = station(core, leases, end) else {
+                arp_nd::ask(core, end.network, end.guest.ip());
                 continue;
             };
-            let ends = PublishedEnds { port, mac, client: got.from, asked: got.asked, guest };
+            let ends = PublishedEnds { port, who, client: got.from, asked: got.asked, end };
             let Some(seen) = self.note(core, ends) else { continue };
-            core.send_datagram(mac, seen, guest, &self.scratch);
+            core.send_datagram(who, seen, end.guest, &self.scratch);
         }
     }
 
     /// Records a datagram's client. Returns the address and port by which the guest sees the client; `None` if there is
     /// none.
     fn note(&mut self, core: &mut GatewayCore, ends: PublishedEnds) -> Option<SocketAddr> {
-        let mut seen = seen_client(core, ends.client, ends.guest.ip())?;
+        let mut seen = seen_client(core, ends.client, ends.end.guest.ip())?;
         // Two clients with different loopback addresses may have the same port: the second is shown with another port.
         for _ in 0..BATCH {
-            let key = SeenEnds { guest: ends.guest, seen };
+            let key = SeenEnds { end: ends.end, seen };
             match self.clients.get_mut(&key) {
                 Some(known) if known.client == ends.client && known.port == ends.port => {
                     known.used = core.now;
@@ -108,10 +107,10 @@ impl PublishedClients {
         {
             self.close(core, &oldest, "limit");
         }
-        core.flows.opened(&flow_ends(&key, ends.mac), None);
+        core.flows.opened(&flow_ends(&key, ends.who), None);
         let bytes = FlowBytes { sent: 0, received: self.scratch.len() as u64 };
-        let PublishedEnds { port, mac, client, asked, .. } = ends;
-        let entry = PublishedClient { port, mac, client, asked, began: core.now, used: core.now, bytes };
+        let PublishedEnds { port, who, client, asked, .. } = ends;
+        let entry = PublishedClient { port, who, client, asked, began: core.now, used: core.now, bytes };
         self.clients.insert(key, entry);
     }
 
@@ -120,12 +119,12 @@ impl PublishedClients {
     pub fn answer<'a>(
         &mut self,
         core: &GatewayCore,
-        guest: SocketAddr,
+        end: PublishedEnd,
         seen: SocketAddr,
         payload: &[u8],
         socket: impl FnOnce(SlotId) -> Option<&'a OwnedFd>,
     ) -> bool {
-        let Some(client) = self.clients.get_mut(&SeenEnds { guest, seen }) else { return false };
+        let Some(client) = self.clients.get_mut(&SeenEnds { end, seen }) else { return false };
         client.used = core.now;
         client.bytes.sent += payload.len() as u64;
         if let Some(socket) = socket(client.port) {
@@ -154,6 +153,12 @@ impl PublishedClients {
         self.clients.iter().map(|(key, client)| client.record(key))
     }
 
+    /// Removes the clients of a network's guests.
+    pub fn forget(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        let gone: Vec<_> = self.clients.keys().filter(|key| key.end.network == network).copied().collect();
+        gone.iter().for_each(|key| self.close(core, key, "port-gone"));
+    }
+
     fn close(&mut self, core: &mut GatewayCore, key: &SeenEnds, reason: &str) {
         if let Some(client) = self.clients.remove(key) {
             core.flows.closed(&client.record(key), reason, core.now);
@@ -165,12 +170,18 @@ impl PublishedClients {
 #[derive(Clone, Copy)]
 struct PublishedEnds {
     port: SlotId,
-    mac: MacAddr,
+    who: GuestId,
     client: SocketAddr,
     asked: Option<IpAddr>,
-    guest: SocketAddr,
+    end: PublishedEnd,
 }
 
-fn flow_ends(key: &SeenEnds, mac: MacAddr) -> FlowEnds {
-    FlowEnds { transport: FlowTransport::Udp, direction: FlowDirection::In, mac, guest: key.guest, remote: key.seen }
+fn flow_ends(key: &SeenEnds, who: GuestId) -> FlowEnds {
+    FlowEnds {
+        transport: FlowTransport::Udp,
+        direction: FlowDirection::In,
+        who,
+        guest: key.end.guest,
+        remote: key.seen,
+    }
 }

@@ -20,9 +20,10 @@ use self::datagrams::PublishedClients;
 use self::rule::{PublishRule, PublishedGuest};
 use crate::arp_nd;
 use crate::core::GatewayCore;
-use crate::dhcp::leases::LeaseTable;
+use crate::dhcp::DhcpServers;
 use crate::dial::DialedGuest;
 use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
+use crate::guests::{GuestId, NetworkId};
 use crate::policy::FlowTransport;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
@@ -46,11 +47,18 @@ struct PublishedPort {
     socket: OwnedFd,
 }
 
+/// The guest's end of a published port: its address and port in one of the networks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PublishedEnd {
+    network: NetworkId,
+    guest: SocketAddr,
+}
+
 /// A TCP client that waits for its guest's MAC address.
 struct WaitingCaller {
     socket: OwnedFd,
     client: SocketAddr,
-    guest: SocketAddr,
+    end: PublishedEnd,
     since: Instant,
 }
 
@@ -139,13 +147,13 @@ impl Publisher {
     }
 
     /// Accepts connections, or reads datagrams, of a port.
-    pub fn ready(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&LeaseTable>, id: SlotId) {
+    pub fn ready(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&DhcpServers>, id: SlotId) {
         let Some(port) = self.ports.get(id) else { return };
-        let Some(guest) = guest_of(&port.rule, core, leases) else {
+        let Some(end) = end_of(&port.rule, core, leases) else {
             return refuse_all(port);
         };
         if port.rule.transport == FlowTransport::Udp {
-            self.clients.receive(core, leases, id, &port.socket, guest);
+            self.clients.receive(core, leases, id, &port.socket, end);
             return;
         }
         for _ in 0..BATCH {
@@ -156,7 +164,7 @@ impl Publisher {
                 Err(_) => return,
             };
             let Some(client) = client.and_then(|client| SocketAddr::try_from(client).ok()) else { continue };
-            let caller = WaitingCaller { socket, client, guest, since: core.now };
+            let caller = WaitingCaller { socket, client, end, since: core.now };
             connect(&mut self.callers, core, tcp, leases, caller);
         }
     }
@@ -166,27 +174,29 @@ impl Publisher {
         &mut self,
         core: &mut GatewayCore,
         tcp: &mut TcpFlows,
-        leases: Option<&LeaseTable>,
+        leases: Option<&DhcpServers>,
         DialedGuest { socket, guest }: DialedGuest,
     ) {
         if core.net.is_guests(guest.ip()) {
             let loopback = if guest.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
             let client = SocketAddr::new(loopback, core.random.u16() | 0x8000);
-            let caller = WaitingCaller { socket, client, guest, since: core.now };
+            let end = PublishedEnd { network: NetworkId::UNTAGGED, guest };
+            let caller = WaitingCaller { socket, client, end, since: core.now };
             connect(&mut self.callers, core, tcp, leases, caller);
         }
     }
 
     /// Tries again to connect waiting clients to their guests. Resets those that have waited for too long.
-    pub fn timer(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&LeaseTable>) {
+    pub fn timer(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&DhcpServers>) {
         for caller in std::mem::take(&mut self.callers) {
-            if let Some(mac) = station(core, leases, caller.guest.ip()) {
-                call(core, tcp, mac, caller);
+            if let Some(who) = station(core, leases, caller.end) {
+                call(core, tcp, who, caller);
             } else if core.now.saturating_duration_since(caller.since) < SEARCH {
-                arp_nd::ask(core, caller.guest.ip());
+                arp_nd::ask(core, caller.end.network, caller.end.guest.ip());
                 self.callers.push(caller);
             } else {
-                let ends = ends_of(&caller, MacAddr::ZERO, caller.client, FlowTransport::Tcp);
+                let who = caller.end.network.station(MacAddr::ZERO);
+                let ends = ends_of(&caller, who, caller.client, FlowTransport::Tcp);
                 core.refused(&ends, "no-guest");
                 reset(&caller.socket);
             }
@@ -197,9 +207,25 @@ impl Publisher {
     }
 
     /// Sends a guest's datagram to a client of a published port. Returns `false` if `seen` is no such client.
-    pub fn take(&mut self, core: &mut GatewayCore, guest: SocketAddr, seen: SocketAddr, payload: &[u8]) -> bool {
+    pub fn take(
+        &mut self,
+        core: &mut GatewayCore,
+        who: GuestId,
+        guest: SocketAddr,
+        seen: SocketAddr,
+        payload: &[u8],
+    ) -> bool {
         let ports = &mut self.ports;
-        self.clients.answer(core, guest, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
+        let end = PublishedEnd { network: who.network, guest };
+        self.clients.answer(core, end, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
+    }
+
+    /// Ends what a network's guests have of published ports: their clients are reset or forgotten.
+    pub fn forget(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        for caller in self.callers.extract_if(.., |caller| caller.end.network == network) {
+            reset(&caller.socket);
+        }
+        self.clients.forget(core, network);
     }
 
     /// Removes UDP clients that have been idle for too long.
@@ -213,16 +239,16 @@ fn connect(
     callers: &mut Vec<WaitingCaller>,
     core: &mut GatewayCore,
     tcp: &mut TcpFlows,
-    leases: Option<&LeaseTable>,
+    leases: Option<&DhcpServers>,
     caller: WaitingCaller,
 ) {
-    match station(core, leases, caller.guest.ip()) {
-        Some(mac) => call(core, tcp, mac, caller),
+    match station(core, leases, caller.end) {
+        Some(who) => call(core, tcp, who, caller),
         None if callers.len() < MAX_CALLERS => {
             if callers.is_empty() {
                 core.timers.add(core.now + ASK_AGAIN, TimedThing::Callers);
             }
-            arp_nd::ask(core, caller.guest.ip());
+            arp_nd::ask(core, caller.end.network, caller.end.guest.ip());
             callers.push(caller);
         }
         None => reset(&caller.socket),
@@ -251,13 +277,38 @@ fn listening_socket(rule: &PublishRule) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Returns the guest's address and port; `None` if no lease has its name, or no guest may have its address.
-fn guest_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&LeaseTable>) -> Option<SocketAddr> {
-    let address = match &rule.guest {
-        PublishedGuest::Address(address) => *address,
-        PublishedGuest::Name(name) => leases?.by_name(name)?.1.into(),
+/// Returns the guest's end of a published port; `None` if no lease and no private port has its name, or no guest may
+/// have its address.
+fn end_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&DhcpServers>) -> Option<PublishedEnd> {
+    let ports = &core.flows.ports;
+    let leased =
+        |network: NetworkId, name: &str| -> Option<IpAddr> { Some(leases?.leases(network).by_name(name)?.1.into()) };
+    let (network, address) = match (&rule.behind, &rule.guest) {
+        (None, PublishedGuest::Address(address)) => (NetworkId::UNTAGGED, Some(*address)),
+        (None, PublishedGuest::Name(name)) => match ports.network(name) {
+            Some(network) => (network, latest(core, leases, network)),
+            None => (NetworkId::UNTAGGED, leased(NetworkId::UNTAGGED, name)),
+        },
+        (None, PublishedGuest::Latest) => return None,
+        (Some(port), guest) => {
+            let network = ports.network(port)?;
+            let address = match guest {
+                PublishedGuest::Address(address) => Some(*address),
+                PublishedGuest::Name(name) => leased(network, name),
+                PublishedGuest::Latest => latest(core, leases, network),
+            };
+            (network, address)
+        }
     };
-    core.net.is_guests(address).then(|| SocketAddr::new(address, rule.port))
+    let address = address.filter(|address| core.net.is_guests(*address))?;
+    Some(PublishedEnd { network, guest: SocketAddr::new(address, rule.port) })
+}
+
+/// Returns the address of the guest behind a private port: the one that it has used last or, before it is heard, the
+/// only static lease.
+fn latest(core: &GatewayCore, leases: Option<&DhcpServers>, network: NetworkId) -> Option<IpAddr> {
+    let fixed = || leases?.leases(network).only_fixed().map(IpAddr::V4);
+    core.neighbours.latest(network).or_else(fixed)
 }
 
 /// Resets the connections, or drops the datagrams, of a port whose guest is unknown.
@@ -280,22 +331,22 @@ fn reset(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }
 
-fn station(core: &GatewayCore, leases: Option<&LeaseTable>, guest: IpAddr) -> Option<MacAddr> {
-    let leased = || match guest {
-        IpAddr::V4(address) => leases?.station(address),
+fn station(core: &GatewayCore, leases: Option<&DhcpServers>, end: PublishedEnd) -> Option<GuestId> {
+    let leased = || match end.guest.ip() {
+        IpAddr::V4(address) => leases?.leases(end.network).station(address).map(|mac| end.network.station(mac)),
         IpAddr::V6(_) => None,
     };
-    core.neighbours.station(guest).or_else(leased)
+    core.neighbours.station(end.network, end.guest.ip()).or_else(leased)
 }
 
-fn ends_of(caller: &WaitingCaller, mac: MacAddr, seen: SocketAddr, transport: FlowTransport) -> FlowEnds {
-    FlowEnds { transport, direction: FlowDirection::In, mac, guest: caller.guest, remote: seen }
+fn ends_of(caller: &WaitingCaller, who: GuestId, seen: SocketAddr, transport: FlowTransport) -> FlowEnds {
+    FlowEnds { transport, direction: FlowDirection::In, who, guest: caller.end.guest, remote: seen }
 }
 
 /// Opens a TCP connection to a guest for a client.
-fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, mac: MacAddr, caller: WaitingCaller) {
-    let Some(mut seen) = seen_client(core, caller.client, caller.guest.ip()) else { return reset(&caller.socket) };
-    let mut ends = ends_of(&caller, mac, seen, FlowTransport::Tcp);
+fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, who: GuestId, caller: WaitingCaller) {
+    let Some(mut seen) = seen_client(core, caller.client, caller.end.guest.ip()) else { return reset(&caller.socket) };
+    let mut ends = ends_of(&caller, who, seen, FlowTransport::Tcp);
     // Two clients with different loopback addresses may have the same port: the second is shown with another port.
     for _ in 0..BATCH {
         if !tcp.is_taken(&ends) {

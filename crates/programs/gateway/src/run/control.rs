@@ -108,7 +108,7 @@ impl Gateway {
     }
 
     fn leases(&self) -> Vec<Value> {
-        let leases = self.dhcp.iter().flat_map(|dhcp| dhcp.leases.bound(self.core.now));
+        let leases = self.dhcp.iter().flat_map(|dhcp| dhcp.bound(self.core.now));
         let lease = |lease: crate::dhcp::leases::BoundLease<'_>| {
             json!({
                 "ip": lease.address, "mac": lease.mac.to_string(), "name": lease.name, "seconds": lease.left.as_secs(),
@@ -140,7 +140,11 @@ impl Gateway {
 
     fn flows(&self) -> Value {
         let count = self.open_flows().count();
-        let listed: Vec<_> = self.open_flows().take(MAX_LISTED).map(|flow| flow.to_json(self.core.now)).collect();
+        let listed: Vec<_> = self
+            .open_flows()
+            .take(MAX_LISTED)
+            .map(|flow| flow.to_json(&self.core.flows.ports, self.core.now))
+            .collect();
         json!({"more": count - listed.len(), "flows": listed})
     }
 

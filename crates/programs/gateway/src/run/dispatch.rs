@@ -9,6 +9,7 @@ use super::Gateway;
 use crate::dhcp::{CLIENT_PORT, SERVER_PORT};
 use crate::dns::NameAsker;
 use crate::frame::{GuestFrame, GuestPacket};
+use crate::guests::NetworkId;
 use crate::icmp_message::IcmpProblem;
 use crate::udp::UdpDatagram;
 use crate::{arp_nd, dns, frame, udp};
@@ -19,21 +20,28 @@ const IN_USE: Duration = Duration::from_secs(300);
 impl Gateway {
     /// Processes a guest's frame, from its virtio-net header on.
     pub fn take_frame(&mut self, bytes: &[u8]) {
-        match frame::parse(bytes) {
-            Some(GuestFrame::Arp(mac, packet)) => arp_nd::take_arp(&mut self.core, mac, packet),
-            Some(GuestFrame::Packet(packet)) => self.take_packet(&packet),
-            Some(GuestFrame::Fragment(piece)) if piece.to == self.core.net.mac => {
+        let Some(frame) = frame::parse(bytes).filter(|frame| self.is_served(frame.who().network)) else { return };
+        self.core.networks.insert(frame.who().network);
+        match frame {
+            GuestFrame::Arp(who, packet) => arp_nd::take_arp(&mut self.core, who, packet),
+            GuestFrame::Packet(packet) => self.take_packet(&packet),
+            GuestFrame::Fragment(piece) if piece.to == self.core.net.mac => {
                 let whole = self.reassembly.add(&piece, self.core.now);
                 if let Some(packet) = whole.as_ref().and_then(|whole| whole.packet()) {
                     self.take_packet(&packet);
                 }
             }
-            Some(GuestFrame::Fragment(_)) | None => {}
+            GuestFrame::Fragment(_) => {}
         }
     }
 
+    /// Returns whether the gateway serves a network: those of VLANs only if it has private ports.
+    fn is_served(&self, network: NetworkId) -> bool {
+        network == NetworkId::UNTAGGED || self.is_private
+    }
+
     fn take_packet(&mut self, packet: &GuestPacket<'_>) {
-        if packet.mac == self.core.net.mac || (packet.to != self.core.net.mac && !packet.to.is_multicast()) {
+        if packet.who.mac == self.core.net.mac || (packet.to != self.core.net.mac && !packet.to.is_multicast()) {
             return;
         }
         if arp_nd::is_discovery(packet) {
@@ -47,7 +55,7 @@ impl Gateway {
         if packet.to.is_multicast() || !self.core.net.is_guests(packet.src) || is_group(packet.dst) {
             return;
         }
-        self.core.neighbours.learn(packet.src, packet.mac, self.core.now);
+        self.core.neighbours.learn(packet.src, packet.who, self.core.now);
         let own = self.core.net.is_own(packet.dst);
         let local = matches!(packet.src, IpAddr::V6(src) if src.is_unicast_link_local());
         if !own && local {
@@ -75,10 +83,12 @@ impl Gateway {
         let guest = SocketAddr::new(packet.src, datagram.src_port);
         let remote = SocketAddr::new(packet.dst, datagram.dst_port);
         if own && datagram.dst_port == dns::PORT && self.core.net.has_services(packet.dst) {
-            let leases = self.dhcp.as_ref().map(|dhcp| &dhcp.leases);
+            let leases = self.dhcp.as_ref();
             let asker = NameAsker::Datagram { guest, own: remote };
-            self.names.take(&mut self.core, leases, packet.mac, asker, datagram.payload);
-        } else if packet.segment > 0 || !self.publisher.take(&mut self.core, guest, remote, datagram.payload) {
+            self.names.take(&mut self.core, leases, packet.who, asker, datagram.payload);
+        } else if packet.segment > 0
+            || !self.publisher.take(&mut self.core, packet.who, guest, remote, datagram.payload)
+        {
             self.udp.take(&mut self.core, packet, datagram);
         }
     }
@@ -94,14 +104,15 @@ impl Gateway {
         let here = self.core.net.is_own(packet.dst) || packet.dst == IpAddr::V4(Ipv4Addr::BROADCAST);
         let Some(dhcp) = self.dhcp.as_mut().filter(|_| here) else { return };
         let core = &mut self.core;
+        let network = packet.who.network;
         let since = core.now.checked_sub(IN_USE).unwrap_or(core.now);
         let in_use = |address: Ipv4Addr| {
-            core.neighbours.is_used_since(address.into(), since).is_some_and(|mac| mac != packet.mac)
+            core.neighbours.is_used_since(network, address.into(), since).is_some_and(|who| who != packet.who)
         };
-        let Some(answer) = dhcp.take(packet.mac, datagram.payload, core.now, in_use) else { return };
+        let Some(answer) = dhcp.take(packet.who, datagram.payload, core.now, in_use) else { return };
         let Some(own) = core.net.addresses.v4 else { return };
         let src = SocketAddr::from((own.address, SERVER_PORT));
-        core.send_datagram(answer.mac, src, (answer.to, CLIENT_PORT).into(), &answer.bytes);
+        core.send_datagram(network.station(answer.mac), src, (answer.to, CLIENT_PORT).into(), &answer.bytes);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Tests of a whole gateway: a netmap pipe connects it to a guest that the test plays; servers are on this host's
 //! loopback.
 
+mod private;
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use netvale_wire::{MacAddr, ethernet};
 
 use super::*;
 use crate::frame::{GuestFrame, VNET_LEN};
+use crate::guests::NetworkId;
 use crate::policy::EgressRule;
 use crate::tcp::segment;
 
@@ -41,6 +44,8 @@ struct GotSegment {
 }
 
 struct TestGuest {
+    /// The network of the guest, whose frames have that network's tag.
+    network: NetworkId,
     gateway: Gateway,
     link: GatewayLink,
     frame: Vec<u8>,
@@ -53,11 +58,14 @@ impl TestGuest {
         change(&mut options);
         let (outer, inner) = Port::pipe_pair(1024, 2112).unwrap();
         let gateway = Gateway::new(GatewayLink::of(outer), &options).unwrap();
-        TestGuest { gateway, link: GatewayLink::of(inner), frame: vec![0; MAX_FRAME], ready: Vec::new() }
+        let network = NetworkId::UNTAGGED;
+        TestGuest { network, gateway, link: GatewayLink::of(inner), frame: vec![0; MAX_FRAME], ready: Vec::new() }
     }
 
     fn send(&mut self, frame: &[u8]) {
-        assert!(self.link.send(&[&[0; VNET_LEN], frame]));
+        let (addresses, rest) = frame.split_at(ethernet::HEADER_LEN - 2);
+        let tag = self.network.vlan().map(|vlan| [ethernet::VLAN.to_be_bytes(), vlan.to_be_bytes()].concat());
+        assert!(self.link.send(&[&[0; VNET_LEN], addresses, &tag.unwrap_or_default(), rest]));
         self.link.sync();
     }
 
@@ -81,14 +89,18 @@ impl TestGuest {
         self.send(&frame);
     }
 
-    /// Runs the gateway until the guest receives a frame for which `wanted` returns `Some`. Other frames are dropped.
+    /// Runs the gateway until a guest of this network receives a frame for which `wanted` returns `Some`. Other frames
+    /// are dropped.
     fn wait<T>(&mut self, what: &str, mut wanted: impl FnMut(&[u8]) -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
             self.gateway.turn(&mut self.ready, Duration::from_millis(5)).unwrap();
             self.link.sync();
             while let Some(len) = self.link.receive(&mut self.frame) {
-                if let Some(found) = wanted(&self.frame[..len]) {
+                let network = crate::frame::parse(&self.frame[..len]).map(|frame| frame.who().network);
+                if network == Some(self.network)
+                    && let Some(found) = wanted(&self.frame[..len])
+                {
                     self.link.sync();
                     return found;
                 }

@@ -44,6 +44,8 @@ pub enum TcpClosing {
     Unanswered,
     /// The rules have changed and do not allow the flow.
     Policy,
+    /// The guest's private port is gone.
+    PortGone,
     /// The gateway is stopping.
     Stopped,
 }
@@ -59,6 +61,7 @@ impl TcpClosing {
             Self::Idle => "idle",
             Self::Unanswered => "unanswered",
             Self::Policy => "policy",
+            Self::PortGone => "port-gone",
             Self::Stopped => "stopped",
         }
     }
@@ -272,7 +275,7 @@ impl TcpFlow {
 
 /// Creates the writer of the headers of a connection's segments.
 pub fn writer(ends: &FlowEnds, own_mac: MacAddr) -> SegmentWriter {
-    SegmentWriter { own_mac, mac: ends.mac, guest: ends.guest, remote: ends.remote }
+    SegmentWriter { own_mac, who: ends.who, guest: ends.guest, remote: ends.remote }
 }
 
 /// Sends a segment with its payload, which is taken from the endpoint's queue.

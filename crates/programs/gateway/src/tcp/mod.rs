@@ -26,7 +26,6 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netvale_wire::MacAddr;
 use netvale_wire::tcp::{ACK, RST, SYN};
 use rustix::io::Errno;
 
@@ -37,7 +36,7 @@ use self::segment::{SegmentOut, TcpSegment};
 use crate::core::{FlowReview, GatewayCore};
 use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
-use crate::guests::GuestResource;
+use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::IcmpProblem;
 use crate::policy::FlowTransport;
 use crate::poller::Readiness;
@@ -53,14 +52,14 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct TcpKey {
-    mac: MacAddr,
+    who: GuestId,
     guest: SocketAddr,
     remote: SocketAddr,
 }
 
 impl TcpKey {
     fn of(ends: &FlowEnds) -> Self {
-        TcpKey { mac: ends.mac, guest: ends.guest, remote: ends.remote }
+        TcpKey { who: ends.who, guest: ends.guest, remote: ends.remote }
     }
 }
 
@@ -80,7 +79,7 @@ impl TcpFlows {
         let ends = FlowEnds {
             transport: FlowTransport::Tcp,
             direction: FlowDirection::Out,
-            mac: packet.mac,
+            who: packet.who,
             guest: SocketAddr::new(packet.src, segment.src_port),
             remote: SocketAddr::new(packet.dst, segment.dst_port),
         };
@@ -98,7 +97,7 @@ impl TcpFlows {
         let (closing, refusal) = flow.hear(segment, core.now);
         let ends = flow.ends;
         if flow.endpoint.state() == TcpState::Open && std::mem::take(&mut flow.is_half_open) {
-            core.guests.give_back(ends.mac, GuestResource::Connecting);
+            core.guests.give_back(ends.who, GuestResource::Connecting);
         }
         refuse(core, &ends, refusal);
         match closing {
@@ -151,10 +150,10 @@ impl TcpFlows {
             let Some(id) = self.busy.pop_front() else { break };
             let Some(flow) = self.flows.get(id) else { continue };
             flow.is_busy = false;
-            let most = core.guests.bytes_left(flow.ends.mac) + flow.charged;
+            let most = core.guests.bytes_left(flow.ends.who) + flow.charged;
             let result = flow.take_turn(core, most);
             let memory = flow.memory();
-            core.guests.count_bytes(flow.ends.mac, std::mem::replace(&mut flow.charged, memory), memory);
+            core.guests.count_bytes(flow.ends.who, std::mem::replace(&mut flow.charged, memory), memory);
             match result {
                 TurnResult::Rests => self.set_timer(core, id),
                 TurnResult::GoesOn => {
@@ -216,7 +215,7 @@ impl TcpFlows {
         core.flows.refused(&flow.ends, flow.name.as_deref(), reason, core.now);
         match problem {
             Some(problem) => {
-                core.send_error_about(flow.ends.mac, flow.ends.guest.ip(), &flow.first_packet, problem, None);
+                core.send_error_about(flow.ends.who, flow.ends.guest.ip(), &flow.first_packet, problem, None);
             }
             None => refuse(core, &flow.ends, flow.endpoint.reset()),
         }
@@ -226,7 +225,7 @@ impl TcpFlows {
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, closing: TcpClosing) {
         let Some(mut flow) = self.remove(core, id) else { return };
         if closing != TcpClosing::End {
-            if closing != TcpClosing::GuestReset {
+            if closing != TcpClosing::GuestReset && closing != TcpClosing::PortGone {
                 refuse(core, &flow.ends, flow.endpoint.reset());
             }
             // With `SO_LINGER` of 0, closing the socket resets its connection.
@@ -253,6 +252,15 @@ impl TcpFlows {
         ended
     }
 
+    /// Closes the flows of a network that has no port any more.
+    pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        for id in self.flows.ids() {
+            if self.flows.get(id).is_some_and(|flow| flow.ends.who.network == network) {
+                self.close(core, id, TcpClosing::PortGone);
+            }
+        }
+    }
+
     /// Closes all flows.
     pub fn end_all(&mut self, core: &mut GatewayCore) {
         for id in self.flows.ids() {
@@ -263,12 +271,12 @@ impl TcpFlows {
     fn remove(&mut self, core: &mut GatewayCore, id: SlotId) -> Option<TcpFlow> {
         let flow = self.flows.remove(id)?;
         self.by_key.remove(&TcpKey::of(&flow.ends));
-        let mac = flow.ends.mac;
-        core.guests.count_bytes(mac, flow.charged, 0);
+        let who = flow.ends.who;
+        core.guests.count_bytes(who, flow.charged, 0);
         if flow.is_half_open {
-            core.guests.give_back(mac, GuestResource::Connecting);
+            core.guests.give_back(who, GuestResource::Connecting);
         }
-        core.guests.give_back(mac, GuestResource::Tcp);
+        core.guests.give_back(who, GuestResource::Tcp);
         Some(flow)
     }
 }

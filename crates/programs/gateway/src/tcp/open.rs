@@ -147,19 +147,19 @@ fn served_socket(path: &Path, ends: &FlowEnds) -> Option<OpenedSocket> {
 }
 
 fn take_share(core: &mut GatewayCore, ends: &FlowEnds) -> Result<(), FlowRefusal> {
-    if !core.guests.take(ends.mac, GuestResource::Tcp) {
+    if !core.guests.take(ends.who, GuestResource::Tcp) {
         return Err(FlowRefusal::Limit);
     }
-    if !core.guests.take(ends.mac, GuestResource::Connecting) {
-        core.guests.give_back(ends.mac, GuestResource::Tcp);
+    if !core.guests.take(ends.who, GuestResource::Connecting) {
+        core.guests.give_back(ends.who, GuestResource::Tcp);
         return Err(FlowRefusal::Limit);
     }
     Ok(())
 }
 
 fn give_back_share(core: &mut GatewayCore, ends: &FlowEnds) {
-    core.guests.give_back(ends.mac, GuestResource::Connecting);
-    core.guests.give_back(ends.mac, GuestResource::Tcp);
+    core.guests.give_back(ends.who, GuestResource::Connecting);
+    core.guests.give_back(ends.who, GuestResource::Tcp);
 }
 
 /// Opens a socket that connects to a host. `None` if there is no descriptor for it.
@@ -188,6 +188,6 @@ fn prepare(socket: &OwnedFd) {
 fn inner_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Option<OpenedSocket> {
     let pair = UnixStream::pair().and_then(|(own, inner)| own.set_nonblocking(true).map(|()| (own, inner)));
     let (own, stream) = pair.ok()?;
-    core.name_clients.push(NewNameClient { mac: ends.mac, guest: ends.guest, own: ends.remote, stream });
+    core.name_clients.push(NewNameClient { who: ends.who, guest: ends.guest, own: ends.remote, stream });
     Some(OpenedSocket { socket: own.into(), name: None, connecting: Ok(true) })
 }

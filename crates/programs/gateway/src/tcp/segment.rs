@@ -13,6 +13,7 @@ use netvale_wire::{MacAddr, Sum, VnetHdr, ethernet, ipv4, ipv6, vnet};
 
 use super::seq::TcpSeq;
 use crate::frame::build::{self, FrameHeaders, PacketEnds, TTL};
+use crate::guests::GuestId;
 
 /// Kinds of TCP options (RFC 9293 §3.2, RFC 7323 §2).
 const OPTION_END: u8 = 0;
@@ -149,8 +150,8 @@ pub struct SegmentOut {
 pub struct SegmentWriter {
     /// The gateway's MAC address.
     pub own_mac: MacAddr,
-    /// The guest's MAC address.
-    pub mac: MacAddr,
+    /// The guest.
+    pub who: GuestId,
     /// The guest's address and port.
     pub guest: SocketAddr,
     /// The other end's address and port, as the guest sees them.
@@ -183,7 +184,7 @@ impl SegmentWriter {
         let options = if segment.syn.is_some() { SYN_OPTIONS } else { 0 };
         let len = HEADER_LEN + options;
         let payload = segment.data.len();
-        let ends = PacketEnds { src_mac: self.own_mac, dst_mac: self.mac, src: self.remote.ip(), dst: self.guest.ip() };
+        let ends = PacketEnds { src_mac: self.own_mac, to: self.who, src: self.remote.ip(), dst: self.guest.ip() };
         let mut bytes = [0; HEADER_LEN + SYN_OPTIONS];
         self.write(&mut bytes, segment, options)?;
         if let Some(syn) = segment.syn {
@@ -211,7 +212,8 @@ impl SegmentWriter {
 
     fn vnet(&self, header: usize, payload: usize, mss: u16) -> VnetHdr {
         let ip = if self.guest.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
-        let start = ethernet::HEADER_LEN + ip;
+        let tag = if self.who.network.vlan().is_some() { ethernet::VLAN_TAG_LEN } else { 0 };
+        let start = ethernet::HEADER_LEN + tag + ip;
         let summed = VnetHdr {
             flags: vnet::F_NEEDS_CSUM,
             csum_start: start as u16,
@@ -247,11 +249,12 @@ pub const MIN_MSS: u16 = 216;
 pub(crate) mod tests {
     use super::*;
     use crate::frame::{GuestFrame, VNET_LEN};
+    use crate::guests::NetworkId;
 
     fn writer() -> SegmentWriter {
         SegmentWriter {
             own_mac: MacAddr([2, 0, 0, 0, 0, 1]),
-            mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            who: NetworkId::UNTAGGED.station(MacAddr([2, 0, 0, 0, 0, 9])),
             guest: "10.0.0.9:4000".parse().unwrap(),
             remote: "192.0.2.1:80".parse().unwrap(),
         }
@@ -275,8 +278,10 @@ pub(crate) mod tests {
     /// Objective: the virtio-net headers of short and long segments pass the switch's check of offloads.
     #[test]
     fn the_work_that_is_left_fits_the_frame() {
-        for payload in [0, 1, 1460, 1461, 64_000] {
-            let headers = writer().headers(&out(ACK, payload), 1460).unwrap();
+        let tagged = NetworkId::of_vlan(7).unwrap().station(writer().who.mac);
+        let writers = [writer(), SegmentWriter { who: tagged, ..writer() }];
+        for (writer, payload) in writers.iter().flat_map(|writer| [0, 1, 1460, 1461, 64_000].map(|len| (writer, len))) {
+            let headers = writer.headers(&out(ACK, payload), 1460).unwrap();
             let frame = [headers.frame(), headers.tcp(), &vec![0; payload]].concat();
             let vnet = VnetHdr::parse(&frame, vnet::VnetForm::Mergeable).unwrap();
             let offload = vnet.check(frame.len() - VNET_LEN, &frame[VNET_LEN..]).unwrap();

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use netvale_wire::layers::UDP;
-use netvale_wire::{MacAddr, udp};
+use netvale_wire::udp;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -22,7 +22,7 @@ use crate::core::{FlowRefusal, FlowReview, GatewayCore};
 use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
 use crate::frame::build::bare_packet;
-use crate::guests::GuestResource;
+use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::IcmpProblem;
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
@@ -61,7 +61,7 @@ pub fn parse<'a>(packet: &GuestPacket<'a>) -> Option<UdpDatagram<'a>> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct UdpKey {
-    mac: MacAddr,
+    who: GuestId,
     guest: SocketAddr,
 }
 
@@ -77,15 +77,15 @@ struct UdpMapping {
 pub struct UdpMappings {
     mappings: NumberedValues<UdpMapping>,
     by_key: HashMap<UdpKey, SlotId>,
-    /// Each guest's mappings in the order of their last use, which may be out of date: the real last use may be later.
-    order: HashMap<MacAddr, VecDeque<(SlotId, Instant)>>,
+    /// The mappings of each guest, or each private network, in the order of their last use, which may be out of date: the real last use may be later.
+    order: HashMap<GuestId, VecDeque<(SlotId, Instant)>>,
     scratch: Vec<u8>,
 }
 
 impl UdpMappings {
     /// Sends a guest's datagram to another host or, if it is for the gateway's own address, to the host's loopback.
     pub fn take(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>) {
-        let key = UdpKey { mac: packet.mac, guest: SocketAddr::new(packet.src, datagram.src_port) };
+        let key = UdpKey { who: packet.who, guest: SocketAddr::new(packet.src, datagram.src_port) };
         let remote = SocketAddr::new(packet.dst, datagram.dst_port);
         let known = self.by_key.get(&key).copied();
         let outer = known.and_then(|id| self.mappings.get(id)?.peers.outer(remote));
@@ -108,20 +108,20 @@ impl UdpMappings {
     }
 
     fn open(&mut self, core: &mut GatewayCore, key: UdpKey) -> Option<SlotId> {
-        if !core.guests.take(key.mac, GuestResource::Udp) {
-            self.end_oldest(core, key.mac);
-            if !core.guests.take(key.mac, GuestResource::Udp) {
+        if !core.guests.take(key.who, GuestResource::Udp) {
+            self.end_oldest(core, key.who.share());
+            if !core.guests.take(key.who, GuestResource::Udp) {
                 return None;
             }
         }
         let Some(socket) = socket(key.guest.ip()) else {
-            core.guests.give_back(key.mac, GuestResource::Udp);
+            core.guests.give_back(key.who, GuestResource::Udp);
             return None;
         };
         let mapping = UdpMapping { key, socket, used: core.now, peers: UdpPeers::default() };
         let id = self.mappings.insert(mapping);
         self.by_key.insert(key, id);
-        self.order.entry(key.mac).or_default().push_back((id, core.now));
+        self.order.entry(key.who.share()).or_default().push_back((id, core.now));
         core.timers.add(core.now + IDLE, TimedThing::Udp(id));
         let mapping = self.mappings.get(id)?;
         if core.poller.add(&mapping.socket, WatchedThing::Udp(id), WatchMode::Readable).is_err() {
@@ -132,13 +132,13 @@ impl UdpMappings {
     }
 
     /// Closes the guest's mapping that has been idle for longest.
-    fn end_oldest(&mut self, core: &mut GatewayCore, mac: MacAddr) {
+    fn end_oldest(&mut self, core: &mut GatewayCore, who: GuestId) {
         loop {
-            let Some((id, known)) = self.order.get_mut(&mac).and_then(VecDeque::pop_front) else { return };
+            let Some((id, known)) = self.order.get_mut(&who).and_then(VecDeque::pop_front) else { return };
             match self.mappings.get(id).map(|mapping| mapping.used) {
                 None => {}
                 Some(used) if used > known => {
-                    self.order.entry(mac).or_default().push_back((id, used));
+                    self.order.entry(who).or_default().push_back((id, used));
                 }
                 Some(_) => return self.close(core, id, "limit"),
             }
@@ -199,6 +199,15 @@ impl UdpMappings {
         ended
     }
 
+    /// Closes the mappings of a network that has no port any more.
+    pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        for id in self.mappings.ids() {
+            if self.mappings.get(id).is_some_and(|mapping| mapping.key.who.network == network) {
+                self.close(core, id, "port-gone");
+            }
+        }
+    }
+
     /// Closes all mappings.
     pub fn end_all(&mut self, core: &mut GatewayCore) {
         for id in self.mappings.ids() {
@@ -211,11 +220,11 @@ impl UdpMappings {
         let key = mapping.key;
         mapping.peers.close_all(core, &key, reason);
         self.by_key.remove(&key);
-        core.guests.give_back(key.mac, GuestResource::Udp);
-        let left = core.guests.used(key.mac, GuestResource::Udp);
+        core.guests.give_back(key.who, GuestResource::Udp);
+        let left = core.guests.used(key.who, GuestResource::Udp);
         if left == 0 {
-            self.order.remove(&key.mac);
-        } else if let Some(order) = self.order.get_mut(&key.mac)
+            self.order.remove(&key.who.share());
+        } else if let Some(order) = self.order.get_mut(&key.who.share())
             && order.len() > 2 * left as usize + 16
         {
             let mappings = &mut self.mappings;
@@ -225,7 +234,7 @@ impl UdpMappings {
 }
 
 fn ends_of(key: &UdpKey, remote: SocketAddr) -> FlowEnds {
-    FlowEnds { transport: FlowTransport::Udp, direction: FlowDirection::Out, mac: key.mac, guest: key.guest, remote }
+    FlowEnds { transport: FlowTransport::Udp, direction: FlowDirection::Out, who: key.who, guest: key.guest, remote }
 }
 
 fn socket(guest: IpAddr) -> Option<OwnedFd> {
@@ -281,7 +290,7 @@ fn pass_on(core: &mut GatewayCore, mapping: &mut UdpMapping, from: SocketAddr, p
     }
     mapping.used = core.now;
     let src = SocketAddr::new(core.seen_by_guest(from.ip())?, from.port());
-    core.send_datagram(mapping.key.mac, src, mapping.key.guest, payload);
+    core.send_datagram(mapping.key.who, src, mapping.key.guest, payload);
     Some(())
 }
 
@@ -297,6 +306,6 @@ fn pass_errors(core: &mut GatewayCore, mapping: &mut UdpMapping) {
         let [c, d] = remote.port().to_be_bytes();
         // The payload is no longer known; the ports are enough for the guest to find its socket.
         let packet = bare_packet(guest.ip(), remote.ip(), UDP, &[a, b, c, d, 0, 8, 0, 0]);
-        core.send_error_about(mapping.key.mac, guest.ip(), &packet, problem, error.by);
+        core.send_error_about(mapping.key.who, guest.ip(), &packet, problem, error.by);
     }
 }

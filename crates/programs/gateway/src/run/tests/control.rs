@@ -6,6 +6,7 @@ use super::*;
 use crate::control::message::ControlRequest;
 use crate::core::{FlowRefusal, PermittedFlow};
 use crate::flows::{FlowDirection, FlowEnds};
+use crate::guests::NetworkId;
 use crate::policy::FlowTransport;
 use crate::resolved::ResolvedAddress;
 
@@ -30,14 +31,14 @@ impl TestGuest {
     fn resolve(&mut self, mac: [u8; 6], name: &str, address: [u8; 4]) {
         let address = ResolvedAddress { address: address.into(), ttl: 60 };
         let now = self.gateway.core.now;
-        self.gateway.core.resolved.record(MacAddr(mac), name, &[address], now);
+        self.gateway.core.resolved.record(NetworkId::UNTAGGED.station(MacAddr(mac)), name, &[address], now);
     }
 
     fn judge(&self, mac: [u8; 6], remote: &str) -> Result<PermittedFlow, FlowRefusal> {
         self.gateway.core.judge(&FlowEnds {
             transport: FlowTransport::Tcp,
             direction: FlowDirection::Out,
-            mac: MacAddr(mac),
+            who: NetworkId::UNTAGGED.station(MacAddr(mac)),
             guest: (GUEST, 4000).into(),
             remote: remote.parse().unwrap(),
         })

@@ -1,0 +1,61 @@
+//! The networks of private ports: they come and go with their ports.
+
+use std::io;
+
+use super::Gateway;
+use crate::guests::NetworkId;
+use crate::poller::{WatchMode, WatchedThing};
+use crate::ports::{PortChange, PortWatch};
+
+impl Gateway {
+    /// Makes the gateway follow the switch's ports: it then knows their names, and ends the flows of ports that go.
+    ///
+    /// # Errors
+    /// The connection cannot be watched.
+    pub fn follow_ports(&mut self, watch: PortWatch) -> io::Result<()> {
+        self.core.poller.add(&watch, WatchedThing::Ports, WatchMode::Readable)?;
+        self.ports = Some(watch);
+        Ok(())
+    }
+
+    pub(super) fn hear_ports(&mut self) {
+        let Some(watch) = &mut self.ports else { return };
+        match watch.read() {
+            Ok(changes) => changes.into_iter().for_each(|change| self.take_change(change)),
+            Err(error) => {
+                tracing::warn!("the daemon no longer reports ports ({error}): new ones have no name until a restart");
+                self.ports = None;
+            }
+        }
+    }
+
+    pub(super) fn take_change(&mut self, change: PortChange) {
+        if let Some(network) = change.network {
+            // A guest that was restored behind the port waits for router advertisements without asking for them.
+            self.core.networks.insert(network);
+        }
+        // The record names the port of the flows that end.
+        if let Some(network) = self.core.flows.ports.left_by(&change) {
+            self.forget(network);
+        }
+        self.core.flows.ports.apply(change);
+    }
+
+    /// Ends the flows of a network without ports and forgets its guests, since another port may get its VLAN.
+    fn forget(&mut self, network: NetworkId) {
+        let core = &mut self.core;
+        self.tcp.end_network(core, network);
+        self.udp.end_network(core, network);
+        self.echo.end_network(core, network);
+        self.publisher.forget(core, network);
+        self.reassembly.forget(network);
+        core.neighbours.forget(network);
+        core.networks.remove(network);
+        if let Some(dhcp) = &mut self.dhcp {
+            dhcp.forget(network);
+        }
+        if let Some(adverts) = &mut self.adverts {
+            adverts.forget(network);
+        }
+    }
+}
