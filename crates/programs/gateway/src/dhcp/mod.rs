@@ -13,7 +13,6 @@ use netvale_wire::MacAddr;
 
 use self::leases::LeaseTable;
 use self::message::{DhcpKind, DhcpMessage, DhcpReply, option};
-use crate::dns::message::encoded;
 use crate::net::InterfaceAddress;
 
 /// UDP port of DHCP servers.
@@ -236,7 +235,8 @@ impl DhcpServer {
 fn search_list(domains: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for domain in domains {
-        let name = encoded(domain);
+        let labels = domain.split('.').flat_map(|label| [&[label.len() as u8][..], label.as_bytes()].concat());
+        let name: Vec<u8> = labels.chain([0]).collect();
         if bytes.len() + name.len() <= usize::from(u8::MAX) {
             bytes.extend_from_slice(&name);
         }
