@@ -1,5 +1,6 @@
 //! The state that all parts of a gateway share: the [`GatewayCore`] has the switch port, the policy and the flow log,
-//! and sends packets to guests. A refusal ([`FlowRefusal`]) is the reason why a flow may not begin.
+//! and sends packets to guests. A refusal ([`FlowRefusal`]) is the reason why a flow may not begin. A review
+//! ([`FlowReview`]) checks the open flows after the rules have changed.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -164,7 +165,8 @@ impl GatewayCore {
         self.judge_with(ends, &self.names_of(ends), is_of_host)
     }
 
-    /// Returns whether the rules still allow an open flow. Those from the host's side need no rule. `name` is the name with which the flow began: it counts for as long as the flow is open.
+    /// Returns whether the rules still allow an open flow. Those from the host's side need no rule. `name` is the name
+    /// with which the flow began: it counts for as long as the flow is open.
     pub fn permits(&self, review: &mut FlowReview, ends: &FlowEnds, name: Option<&Arc<str>>) -> bool {
         if ends.direction == FlowDirection::In {
             return true;

@@ -141,12 +141,12 @@ pub struct FlowLog {
     lost: u64,
     second: Option<Instant>,
     refusals: u32,
-    counts: FlowCounts,
+    counts: LoggedFlowCounts,
 }
 
 /// Numbers of flows, and the payload of closed ones in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct FlowCounts {
+pub struct LoggedFlowCounts {
     /// Flows that were opened.
     pub opened: u64,
     /// Flows that were refused or could not be opened.
@@ -183,7 +183,7 @@ impl FlowLog {
             lost: 0,
             second: None,
             refusals: 0,
-            counts: FlowCounts::default(),
+            counts: LoggedFlowCounts::default(),
         }
     }
 
@@ -258,7 +258,7 @@ impl FlowLog {
     }
 
     /// Returns how many flows were opened, refused and closed, and the bytes of closed ones.
-    pub fn counts(&self) -> FlowCounts {
+    pub fn counts(&self) -> LoggedFlowCounts {
         self.counts
     }
 
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!((&lines[2]["received"], &lines[2]["seconds"]), (&2.into(), &1.5.into()));
         assert!(lines[1].get("sent").is_none());
         assert_eq!((&lines[0]["name"], lines[1].get("name")), (&"example.com".into(), None));
-        assert_eq!(log.counts(), FlowCounts { opened: 1, refused: 1, closed: 1, sent: 1, received: 2 });
+        assert_eq!(log.counts(), LoggedFlowCounts { opened: 1, refused: 1, closed: 1, sent: 1, received: 2 });
     }
 
     #[test]

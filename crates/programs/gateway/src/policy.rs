@@ -1,12 +1,12 @@
 //! The egress policy: which destinations guests may reach.
 //!
-//! The policy decides about each new flow (an [`EgressRequest`]); the [`EgressVerdict`] holds until the flow ends or the
-//! rules change. An [`EgressPolicy`] is a list of rules ([`EgressRule`]), of which the most specific one that matches
-//! decides. Built-in rules refuse the host's loopback and networks that are not part of the Internet.
+//! The policy decides about each new flow (an [`EgressRequest`]); the [`EgressVerdict`] holds until the flow ends or
+//! the rules change. An [`EgressPolicy`] is a list of rules ([`EgressRule`]), of which the most specific one that
+//! matches decides. Built-in rules refuse the host's loopback and networks that are not part of the Internet.
 //!
 //! A rule with a name matches a flow if the guest has learned the destination's address as that name's
-//! ([`resolved`](crate::resolved)). Rules with addresses come before rules with names: whoever answers for a name cannot
-//! make guests reach an address that a rule refuses.
+//! ([`resolved`](crate::resolved)). Rules with addresses come before rules with names: no answer of a name server makes
+//! guests reach an address that a rule refuses.
 
 mod pattern;
 mod rule;

@@ -196,8 +196,8 @@ impl Gateway {
         count
     }
 
-    /// Carries out a further request of each client of the control socket, and tells those that follow the flow log what
-    /// is new. Returns whether there may be more requests.
+    /// Carries out a further request of each client of the control socket, and tells those that follow the flow log
+    /// what is new. Returns whether there may be more requests.
     fn take_orders(&mut self) -> bool {
         let again = self.control.as_mut().map(ControlServer::take_again).unwrap_or_default();
         again.into_iter().for_each(|id| self.serve_control(id));
@@ -293,6 +293,9 @@ impl Gateway {
         self.udp.end_all(&mut self.core);
         self.core.link.sync();
         self.core.flows.flush();
+        if let Some(control) = &mut self.control {
+            control.tell(&mut self.core);
+        }
     }
 }
 

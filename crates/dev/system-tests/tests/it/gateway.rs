@@ -1,5 +1,5 @@
 //! The scripts of `tests/gateway`: guests' access to other networks through `netvale gateway`.
 
 netvale_system_tests::scripts! {
-    "gateway": gvproxy way_out; measuring:
+    "gateway": gvproxy rules way_out; measuring:
 }

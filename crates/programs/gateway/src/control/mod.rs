@@ -89,8 +89,9 @@ impl ControlServer {
             made => made,
         };
         let listener = listener.map_err(|errno| failed(errno.into()))?;
-        let (clients, again) = (NumberedValues::default(), Vec::new());
-        Ok(ControlServer { listener, path: path.to_owned(), file: identity(path), clients, again })
+        let file = identity(path);
+        let clients = NumberedValues::default();
+        Ok(ControlServer { listener, path: path.to_owned(), file, clients, again: Vec::new() })
     }
 
     /// Watches the socket.

@@ -12,8 +12,8 @@ use crate::{CliContext, CliError, out};
 
 /// List and change what guests may reach through a running gateway.
 ///
-/// A change holds at once, and for open connections, too: those that the rules no longer allow are reset. It does not
-/// outlive the gateway. `netvale gateway --help` explains rules.
+/// A change holds immediately, and for open connections, too: those that the rules no longer allow are reset. It does
+/// not outlive the gateway. `netvale gateway --help` explains rules.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct EgressArgs {
@@ -30,7 +30,7 @@ pub struct EgressArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum EgressAction {
-    /// List the rules, as without a word.
+    /// List the rules; the default.
     List,
     /// Add a rule that allows flows.
     Allow {

@@ -9,8 +9,8 @@ use crate::{CliContext, CliError, out};
 
 /// List, add and remove published ports of a running gateway.
 ///
-/// A published port is a port of the host that leads to a guest. A change does not outlive the gateway. Connections that
-/// are open go on when their port is removed.
+/// A published port is a port of the host that leads to a guest. A change does not outlive the gateway. Open
+/// connections go on when their port is removed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct PublishArgs {
