@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The drop-in for gvproxy, as an ordinary user without capabilities, with guests that speak QEMU's, Hyperkit's, User-Mode
-# Linux' and vfkit's forms: the default network, names, the host, ports and sockets exposed from the host and from the
-# guest, tunnels, sockets in the guest, notifications, and ends. The answers are those of the real gvproxy, which
-# gvproxy-answers.json has.
+# The drop-in for gvproxy, as an ordinary user without capabilities, with guests that speak QEMU's, Hyperkit's,
+# User-Mode Linux' and vfkit's forms: the default network, names, the host, ports and sockets exposed from the host and
+# from the guest, tunnels, sockets in the guest, notifications, and ends. The answers are those of the real gvproxy,
+# which gvproxy-answers.json has.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
@@ -156,9 +156,11 @@ ports() {
     same "… exposed by the guest, which names only its port" "$(inside vm curl -s \
         http://192.168.127.1/services/forwarder/expose -d '{"local":":9090","remote":":8080"}')" ""
     same "… from outside" "$(in_space outside curl -s --max-time 10 http://192.0.2.1:9090/)" guest
-    same "the guest sees exposed ports" "$(inside vm curl -s http://192.168.127.1/services/forwarder/all | jq -c '.[1]')" \
+    same "the guest sees exposed ports" \
+        "$(inside vm curl -s http://192.168.127.1/services/forwarder/all | jq -c '.[1]')" \
         '{"local":":9090","remote":"192.168.127.2:8080","protocol":"tcp"}'
-    same "… and nothing else" "$(inside vm curl -s -o /dev/null -w '%{http_code}' http://192.168.127.1/services/dns/all)" 404
+    same "… and nothing else" "$(inside vm curl -s -o /dev/null -w '%{http_code}' \
+        http://192.168.127.1/services/dns/all)" 404
     same "it cannot make sockets on the host" "$(inside vm curl -s -o /dev/null -w '%{http_code}' \
         http://192.168.127.1/services/forwarder/expose \
         -d '{"protocol":"unix","local":"'"$u"'/bad.sock","remote":"tcp://192.168.127.2:80"}')" 400
@@ -173,7 +175,8 @@ ports() {
     asks /services/forwarder/unexpose '{"local":":1053","protocol":"udp"}'
     same "an exposed socket is made" "$(asks /services/forwarder/expose \
         '{"protocol":"unix","local":"'"$u"'/guest.sock","remote":"tcp://192.168.127.2:8080"}')" ""
-    same "… and leads to the guest" "$(in_space host curl -s --max-time 10 --unix-socket "$u/guest.sock" http://x/)" guest
+    same "… and leads to the guest" "$(in_space host curl -s --max-time 10 --unix-socket "$u/guest.sock" \
+        http://x/)" guest
     asks /services/forwarder/unexpose '{"protocol":"unix","local":"'"$u"'/guest.sock"}'
     [ ! -e "$u/guest.sock" ] || fail "… and is gone"
     ok "… and is gone"
@@ -186,7 +189,8 @@ names() {
     asks /services/dns/add '{"Name":"dynamic.internal.","Records":[{"Name":"test","IP":"192.168.127.253"}]}'
     same "… changed" "$(resolves test.dynamic.internal)" 192.168.127.253
     asks /services/dns/add '{"Name":"dynamic.testing.","DefaultIP":"192.168.127.2"}'
-    asks /services/dns/add '{"Name":"testing.","Records":[{"Name":"gateway","IP":"192.168.127.1"},{"Regexp":"^w[0-9]$","IP":"192.168.127.9"}]}'
+    asks /services/dns/add '{"Name":"testing.","Records":[{"Name":"gateway","IP":"192.168.127.1"},
+        {"Regexp":"^w[0-9]$","IP":"192.168.127.9"}]}'
     same "a zone's default address" "$(resolves any.dynamic.testing)" 192.168.127.2
     same "the zone around it" "$(resolves gateway.testing)" 192.168.127.1
     same "a regular expression" "$(resolves w5.testing)" 192.168.127.9
@@ -204,7 +208,8 @@ guest_leaves() {
     kill -KILL "${guests[vm]}"
     wait_for "gvproxy ends with its guest" 20 gone "$gvproxy"
     wait "$gvproxy" || fail "gvproxy's status" "$?"
-    grep -q 'gvproxy exiting: cannot receive packets' "$work/gvproxy.err" || fail "it says why" "$(cat "$work/gvproxy.err")"
+    grep -q 'gvproxy exiting: cannot receive packets' "$work/gvproxy.err" ||
+        fail "it says why" "$(cat "$work/gvproxy.err")"
     ok "it ends with its guest, and says why"
     wait_for "it notifies of the guest's end" 20 grep -q connection_closed "$u/notices"
     [ ! -e "$qemu" ] && [ ! -e "$api" ] && [ ! -e "$u/pid" ] || fail "nothing is left" "$(ls "$u")"
@@ -212,7 +217,8 @@ guest_leaves() {
 }
 
 forwards() {
-    same "a socket in the guest" "$(in_space host curl -s --max-time 20 --unix-socket "$u/forward.sock" http://x/)" guest
+    same "a socket in the guest" "$(in_space host curl -s --max-time 20 --unix-socket "$u/forward.sock" \
+        http://x/)" guest
 }
 
 others() {

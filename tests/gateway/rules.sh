@@ -15,6 +15,8 @@ servers() {
     ip -n host route add 172.16.0.0/12 dev up0
     mkdir "$work/www"
     head -c 5000000 /dev/urandom >"$work/www/file"
+    # More than all buffers on the way hold.
+    truncate -s 100M "$work/www/long"
     for n in 80 81; do background in_space outside busybox httpd -f -p "[::]:$n" -h "$work/www"; done
     background in_space outside dnsmasq -k -C /dev/null --user=root --pid-file= -p 53 --no-resolv --no-hosts \
         --listen-address=192.0.2.2 --bind-interfaces --local-ttl=1 --local=/test/ \
@@ -134,9 +136,9 @@ changes() {
     same "a name" "$(ask a allowed.test)" "192.0.2.2 "
     background flows --follow --json >"$work/events" 2>"$work/events.err"
     wait_for "events are followed" 20 grep -q "from now on" "$work/events.err"
-    slow a http://192.0.2.2/file
+    slow a http://192.0.2.2/long
     local first=$slow
-    slow a http://192.0.2.4/file
+    slow a http://192.0.2.4/long
     flows | grep -q '192.0.2.2:80 *allowed.test' || fail "open flows are listed with their names" "$(flows)"
     ok "open flows are listed with their names"
     same "a change ends what is no longer allowed" "$(egress remove allow allowed.test)" "1 open flow ended"
@@ -185,7 +187,7 @@ publishing() {
 death() {
     publish 127.0.0.1:8081:a:80
     egress allow 192.0.2.2
-    slow a http://192.0.2.2/file
+    slow a http://192.0.2.2/long
     kill -KILL "$gateway"
     wait "$gateway" 2>/dev/null || true
     gateway=

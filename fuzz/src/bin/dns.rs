@@ -3,10 +3,12 @@
 //! Input: the question's length (two bytes), the question, the answer.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use netvale_fuzz::fuzz_target;
 use netvale_gateway::dhcp::leases::LeaseTable;
+use netvale_gateway::dns::answer::addresses;
 use netvale_gateway::dns::message::{DnsOutcome, ParsedQuery, is_answer, is_no_help, parse_query, refusal};
 use netvale_gateway::dns::names::LocalNames;
 use netvale_gateway::guests::{GuestAddresses, NetworkId};
@@ -25,6 +27,7 @@ fuzz_target!(|data: &[u8]| {
     if is_answer(question, query.end, answer) {
         assert_eq!(answer[..2], question[..2]);
     }
+    look_for_addresses(answer, query.kind);
     let net = GatewayNet {
         mac: MacAddr([2, 0, 0, 0, 0, 1]),
         addresses: "10.0.0.1/24,fd00::1/64".parse().expect("addresses"),
@@ -43,3 +46,16 @@ fuzz_target!(|data: &[u8]| {
         assert!(own.len() < 1232, "an answer that no guest takes");
     }
 });
+
+/// Each address that is found in an answer is there.
+fn look_for_addresses(answer: &[u8], kind: u16) {
+    let found = addresses(answer, kind);
+    assert!(found.len() <= 64);
+    for one in found {
+        let is_there = match one.address {
+            IpAddr::V4(address) => answer.windows(4).any(|bytes| bytes == address.octets()),
+            IpAddr::V6(address) => answer.windows(16).any(|bytes| bytes == address.octets()),
+        };
+        assert!(is_there && one.ttl <= i32::MAX as u32);
+    }
+}

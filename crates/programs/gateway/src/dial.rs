@@ -1,7 +1,7 @@
 //! The dial socket: a UNIX socket by which the user's programs connect to guests' TCP ports.
 //!
 //! A program ([`Dialer`]'s caller) sends a line `ADDRESS:PORT`. From then on, its connection is one to that port; it
-//! ends at once if the guest cannot be reached.
+//! ends if the guest cannot be reached.
 
 use std::io;
 use std::net::SocketAddr;

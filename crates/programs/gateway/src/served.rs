@@ -10,8 +10,10 @@ use std::str::FromStr;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::dns;
 use crate::flows::FlowEnds;
+
+/// The port of the name service.
+const NAMES: u16 = 53;
 
 /// A port of the gateway, and the UNIX socket to which it leads. As text: `PORT=/PATH`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +35,7 @@ impl FromStr for ServedPort {
     fn from_str(text: &str) -> Result<Self, BadServedPort> {
         let bad = || BadServedPort(text.to_owned());
         let (port, path) = text.split_once('=').ok_or_else(bad)?;
-        let port = port.parse().ok().filter(|port| ![0, dns::PORT].contains(port)).ok_or_else(bad)?;
+        let port = port.parse().ok().filter(|port| ![0, NAMES].contains(port)).ok_or_else(bad)?;
         let path = Path::new(path);
         let fits = path.is_absolute() && SocketAddrUnix::new(path).is_ok();
         if fits { Ok(ServedPort { port, path: path.to_owned() }) } else { Err(bad()) }

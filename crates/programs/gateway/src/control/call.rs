@@ -60,8 +60,12 @@ impl GatewayControl {
     /// The gateway refuses, or the connection ends.
     pub fn ask(&mut self, request: &ControlRequest) -> Result<Value, ControlCallError> {
         let text = serde_json::to_string(request).map_err(|error| self.broken(&error))?;
-        writeln!(self.stream.get_mut(), "{text}").map_err(|error| self.broken(&error))?;
-        let line = self.next_line()?.ok_or_else(|| self.broken(&"it has closed the connection"))?;
+        let sent = writeln!(self.stream.get_mut(), "{text}");
+        // A gateway that refuses the client says so before it reads anything, and closes the connection.
+        let line = self.next_line()?.ok_or_else(|| match sent {
+            Ok(()) => self.broken(&"it has closed the connection"),
+            Err(error) => self.broken(&error),
+        })?;
         let answer: Value = serde_json::from_str(&line).map_err(|error| self.broken(&error))?;
         match answer.get("error").and_then(Value::as_str) {
             Some(text) => Err(ControlCallError::Refused(text.to_owned())),
@@ -85,5 +89,25 @@ impl GatewayControl {
 
     fn broken(&self, why: &dyn std::fmt::Display) -> ControlCallError {
         ControlCallError::Broken { path: self.path.clone(), why: why.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_refusal_is_read_even_if_the_connection_is_closed_already() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut control = GatewayControl::connect(&path).unwrap();
+        listener.accept().unwrap().0.write_all(b"{\"error\":\"not yours; ask\"}\n").unwrap();
+        let refused = control.ask(&ControlRequest::Rules).unwrap_err();
+        assert_eq!(refused.to_string(), "not yours; ask");
+        assert!(matches!(control.ask(&ControlRequest::Rules), Err(ControlCallError::Broken { .. })));
+        drop(listener);
+        assert!(matches!(GatewayControl::connect(&path), Err(ControlCallError::Unreachable { .. })));
     }
 }

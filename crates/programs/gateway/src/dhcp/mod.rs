@@ -240,7 +240,8 @@ impl DhcpServer {
 fn search_list(domains: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for domain in domains {
-        let name = encoded(domain);
+        let labels = domain.split('.').flat_map(|label| [&[label.len() as u8][..], label.as_bytes()].concat());
+        let name: Vec<u8> = labels.chain([0]).collect();
         if bytes.len() + name.len() <= usize::from(u8::MAX) {
             bytes.extend_from_slice(&name);
         }

@@ -231,8 +231,7 @@ impl DnsData {
     }
 }
 
-/// Encodes a name, without compression.
-pub fn encoded(name: &str) -> Vec<u8> {
+fn encoded(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for label in name.split('.').filter(|label| !label.is_empty() && label.len() <= MAX_LABEL) {
         bytes.push(label.len() as u8);

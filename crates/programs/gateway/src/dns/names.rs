@@ -13,7 +13,7 @@ const INTERNET: u16 = 1;
 /// The gateway's host name within the domain.
 const GATEWAY: &str = "gateway";
 
-/// Time to live of answers from zones, in seconds: a change of a zone has its effect at once.
+/// Time to live of answers from zones, in seconds: a change of a zone takes effect immediately.
 const ZONE_TTL: u32 = 0;
 
 /// The sources of the names of the switch's network.

@@ -234,7 +234,7 @@ impl Publisher {
     }
 }
 
-/// Connects a client to its guest, at once or when the guest's MAC address is known.
+/// Connects a client to its guest, immediately or when the guest's MAC address is known.
 fn connect(
     callers: &mut Vec<WaitingCaller>,
     core: &mut GatewayCore,

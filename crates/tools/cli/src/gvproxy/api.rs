@@ -46,9 +46,9 @@ pub(super) struct GvApi {
 }
 
 /// Status 200 without a body, or an error's status and text.
-type Done = Result<(), (u16, String)>;
+type ApiResult = Result<(), (u16, String)>;
 
-fn done(result: Done) -> HttpReply {
+fn done(result: ApiResult) -> HttpReply {
     match result {
         Ok(()) => HttpReply::Text(200, String::new()),
         Err((status, why)) => failure(status, &why),
@@ -92,7 +92,7 @@ impl GvApi {
         }
     }
 
-    fn expose(&self, request: &HttpRequest, audience: ApiAudience) -> Done {
+    fn expose(&self, request: &HttpRequest, audience: ApiAudience) -> ApiResult {
         post_only(request)?;
         let body = JsonObject::of(json::first_value(&request.body).map_err(bad)?, "types.ExposeRequest", EXPOSE);
         let body = body.map_err(bad)?;
@@ -110,7 +110,7 @@ impl GvApi {
         self.exposed.expose(&protocol, &local, &remote).map_err(failed)
     }
 
-    fn unexpose(&self, request: &HttpRequest) -> Done {
+    fn unexpose(&self, request: &HttpRequest) -> ApiResult {
         post_only(request)?;
         let body = JsonObject::of(json::first_value(&request.body).map_err(bad)?, "types.UnexposeRequest", UNEXPOSE);
         let body = body.map_err(bad)?;
@@ -138,7 +138,7 @@ impl GvApi {
         self.zones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add_zone(&self, request: &HttpRequest) -> Done {
+    fn add_zone(&self, request: &HttpRequest) -> ApiResult {
         post_only(request)?;
         let new = GvZone::read(&request.body).map_err(bad)?;
         let mut zones = self.zones();
@@ -179,7 +179,8 @@ impl GvApi {
         let Ok(ip) = ip.parse::<Ipv4Addr>() else {
             return failure(500, &format!("ip: expected an IPv4 address, found {ip:?}"));
         };
-        let (dialer, rest) = (self.dialer.clone(), request.rest.clone());
+        let dialer = self.dialer.clone();
+        let rest = request.rest.clone();
         HttpReply::Taken(Box::new(move |stream| {
             if (&stream).write_all(b"OK").is_err() {
                 return;
@@ -193,7 +194,8 @@ impl GvApi {
     }
 
     fn connect(&self, request: HttpRequest) -> HttpReply {
-        let (path, framing) = (self.connect.clone(), self.framing);
+        let path = self.connect.clone();
+        let framing = self.framing;
         if framing == ConnectFraming::Messages {
             return failure(500, "/connect is not available with -listen-bess and -listen-vfkit");
         }
@@ -242,7 +244,7 @@ impl Write for SharedStream {
 const EXPOSE: &str = "ExposeRequest";
 const UNEXPOSE: &str = "UnexposeRequest";
 
-fn post_only(request: &HttpRequest) -> Done {
+fn post_only(request: &HttpRequest) -> ApiResult {
     if request.method == "POST" { Ok(()) } else { Err(bad("post only".to_owned())) }
 }
 

@@ -101,9 +101,11 @@ mod tests {
         let config = parse(
             "listen:\n    - unix:///tmp/a.sock\nlog-level: warning\ninterfaces:\n    qemu: unix:///tmp/qemu.sock\n\
              stack:\n    mtu: 1480\n    subnet: 10.0.0.0/16\n    gatewayMacAddress: 10:11:11:11:11:00\n\
-             \x20   dns:\n    - name: containers.internal.\n      records:\n      - name: gateway\n        ip: 10.0.0.1\n\
+             \x20   dns:\n    - name: containers.internal.\n      records:\n      - name: gateway\n\
+             \x20       ip: 10.0.0.1\n\
              \x20     - regexp: \"^a\"\n        ip: 10.0.0.2\n      defaultIP: 10.0.0.3\n\
-             \x20   forwards:\n        127.0.0.1:59022: 192.168.127.2:22\n        \"udp:127.0.0.1:53\": 192.168.127.2:53\n\
+             \x20   forwards:\n        127.0.0.1:59022: 192.168.127.2:22\n\
+             \x20       \"udp:127.0.0.1:53\": 192.168.127.2:53\n\
              \x20   dhcpStaticLeases:\n        10.0.0.2: \"10:11:11:11:11:02\"\n        10.0.0.100: 10:11:11:11:11:dd\n\
              forwards:\n- socket: /a\n  dest: /b\n  user: core\n  identity: /k\nunknown: 1\n",
         )

@@ -4,7 +4,7 @@ use super::GvFailure;
 
 /// An address: a URL (RFC 3986) as far as gvproxy uses them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Endpoint {
+pub(super) struct GvEndpoint {
     /// The text of the address.
     pub text: String,
     pub scheme: String,
@@ -17,12 +17,12 @@ pub(super) struct Endpoint {
     query: String,
 }
 
-impl Endpoint {
+impl GvEndpoint {
     /// Parses an address.
     ///
     /// # Errors
     /// The text has no scheme, or is malformed.
-    pub(super) fn parse(text: &str) -> Result<Endpoint, GvFailure> {
+    pub(super) fn parse(text: &str) -> Result<GvEndpoint, GvFailure> {
         let bad = |what: &str| GvFailure(format!("{text:?}: {what}: expected e.g. unix:///run/a.sock"));
         let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("an address without a scheme"))?;
         let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
@@ -34,7 +34,7 @@ impl Endpoint {
         let (user, place) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (host, port) = split_host(place).ok_or_else(|| bad("a malformed host"))?;
         let decode = |text: &str| decoded(text).ok_or_else(|| bad("a malformed percent-encoding"));
-        Ok(Endpoint {
+        Ok(GvEndpoint {
             text: text.to_owned(),
             scheme: scheme.to_ascii_lowercase(),
             user: decode(user)?,
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn addresses_are_split_into_their_parts() {
         let of = |text: &str| {
-            let Endpoint { scheme, user, host, port, path, .. } = Endpoint::parse(text).unwrap();
+            let GvEndpoint { scheme, user, host, port, path, .. } = GvEndpoint::parse(text).unwrap();
             [scheme, user, host, port, path]
         };
         assert_eq!(of("unix:///run/a%20b.sock"), ["unix", "", "", "", "/run/a b.sock"]);
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(of("vsock://:1024"), ["vsock", "", "", "1024", ""]);
         let tunnel = "ssh-tunnel://root@192.168.127.2:22/run/p.sock?key=/k%2f1&passphrase=";
         assert_eq!(of(tunnel), ["ssh-tunnel", "root", "192.168.127.2", "22", "/run/p.sock"]);
-        let tunnel = Endpoint::parse(tunnel).unwrap();
+        let tunnel = GvEndpoint::parse(tunnel).unwrap();
         assert_eq!([tunnel.parameter("key"), tunnel.parameter("passphrase"), tunnel.parameter("x")], ["/k/1", "", ""]);
     }
 
@@ -109,7 +109,7 @@ mod tests {
         for text in
             ["", "/a", "://a", "a b://c", "tcp://[::1", "tcp://[::1]80", "unix:///%zz", "tcp://a:b", "unix:///%"]
         {
-            assert!(Endpoint::parse(text).is_err(), "{text}");
+            assert!(GvEndpoint::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::addresses;
 use super::control::GvControl;
-use super::endpoint::Endpoint;
+use super::endpoint::GvEndpoint;
 use super::relay::{self, GuestWay};
 use super::ssh::{self, SshPlaces, SshTarget, SshTunnel};
 use super::stream::GvListener;
@@ -154,7 +154,8 @@ impl ExposedPorts {
             let is_colon_first = remote.split('/').next().is_some_and(|segment| segment.contains(':'));
             return Err(if is_colon_first { no_uri(remote) } else { missing("") });
         }
-        let parsed = Endpoint::parse(remote).map_err(|why| format!("failed to parse remote uri :{remote} : {why}"))?;
+        let parsed =
+            GvEndpoint::parse(remote).map_err(|why| format!("failed to parse remote uri :{remote} : {why}"))?;
         match parsed.scheme.as_str() {
             "tcp" => {
                 let guest = addresses::guest_place(&addresses::joined(&parsed.host, &parsed.port))?;
@@ -195,7 +196,7 @@ fn refusal(protocol: &str, local: &str, why: &ControlCallError) -> String {
     }
 }
 
-fn tunnel_target(remote: &Endpoint) -> Result<SshTarget, String> {
+fn tunnel_target(remote: &GvEndpoint) -> Result<SshTarget, String> {
     let key = remote.parameter("key");
     if key.is_empty() {
         return Err("key not provided for unix-ssh connection".to_owned());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::GvFailure;
 use super::config::SshForward;
-use super::endpoint::Endpoint;
+use super::endpoint::GvEndpoint;
 use super::relay;
 use super::settings::SSH_PLACE;
 use super::ssh::{self, SshPlaces, SshTarget, SshTunnel};
@@ -37,7 +37,7 @@ fn local_path(socket: &str) -> Result<String, GvFailure> {
     if !socket.contains("://") {
         return Ok(socket.to_owned());
     }
-    let endpoint = Endpoint::parse(socket)?;
+    let endpoint = GvEndpoint::parse(socket)?;
     match endpoint.scheme.as_str() {
         "unix" => Ok(endpoint.path),
         "npipe" => Err(GvFailure("named pipes are not supported by this platform".to_owned())),

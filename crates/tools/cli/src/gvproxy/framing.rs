@@ -84,6 +84,7 @@ fn to_hyperkit<R: Read>(mut from: BufReader<R>, to: impl Write) -> io::Result<()
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -114,7 +115,7 @@ mod tests {
     proptest! {
         /// Objective: frames come back as they were.
         #[test]
-        fn frames_come_back(frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..2000), 0..20)) {
+        fn frames_come_back(frames in vec(vec(any::<u8>(), 0..2000), 0..20)) {
             let bytes: Vec<u8> =
                 frames.iter().flat_map(|frame| [&(frame.len() as u16).to_le_bytes()[..], frame].concat()).collect();
             prop_assert_eq!(qemu(&bytes).and_then(|bytes| hyperkit(&bytes)), Some(bytes));

@@ -232,7 +232,7 @@ impl RequestReader<'_> {
     fn request(&mut self, preface: HttpPreface) -> Result<HttpRequest, RequestError> {
         let client = if preface == HttpPreface::ProxyLine { Some(self.proxy_line()?) } else { None };
         let head = loop {
-            match RequestHead::parse(&self.bytes)? {
+            match GvRequestHead::parse(&self.bytes)? {
                 Some(head) => break head,
                 None if self.bytes.len() >= MAX_HEAD => return Err(RequestError::Status(431)),
                 None => self.more()?,
@@ -313,7 +313,7 @@ enum BodyFraming {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct RequestHead {
+struct GvRequestHead {
     method: String,
     path: String,
     query: String,
@@ -323,9 +323,9 @@ struct RequestHead {
     len: usize,
 }
 
-impl RequestHead {
+impl GvRequestHead {
     /// Parses a head; `None` if it is incomplete.
-    fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, RequestError> {
+    fn parse(bytes: &[u8]) -> Result<Option<GvRequestHead>, RequestError> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut request = httparse::Request::new(&mut fields);
         let len = match request.parse(bytes) {
@@ -342,7 +342,7 @@ impl RequestHead {
             let mut named = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
             named.any(|field| field.value.eq_ignore_ascii_case(value.as_bytes()))
         };
-        Ok(Some(RequestHead {
+        Ok(Some(GvRequestHead {
             method: request.method.unwrap_or_default().to_owned(),
             path: path.to_owned(),
             query: query.to_owned(),
@@ -359,7 +359,8 @@ fn framing(fields: &[httparse::Header<'_>]) -> Result<BodyFraming, RequestError>
     let named = |name: &'static str| {
         fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     };
-    let (mut lengths, mut codings) = (named("content-length"), named("transfer-encoding"));
+    let mut lengths = named("content-length");
+    let mut codings = named("transfer-encoding");
     match (lengths.next(), lengths.next(), codings.next(), codings.next()) {
         (None, None, None, None) => Ok(BodyFraming::Length(0)),
         (Some(length), None, None, None) => {

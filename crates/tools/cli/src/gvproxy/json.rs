@@ -87,8 +87,8 @@ impl JsonObject {
 
 fn noun(value: &Value) -> &'static str {
     match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
+        // A missing value is never of the wrong type.
+        Value::Null | Value::Bool(_) => "bool",
         Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",

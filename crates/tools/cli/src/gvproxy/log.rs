@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A level of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LogLevel {
+pub(super) enum GvLogLevel {
     Fatal,
     Error,
     Warning,
@@ -14,58 +14,58 @@ pub(super) enum LogLevel {
 }
 
 /// The highest level that is written.
-static HIGHEST: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
+static HIGHEST: AtomicU8 = AtomicU8::new(GvLogLevel::Info as u8);
 
-impl LogLevel {
+impl GvLogLevel {
     /// Returns the level with a name, in any case of letters.
-    pub(super) fn named(name: &str) -> Option<LogLevel> {
+    pub(super) fn named(name: &str) -> Option<GvLogLevel> {
         match name.to_ascii_lowercase().as_str() {
-            "panic" | "fatal" => Some(LogLevel::Fatal),
-            "error" => Some(LogLevel::Error),
-            "warn" | "warning" => Some(LogLevel::Warning),
-            "info" => Some(LogLevel::Info),
-            "debug" | "trace" => Some(LogLevel::Debug),
+            "panic" | "fatal" => Some(GvLogLevel::Fatal),
+            "error" => Some(GvLogLevel::Error),
+            "warn" | "warning" => Some(GvLogLevel::Warning),
+            "info" => Some(GvLogLevel::Info),
+            "debug" | "trace" => Some(GvLogLevel::Debug),
             _ => None,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            LogLevel::Fatal => "fatal",
-            LogLevel::Error => "error",
-            LogLevel::Warning => "warning",
-            LogLevel::Info => "info",
-            LogLevel::Debug => "debug",
+            GvLogLevel::Fatal => "fatal",
+            GvLogLevel::Error => "error",
+            GvLogLevel::Warning => "warning",
+            GvLogLevel::Info => "info",
+            GvLogLevel::Debug => "debug",
         }
     }
 }
 
 /// Sets the highest level that is written from now on.
-pub(super) fn set_level(level: LogLevel) {
+pub(super) fn set_level(level: GvLogLevel) {
     HIGHEST.store(level as u8, Ordering::Relaxed);
 }
 
 pub(super) fn fatal(what: impl Display) {
-    write(LogLevel::Fatal, what);
+    write(GvLogLevel::Fatal, what);
 }
 
 pub(super) fn error(what: impl Display) {
-    write(LogLevel::Error, what);
+    write(GvLogLevel::Error, what);
 }
 
 pub(super) fn warning(what: impl Display) {
-    write(LogLevel::Warning, what);
+    write(GvLogLevel::Warning, what);
 }
 
 pub(super) fn info(what: impl Display) {
-    write(LogLevel::Info, what);
+    write(GvLogLevel::Info, what);
 }
 
 pub(super) fn debug(what: impl Display) {
-    write(LogLevel::Debug, what);
+    write(GvLogLevel::Debug, what);
 }
 
-fn write(level: LogLevel, what: impl Display) {
+fn write(level: GvLogLevel, what: impl Display) {
     if level as u8 <= HIGHEST.load(Ordering::Relaxed) {
         let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
         netvale_control::note!("time=\"{time}\" level={} msg={}", level.name(), quoted(&what.to_string()));
@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn levels_have_gvproxys_names() {
-        assert_eq!(LogLevel::named("WARNING"), Some(LogLevel::Warning));
-        assert_eq!(LogLevel::named("loud"), None);
-        assert!(LogLevel::Fatal < LogLevel::Debug);
+        assert_eq!(GvLogLevel::named("WARNING"), Some(GvLogLevel::Warning));
+        assert_eq!(GvLogLevel::named("loud"), None);
+        assert!(GvLogLevel::Fatal < GvLogLevel::Debug);
     }
 }

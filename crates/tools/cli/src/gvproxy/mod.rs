@@ -19,6 +19,7 @@
 //! | `settings` | defaults, and the checks of options and file together |
 //! | `endpoint` | addresses such as `unix:///run/a.sock` |
 //! | `zones` | zones of names |
+//! | `kinds` | guests' sockets as ports of the switch |
 //! | `place` | the private folder of a network's sockets |
 //! | `network` | the daemon and the gateway, which are processes of their own |
 //! | `watch` | guests that come and go, and notifications about them |
@@ -45,6 +46,7 @@ mod forwards;
 mod framing;
 mod http;
 mod json;
+mod kinds;
 mod log;
 mod network;
 mod options;
@@ -60,7 +62,7 @@ mod zones;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use self::options::AskedOf;
+use self::options::GvAsked;
 
 /// The name under which this program acts as gvproxy.
 pub const PROGRAM: &str = "gvproxy";
@@ -94,16 +96,16 @@ pub fn main(words: &[OsString]) -> ExitCode {
         return code;
     }
     match options::read(words) {
-        Ok(AskedOf::Help) => {
+        Ok(GvAsked::Help) => {
             netvale_control::note!("{}", options::usage().trim_end());
             ExitCode::SUCCESS
         }
-        Ok(AskedOf::Version) => {
+        Ok(GvAsked::Version) => {
             // If standard output is closed, the error could not be reported anywhere useful.
             let _ = crate::out::line(version());
             ExitCode::SUCCESS
         }
-        Ok(AskedOf::Run(options)) => started(&options),
+        Ok(GvAsked::Run(options)) => started(&options),
         Err(why) => {
             netvale_control::note!("{why}\n{}", options::usage().trim_end());
             ExitCode::from(BAD_LINE)

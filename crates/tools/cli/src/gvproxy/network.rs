@@ -11,11 +11,10 @@ use netvale_control::client::{Client, ClientError};
 use netvale_control::types::{AttachParams, PortOptions, RingStats};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::endpoint::Endpoint;
 use super::place::GvPlace;
 use super::settings::{GvSettings, NetSettings};
 use super::stream::GvStream;
-use super::{GvFailure, log};
+use super::{GvFailure, kinds, log};
 use crate::own_daemon::OwnDaemon;
 
 /// The name of the switch, and of the ports whose peers are guests.
@@ -145,16 +144,16 @@ impl SwitchClient {
     /// The daemon refuses: e.g. a socket's path is in use.
     pub(super) fn attach_guests(&self, settings: &GvSettings) -> Result<(), GvFailure> {
         if let Some(qemu) = &settings.qemu {
-            self.attach(&stream_spec(qemu), GUEST_PORT, &settings.net, Some(1))
+            self.attach(&kinds::qemu_port(qemu), GUEST_PORT, &settings.net, Some(1))
                 .map_err(GvFailure::step("qemu listen error"))?;
         }
         if let Some(bess) = &settings.bess {
-            self.attach(&format!("seqpacket:{}", bess.path), GUEST_PORT, &settings.net, Some(1))
+            self.attach(&kinds::bess_port(bess), GUEST_PORT, &settings.net, Some(1))
                 .map_err(GvFailure::step("bess listen error"))?;
         }
         if let Some(vfkit) = &settings.vfkit {
             let name = if settings.qemu.is_some() || settings.bess.is_some() { "vfkit" } else { GUEST_PORT };
-            self.attach(&format!("unixgram:{}", vfkit.path), name, &settings.net, None)
+            self.attach(&kinds::vfkit_port(vfkit), name, &settings.net, None)
                 .map_err(GvFailure::step("vfkit listen error"))?;
         }
         Ok(())
@@ -165,7 +164,7 @@ impl SwitchClient {
     /// # Errors
     /// The daemon refuses.
     pub(super) fn attach_connect(&self, socket: &Path, net: &NetSettings) -> Result<(), GvFailure> {
-        self.attach(&format!("stream:{}", socket.display()), CONNECT_PORT, net, None)
+        self.attach(&kinds::stream_port(socket), CONNECT_PORT, net, None)
     }
 
     fn attach(&self, port: &str, name: &str, net: &NetSettings, peers: Option<u32>) -> Result<(), GvFailure> {
@@ -210,18 +209,6 @@ impl SwitchClient {
     }
 }
 
-fn stream_spec(endpoint: &Endpoint) -> String {
-    if endpoint.scheme == "unix" {
-        return format!("stream:{}", endpoint.path);
-    }
-    let host = match endpoint.host.as_str() {
-        "" => "0.0.0.0",
-        "localhost" => "127.0.0.1",
-        host => host,
-    };
-    format!("stream:{}", super::addresses::joined(host, &endpoint.port))
-}
-
 /// Logs where the network's own daemon can be asked.
 pub(super) fn tell(place: &GvPlace) {
     log::info(format_args!("netvale --run-dir {} list shows the switch", place.folder().display()));
@@ -230,15 +217,6 @@ pub(super) fn tell(place: &GvPlace) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn qemus_addresses_are_ports_of_the_switch() {
-        let spec = |text: &str| stream_spec(&Endpoint::parse(text).unwrap());
-        assert_eq!(spec("unix:///tmp/q.sock"), "stream:/tmp/q.sock");
-        assert_eq!(spec("tcp://127.0.0.1:1234"), "stream:127.0.0.1:1234");
-        assert_eq!(spec("tcp://:1234"), "stream:0.0.0.0:1234");
-        assert_eq!(spec("tcp://localhost:1"), "stream:127.0.0.1:1");
-    }
 
     #[test]
     fn guests_reach_private_networks_and_metadata_only_if_asked_for() {

@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::fmt::Write;
 
 use super::GvFailure;
+use super::kinds::CAPTURE_OPTION;
 
 /// Default of `-ssh-port`.
 const SSH_PORT: i64 = 2222;
 
 /// What the command line requests.
 #[derive(Debug)]
-pub(super) enum AskedOf {
+pub(super) enum GvAsked {
     Help,
     Version,
     Run(Box<GvOptions>),
@@ -33,7 +34,7 @@ pub(super) struct GvOptions {
     /// Whether `-ssh-port` is given.
     pub has_ssh_port: bool,
     pub ec2: bool,
-    pub forwards: ForwardOptions,
+    pub forwards: SshForwardOptions,
     pub notification: String,
     pub pid_file: String,
     pub log_file: String,
@@ -44,7 +45,7 @@ pub(super) struct GvOptions {
 
 /// The options `-forward-…`, each of which may be given several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ForwardOptions {
+pub(super) struct SshForwardOptions {
     pub sock: Vec<String>,
     pub dest: Vec<String>,
     pub user: Vec<String>,
@@ -67,7 +68,7 @@ impl Default for GvOptions {
             ssh_port: SSH_PORT,
             has_ssh_port: false,
             ec2: false,
-            forwards: ForwardOptions::default(),
+            forwards: SshForwardOptions::default(),
             notification: text(),
             pid_file: text(),
             log_file: text(),
@@ -79,7 +80,7 @@ impl Default for GvOptions {
 }
 
 /// What an option takes, and where its value is stored.
-enum OptionRole {
+enum GvOptionRole {
     Flag(fn(&mut GvOptions) -> &mut bool),
     Text(fn(&mut GvOptions) -> &mut String),
     List(fn(&mut GvOptions) -> &mut Vec<String>),
@@ -88,15 +89,15 @@ enum OptionRole {
 
 struct GvOption {
     name: &'static str,
-    role: OptionRole,
+    role: GvOptionRole,
     help: &'static str,
 }
 
-const fn option(name: &'static str, role: OptionRole, help: &'static str) -> GvOption {
+const fn option(name: &'static str, role: GvOptionRole, help: &'static str) -> GvOption {
     GvOption { name, role, help }
 }
 
-use OptionRole::{Flag, List, Number, Text};
+use GvOptionRole::{Flag, List, Number, Text};
 
 const OPTIONS: &[GvOption] = &[
     option("config", Text(|o| &mut o.config), "YAML file with the settings; options override it"),
@@ -107,15 +108,15 @@ const OPTIONS: &[GvOption] = &[
     option("forward-sock", List(|o| &mut o.forwards.sock), "socket that leads to one in the guest, over SSH"),
     option("forward-user", List(|o| &mut o.forwards.user), "SSH user for -forward-sock"),
     option("listen", List(|o| &mut o.listen), "where the HTTP interface and /connect listen"),
-    option("listen-bess", Text(|o| &mut o.bess), "unixpacket:// socket for User-Mode Linux"),
+    option("listen-bess", Text(|o| &mut o.bess), "socket for User-Mode Linux: unixpacket://"),
     option("listen-qemu", Text(|o| &mut o.qemu), "unix:// or tcp:// socket for QEMU"),
     option("listen-stdio", Text(|o| &mut o.stdio), "take frames on standard input and output"),
-    option("listen-vfkit", Text(|o| &mut o.vfkit), "unixgram:// socket for vfkit, krunkit and libkrun"),
+    option("listen-vfkit", Text(|o| &mut o.vfkit), "socket for vfkit, krunkit and libkrun: unixgram://"),
     option("listen-vpnkit", Text(|o| &mut o.vpnkit), "not available: Hyperkit runs on macOS only"),
     option("log-file", Text(|o| &mut o.log_file), "write messages to this file"),
     option("mtu", Number(|o, number| o.mtu = number), "MTU of the network (default 1500)"),
     option("notification", Text(|o| &mut o.notification), "unix:// socket that is told of guests"),
-    option("pcap", Text(|o| &mut o.pcap), "not available: use netvale dump"),
+    option(CAPTURE_OPTION, Text(|o| &mut o.pcap), "not available: use netvale dump"),
     option("pid-file", Text(|o| &mut o.pid_file), "write the process ID to this file"),
     option("services", Text(|o| &mut o.services), "where the HTTP interface listens, without /connect"),
     option("ssh-port", Number(put_ssh_port), "port of the host that leads to the guest's SSH; -1: none (default 2222)"),
@@ -131,7 +132,7 @@ fn put_ssh_port(options: &mut GvOptions, number: i64) {
 ///
 /// # Errors
 /// Names the first option that is unknown or malformed.
-pub(super) fn read(words: &[OsString]) -> Result<AskedOf, GvFailure> {
+pub(super) fn read(words: &[OsString]) -> Result<GvAsked, GvFailure> {
     let mut options = GvOptions::default();
     let mut words = words.iter().map(|word| word.to_string_lossy());
     while let Some(word) = words.next() {
@@ -145,7 +146,7 @@ pub(super) fn read(words: &[OsString]) -> Result<AskedOf, GvFailure> {
         }
         let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value.to_owned())));
         if ["h", "help"].contains(&name) {
-            return Ok(AskedOf::Help);
+            return Ok(GvAsked::Help);
         }
         let Some(option) = OPTIONS.iter().find(|option| option.name == name) else {
             return Err(GvFailure(format!("flag provided but not defined: -{name}")));
@@ -159,7 +160,7 @@ pub(super) fn read(words: &[OsString]) -> Result<AskedOf, GvFailure> {
             }
         }
     }
-    Ok(if options.version { AskedOf::Version } else { AskedOf::Run(Box::new(options)) })
+    Ok(if options.version { GvAsked::Version } else { GvAsked::Run(Box::new(options)) })
 }
 
 /// Parses the value of a flag: without one, it is set.
@@ -209,7 +210,7 @@ mod tests {
     fn of(words: &[&str]) -> Result<GvOptions, String> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         match read(&words).map_err(|why| why.to_string())? {
-            AskedOf::Run(options) => Ok(*options),
+            GvAsked::Run(options) => Ok(*options),
             other => Err(format!("{other:?}")),
         }
     }

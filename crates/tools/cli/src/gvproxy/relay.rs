@@ -73,9 +73,11 @@ fn begin(client: GvStream, way: Arc<GuestWay>) {
 
 /// Carries bytes both ways until both directions have ended.
 pub(super) fn relay(one: GvStream, other: GvStream) {
-    let (one, other) = (Arc::new(one), Arc::new(other));
-    let ends = (Arc::clone(&other), Arc::clone(&one));
-    let back = std::thread::Builder::new().name("relay".into()).spawn(move || carry(&ends.0, &ends.1));
+    let one = Arc::new(one);
+    let other = Arc::new(other);
+    let from = Arc::clone(&other);
+    let to = Arc::clone(&one);
+    let back = std::thread::Builder::new().name("relay".into()).spawn(move || carry(&from, &to));
     match back {
         Ok(back) => {
             carry(&one, &other);
@@ -118,7 +120,8 @@ mod tests {
     #[test]
     fn each_direction_ends_for_itself() {
         let pair = || UnixStream::pair().map(|(far, near)| (far, GvStream::from(OwnedFd::from(near)))).unwrap();
-        let ((mut client, near_client), (mut server, near_server)) = (pair(), pair());
+        let (mut client, near_client) = pair();
+        let (mut server, near_server) = pair();
         std::thread::scope(|scope| {
             scope.spawn(move || relay(near_client, near_server));
             client.write_all(b"question").unwrap();

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::api::{ApiAudience, GvApi};
 use super::control::GvControl;
-use super::endpoint::Endpoint;
+use super::endpoint::GvEndpoint;
 use super::exposed::ExposedPorts;
 use super::http::{self, HttpPreface, HttpRequest};
 use super::network::{self, GvNetwork, SwitchClient};
@@ -26,7 +26,7 @@ use crate::signals;
 pub(super) fn run(settings: &GvSettings) -> Result<(), GvFailure> {
     let (over, reasons) = channel();
     watch_fd("signals", signals::stop_pipe()?.into(), over.clone(), "signal caught")?;
-    let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
+    let _pid_file = settings.pid_file.as_deref().map(GvPidFile::write).transpose()?;
     let notifier = Notifier::new(settings.notification.clone())?;
     let place = GvPlace::make()?;
     let guests_api = Arc::new(GvListener::at_path(&place.api())?);
@@ -128,7 +128,7 @@ impl RunningNetwork<'_> {
         Ok(())
     }
 
-    fn listen(&mut self, endpoint: &Endpoint, audience: ApiAudience) -> Result<(), GvFailure> {
+    fn listen(&mut self, endpoint: &GvEndpoint, audience: ApiAudience) -> Result<(), GvFailure> {
         let listener = GvListener::listen(endpoint).map_err(GvFailure::step("cannot listen"))?;
         self.serve(Arc::new(listener), audience, HttpPreface::None)
     }
@@ -180,17 +180,17 @@ fn carry_stdio(socket: PathBuf, over: Sender<String>) -> Result<(), GvFailure> {
 }
 
 /// A file with the process ID, removed when this is dropped.
-struct PidFile(PathBuf);
+struct GvPidFile(PathBuf);
 
-impl PidFile {
-    fn write(path: &Path) -> Result<PidFile, GvFailure> {
+impl GvPidFile {
+    fn write(path: &Path) -> Result<GvPidFile, GvFailure> {
         let written = std::fs::write(path, std::process::id().to_string());
         written.map_err(GvFailure::step("failed to create pidfile"))?;
-        Ok(PidFile(path.to_owned()))
+        Ok(GvPidFile(path.to_owned()))
     }
 }
 
-impl Drop for PidFile {
+impl Drop for GvPidFile {
     fn drop(&mut self) {
         if let Err(why) = std::fs::remove_file(&self.0) {
             log::error(format_args!("failed to remove pidfile: {why}"));

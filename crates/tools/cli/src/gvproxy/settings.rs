@@ -9,8 +9,9 @@ use netvale_gateway::options::{self, MTUS};
 use netvale_wire::MacAddr;
 
 use super::config::{self, GvConfig, InterfacesConfig, SshForward, StackConfig};
-use super::endpoint::Endpoint;
-use super::log::{self, LogLevel};
+use super::endpoint::GvEndpoint;
+use super::kinds;
+use super::log::{self, GvLogLevel};
 use super::options::GvOptions;
 use super::zones::GvZone;
 use super::{GvFailure, RELEASE};
@@ -46,11 +47,11 @@ pub(super) struct StartingPort {
 /// The settings of a network.
 #[derive(Clone, Debug)]
 pub(super) struct GvSettings {
-    pub listen: Vec<Endpoint>,
-    pub services: Option<Endpoint>,
-    pub qemu: Option<Endpoint>,
-    pub bess: Option<Endpoint>,
-    pub vfkit: Option<Endpoint>,
+    pub listen: Vec<GvEndpoint>,
+    pub services: Option<GvEndpoint>,
+    pub qemu: Option<GvEndpoint>,
+    pub bess: Option<GvEndpoint>,
+    pub vfkit: Option<GvEndpoint>,
     pub has_stdio: bool,
     pub framing: ConnectFraming,
     pub net: NetSettings,
@@ -88,13 +89,13 @@ pub(super) fn settle(given: &GvOptions) -> Result<GvSettings, GvFailure> {
         log::warning("-ssh-port has no effect with -config: add the port to stack.forwards in the file");
     }
     let net = net_settings(&config.stack, config.ec2_metadata_access, !has_file)?;
-    let interfaces = Interfaces::of(&config.interfaces)?;
+    let interfaces = GuestSockets::of(&config.interfaces)?;
     if !has_file {
         default_network(&mut config.stack, &net, given)?;
     }
     add_tunnels(&mut config, given)?;
     Ok(GvSettings {
-        listen: config.listen.iter().map(|text| Endpoint::parse(text)).collect::<Result<_, _>>()?,
+        listen: config.listen.iter().map(|text| GvEndpoint::parse(text)).collect::<Result<_, _>>()?,
         services: parsed(&config.services)?,
         framing: interfaces.framing(),
         qemu: interfaces.qemu,
@@ -103,7 +104,7 @@ pub(super) fn settle(given: &GvOptions) -> Result<GvSettings, GvFailure> {
         has_stdio: !config.interfaces.stdio.is_empty(),
         net,
         zones: config.stack.dns,
-        ports: config.stack.forwards.into_iter().map(starting_port).collect(),
+        ports: config.stack.forwards.into_iter().map(|(local, remote)| starting_port(local, remote)).collect(),
         tunnels: config.forwards,
         notification: notification_path(&config.notification, !given.notification.is_empty())?,
         pid_file: Some(config.pid_file).filter(|path| !path.is_empty()).map(PathBuf::from),
@@ -146,7 +147,7 @@ fn begin_log(config: &mut GvConfig) -> Result<(), GvFailure> {
     if config.log_level.is_empty() {
         config.log_level = "info".to_owned();
     }
-    match LogLevel::named(&config.log_level) {
+    match GvLogLevel::named(&config.log_level) {
         Some(level) => log::set_level(level),
         None => log::warning(format_args!("bad log level \"{}\", falling back to \"info\"", config.log_level)),
     }
@@ -255,7 +256,7 @@ fn default_network(stack: &mut StackConfig, net: &NetSettings, given: &GvOptions
     Ok(())
 }
 
-fn starting_port((local, remote): (String, String)) -> StartingPort {
+fn starting_port(local: String, remote: String) -> StartingPort {
     match local.strip_prefix("udp:") {
         Some(local) => StartingPort { protocol: "udp", local: local.to_owned(), remote },
         None => StartingPort { protocol: "tcp", local, remote },
@@ -289,25 +290,25 @@ fn notification_path(text: &str, is_option: bool) -> Result<Option<PathBuf>, GvF
     if text.is_empty() || !is_option {
         return Ok(Some(text).filter(|text| !text.is_empty()).map(PathBuf::from));
     }
-    match Endpoint::parse(text) {
+    match GvEndpoint::parse(text) {
         Ok(endpoint) if endpoint.scheme == "unix" => Ok(Some(endpoint.path.into())),
         _ => Err(GvFailure("notification listen address must be unix:// address".to_owned())),
     }
 }
 
-fn parsed(text: &str) -> Result<Option<Endpoint>, GvFailure> {
-    if text.is_empty() { Ok(None) } else { Endpoint::parse(text).map(Some) }
+fn parsed(text: &str) -> Result<Option<GvEndpoint>, GvFailure> {
+    if text.is_empty() { Ok(None) } else { GvEndpoint::parse(text).map(Some) }
 }
 
 /// The sockets of guests.
-struct Interfaces {
-    qemu: Option<Endpoint>,
-    bess: Option<Endpoint>,
-    vfkit: Option<Endpoint>,
+struct GuestSockets {
+    qemu: Option<GvEndpoint>,
+    bess: Option<GvEndpoint>,
+    vfkit: Option<GvEndpoint>,
 }
 
-impl Interfaces {
-    fn of(config: &InterfacesConfig) -> Result<Interfaces, GvFailure> {
+impl GuestSockets {
+    fn of(config: &InterfacesConfig) -> Result<GuestSockets, GvFailure> {
         if !config.vpnkit.is_empty() {
             let what = "-listen-vpnkit is not available: Hyperkit, which uses it, runs on macOS only";
             return Err(GvFailure(what.to_owned()));
@@ -315,23 +316,23 @@ impl Interfaces {
         if !config.qemu.is_empty() && !config.bess.is_empty() {
             return Err(GvFailure("cannot use qemu and bess protocol at the same time".to_owned()));
         }
-        Ok(Interfaces {
+        Ok(GuestSockets {
             qemu: interface("qemu", &config.qemu, &["unix", "tcp"])?,
             bess: interface("bess", &config.bess, &["unixpacket"])?,
-            vfkit: interface("vfkit", &config.vfkit, &["unixgram"])?,
+            vfkit: interface("vfkit", &config.vfkit, &[kinds::VFKIT_SCHEME])?,
         })
     }
 
     fn framing(&self) -> ConnectFraming {
         match self {
-            Interfaces { bess: None, vfkit: None, qemu: None } => ConnectFraming::Hyperkit,
-            Interfaces { bess: None, vfkit: None, .. } => ConnectFraming::Qemu,
+            GuestSockets { bess: None, vfkit: None, qemu: None } => ConnectFraming::Hyperkit,
+            GuestSockets { bess: None, vfkit: None, .. } => ConnectFraming::Qemu,
             _ => ConnectFraming::Messages,
         }
     }
 }
 
-fn interface(name: &str, text: &str, schemes: &[&str]) -> Result<Option<Endpoint>, GvFailure> {
+fn interface(name: &str, text: &str, schemes: &[&str]) -> Result<Option<GvEndpoint>, GvFailure> {
     let Some(endpoint) = parsed(text)? else { return Ok(None) };
     if !schemes.contains(&endpoint.scheme.as_str()) {
         let schemes = schemes.join(":// or ");
@@ -347,12 +348,12 @@ fn interface(name: &str, text: &str, schemes: &[&str]) -> Result<Option<Endpoint
 mod tests {
     use std::ffi::OsString;
 
-    use super::super::options::{self as line, AskedOf};
+    use super::super::options::{self as line, GvAsked};
     use super::*;
 
     fn of(words: &[&str]) -> Result<GvSettings, String> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
-        let AskedOf::Run(options) = line::read(&words).unwrap() else { panic!("{words:?}") };
+        let GvAsked::Run(options) = line::read(&words).unwrap() else { panic!("{words:?}") };
         settle(&options).map_err(|why| why.to_string())
     }
 

@@ -104,7 +104,7 @@ impl SshTunnel {
         let mut command = Command::new("ssh");
         // Only the options here count, not those of the user's files. The guest's key changes with each new guest, and
         // the way to it is a private one, so the key is not checked, as gvproxy does.
-        let proxy = format!("ProxyCommand=exec {}", escaped(&link));
+        let proxy = format!("ProxyCommand={}", quoted(&escaped(&link)));
         let mut options = vec![proxy];
         options.extend(OPTIONS.iter().map(|option| (*option).to_owned()));
         command.args(["-F", "none", "-N", "-T"]).args(options.iter().flat_map(|option| ["-o", option]));
@@ -131,6 +131,11 @@ const OPTIONS: [&str; 11] = [
     "StrictHostKeyChecking=no",
     "UserKnownHostsFile=/dev/null",
 ];
+
+/// Quotes a word for the user's shell, which runs the ProxyCommand.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
 
 /// Escapes a path in ssh's options, where `%` begins a token.
 fn escaped(path: &Path) -> String {
@@ -223,8 +228,9 @@ mod tests {
         let command = tunnel.command().unwrap();
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
         let line = words.join(" ");
-        assert!(line.starts_with("-F none -N -T -o ProxyCommand=exec "), "{line}");
+        assert!(line.starts_with("-F none -N -T -o ProxyCommand='"), "{line}");
         let socket = dir.path().join("ssh-3.sock");
+        assert!(line.contains(" -o LogLevel=ERROR "), "{line}");
         let end = format!("-i /k -L {}:/run/p.sock -p 22 -l core -- 192.168.127.2", socket.display());
         assert!(line.ends_with(&end), "{line}");
         assert!(dir.path().join("gvproxy").is_symlink());

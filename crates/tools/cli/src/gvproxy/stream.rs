@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{SendFlags, Shutdown, SocketFlags};
 
-use super::endpoint::Endpoint;
+use super::endpoint::GvEndpoint;
 use super::{GvFailure, addresses};
 
 /// A connection.
@@ -76,12 +76,12 @@ impl Write for &GvStream {
 #[derive(Debug)]
 pub(super) struct GvListener {
     fd: OwnedFd,
-    file: Option<SocketFile>,
+    file: Option<ListenerFile>,
 }
 
 /// A socket's file, recognized by device and inode number.
 #[derive(Debug)]
-struct SocketFile {
+struct ListenerFile {
     path: PathBuf,
     number: (u64, u64),
 }
@@ -91,7 +91,7 @@ impl GvListener {
     ///
     /// # Errors
     /// gvproxy's text; or names what this program cannot listen at.
-    pub(super) fn listen(endpoint: &Endpoint) -> Result<GvListener, GvFailure> {
+    pub(super) fn listen(endpoint: &GvEndpoint) -> Result<GvListener, GvFailure> {
         match endpoint.scheme.as_str() {
             "unix" => GvListener::at_path(Path::new(&endpoint.path)),
             "tcp" => {
@@ -116,7 +116,7 @@ impl GvListener {
         let failed = |why: io::Error| GvFailure(addresses::bind_error("unix", &path.display().to_string(), &why));
         let fd = UnixListener::bind(path).map_err(failed)?.into();
         let number = std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()));
-        let file = number.ok().map(|number| SocketFile { path: path.to_owned(), number });
+        let file = number.ok().map(|number| ListenerFile { path: path.to_owned(), number });
         Ok(GvListener { fd, file })
     }
 
@@ -156,7 +156,7 @@ impl GvListener {
     /// Ends the listener: `accept` fails from now on. Removes its file, unless another one has taken its place.
     pub(super) fn close(&self) {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
-        if let Some(SocketFile { path, number }) = &self.file
+        if let Some(ListenerFile { path, number }) = &self.file
             && std::fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == *number)
         {
             // The folder may be gone.
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn addresses_without_a_listener_are_refused_by_name() {
-        let why = |text: &str| GvListener::listen(&Endpoint::parse(text).unwrap()).unwrap_err().to_string();
+        let why = |text: &str| GvListener::listen(&GvEndpoint::parse(text).unwrap()).unwrap_err().to_string();
         assert!(why("vsock://:1024").contains("vsock is not available"));
         assert_eq!(why("http://a"), "unexpected scheme");
     }

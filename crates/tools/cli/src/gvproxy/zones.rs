@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn zones_are_shown_in_gvproxys_form() {
-        let expected = r#"{"Name":"containers.internal.","Records":[{"Name":"gateway","IP":"192.168.127.1"},{"Name":"host","IP":"192.168.127.254"}],"DefaultIP":""}"#;
+        let records = r#"[{"Name":"gateway","IP":"192.168.127.1"},{"Name":"host","IP":"192.168.127.254"}]"#;
+        let expected = format!(r#"{{"Name":"containers.internal.","Records":{records},"DefaultIP":""}}"#);
         assert_eq!(serde_json::to_string(&usual()).unwrap(), expected);
         let read = GvZone::read(br#"{"name":"a.","RECORDS":[{"Name":"x","ip":"10.0.0.1","regexp":"^b"}]} rest"#);
         let expected = r#"{"Name":"a.","Records":[{"Name":"x","IP":"10.0.0.1","Regexp":"^b"}],"DefaultIP":""}"#;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::control::message::ControlRequest;
-use crate::core::{FlowRefusal, PermittedFlow};
+use crate::core::{FlowRefusal, FlowReview, PermittedFlow};
 use crate::flows::{FlowDirection, FlowEnds};
 use crate::guests::NetworkId;
 use crate::policy::FlowTransport;
@@ -35,13 +35,17 @@ impl TestGuest {
     }
 
     fn judge(&self, mac: [u8; 6], remote: &str) -> Result<PermittedFlow, FlowRefusal> {
-        self.gateway.core.judge(&FlowEnds {
-            transport: FlowTransport::Tcp,
-            direction: FlowDirection::Out,
-            who: NetworkId::UNTAGGED.station(MacAddr(mac)),
-            guest: (GUEST, 4000).into(),
-            remote: remote.parse().unwrap(),
-        })
+        self.gateway.core.judge(&ends(mac, remote))
+    }
+}
+
+fn ends(mac: [u8; 6], remote: &str) -> FlowEnds {
+    FlowEnds {
+        transport: FlowTransport::Tcp,
+        direction: FlowDirection::Out,
+        who: NetworkId::UNTAGGED.station(MacAddr(mac)),
+        guest: (GUEST, 4000).into(),
+        remote: remote.parse().unwrap(),
     }
 }
 
@@ -59,6 +63,21 @@ fn a_name_opens_its_addresses_to_the_guest_that_asked() {
     assert_eq!(guest.judge(GUEST_MAC, "192.0.2.7:80"), Err(FlowRefusal::Policy), "another port");
     assert_eq!(guest.judge(GUEST_MAC, "192.0.2.8:443"), Err(FlowRefusal::Policy), "another address");
     assert_eq!(guest.judge(OTHER_MAC, "192.0.2.7:443"), Err(FlowRefusal::Policy), "another guest");
+}
+
+#[test]
+fn an_open_flow_outlives_the_time_of_its_name() {
+    let mut guest = TestGuest::new(rules(&["deny any", "allow example.test"]));
+    guest.resolve(GUEST_MAC, "example.test", [192, 0, 2, 7]);
+    let name = guest.judge(GUEST_MAC, "192.0.2.7:443").unwrap().name;
+    guest.gateway.core.now += Duration::from_secs(3600);
+    assert_eq!(guest.judge(GUEST_MAC, "192.0.2.7:443"), Err(FlowRefusal::Policy), "a new flow has to ask again");
+    let goes_on = |guest: &TestGuest| {
+        guest.gateway.core.permits(&mut FlowReview::default(), &ends(GUEST_MAC, "192.0.2.7:443"), name.as_ref())
+    };
+    assert!(goes_on(&guest));
+    guest.ended(json!({"do": "remove", "rule": "allow example.test"}));
+    assert!(!goes_on(&guest));
 }
 
 #[test]

@@ -1,0 +1,55 @@
+//! Guests' sockets as ports of the switch.
+
+use std::path::Path;
+
+use super::addresses;
+use super::endpoint::GvEndpoint;
+
+/// The option for a capture, which has the name of a kind of port.
+pub(super) const CAPTURE_OPTION: &str = "pcap";
+/// The scheme of the addresses of vfkit's sockets.
+pub(super) const VFKIT_SCHEME: &str = "unixgram";
+
+/// Returns the port for `-listen-qemu`.
+pub(super) fn qemu_port(endpoint: &GvEndpoint) -> String {
+    if endpoint.scheme == "unix" {
+        return stream_port(Path::new(&endpoint.path));
+    }
+    let host = match endpoint.host.as_str() {
+        "" => "0.0.0.0",
+        "localhost" => "127.0.0.1",
+        host => host,
+    };
+    format!("stream:{}", addresses::joined(host, &endpoint.port))
+}
+
+/// Returns the port for `-listen-bess`.
+pub(super) fn bess_port(endpoint: &GvEndpoint) -> String {
+    format!("seqpacket:{}", endpoint.path)
+}
+
+/// Returns the port for `-listen-vfkit`.
+pub(super) fn vfkit_port(endpoint: &GvEndpoint) -> String {
+    format!("unixgram:{}", endpoint.path)
+}
+
+/// Returns the port for streams at a path, in QEMU's form.
+pub(super) fn stream_port(path: &Path) -> String {
+    format!("stream:{}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_addresses_are_ports_of_the_switch() {
+        let of = |text: &str| GvEndpoint::parse(text).unwrap();
+        assert_eq!(qemu_port(&of("unix:///tmp/q.sock")), "stream:/tmp/q.sock");
+        assert_eq!(qemu_port(&of("tcp://127.0.0.1:1234")), "stream:127.0.0.1:1234");
+        assert_eq!(qemu_port(&of("tcp://:1234")), "stream:0.0.0.0:1234");
+        assert_eq!(qemu_port(&of("tcp://localhost:1")), "stream:127.0.0.1:1");
+        assert_eq!(bess_port(&of("unixpacket:///tmp/b")), "seqpacket:/tmp/b");
+        assert_eq!(vfkit_port(&of("unixgram:///tmp/v")), "unixgram:/tmp/v");
+    }
+}
