@@ -54,6 +54,7 @@ pub mod persistent;
 pub mod pipe;
 pub mod plug;
 pub mod policies;
+pub mod private;
 pub mod ptnet;
 mod site;
 pub mod socket;
