@@ -291,7 +291,7 @@ fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller
     let Some(switch) = record.switch.as_ref() else { return Ok(()) };
     let mut set = set.clone();
     set.remove(MTU);
-    let policies = record.policies.with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
+    let policies = record.given_policies().with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
     let change = NewPolicies { policies: &policies, names: &|key| set.contains_key(key) };
     policies::may_set(d, caller, switch.name(), full, &change)?;
     policies::is_within(d, switch.name(), &policies)

@@ -56,7 +56,7 @@ fn has_only_vlans(is: Option<Vlans>, most: Option<Vlans>) -> bool {
     most.is_none_or(|most| is.is_some_and(|is| is.are_among(&most)))
 }
 
-fn switches(is: &Policies, most: &Policies) -> [(&'static str, bool); 8] {
+fn switches(is: &Policies, most: &Policies) -> [(&'static str, bool); 9] {
     // `takes` compares policies that restrict the port while they are on, `gives` those that grant the port something.
     let takes = |is: Option<bool>, most: Option<bool>| is_on(is) || !is_on(most);
     let gives = |is: bool, most: bool| !is || most;
@@ -66,6 +66,7 @@ fn switches(is: &Policies, most: &Policies) -> [(&'static str, bool); 8] {
         ("sticky", takes(is.sticky, most.sticky)),
         ("locked", takes(is.locked, most.locked)),
         ("isolated", takes(is.isolated, most.isolated)),
+        ("private", takes(is.private, most.private)),
         ("loop_guard", takes(is.loop_guard, most.loop_guard)),
         ("learning", gives(learns(is), learns(most))),
         ("flood", gives(is_flood[0], most_flood[0])),
@@ -144,6 +145,7 @@ mod tests {
             ),
             ("locked", json!({"locked": true}), json!({"locked": true}), json!({"locked": false})),
             ("isolated", json!({"isolated": false}), json!({"isolated": true}), json!(null)),
+            ("private", json!({"private": true}), json!({"access": 7}), json!({"private": false})),
             ("loop_guard", json!({"loop_guard": true}), json!({}), json!({"loop_guard": false})),
             ("sticky", json!({"sticky": true}), json!({}), json!({"sticky": false})),
             ("learning", json!({"learning": false}), json!({"flood": false}), json!({"learning": true})),

@@ -308,6 +308,7 @@ mod tests {
             (json!({"native": 5}), "native"),
             (json!({"vlan_protocol": "802.1ad"}), "vlan_protocol"),
             (json!({"access": 5, "trunk": "7"}), "access"),
+            (json!({"private": true, "trunk": "all"}), "private"),
             (json!({"burst_in": "64kb"}), "burst_in"),
             (json!({"learning": false, "sticky": true}), "sticky"),
             (json!({"learning": false, "max_addresses": 3}), "max_addresses"),

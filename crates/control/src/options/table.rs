@@ -367,6 +367,14 @@ options! {
         default: "a trunk takes tagged frames only",
         excludes: &["access"], because "an access port has untagged frames only",
     }
+    /// Whether the port has a VLAN of its own: one that no other port of the switch has, unless 'access' gives it. Only
+    /// trunks of that VLAN exchange frames with the port.
+    private: Option<bool> = "private" {
+        value: "on|off" OptionShape::Switch,
+        under: Vlans,
+        default: "off",
+        excludes: &["trunk", "native"], because "a private port has one VLAN",
+    }
     /// The protocol of the port's VLAN tags. With 802.1ad, tags already in its peer's frames are payload (QinQ).
     vlan_protocol: Option<WrittenValue<TagProtocol>> = "vlan_protocol" {
         value: "802.1q|802.1ad" OptionShape::Written(&syntax::VLAN_PROTOCOL),

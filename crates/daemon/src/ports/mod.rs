@@ -20,11 +20,12 @@
 //! | [`handed`] | not a port: queues that let only a user's own worker access that user's memory |
 //! | [`null`], [`echo`] | nothing: every frame is discarded, or returned, for measurements and tests |
 //!
-//! Shared parts: [`plug`] attaches a port to its switch and detaches it, [`policies`] applies its policies, [`links`]
-//! delays and limits its frames, [`multicast`] snoops for a switch, [`memory`] and [`brought`] provide its region,
-//! `site` determines the place and access of a device's socket, [`attachment`] is a connection's hold on it, [`faults`]
-//! evicts misbehaving programs, [`looking`] polls for events, `notes` has texts that several kinds share, [`kind`]
-//! defines a kind and its requests, [`continuation`] restores ports from another process.
+//! Shared parts: [`plug`] attaches a port to its switch and detaches it, [`policies`] applies its policies, [`private`]
+//! picks the VLAN of a private port, [`links`] delays and limits a port's frames, [`multicast`] snoops for a switch,
+//! [`memory`] and [`brought`] provide a port's region, `site` determines the place and access of a device's socket,
+//! [`attachment`] is a connection's hold on it, [`faults`] evicts misbehaving programs, [`looking`] polls for events,
+//! `notes` has texts that several kinds share, [`kind`] defines a kind and its requests, [`continuation`] restores ports
+//! from another process.
 
 pub mod attachment;
 pub mod bare;
@@ -54,6 +55,7 @@ pub mod persistent;
 pub mod pipe;
 pub mod plug;
 pub mod policies;
+pub mod private;
 pub mod ptnet;
 mod site;
 pub mod socket;

@@ -27,6 +27,7 @@ use super::memory::{self, NumberedRegion};
 use super::plug::{
     drain, drop_switch, end_monitors, make_switch, on_switch, prepare, tell_attached, tell_detached, unplug,
 };
+use super::private;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, DaemonPort, PortBackend};
 use crate::handover::items::PortItem;
@@ -206,9 +207,10 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let place = own_name(&at.port);
     let record = d.ports.get(&place).ok_or_else(|| Refusal::internal("a persistent port without a record"))?;
     let owner = record.owner;
-    let policies = record.policies.over(&d.config.switch.policies.of(&at.switch));
+    let policies = record.given_policies().over(&d.config.switch.policies.of(&at.switch));
     let ingress = record.ingress.clone();
     let egresses = record.egresses.clone();
+    let policies = private::complete(d, &at.switch, &at.full(), policies)?;
     let (mut links, compiled) = prepare(d, owner, &policies, &ingress, &egresses)?;
     let switch = make_switch(d, &at.switch, uid);
     let port = on_switch(d, &at.port, links.gets(&egresses), false, owner);

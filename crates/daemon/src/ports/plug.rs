@@ -15,6 +15,7 @@ use super::handed::{HandedQueues, domain_of};
 use super::kind::AdmittedRequest;
 use super::links::NewLinks;
 use super::policies::{self, PortRules};
+use super::private;
 use crate::caller::Caller;
 use crate::daemon::{Daemon, DaemonPort, PortBackend};
 use crate::permission;
@@ -115,6 +116,7 @@ pub fn prepare(
 pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): PortQueues, new: NewPort) -> Result<(), Refusal> {
     let NewPort { behind, owner, domain, persistent, lossless, gro, policies } = new;
     let policies = policies.over(&d.config.switch.policies.of(&at.switch));
+    let policies = private::complete(d, &at.switch, &at.full(), policies)?;
     permission::may_have_rings(d, owner, egress.len() + ingresses.len())?;
     let merged = |e| Arc::new(GroEgress::new(e)) as Arc<dyn Egress>;
     let egresses: Vec<_> = if gro { egress.into_iter().map(merged).collect() } else { egress };

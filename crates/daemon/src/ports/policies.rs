@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use serde_json::{Map, Value as JsonValue};
 
 use super::links;
+use super::private;
 use super::tunnel::{self, word_of};
 use crate::caller::Caller;
 use crate::daemon::{Daemon, DaemonPort};
@@ -78,7 +79,7 @@ fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<()
         record.owner.uid == uid && known.is_some_and(|known| known.name == group.name && known != group)
     };
     let others = d.ports.iter().filter(|(name, record)| *name != full && is_other(record));
-    let others: Vec<_> = others.map(|(name, record)| (name.to_owned(), record.policies.clone())).collect();
+    let others: Vec<_> = others.map(|(name, record)| (name.to_owned(), record.given_policies())).collect();
     for (name, policies) in others {
         put(d, &name, &Policies { rate_group: Some(group.clone().into()), ..policies })?;
     }
@@ -146,7 +147,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     }
     let mut set = asked.set.clone();
     let mtu = set.remove(MTU).map(|value| read_mtu(&value)).transpose()?;
-    let policies = record.policies.with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
+    let policies = record.given_policies().with(&set).or_else(|what| refuse(Errno::INVAL, what))?;
     // A policy that is reset gets its value from the switch's policies for new ports.
     let usual = record.switch.as_ref().map(|switch| d.config.switch.policies.of(switch.name())).unwrap_or_default();
     let policies = policies.over(&usual);
@@ -200,11 +201,22 @@ pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, Js
     d.events.tell(if let Some(caller) = by { changed.by(caller) } else { changed });
 }
 
-/// Replaces the policies of an attached port.
+/// Replaces the policies of an attached port. A private port without a VLAN keeps its own, or gets one.
 ///
 /// # Errors
-/// [`Refusal`] if they contradict each other; in this case, nothing changes.
-pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusal> {
+/// [`Refusal`] if they contradict each other, or no VLAN is free; in this case, nothing changes.
+pub fn put(d: &mut Daemon, full: &str, given: &Policies) -> Result<(), Refusal> {
+    let Some(record) = d.ports.get(full) else { return Ok(()) };
+    let switch = record.switch.as_ref().map(|switch| switch.name().to_owned()).unwrap_or_default();
+    let policies = private::complete(d, &switch, full, given.clone())?;
+    put_all(d, full, &policies)?;
+    if let Some(declared) = d.ports.get_mut(full).and_then(|record| record.declared.as_mut()) {
+        declared.params.options.policies = given.clone();
+    }
+    Ok(())
+}
+
+fn put_all(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusal> {
     let Some(record) = d.ports.get(full) else { return Ok(()) };
     let uid = record.owner.uid;
     let before = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
@@ -218,9 +230,6 @@ pub fn put(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusa
         switch.set_policies(id, compiled, Some(links::egresses(record)));
     }
     record.policies = policies.clone();
-    if let Some(declared) = &mut record.declared {
-        declared.params.options.policies = policies.clone();
-    }
     links::end(d, old_links);
     tunnel::ask_port(d, full);
     policies.rate_group.as_deref().map_or(Ok(()), |group| regroup(d, full, uid, group))

@@ -112,6 +112,16 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
+    /// Returns the port's policies without the VLAN that the daemon has picked for a private port.
+    pub fn given_policies(&self) -> Policies {
+        let policies = self.policies.clone();
+        if policies.private != Some(true) {
+            return policies;
+        }
+        let access = self.declared.as_ref().and_then(|declared| declared.params.options.policies.access);
+        Policies { access, ..policies }
+    }
+
     /// Records whether the port can receive. When it no longer can, the switch forgets the addresses learned behind it,
     /// so that their stations can move to another port before the addresses expire.
     pub fn note_received(&mut self, is_received: bool) {

@@ -19,6 +19,7 @@ pub struct Switches {
     settings: SwitchSettings,
     tick: Duration,
     next_tick: Instant,
+    last_private: u16,
 }
 
 impl Switches {
@@ -31,6 +32,7 @@ impl Switches {
             settings,
             tick,
             next_tick: Instant::now() + tick,
+            last_private: 0,
         }
     }
 
@@ -64,6 +66,16 @@ impl Switches {
         self.touched.insert(switch.name().to_owned());
         self.by_name.insert(switch.name().to_owned(), OwnedSwitch { switch: Arc::clone(&switch), owner });
         switch
+    }
+
+    /// Returns the VLAN that was picked last for a private port of any switch; 0 before the first one.
+    pub fn last_private(&self) -> u16 {
+        self.last_private
+    }
+
+    /// Records the VLAN that was picked last for a private port.
+    pub fn set_last_private(&mut self, vlan: u16) {
+        self.last_private = vlan;
     }
 
     /// Returns the number of that user's switches.

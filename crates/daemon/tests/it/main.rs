@@ -29,6 +29,7 @@ mod names;
 mod options;
 mod passthrough;
 mod pcap;
+mod private;
 mod ptnet;
 mod ptnet_published;
 mod sockets;

@@ -138,7 +138,7 @@ fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
 pub(super) fn new_line(d: &mut Daemon, known: &mut KnownExchange, number: u16) -> Result<Rc<SocketLine>, String> {
     let LineTemplate { at, kind, owner, domain, lossless, mut policies, rules, first, .. } = known.template.clone();
     if let Some(attached) = d.ports.get(&at.full()).filter(|_| first > 0) {
-        policies = attached.policies.clone();
+        policies = attached.given_policies();
     }
     let at = SwitchPort::new(&at.switch, line_name(kind, &at.port, number));
     if at.full().len() > MOST_NAME {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use netvale_confine::SandboxError;
+use netvale_control::dirs::CONTROL_SOCKET;
 use netvale_gateway::confine;
 use netvale_gateway::dhcp::leases::StaticLease;
 use netvale_gateway::guests::GuestLimits;
@@ -15,6 +16,7 @@ use netvale_gateway::link::tap::GuestTap;
 use netvale_gateway::net::GatewayAddresses;
 use netvale_gateway::options::{self, GatewayOptions, LEASE, MTU, MTUS};
 use netvale_gateway::policy::{EgressPolicy, EgressRule};
+use netvale_gateway::ports::PortWatch;
 use netvale_gateway::publish::rule::PublishRule;
 use netvale_gateway::served::ServedPort;
 use netvale_gateway::{Gateway, GatewayError};
@@ -41,9 +43,15 @@ pub struct GatewayArgs {
     #[arg(value_name = "ADDRESSES")]
     addresses: GatewayAddresses,
 
-    /// Port of the host that leads to a guest, by its address or its lease's name; may be given several times.
+    /// Port of the host that leads to a guest, by its address or its lease's name, or the name of its private port; may
+    /// be given several times. ADDRESS@PORT and @PORT are guests behind the private port called PORT.
     #[arg(long, value_name = "[ADDRESS:]PORT:GUEST:PORT[/udp]")]
     publish: Vec<PublishRule>,
+
+    /// Each private port of the switch, and each other VLAN, is a network of its own with the same addresses: clones of
+    /// a guest need not change theirs. Attach their ports with --private on.
+    #[arg(long)]
+    private: bool,
 
     /// What guests may reach beside the Internet: ADDRESS[/PREFIX], NAME, *.NAME or any, then
     /// [:PORT[-PORT]][/tcp|/udp|/icmp]; may be given several times. The most specific rule decides. 127.0.0.1:PORT is a
@@ -146,6 +154,7 @@ Examples:
   netvale gateway vale0 10.0.0.1/24                             guests of vale0 have the Internet
   netvale gateway vale0 10.0.0.1/24,fd00::1/64 --flows -        by IPv6, too, with a line for each flow
   netvale gateway vale0 10.0.0.1/24 --publish 127.0.0.1:2222:10.0.0.5:22
+  netvale gateway vale0 10.0.0.1/24 --private --publish 2207:@vm7:22
   netvale gateway vale0 10.0.0.1/24 --deny any --allow 192.0.2.7:443/tcp
   netvale gateway vale0 10.0.0.1/24 --deny any --allow example.com:443 --allow '*.example.org'
   netvale gateway vale0 10.0.0.1/24 --allow 127.0.0.1:8080      10.0.0.1:8080 is the host's 127.0.0.1:8080
@@ -179,6 +188,7 @@ impl GatewayArgs {
             policy,
             publish: self.publish.clone(),
             flows: self.flows.clone(),
+            private: self.private,
             limits: GuestLimits { tcp: self.guest_connections, ..GuestLimits::default() },
             ..GatewayOptions::new(self.addresses)
         }
@@ -201,11 +211,19 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         let what = format!("--host-address: {host} is not a free address of the gateway's network");
         return Err(CliError::usage(what, "choose one other than the gateway's own and those of --lease"));
     }
+    if let Some(rule) = args.publish.iter().find(|rule| rule.behind.is_some() && !args.private) {
+        let what = format!("--publish: private ports ({}) need --private", rule.behind.as_deref().unwrap_or_default());
+        return Err(CliError::usage(what, "add --private, or give the guest's address or name without @"));
+    }
     let name = port_name(&args.port);
     let stop = signals::stop_pipe()?;
     options.control = Some(args.control.clone().map_or_else(|| gateways::new_path(ctx, &name), Ok)?);
     let link = if args.tap { tap_link()? } else { port_link(&name, ctx)? };
     let mut gateway = Gateway::new(link, &options).map_err(|error| failed(&error))?;
+    if args.private {
+        be_trunk(ctx, &name)?;
+        follow_ports(&mut gateway, ctx, &name)?;
+    }
     if !args.no_sandbox {
         confine::enter(&options.resolv_conf, None).map_err(|error| not_confined(&error))?;
     }
@@ -241,6 +259,30 @@ fn tap_link() -> Result<GatewayLink, CliError> {
 fn not_confined(error: &SandboxError) -> CliError {
     let what = format!("cannot confine the gateway: {error}");
     CliError::failed(what, "--no-sandbox starts it without seccomp and Landlock")
+}
+
+/// Makes the gateway's port a trunk of all VLANs, unless it already is a trunk: the owner of the switch may have chosen
+/// its VLANs.
+fn be_trunk(ctx: &CliContext, port: &str) -> Result<(), CliError> {
+    let mut daemon = ctx.daemon()?;
+    if daemon.ask(|client| client.show(port))?.policies.contains_key("trunk") {
+        return Ok(());
+    }
+    // A policy that is null gets the switch's default, unless the trunk excludes that.
+    let set = serde_json::json!({"private": null, "access": null, "trunk": "all", "native": 1});
+    let set = set.as_object().cloned().unwrap_or_default();
+    daemon.ask(|client| client.set(port, set)).map(drop)
+}
+
+/// Lets the daemon report the switch's ports to the gateway.
+fn follow_ports(gateway: &mut Gateway, ctx: &CliContext, port: &str) -> Result<(), CliError> {
+    let switch = port.trim_start_matches("netmap:").split(':').next().unwrap_or_default();
+    let socket = ctx.dir().join(CONTROL_SOCKET);
+    let followed = PortWatch::open(&socket, switch).and_then(|watch| gateway.follow_ports(watch));
+    followed.map_err(|error| {
+        let what = format!("cannot follow the ports of {switch} by {}: {error}", socket.display());
+        CliError::failed(what, "see whether the daemon runs: netvale doctor")
+    })
 }
 
 fn failed(error: &GatewayError) -> CliError {
@@ -291,6 +333,7 @@ mod tests {
             &["vale0", "10.0.0.1/24", "--allow", "x"],
             &["vale0", "10.0.0.1/24", "--deny", "*"],
             &["vale0", "10.0.0.1/24", "--publish", "22"],
+            &["vale0", "10.0.0.1/24", "--private", "--publish", "22:@:22"],
             &["vale0", "10.0.0.1/24", "--lease", "x=y"],
             &["vale0", "10.0.0.1/24", "--domain", "a..b"],
             &["vale0", "10.0.0.1/24", "--serve", "80"],

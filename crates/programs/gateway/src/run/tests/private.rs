@@ -55,8 +55,8 @@ fn equal_connections_of_clones_do_not_collide() {
     }
 }
 
-/// Objective: a clone's segment of a connection that its original has opened is reset at once, and the original's
-/// connection stays.
+/// Objective: a clone's segment of a connection that its original has opened is reset immediately, and the
+/// original's connection stays.
 #[test]
 fn connections_from_before_a_snapshot_are_reset() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,0 +1,55 @@
+//! Private ports: each has a VLAN of its own, which the daemon picks. Only a trunk of all VLANs, such as a gateway's port,
+//! shares it.
+
+use netvale_control::types::Policies;
+use netvale_policy::vlan::{DEFAULT_VLAN, MAX_VLAN, VlanId, VlanSet};
+use rustix::io::Errno;
+
+use crate::daemon::{Daemon, DaemonPort};
+use crate::refusal::Refusal;
+
+/// The VLANs among which those of private ports are picked: VLAN 1 is that of ports without VLAN policies.
+const VLANS: std::ops::RangeInclusive<VlanId> = DEFAULT_VLAN + 1..=MAX_VLAN;
+
+/// Completes the policies of a port with the full name `full`: a private port without a VLAN keeps the one that it has,
+/// or gets one that no other port of the switch has.
+///
+/// # Errors
+/// [`Refusal`] if no VLAN is free.
+pub fn complete(d: &mut Daemon, switch: &str, full: &str, policies: Policies) -> Result<Policies, Refusal> {
+    // A trunk cannot be private, which is refused when the policies are compiled.
+    let has_vlans = policies.access.is_some() || policies.trunk.is_some() || policies.native.is_some();
+    if policies.private != Some(true) || has_vlans {
+        return Ok(policies);
+    }
+    let had = d.ports.get(full).filter(|record| record.policies.private == Some(true));
+    let vlan = had.and_then(|record| record.policies.access).or_else(|| pick(d, switch, full)).ok_or_else(|| {
+        let text = format!("private: every VLAN of switch {switch} is in use; use fewer private ports or trunks");
+        Refusal::new(Errno::NOSPC, text)
+    })?;
+    Ok(Policies { access: Some(vlan), ..policies })
+}
+
+/// Picks a VLAN. The search begins after the last one picked, so that a VLAN is not used again soon: others may still
+/// know addresses of its former port.
+fn pick(d: &mut Daemon, switch: &str, full: &str) -> Option<VlanId> {
+    let taken = taken(d, switch, full);
+    let last = d.switches.last_private();
+    let mut after = (last.max(DEFAULT_VLAN) + 1..=MAX_VLAN).chain(VLANS).filter(|vlan| !taken.contains(*vlan));
+    let vlan = after.next()?;
+    d.switches.set_last_private(vlan);
+    Some(vlan)
+}
+
+/// Returns the VLANs of the switch's other ports. A trunk of all VLANs does not count.
+fn taken(d: &Daemon, switch: &str, full: &str) -> VlanSet {
+    let mut taken = VlanSet::default();
+    let is_there = |record: &DaemonPort| record.switch.as_ref().is_some_and(|known| known.name() == switch);
+    for (_, record) in d.ports.iter().filter(|(name, record)| *name != full && is_there(record)) {
+        let policies = &record.policies;
+        [policies.access, policies.native].into_iter().flatten().for_each(|vlan| taken.insert(vlan));
+        let trunk = policies.trunk.as_deref().filter(|trunk| !VLANS.into_iter().all(|vlan| trunk.contains(vlan)));
+        trunk.into_iter().flat_map(VlanSet::iter).for_each(|vlan| taken.insert(vlan));
+    }
+    taken
+}

@@ -1,0 +1,112 @@
+//! Private ports: each gets a VLAN that no other port of its switch has.
+
+use crate::common;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use common::ports::{attach, show};
+use common::{Daemon, frame, receive, until};
+use serde_json::{Value, json};
+
+fn vlan(d: &Daemon, port: &str) -> u64 {
+    show(d, port)["policies"]["access"].as_u64().unwrap_or_default()
+}
+
+fn set(d: &Daemon, port: &str, set: Value) -> Value {
+    d.call("port.set", json!({"port": port, "set": set}))
+}
+
+/// Objective: private ports get VLANs that neither other ports nor trunks have; a trunk of all VLANs does not count; a
+/// VLAN is not given again as soon as it is free.
+#[test]
+fn private_ports_have_vlans_that_nobody_else_has() {
+    let d = Daemon::start("");
+    attach(&d, "null:uplink", json!({"trunk": "2-3", "native": 4}));
+    attach(&d, "null:gateway", json!({"trunk": "all", "native": 1}));
+    attach(&d, "null:office", json!({"access": 5}));
+    for (port, wanted) in [("a", 6), ("b", 7)] {
+        attach(&d, &format!("null:{port}"), json!({"private": true}));
+        assert_eq!(vlan(&d, &format!("vale0:{port}")), wanted, "{port}");
+    }
+    d.call("port.detach", json!({"switch": "vale0", "port": "a"}));
+    attach(&d, "null:c", json!({"private": true}));
+    assert_eq!(vlan(&d, "vale0:c"), 8);
+    attach(&d, "null:d", json!({"private": true, "access": 99}));
+    assert_eq!(vlan(&d, "vale0:d"), 99);
+    let refused = set(&d, "vale0:c", json!({"trunk": "9"}));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("private"), "{refused}");
+}
+
+/// Objective: changes of other policies leave the port its VLAN; without `private`, the port is as before.
+#[test]
+fn a_vlan_stays_until_the_port_is_private_no_more() {
+    let d = Daemon::start("");
+    attach(&d, "null:a", json!({}));
+    attach(&d, "null:b", json!({"private": true}));
+    let before = vlan(&d, "vale0:b");
+    assert!(before > 1);
+    for policies in [json!({"isolated": true}), json!({"private": true}), json!({"access": null})] {
+        assert!(set(&d, "vale0:b", policies)["error"].is_null());
+        assert_eq!(vlan(&d, "vale0:b"), before);
+    }
+    assert!(set(&d, "vale0:a", json!({"private": true}))["error"].is_null());
+    assert!(![0, 1, before].contains(&vlan(&d, "vale0:a")));
+    assert!(set(&d, "vale0:b", json!({"private": null}))["error"].is_null());
+    assert_eq!(show(&d, "vale0:b")["policies"], json!({"isolated": true}));
+}
+
+/// Objective: an exported file has no VLAN that the daemon has picked, and changes nothing when applied; a successor keeps
+/// the VLANs, and picks others for new ports.
+#[test]
+fn picked_vlans_survive_files_and_successors() {
+    let d = Daemon::start("");
+    attach(&d, "null:a", json!({"private": true}));
+    attach(&d, "null:b", json!({"private": true}));
+    assert!(set(&d, "vale0:b", json!({"isolated": true}))["error"].is_null());
+    let vlans = || ["vale0:a", "vale0:b"].map(|port| vlan(&d, port));
+    let before = vlans();
+    let text = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("private = true") && !text.contains("access"), "{text}");
+    let applied = d.call("config.apply", json!({"text": text, "file": "f.toml"}));
+    assert_eq!(applied["result"]["changes"], json!([]), "{applied}");
+    d.is_succeeded();
+    assert_eq!(vlans(), before);
+    attach(&d, "null:c", json!({"private": true}));
+    assert!(!before.contains(&vlan(&d, "vale0:c")));
+    let again = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();
+    assert!(!again.contains("access"), "{again}");
+}
+
+/// Objective: each peer of a listening socket gets a private port of its own: no peer hears another, and a trunk hears
+/// all with their tags.
+#[test]
+fn each_peer_of_a_socket_has_a_private_port_of_its_own() {
+    let d = Daemon::start("");
+    attach(&d, "gateway", json!({"trunk": "all", "native": 1}));
+    let mut gateway = d.open("vale0:gateway").unwrap();
+    let path = d.path("lab.sock");
+    attach(&d, &format!("stream:{}", path.display()), json!({"name": "lab", "private": true}));
+    let mut peers: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    until("three peers have ports", || d.ports().len() == 4);
+    let ports = ["vale0:lab", "vale0:lab-1", "vale0:lab-2"];
+    let vlans: BTreeSet<_> = ports.iter().map(|port| vlan(&d, port)).collect();
+    assert_eq!(vlans.len(), 3);
+    let mut tags = BTreeSet::new();
+    for (number, peer) in peers.iter_mut().enumerate() {
+        // All peers have the same Ethernet address.
+        let bytes = frame(255, 9, number as u8);
+        peer.write_all(&[&(bytes.len() as u32).to_be_bytes()[..], &bytes].concat()).unwrap();
+        let got = receive(&mut gateway);
+        assert_eq!((&got[12..14], got[18]), (&[0x81, 0][..], number as u8));
+        tags.insert(u64::from(u16::from_be_bytes([got[14], got[15]])));
+    }
+    assert_eq!(tags, vlans);
+    // The daemon has forwarded the frames that the gateway has got: no peer was sent any.
+    for port in ports {
+        let rings = show(&d, port)["rings"].take();
+        let heard = rings.as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");
+        assert_eq!(heard.map(|ring| ring["frames"].as_u64().unwrap()).sum::<u64>(), 0, "{port}: {rings}");
+    }
+}
