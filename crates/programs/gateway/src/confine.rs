@@ -199,6 +199,65 @@ mod tests {
         assert_eq!(to_read(Path::new("/none")), BTreeSet::new());
     }
 
+    /// The variable with the folder of the process that a test starts.
+    const FOLDER: &str = "NETVALE_TEST_FOLDER";
+
+    #[test]
+    #[ignore = "a role of another test"]
+    fn inside() {
+        use rustix::io::Errno;
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
+        let Ok(folder) = std::env::var(FOLDER) else { return };
+        let folder = Path::new(&folder);
+        let file = folder.join("etc/resolv.conf");
+        if std::fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|all| !all.contains("landlock")) {
+            return eprintln!("skipped: this kernel has no Landlock");
+        }
+        // The confinement applies to the calling thread only: another one replaces the file.
+        let (replace, requests) = std::sync::mpsc::channel();
+        let (answer, answers) = std::sync::mpsc::channel();
+        let [from, to] = [folder.join("etc/new"), file.clone()];
+        std::thread::spawn(move || requests.recv().map(|()| answer.send(std::fs::rename(from, to))));
+        enter(&file, Some(&folder.join("sockets"))).unwrap();
+        let socket = |family, kind, protocol| socket_with(family, kind, SocketFlags::CLOEXEC, protocol);
+        assert!(socket(AddressFamily::INET, SocketType::STREAM, None).is_ok());
+        let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP));
+        assert_eq!(raw.err(), Some(Errno::PERM));
+        assert_eq!(socket(AddressFamily::UNIX, SocketType::STREAM, None).err(), Some(Errno::PERM));
+        assert_eq!(socket(AddressFamily::NETLINK, SocketType::RAW, None).err(), Some(Errno::PERM));
+        assert!(std::process::Command::new("/bin/true").status().is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
+        replace.send(()).unwrap();
+        answers.recv().unwrap().unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
+        assert!(std::fs::File::open("/dev/null").is_ok());
+        let denied =
+            |done: std::io::Result<()>| done.is_err_and(|why| why.kind() == std::io::ErrorKind::PermissionDenied);
+        assert!(denied(std::fs::write(&file, "written").map(drop)));
+        assert!(denied(std::fs::read(folder.join("secret")).map(drop)));
+        assert!(denied(std::fs::remove_file(folder.join("secret"))));
+        assert!(std::fs::remove_file(folder.join("sockets/own")).is_ok());
+    }
+
+    /// Objective: a confined process reads a resolver file that has been replaced, makes TCP sockets and removes its
+    /// own control socket; raw, UNIX and netlink sockets, other files and programs are denied.
+    #[test]
+    #[cfg_attr(miri, ignore = "processes are not available under Miri")]
+    fn a_confined_process_has_only_its_files_and_sockets() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["etc", "sockets"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        for (name, text) in [("etc/resolv.conf", "old"), ("etc/new", "new"), ("secret", ""), ("sockets/own", "")] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "confine::tests::inside", "--ignored", "--nocapture"]);
+        let output = command.env(FOLDER, dir.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    }
+
     /// Objective: the filter permits no call by which a process starts another, or reaches another.
     #[test]
     fn calls_to_start_or_reach_processes_are_not_in_the_list() {

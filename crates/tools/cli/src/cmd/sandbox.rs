@@ -4,7 +4,7 @@
 //! |---|---|
 //! | this one | starts the others, forwards signals, returns the command's exit code |
 //! | the gateway, a child of it | `netvale gateway`, in the host's network, confined |
-//! | [`inside`], a child of it | the first process in the namespaces: sets them up, starts the command, ends with it |
+//! | `inside`, a child of it | the first process in the namespaces: sets them up, starts the command, ends with it |
 //! | the command | |
 //!
 //! The kernel kills `inside` if this process ends, and with it all processes of its PID namespace. The gateway ends

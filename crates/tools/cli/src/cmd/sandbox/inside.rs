@@ -127,7 +127,7 @@ impl SandboxInside<'_> {
         }
     }
 
-    /// Waits for a signal, a change of mounts or, with `again`, a short time. Returns whether the gateway is still there.
+    /// Waits for a signal, a change of mounts or, with `again`, a short time. Returns whether the gateway still runs.
     fn sleep(&self, signals: &SignalQueue, mounts: Option<&File>, again: bool) -> bool {
         let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&self.gateway, PollFlags::IN)];
         fds.extend(mounts.map(|file| PollFd::new(file, PollFlags::PRI)));

@@ -51,7 +51,7 @@ impl NameFile {
     }
 
     /// Mounts the file again if the host has replaced its own: that removes mounts over the former one. Returns whether
-    /// the file is in place. The host's file may be absent, or the one that is just being replaced; a later attempt then
+    /// the file is in place. While the host's file is absent, or just being replaced, it is not, and a later attempt
     /// succeeds.
     pub fn renew(&mut self) -> bool {
         if identity() != self.mounted || self.mounted.is_none() {
