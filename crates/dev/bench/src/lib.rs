@@ -39,3 +39,4 @@ mod scenarios;
 mod stats;
 mod sys;
 mod table;
+mod targets;
