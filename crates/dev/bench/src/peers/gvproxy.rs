@@ -9,6 +9,8 @@ use crate::sys::trees;
 /// What is needed to run it.
 pub const NEEDS: &[Need] = &[Need::Found(|| find().map(drop))];
 const START_LIMIT: Duration = Duration::from_secs(10);
+/// Time in which gvproxy makes a connection a port of its switch.
+const CONNECTING: Duration = Duration::from_millis(300);
 
 fn find() -> std::result::Result<PathBuf, Skip> {
     trees::tool("gvproxy").ok_or(Skip::NotBuilt("needs gvproxy: run scripts/install-deps.sh bench, with Go"))
@@ -48,8 +50,8 @@ impl Gvproxy {
                 socket.write_all(b"POST /connect HTTP/1.1\r\nHost: gvproxy\r\n\r\n")?;
                 Ok(socket)
             });
-            // There is no answer; what is sent before gvproxy has read the request is lost.
-            interrupt::sleep(SETTLE)?;
+            // There is no answer, and a byte that arrives before gvproxy has dealt with the request is lost.
+            interrupt::sleep(CONNECTING)?;
             asked.map_err(BenchError::io("connecting to gvproxy"))
         }
     }

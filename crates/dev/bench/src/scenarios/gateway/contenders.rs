@@ -66,7 +66,7 @@ fn slirp4netns(network: &Network) -> Result<RunningGateway> {
     let api_option = format!("--api-socket={}", api.display());
     let mtu = format!("--mtu={LARGE}");
     let options = ["--configure", &mtu, "--disable-host-loopback", "--netns-type=path", &api_option];
-    let namespace = network.guest.path();
+    let namespace = network.guest_file().display().to_string();
     let child = network.start("slirp4netns", &[&options[..], &[&namespace, INTERFACE]].concat())?;
     let request = format!(
         r#"{{"execute":"add_hostfwd","arguments":{{"proto":"tcp","host_addr":"{HOST}","host_port":{PORT},
@@ -109,9 +109,10 @@ fn newer_pasta(network: &Network) -> Result<RunningGateway> {
 fn with_pasta(network: &Network, program: &[PathBuf]) -> Result<RunningGateway> {
     let mut words = program.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let port = format!("{HOST}/{PORT}");
-    let namespace = network.guest.path();
+    let namespace = network.guest_file().display().to_string();
     let options = [
         "--foreground",
+        "--ipv4-only",
         "--config-net",
         "--runas",
         "0",

@@ -61,14 +61,22 @@ impl Network {
         self.folder.path().join(name)
     }
 
-    /// Returns a command that runs at the host, on the gateway's CPU, and finds the server for names in
-    /// `/etc/resolv.conf`.
+    /// Returns a command that runs at the host, on the gateway's CPU. The program finds the server for names in
+    /// `/etc/resolv.conf`, and the guest's namespace at [`Network::guest_file`]. (Programs that give up privileges may
+    /// not open what another process has open.)
     pub fn command(&self, program: &Path) -> Command {
         let mut command = self.host.command("unshare");
-        let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+        let script = "mount --bind \"$0\" /etc/resolv.conf && touch \"$2\" && mount -c --bind \"$1\" \"$2\" && \
+            shift 2 && exec \"$@\"";
         command.args(["--mount", "sh", "-c", script]).arg(self.path("resolv.conf"));
+        command.arg(self.guest.path()).arg(self.guest_file());
         command.args(["taskset", "-c", &self.core.to_string()]).arg(program);
         command
+    }
+
+    /// Returns the path of the guest's namespace for programs at the host.
+    pub fn guest_file(&self) -> PathBuf {
+        self.path("guest")
     }
 
     /// Starts a program at the host.

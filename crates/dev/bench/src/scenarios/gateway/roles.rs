@@ -23,8 +23,10 @@ pub const ASKER: &str = "dns-asker";
 const OPENERS: usize = 32;
 /// Queries under way at the same time.
 const QUERIES: u16 = 64;
-/// Time after which a connection or an answer is lost.
+/// Time after which an answer is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Time after which a connection has failed; a lost SYN is repeated after a second.
+const OPENING: Duration = Duration::from_secs(3);
 /// Length of the header of a DNS message (RFC 1035, 4.1.1).
 const HEADER: usize = 12;
 /// An answer: the question's name, type A, class IN, 60 s, and an address (RFC 1035, 4.1.3).
@@ -74,8 +76,8 @@ pub fn opener(context: &Context) -> Result<()> {
         for _ in 0..OPENERS {
             scope.spawn(|| {
                 loop {
-                    let opened = TcpStream::connect_timeout(&to, PATIENCE).and_then(|mut stream| {
-                        stream.set_read_timeout(Some(PATIENCE))?;
+                    let opened = TcpStream::connect_timeout(&to, OPENING).and_then(|mut stream| {
+                        stream.set_read_timeout(Some(OPENING))?;
                         stream.read(&mut [0; 1])
                     });
                     let counter = if matches!(opened, Ok(0)) { FRAMES } else { WRONG };

@@ -14,7 +14,7 @@ use crate::scenarios::idle::cpu_time;
 /// Connections that are open while memory is measured.
 const OPEN: u64 = 10_000;
 /// Time limit for opening them.
-const OPENING: Duration = Duration::from_secs(60);
+const OPENING: Duration = Duration::from_secs(120);
 /// Time after which a message is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A name outside.
