@@ -59,17 +59,14 @@ impl Gvproxy {
     /// Publishes a port of the host, as `ADDRESS:PORT`, that leads to a guest's.
     pub fn publish(&self, local: &str, remote: &str) -> Result<()> {
         let body = serde_json::json!({ "local": local, "remote": remote, "protocol": "tcp" }).to_string();
+        let head = format!("Host: gvproxy\r\nContent-Length: {}\r\n", body.len());
+        let request = format!("POST /services/forwarder/expose HTTP/1.0\r\n{head}\r\n{body}");
         let mut answer = String::new();
-        UnixStream::connect(&self.control)
-            .and_then(|mut socket| {
-                let length = body.len();
-                write!(
-                    socket,
-                    "POST /services/forwarder/expose HTTP/1.0\r\nHost: gvproxy\r\nContent-Length: {length}\r\n\r\n{body}"
-                )?;
-                socket.read_to_string(&mut answer)
-            })
-            .map_err(BenchError::io("publishing a port with gvproxy"))?;
+        let asked = UnixStream::connect(&self.control).and_then(|mut socket| {
+            socket.write_all(request.as_bytes())?;
+            socket.read_to_string(&mut answer)
+        });
+        asked.map_err(BenchError::io("publishing a port with gvproxy"))?;
         let is_done = answer.split_whitespace().nth(1) == Some("200");
         if is_done { Ok(()) } else { Err(BenchError::unreadable("gvproxy", "status 200", &answer)) }
     }

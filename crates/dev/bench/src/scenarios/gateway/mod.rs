@@ -1,5 +1,5 @@
-//! `netvale gateway` beside other user-space gateways: a guest, which is a namespace with a TAP, reaches a server outside,
-//! and the server a port of the guest.
+//! `netvale gateway` beside other user-space gateways: a guest, which is a namespace with a TAP, reaches a server
+//! outside, and the server a port of the guest.
 //!
 //! ```text
 //!  guest ── TAP ── the gateway's processes, in `host` ── veth ── outside

@@ -32,7 +32,7 @@ enum Form {
 }
 
 /// A program's end of a link.
-pub struct End {
+pub struct PeerEnd {
     socket: OwnedFd,
     form: Form,
     frame: Vec<u8>,
@@ -45,7 +45,7 @@ fn opening<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> BenchError {
     BenchError::io(format!("connecting to {}", path.display()))
 }
 
-impl End {
+impl PeerEnd {
     fn new(socket: impl Into<OwnedFd>, form: Form) -> Self {
         Self { socket: socket.into(), form, frame: Vec::new(), room: vec![0; MAX_BATCH * ROOM], control: None }
     }
@@ -204,9 +204,9 @@ fn answered(answer: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(&path[..end]))
 }
 
-impl Side for End {
+impl Side for PeerEnd {
     fn send(&mut self) -> Result<()> {
-        End::send(self, 1).map(drop)
+        PeerEnd::send(self, 1).map(drop)
     }
 
     fn wait(&mut self) -> Result<bool> {
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use crate::frames::frame;
 
-    fn exchange(near: &mut End, far: &mut End) {
+    fn exchange(near: &mut PeerEnd, far: &mut PeerEnd) {
         near.sending(frame(1, 0, 64));
         far.sending(frame(0, 1, 64));
         near.never_wait().expect("an option");
@@ -245,16 +245,16 @@ mod tests {
     #[test]
     fn every_frame_that_was_sent_is_counted() {
         let (near, far) = UnixStream::pair().expect("a pair");
-        exchange(&mut End::stream(near), &mut End::stream(far));
+        exchange(&mut PeerEnd::stream(near), &mut PeerEnd::stream(far));
         let (near, far) = UnixDatagram::pair().expect("a pair");
-        exchange(&mut End::messages(near), &mut End::messages(far));
+        exchange(&mut PeerEnd::messages(near), &mut PeerEnd::messages(far));
     }
 
     /// Objective: frames of another length, and of other programs, do not count.
     #[test]
     fn frames_of_others_do_not_count() {
         let (near, far) = UnixDatagram::pair().expect("a pair");
-        let mut far = End::messages(far);
+        let mut far = PeerEnd::messages(far);
         far.sending(frame(0, 1, 64));
         far.never_wait().expect("an option");
         near.send(&[0; 64]).expect("room");

@@ -13,8 +13,8 @@ pub use others::{FORWARDER, forward, peers};
 pub use switch::SocketKind;
 pub use tcp::{BRIDGE, bridge, joined};
 
-use self::ends::End;
-use self::switch::{SocketPlace, Switch};
+use self::ends::PeerEnd;
+use self::switch::{RunningSwitch, SocketPlace};
 use super::*;
 use crate::peers::pingpong::{self, Game};
 use crate::sys::rawsock::MAX_BATCH;
@@ -43,7 +43,7 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 /// Starts netvale's side: a daemon whose switch has a socket port for each peer.
-fn ours(kind: SocketKind, place: &SocketPlace) -> Result<Switch> {
+fn ours(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     let daemon = Daemon::start(Some(&place.space), place.core, "")?;
     let port = |text: String| daemon.attach(VALE, text, PortOptions::default());
     let path = place.path("port");
@@ -58,11 +58,11 @@ fn ours(kind: SocketKind, place: &SocketPlace) -> Result<Switch> {
         }
         kind => port(format!("{}:{}", kind.word(), path.display()))?,
     }
-    Ok(Switch::of(&daemon))
+    Ok(RunningSwitch::of(&daemon))
 }
 
 /// Starts a switch's program: which kind of sockets it has, and where they are.
-type StartSwitch = fn(SocketKind, &SocketPlace) -> Result<Switch>;
+type StartSwitch = fn(SocketKind, &SocketPlace) -> Result<RunningSwitch>;
 
 /// Starts a switch, and returns a session that measures a case with it.
 fn measured(who: &'static str, case: &Case, cores: Cores, start: StartSwitch) -> Result<Session> {
@@ -90,13 +90,13 @@ fn no_frames(who: &str) -> BenchError {
 }
 
 /// Both ends of a link or of a switch.
-struct Pair {
-    near: End,
-    far: End,
+struct BothEnds {
+    near: PeerEnd,
+    far: PeerEnd,
 }
 
 /// Exchanges frames until both directions work, so that a switch has learned the addresses.
-fn meet(who: &str, case: &Case, mut near: End, mut far: End) -> Result<Pair> {
+fn meet(who: &str, case: &Case, mut near: PeerEnd, mut far: PeerEnd) -> Result<BothEnds> {
     near.sending(frame(1, 0, case.frame_bytes));
     far.sending(frame(0, 1, case.frame_bytes));
     near.never_wait()?;
@@ -113,12 +113,12 @@ fn meet(who: &str, case: &Case, mut near: End, mut far: End) -> Result<Pair> {
     interrupt::sleep(SETTLE)?;
     near.drain()?;
     far.drain()?;
-    Ok(Pair { near, far })
+    Ok(BothEnds { near, far })
 }
 
 /// Sends from one end to the other, which a link's own CPUs do, or one CPU beside a switch.
-fn one_way(who: &'static str, case: &Case, cores: Cores, pair: Pair, switch: &Switch) -> Session {
-    let Pair { mut near, mut far } = pair;
+fn one_way(who: &'static str, case: &Case, cores: Cores, pair: BothEnds, switch: &RunningSwitch) -> Session {
+    let BothEnds { mut near, mut far } = pair;
     let pids = switch.pids();
     let is_link = pids.is_empty();
     let own = case.clone();
@@ -151,8 +151,8 @@ fn words(cores: Cores, is_link: bool) -> String {
     }
 }
 
-fn round_trips(who: &'static str, cores: Cores, pair: Pair, processes: Vec<u32>) -> Result<Session> {
-    let Pair { near, far } = pair;
+fn round_trips(who: &'static str, cores: Cores, pair: BothEnds, processes: Vec<u32>) -> Result<Session> {
+    let BothEnds { near, far } = pair;
     near.wait_for_peer()?;
     far.wait_for_peer()?;
     let Cores(first, second) = cores;

@@ -1,5 +1,5 @@
-//! The peers of the socket ports: other switches with the same sockets, a link without a switch, and a process that only
-//! passes on what it receives.
+//! The peers of the socket ports: other switches with the same sockets, a link without a switch, and a process that
+//! only passes on what it receives.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -29,7 +29,10 @@ pub fn peers() -> Vec<Contender> {
         |case, cores| measured("gvproxy", case, cores, gvproxy_switch);
         "socket-direct", "a pair of sockets without a switch; sender and receiver on two cores";
         &[TWO, NETWORKS],
-        |case| fits(case, &[SocketKind::Stream, SocketKind::Dgram, SocketKind::Seqpacket]) && case.ports == 2 && case.unit != Unit::Gbps,
+        |case| {
+            let kinds = [SocketKind::Stream, SocketKind::Dgram, SocketKind::Seqpacket];
+            fits(case, &kinds) && case.ports == 2 && case.unit != Unit::Gbps
+        },
         |case, cores| measured("socket-direct", case, cores, direct);
         "socket-forwarder", "two pairs of sockets, and a process that passes on what it receives: the kernel's share";
         &[TWO, NETWORKS],
@@ -43,8 +46,8 @@ fn fits(case: &Case, kinds: &[SocketKind]) -> bool {
 }
 
 /// A switch that is a child process.
-fn child(command: Command, folder: PathBuf) -> Result<Switch> {
-    Ok(Switch::of(&Rc::new(Child::spawn(command, &folder)?)))
+fn child(command: Command, folder: PathBuf) -> Result<RunningSwitch> {
+    Ok(RunningSwitch::of(&Rc::new(Child::spawn(command, &folder)?)))
 }
 
 fn appears(path: &Path, who: &str) -> Result<()> {
@@ -52,7 +55,7 @@ fn appears(path: &Path, who: &str) -> Result<()> {
     found.ok_or_else(|| BenchError::Usage(format!("{who} has made no socket {} within 10 s", path.display())))
 }
 
-fn vde_switch(_: SocketKind, place: &SocketPlace) -> Result<Switch> {
+fn vde_switch(_: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     let program = sys::find_program("vde_switch").unwrap_or_default();
     let mut command = place.command(&program);
     command.arg("-s").arg(place.path("port"));
@@ -62,30 +65,32 @@ fn vde_switch(_: SocketKind, place: &SocketPlace) -> Result<Switch> {
 }
 
 /// Starts gvproxy, whose connections on its control socket are ports of its switch.
-fn gvproxy_switch(_: SocketKind, place: &SocketPlace) -> Result<Switch> {
+fn gvproxy_switch(_: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     let proxy = Gvproxy::start(|program| place.command(program), &place.path("gvproxy"), 1500)?;
     let connect = proxy.connector();
-    let connect = move |_: usize| connect().map(End::stream);
-    Ok(Switch { connect: Some(Box::new(connect)), ..Switch::of(&proxy.child) })
+    let connect = move |_: usize| connect().map(PeerEnd::stream);
+    Ok(RunningSwitch { connect: Some(Box::new(connect)), ..RunningSwitch::of(&proxy.child) })
 }
 
 /// Creates a link without a switch.
-fn direct(kind: SocketKind, place: &SocketPlace) -> Result<Switch> {
-    let pair = || -> std::io::Result<[End; 2]> {
+fn direct(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
+    let pair = || -> std::io::Result<[PeerEnd; 2]> {
         Ok(match kind {
-            SocketKind::Stream => <[UnixStream; 2]>::from(UnixStream::pair()?).map(End::stream),
+            SocketKind::Stream => <[UnixStream; 2]>::from(UnixStream::pair()?).map(PeerEnd::stream),
             SocketKind::Seqpacket => {
                 let flags = SocketFlags::CLOEXEC;
                 let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-                <[OwnedFd; 2]>::from(pair).map(End::messages)
+                <[OwnedFd; 2]>::from(pair).map(PeerEnd::messages)
             }
-            SocketKind::Dgram | SocketKind::Vde => <[UnixDatagram; 2]>::from(UnixDatagram::pair()?).map(End::messages),
+            SocketKind::Dgram | SocketKind::Vde => {
+                <[UnixDatagram; 2]>::from(UnixDatagram::pair()?).map(PeerEnd::messages)
+            }
         })
     };
     let pair = place.space.inside(|| pair().map_err(BenchError::io("creating a pair of sockets")))?;
     let mut pair = pair.into_iter();
     let connect = move |_: usize| pair.next().ok_or_else(|| no_frames("socket-direct"));
-    Ok(Switch { connect: Some(Box::new(connect)), ..Switch::default() })
+    Ok(RunningSwitch { connect: Some(Box::new(connect)), ..RunningSwitch::default() })
 }
 
 /// What the forwarding process connects.
@@ -99,7 +104,7 @@ struct Forwarding {
 }
 
 /// Starts a process that passes on what it receives. Plugs are datagram sockets, too.
-fn forwarder(kind: SocketKind, place: &SocketPlace) -> Result<Switch> {
+fn forwarder(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     let is_listening = matches!(kind, SocketKind::Stream | SocketKind::Seqpacket);
     let kind = if is_listening { kind } else { SocketKind::Dgram };
     let own = if is_listening { ["port", "port"] } else { ["port0", "port1"] }.map(|name| place.path(name));
@@ -110,12 +115,12 @@ fn forwarder(kind: SocketKind, place: &SocketPlace) -> Result<Switch> {
     let connect = move |index: usize| {
         let [own, peer] = [&own[index % 2], &peers[index % 2]];
         space.inside(|| match kind {
-            SocketKind::Stream => End::to_stream(own),
-            SocketKind::Seqpacket => End::to_seqpacket(own),
-            SocketKind::Dgram | SocketKind::Vde => End::datagrams(peer, own),
+            SocketKind::Stream => PeerEnd::to_stream(own),
+            SocketKind::Seqpacket => PeerEnd::to_seqpacket(own),
+            SocketKind::Dgram | SocketKind::Vde => PeerEnd::datagrams(peer, own),
         })
     };
-    Ok(Switch { connect: Some(Box::new(connect)), ..Switch::of(&worker) })
+    Ok(RunningSwitch { connect: Some(Box::new(connect)), ..RunningSwitch::of(&worker) })
 }
 
 /// Passes on what arrives, one call for each message, until it is killed.

@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use super::ends::End;
+use super::ends::PeerEnd;
 use crate::prelude::*;
 
 /// Datagrams that a socket may hold, as systemd sets it; the kernel's own value is 10.
@@ -71,30 +71,30 @@ impl SocketPlace {
     }
 
     /// Connects peer `index` to the sockets of a switch.
-    fn connect(&self, kind: SocketKind, index: usize) -> Result<End> {
+    fn connect(&self, kind: SocketKind, index: usize) -> Result<PeerEnd> {
         let port = self.path("port");
         let own = self.path(&format!("peer{index}"));
         match kind {
-            SocketKind::Stream => End::to_stream(&port),
-            SocketKind::Seqpacket => End::to_seqpacket(&port),
-            SocketKind::Dgram => End::datagrams(&own, &self.path(&format!("port{index}"))),
-            SocketKind::Vde => End::plug(&port, &own),
+            SocketKind::Stream => PeerEnd::to_stream(&port),
+            SocketKind::Seqpacket => PeerEnd::to_seqpacket(&port),
+            SocketKind::Dgram => PeerEnd::datagrams(&own, &self.path(&format!("port{index}"))),
+            SocketKind::Vde => PeerEnd::plug(&port, &own),
         }
     }
 }
 
 /// A running switch, or a link without one.
 #[derive(Default)]
-pub struct Switch {
+pub struct RunningSwitch {
     /// The switch's processes.
     pub parts: Parts,
     /// What must exist as long as the switch.
     pub kept: Vec<Box<dyn std::any::Any>>,
     /// How a peer connects; `None`: to the path of its kind.
-    pub connect: Option<Box<dyn FnMut(usize) -> Result<End>>>,
+    pub connect: Option<Box<dyn FnMut(usize) -> Result<PeerEnd>>>,
 }
 
-impl Switch {
+impl RunningSwitch {
     /// Creates a switch that is one part.
     pub fn of(part: &Rc<impl Part + 'static>) -> Self {
         Self { parts: vec![Rc::clone(part) as Rc<dyn Part>], ..Self::default() }
@@ -106,7 +106,7 @@ impl Switch {
     }
 
     /// Connects all peers.
-    pub fn take_ends(&mut self, kind: SocketKind, place: &SocketPlace) -> Result<Vec<End>> {
+    pub fn take_ends(&mut self, kind: SocketKind, place: &SocketPlace) -> Result<Vec<PeerEnd>> {
         let connect = &mut self.connect;
         (0..place.count)
             .map(|index| match connect {

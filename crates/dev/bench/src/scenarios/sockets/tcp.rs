@@ -35,7 +35,7 @@ pub fn joined(
 }
 
 /// Measures one stream; each end's CPU also runs the process that joins it.
-pub fn session(kind: SocketKind, switch: Switch, place: SocketPlace, cores: Cores) -> Result<Session> {
+pub fn session(kind: SocketKind, switch: RunningSwitch, place: SocketPlace, cores: Cores) -> Result<Session> {
     need(&[iperf::NEEDS], 2)?;
     let mut parts = switch.parts;
     let mut stations = Vec::new();
@@ -61,10 +61,10 @@ pub fn session(kind: SocketKind, switch: Switch, place: SocketPlace, cores: Core
 pub fn bridge(context: &Context) -> Result<()> {
     let task: Joined = context.arguments()?;
     let end = match task.kind.as_str() {
-        "stream" => End::to_stream(&task.port),
-        "seqpacket" => End::to_seqpacket(&task.port),
-        "dgram" => End::datagrams(&task.own, &task.port),
-        _ => End::plug(&task.port, &task.own),
+        "stream" => PeerEnd::to_stream(&task.port),
+        "seqpacket" => PeerEnd::to_seqpacket(&task.port),
+        "dgram" => PeerEnd::datagrams(&task.own, &task.port),
+        _ => PeerEnd::plug(&task.port, &task.own),
     }?;
     let (socket, is_stream, _control) = end.into_socket();
     let socket = &File::from(socket);
