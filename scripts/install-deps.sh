@@ -119,6 +119,9 @@ packages_bench() {
 dpdk-dev|peer: testpmd with net_ring, memif and vhost
 debootstrap|unpacks newer DPDKs to measure beside (scripts/newer-dpdk.sh)
 openvswitch-switch-dpdk|peer: OVS-DPDK between vhost-user ports
+vde2|peer: vde_switch
+slirp4netns|peer: a gateway in user space
+passt|peer: pasta, a gateway in user space
 linux-perf|samples where a frame's time goes (perf)
 binutils|says where in the source that is (addr2line)
 LIST
@@ -310,6 +313,21 @@ install_tool() {
     esac
 }
 
+gvproxy_version=v0.8.9
+
+# A peer of the benchmark. Go installs it as a module, with the dependencies that it names.
+install_gvproxy() {
+    [ ! -x "$tools_dir/bin/gvproxy" ] || return 0
+    if ! have go; then
+        echo "gvproxy: skipped: no Go to build it"
+        return
+    fi
+    echo "building gvproxy $gvproxy_version into $tools_dir (once; takes minutes): peer: a gateway in user space, with a switch"
+    GOBIN=$tools_dir/bin GOFLAGS=-trimpath timeout 1200 \
+        go install "github.com/containers/gvisor-tap-vsock/cmd/gvproxy@$gvproxy_version" >/dev/null 2>&1 ||
+        echo "gvproxy: skipped: it could not be built (offline, or an older Go?)"
+}
+
 cargo_nextest_version=0.9.151
 
 # The tool only starts programs and waits for them: a fast build matters more than fast code.
@@ -377,6 +395,7 @@ bench)
     # Restores the machine's policy if an earlier run was killed while packages were installed.
     ! find_root || unguard_services
     install_packages bench
+    install_gvproxy
     ;;
 test)
     install_packages test

@@ -30,12 +30,15 @@ pub enum Unit {
     /// 1,024 bytes of memory.
     #[serde(rename = "KiB")]
     Kib,
+    /// Seconds of CPU time for 10⁹ bytes.
+    #[serde(rename = "s/GB")]
+    SecondsPerGb,
 }
 
 impl Unit {
     /// Returns whether a smaller figure is better.
     pub fn lower_is_better(self) -> bool {
-        matches!(self, Self::Nanos | Self::Micros | Self::Percent | Self::Kib)
+        matches!(self, Self::Nanos | Self::Micros | Self::Percent | Self::Kib | Self::SecondsPerGb)
     }
 
     /// Returns how many times better `ours` is than `theirs`: above 1, ours is better, whatever the unit. `None` if a
@@ -53,7 +56,7 @@ impl Unit {
             Self::Mpps => Some(per_second / 1e6),
             Self::PerSecond => Some(per_second),
             Self::Gbps => Some(per_second * f64::from(frame_bytes) * 8.0 / 1e9),
-            Self::Nanos | Self::Micros | Self::Percent | Self::Kib => None,
+            Self::Nanos | Self::Micros | Self::Percent | Self::Kib | Self::SecondsPerGb => None,
         }
     }
 }

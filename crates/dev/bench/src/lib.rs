@@ -40,3 +40,4 @@ mod scenarios;
 mod stats;
 mod sys;
 mod table;
+mod targets;

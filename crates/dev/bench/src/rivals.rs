@@ -2,7 +2,9 @@
 
 use crate::contender::Contender;
 use crate::peers::{af_packet, bridge, dpdk, eventfd, iperf, kernel_vxlan, ovs, ovs_vxlan, udp};
-use crate::scenarios::{compat, copy, e1000, fairness, filter, generators, guest, nic, parts, ptnet, vhost};
+use crate::scenarios::{
+    compat, copy, e1000, fairness, filter, gateway, generators, guest, nic, parts, ptnet, sockets, vhost,
+};
 
 /// Returns all peers, best known first. A case uses those for which [`Contender::fits`] returns true.
 pub fn all() -> Vec<Contender> {
@@ -31,6 +33,8 @@ pub fn all() -> Vec<Contender> {
         fairness::peers,
         ptnet::virtio,
         e1000::booted,
+        sockets::peers,
+        gateway::peers,
     ];
     kinds.iter().flat_map(|peers| peers()).collect()
 }

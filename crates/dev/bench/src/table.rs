@@ -5,6 +5,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use crate::case::Unit;
 use crate::record::{Line, Record, Side, Skipped};
 use crate::runner::LINE_NS;
+use crate::targets;
 
 /// Column heads; from `bytes` on, columns except the last three are aligned to the right.
 const HEADS: &str =
@@ -18,6 +19,7 @@ pub fn render(lines: &[Line]) -> String {
     if !records.is_empty() {
         text.push_str(&format!("{}\n", grid(&records)));
         text.push_str(&footnotes(&records));
+        text.push_str(&targets::render(&records));
     }
     for skipped in distinct(lines.iter().filter_map(as_skipped)) {
         text.push_str(&format!("skipped: {} in {}: {}\n", skipped.contender, skipped.scenario, skipped.skipped));

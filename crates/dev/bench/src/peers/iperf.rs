@@ -49,6 +49,7 @@ pub struct Iperf {
     address: String,
     cores: Cores,
     beside: Vec<u32>,
+    streams: u32,
     // The server is in its namespace; folder and namespace are dropped after it.
     _server_namespace: Netns,
     _folder: tempfile::TempDir,
@@ -64,10 +65,15 @@ impl Iperf {
         let server = Child::spawn(command, &folder.path().join("server.log"))?;
         server.expect(READY, START_LIMIT)?;
         let address = address.to_owned();
-        Ok(Self { client, server, address, cores, beside, _server_namespace: inside, _folder: folder })
+        Ok(Self { client, server, address, cores, beside, streams: 1, _server_namespace: inside, _folder: folder })
     }
 
-    /// Returns a session that measures one stream.
+    /// Sets the number of simultaneous streams, instead of one.
+    pub fn with_streams(self, streams: u32) -> Self {
+        Self { streams, ..self }
+    }
+
+    /// Returns a session that measures the streams together.
     pub fn session(mut self, words: String) -> Session {
         Session::new(words, true, move |window| self.measure(window))
     }
@@ -80,7 +86,7 @@ impl Iperf {
         let watch = Watch::start(&processes, &[]);
         let mut command = self.client.command("iperf3");
         command.args(["--json", "--client", &self.address, "--time", &seconds.to_string()]);
-        command.args(["--affinity", &self.cores.0.to_string()]);
+        command.args(["--affinity", &self.cores.0.to_string(), "--parallel", &self.streams.to_string()]);
         let report = child::run(&mut command);
         // Ctrl-C does not reach the client, which ends by itself.
         interrupt::check()?;

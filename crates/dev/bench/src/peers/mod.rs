@@ -6,6 +6,7 @@ pub mod bridge;
 pub mod datagrams;
 pub mod dpdk;
 pub mod eventfd;
+pub mod gvproxy;
 pub mod iperf;
 pub mod kernel_vxlan;
 pub mod newer_dpdk;

@@ -1,4 +1,4 @@
-//! Two threads that send one message back and forth, and measure one-way times.
+//! Two threads that send one message back and forth, and measure one-way times or round trips.
 //!
 //! The one-way time is half a round trip, so that no two clocks are compared.
 
@@ -34,16 +34,26 @@ pub struct Game {
 
 /// Returns a measurement in which `near` and `far` exchange a message. The figure is the median one-way time in
 /// microseconds.
-pub fn between(game: Game, mut near: impl Side, mut far: impl Side) -> impl FnMut(Duration) -> Result<Sample> {
-    move |window| play(&game, &mut near, &mut far, window)
+pub fn between(game: Game, near: impl Side, far: impl Side) -> impl FnMut(Duration) -> Result<Sample> {
+    playing(game, near, far, 2)
 }
 
-fn play(game: &Game, near: &mut dyn Side, far: &mut dyn Side, window: Duration) -> Result<Sample> {
+/// Like [`between`], but the figure is the median time of a whole round trip.
+pub fn round_trips(game: Game, near: impl Side, far: impl Side) -> impl FnMut(Duration) -> Result<Sample> {
+    playing(game, near, far, 1)
+}
+
+fn playing(game: Game, mut near: impl Side, mut far: impl Side, ways: u32) -> impl FnMut(Duration) -> Result<Sample> {
+    move |window| play(&game, &mut near, &mut far, window, ways)
+}
+
+/// Plays for `window`. Times are round trips divided by `ways`.
+fn play(game: &Game, near: &mut dyn Side, far: &mut dyn Side, window: Duration, ways: u32) -> Result<Sample> {
     let over = &AtomicBool::new(false);
     let (histogram, counters, beside) = std::thread::scope(|scope| {
         let echo = scope.spawn(move || answer(far, game.cores.map(|cores| cores.1), over));
         let asking = scope.spawn(move || {
-            let asked = ask(game, near, window);
+            let asked = ask(game, near, window, ways);
             over.store(true, Ordering::Relaxed);
             // The far side checks for the end only after another message.
             let told = near.send();
@@ -77,9 +87,9 @@ fn answer(far: &mut dyn Side, core: Option<usize>, over: &AtomicBool) -> Result<
     Ok(())
 }
 
-fn ask(game: &Game, near: &mut dyn Side, window: Duration) -> Result<(Histogram<u64>, ThreadCounters)> {
+fn ask(game: &Game, near: &mut dyn Side, window: Duration, ways: u32) -> Result<(Histogram<u64>, ThreadCounters)> {
     game.cores.map(|cores| pin::pin(cores.0)).transpose()?;
-    let mut one_way = empty_histogram()?;
+    let mut times = empty_histogram()?;
     let lost = || BenchError::NoTraffic(game.who.to_owned());
     let started = Instant::now();
     for _ in 0..WARM_UP {
@@ -91,10 +101,10 @@ fn ask(game: &Game, near: &mut dyn Side, window: Duration) -> Result<(Histogram<
     let before = ThreadCounters::of_this_thread();
     let end = Instant::now() + window;
     while Instant::now() < end {
-        let time = round_trip(near)?.ok_or_else(lost)? / 2;
-        one_way.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let time = round_trip(near)?.ok_or_else(lost)? / ways;
+        times.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
-    Ok((one_way, ThreadCounters::of_this_thread().since(before)))
+    Ok((times, ThreadCounters::of_this_thread().since(before)))
 }
 
 fn round_trip(near: &mut dyn Side) -> Result<Option<Duration>> {

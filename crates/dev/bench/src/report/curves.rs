@@ -86,6 +86,7 @@ fn y_label(unit: Unit) -> &'static str {
         Unit::Micros => "one-way time, us",
         Unit::Percent => "percent of one core",
         Unit::Kib => "KiB",
+        Unit::SecondsPerGb => "seconds of CPU time per GB",
         Unit::Gbps => "Gbit/s",
         Unit::PerSecond => "per second",
     }

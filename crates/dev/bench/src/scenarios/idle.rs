@@ -43,7 +43,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
 }
 
 /// Returns the CPU time of all threads of a process (first field of `schedstat`).
-fn cpu_time(pid: u32) -> Result<Duration> {
+pub fn cpu_time(pid: u32) -> Result<Duration> {
     let folder = format!("/proc/{pid}/task");
     let mut nanos = 0;
     for task in fs::read_dir(&folder).map_err(BenchError::io(folder.clone()))?.flatten() {

@@ -8,6 +8,7 @@ pub mod e1000;
 pub mod embedded;
 pub mod fairness;
 pub mod filter;
+pub mod gateway;
 pub mod generators;
 pub mod guest;
 pub mod idle;
@@ -19,6 +20,7 @@ pub mod pipe;
 pub mod policies;
 pub mod programs;
 pub mod ptnet;
+pub mod sockets;
 pub mod stations;
 pub mod tap;
 pub mod traffic;
@@ -57,6 +59,14 @@ pub const ROLES: &[(&str, Role)] = &[
     (vhost::roles::DEVICE, vhost::roles::device),
     (vhost::roles::DRIVER, vhost::roles::driver),
     (e1000::roles::GUESTS, e1000::roles::guests),
+    (sockets::FORWARDER, sockets::forward),
+    (sockets::BRIDGE, sockets::bridge),
+    (gateway::CLOSER, gateway::closer),
+    (gateway::OPENER, gateway::opener),
+    (gateway::NAMES, gateway::names),
+    (gateway::ASKER, gateway::asker),
+    (gateway::KEEPER, gateway::keeper),
+    (gateway::HOLDER, gateway::holder),
     crowd::ROLE,
 ];
 
@@ -198,6 +208,8 @@ pub static ALL: &[Scenario] = &[
     guest::pktgen::SCENARIO,
     fairness::SCENARIO,
     crowded::SCENARIO,
+    sockets::SCENARIO,
+    gateway::SCENARIO,
 ];
 
 /// Returns the scenarios of these names; without names, all.

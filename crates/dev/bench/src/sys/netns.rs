@@ -32,6 +32,17 @@ impl Netns {
         Ok(this)
     }
 
+    /// Returns the same namespace again, which exists until both are dropped.
+    pub fn again(&self) -> Result<Self> {
+        self.0.try_clone().map(Self).map_err(BenchError::io("opening the network namespace again"))
+    }
+
+    /// Sets a value below /proc/sys/net, as of the namespace.
+    pub fn set(&self, name: &str, value: &str) -> Result<()> {
+        let path = format!("/proc/sys/net/{name}");
+        self.inside(|| std::fs::write(&path, value).map_err(BenchError::io(format!("writing {path}"))))
+    }
+
     /// Runs `work` on a thread inside the namespace, where the sockets that it opens belong.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_own_thread(|| {

@@ -21,7 +21,7 @@ pub fn batch(case: &Case) -> usize {
 }
 
 /// Room for a received frame; longer frames are cut, which does not affect counting.
-const ROOM: usize = 2048;
+pub const ROOM: usize = 2048;
 
 /// The purpose of a socket. The kernel copies every frame to each receiving socket, so senders do not receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,26 +70,32 @@ impl PacketSocket {
 
     /// Receives up to `count` frames in one call. Returns how many there were.
     pub fn receive(&mut self, count: usize) -> Result<u64> {
-        let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_BATCH];
-        for (piece, room) in pieces.iter_mut().zip(self.room.chunks_exact_mut(ROOM)) {
-            *piece = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: ROOM };
-        }
-        let mut headers = headers(&mut pieces);
-        // SAFETY:
-        // - `headers` and the `pieces` to which they point are in this stack frame until the call returns;
-        // - each piece points to its own ROOM bytes of `self.room`, which is borrowed exclusively for the call;
-        // - the count is at most the array's length; a null timeout is allowed.
-        let came = unsafe {
-            libc::recvmmsg(
-                self.fd.as_raw_fd(),
-                headers.as_mut_ptr(),
-                count.min(MAX_BATCH) as u32,
-                0,
-                std::ptr::null_mut(),
-            )
-        };
-        moved(came).map_err(BenchError::io("receiving on a packet socket"))
+        receive_batch(&self.fd, &mut self.room, count, |_| ())
     }
+}
+
+/// Receives up to `count` messages in one call into `room`, which has room for 64 of 2,048 bytes, and passes each to
+/// `each`. Returns how many there were.
+pub fn receive_batch(socket: impl AsFd, room: &mut [u8], count: usize, mut each: impl FnMut(&[u8])) -> Result<u64> {
+    let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_BATCH];
+    let places = room.chunks_exact_mut(ROOM);
+    let count = count.min(MAX_BATCH).min(places.len());
+    for (piece, place) in pieces.iter_mut().zip(places) {
+        *piece = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: ROOM };
+    }
+    let mut headers = headers(&mut pieces);
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY:
+    // - `headers` and the `pieces` to which they point are in this stack frame until the call returns;
+    // - each of the first `count` pieces points to its own ROOM bytes of `room`, which is borrowed exclusively for the
+    //   call;
+    // - the count is at most the array's length; a null timeout is allowed.
+    let came = unsafe { libc::recvmmsg(fd, headers.as_mut_ptr(), count as u32, 0, std::ptr::null_mut()) };
+    let came = moved(came).map_err(BenchError::io("receiving on a socket"))?;
+    for (header, place) in headers.iter().zip(room.chunks_exact(ROOM)).take(came as usize) {
+        each(place.get(..header.msg_len as usize).unwrap_or(place));
+    }
+    Ok(came)
 }
 
 /// Sends the same bytes `count` times in one call on a connected or bound socket. Returns how many the kernel accepted:

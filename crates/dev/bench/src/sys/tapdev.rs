@@ -23,6 +23,12 @@ impl TapDevice {
         Ok(Self(file))
     }
 
+    /// Returns the device's file, whose calls wait for frames.
+    pub fn blocking(self) -> Result<File> {
+        rustix::io::ioctl_fionbio(&self.0, false).map_err(BenchError::io("a TAP device's option"))?;
+        Ok(self.0)
+    }
+
     /// Sends one frame to the kernel. Returns `false` if there is no room.
     pub fn send(&mut self, frame: &[u8]) -> Result<bool> {
         done(self.0.write(frame)).map_err(BenchError::io("writing to a TAP device"))

@@ -1,13 +1,22 @@
-//! Folders that scripts make once and keep: the guests' image, and trees of newer Debian releases.
+//! What scripts make once and keep: programs that they build, the guests' image, and trees of newer Debian releases.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+fn cache() -> PathBuf {
+    let home = || env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
+    env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from)
+}
+
+/// Returns the path of a program that `scripts/install-deps.sh` has built, or that is installed.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let root = env::var_os("NETVALE_TOOLS").map_or_else(|| cache().join("netvale/tools"), PathBuf::from);
+    Some(root.join("bin").join(name)).filter(|file| file.is_file()).or_else(|| super::find_program(name))
+}
+
 /// Returns the newest folder whose name begins with `prefix`.
 pub fn newest(prefix: &str) -> Option<PathBuf> {
-    let home = || env::var_os("HOME").map_or_else(|| "/tmp".into(), PathBuf::from);
-    let cache = || env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from);
     let root = env::var_os("NETVALE_GUESTS").map_or_else(|| cache().join("netvale/guests"), PathBuf::from);
     let fits = |path: &PathBuf| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)) && path.join("done").exists()

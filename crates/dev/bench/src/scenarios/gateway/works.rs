@@ -1,0 +1,265 @@
+//! What is measured with each gateway.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+use super::network::{Network, PORT, SERVER};
+use super::roles::{ASKER, CLOSER, ClientCalls, HOLDER, KEEPER, NAMES, OPENER};
+use super::*;
+use crate::counted::counted;
+use crate::peers::iperf::Iperf;
+use crate::peers::pingpong::{self, Game, Side};
+use crate::scenarios::idle::cpu_time;
+
+/// Connections that are open while memory is measured.
+const OPEN: u64 = 10_000;
+/// Time limit for opening them.
+const OPENING: Duration = Duration::from_secs(120);
+/// Time after which a message is lost.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A name outside.
+const NAME: &str = "www.example.test";
+
+/// Returns a session that measures a case.
+pub fn session(
+    who: &'static str,
+    case: &Case,
+    cores: Cores,
+    network: &Network,
+    gateway: RunningGateway,
+) -> Result<Session> {
+    let pids: Vec<u32> = gateway.parts.iter().flat_map(|part| part.pids()).collect();
+    let session = match case.unit {
+        Unit::Gbps => throughput(case, cores, network, &gateway, pids)?,
+        Unit::SecondsPerGb => {
+            let own = pids.clone();
+            throughput(case, cores, network, &gateway, pids)?.wrapped(|inner| per_gb(inner, own))
+        }
+        Unit::Micros if case.variant.starts_with("udp") => udp(who, cores, network, pids)?,
+        Unit::Micros => tcp(who, cores, network, pids)?,
+        Unit::Kib => memory(cores, network, pids)?,
+        _ if case.variant.starts_with("dns") => dns(who, case, cores, network, &gateway, pids)?,
+        _ => connections(who, case, cores, network, &gateway, pids)?,
+    };
+    Ok(session.with_all(gateway.parts))
+}
+
+fn words(cores: Cores) -> String {
+    format!("client and server on CPU {}, gateway on CPU {}", cores.0, cores.1)
+}
+
+/// Returns whether connections come from outside, to the guest's published port.
+fn is_in(case: &Case) -> bool {
+    case.variant.contains("-in")
+}
+
+/// Measures TCP streams, from the guest or to it.
+fn throughput(
+    case: &Case,
+    cores: Cores,
+    network: &Network,
+    gateway: &RunningGateway,
+    pids: Vec<u32>,
+) -> Result<Session> {
+    let [guest, outside] = [network.guest.again()?, network.outside.again()?];
+    let is_in = is_in(case);
+    let ends = if is_in { [outside, guest] } else { [guest, outside] };
+    let address = if is_in { gateway.inbound } else { SERVER };
+    let streams = if case.variant.ends_with("-4") { 4 } else { 1 };
+    let iperf = Iperf::start(ends, address, Cores(cores.0, cores.0), pids)?;
+    Ok(iperf.with_streams(streams).session(words(cores)))
+}
+
+/// Turns a rate in Gbit/s into the CPU time of `pids` for each GB.
+fn per_gb(mut inner: impl FnMut(Duration) -> Result<Sample>, pids: Vec<u32>) -> impl FnMut(Duration) -> Result<Sample> {
+    let used = move || pids.iter().map(|pid| cpu_time(*pid)).sum::<Result<Duration>>();
+    move |window| {
+        let before = used()?;
+        let sample = inner(window)?;
+        let seconds = (used()?.saturating_sub(before)).as_secs_f64();
+        // iperf3 counts whole seconds.
+        let bytes = sample.value / 8.0 * window.as_secs_f64().ceil().max(1.0);
+        Ok(Sample { value: seconds / bytes, ..sample })
+    }
+}
+
+/// Counts connections that are opened and closed.
+fn connections(
+    who: &'static str,
+    case: &Case,
+    cores: Cores,
+    network: &Network,
+    gateway: &RunningGateway,
+    pids: Vec<u32>,
+) -> Result<Session> {
+    let Network { guest, outside, .. } = network;
+    let (inside, client, address, to) =
+        if is_in(case) { (guest, outside, gateway.guest, gateway.inbound) } else { (outside, guest, SERVER, SERVER) };
+    let core = Some(cores.0);
+    let server = Worker::spawn(Wrapper::Network(inside), CLOSER, core, &format!("{address}:{PORT}"))?;
+    let calls = ClientCalls { to: format!("{to}:{PORT}"), count: 0, name: String::new() };
+    let client = Worker::spawn(Wrapper::Network(client), OPENER, core, &calls)?;
+    flow(who, case, cores, [client, server], pids)
+}
+
+/// Counts the answers to queries for a name: the gateway's own, or one that it must ask the server for.
+fn dns(
+    who: &'static str,
+    case: &Case,
+    cores: Cores,
+    network: &Network,
+    gateway: &RunningGateway,
+    pids: Vec<u32>,
+) -> Result<Session> {
+    let core = Some(cores.0);
+    let server = Worker::spawn(Wrapper::Network(&network.outside), NAMES, core, &format!("{SERVER}:53"))?;
+    let name = if case.variant == OWN_NAMES { gateway.own_name } else { NAME };
+    let calls = ClientCalls { to: format!("{}:53", gateway.names), count: 0, name: name.into() };
+    let client = Worker::spawn(Wrapper::Network(&network.guest), ASKER, core, &calls)?;
+    flow(who, case, cores, [client, server], pids)
+}
+
+/// Returns a session whose figure is the client's count. Samples also have the number of failures.
+fn flow(
+    who: &'static str,
+    case: &Case,
+    cores: Cores,
+    [client, server]: [Rc<Worker>; 2],
+    mut pids: Vec<u32>,
+) -> Result<Session> {
+    let first = || Ok((client.count(FRAMES) > 0).then_some(()));
+    interrupt::poll_until(Duration::from_secs(10), first)?.ok_or_else(|| BenchError::NoTraffic(who.into()))?;
+    pids.extend([client.pid(), server.pid()]);
+    let how = CountOptions { settle: SETTLE, pids: Some(pids), who: Some(who), ..CountOptions::default() };
+    // Failures before and after the window. (While everything is stopped, time limits pass.)
+    let failures = Rc::new(std::cell::Cell::new([0; 2]));
+    let counts = Rc::clone(&client);
+    let seen = Rc::clone(&failures);
+    let measuring = counted(case, how, move || {
+        seen.set([seen.get()[1], counts.count(WRONG)]);
+        Ok(counts.tally())
+    });
+    let session = Session::new(words(cores), true, measuring).wrapped(|mut inner| {
+        move |window| {
+            let sample = inner(window)?;
+            let [before, after] = failures.get();
+            Ok(sample.fact(&format!("{who}_failures"), after - before))
+        }
+    });
+    Ok(session.with(&client).with(&server))
+}
+
+/// Measures a message's way to the server and back over one TCP connection.
+fn tcp(who: &'static str, cores: Cores, network: &Network, processes: Vec<u32>) -> Result<Session> {
+    let failed = || BenchError::io("opening the connection for round trips");
+    let listener = network.outside.inside(|| TcpListener::bind((SERVER, PORT)).map_err(failed()))?;
+    let near = network.guest.inside(|| TcpStream::connect((SERVER, PORT)).map_err(failed()))?;
+    let (far, _) = listener.accept().map_err(failed())?;
+    for stream in [&near, &far] {
+        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE))).map_err(failed())?;
+    }
+    Ok(round_trips(who, cores, processes, Stream(near), Stream(far)))
+}
+
+/// Measures a datagram's way to the server and back.
+fn udp(who: &'static str, cores: Cores, network: &Network, processes: Vec<u32>) -> Result<Session> {
+    let failed = || BenchError::io("opening the sockets for round trips");
+    let bind = |address: &str, port| {
+        let socket = UdpSocket::bind((address, port)).map_err(failed())?;
+        socket.set_read_timeout(Some(PATIENCE)).map_err(failed()).map(|()| socket)
+    };
+    let far = network.outside.inside(|| bind(SERVER, PORT))?;
+    let near = network.guest.inside(|| bind("0.0.0.0", 0))?;
+    let server = SocketAddr::from(([198, 51, 100, 1], PORT));
+    let [near, far] = [Datagrams { socket: near, to: Some(server) }, Datagrams { socket: far, to: None }];
+    Ok(round_trips(who, cores, processes, near, far))
+}
+
+fn round_trips(
+    who: &'static str,
+    cores: Cores,
+    processes: Vec<u32>,
+    near: impl Side + 'static,
+    far: impl Side + 'static,
+) -> Session {
+    let Cores(first, second) = cores;
+    let words = format!("client on CPU {first}, server on CPU {second}, gateway on CPU {second}");
+    let game = Game { who, cores: Some(cores), processes };
+    Session::new(words, true, pingpong::round_trips(game, near, far))
+}
+
+/// The message of round trips.
+const MESSAGE: [u8; 64] = [1; 64];
+
+/// Returns whether a message came in time.
+fn came(result: std::io::Result<()>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+        Err(error) => Err(BenchError::io("receiving a message")(error)),
+    }
+}
+
+/// An end of a TCP connection.
+struct Stream(TcpStream);
+
+impl Side for Stream {
+    fn send(&mut self) -> Result<()> {
+        self.0.write_all(&MESSAGE).map_err(BenchError::io("sending a message"))
+    }
+
+    fn wait(&mut self) -> Result<bool> {
+        came(self.0.read_exact(&mut [0; MESSAGE.len()]))
+    }
+}
+
+/// A UDP socket, which answers the sender of the last datagram.
+struct Datagrams {
+    socket: UdpSocket,
+    to: Option<SocketAddr>,
+}
+
+impl Side for Datagrams {
+    fn send(&mut self) -> Result<()> {
+        let sent = self.to.map(|to| self.socket.send_to(&MESSAGE, to)).transpose();
+        sent.map(drop).map_err(BenchError::io("sending a message"))
+    }
+
+    fn wait(&mut self) -> Result<bool> {
+        let to = &mut self.to;
+        came(self.socket.recv_from(&mut [0; MESSAGE.len()]).map(|(_, from)| *to = Some(from)))
+    }
+}
+
+/// Measures by how much the gateway's memory grows while the guest opens connections, once. All are then open.
+fn memory(cores: Cores, network: &Network, pids: Vec<u32>) -> Result<Session> {
+    let core = Some(cores.0);
+    let at = format!("{SERVER}:{PORT}");
+    let server = Worker::spawn(Wrapper::Network(&network.outside), KEEPER, core, &at)?;
+    let before = resident_kib(&pids)?;
+    let calls = ClientCalls { to: at, count: OPEN, name: String::new() };
+    let client = Worker::spawn(Wrapper::Network(&network.guest), HOLDER, core, &calls)?;
+    let all = interrupt::poll_until(OPENING, || Ok((client.count(FRAMES) == OPEN).then_some(())))?;
+    let short = || BenchError::Usage(format!("{} of {OPEN} connections were opened", client.count(FRAMES)));
+    all.ok_or_else(short)?;
+    let grown = resident_kib(&pids)? - before;
+    let measuring = move |window| {
+        let watch = Watch::start(&pids, &[]);
+        interrupt::sleep(window)?;
+        Ok(Sample::new(grown, watch.finish()))
+    };
+    Ok(Session::new(words(cores), false, measuring).with(&client).with(&server))
+}
+
+/// Returns the resident memory of processes.
+fn resident_kib(pids: &[u32]) -> Result<f64> {
+    pids.iter()
+        .map(|pid| {
+            let file = format!("/proc/{pid}/status");
+            let text = std::fs::read_to_string(&file).map_err(BenchError::io(file.clone()))?;
+            let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+            kib.ok_or_else(|| BenchError::Usage(format!("{file} has no line VmRSS")))
+        })
+        .sum()
+}

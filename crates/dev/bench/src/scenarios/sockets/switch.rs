@@ -1,0 +1,118 @@
+//! The place where a case's sockets are, and a running switch.
+
+use tempfile::TempDir;
+
+use super::ends::PeerEnd;
+use crate::prelude::*;
+
+/// Datagrams that a socket may hold, as systemd sets it; the kernel's own value is 10.
+pub const QUEUE: &str = "512";
+
+/// A kind of sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketKind {
+    /// A stream, with each frame's length before it.
+    Stream,
+    /// Datagrams between two paths.
+    Dgram,
+    /// Messages of a connection.
+    Seqpacket,
+    /// The sockets of a VDE switch.
+    Vde,
+}
+
+impl SocketKind {
+    /// Returns the kind of a case, with which its variant's name begins.
+    pub fn of(case: &Case) -> Self {
+        let all = [Self::Dgram, Self::Seqpacket, Self::Vde];
+        all.into_iter().find(|kind| case.variant.starts_with(kind.word())).unwrap_or(Self::Stream)
+    }
+
+    /// Returns the kind's name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Dgram => "dgram",
+            Self::Seqpacket => "seqpacket",
+            Self::Vde => "vde",
+        }
+    }
+}
+
+/// Where a case's sockets are.
+pub struct SocketPlace {
+    /// The namespace in which the sockets are made, whose datagram sockets hold as many as with systemd.
+    pub space: Netns,
+    /// The CPU of the switch.
+    pub core: usize,
+    /// Number of peers.
+    pub count: usize,
+    folder: TempDir,
+}
+
+impl SocketPlace {
+    /// Creates the place of a case.
+    pub fn new(case: &Case, cores: Cores) -> Result<Self> {
+        let space = Netns::new()?;
+        space.set("unix/max_dgram_qlen", QUEUE)?;
+        Ok(Self { space, core: cores.1, count: case.ports as usize, folder: sys::scratch("sockets")? })
+    }
+
+    /// Returns a path in the place's folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Returns a command that runs in the namespace, on the switch's CPU.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = self.space.command("taskset");
+        command.arg("-c").arg(self.core.to_string()).arg(program);
+        command
+    }
+
+    /// Connects peer `index` to the sockets of a switch.
+    fn connect(&self, kind: SocketKind, index: usize) -> Result<PeerEnd> {
+        let port = self.path("port");
+        let own = self.path(&format!("peer{index}"));
+        match kind {
+            SocketKind::Stream => PeerEnd::to_stream(&port),
+            SocketKind::Seqpacket => PeerEnd::to_seqpacket(&port),
+            SocketKind::Dgram => PeerEnd::datagrams(&own, &self.path(&format!("port{index}"))),
+            SocketKind::Vde => PeerEnd::plug(&port, &own),
+        }
+    }
+}
+
+/// A running switch, or a link without one.
+#[derive(Default)]
+pub struct RunningSwitch {
+    /// The switch's processes.
+    pub parts: Parts,
+    /// What must exist as long as the switch.
+    pub kept: Vec<Box<dyn std::any::Any>>,
+    /// How a peer connects; `None`: to the path of its kind.
+    pub connect: Option<Box<dyn FnMut(usize) -> Result<PeerEnd>>>,
+}
+
+impl RunningSwitch {
+    /// Creates a switch that is one part.
+    pub fn of(part: &Rc<impl Part + 'static>) -> Self {
+        Self { parts: vec![Rc::clone(part) as Rc<dyn Part>], ..Self::default() }
+    }
+
+    /// Returns the switch's processes.
+    pub fn pids(&self) -> Vec<u32> {
+        self.parts.iter().flat_map(|part| part.pids()).collect()
+    }
+
+    /// Connects all peers.
+    pub fn take_ends(&mut self, kind: SocketKind, place: &SocketPlace) -> Result<Vec<PeerEnd>> {
+        let connect = &mut self.connect;
+        (0..place.count)
+            .map(|index| match connect {
+                Some(connect) => connect(index),
+                None => place.space.inside(|| place.connect(kind, index)),
+            })
+            .collect()
+    }
+}
