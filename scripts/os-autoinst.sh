@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # os-autoinst.sh: unpacks os-autoinst, openQA's test engine, of Debian 12, once, and prints two folders: the engine
 # alone, and a small Debian with what it needs. A test mounts one over the other. Needs root (debootstrap uses chroot),
-# and about 800 MB of disk.
+# and about 750 MB of disk.
 #
 # The package itself is not installed: it depends on every language of an OCR program, and not on some of the Perl
 # modules that it uses.
@@ -9,11 +9,11 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 needed=(
-    # Its own programs: for screens, and for the switch.
+    # Programs and libraries.
     qemu-system-x86 qemu-utils vde2 libopencv-imgcodecs406 libtheora0
-    # Its Perl modules.
-    libcarp-always-perl libcpanel-json-xs-perl libcrypt-des-perl libexception-class-perl libfile-which-perl libipc-run-perl
-    libipc-system-simple-perl libjson-validator-perl liblist-moreutils-perl libmojo-ioloop-readwriteprocess-perl
+    # Perl modules.
+    libcarp-always-perl libcpanel-json-xs-perl libcrypt-des-perl libexception-class-perl libfile-which-perl
+    libipc-run-perl libipc-system-simple-perl libjson-validator-perl liblist-moreutils-perl libmojo-ioloop-readwriteprocess-perl
     libmojolicious-perl libnet-dbus-perl libnet-ssh2-perl libtime-moment-perl libtry-tiny-perl libxml-libxml-perl
     libyaml-libyaml-perl libyaml-pp-perl
 )
