@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # guest-image.sh: builds, once, what the tests' guests boot from, and prints its folder: `vmlinux` (uncompressed: it
 # boots in half the time), `vmlinuz` (for boot loaders), `base.cpio.gz` (busybox, virtio modules, an /init that runs
-# /script), and in `more`, `netem`, `cards`, `pktgen` and `uio` modules that only some guests need.
+# /script), and in `more`, `netem`, `cards`, `console`, `pktgen` and `uio` modules that only some guests need.
 #
 # The kernel is Debian's own package, only unpacked, never installed. Needs the packages busybox-static, cpio, kmod,
 # lz4, zstd, xz-utils.
@@ -9,7 +9,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 # To be changed whenever the result of this script changes.
-recipe=10
+recipe=11
 meta=linux-image-amd64
 package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | sed -n 1p)
 if [ -z "$package" ]; then
@@ -74,6 +74,7 @@ modules root/modules virtio_net virtio_pci e1000 af_packet
 modules more vfio-pci vfio_iommu_type1 tun 8021q bridge
 modules netem veth sch_netem
 modules cards e1000e igb
+modules console virtio_console
 modules pktgen pktgen
 modules uio uio_pci_generic
 
@@ -95,7 +96,7 @@ chmod 755 root/init
 (cd root && find . | sort | cpio -o -H newc --quiet) | gzip -1 >base.cpio.gz
 
 mkdir -p "$image"
-mv vmlinux base.cpio.gz more netem cards pktgen uio "$image/"
+mv vmlinux base.cpio.gz more netem cards console pktgen uio "$image/"
 cp "tree/boot/vmlinuz-$release" "$image/vmlinuz"
 touch "$image/done"
 echo "$image"

@@ -74,7 +74,8 @@ kmod|finds the guest's kernel modules
 lz4|unpacks the guest's kernel
 zstd|unpacks the guest's kernel
 xz-utils|unpacks the guest's kernel
-debootstrap|unpacks a newer QEMU and User-Mode Linux
+debootstrap|unpacks a newer QEMU and User-Mode Linux, and the system of os-autoinst
+patch|applies the guide's patch to os-autoinst
 make|builds the guests' driver
 linux-headers-amd64|builds the guests' driver
 dpdk-dev|testpmd at the other end of vhost-user

@@ -16,7 +16,8 @@ stage_build() {
 
 # What guests boot from, built once and kept. Tests that lack it are reported as skipped.
 stage_guests() {
-    scripts/guest-image.sh && scripts/newer-debian.sh && scripts/newer-passt.sh && scripts/newer-netavark.sh && scripts/guest-driver.sh
+    scripts/guest-image.sh && scripts/newer-debian.sh && scripts/newer-passt.sh && scripts/newer-netavark.sh &&
+        scripts/guest-driver.sh && scripts/os-autoinst.sh
 }
 
 tests() {

@@ -1,5 +1,5 @@
 //! The scripts of `tests/sockets`: other projects' programs at socket ports.
 
 netvale_system_tests::scripts! {
-    "sockets": vde_switch; measuring:
+    "sockets": openqa vde_switch; measuring:
 }
