@@ -16,7 +16,6 @@ use netvale_wire::MacAddr;
 
 use self::leases::{BoundLease, LeaseTable, MAX_PRIVATE_CLIENTS, StaticLease};
 use self::message::{DhcpKind, DhcpMessage, DhcpReply, option};
-use crate::dns::message::encoded;
 use crate::guests::{GuestId, NetworkId};
 use crate::net::InterfaceAddress;
 
