@@ -88,6 +88,28 @@ except OSError as why: exit(0 if why.errno == errno.EAFNOSUPPORT else 2)
 exit(1)')" 0
 }
 
+# What the command leaves in the terminal's input, the caller's shell would run.
+terminal_input() {
+    cat >"$work/box/input.py" <<'PY'
+import errno, fcntl, os, pty, sys, termios
+if len(sys.argv) == 1:
+    try: fcntl.ioctl(0, termios.TIOCSTI, b"x")
+    except OSError as why: sys.exit(0 if why.errno == errno.EPERM else 2)
+    sys.exit(1)
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[1], sys.argv[1:])
+try:
+    while os.read(terminal, 4096): pass
+except OSError: pass
+_, status = os.waitpid(pid, 0)
+sys.exit(os.waitstatus_to_exitcode(status))
+PY
+    cd "$work/box" || return
+    same "the command writes no input for the terminal" "$(code in_space host "${as[@]}" /usr/bin/python3 input.py \
+        "$NETVALE" sandbox -- /usr/bin/python3 input.py)" 0
+}
+
 # A resolver file that is replaced, as resolver managers do it, is read again.
 resolver() {
     echo "nameserver 192.0.2.77" >"$work/resolver/resolv.conf"
@@ -328,6 +350,7 @@ forbidden() {
 network
 servers
 reach
+terminal_input
 resolver
 replaced
 caller

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 
 use netvale_confine::SandboxError;
-use netvale_confine::calls::none_of;
+use netvale_confine::calls::{CallList, int, none_of};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::net::SendFlags;
@@ -28,9 +28,8 @@ const NOT_RUN: u8 = 126;
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Families of sockets that belong to a network namespace, or reach no network.
 const FAMILIES: [libc::c_int; 5] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET];
-/// The bit of call numbers of the x32 ABI.
-#[cfg(target_arch = "x86_64")]
-const X32: i64 = 0x4000_0000;
+/// Requests by which a process writes to its terminal's input.
+const INPUTS: [libc::c_int; 2] = [libc::TIOCSTI as libc::c_int, libc::TIOCLINUX as libc::c_int];
 
 /// What the first process has from outside.
 pub(super) struct SandboxInside<'a> {
@@ -58,7 +57,7 @@ impl SandboxInside<'_> {
         let names = self.mount()?;
         set_sysctls();
         rustix::thread::set_no_new_privs(true).map_err(failed("setting no_new_privs"))?;
-        limit_sockets().map_err(|why| CliError::failed(format!("cannot filter the command's calls: {why}"), NEXT))?;
+        limit_calls().map_err(|why| CliError::failed(format!("cannot filter the command's calls: {why}"), NEXT))?;
         // The gateway has reported why it could not start.
         if !has_byte(&mut self.gateway) {
             return Ok(ExitCode::FAILURE);
@@ -162,18 +161,26 @@ fn set_sysctls() {
 }
 
 /// Denies sockets that do not belong to a network namespace, such as those of virtual machines (`AF_VSOCK`), and
-/// io_uring, which could open them past the filter.
-fn limit_sockets() -> Result<(), SandboxError> {
-    let both = |call: i64| {
-        #[cfg(target_arch = "x86_64")]
-        let calls = [call, call | X32];
-        #[cfg(not(target_arch = "x86_64"))]
-        let calls = [call];
-        calls
-    };
+/// io_uring, which could open them past the filter. Denies input for the terminal, which the caller's shell would read
+/// after the command's end.
+fn limit_calls() -> Result<(), SandboxError> {
     let other_families = none_of(0, &FAMILIES)?;
-    let calls = [libc::SYS_socket, libc::SYS_socketpair].into_iter().flat_map(both);
-    let sockets = calls.map(|call| (call, vec![other_families.clone()])).collect();
-    netvale_confine::refuse(sockets, libc::EAFNOSUPPORT)?;
-    netvale_confine::refuse(both(libc::SYS_io_uring_setup).map(|call| (call, Vec::new())).into(), libc::ENOSYS)
+    let calls = [libc::SYS_socket, libc::SYS_socketpair].into_iter().flat_map(numbers);
+    netvale_confine::refuse(calls.map(|call| (call, vec![other_families.clone()])).collect(), libc::EAFNOSUPPORT)?;
+    let calls = numbers(libc::SYS_io_uring_setup).map(|call| (call, Vec::new()));
+    netvale_confine::refuse(calls.collect(), libc::ENOSYS)?;
+    let mut inputs = CallList::default();
+    for call in numbers(libc::SYS_ioctl) {
+        INPUTS.iter().for_each(|request| inputs.add_line(call, &[int(1, *request)]));
+    }
+    netvale_confine::refuse(inputs.rules([])?, libc::EPERM)
+}
+
+/// Returns the numbers of a system call: on x86-64 also that of the x32 ABI.
+fn numbers(call: i64) -> impl Iterator<Item = i64> {
+    #[cfg(target_arch = "x86_64")]
+    let x32 = Some(call | 0x4000_0000);
+    #[cfg(not(target_arch = "x86_64"))]
+    let x32 = None;
+    [call].into_iter().chain(x32)
 }
