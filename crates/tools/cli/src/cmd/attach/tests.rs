@@ -207,7 +207,7 @@ fn options_that_exclude_each_other() {
             pairs += 1;
         }
     }
-    assert_eq!(pairs, 14);
+    assert_eq!(pairs, 16);
 }
 
 /// Objective: unknown keys, overlong names and invalid names are each refused by name.
