@@ -13,8 +13,8 @@ needed=(
     qemu-system-x86 qemu-utils vde2 libopencv-imgcodecs406 libtheora0
     # Perl modules.
     libcarp-always-perl libcpanel-json-xs-perl libcrypt-des-perl libexception-class-perl libfile-which-perl
-    libipc-run-perl libipc-system-simple-perl libjson-validator-perl liblist-moreutils-perl libmojo-ioloop-readwriteprocess-perl
-    libmojolicious-perl libnet-dbus-perl libnet-ssh2-perl libtime-moment-perl libtry-tiny-perl libxml-libxml-perl
+    libipc-run-perl libipc-system-simple-perl libjson-validator-perl liblist-moreutils-perl
+    libmojo-ioloop-readwriteprocess-perl libmojolicious-perl libnet-dbus-perl libnet-ssh2-perl libtime-moment-perl libtry-tiny-perl libxml-libxml-perl
     libyaml-libyaml-perl libyaml-pp-perl
 )
 # The number changes whenever what is made changes.
