@@ -181,6 +181,26 @@ published() {
     same "the port is free again" "$(in_space host ss -Htln 'sport = :8081' | wc -l)" 0
 }
 
+# The first datagram arrives, since the gateway knows where the command is.
+published_datagrams() {
+    background sandbox --publish 8082:7/udp -- /usr/bin/python3 -c '
+import socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("", 7))
+print("bound", flush=True)
+words, client = server.recvfrom(100)
+server.sendto(words.upper(), client)' >"$work/box/said" 2>"$work/box.err"
+    local box=$!
+    wait_for "the command listens" 20 grep -q bound "$work/box/said"
+    same "a published port, by UDP" "$(in_space host /usr/bin/python3 -c '
+import socket
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.settimeout(20)
+client.sendto(b"word", ("127.0.0.1", 8082))
+print(client.recv(100).decode())')" WORD
+    ended "the command ends" "$box" 0
+}
+
 # --- signals
 
 signals() {
@@ -356,6 +376,7 @@ replaced
 caller
 record
 published
+published_datagrams
 signals
 kills
 confinement

@@ -1,6 +1,6 @@
 //! The command's network: one interface, which leads to the gateway.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use netvale_gateway::net::GatewayAddresses;
@@ -11,6 +11,8 @@ use crate::CliError;
 
 /// Name of the command's interface.
 const INTERFACE: &str = "eth0";
+/// The port of name servers.
+const NAMES: u16 = 53;
 
 /// The addresses of the gateway and of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +74,18 @@ impl SandboxNet {
                 "`netvale doctor` names what this machine's kernel lacks",
             )
         })?;
+        self.greet();
         let queue = tap.into_queues().into_iter().next();
         queue.ok_or_else(|| CliError::failed("the TAP has no queue", "please report this"))
+    }
+
+    /// Sends the gateway's name server an empty datagram, to which it does not answer. The gateway thus knows the
+    /// command's Ethernet address, and loses no first datagram of a published port.
+    fn greet(&self) {
+        for (own, gateway) in self.addresses() {
+            // Without IPv6, there is no such address, and nothing to be known.
+            let _ = UdpSocket::bind((own.address, 0)).and_then(|socket| socket.send_to(&[], (gateway, NAMES)));
+        }
     }
 
     fn configure(&self) -> rustix::io::Result<()> {
