@@ -380,7 +380,8 @@ mod tests {
         let mut guests = GuestTable::new(GuestLimits { udp: 1, ..GuestLimits::default() });
         assert!(guests.take(A, GuestResource::Udp) && guests.take(other, GuestResource::Udp));
         let mut neighbours = GuestAddresses::default();
-        let (now, address) = (Instant::now(), IpAddr::from([10, 0, 0, 9]));
+        let now = Instant::now();
+        let address = IpAddr::from([10, 0, 0, 9]);
         neighbours.learn(address, other, now);
         assert_eq!(neighbours.station(NetworkId::UNTAGGED, address), None);
         assert_eq!(neighbours.station(other.network, address), Some(other));

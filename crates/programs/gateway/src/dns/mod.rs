@@ -129,8 +129,8 @@ impl NameService {
             ParsedQuery::Nothing => return self.deliver(core, who, asker, None),
         };
         let leases = leases.map(|leases| leases.leases(who.network));
-        let (addresses, zones) = (&core.neighbours, &self.zones);
-        let names = LocalNames { net: &core.net, leases, addresses, zones, network: who.network };
+        let addresses = &core.neighbours;
+        let names = LocalNames { net: &core.net, leases, addresses, zones: &self.zones, network: who.network };
         if let Some(answer) = names.answer(&query) {
             note_addresses(core, who, &query, &answer);
             return self.deliver(core, who, asker, Some(&answer));

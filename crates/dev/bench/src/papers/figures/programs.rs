@@ -176,8 +176,8 @@ pub const FORWARDED: PaperFigure = PaperFigure {
         program that opens them by AF_XDP copies frames.",
     see: "A program on netmap's rings forwards more than the kernel's bridge, but far from as much as in the paper: \
         the kernel's path to and from the cable limits all programs. The libpcap program is slower with netvale's \
-        libpcap than with the system's, unlike in the paper: each sends every frame at once, which takes one system \
-        call with the system's. With netvale's, each frame wakes the daemon, which shares the program's CPU.",
+        libpcap than with the system's, unlike in the paper: each sends every frame immediately, which takes one \
+        system call with the system's. With netvale's, each frame wakes the daemon, which shares the program's CPU.",
     runs: &[Run {
         scenario: "nic",
         variants: &["bridge"],
