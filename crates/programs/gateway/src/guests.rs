@@ -375,15 +375,16 @@ mod tests {
         let mut guests = GuestTable::new(GuestLimits { udp: 1, ..GuestLimits::default() });
         assert!(guests.take(A, GuestResource::Udp) && guests.take(other, GuestResource::Udp));
         let mut neighbours = GuestAddresses::default();
-        let (now, address) = (Instant::now(), IpAddr::from([10, 0, 0, 9]));
+        let now = Instant::now();
+        let address = IpAddr::from([10, 0, 0, 9]);
         neighbours.learn(address, other, now);
         assert_eq!(neighbours.station(NetworkId::UNTAGGED, address), None);
         assert_eq!(neighbours.station(other.network, address), Some(other));
         assert_eq!((neighbours.addresses(A), neighbours.addresses(other)), (vec![], vec![address]));
     }
 
-    /// Objective: a guest behind a private port that invents MAC addresses and IP addresses has the limits of one guest,
-    /// and takes nothing from others.
+    /// Objective: a guest behind a private port that invents MAC addresses and IP addresses has the limits of one
+    /// guest, and takes nothing from others.
     #[test]
     fn a_private_network_has_the_limits_of_one_guest() {
         let network = NetworkId::of_vlan(7).unwrap();
