@@ -1,5 +1,5 @@
-//! Private ports: each has a VLAN of its own, which the daemon picks. Only a trunk of all VLANs, such as a gateway's port,
-//! shares it.
+//! Private ports: each has a VLAN of its own, which the daemon picks. Only a trunk of all VLANs, such as a gateway's
+//! port, shares it.
 
 use netvale_control::types::Policies;
 use netvale_policy::vlan::{DEFAULT_VLAN, MAX_VLAN, VlanId, VlanSet};

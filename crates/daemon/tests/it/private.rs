@@ -57,8 +57,8 @@ fn a_vlan_stays_until_the_port_is_private_no_more() {
     assert_eq!(show(&d, "vale0:b")["policies"], json!({"isolated": true}));
 }
 
-/// Objective: an exported file has no VLAN that the daemon has picked, and changes nothing when applied; a successor keeps
-/// the VLANs, and picks others for new ports.
+/// Objective: an exported file has no VLAN that the daemon has picked, and changes nothing when applied; a successor
+/// keeps the VLANs, and picks others for new ports.
 #[test]
 fn picked_vlans_survive_files_and_successors() {
     let d = Daemon::start("");

@@ -231,7 +231,8 @@ impl GatewayCore {
         if outer.is_loopback() { self.net.loopback(outer) } else { Some(outer) }
     }
 
-    /// Sends an IP packet to a guest, or to a group in its network. `l4` is the transport header, with its checksum, and the payload.
+    /// Sends an IP packet to a guest, or to a group in its network. `l4` is the transport header, with its checksum,
+    /// and the payload.
     pub fn send_packet(&mut self, to: GuestId, src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) {
         self.send_with(to, src, dst, protocol, TTL, l4);
     }

@@ -388,8 +388,8 @@ mod tests {
         assert_eq!((neighbours.addresses(A), neighbours.addresses(other)), (vec![], vec![address]));
     }
 
-    /// Objective: a guest behind a private port that invents MAC addresses and IP addresses has the limits of one guest,
-    /// and takes nothing from others.
+    /// Objective: a guest behind a private port that invents MAC addresses and IP addresses has the limits of one
+    /// guest, and takes nothing from others.
     #[test]
     fn a_private_network_has_the_limits_of_one_guest() {
         let network = NetworkId::of_vlan(7).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The daemon reports the switch's ports and their changes on the gateway's control connection ([`PortWatch`]), which
 //! never blocks the gateway. [`PortNames`] has the ports' names; a [`PortChange`] is a port that has come, has got
-//! another VLAN or is gone.
+//! another VLAN or is gone. A port whose peer has left goes, and comes back for the next one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
@@ -126,7 +126,13 @@ impl PortWatch {
     }
 
     fn ask_all(&mut self) {
-        let names = [EventName::PortAttached, EventName::PortDetached, EventName::PortPolicies, EventName::EventsLost];
+        let names = [
+            EventName::PortAttached,
+            EventName::PortDetached,
+            EventName::PortPolicies,
+            EventName::GuestLeft,
+            EventName::EventsLost,
+        ];
         let names = names.map(EventName::as_str);
         self.ask(ALL, "subscribe", &json!({"only": [self.switch], "names": names, "snapshot": true}));
     }
@@ -144,7 +150,8 @@ impl PortWatch {
             match rustix::net::send(&self.stream, &self.outbox, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(count) => drop(self.outbox.drain(..count)),
                 Err(Errno::INTR) => {}
-                // The socket is full, and the rest is sent after the next answer; or it has ended, which `read` reports.
+                // The socket is full, and the rest is sent after the next answer; or it has ended, which `read`
+                // reports.
                 Err(_) => return,
             }
         }
@@ -192,9 +199,12 @@ impl PortWatch {
             return self.ask_all();
         }
         let Some(port) = text("port").map(str::to_owned) else { return };
-        if is(EventName::PortDetached) {
+        let is_gone = is(EventName::PortDetached);
+        // The next peer of a port is another guest, perhaps a clone of the one that has left: it finds the port as new.
+        if is_gone || is(EventName::GuestLeft) {
             changes.extend(self.name_of(&port).map(|name| PortChange { name, network: None }));
-        } else if is(EventName::PortAttached) || is(EventName::PortPolicies) {
+        }
+        if !is_gone {
             self.ask(ONE, "port.show", &json!({"port": port}));
         }
     }
@@ -269,8 +279,8 @@ mod tests {
         assert_eq!([0, 2, 3].map(|vlan| names.word(guest(vlan))), ["02:00:00:00:00:09", "vm1", "vlan:3"]);
     }
 
-    /// Objective: the list of ports, a new port, a changed VLAN, a detached port and a lost event each lead to the right
-    /// changes; ports of other switches are ignored.
+    /// Objective: the list of ports, a new port, a changed VLAN, a peer that has left, a detached port and a lost event
+    /// each lead to the right changes; ports of other switches are ignored.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn what_the_daemon_reports_becomes_changes() {
@@ -305,6 +315,11 @@ mod tests {
             let shown = json!({"id": id, "result": port("vale0:vm2", vlan)});
             assert_eq!(say(&mut watch, &shown), [change("vm2", vlan)]);
         }
+        assert_eq!(say(&mut watch, &event("guest.left", "vale0:vm2")), [change("vm2", 0)]);
+        let (method, id, _) = request();
+        assert_eq!(method, "port.show");
+        let shown = json!({"id": id, "result": port("vale0:vm2", 4)});
+        assert_eq!(say(&mut watch, &shown), [change("vm2", 4)]);
         assert_eq!(say(&mut watch, &event("port.detached", "vale0:vm1")), [change("vm1", 0)]);
         assert_eq!(say(&mut watch, &json!({"method": "event", "params": {"name": "events.lost"}})), []);
         let (_, id, _) = request();

@@ -117,8 +117,16 @@ impl LeaseTable {
 
     /// As [`LeaseTable::new`], for at most `most` clients.
     pub fn with_most(net: InterfaceAddress<Ipv4Addr>, fixed: Arc<[StaticLease]>, most: usize) -> Self {
-        let (clients, by_address, declined) = (HashMap::new(), HashMap::new(), HashMap::new());
-        LeaseTable { net, most, fixed, clients, by_address, declined, next: u32::from(net.address) }
+        let next = u32::from(net.address);
+        LeaseTable {
+            net,
+            most,
+            fixed,
+            clients: HashMap::new(),
+            by_address: HashMap::new(),
+            declined: HashMap::new(),
+            next,
+        }
     }
 
     fn fixed_address(&self, mac: MacAddr) -> Option<Ipv4Addr> {

@@ -152,8 +152,8 @@ mod tests {
         assert_eq!((rule.listen.to_string().as_str(), rule.transport), ("[::1]:53", FlowTransport::Udp));
     }
 
-    /// Objective: a guest behind a private port is given by the port's name, which may contain colons, alone or with the
-    /// guest's address or name.
+    /// Objective: a guest behind a private port is given by the port's name, which may contain colons, alone or with
+    /// the guest's address or name.
     #[test]
     fn guests_behind_private_ports_are_named_by_their_ports() {
         let read = |text: &str| {

@@ -77,7 +77,8 @@ struct UdpMapping {
 pub struct UdpMappings {
     mappings: NumberedValues<UdpMapping>,
     by_key: HashMap<UdpKey, SlotId>,
-    /// The mappings of each guest, or each private network, in the order of their last use, which may be out of date: the real last use may be later.
+    /// The mappings of each guest, or each private network, in the order of their last use, which may be out of date:
+    /// the real last use may be later.
     order: HashMap<GuestId, VecDeque<(SlotId, Instant)>>,
     scratch: Vec<u8>,
 }

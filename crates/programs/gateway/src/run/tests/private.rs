@@ -122,8 +122,8 @@ fn published_ports_lead_to_private_ports() {
     assert_eq!(guest.wait_segment("a call").flags & (SYN | ACK), SYN);
 }
 
-/// Objective: when a private port goes, its guest's connections end, and its addresses and leases are forgotten; a guest
-/// that gets the VLAN next is reset, not mistaken for the former one.
+/// Objective: when a private port goes, its guest's connections end, and its addresses and leases are forgotten; a
+/// guest that gets the VLAN next is reset, not mistaken for the former one.
 #[test]
 fn a_guest_goes_with_its_port() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -165,7 +165,8 @@ fn tagged_frames_are_ignored_without_private_ports() {
     assert!(guest.gateway.core.networks.iter().eq([NetworkId::UNTAGGED]));
 }
 
-/// Objective: the router advertises itself to a guest that was restored behind a private port, and has sent nothing yet.
+/// Objective: the router advertises itself to a guest that was restored behind a private port, and has sent nothing
+/// yet.
 #[test]
 fn a_silent_clone_hears_the_router() {
     let mut guest = TestGuest::new(private);
