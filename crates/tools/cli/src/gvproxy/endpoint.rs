@@ -24,11 +24,14 @@ impl GvEndpoint {
     /// The text has no scheme, or is malformed.
     pub(super) fn parse(text: &str) -> Result<GvEndpoint, GvFailure> {
         let bad = |what: &str| GvFailure(format!("{text:?}: {what}: expected e.g. unix:///run/a.sock"));
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("an address without a scheme"))?;
+        let (scheme, rest) = text.split_once(':').ok_or_else(|| bad("an address without a scheme"))?;
         let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
-        if scheme.is_empty() || !scheme.chars().all(is_letter) {
+        if !scheme.starts_with(|letter: char| letter.is_ascii_alphabetic()) || !scheme.chars().all(is_letter) {
             return Err(bad("a malformed scheme"));
         }
+        // The form unix:/run/a.sock has no host.
+        let rest = rest.strip_prefix("//").or(Some(rest).filter(|rest| rest.starts_with('/')));
+        let rest = rest.ok_or_else(|| bad("an address without a path"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let (user, place) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -95,6 +98,7 @@ mod tests {
             [scheme, user, host, port, path]
         };
         assert_eq!(of("unix:///run/a%20b.sock"), ["unix", "", "", "", "/run/a b.sock"]);
+        assert_eq!(of("unix:/run/a.sock"), ["unix", "", "", "", "/run/a.sock"]);
         assert_eq!(of("tcp://0.0.0.0:1234"), ["tcp", "", "0.0.0.0", "1234", ""]);
         assert_eq!(of("tcp://[::1]:80/x"), ["tcp", "", "::1", "80", "/x"]);
         assert_eq!(of("vsock://:1024"), ["vsock", "", "", "1024", ""]);
@@ -106,9 +110,19 @@ mod tests {
 
     #[test]
     fn text_that_is_no_address_is_refused() {
-        for text in
-            ["", "/a", "://a", "a b://c", "tcp://[::1", "tcp://[::1]80", "unix:///%zz", "tcp://a:b", "unix:///%"]
-        {
+        for text in [
+            "",
+            "/a",
+            "://a",
+            "a b://c",
+            "1a://b",
+            "a:80",
+            "tcp://[::1",
+            "tcp://[::1]80",
+            "unix:///%zz",
+            "tcp://a:b",
+            "unix:///%",
+        ] {
             assert!(GvEndpoint::parse(text).is_err(), "{text}");
         }
     }
