@@ -21,11 +21,11 @@ pub fn render(all: &[FigureResults], machine: &str, versions: &VersionTable) -> 
          experiments: each table has the printed values (paper) and those that `netvale-bench papers` measured on \
          {machine} (here). Measured values are medians of five interleaved runs, with the smallest and the largest in \
          brackets; \\* marks values that other work on the machine disturbed. × is the ratio to the table's base row, \
-         within the paper and within the measurement. A dash means: not printed, or not measured.\n\nWhere several \
-         processors take part, figures depend on the time that a cache line takes from one to another. The hypervisor of a \
-         virtual machine may change that time at any moment, by moving the processors between cores with and without \
-         a common cache (51 and 255 ns were seen on one machine within half a minute). Two rates of one program, far \
-         from each other, have this cause. Newer results record the time.\n"
+         within the paper and within the measurement. A dash means: not printed, or not measured.\n\n\
+         Where several processors take part, figures depend on the time that a cache line takes from one to another. \
+         The hypervisor of a virtual machine may change that time at any moment, by moving the processors between \
+         cores with and without a common cache (51 and 255 ns were seen on one machine within half a minute). Two \
+         rates of one program, far from each other, have this cause. Newer results record the time.\n"
     );
     for document in DOCUMENTS {
         let mut figures = all.iter().filter(|one| one.figure.document() == document).peekable();
