@@ -328,6 +328,9 @@ confinement() {
     begin_box 51260
     confined "$gateway" "the sandbox's gateway"
     same "the command has no new privileges" "$(status NoNewPrivs "$command")" 1
+    # The command could connect to a control socket of its gateway: both have the same user.
+    same "the gateway takes no orders" "$(in_space host ss -Hxlp | grep -c "pid=$gateway,")" 0
+    same "another sandbox runs beside it" "$(code sandbox -- true)" 0
     kill "$box"
     wait "$box" || true
     host_daemon host "${as_user[@]}"
