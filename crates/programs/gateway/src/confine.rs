@@ -13,6 +13,8 @@ use netvale_confine::SandboxError;
 use netvale_confine::calls::{Argument, CallList, Calls, int, null, without};
 use netvale_confine::files::{self, AccessFs, FileRights};
 
+use crate::options::GatewayOptions;
+
 /// The mask that leaves a socket's type, without the flags for close-on-exec and non-blocking.
 const TYPE: u64 = 0xf;
 /// `SIOCGIFINDEX`: the index of an interface, for a name server's address with a zone.
@@ -136,25 +138,30 @@ const ANY: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Confines this process, which must have one thread. Of the file system, it can then read `resolv_conf` and the files
-/// beside it, and make and remove sockets in `sockets`, if given. Files and sockets that are open stay so.
+/// Confines this process, which must have one thread. Of the file system, it can then read the resolver file and the
+/// files beside it, and remove its own sockets and the files beside them. Files and sockets that are open stay so.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly confined, and should end.
-pub fn enter(resolv_conf: &Path, sockets: Option<&Path>) -> Result<(), SandboxError> {
+pub fn enter(options: &GatewayOptions) -> Result<(), SandboxError> {
     netvale_confine::keep_capabilities(|_| false)?;
+    let own_sockets = options.control.iter().chain(&options.dial).filter_map(|path| path.parent());
     files::restrict(&[
-        FileRights::new(to_read(resolv_conf), AccessFs::ReadFile),
+        FileRights::new(to_read(&options.resolv_conf), AccessFs::ReadFile),
         // What a publisher opens to have a descriptor to spare.
         FileRights::new(["/dev/null"], AccessFs::ReadFile),
-        FileRights::new(sockets, AccessFs::MakeSock | AccessFs::RemoveFile),
+        FileRights::new(own_sockets, AccessFs::RemoveFile),
     ])?;
-    netvale_confine::permit(rules(std::process::id())?)
+    netvale_confine::permit(rules(std::process::id(), !options.served.is_empty())?)
 }
 
-fn rules(own: u32) -> Result<netvale_confine::CallRules, SandboxError> {
+/// Returns the permitted calls of the process `own`. If it `serves` ports, they include connections to UNIX sockets.
+fn rules(own: u32, serves: bool) -> Result<netvale_confine::CallRules, SandboxError> {
     let mut list = CallList::default();
     list.add(CALLS);
+    if serves {
+        list.add_line(libc::SYS_socket, &[int(0, AF_UNIX), kind(SOCK_STREAM), int(2, 0)]);
+    }
     // To abort, at a failure of the program itself.
     list.add_line(libc::SYS_tgkill, &[int(0, own.cast_signed())]);
     Ok(list.rules(ANY.iter().copied())?)
@@ -218,7 +225,9 @@ mod tests {
         let (answer, answers) = std::sync::mpsc::channel();
         let [from, to] = [folder.join("etc/new"), file.clone()];
         std::thread::spawn(move || requests.recv().map(|()| answer.send(std::fs::rename(from, to))));
-        enter(&file, Some(&folder.join("sockets"))).unwrap();
+        let addresses = "10.0.0.1/24".parse().unwrap();
+        let control = Some(folder.join("sockets/own"));
+        enter(&GatewayOptions { resolv_conf: file.clone(), control, ..GatewayOptions::new(addresses) }).unwrap();
         let socket = |family, kind, protocol| socket_with(family, kind, SocketFlags::CLOEXEC, protocol);
         assert!(socket(AddressFamily::INET, SocketType::STREAM, None).is_ok());
         let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP));
@@ -261,7 +270,7 @@ mod tests {
     /// Objective: the filter permits no call by which a process starts another, or reaches another.
     #[test]
     fn calls_to_start_or_reach_processes_are_not_in_the_list() {
-        let rules = rules(1).unwrap();
+        let rules = rules(1, false).unwrap();
         for call in [libc::SYS_execve, libc::SYS_clone, libc::SYS_kill, libc::SYS_ptrace, libc::SYS_process_vm_readv] {
             assert!(!rules.contains_key(&call), "{call}");
         }

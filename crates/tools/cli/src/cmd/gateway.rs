@@ -217,7 +217,10 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     }
     let name = port_name(&args.port);
     let stop = signals::stop_pipe()?;
-    options.control = Some(args.control.clone().map_or_else(|| gateways::new_path(ctx, &name), Ok)?);
+    // A sandbox's command has the user's rights: its gateway takes no orders from a path that the command can guess.
+    if options.control.is_none() && !args.tap {
+        options.control = Some(gateways::new_path(ctx, &name)?);
+    }
     let link = if args.tap { tap_link()? } else { port_link(&name, ctx)? };
     let mut gateway = Gateway::new(link, &options).map_err(|error| failed(&error))?;
     if args.private {
@@ -225,7 +228,7 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         follow_ports(&mut gateway, ctx, &name)?;
     }
     if !args.no_sandbox {
-        confine::enter(&options.resolv_conf, None).map_err(|error| not_confined(&error))?;
+        confine::enter(&options).map_err(|error| not_confined(&error))?;
     }
     gateway.tell_ready();
     tracing::info!("ready: the gateway has the port {name}");
