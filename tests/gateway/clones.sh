@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Clones: guests with equal Ethernet and IP addresses behind private ports of one switch and one gateway. Each has its own
-# way out, and a published port of its own.
+# Clones: guests with equal Ethernet and IP addresses behind private ports of one switch and one gateway. Each has its
+# own way out, and a published port of its own.
 #
-# Each clone is a namespace with a TAP of the switch; `host` has the gateway, and a cable to `outside`, where a server is.
+# Each clone is a namespace with a TAP of the switch; `host` has the gateway, and a cable to `outside`, where a server
+# is.
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
