@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Clones of a virtual machine, restored from one snapshot: each has a private port of the switch, its own way out and its
-# own published port. A connection from before the snapshot is reset as soon as a clone uses it.
+# Clones of a virtual machine, restored from one snapshot: each has a private port of the switch, its own way out and
+# its own published port. A connection from before the snapshot is reset as soon as a clone uses it.
 #
 # `host` has the daemon and the gateway, and a cable to `outside`, where servers are.
 # measures: no
@@ -71,7 +71,7 @@ machine() {
         <"$work/vm$1.typed" >"$work/vm$1.console" 2>&1
 }
 
-# monitor N COMMAND: has_said it to the machine's monitor.
+# monitor N COMMAND: says it to the machine's monitor.
 monitor() {
     python3 - "$work/vm$1.mon" "$2" <<'PYTHON'
 import socket, sys
@@ -136,6 +136,8 @@ ok "each clone has its way out"
 for n in $(seq "$CLONES"); do wait_for "clone $n is reached by its port" 30 is_reached "$n"; done
 ok "each is reached by its published port"
 for n in $(seq "$CLONES"); do types "$n" "echo again >/words"; done
-for n in $(seq "$CLONES"); do wait_for "clone $n's former connection is reset" 5 has_said "$n" "the connection ended"; done
+for n in $(seq "$CLONES"); do
+    wait_for "clone $n's former connection is reset" 5 has_said "$n" "the connection ended"
+done
 ok "connections from before the snapshot are reset"
 finish
