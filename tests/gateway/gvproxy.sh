@@ -79,7 +79,7 @@ inside() {
 cat >"$work/udhcpc.script" <<'SCRIPT'
 #!/bin/sh
 case $1 in bound | renew)
-    ip addr flush dev "$interface" scope global
+    ip -4 addr flush dev "$interface" scope global
     ip addr add "$ip/$mask" dev "$interface"
     ip route replace default via "$router"
     echo "$ip $router $dns $mtu" >"$STATE"

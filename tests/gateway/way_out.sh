@@ -29,7 +29,7 @@ servers() {
 cat >"$work/dhclient.script" <<'SCRIPT'
 #!/bin/sh
 case $reason in BOUND | RENEW | REBIND | REBOOT)
-    ip addr flush dev "$interface" scope global
+    ip -4 addr flush dev "$interface" scope global
     ip addr add "$new_ip_address/24" dev "$interface"
     ip route replace default via "$new_routers"
     echo "$reason $new_ip_address" >>"$STATE"
