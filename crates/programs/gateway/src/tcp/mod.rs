@@ -33,6 +33,7 @@ use self::endpoint::TcpState;
 use self::flow::{TcpClosing, TcpFlow, TurnResult, writer};
 use self::open::is_inner;
 use self::segment::{SegmentOut, TcpSegment};
+use self::seq::SequenceClock;
 use crate::core::{FlowReview, GatewayCore};
 use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
@@ -70,6 +71,7 @@ pub struct TcpFlows {
     by_key: HashMap<TcpKey, SlotId>,
     /// Flows that have something to do, in the order of their turns.
     busy: VecDeque<SlotId>,
+    sequence: SequenceClock,
 }
 
 impl TcpFlows {

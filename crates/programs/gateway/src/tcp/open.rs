@@ -11,7 +11,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::endpoint::TcpEndpoint;
 use super::flow::TcpFlow;
 use super::segment::{TcpSegment, mss_of};
-use super::seq::TcpSeq;
 use super::{TcpFlows, TcpKey, refuse};
 use crate::core::{FlowRefusal, GatewayCore, NewNameClient, PermittedFlow};
 use crate::dns;
@@ -50,7 +49,7 @@ impl TcpFlows {
                 return refuse(core, &ends, syn.refusal());
             }
         };
-        let first = TcpSeq(core.random.u32());
+        let first = self.sequence.first(&ends, core.now);
         let endpoint = TcpEndpoint::answering(syn, first, mss_of(core.net.mtu, ends.guest.ip()), core.now);
         let mut flow = TcpFlow::new(ends, endpoint, socket, core.now);
         flow.name = name;
@@ -91,7 +90,7 @@ impl TcpFlows {
             return;
         }
         let _ = rustix::net::sockopt::set_socket_linger(&socket, None);
-        let first = TcpSeq(core.random.u32());
+        let first = self.sequence.first(&ends, core.now);
         let endpoint = TcpEndpoint::calling(first, mss_of(core.net.mtu, ends.guest.ip()), core.now);
         prepare(&socket);
         let flow = TcpFlow::new(ends, endpoint, socket, core.now);

@@ -1,4 +1,10 @@
-//! TCP sequence numbers (RFC 9293 §3.4), modulo 2^32 ([`TcpSeq`]).
+//! TCP sequence numbers (RFC 9293 §3.4), modulo 2^32 ([`TcpSeq`]), and the first one of a connection
+//! ([`SequenceClock`]).
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Instant;
+
+use crate::flows::FlowEnds;
 
 /// A TCP sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,9 +39,39 @@ impl TcpSeq {
     }
 }
 
+/// Chooses the first sequence number of each connection (RFC 6528): it grows with time between the same two ends, so that
+/// a guest whose former connection is in TIME-WAIT accepts the next one, and cannot be guessed from other ends.
+pub struct SequenceClock {
+    secret: RandomState,
+    start: Instant,
+}
+
+impl Default for SequenceClock {
+    fn default() -> Self {
+        SequenceClock { secret: RandomState::new(), start: Instant::now() }
+    }
+}
+
+impl SequenceClock {
+    /// Returns the first sequence number of a connection that begins now.
+    pub fn first(&self, ends: &FlowEnds, now: Instant) -> TcpSeq {
+        let place = self.secret.hash_one((ends.who, ends.guest, ends.remote)) as u32;
+        // One step each 4 µs.
+        let time = (now.saturating_duration_since(self.start).as_micros() / 4) as u32;
+        TcpSeq(place).plus(time)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use netvale_wire::MacAddr;
+
     use super::*;
+    use crate::flows::FlowDirection;
+    use crate::guests::NetworkId;
+    use crate::policy::FlowTransport;
 
     #[test]
     fn numbers_are_compared_across_their_end() {
@@ -44,5 +80,24 @@ mod tests {
         assert_eq!((next, next.since(last)), (TcpSeq(1), 2));
         assert!(last.is_before(next) && next.is_after(last) && !last.is_before(last));
         assert_eq!((last.later(next), next.later(last)), (next, next));
+    }
+
+    /// Objective: between the same ends, a later connection begins behind an earlier one, and not at a place that other
+    /// ends share.
+    #[test]
+    fn the_next_connection_of_the_same_ends_begins_later() {
+        let clock = SequenceClock::default();
+        let now = Instant::now();
+        let ends = |port: u16| FlowEnds {
+            transport: FlowTransport::Tcp,
+            direction: FlowDirection::In,
+            who: NetworkId::UNTAGGED.station(MacAddr::ZERO),
+            guest: "10.0.0.2:80".parse().unwrap(),
+            remote: ([192, 0, 2, 1], port).into(),
+        };
+        let first = |port, after| clock.first(&ends(port), now + Duration::from_micros(after));
+        assert_eq!(first(4000, 4000).since(first(4000, 3600)), 100);
+        let places: Vec<_> = (4000..4010).map(|port| first(port, 0).0).collect();
+        assert!(places.windows(2).any(|pair| pair[0].abs_diff(pair[1]) > 1 << 16), "{places:?}");
     }
 }
