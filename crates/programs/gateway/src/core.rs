@@ -19,7 +19,7 @@ use crate::guests::{GuestAddresses, GuestId, GuestTable, NetworkId, NetworkSet};
 use crate::icmp_message::{self, IcmpProblem};
 use crate::link::GatewayLink;
 use crate::net::GatewayNet;
-use crate::policy::{EgressPolicy, EgressRequest, EgressVerdict};
+use crate::policy::{EgressPolicy, EgressRequest, EgressVerdict, held_v4};
 use crate::poller::Poller;
 use crate::random::RandomPool;
 use crate::resolved::ResolvedNames;
@@ -292,19 +292,35 @@ impl GatewayCore {
     }
 }
 
-/// Returns whether an address is one of the host's own: the kernel then chooses that same address as the source.
-/// Nothing is sent: a UDP socket is only connected.
+/// Returns whether an address is one of the host's own, or embeds one: a socket can be bound to it, or the kernel
+/// chooses it as the source of datagrams to it. Nothing is sent.
 pub fn is_of_host(address: IpAddr) -> bool {
+    is_one_of_host(address) || held_v4(address).is_some_and(|held| is_one_of_host(held.into()))
+}
+
+fn is_one_of_host(address: IpAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
+    let socket = || rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+    let (Ok(bound), Ok(connected)) = (socket(), socket()) else {
         // No descriptor is left to find out: the flow could not begin either.
         return true;
     };
-    if rustix::net::connect(&socket, &SocketAddr::new(address, 9)).is_err() {
+    // The source of datagrams to a second address of the same network is the first one.
+    if rustix::net::bind(&bound, &SocketAddr::new(address, 0)).is_ok() {
+        return true;
+    }
+    if rustix::net::connect(&connected, &SocketAddr::new(address, 9)).is_err() {
         return false;
     }
-    let own = rustix::net::getsockname(&socket).ok().and_then(|own| SocketAddr::try_from(own).ok());
-    own.is_none_or(|own| own.ip() == address)
+    let own = rustix::net::getsockname(&connected).ok().and_then(|own| SocketAddr::try_from(own).ok());
+    own.is_none_or(|own| own.ip() == address || is_routers_anycast(address, own.ip()))
+}
+
+/// Returns whether an address is that of all routers of the network of `own` (RFC 4291 §2.6.1): the host is one of them
+/// if it forwards.
+fn is_routers_anycast(address: IpAddr, own: IpAddr) -> bool {
+    let (IpAddr::V6(address), IpAddr::V6(own)) = (address, own) else { return false };
+    address.to_bits() as u64 == 0 && address.to_bits() >> 64 == own.to_bits() >> 64
 }
 
 #[cfg(test)]
@@ -316,5 +332,9 @@ mod tests {
     fn the_hosts_own_addresses_are_known() {
         assert!(is_of_host(Ipv4Addr::LOCALHOST.into()));
         assert!(!is_of_host("192.0.2.77".parse().unwrap()));
+        assert!(is_of_host("64:ff9b::7f00:1".parse().unwrap()), "an address that embeds the host's");
+        let [network, other]: [IpAddr; 2] = ["fd00::".parse().unwrap(), "fd00:1::".parse().unwrap()];
+        let own = "fd00::7".parse().unwrap();
+        assert!(is_routers_anycast(network, own) && !is_routers_anycast(other, own) && !is_routers_anycast(own, own));
     }
 }

@@ -207,7 +207,7 @@ impl EgressPolicy {
 }
 
 /// Returns the IPv4 address that a NAT64 (RFC 6052) or 6to4 (RFC 3056) address embeds.
-fn held_v4(address: IpAddr) -> Option<Ipv4Addr> {
+pub fn held_v4(address: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(address) = address else { return None };
     let bits = address.to_bits();
     match address.segments() {

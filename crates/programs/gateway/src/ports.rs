@@ -42,6 +42,11 @@ impl PortNames {
         self.networks.get(name).copied()
     }
 
+    /// Returns the networks of all ports.
+    pub fn networks(&self) -> Vec<NetworkId> {
+        self.names.keys().copied().collect()
+    }
+
     /// Returns the name of a network's only port; `None` if it has several ports, or none is known.
     pub fn name(&self, network: NetworkId) -> Option<&str> {
         let names = self.names.get(&network).filter(|names| names.len() == 1)?;

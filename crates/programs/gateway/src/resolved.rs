@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::guests::GuestId;
+use crate::guests::{GuestId, NetworkId};
 
 /// How long an entry is kept beyond its answer's time to live.
 pub const GRACE: Duration = Duration::from_secs(60);
@@ -47,8 +47,10 @@ pub struct ResolvedNames {
 }
 
 impl ResolvedNames {
-    /// Records the addresses of an answer to a guest's question for `name`. The oldest entries of the guest give way.
+    /// Records the addresses of an answer to a guest's question for `name`. The oldest entries of the guest give way. All
+    /// stations behind a private port are one guest.
     pub fn record(&mut self, guest: GuestId, name: &str, addresses: &[ResolvedAddress], now: Instant) {
+        let guest = guest.share();
         if addresses.is_empty() {
             return;
         }
@@ -77,9 +79,14 @@ impl ResolvedNames {
 
     /// Returns the names for which a guest has got an address, the latest first.
     pub fn names(&self, guest: GuestId, address: IpAddr, now: Instant) -> Vec<Arc<str>> {
-        let entries = self.guests.get(&guest).into_iter().flatten().rev();
+        let entries = self.guests.get(&guest.share()).into_iter().flatten().rev();
         let valid = entries.filter(|entry| entry.address == address && entry.until > now);
         valid.map(|entry| entry.name.clone()).collect()
+    }
+
+    /// Removes the entries of a network's guests.
+    pub fn forget(&mut self, network: NetworkId) {
+        self.guests.retain(|guest, _| guest.network != network);
     }
 
     /// Returns the number of entries of all guests.
@@ -106,7 +113,6 @@ mod tests {
     use netvale_wire::MacAddr;
 
     use super::*;
-    use crate::guests::NetworkId;
 
     const A: GuestId = NetworkId::UNTAGGED.station(MacAddr([2, 0, 0, 0, 0, 1]));
     const B: GuestId = NetworkId::UNTAGGED.station(MacAddr([2, 0, 0, 0, 0, 2]));
@@ -171,5 +177,21 @@ mod tests {
         assert!(resolved.guests.len() <= MAX_GUESTS && resolved.len() <= 2 * SHARED, "{}", resolved.len());
         resolved.record(B, "b.test", &[at(1, 1)], now + LONGEST);
         assert_eq!(resolved.len(), 1, "expired entries make room for new guests");
+    }
+
+    #[test]
+    fn stations_of_a_private_port_are_one_guest_and_its_entries_end_with_it() {
+        let mut resolved = ResolvedNames::default();
+        let now = Instant::now();
+        let network = NetworkId::of_vlan(7).unwrap();
+        for station in 0..2000u32 {
+            let [_, a, b, c] = station.to_be_bytes();
+            resolved.record(network.station(MacAddr([2, 0, 0, a, b, c])), "a.test", &[at(1, 10)], now);
+        }
+        resolved.record(A, "b.test", &[at(2, 10)], now);
+        assert_eq!((resolved.guests.len(), names(&resolved, A, 2, now).len()), (2, 1));
+        resolved.forget(network);
+        assert_eq!(names(&resolved, network.station(MacAddr::ZERO), 1, now), Vec::<String>::new());
+        assert_eq!(names(&resolved, A, 2, now), ["b.test"]);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{NameAsker, NameService, framed};
 use crate::core::{GatewayCore, NewNameClient};
 use crate::dhcp::DhcpServers;
-use crate::guests::GuestId;
+use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::SlotId;
 use crate::timers::TimedThing;
@@ -109,6 +109,22 @@ impl NameService {
             return;
         }
         core.asked_again.push(id);
+    }
+
+    /// Ends the questions and the connections of a network's guests.
+    pub fn forget(&mut self, core: &mut GatewayCore, network: NetworkId) {
+        for id in self.questions.ids() {
+            if self.questions.get(id).is_some_and(|question| question.who.network == network)
+                && let Some(question) = self.questions.remove(id)
+            {
+                core.guests.give_back(question.who, GuestResource::Question);
+            }
+        }
+        for id in self.clients.ids() {
+            if self.clients.get(id).is_some_and(|client| client.who.network == network) {
+                self.clients.remove(id);
+            }
+        }
     }
 
     /// Begins to answer the next question of each connection that was just answered.

@@ -5,7 +5,7 @@ use std::io;
 use super::Gateway;
 use crate::guests::NetworkId;
 use crate::poller::{WatchMode, WatchedThing};
-use crate::ports::{PortChange, PortWatch};
+use crate::ports::{PortChange, PortNames, PortWatch};
 
 impl Gateway {
     /// Makes the gateway follow the switch's ports: it then knows their names, and ends the flows of ports that go.
@@ -23,8 +23,12 @@ impl Gateway {
         match watch.read() {
             Ok(changes) => changes.into_iter().for_each(|change| self.take_change(change)),
             Err(error) => {
-                tracing::warn!("the daemon no longer reports ports ({error}): new ones have no name until a restart");
+                tracing::warn!("the daemon no longer reports ports ({error}): they have no names until a restart");
                 self.ports = None;
+                // Whoever gets a VLAN from now on must not be taken for the port that had it.
+                let networks = self.core.flows.ports.networks();
+                networks.into_iter().for_each(|network| self.forget(network));
+                self.core.flows.ports = PortNames::default();
             }
         }
     }
@@ -48,6 +52,8 @@ impl Gateway {
         self.udp.end_network(core, network);
         self.echo.end_network(core, network);
         self.publisher.forget(core, network);
+        self.names.forget(core, network);
+        core.resolved.forget(network);
         self.reassembly.forget(network);
         core.neighbours.forget(network);
         core.networks.remove(network);

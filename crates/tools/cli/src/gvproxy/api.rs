@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::control::GvControl;
-use super::exposed::ExposedPorts;
+use super::exposed::{ExposedPort, ExposedPorts};
 use super::http::{HttpReply, HttpRequest};
 use super::json::{self, JsonObject};
 use super::network::SwitchClient;
@@ -71,15 +71,20 @@ fn failed(why: String) -> (u16, String) {
     (500, why)
 }
 
+/// Returns whether a protocol's local end is a socket's path.
+fn is_socket(protocol: &str) -> bool {
+    ["unix", "npipe"].contains(&protocol)
+}
+
 impl GvApi {
     /// Answers a request.
     pub(super) fn answer(&self, request: HttpRequest, audience: ApiAudience) -> HttpReply {
         let is_guest = audience == ApiAudience::Guests;
         log::debug(format_args!("{} {}", request.method, request.path));
         match request.path.as_str() {
-            "/services/forwarder/all" => page(&self.exposed.all()),
+            "/services/forwarder/all" => page(&self.exposed_to(audience)),
             "/services/forwarder/expose" => done(self.expose(&request, audience)),
-            "/services/forwarder/unexpose" => done(self.unexpose(&request)),
+            "/services/forwarder/unexpose" => done(self.unexpose(&request, audience)),
             _ if is_guest => failure(404, "404 page not found"),
             "/services/dhcp/leases" | "/leases" => self.leases(),
             "/services/dns/all" => page(&*self.zones()),
@@ -99,7 +104,7 @@ impl GvApi {
         let protocol = protocol(&body)?;
         let local = body.text("local", "string").map_err(bad)?;
         let remote = body.text("remote", "string").map_err(bad)?;
-        if ["unix", "npipe"].contains(&protocol.as_str()) {
+        if is_socket(&protocol) {
             // A guest could otherwise create sockets anywhere in the user's folders.
             if audience == ApiAudience::Guests {
                 return Err(bad("guests cannot expose sockets of the host: use the socket of -listen".to_owned()));
@@ -110,12 +115,22 @@ impl GvApi {
         self.exposed.expose(&protocol, &local, &remote).map_err(failed)
     }
 
-    fn unexpose(&self, request: &HttpRequest) -> ApiResult {
+    /// Lists the exposed ports; to the host, also the sockets, whose paths are no business of guests.
+    fn exposed_to(&self, audience: ApiAudience) -> Vec<ExposedPort> {
+        let is_listed = |port: &ExposedPort| audience != ApiAudience::Guests || !is_socket(&port.protocol);
+        self.exposed.all().into_iter().filter(is_listed).collect()
+    }
+
+    fn unexpose(&self, request: &HttpRequest, audience: ApiAudience) -> ApiResult {
         post_only(request)?;
         let body = JsonObject::of(json::first_value(&request.body).map_err(bad)?, "types.UnexposeRequest", UNEXPOSE);
         let body = body.map_err(bad)?;
         let local = body.text("local", "string").map_err(bad)?;
-        self.exposed.unexpose(&protocol(&body)?, &local).map_err(failed)
+        let protocol = protocol(&body)?;
+        if audience == ApiAudience::Guests && is_socket(&protocol) {
+            return Err(failed("proxy not found".to_owned()));
+        }
+        self.exposed.unexpose(&protocol, &local).map_err(failed)
     }
 
     /// Lists the leases by address, with the gateway's own address and the configured leases, as gvproxy does.

@@ -17,6 +17,10 @@ use super::relay::{self, GuestWay};
 use super::ssh::{self, SshPlaces, SshTarget, SshTunnel};
 use super::stream::GvListener;
 
+/// Maximum length of an exposed address in bytes: that of a path.
+const LONGEST: usize = 4096;
+/// Maximum length of the address of an exposed port.
+const LONGEST_PLACE: usize = 300;
 /// Maximum number of exposed ports and sockets.
 const MOST: usize = 4096;
 
@@ -69,6 +73,10 @@ impl ExposedPorts {
     /// # Errors
     /// gvproxy's text.
     pub(super) fn expose(&self, protocol: &str, local: &str, remote: &str) -> Result<(), String> {
+        let longest = if matches!(protocol, "tcp" | "udp") { LONGEST_PLACE } else { LONGEST };
+        if local.len() > longest || remote.len() > longest {
+            return Err(format!("address too long: expected up to {longest} characters"));
+        }
         let key = (local.to_owned(), protocol.to_owned());
         let mut entries = self.entries();
         if entries.contains_key(&key) {

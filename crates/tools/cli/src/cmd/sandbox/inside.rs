@@ -28,6 +28,14 @@ const NOT_RUN: u8 = 126;
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Families of sockets that belong to a network namespace, or reach no network.
 const FAMILIES: [libc::c_int; 5] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET];
+/// Calls that act outside of the namespaces: io_uring opens sockets past the filter, and requests for keys make the
+/// kernel start a program of the host, which may ask the host's name servers.
+const OUTSIDE: [i64; 4] = [libc::SYS_io_uring_setup, libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl];
+/// The numbers of ioctl in the x32 ABI, which differ from that of the 64-bit one; old kernels take the first as well.
+#[cfg(target_arch = "x86_64")]
+const X32_IOCTL: [i64; 2] = [514, 514 | 0x4000_0000];
+#[cfg(not(target_arch = "x86_64"))]
+const X32_IOCTL: [i64; 0] = [];
 /// Requests by which a process writes to its terminal's input.
 const INPUTS: [libc::c_int; 2] = [libc::TIOCSTI as libc::c_int, libc::TIOCLINUX as libc::c_int];
 
@@ -161,16 +169,16 @@ fn set_sysctls() {
 }
 
 /// Denies sockets that do not belong to a network namespace, such as those of virtual machines (`AF_VSOCK`), and
-/// io_uring, which could open them past the filter. Denies input for the terminal, which the caller's shell would read
+/// calls that act outside of it. Denies input for the terminal, which the caller's shell would read
 /// after the command's end.
 fn limit_calls() -> Result<(), SandboxError> {
     let other_families = none_of(0, &FAMILIES)?;
     let calls = [libc::SYS_socket, libc::SYS_socketpair].into_iter().flat_map(numbers);
     netvale_confine::refuse(calls.map(|call| (call, vec![other_families.clone()])).collect(), libc::EAFNOSUPPORT)?;
-    let calls = numbers(libc::SYS_io_uring_setup).map(|call| (call, Vec::new()));
+    let calls = OUTSIDE.into_iter().flat_map(numbers).map(|call| (call, Vec::new()));
     netvale_confine::refuse(calls.collect(), libc::ENOSYS)?;
     let mut inputs = CallList::default();
-    for call in numbers(libc::SYS_ioctl) {
+    for call in numbers(libc::SYS_ioctl).chain(X32_IOCTL) {
         INPUTS.iter().for_each(|request| inputs.add_line(call, &[int(1, *request)]));
     }
     netvale_confine::refuse(inputs.rules([])?, libc::EPERM)
