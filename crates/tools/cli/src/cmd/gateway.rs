@@ -217,6 +217,7 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     }
     let name = port_name(&args.port);
     let stop = signals::stop_pipe()?;
+    options.control.clone_from(&args.control);
     // A sandbox's command has the user's rights: its gateway takes no orders from a path that the command can guess.
     if options.control.is_none() && !args.tap {
         options.control = Some(gateways::new_path(ctx, &name)?);
