@@ -47,8 +47,8 @@ pub struct ResolvedNames {
 }
 
 impl ResolvedNames {
-    /// Records the addresses of an answer to a guest's question for `name`. The oldest entries of the guest give way. All
-    /// stations behind a private port are one guest.
+    /// Records the addresses of an answer to a guest's question for `name`. The oldest entries of the guest give way.
+    /// All stations behind a private port are one guest.
     pub fn record(&mut self, guest: GuestId, name: &str, addresses: &[ResolvedAddress], now: Instant) {
         let guest = guest.share();
         if addresses.is_empty() {

@@ -25,7 +25,7 @@ impl Gateway {
             Err(error) => {
                 tracing::warn!("the daemon no longer reports ports ({error}): they have no names until a restart");
                 self.ports = None;
-                // Whoever gets a VLAN from now on must not be taken for the port that had it.
+                // A port that gets a VLAN from now on must not be taken for the one that had it.
                 let networks = self.core.flows.ports.networks();
                 networks.into_iter().for_each(|network| self.forget(network));
                 self.core.flows.ports = PortNames::default();

@@ -39,8 +39,8 @@ impl TcpSeq {
     }
 }
 
-/// Chooses the first sequence number of each connection (RFC 6528): it grows with time between the same two ends, so that
-/// a guest whose former connection is in TIME-WAIT accepts the next one, and cannot be guessed from other ends.
+/// Chooses the first sequence number of each connection (RFC 6528): it grows with time between the same two ends, so
+/// that a guest whose former connection is in TIME-WAIT accepts the next one, and cannot be guessed from other ends.
 pub struct SequenceClock {
     secret: RandomState,
     start: Instant,
