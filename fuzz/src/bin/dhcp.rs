@@ -22,7 +22,7 @@ type Holders = HashMap<Ipv4Addr, (Vec<u8>, Instant)>;
 
 fuzz_target!(|data: &[u8]| {
     let own = InterfaceAddress { address: [10, 0, 0, 1].into(), prefix: 28 };
-    let settings = DhcpSettings { own, lease: LEASE, mtu: 1500, domain: "lan".to_owned() };
+    let settings = DhcpSettings { own, lease: LEASE, mtu: 1500, domain: "lan".to_owned(), search: Vec::new() };
     let fixed = vec!["02:00:00:00:00:03=10.0.0.3,web".parse().expect("a lease")];
     let mut server = DhcpServer::new(settings, LeaseTable::new(own, fixed));
     let mut holders = Holders::new();

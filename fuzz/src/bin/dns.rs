@@ -11,6 +11,7 @@ use netvale_gateway::dhcp::leases::LeaseTable;
 use netvale_gateway::dns::answer::addresses;
 use netvale_gateway::dns::message::{DnsOutcome, ParsedQuery, is_answer, is_no_help, parse_query, refusal};
 use netvale_gateway::dns::names::LocalNames;
+use netvale_gateway::dns::zones::DnsZones;
 use netvale_gateway::guests::{GuestAddresses, NetworkId};
 use netvale_gateway::net::GatewayNet;
 use netvale_wire::MacAddr;
@@ -33,6 +34,7 @@ fuzz_target!(|data: &[u8]| {
         addresses: "10.0.0.1/24,fd00::1/64".parse().expect("addresses"),
         mtu: 1500,
         domain: "lan".to_owned(),
+        host: None,
     };
     let fixed = vec!["02:00:00:00:00:09=10.0.0.9,vm9".parse().expect("a lease")];
     let leases = net.addresses.v4.map(|own| LeaseTable::new(own, fixed));
@@ -40,7 +42,9 @@ fuzz_target!(|data: &[u8]| {
     let network = NetworkId::UNTAGGED;
     let guest = network.station(MacAddr([2, 0, 0, 0, 0, 9]));
     addresses.learn("fd00::9".parse().expect("an address"), guest, Instant::now());
-    let names = LocalNames { net: &net, leases: leases.as_ref(), addresses: &addresses, network };
+    let zones = DnsZones::default();
+    let leases = leases.as_ref();
+    let names = LocalNames { net: &net, leases, addresses: &addresses, zones: &zones, network };
     if let Some(own) = names.answer(&query) {
         assert!(is_answer(question, query.end, &own), "an answer to another question");
         assert!(own.len() < 1232, "an answer that no guest takes");

@@ -39,11 +39,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((&who, mut rest)) = data.split_first() else { return };
     let now = Instant::now();
     let calls = who & 1 != 0;
-    let end = if calls {
-        TcpEndpoint::calling(FIRST, 1460, now)
-    } else {
-        TcpEndpoint::answering(&SYN, FIRST, 1460, now)
-    };
+    let end =
+        if calls { TcpEndpoint::calling(FIRST, 1460, now) } else { TcpEndpoint::answering(&SYN, FIRST, 1460, now) };
     let guest = if calls { SYN.seq } else { SYN.seq.plus(1) };
     let mut connection = Connection { end, now, guest, own: FIRST, waiting: 0 };
     while let Some((&step, behind)) = rest.split_first() {
