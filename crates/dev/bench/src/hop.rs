@@ -13,7 +13,7 @@ use crate::pin::pin;
 const TRIPS: u64 = 2000;
 /// Attempts, of which the shortest counts: the CPUs may be interrupted.
 const ATTEMPTS: u64 = 8;
-/// The value that ends the answering thread.
+/// The value by which a thread tells the other to end.
 const END: u64 = u64::MAX;
 
 /// A value alone in its cache lines, including the one that hardware prefetches with it.
@@ -24,34 +24,45 @@ struct LoneValue(AtomicU64);
 /// Returns the time that a cache line takes between the first two of `cpus`, in nanoseconds; `None` if there is only
 /// one CPU, or threads cannot run there.
 pub fn nanoseconds(cpus: &[usize]) -> Option<f64> {
-    let [near, far, ..] = *cpus else { return None };
+    let (near, far) = match *cpus {
+        [near, far, ..] if near != far => (near, far),
+        _ => return None,
+    };
     let ask = LoneValue::default();
     let reply = LoneValue::default();
     let shortest = std::thread::scope(|scope| {
-        let answering = scope.spawn(|| {
-            let pinned = pin(far).is_ok();
-            answer(&ask, &reply);
-            pinned
+        scope.spawn(|| {
+            if pin(far).is_ok() {
+                answer(&ask, &reply);
+            } else {
+                reply.0.store(END, Ordering::Release);
+            }
         });
         let asking = scope.spawn(|| {
-            let pinned = pin(near).is_ok();
-            let shortest = (0..ATTEMPTS).map(|attempt| trips(attempt * TRIPS, &ask, &reply)).min();
+            let times = (0..ATTEMPTS).map(|attempt| trips(attempt * TRIPS, &ask, &reply));
+            let shortest = pin(near).ok().and_then(|()| times.collect::<Option<Vec<_>>>()?.into_iter().min());
             ask.0.store(END, Ordering::Release);
-            shortest.filter(|_| pinned)
+            shortest
         });
-        let shortest = asking.join().ok().flatten();
-        shortest.filter(|_| answering.join().unwrap_or(false))
+        asking.join().ok().flatten()
     });
     shortest.map(|time| time.as_nanos() as f64 / (2 * TRIPS) as f64)
 }
 
-fn trips(after: u64, ask: &LoneValue, reply: &LoneValue) -> Duration {
+/// Measures an attempt; `None` if the other thread does not answer.
+fn trips(after: u64, ask: &LoneValue, reply: &LoneValue) -> Option<Duration> {
     let start = Instant::now();
     for number in after + 1..=after + TRIPS {
         ask.0.store(number, Ordering::Release);
-        while reply.0.load(Ordering::Acquire) != number {}
+        loop {
+            match reply.0.load(Ordering::Acquire) {
+                END => return None,
+                answered if answered == number => break,
+                _ => {}
+            }
+        }
     }
-    start.elapsed()
+    Some(start.elapsed())
 }
 
 fn answer(ask: &LoneValue, reply: &LoneValue) {
@@ -78,6 +89,8 @@ mod tests {
         let cpus = crate::pin::allowed().expect("CPUs");
         assert_eq!(nanoseconds(&cpus[..1]), None);
         assert_eq!(nanoseconds(&cpus).is_some_and(|time| time > 0.0), cpus.len() > 1);
+        assert_eq!(nanoseconds(&[cpus[0], cpus[0]]), None, "the same CPU");
         assert_eq!(nanoseconds(&[cpus[0], usize::MAX]), None, "no such CPU");
+        assert_eq!(nanoseconds(&[usize::MAX, cpus[0]]), None, "no such CPU");
     }
 }
