@@ -300,19 +300,18 @@ pub fn is_of_host(address: IpAddr) -> bool {
 
 fn is_one_of_host(address: IpAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = || rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-    let (Ok(bound), Ok(connected)) = (socket(), socket()) else {
+    let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
         // No descriptor is left to find out: the flow could not begin either.
         return true;
     };
     // The source of datagrams to a second address of the same network is the first one.
-    if rustix::net::bind(&bound, &SocketAddr::new(address, 0)).is_ok() {
+    if rustix::net::bind(&socket, &SocketAddr::new(address, 0)).is_ok() {
         return true;
     }
-    if rustix::net::connect(&connected, &SocketAddr::new(address, 9)).is_err() {
+    if rustix::net::connect(&socket, &SocketAddr::new(address, 9)).is_err() {
         return false;
     }
-    let own = rustix::net::getsockname(&connected).ok().and_then(|own| SocketAddr::try_from(own).ok());
+    let own = rustix::net::getsockname(&socket).ok().and_then(|own| SocketAddr::try_from(own).ok());
     own.is_none_or(|own| own.ip() == address || is_routers_anycast(address, own.ip()))
 }
 
