@@ -36,6 +36,31 @@ pub const fn null(index: u8) -> Argument {
 /// any arguments match.
 pub type Calls = (i64, &'static [&'static [Argument]]);
 
+/// What every program needs, with any arguments: memory, signals, its end, time, random numbers.
+pub const BASE: &[i64] = &[
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_restart_syscall,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_getrandom,
+];
+
 /// A list of calls under construction. Equal lines of a call are kept once.
 #[derive(Default)]
 pub struct CallList(BTreeMap<i64, Vec<Vec<Argument>>>);

@@ -15,6 +15,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use netvale_confine::CallRules;
+use netvale_confine::calls::BASE;
 
 pub use needs::{Argument, KernelNeeds, int};
 pub use netvale_confine::SandboxError;
@@ -40,13 +41,13 @@ pub fn enter(
 
 /// Returns the permitted calls of the process `own`, with their arguments.
 fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<CallRules, SandboxError> {
-    let any = ALLOWED.iter().chain(kinds.iter().flat_map(|kind| kind.any));
+    let any = BASE.iter().chain(ALLOWED).chain(kinds.iter().flat_map(|kind| kind.any));
     Ok(arguments::list(own, kinds).rules(any.copied())?)
 }
 
-/// System calls that every running daemon may make with any arguments: sockets, descriptors, memory, threads, time; no
-/// exec, no mount, no namespaces. [`arguments`] has the calls with restricted arguments, and the files of the kinds of
-/// ports have those that a kind needs.
+/// System calls that every running daemon may make with any arguments, beside those of every program ([`BASE`]):
+/// descriptors, sockets, threads; no exec, no mount, no namespaces. [`arguments`] has the calls with restricted
+/// arguments, and the files of the kinds of ports have those that a kind needs.
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_read,
@@ -92,35 +93,12 @@ const ALLOWED: &[i64] = &[
     libc::SYS_recvmsg,
     libc::SYS_getsockopt,
     libc::SYS_getsockname,
-    // Memory.
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_brk,
-    // Threads and signals.
+    // Threads.
     libc::SYS_clone3,
-    libc::SYS_futex,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_yield,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sigaltstack,
-    libc::SYS_getpid,
-    libc::SYS_getuid,
-    libc::SYS_geteuid,
-    libc::SYS_gettid,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_restart_syscall,
-    // Time and random numbers.
-    libc::SYS_clock_gettime,
     libc::SYS_getrusage,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_nanosleep,
-    libc::SYS_getrandom,
     // Legacy calls that C libraries still use on this architecture.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_dup2,

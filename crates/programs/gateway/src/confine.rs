@@ -10,7 +10,7 @@ use libc::{
     SO_KEEPALIVE, SO_LINGER, SO_REUSEADDR, SOCK_DGRAM, SOCK_STREAM, SOL_SOCKET, TCP_NODELAY, c_int,
 };
 use netvale_confine::SandboxError;
-use netvale_confine::calls::{Argument, CallList, Calls, int, null, without};
+use netvale_confine::calls::{Argument, BASE, CallList, Calls, int, null, without};
 use netvale_confine::files::{self, AccessFs, FileRights};
 
 use crate::options::GatewayOptions;
@@ -67,7 +67,7 @@ const CALLS: &[Calls] = &[
     (libc::SYS_prlimit64, &[&[int(0, 0), null(2)]]),
 ];
 
-/// The calls with any arguments. Landlock decides which files can be opened.
+/// The calls with any arguments, beside those of every program ([`BASE`]). Landlock decides which files can be opened.
 const ANY: &[i64] = &[
     // Descriptors.
     libc::SYS_read,
@@ -101,30 +101,6 @@ const ANY: &[i64] = &[
     libc::SYS_getsockname,
     libc::SYS_getpeername,
     libc::SYS_shutdown,
-    // Memory.
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_brk,
-    // Signals, and the end.
-    libc::SYS_futex,
-    libc::SYS_sched_yield,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sigaltstack,
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_getuid,
-    libc::SYS_geteuid,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-    libc::SYS_restart_syscall,
-    // Time and random numbers.
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_nanosleep,
-    libc::SYS_getrandom,
     // Legacy calls that C libraries still use on this architecture.
     #[cfg(target_arch = "x86_64")]
     libc::SYS_open,
@@ -164,7 +140,7 @@ fn rules(own: u32, serves: bool) -> Result<netvale_confine::CallRules, SandboxEr
     }
     // To abort, at a failure of the program itself.
     list.add_line(libc::SYS_tgkill, &[int(0, own.cast_signed())]);
-    Ok(list.rules(ANY.iter().copied())?)
+    Ok(list.rules(BASE.iter().chain(ANY).copied())?)
 }
 
 /// Returns the folders of the file, and of the files to which it links. Resolver managers replace the file by a new
