@@ -1,5 +1,7 @@
 //! Addresses such as `unix:///run/a.sock`, `tcp://127.0.0.1:1234` and `ssh-tunnel://root@192.168.127.2:22/a?key=/k`.
 
+use netvale_observe::http::head::decoded;
+
 use super::GvFailure;
 
 /// An address: a URL (RFC 3986) as far as gvproxy uses them.
@@ -69,22 +71,6 @@ fn split_host(place: &str) -> Option<(&str, &str)> {
     }
     let (host, port) = place.split_once(':').unwrap_or((place, ""));
     port.chars().all(|digit| digit.is_ascii_digit()).then_some((host, port))
-}
-
-fn decoded(text: &str) -> Option<String> {
-    let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16).map(|digit| digit as u8);
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        if *first == b'%' {
-            bytes.push(16 * digit(after.first())? + digit(after.get(1))?);
-            rest = after.get(2..)?;
-        } else {
-            bytes.push(*first);
-            rest = after;
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -90,8 +90,9 @@ impl RequestHead {
     }
 }
 
-/// Decodes percent-encoded text (RFC 3986 section 2.1).
-fn decoded(text: &str) -> Option<String> {
+/// Decodes percent-encoded text (RFC 3986 section 2.1); `None` if it is malformed, or not UTF-8.
+#[must_use]
+pub fn decoded(text: &str) -> Option<String> {
     let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16).map(|digit| digit as u8);
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

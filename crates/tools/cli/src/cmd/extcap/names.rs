@@ -3,6 +3,8 @@
 //! An interface's name becomes part of file names, preferences and the lines that list it, which do not accept every
 //! character. `{` and `/` are therefore written as in URLs, `%7B` and `%2F`.
 
+use netvale_observe::http::head::decoded;
+
 use crate::CliError;
 
 /// Prefix of each interface's name.
@@ -47,7 +49,7 @@ impl InterfaceName {
             return RemotePlace::read(place).map(InterfaceName::Remote).ok_or_else(wrong);
         }
         text.strip_prefix(PREFIX)
-            .and_then(decode)
+            .and_then(decoded)
             .filter(|port| !port.is_empty())
             .map(InterfaceName::Port)
             .ok_or_else(wrong)
@@ -63,13 +65,13 @@ impl RemotePlace {
             Some(rest) => rest.split_once(']').map(|(host, tcp)| (host, tcp.strip_prefix(':')))?,
             None => at.rsplit_once(':').map_or((at, None), |(host, tcp)| (host, Some(tcp))),
         };
-        let word = |text: &str| decode(text).filter(|word| !word.is_empty());
+        let word = |text: &str| decoded(text).filter(|word| !word.is_empty());
         let tcp = tcp.map(|text| text.parse().ok().filter(|&port| port > 0));
         Some(RemotePlace {
             user: user.map(word).map_or(Some(None), |user| user.map(Some))?,
             host: Some(word(host)?),
             tcp: tcp.map_or(Some(None), |tcp| tcp.map(Some))?,
-            port: port.filter(|port| !port.is_empty()).map(decode).map_or(Some(None), |port| port.map(Some))?,
+            port: port.filter(|port| !port.is_empty()).map(decoded).map_or(Some(None), |port| port.map(Some))?,
         })
     }
 }
@@ -85,26 +87,6 @@ pub fn of_port(port: &str) -> String {
         }
     }
     name
-}
-
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digits = if *first == b'%' { Some(after.get(..2)?) } else { None };
-        match digits {
-            Some(digits) => {
-                let digits = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
-                bytes.push(u8::from_str_radix(digits, 16).ok()?);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
