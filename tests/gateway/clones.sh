@@ -7,33 +7,13 @@
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$here/lib.sh"
 need busybox curl jq ping
 
 CLONES=64
 MAC=02:00:00:00:00:09
 ADDRESS=10.0.0.5
-
-network() {
-    space host
-    space outside
-    veth host up0 outside down0
-    ip -n host addr add 192.0.2.1/24 dev up0
-    ip -n outside addr add 192.0.2.2/24 dev down0
-    mkdir "$work/www"
-    for n in $(seq "$CLONES"); do echo "for $n" >"$work/www/$n"; done
-    background in_space outside busybox httpd -f -p 80 -h "$work/www"
-    wait_for "the server answers" 20 in_space host curl -sf -o /dev/null http://192.0.2.2/1
-    echo "nameserver 192.0.2.2" >"$work/resolv.conf"
-}
-
-begin_gateway() {
-    local n rules=()
-    for n in $(seq "$CLONES"); do rules+=(--publish "$((2200 + n)):@vm$n:80"); done
-    background in_space host "$NETVALE" --run-dir "$run_dir" gateway vale0 10.0.0.1/24 --private \
-        --resolv-conf "$work/resolv.conf" --flows "$work/flows" "${rules[@]}" 2>"$work/gateway.err"
-    gateway=$!
-    wait_for "the gateway is ready" 20 grep -q ready "$work/gateway.err"
-}
 
 # clone N: its server's page has its number.
 clone() {
@@ -131,8 +111,9 @@ after_an_upgrade() {
 }
 
 network
+pages "$CLONES"
 start_daemon
-begin_gateway
+begin_private_gateway "$CLONES"
 before=$(memory)
 for n in $(seq "$CLONES"); do clone "$n"; done
 ways_out

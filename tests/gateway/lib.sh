@@ -2,7 +2,8 @@
 # Shared by the scripts of this folder: a gateway of an ordinary user, at the switch of that user's own daemon, and guests
 # in namespaces that this user has made. Nothing of netvale's has a privilege.
 #
-# `host` has the daemon and the gateway, and a cable to `outside`, where a script has its servers. Sourced after ../lib.sh.
+# `host` has the daemon and the gateway, and a cable to `outside`, where a script has its servers. Sourced after
+# ../lib.sh.
 
 # --- the network
 
@@ -13,13 +14,27 @@ with_v6() {
 network() {
     space host
     space outside
-    with_v6 host
-    with_v6 outside
     veth host up0 outside down0
     ip -n host addr add 192.0.2.1/24 dev up0
     ip -n outside addr add 192.0.2.2/24 dev down0
+}
+
+network_with_v6() {
+    network
+    with_v6 host
+    with_v6 outside
     ip -n host addr add 2001:db8::1/64 dev up0 nodad
     ip -n outside addr add 2001:db8::2/64 dev down0 nodad
+}
+
+# pages COUNT: a server outside, whose page N says "for N".
+pages() {
+    local n
+    mkdir "$work/www"
+    for n in $(seq "$1"); do echo "for $n" >"$work/www/$n"; done
+    background in_space outside busybox httpd -f -p 80 -h "$work/www"
+    wait_for "the server answers" 20 in_space host curl -sf -o /dev/null http://192.0.2.2/1
+    echo "nameserver 192.0.2.2" >"$work/resolv.conf"
 }
 
 # --- the gateway and its guests
@@ -31,6 +46,17 @@ begin_gateway() {
     background in_space host "${as_user[@]}" "$NETVALE" --run-dir "$work/host/run" gateway vale0 \
         10.0.0.1/24,fd00::1/64 --resolv-conf "$work/resolv.conf" --flows "$work/host/flows" "$@" \
         >>"$work/gateway.err" 2>&1
+    gateway=$!
+    wait_for "the gateway is ready" 20 grep -q ready "$work/gateway.err"
+}
+
+# begin_private_gateway COUNT [GUEST]: of root, for private ports vm1 to vmCOUNT. Port 2200 + N of the host leads to the
+# server of GUEST at vmN.
+begin_private_gateway() {
+    local n rules=()
+    for n in $(seq "$1"); do rules+=(--publish "$((2200 + n)):${2:-}@vm$n:80"); done
+    background in_space host "$NETVALE" --run-dir "$run_dir" gateway vale0 10.0.0.1/24 --private \
+        --resolv-conf "$work/resolv.conf" --flows "$work/flows" "${rules[@]}" 2>"$work/gateway.err"
     gateway=$!
     wait_for "the gateway is ready" 20 grep -q ready "$work/gateway.err"
 }

@@ -206,7 +206,7 @@ death() {
     end_of "$slow" || true
 }
 
-network
+network_with_v6
 servers
 host_daemon host "${as_user[@]}"
 begin_gateway

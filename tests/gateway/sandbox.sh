@@ -6,15 +6,9 @@
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$here/lib.sh"
 need busybox curl dnsmasq dig nsenter setpriv
-
-network() {
-    space host
-    space outside
-    veth host up0 outside down0
-    ip -n host addr add 192.0.2.1/24 dev up0
-    ip -n outside addr add 192.0.2.2/24 dev down0
-}
 
 # servers: HTTP and names outside, HTTP on the host's loopback.
 servers() {

@@ -6,32 +6,12 @@
 # measures: no
 # shellcheck source=SCRIPTDIR/../lib.sh
 . "$(dirname "$0")/../lib.sh"
+# shellcheck source=SCRIPTDIR/lib.sh
+. "$here/lib.sh"
 need busybox curl jq python3 qemu-system-x86_64
 guest_image
 
 CLONES=4
-
-network() {
-    space host
-    space outside
-    veth host up0 outside down0
-    ip -n host addr add 192.0.2.1/24 dev up0
-    ip -n outside addr add 192.0.2.2/24 dev down0
-    mkdir "$work/www"
-    for n in $(seq "$CLONES"); do echo "for $n" >"$work/www/$n"; done
-    background in_space outside busybox httpd -f -p 80 -h "$work/www"
-    background in_space outside busybox nc -ll -p 9090 -e /bin/cat 2>"$work/nc.err"
-    wait_for "the server answers" 20 in_space host curl -sf -o /dev/null http://192.0.2.2/1
-    echo "nameserver 192.0.2.2" >"$work/resolv.conf"
-}
-
-begin_gateway() {
-    local n rules=()
-    for n in $(seq "$CLONES"); do rules+=(--publish "$((2200 + n)):10.0.0.5@vm$n:80"); done
-    background in_space host "$NETVALE" --run-dir "$run_dir" gateway vale0 10.0.0.1/24 --private \
-        --resolv-conf "$work/resolv.conf" --flows "$work/flows" "${rules[@]}" 2>"$work/gateway.err"
-    wait_for "the gateway is ready" 20 grep -q ready "$work/gateway.err"
-}
 
 # The guest takes commands from its console, and has a connection open that ends when the other side resets it.
 guest_files() {
@@ -124,8 +104,10 @@ is_reached() {
 
 declare -A typed=()
 network
+pages "$CLONES"
+background in_space outside busybox nc -ll -p 9090 -e /bin/cat 2>"$work/nc.err"
 start_daemon
-begin_gateway
+begin_private_gateway "$CLONES" 10.0.0.5
 guest_files
 snapshot
 for n in $(seq "$CLONES"); do machine "$n" -incoming "exec:cat $work/snapshot"; done

@@ -148,7 +148,7 @@ death() {
     fetches "a new one is the way out again" a http://192.0.2.2/file
 }
 
-network
+network_with_v6
 servers
 host_daemon host "${as_user[@]}"
 begin_gateway
