@@ -18,6 +18,9 @@ use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 /// Longest wait for workers to acknowledge the commands for a port. The main thread does not wait longer for a busy
 /// worker, because it must serve other requests.
 const TIMEOUT: Duration = Duration::from_millis(50);
+/// Longest wait for trusted workers to drop a port's tasks. It is longer than [`TIMEOUT`]: the port's interface must be
+/// gone before its name is used again, also on a busy machine.
+const RETIRE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Budget of time for which the main thread waits for one user's worker.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Divisor of the elapsed time: the budget is restored by a tenth of it.
@@ -336,9 +339,9 @@ impl Workers {
     }
 
     /// Removes tasks. On return, the tasks and the resources that they own have been dropped, unless that takes longer
-    /// than [`TIMEOUT`].
+    /// than [`RETIRE_TIMEOUT`], or a user's worker has used up its budget.
     pub fn retire(&mut self, tasks: &[TaskId]) {
-        self.ask(tasks, Worker::remove);
+        self.ask(tasks, RETIRE_TIMEOUT, Worker::remove);
         let gone = tasks.iter().filter_map(|task| self.tasks.remove(task)).filter(|place| place.is_new);
         gone.for_each(|place| self.new.get_mut(place.worker).into_iter().for_each(|new| *new -= 1));
         self.end_idle();
@@ -346,21 +349,21 @@ impl Workers {
 
     /// Waits until tasks have forwarded the frames left in their ingresses, but at most [`TIMEOUT`].
     pub fn drain(&self, tasks: &[TaskId]) {
-        self.ask(tasks, Worker::drain);
+        self.ask(tasks, TIMEOUT, Worker::drain);
     }
 
     /// Like [`Workers::drain`], for a port that ends: frames without room are counted as dropped.
     pub fn finish(&self, tasks: &[TaskId]) {
-        self.ask(tasks, Worker::finish);
+        self.ask(tasks, TIMEOUT, Worker::finish);
     }
 
-    fn ask(&self, tasks: &[TaskId], command: impl Fn(&Worker, TaskId) -> Receiver<()>) {
+    fn ask(&self, tasks: &[TaskId], limit: Duration, command: impl Fn(&Worker, TaskId) -> Receiver<()>) {
         let begun = Instant::now();
         let patience = |w: &Worker| self.own_of(w.domain()).next().map(|own| &own.patience);
         let answers: Vec<_> = self.of(tasks).map(|(w, id)| (command(w, id), patience(w))).collect();
         for (answer, patience) in answers {
             let now = Instant::now();
-            let limit = patience.map_or(TIMEOUT, |patience| patience.left(now));
+            let limit = patience.map_or(limit, |patience| patience.left(now));
             // Without time left, this only polls for the answer.
             let _ = answer.recv_timeout((begun + limit).saturating_duration_since(now));
             patience.into_iter().for_each(|patience| patience.took(now.elapsed()));

@@ -197,6 +197,7 @@ fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
     match sys::set_iff(fd, name, mode ^ libc::IFF_MULTI_QUEUE) {
         Ok(_) if several => Err(TapError::OneQueue(name.to_owned())),
         Ok(actual) => Ok(actual),
+        Err(Errno::BUSY) => Err(TapError::Busy(name.to_owned())),
         Err(_) => {
             let tun = mode & !libc::IFF_TAP | libc::IFF_TUN;
             let is_tun = [tun, tun ^ libc::IFF_MULTI_QUEUE].iter().any(|mode| {

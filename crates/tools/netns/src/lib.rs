@@ -11,6 +11,7 @@
 pub mod netlink;
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use netvale_tap::{Tap, TapError, TapOptions};
 use rustix::fs::{Mode, OFlags};
@@ -24,6 +25,11 @@ use crate::netlink::NamespaceSocket;
 const NS_GET_USERNS: libc::Ioctl = 0xb701;
 /// The name of a TAP before it is moved. The kernel replaces `%d` by a number.
 const INTERIM: &str = "nvtap%d";
+/// Longest wait for a name that another interface has. After a port is detached, the daemon removes the port's
+/// interface on a separate thread, so the name may still be taken for some milliseconds.
+const REMOVAL: Duration = Duration::from_secs(1);
+/// Time between two attempts to use the name.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// Errors of using a namespace.
 #[derive(Debug, Error)]
@@ -149,7 +155,7 @@ impl Namespace {
 }
 
 /// Creates a TAP and moves it into the namespace, under the name in the options. Needs the privilege to configure
-/// networks in both namespaces.
+/// networks in both namespaces. If the name is taken, waits up to one second for it.
 ///
 /// # Errors
 /// [`NetnsError`] if the TAP cannot be made or moved.
@@ -157,7 +163,13 @@ pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, Netn
     let tap = Tap::open(&TapOptions { name: INTERIM.into(), up: false, ..options.clone() })?;
     let moved = NamespaceSocket::open().and_then(|mut netlink| {
         let link = netlink.link(tap.name())?;
-        netlink.hand_to(link.index, namespace.file.as_fd(), &options.name)
+        let until = Instant::now() + REMOVAL;
+        loop {
+            match netlink.hand_to(link.index, namespace.file.as_fd(), &options.name) {
+                Err(Errno::EXIST) if Instant::now() < until => std::thread::sleep(RETRY),
+                done => break done,
+            }
+        }
     });
     let place = namespace.place.clone();
     let name = options.name.clone();
