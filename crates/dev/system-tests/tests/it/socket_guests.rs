@@ -1,10 +1,12 @@
-//! Virtual machines on socket ports: Debian's kernel under Debian 12's QEMU, whose `-netdev` is a socket, without
-//! shared memory.
+//! Virtual machines on socket ports, beside one on a vhost-user port: Debian's kernel under Debian 12's QEMU. Daemon and
+//! guests are an ordinary user's.
 
 use crate::common::guest;
 use crate::common::stdout;
 use crate::common::up;
 
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
 use std::sync::Mutex;
 
 use guest::{Guest, Nic, Qemu, image};
@@ -12,6 +14,9 @@ use up::Up;
 
 /// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
+
+/// A user ID that neither the system nor another test uses.
+const USER: u32 = 70_320;
 
 /// Runs in guest N: 10.1.0.N, and 10.7.0.N in VLAN 7. For each line on the console but `off`, the guest pings all
 /// others at both addresses with packets of 8,000 bytes.
@@ -37,49 +42,66 @@ fn attach(up: &Up, line: &str) {
     stdout(&up.run(&format!("attach vale0 {line} --mtu 9000")));
 }
 
-/// Boots guest `number` with that `-netdev`.
-fn start(image: &guest::Image, number: u8, netdev: &str) -> Guest {
-    let others: Vec<_> = (1..=3).filter(|n| *n != number).map(|n| n.to_string()).collect();
+/// Boots guest `number` with that card.
+fn start(image: &guest::Image, number: u8, nic: &Nic<'_>) -> Guest {
+    let others: Vec<_> = (1..=4).filter(|n| *n != number).map(|n| n.to_string()).collect();
     let script = format!("n={number}; others='{}'{SCRIPT}", others.join(" "));
-    let nic = Nic { netdev, qemu: Qemu::System, ..Nic::new(std::path::Path::new("")) };
-    Guest::start_with_netvale(image, &script, number, &nic)
+    Guest::start_with_netvale(image, &script, number, &Nic { qemu: Qemu::System, user: USER, ..*nic })
 }
 
 /// Types a line into each guest, and waits until it has reached the others.
-fn all_reach_each_other(guests: &mut [Guest; 3]) {
-    for (guest, others) in guests.iter_mut().zip([[2, 3], [1, 3], [1, 2]]) {
-        guest.say("reach");
-        for other in others {
-            guest.expect(&format!("reached 10.1.0.{other}"));
-            guest.expect(&format!("reached 10.7.0.{other}"));
+fn all_reach_each_other(guests: &mut [Guest]) {
+    for guest in 1..=guests.len() {
+        guests[guest - 1].say("reach");
+        for other in (1..=guests.len()).filter(|other| *other != guest) {
+            guests[guest - 1].expect(&format!("reached 10.1.0.{other}"));
+            guests[guest - 1].expect(&format!("reached 10.7.0.{other}"));
         }
     }
 }
 
-/// Objective: three guests, through stream, dgram and vde, reach each other with packets of 8,000 bytes, tagged and
-/// untagged, before and after an upgrade of the daemon. The upgrade keeps the connections, because this QEMU cannot
-/// reconnect.
+/// Objective: four guests, through stream, dgram, vde and vhost-user, reach each other with packets of 8,000 bytes,
+/// tagged and untagged, before and after an upgrade of the daemon. Daemon and guests run without any privilege. The
+/// upgrade keeps the connections, because this QEMU cannot reconnect its sockets.
 #[test]
-fn guests_by_stream_dgram_and_vde_reach_each_other_before_and_after_an_upgrade() {
+fn a_users_guests_by_stream_dgram_vde_and_vhost_user_reach_each_other_before_and_after_an_upgrade() {
     let _one = ONE.lock();
+    if !rustix::process::geteuid().is_root() {
+        return netvale_harness::skip("only root becomes another user");
+    }
     let Some(image) = image() else { return };
-    let up = Up::start(&[]);
-    let dir = up.dir().display();
-    std::fs::create_dir(up.path("vde")).expect("a folder");
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("vde")).expect("a folder");
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("permitted");
+    for path in [folder.path(), &folder.path().join("vde")] {
+        chown(path, Some(USER), Some(USER)).expect("permitted");
+    }
+    let dir = folder.path().display();
+    let up = Up::start(&["--user", &USER.to_string(), "--allow-dir", &dir.to_string()]);
     attach(&up, &format!("stream:{dir}/stream"));
     attach(&up, &format!("dgram:{dir}/here,remote={dir}/there"));
     attach(&up, &format!("vde:{dir}/vde --name lab"));
+    attach(&up, &format!("vhost:{dir}/vhost"));
     let dgram = "dgram,id=n0,local.type=unix,remote.type=unix";
-    let mut guests = [
-        start(image, 1, &format!("stream,id=n0,server=off,addr.type=unix,addr.path={dir}/stream")),
-        start(image, 2, &format!("{dgram},local.path={dir}/there,remote.path={dir}/here")),
-        start(image, 3, &format!("vde,id=n0,sock={dir}/vde")),
+    let netdevs = [
+        format!("stream,id=n0,server=off,addr.type=unix,addr.path={dir}/stream"),
+        format!("{dgram},local.path={dir}/there,remote.path={dir}/here"),
+        format!("vde,id=n0,sock={dir}/vde"),
+        String::new(),
     ];
+    let vhost = folder.path().join("vhost");
+    let mut guests: Vec<_> = (1..)
+        .zip(&netdevs)
+        .map(|(number, netdev)| {
+            let socket = if netdev.is_empty() { &vhost } else { Path::new("") };
+            start(image, number, &Nic { netdev, ..Nic::new(socket) })
+        })
+        .collect();
     guests.iter_mut().for_each(|guest| _ = guest.expect("ready"));
     all_reach_each_other(&mut guests);
     up.upgrade();
     all_reach_each_other(&mut guests);
-    for port in ["stream", "here", "lab0001"] {
+    for port in ["stream", "here", "lab0001", "vhost"] {
         assert!(up.frames(&format!("vale0:{port}"), "out") > 0, "{}", up.show(&format!("vale0:{port}")));
     }
     for mut guest in guests {

@@ -1,7 +1,9 @@
 //! Virtual machines: Debian's kernel and a small root file system under QEMU, without hardware virtualisation.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -116,6 +118,8 @@ pub struct Nic<'a> {
     pub tap: Option<&'a Path>,
     /// A `-netdev` with the id n0 for QEMU's own device, instead of vhost-user; `socket` is ignored.
     pub netdev: &'a str,
+    /// The user as whom QEMU runs, without any capability; 0 for the caller.
+    pub user: u32,
     /// An e1000 instead of virtio-net.
     pub e1000: bool,
     /// If not 0: netvale's ptnet device with that many vectors instead of virtio-net; the socket is the ptnet port's.
@@ -140,6 +144,7 @@ impl<'a> Nic<'a> {
             kernel: "",
             tap: None,
             netdev: "",
+            user: 0,
             e1000: false,
             ptnet: 0,
             vfio_user: false,
@@ -214,7 +219,13 @@ impl Guest {
             command.args(["-object", "memory-backend-memfd,id=mem,size=256M,share=on"]);
         }
         command.args(["-M", &format!("q35,memory-backend=mem{}", nic.machine)]);
-        command.arg("-kernel").arg(image.folder.join("vmlinux")).arg("-initrd").arg(initrd);
+        let mut kernel = image.folder.join("vmlinux");
+        if nic.user > 0 {
+            std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("permitted");
+            kernel = dir.path().join("vmlinux");
+            std::fs::copy(image.folder.join("vmlinux"), &kernel).expect("copied");
+        }
+        command.arg("-kernel").arg(kernel).arg("-initrd").arg(initrd);
         command.args(["-append", &format!("console=ttyS0 quiet panic=-1 no_timer_check{}", nic.kernel)]);
         if !nic.printed.is_empty() {
             command.args(nic.printed);
@@ -256,6 +267,7 @@ impl Guest {
         // A virtual IOMMU must precede the device that uses it.
         command.args(nic.more).arg("-device").arg(device);
         let command = if let Some(file) = nic.tap { behind_tap(&command, nic.pairs, file) } else { command };
+        let command = if nic.user > 0 { as_user(&command, nic.user) } else { command };
         Guest::spawn(command, dir)
     }
 
@@ -389,6 +401,15 @@ fn take_program(program: &Path, place: &str, root: &Path) {
         let done = Command::new("strip").arg("-o").arg(to).arg(from).status().expect("strip runs");
         assert!(done.success());
     }
+}
+
+/// Returns the command as that user's, without any capability.
+fn as_user(command: &Command, user: u32) -> Command {
+    let mut all = Command::new("setpriv");
+    let user = user.to_string();
+    all.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
+    all.arg(command.get_program()).args(command.get_args());
+    all
 }
 
 /// Creates the root file system with `script`. The kernel accepts several archives in a row.
