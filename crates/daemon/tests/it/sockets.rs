@@ -205,6 +205,28 @@ fn a_port_each() {
     assert!(d.ports().is_empty() && !path.exists());
 }
 
+/// Objective: 64 peers share a listening socket: each gets a port, its broadcast reaches all others, and a frame to its
+/// neighbour reaches no one else.
+#[test]
+fn sixty_four_peers_of_one_socket_reach_each_other() {
+    let d = Daemon::start("");
+    let path = lab(&d, json!({"peers": 64}));
+    let mut peers: Vec<_> = (0..64).map(|_| StreamCaller::new(&path)).collect();
+    until("each has a port", || d.ports().len() == 64 && d.ports().iter().all(|port| is_taken(&d, port)));
+    for sender in 0..64 {
+        let broadcast = frame(255, 100 + sender as u8, 1);
+        peers[sender].send(&broadcast);
+        let others = peers.iter_mut().enumerate().filter(|(other, _)| *other != sender);
+        others.for_each(|(_, other)| assert_eq!(other.receive(), broadcast));
+    }
+    for (number, peer) in (100..).zip(&mut peers).skip(1) {
+        peer.send(&frame(number - 1, number, 2));
+    }
+    for (number, peer) in (100..).zip(&mut peers).take(63) {
+        assert_eq!(peer.receive(), frame(number, number + 1, 2));
+    }
+}
+
 /// Objective: a peer that does not read loses its own frames, also at a lossless port; other peers of the port, and
 /// ports on the switch, get all of theirs.
 #[test]
