@@ -2,6 +2,8 @@
 //! use: tens of megabytes after a capture, which has many small buffers. The heap is therefore trimmed some time after
 //! a removal, and at regular intervals while ports come and go.
 //!
+//! A successor does the reverse: it obtains memory for the ports before it restores them ([`HeapReserve`]).
+//!
 //! Trimming does not cover the allocator's per-thread heaps. The allocator keeps free memory at the end of each, and
 //! raises the limit of that memory after a large block is freed, so that half a megabyte per thread would never be
 //! returned. The limit is therefore fixed.
@@ -63,6 +65,35 @@ pub(crate) fn keep_limits() {
 #[cfg(not(target_env = "gnu"))]
 pub(crate) fn keep_limits() {}
 
+/// Memory that the heap gets from the kernel before it is needed: the kernel clears each page at the first access, which
+/// takes longer than most work for a restored port.
+#[derive(Debug, Default)]
+pub(crate) struct HeapReserve(Vec<Vec<u8>>);
+
+impl HeapReserve {
+    /// Size of a block: about the size of a port's own memory, and small enough to be part of the heap.
+    const BLOCK: usize = 64 << 10;
+
+    /// Adds memory for one more port.
+    pub(crate) fn add(&mut self) {
+        self.0.push(vec![1; Self::BLOCK]);
+    }
+
+    /// Makes the memory available to allocations. Until [`keep_limits`] is called again, free memory stays in the heap.
+    #[cfg(target_env = "gnu")]
+    pub(crate) fn release(&mut self) {
+        // SAFETY: the call takes no pointer, and uses the allocator's own locks.
+        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, libc::c_int::MAX) };
+        self.0 = Vec::new();
+    }
+
+    /// musl's allocator returns such blocks to the kernel at once.
+    #[cfg(not(target_env = "gnu"))]
+    pub(crate) fn release(&mut self) {
+        self.0 = Vec::new();
+    }
+}
+
 #[cfg(target_env = "gnu")]
 fn give_back() {
     // SAFETY: the call takes no pointer, and uses the allocator's own locks.
@@ -82,6 +113,24 @@ mod tests {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
         kilobytes.unwrap().parse::<usize>().unwrap() << 10
+    }
+
+    /// Objective: after its release, the reserve's memory serves allocations, for which the kernel then provides no new
+    /// pages.
+    #[test]
+    #[cfg(target_env = "gnu")]
+    fn allocations_use_the_reserve() {
+        const PORTS: usize = 500;
+        let mut reserve = HeapReserve::default();
+        (0..PORTS).for_each(|_| reserve.add());
+        let before = own();
+        reserve.release();
+        let blocks: Vec<_> = (0..PORTS).map(|_| vec![1u8; HeapReserve::BLOCK / 2]).collect();
+        assert!(own() < before + (4 << 20), "{} instead of {before} bytes", own());
+        assert!(own() + (4 << 20) > before, "the reserve was returned: {} of {before} bytes", own());
+        drop(blocks);
+        keep_limits();
+        give_back();
     }
 
     /// Objective: some time after a removal, free memory below a block in use is returned. Further removals do not put

@@ -27,6 +27,7 @@ use crate::ports::{self, continuation};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::DeclaredPort;
 use crate::registry::regions::FilePlace;
+use crate::system::freed::{self, HeapReserve};
 
 /// Longest wait until the service manager has released the sockets and devices of the former daemon.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
@@ -63,6 +64,8 @@ pub struct ContinuedState {
     switches: Vec<SwitchItem>,
     /// Regions, kept alive until the ports in them are restored.
     regions: Vec<Arc<Region>>,
+    /// Memory for the ports, obtained while the predecessor still forwards frames.
+    reserve: HeapReserve,
     interfaces: Vec<ContinuedInterface>,
     counters: CountersItem,
     /// Items to restore after all others: they depend on other ports.
@@ -83,6 +86,10 @@ impl ContinuedState {
     /// # Errors
     /// A sentence that names the item and the reason.
     pub fn add(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
+        match item {
+            Item::Region(_) => self.reserve.add(),
+            _ => self.reserve.release(),
+        }
         if continuation::is_last(&item) {
             self.last.push(item);
             return Ok(());
@@ -168,6 +175,8 @@ impl ContinuedState {
     /// not restored, attaches ports anew, and adds the saved counters. Returns the restored connections.
     pub fn begin_others(mut self, d: &mut Daemon) -> Vec<ContinuedClient> {
         d.interfaces.own();
+        freed::keep_limits();
+        d.freed.note(Instant::now());
         let mut last = std::mem::take(&mut self.last);
         last.sort_by_key(Item::rank);
         for item in last {
