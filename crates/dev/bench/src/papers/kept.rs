@@ -78,7 +78,8 @@ impl Kept {
         self.all.iter().any(|measured| measured.case == *case && !measured.is_disturbed())
     }
 
-    /// Appends the results of a case to the file. They replace earlier results of the same case.
+    /// Appends the results of a case to the file. They replace earlier results of the same case, unless other work
+    /// disturbed them more.
     pub fn add(&mut self, case: &Case, lines: Vec<Line>) -> Result<()> {
         let measured = Measured { case: case.clone(), lines };
         let failed = || BenchError::io(format!("writing {}", self.path.display()));
@@ -121,15 +122,37 @@ impl Kept {
 
 impl Measured {
     fn is_disturbed(&self) -> bool {
-        let mut records = self.lines.iter().filter_map(as_record);
-        records.any(|record| record.disturbed || record.against.as_ref().is_some_and(|peer| peer.peer_disturbed))
+        self.disturbed_sides() > 0
+    }
+
+    /// Returns the number of contenders' figures with disturbed runs.
+    fn disturbed_sides(&self) -> usize {
+        let records = self.lines.iter().filter_map(as_record);
+        let of_peer = |record: &Record| record.against.as_ref().is_some_and(|peer| peer.peer_disturbed);
+        records.map(|record| usize::from(record.disturbed) + usize::from(of_peer(record))).sum()
+    }
+
+    /// Returns the widest range of a contender's runs, in parts of their median.
+    fn spread(&self) -> f64 {
+        let records = self.lines.iter().filter_map(as_record);
+        let sides = records.flat_map(|record| [Some(record.own()), record.peer()]).flatten();
+        sides.map(|side| (side.max - side.min) / side.median.abs().max(f64::MIN_POSITIVE)).fold(0.0, f64::max)
+    }
+
+    /// Returns whether other work disturbed this result more than `other`. Which figures are better does not matter.
+    fn is_worse_than(&self, other: &Measured) -> bool {
+        let by_sides = self.disturbed_sides().cmp(&other.disturbed_sides());
+        by_sides.then(self.spread().total_cmp(&other.spread())).is_gt()
     }
 }
 
-/// Adds a result, and removes earlier ones of the same case.
+/// Adds a result, or leaves an earlier one of the same case that was disturbed less.
 fn replace(all: &mut Vec<Measured>, measured: Measured) {
-    all.retain(|old| old.case != measured.case);
-    all.push(measured);
+    match all.iter().position(|old| old.case == measured.case) {
+        Some(at) if measured.is_disturbed() && measured.is_worse_than(&all[at]) => {}
+        Some(at) => all[at] = measured,
+        None => all.push(measured),
+    }
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -214,6 +237,26 @@ mod tests {
         for kept in [kept, Kept::open(folder.path(), "9.1", false).expect("kept")] {
             assert!(kept.has(&case));
             assert_eq!(kept.values("touched", "netvale").count(), 1);
+        }
+    }
+
+    /// Objective: of two disturbed results, the one with the smaller spread is kept, whichever came first.
+    #[test]
+    fn of_two_disturbed_results_the_steadier_one_is_kept() {
+        for order in [[5.0, 50.0], [50.0, 5.0]] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut kept = Kept::open(folder.path(), "9.1", false).expect("none yet");
+            for spread in order {
+                let mut record = sample(None);
+                record.disturbed = true;
+                record.summary.min = record.summary.median - spread;
+                record.summary.max = record.summary.median + spread;
+                kept.add(&record.case.clone(), vec![Line::Record(Box::new(record))]).expect("written");
+            }
+            for kept in [kept, Kept::open(folder.path(), "9.1", false).expect("kept")] {
+                let values: Vec<_> = kept.values("touched", "netvale").map(|value| value.max - value.min).collect();
+                assert_eq!(values, [10.0]);
+            }
         }
     }
 
