@@ -3,7 +3,7 @@
 use netvale_port::{BATCH, Batch, DropReason, FrameRef, MOST_NEWS, RingCounters};
 
 use crate::fdb::{Fdb, PortId};
-use crate::table::MAX_PORTS;
+use crate::owners::MAX_PORTS;
 
 /// Destination of flooded frames: all ports except the sender's.
 pub(crate) const FLOOD: PortId = MAX_PORTS as PortId;

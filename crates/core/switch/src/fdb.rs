@@ -18,8 +18,7 @@ use netvale_port::changes::ChangeCount;
 use crate::elsewhere::AddressFinders;
 use crate::mix::Mix;
 pub use crate::owners::PortId;
-use crate::owners::{OwnerId, Owners};
-use crate::table::MAX_PORTS;
+use crate::owners::{MAX_PORTS, OwnerId, Owners};
 
 /// Number of entries in the default table: room for 8,192 addresses at half load.
 pub const DEFAULT_ENTRIES: usize = 16_384;
@@ -34,7 +33,7 @@ const TICK_AT: u32 = 48;
 const PORT_AT: u32 = 52;
 const TICK: u64 = (1 << PORT_AT) - (1 << TICK_AT);
 /// Number of ticks per ageing time: the longest age that the four bits of an entry's tick distinguish from no age. An
-/// address that many ticks old is removed at once, before its age wraps around.
+/// address that many ticks old is removed immediately, before its age wraps around.
 const TICKS: u8 = 15;
 
 const _: () = assert!(MAX_PORTS <= 1 << (u64::BITS - PORT_AT) && TICKS as u64 == TICK >> TICK_AT);
@@ -443,7 +442,9 @@ mod tests {
     proptest! {
         /// Objective: while no line overflows, the table maps each address to its latest port.
         #[test]
-        fn addresses_map_to_their_latest_ports(seen in proptest::collection::vec((0u64..24, 0..MAX_PORTS as PortId), 0..200)) {
+        fn addresses_map_to_their_latest_ports(
+            seen in proptest::collection::vec((0u64..24, 0..MAX_PORTS as PortId), 0..200),
+        ) {
             let t = fdb();
             let mut model = HashMap::new();
             for (m, port) in seen {

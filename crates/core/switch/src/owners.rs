@@ -6,7 +6,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 
-use crate::table::MAX_PORTS;
+/// Maximum number of ports of a switch: as many as an entry of the forwarding table can distinguish.
+pub const MAX_PORTS: usize = 4096;
 
 /// Index of a port on its switch.
 pub type PortId = u16;

@@ -16,14 +16,11 @@ use thiserror::Error;
 use crate::elsewhere::AddressFinder;
 use crate::entry::{AttachedPort, MonitorRings, PortEntry, PortMonitor};
 use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
-use crate::owners::OwnerId;
+use crate::owners::{MAX_PORTS, OwnerId};
 use crate::policies::{CompiledPolicies, PolicyState};
 use crate::snooping::Snooping;
 use crate::summary::PolicySummary;
 use crate::trace::Trace;
-
-/// Maximum number of ports of a switch: as many as an entry of the forwarding table can distinguish.
-pub const MAX_PORTS: usize = 4096;
 
 /// Reason why a port cannot be attached, monitored or traced.
 #[derive(Debug, PartialEq, Eq, Error)]
@@ -87,7 +84,7 @@ impl PortTable {
         self.most_floods
     }
 
-    /// Whether the switch has so many ports that a pass must not flood a whole batch.
+    /// Whether the switch has too many ports for a pass to flood a whole batch.
     #[inline]
     pub(crate) fn is_wide(&self) -> bool {
         self.most_floods < BATCH

@@ -1,4 +1,6 @@
 //! A snapshot of a switch's groups, for forwarding.
+//!
+//! A snapshot contains the sets of ports once each. A frame refers to its set by the set's *number*.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

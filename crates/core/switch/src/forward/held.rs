@@ -89,7 +89,7 @@ const ROOM: usize = 4 * BATCH;
 
 impl HeldFrames {
     pub(super) fn new() -> Self {
-        // Flooded frames wait only on a switch of two ports, so a batch waits for as many ports as it has frames at most.
+        // Flooded frames wait only on a switch of two ports, so a batch waits for at most one port per frame.
         let waiting = Vec::with_capacity(BATCH);
         let picks = Vec::with_capacity(ROOM);
         let from = OwnerId::new(0);

@@ -294,6 +294,10 @@ impl Forwarder {
                 }
                 let count = groups.picks(to.id, false, true, picks).len();
                 let count = select(to, &mut picks[..count], plan);
+                if count == 0 {
+                    // Of many ports, few may be in the frames' VLANs or groups.
+                    continue;
+                }
                 hand_over(
                     to,
                     BatchSender { ring: 0, ..sender },

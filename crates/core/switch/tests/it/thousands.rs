@@ -194,7 +194,8 @@ fn ports_come_and_go_while_floods_pass() {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for thread in 0..2 {
-            let (switch, is_done) = (&switch, &is_done);
+            let switch = &switch;
+            let is_done = &is_done;
             scope.spawn(move || {
                 let mut rounds = 0;
                 while rounds < 3 || !is_done.load(Ordering::Relaxed) {
