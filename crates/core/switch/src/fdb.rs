@@ -356,7 +356,7 @@ impl Fdb {
 
     /// Advances the table's clock by one tick, and removes addresses that have not been seen for the ageing time.
     pub fn advance(&self) {
-        let next = |tick: u64| tick + (1 << TICK_AT) & TICK;
+        let next = |tick: u64| (tick + (1 << TICK_AT)) & TICK;
         let before = self.tick.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tick| Some(next(tick)));
         let now = next(before.unwrap_or_else(|tick| tick));
         let nearly = now.wrapping_sub(u64::from(TICKS - 1) << TICK_AT) & TICK;

@@ -98,16 +98,10 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Plans the frames of a range, until `most_floods` of them are flooded. Returns the index of the first unplanned
-    /// frame; the planned frames must be delivered before it is planned.
+    /// Plans the frames of a range, until as many of them are flooded as the plan allows. Returns the index of the first
+    /// unplanned frame; the planned frames must be delivered before it is planned.
     #[inline]
-    pub(super) fn plan_all(
-        &mut self,
-        range: Range<usize>,
-        most_floods: usize,
-        staging: &mut Staging<'_>,
-        plan: &mut BatchPlan,
-    ) -> usize {
+    pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         plan.begin();
         let mut next = range.start;
         while next < range.end {
@@ -124,8 +118,7 @@ impl<'a> Judge<'a> {
             };
             plan.note(planned.to);
             if planned.to == FLOOD {
-                plan.floods += 1;
-                if plan.floods >= most_floods {
+                if plan.floods_enough() {
                     break;
                 }
             } else if self.last.is_some() {

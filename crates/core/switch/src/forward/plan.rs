@@ -79,6 +79,8 @@ pub(super) struct BatchPlan {
     reached: [bool; BATCH],
     /// Number of flooded frames of the range.
     pub(super) floods: usize,
+    /// Maximum number of flooded frames of the range.
+    pub(super) most_floods: usize,
     drops: [u32; REASONS],
     has_drops: bool,
     /// The destination of all frames of the range so far: a port, [`NOWHERE`] if there are no frames yet, or [`FLOOD`]
@@ -94,6 +96,7 @@ impl Default for BatchPlan {
             sets: PortSets::default(),
             reached: [false; BATCH],
             floods: 0,
+            most_floods: usize::MAX,
             drops: [0; REASONS],
             has_drops: false,
             only: NOWHERE,
@@ -148,6 +151,14 @@ impl BatchPlan {
                 self.drop(DropReason::NoPort);
             }
         }
+    }
+
+    /// Counts a flooded frame of the range. Returns whether the range may have no further ones.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn floods_enough(&mut self) -> bool {
+        self.floods += 1;
+        self.floods >= self.most_floods
     }
 
     /// The port to which all variants of the range go, if there is only one.

@@ -175,7 +175,9 @@ impl Forwarder {
                 None => self.deliver_planned(table, policed, me, range.start..next, &mut memory.plan, work),
             }
         }
-        memory.plan.sets.set(None);
+        if policed.snoops {
+            memory.plan.sets.set(None);
+        }
         if !self.held.is_waiting() {
             self.source.unstage(&mut memory.stage);
         }
@@ -242,9 +244,11 @@ impl Forwarder {
     ) -> usize {
         let mut judge = Judge::new(table, policed, me, &self.switch);
         let mut staging = self.source.stage(&mut memory.stage);
-        let most_floods = table.most_floods() - self.rest.floods;
-        let next = judge.plan_all(range, most_floods, &mut staging, &mut memory.plan);
-        memory.plan.sets.set(judge.into_groups());
+        memory.plan.most_floods = table.most_floods() - self.rest.floods;
+        let next = judge.plan_all(range, &mut staging, &mut memory.plan);
+        if policed.snoops {
+            memory.plan.sets.set(judge.into_groups());
+        }
         memory.plan.count_drops(self.source.ingress().counters());
         next
     }

@@ -168,7 +168,7 @@ fn each_difference_is_reported_by_its_name() {
     let kept = |name: &str| before.iter().find(|(full, _)| full == name) == after.iter().find(|(full, _)| full == name);
     assert!(kept("vale0:same") && kept("vale0:waits") && !kept("vale0:rings"));
     assert!(d.ports.get("vale0:waits").unwrap().lossless);
-    assert_eq!((d.config.switch.ageing_s, d.switches.tick_length().as_millis()), (7, 70));
+    assert_eq!((d.config.switch.ageing_s, d.switches.tick_length().as_millis()), (7, 466));
     assert_eq!(short(&applied(&mut d, &text)), ["!workers"]);
 }
 
