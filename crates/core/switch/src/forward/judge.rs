@@ -98,8 +98,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Plans the frames of a range, until as many of them are flooded as the plan allows. Returns the index of the first
-    /// unplanned frame; the planned frames must be delivered before it is planned.
+    /// Plans the frames of a range, until as many of them are flooded as the plan allows. Returns the index of the
+    /// first unplanned frame; the planned frames must be delivered before it is planned.
     #[inline]
     pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         plan.begin();
