@@ -24,7 +24,7 @@ use crate::registry::ports::SwitchPort;
 use crate::rings::pipe::{PipeRecord, pipe_and_end};
 
 /// Maximum number of switches.
-pub const MAX_SWITCHES: usize = 64;
+pub const MAX_SWITCHES: usize = 1024;
 /// Maximum number of persistent ports.
 const MAX_PERSISTENT: usize = 254;
 /// Matches all switches in the setting `switch.shared`.

@@ -35,7 +35,7 @@ use crate::system::watchdog::Watchdog;
 use crate::system::{closing, peer};
 
 /// Maximum number of connections to both sockets together. Further ones are closed immediately.
-const MAX_CLIENTS: usize = 1024;
+const MAX_CLIENTS: usize = 8192;
 /// Maximum number of unread answer bytes of one control client.
 const MAX_UNSENT: usize = 4 << 20;
 

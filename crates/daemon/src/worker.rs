@@ -3,7 +3,7 @@
 //! A worker polls while there is work and for a short time after. Then it arms all kicks, checks once more, and sleeps
 //! in epoll. The first frame after a sleep costs one wake-up. If no wake-up can come (frames wait for a lossless
 //! receiver, which does not kick), the worker takes short sleeps of growing length, each about as long as the wait so
-//! far.
+//! far. If it has many tasks, those without frames are armed and rest while the others are polled.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +23,7 @@ use crate::stalls::WatchedThread;
 mod clock;
 mod moving;
 pub mod parking;
+mod resting;
 mod rounds;
 mod sleep;
 

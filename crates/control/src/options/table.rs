@@ -282,7 +282,7 @@ options! {
     }
     /// Maximum number of ports for peers of a listening socket, one per peer, including the ports that peers have left.
     peers: Option<u32> = "peers" {
-        value: "N" OptionShape::Number(1, 250),
+        value: "N" OptionShape::Number(1, 4000),
         under: Sockets,
         default: "64",
         excludes: &["client"], because "a client has one peer",

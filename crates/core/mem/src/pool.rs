@@ -3,10 +3,15 @@
 
 use std::ops::Range;
 
+/// Number of objects in a word.
+const BITS: u32 = u64::BITS;
+
 /// The free and used objects of one pool, identified by their indices.
 #[derive(Debug)]
 pub struct Pool {
-    used: Vec<bool>,
+    /// A bit for each object, set if it is used.
+    used: Vec<u64>,
+    len: u32,
     free: u32,
     /// Index at which the next search starts: this delays the reuse of objects and keeps searches short.
     next: u32,
@@ -18,10 +23,11 @@ pub struct Pool {
 impl Pool {
     /// Creates a pool of `num` objects; the first `reserved` are never handed out.
     pub fn new(num: u32, reserved: u32) -> Self {
-        let mut used = vec![false; num as usize];
+        let used = vec![0; num.div_ceil(BITS) as usize];
         let reserved = reserved.min(num);
-        used[..reserved as usize].fill(true);
-        Pool { used, free: num - reserved, next: reserved, reserved, changes: 0 }
+        let mut this = Pool { used, len: num, free: num - reserved, next: reserved, reserved, changes: 0 };
+        (0..reserved).for_each(|i| this.set(i, true));
+        this
     }
 
     /// Creates a pool in which the objects in `used` and the reserved ones are used.
@@ -35,15 +41,13 @@ impl Pool {
 
     /// Takes object `i`. Returns false if the object is used or does not exist.
     pub fn take_this(&mut self, i: u32) -> bool {
-        match self.used.get_mut(i as usize) {
-            Some(used) if !*used => {
-                *used = true;
-                self.free -= 1;
-                self.changes += 1;
-                true
-            }
-            _ => false,
+        if self.is_used(i) != Some(false) {
+            return false;
         }
+        self.set(i, true);
+        self.free -= 1;
+        self.changes += 1;
+        true
     }
 
     /// The used objects, without the reserved ones, as ranges of indices.
@@ -61,14 +65,28 @@ impl Pool {
     /// Returns the first object from `from` on that is used (if `is_used` is set) or free (otherwise); the number of
     /// objects if there is none.
     fn next_that(&self, from: u32, is_used: bool) -> u32 {
-        /// Number of objects examined together.
-        const TOGETHER: usize = 64;
-        let rest = self.used.get(from as usize..).unwrap_or_default();
-        let skipped =
-            rest.chunks(TOGETHER).take_while(|some| some.iter().fold(true, |all, &used| all & (used != is_used)));
-        let skipped = skipped.map(<[bool]>::len).sum::<usize>();
-        let found = rest[skipped..].iter().position(|&used| used == is_used);
-        from + found.map_or(rest.len(), |found| skipped + found) as u32
+        let mut at = from;
+        while at < self.len {
+            let word = self.used[(at / BITS) as usize];
+            let all_wanted = if is_used { word } else { !word };
+            let wanted = all_wanted >> (at % BITS);
+            if wanted != 0 {
+                return (at + wanted.trailing_zeros()).min(self.len);
+            }
+            at = (at / BITS + 1) * BITS;
+        }
+        self.len
+    }
+
+    /// Whether object `i` is used; `None` if it does not exist.
+    fn is_used(&self, i: u32) -> Option<bool> {
+        (i < self.len).then(|| self.used[(i / BITS) as usize] >> (i % BITS) & 1 != 0)
+    }
+
+    /// Records whether object `i`, which exists, is used.
+    fn set(&mut self, i: u32, is_used: bool) {
+        let word = &mut self.used[(i / BITS) as usize];
+        *word = *word & !(1 << (i % BITS)) | u64::from(is_used) << (i % BITS);
     }
 
     /// A number that changes whenever the set of used objects changes.
@@ -83,12 +101,12 @@ impl Pool {
 
     /// Number of objects, including the reserved ones.
     pub fn len(&self) -> u32 {
-        self.used.len() as u32
+        self.len
     }
 
     /// Whether the pool has no objects, neither free nor used.
     pub fn is_empty(&self) -> bool {
-        self.used.is_empty()
+        self.len == 0
     }
 
     /// Takes one object; `None` if all are used.
@@ -96,12 +114,12 @@ impl Pool {
         if self.free == 0 {
             return None;
         }
-        let n = self.len();
-        let found = (0..n).map(|k| (self.next + k) % n).find(|&i| !self.used[i as usize])?;
-        self.used[found as usize] = true;
+        let from_here = self.next_that(self.next, false);
+        let found = if from_here < self.len { from_here } else { self.next_that(0, false) };
+        self.set(found, true);
         self.free -= 1;
         self.changes += 1;
-        self.next = (found + 1) % n;
+        self.next = (found + 1) % self.len;
         Some(found)
     }
 
@@ -109,10 +127,10 @@ impl Pool {
     pub fn take_run(&mut self, count: u32) -> Option<Range<u32>> {
         let mut run = 0;
         for i in 0..self.len() {
-            run = if self.used[i as usize] { 0 } else { run + 1 };
+            run = if self.is_used(i) == Some(true) { 0 } else { run + 1 };
             if run == count {
                 let range = i + 1 - count..i + 1;
-                self.used[range.start as usize..range.end as usize].fill(true);
+                range.clone().for_each(|i| self.set(i, true));
                 self.free -= count;
                 self.changes += 1;
                 return Some(range);
@@ -124,15 +142,13 @@ impl Pool {
     /// Gives an object back to the pool. Returns whether the object was used: an index that is free, reserved or out of
     /// range (from a list that a peer overwrote) changes nothing.
     pub fn give(&mut self, i: u32) -> bool {
-        match self.used.get_mut(i as usize) {
-            Some(used) if *used && i >= self.reserved => {
-                *used = false;
-                self.free += 1;
-                self.changes += 1;
-                true
-            }
-            _ => false,
+        if i < self.reserved || self.is_used(i) != Some(true) {
+            return false;
         }
+        self.set(i, false);
+        self.free += 1;
+        self.changes += 1;
+        true
     }
 }
 
@@ -146,22 +162,26 @@ mod tests {
         #![proptest_config(crate::test_config())]
         /// Objective: compared with a set as the model, no object is handed out twice, and none is lost.
         #[test]
-        fn behaves_like_a_set(ops in proptest::collection::vec((0u8..3, 0u32..24), 0..200)) {
-            let mut pool = Pool::new(20, 2);
+        fn behaves_like_a_set(
+            num in prop_oneof![Just(20u32), Just(64), 65u32..140],
+            ops in proptest::collection::vec((0u8..3, 0u32..145), 0..200),
+        ) {
+            let all = num as usize - 2;
+            let mut pool = Pool::new(num, 2);
             let mut model = HashSet::new();
             for (op, i) in ops {
                 match op {
                     0 => match pool.take() {
                         Some(x) => { prop_assert!(x >= 2 && model.insert(x)); }
-                        None => prop_assert_eq!(model.len(), 18),
+                        None => prop_assert_eq!(model.len(), all),
                     },
                     1 => prop_assert_eq!(pool.give(i), model.remove(&i)),
                     _ => if let Some(r) = pool.take_run(i % 5 + 1) {
                         for x in r { prop_assert!(x >= 2 && model.insert(x)); }
                     },
                 }
-                prop_assert_eq!(pool.free() as usize, 18 - model.len());
-                let again = Pool::with_used(20, 2, &pool.used());
+                prop_assert_eq!(pool.free() as usize, all - model.len());
+                let again = Pool::with_used(num, 2, &pool.used());
                 prop_assert_eq!((&again.used, again.free), (&pool.used, pool.free));
             }
         }

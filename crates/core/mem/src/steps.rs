@@ -17,13 +17,13 @@ pub enum Step {
     /// The source address was unknown, and is now learned.
     Learned,
     /// The source address moved to the source port from this other port.
-    Moved(u8),
+    Moved(u16),
     /// The source address stays assigned to this other port.
-    Kept(u8),
+    Kept(u16),
     /// The source address is not learned: the port, or its owner, has reached its limit of addresses.
     NotLearned,
     /// The steps that follow are decisions for this destination port.
-    Out(u8),
+    Out(u16),
     /// A rule of a filter matches: its number, from 0, and whether it drops the frame.
     Rule(u16, bool),
     /// The destination address is unknown.
@@ -33,7 +33,7 @@ pub enum Step {
     /// The frame enters the emulated link (delay, loss) of its source port.
     Link,
     /// The frame goes to a ring: index of the port, and index of the port's ring.
-    To(u8, u8),
+    To(u16, u8),
     /// The frame waits for room in the ring of the last [`Step::To`].
     Waits,
     /// The frame entered the ring for which it waited.

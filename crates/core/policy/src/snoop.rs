@@ -46,7 +46,7 @@ use std::net::IpAddr;
 use netvale_wire::{MacAddr, ethernet};
 
 pub use address::GroupFamily;
-pub use groups::SnoopGroups;
+pub use groups::{SetNumber, SnoopGroups};
 pub use message::is_control;
 pub use portset::PortSet;
 pub use query::Query;
@@ -117,13 +117,13 @@ pub struct Membership {
     /// The group.
     pub group: IpAddr,
     /// The port.
-    pub port: u8,
+    pub port: u16,
     /// Time in ns at which the membership expires unless it is reported again.
     pub expires_ns: u64,
 }
 
 /// The state of one family of groups (IPv4 or IPv6) in one VLAN, for display.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownDomain {
     /// The VLAN; 0 in a switch without VLANs.
     pub vlan: u16,
@@ -139,8 +139,8 @@ pub struct KnownDomain {
     pub routers: PortSet,
 }
 
-/// The snooping state of one switch. Times are in ns and must not decrease. Ports are numbered 0 to 254. The VLAN is 0
-/// in a switch without VLANs.
+/// The snooping state of one switch. Times are in ns and must not decrease. The VLAN is 0 in a switch without
+/// VLANs.
 #[derive(Debug)]
 pub struct Snoop {
     settings: SnoopSettings,
@@ -185,24 +185,24 @@ impl Snoop {
     }
 
     /// Sets whether a router is behind `port`. Returns whether the snapshot changed.
-    pub fn set_router(&mut self, port: u8, router: Router) -> bool {
-        let before = self.always;
+    pub fn set_router(&mut self, port: u16, router: Router) -> bool {
+        let before = self.always.has(port);
         self.always.set(port, router == Router::Always);
         self.never.set(port, router == Router::Never);
         let learned = router == Router::Never && self.domains.values_mut().any(|domain| domain.routers.has(port));
         if router == Router::Never {
             self.domains.values_mut().for_each(|domain| _ = domain.routers.remove(port));
         }
-        self.always != before || learned
+        self.always.has(port) != before || learned
     }
 
     /// Sets whether a leave from `port` ends its membership without a query, as only one host is behind the port.
-    pub fn set_fast_leave(&mut self, port: u8, fast: bool) {
+    pub fn set_fast_leave(&mut self, port: u16, fast: bool) {
         self.fast_leave.set(port, fast);
     }
 
     /// Removes all state of `port`, which leaves the switch. Returns whether the snapshot changed.
-    pub fn remove_port(&mut self, port: u8) -> bool {
+    pub fn remove_port(&mut self, port: u16) -> bool {
         let mut changed = self.table.retain(|_, member| member != port);
         for domain in self.domains.values_mut() {
             changed |= domain.routers.remove(port) | domain.overflowing.remove(port);
@@ -216,7 +216,7 @@ impl Snoop {
 
     /// Processes a message that arrived at `port`, in a frame for which [`is_control`] is true. `head` is a private
     /// copy of the whole frame: a message that exceeds it is malformed.
-    pub fn observe(&mut self, now_ns: u64, vlan: u16, port: u8, head: &[u8]) -> SnoopResult {
+    pub fn observe(&mut self, now_ns: u64, vlan: u16, port: u16, head: &[u8]) -> SnoopResult {
         let Ok(control) = message::parse(head) else {
             self.counters.malformed += 1;
             return SnoopResult { message: MessageClass::Malformed, changed: false };
@@ -271,7 +271,7 @@ impl Snoop {
             groups.add_domain(vlan, family, self.routers(domain), self.everything(domain));
         }
         for (&(vlan, group), members) in self.table.groups() {
-            groups.add_members(vlan, group, members);
+            groups.add_members(vlan, group, &members);
         }
         groups
     }
@@ -279,7 +279,8 @@ impl Snoop {
     /// Returns the destinations of a frame to `mac`, like [`SnoopGroups::ports`]: ports, or `None` for all ports.
     /// Creates a snapshot each time; for several look-ups, use one snapshot.
     pub fn members(&self, vlan: u16, mac: MacAddr) -> Option<PortSet> {
-        self.snapshot().ports(vlan, mac).copied()
+        let groups = self.snapshot();
+        groups.set(groups.ports(vlan, mac)?).cloned()
     }
 
     /// The memberships, by VLAN, group and port.
@@ -289,7 +290,7 @@ impl Snoop {
 
     /// The ports of multicast routers of a family in a VLAN.
     pub fn router_ports(&self, vlan: u16, family: GroupFamily) -> PortSet {
-        self.domains.get(&(vlan, family)).map_or(self.always, |domain| self.routers(domain))
+        self.domains.get(&(vlan, family)).map_or_else(|| self.always.clone(), |domain| self.routers(domain))
     }
 
     /// Whether frames for groups of a family in a VLAN go only to members and routers, not to all ports.
@@ -320,19 +321,19 @@ impl Snoop {
     }
 
     fn routers(&self, domain: &Domain) -> PortSet {
-        domain.routers.ports().union(self.always)
+        domain.routers.ports().union(&self.always)
     }
 
     /// The ports that get the frames of all groups: those of routers, and those with refused joins.
     fn everything(&self, domain: &Domain) -> PortSet {
-        self.routers(domain).union(domain.overflowing.ports())
+        self.routers(domain).union(&domain.overflowing.ports())
     }
 
     fn domain(&mut self, now_ns: u64, vlan: u16, family: GroupFamily) -> &mut Domain {
         self.domains.entry((vlan, family)).or_insert_with(|| Domain::start(now_ns, family, &self.settings))
     }
 
-    fn hear_query(&mut self, now_ns: u64, vlan: u16, port: u8, query: HeardQuery) -> (MessageClass, bool) {
+    fn hear_query(&mut self, now_ns: u64, vlan: u16, port: u16, query: HeardQuery) -> (MessageClass, bool) {
         if self.never.has(port) {
             self.counters.refused_queries += 1;
             return (MessageClass::RefusedQuery, false);
@@ -357,13 +358,13 @@ impl Snoop {
         (MessageClass::Query, changed)
     }
 
-    fn hear_hello(&mut self, now_ns: u64, vlan: u16, port: u8, family: GroupFamily) -> bool {
+    fn hear_hello(&mut self, now_ns: u64, vlan: u16, port: u16, family: GroupFamily) -> bool {
         self.counters.hellos += 1;
         let expires = now_ns.saturating_add(self.settings.other_querier_interval_ns);
         !self.never.has(port) && self.domain(now_ns, vlan, family).routers.set(port, expires)
     }
 
-    fn apply(&mut self, now_ns: u64, vlan: u16, port: u8, change: GroupChange) -> bool {
+    fn apply(&mut self, now_ns: u64, vlan: u16, port: u16, change: GroupChange) -> bool {
         match change {
             GroupChange::Join(group) => self.join(now_ns, (vlan, group), port),
             GroupChange::Leave(group) if self.fast_leave.has(port) => self.table.leave((vlan, group), port),
@@ -377,7 +378,7 @@ impl Snoop {
         }
     }
 
-    fn join(&mut self, now_ns: u64, key: MemberKey, port: u8) -> bool {
+    fn join(&mut self, now_ns: u64, key: MemberKey, port: u16) -> bool {
         if !address::is_snooped(key.1) {
             return false;
         }

@@ -3,12 +3,12 @@
 use netvale_port::{BATCH, Batch, DropReason, FrameRef, MOST_NEWS, RingCounters};
 
 use crate::fdb::{Fdb, PortId};
-use crate::table::MAX_PORTS;
+use crate::owners::MAX_PORTS;
 
 /// Destination of flooded frames: all ports except the sender's.
-pub(crate) const FLOOD: u8 = 254;
+pub(crate) const FLOOD: PortId = MAX_PORTS as PortId;
 /// Destination of frames that are dropped.
-pub(crate) const NOWHERE: u8 = 255;
+pub(crate) const NOWHERE: PortId = FLOOD + 1;
 const END: u16 = u16::MAX;
 
 /// The frames of a batch grouped by destination: a list for each port, and one list of flooded frames, each in order.
@@ -26,13 +26,13 @@ impl Default for DestinationGroups {
     fn default() -> Self {
         let next = [END; BATCH];
         let lists = [(END, END); MAX_PORTS + 1];
-        DestinationGroups { next, lists, active: Vec::with_capacity(MAX_PORTS), only: None }
+        DestinationGroups { next, lists, active: Vec::with_capacity(BATCH), only: None }
     }
 }
 
 impl DestinationGroups {
     /// Groups frames by the destinations that `to` returns: ports, [`FLOOD`] or [`NOWHERE`].
-    pub(crate) fn sort(&mut self, frames: std::ops::Range<usize>, to: impl Fn(usize) -> u8) {
+    pub(crate) fn sort(&mut self, frames: std::ops::Range<usize>, to: impl Fn(usize) -> PortId) {
         self.reset();
         let mut uniform = true;
         for i in frames {
@@ -73,7 +73,7 @@ impl DestinationGroups {
         from: PortId,
         fdb: &Fdb,
         counters: &RingCounters,
-        destination: impl Fn(u64, &Fdb) -> u8,
+        destination: impl Fn(u64, &Fdb) -> PortId,
     ) {
         self.reset();
         let mut last = (u64::MAX, u64::MAX);
@@ -119,7 +119,7 @@ impl DestinationGroups {
 
     /// Appends frame `i` to the list of `to`. Returns whether `to` is a port: not [`FLOOD`], nor [`NOWHERE`].
     #[inline]
-    fn append(&mut self, to: u8, i: u16) -> bool {
+    fn append(&mut self, to: PortId, i: u16) -> bool {
         if to == NOWHERE {
             return false;
         }
@@ -146,6 +146,12 @@ impl DestinationGroups {
     /// Ports to which frames are addressed.
     pub fn active(&self) -> &[PortId] {
         &self.active
+    }
+
+    /// Whether frames are addressed to this port.
+    #[inline]
+    pub fn has(&self, port: PortId) -> bool {
+        self.lists[usize::from(port)].0 != END
     }
 
     /// Whether any frames are flooded.
@@ -186,12 +192,12 @@ impl DestinationGroups {
 }
 
 #[inline]
-fn destination(dst: u64, fdb: &Fdb) -> u8 {
+fn destination(dst: u64, fdb: &Fdb) -> PortId {
     if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).unwrap_or(FLOOD) }
 }
 
 /// Like `destination`, but also asks the address finders about addresses missing from the table.
 #[inline]
-fn destination_or_elsewhere(dst: u64, fdb: &Fdb) -> u8 {
+fn destination_or_elsewhere(dst: u64, fdb: &Fdb) -> PortId {
     if dst & 1 != 0 { FLOOD } else { fdb.lookup(dst).or_else(|| fdb.elsewhere(0, dst)).unwrap_or(FLOOD) }
 }

@@ -1,6 +1,6 @@
 //! The forwarding table: the port behind which each address was last seen.
 //!
-//! An entry is one 64-bit word (address 48 bits, port 8, age 8); a cache line contains eight. Workers read and write
+//! An entry is one 64-bit word (address 48 bits, age 4, port 12); a cache line contains eight. Workers read and write
 //! entries without a lock: a lost race costs one flooded frame, or one address that is learned with the next frame.
 //!
 //! The table has a fixed size, and its hash is keyed with a secret: a flood of forged addresses can neither make it
@@ -10,7 +10,7 @@
 //! until it expires.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use netvale_port::changes::ChangeCount;
@@ -18,7 +18,7 @@ use netvale_port::changes::ChangeCount;
 use crate::elsewhere::AddressFinders;
 use crate::mix::Mix;
 pub use crate::owners::PortId;
-use crate::owners::{OwnerId, Owners};
+use crate::owners::{MAX_PORTS, OwnerId, Owners};
 
 /// Number of entries in the default table: room for 8,192 addresses at half load.
 pub const DEFAULT_ENTRIES: usize = 16_384;
@@ -27,8 +27,16 @@ pub const DEFAULT_AGEING: Duration = Duration::from_secs(300);
 
 const WAYS: usize = 8;
 const MAC: u64 = (1 << 48) - 1;
-/// Number of ticks per ageing time. The 8-bit tick counter must not wrap around within two ageing times.
-const TICKS: u8 = 100;
+/// Position in an entry of the tick in which the address was last seen.
+const TICK_AT: u32 = 48;
+/// Position in an entry of the port: the highest bits, so that one shift returns it.
+const PORT_AT: u32 = 52;
+const TICK: u64 = (1 << PORT_AT) - (1 << TICK_AT);
+/// Number of ticks per ageing time: the longest age that the four bits of an entry's tick distinguish from no age. An
+/// address that many ticks old is removed immediately, before its age wraps around.
+const TICKS: u8 = 15;
+
+const _: () = assert!(MAX_PORTS <= 1 << (u64::BITS - PORT_AT) && TICKS as u64 == TICK >> TICK_AT);
 
 #[derive(Debug)]
 #[repr(align(64))]
@@ -41,7 +49,8 @@ pub struct Fdb {
     key: [u64; 2],
     /// Maps a VLAN and an address to a line of the table and the word in the entry; `None` without VLANs.
     vlans: Option<Mix>,
-    tick: AtomicU8,
+    /// The current tick, at its position in an entry.
+    tick: AtomicU64,
     owners: Owners,
     /// Whether an address moves to another owner's port only after it has expired.
     sticky: AtomicBool,
@@ -98,7 +107,7 @@ impl Fdb {
         let line = || FdbLine(std::array::from_fn(|_| AtomicU64::new(0)));
         let lines = (0..lines).map(|_| line()).collect();
         let key = [key[0], key[1] | 1];
-        let tick = AtomicU8::new(0);
+        let tick = AtomicU64::new(0);
         let owners = Owners::default();
         let refused = AtomicU64::new(0);
         Fdb { lines, key, vlans: None, tick, owners, sticky: AtomicBool::new(sticky), refused, beside: Arc::default() }
@@ -204,11 +213,17 @@ impl Fdb {
         if mac & 1 != 0 || mac == 0 || word == 0 {
             return LearnResult::Known;
         }
-        let fresh = word | u64::from(port) << 48 | u64::from(self.tick.load(Ordering::Relaxed)) << 56;
+        let fresh = self.fresh(word, port);
         if line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
             return LearnResult::Known;
         }
         self.learn_anew(line, fresh, news)
+    }
+
+    /// The entry of an address that is seen behind a port now.
+    #[inline]
+    fn fresh(&self, word: u64, port: PortId) -> u64 {
+        word | u64::from(port) << PORT_AT | self.tick.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -241,7 +256,7 @@ impl Fdb {
         if mac & 1 != 0 || mac == 0 {
             return;
         }
-        let fresh = mac | u64::from(port) << 48 | u64::from(self.tick.load(Ordering::Relaxed)) << 56;
+        let fresh = self.fresh(mac, port);
         let line = self.line(mac);
         // Nearly every address is already in the table.
         if !line.iter().any(|entry| entry.load(Ordering::Relaxed) == fresh) {
@@ -341,8 +356,13 @@ impl Fdb {
 
     /// Advances the table's clock by one tick, and removes addresses that have not been seen for the ageing time.
     pub fn advance(&self) {
-        let now = self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        self.remove_where(|e| age(e, now) >= TICKS && !self.owners.keeps(port_of(e)));
+        let next = |tick: u64| (tick + (1 << TICK_AT)) & TICK;
+        let before = self.tick.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tick| Some(next(tick)));
+        let now = next(before.unwrap_or_else(|tick| tick));
+        let nearly = now.wrapping_sub(u64::from(TICKS - 1) << TICK_AT) & TICK;
+        // An address that does not expire stays that old, so that its age does not wrap around.
+        let aged = |e: u64| if self.owners.keeps(port_of(e)) { e & !TICK | nearly } else { 0 };
+        self.change_where(|e| age(e, now) >= TICKS, aged);
     }
 
     /// Removes all addresses.
@@ -363,11 +383,15 @@ impl Fdb {
     }
 
     fn remove_where(&self, gone: impl Fn(u64) -> bool) {
+        self.change_where(gone, |_| 0);
+    }
+
+    fn change_where(&self, which: impl Fn(u64) -> bool, fresh: impl Fn(u64) -> u64) {
         for entry in self.lines.iter().flat_map(|l| &l.0) {
             let e = entry.load(Ordering::Relaxed);
-            if e != 0 && gone(e) {
+            if e != 0 && which(e) {
                 // If the entry has changed meanwhile, the address was seen again and stays.
-                self.replace(entry, e, 0);
+                self.replace(entry, e, fresh(e));
             }
         }
     }
@@ -379,8 +403,7 @@ impl Fdb {
         let words = words.map(|(line, e)| (line, e.load(Ordering::Relaxed))).filter(|&(_, e)| e != 0);
         let entry = |(line, e): (usize, u64)| {
             let (vlan, mac) = self.vlans.as_ref().map_or((0, e & MAC), |mix| mix.unplace(line, e & MAC));
-            // The tick counter may have wrapped around for an address behind a port that keeps its addresses.
-            FdbEntry { mac, vlan, port: port_of(e), ticks: age(e, now).min(TICKS) }
+            FdbEntry { mac, vlan, port: port_of(e), ticks: age(e, now) }
         };
         words.map(entry).collect()
     }
@@ -398,12 +421,12 @@ impl Fdb {
 
 #[inline]
 fn port_of(entry: u64) -> PortId {
-    (entry >> 48) as u8
+    (entry >> PORT_AT) as PortId
 }
 
 #[inline]
-fn age(entry: u64, now: u8) -> u8 {
-    now.wrapping_sub((entry >> 56) as u8)
+fn age(entry: u64, now: u64) -> u8 {
+    (now.wrapping_sub(entry & TICK) >> TICK_AT) as u8 & TICKS
 }
 
 #[cfg(test)]
@@ -419,7 +442,9 @@ mod tests {
     proptest! {
         /// Objective: while no line overflows, the table maps each address to its latest port.
         #[test]
-        fn addresses_map_to_their_latest_ports(seen in proptest::collection::vec((0u64..24, 0u8..254), 0..200)) {
+        fn addresses_map_to_their_latest_ports(
+            seen in proptest::collection::vec((0u64..24, 0..MAX_PORTS as PortId), 0..200),
+        ) {
             let t = fdb();
             let mut model = HashMap::new();
             for (m, port) in seen {
@@ -432,6 +457,23 @@ mod tests {
                 prop_assert_eq!(t.lookup(mac), model.get(&mac).copied());
             }
             prop_assert_eq!(t.entries().len(), model.len());
+        }
+    }
+
+    proptest! {
+        /// Objective: an entry returns its address, its port and its age, whatever they are, as if each were alone.
+        #[test]
+        fn an_entry_is_an_address_a_port_and_an_age(
+            mac in 1u64..1 << 47, port in 0..MAX_PORTS as PortId, begun in 0..40u8, aged in 0..TICKS,
+        ) {
+            let t = fdb();
+            (0..begun).for_each(|_| t.advance());
+            t.learn(mac << 1, port);
+            (0..aged).for_each(|_| t.advance());
+            prop_assert_eq!(t.lookup(mac << 1), Some(port));
+            prop_assert_eq!(t.entries(), [FdbEntry { mac: mac << 1, vlan: 0, port, ticks: aged }]);
+            (aged..TICKS).for_each(|_| t.advance());
+            prop_assert_eq!(t.count(), 0);
         }
     }
 
@@ -465,6 +507,22 @@ mod tests {
         assert_eq!(t.lookup(0x200), None);
     }
 
+    /// Objective: an address behind a port that keeps its addresses grows old and stays so, and can expire later.
+    #[test]
+    fn kept_addresses_grow_old_and_stay() {
+        let t = fdb();
+        t.restrict(4095, None, true);
+        t.learn(0x100, 4095);
+        (0..TICKS - 1).for_each(|_| t.advance());
+        for _ in 0..3 * TICKS {
+            t.advance();
+            assert_eq!(t.entries(), [FdbEntry { mac: 0x100, vlan: 0, port: 4095, ticks: TICKS - 1 }]);
+        }
+        t.restrict(4095, None, false);
+        t.advance();
+        assert_eq!(t.count(), 0);
+    }
+
     /// Objective: a flood from many ports of one owner displaces that owner's addresses, not those of others; at the
     /// owner's limit, it does not even take free entries; a detached port's addresses free their entries.
     #[test]
@@ -475,11 +533,11 @@ mod tests {
         let honest: Vec<u64> = (1..=24).map(|i| i << 8).collect();
         t.own(20, OwnerId::new(20), u32::MAX);
         honest.iter().for_each(|&m| t.learn(m, 20));
-        (0..200_000u64).for_each(|i| t.learn((i << 20) | 2, (i % 12) as u8));
+        (0..200_000u64).for_each(|i| t.learn((i << 20) | 2, (i % 12) as PortId));
         let kept = honest.iter().filter(|&&m| t.lookup(m) == Some(20)).count();
         assert!(kept >= 22, "only {kept} of 24 honest addresses survived");
         (0..1000u64).for_each(|i| t.learn((i << 20) | 4, 12));
-        let of = |port: u8| t.entries().iter().filter(|e| e.port == port).count();
+        let of = |port: PortId| t.entries().iter().filter(|e| e.port == port).count();
         assert_eq!(of(12), 10);
         assert!(t.refused() > 0);
         t.forget_port(12);

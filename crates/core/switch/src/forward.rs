@@ -13,7 +13,7 @@ use netvale_port::{BATCH, Batch, DropReason, Egress, Ingress, PassResult, Scratc
 use crate::classify::DestinationGroups;
 use crate::entry::PortEntry;
 use crate::fdb::PortId;
-use crate::table::{MAX_PORTS, PortTable, Switch};
+use crate::table::{PortTable, Switch};
 
 mod held;
 mod judge;
@@ -72,8 +72,8 @@ struct ForPolicies {
 
 impl Default for ForwardMemory {
     fn default() -> Self {
-        let open = Vec::with_capacity(MAX_PORTS);
-        let stepless = Vec::with_capacity(MAX_PORTS);
+        let open = Vec::with_capacity(BATCH);
+        let stepless = Vec::with_capacity(BATCH);
         let spare = Box::default();
         let groups = Box::default();
         let scratch = Scratch::new();
@@ -202,7 +202,10 @@ impl Forwarder {
 
     /// Forwards a batch on a switch without policies.
     #[inline(always)]
-    fn forward_plain(&mut self, table: &PortTable, me: &PortEntry, work: &mut ForwardMemory) {
+    fn forward_plain(&mut self, table: &PortTable, me: &Arc<PortEntry>, work: &mut ForwardMemory) {
+        if table.is_wide() && self.floods_widely(table) {
+            return self.forward_in_parts(table, me, work);
+        }
         let ForwardMemory { groups, scratch, .. } = work;
         let batch = self.source.frames();
         groups.classify(batch, self.from, self.switch.fdb(), self.source.ingress().counters());
@@ -220,6 +223,15 @@ impl Forwarder {
             return;
         }
         self.deliver_groups(table, me, work);
+    }
+
+    /// Whether the batch has more flooded frames than one pass may deliver to all ports.
+    #[cold]
+    fn floods_widely(&self, table: &PortTable) -> bool {
+        let fdb = self.switch.fdb();
+        let floods = |dst: u64| dst & 1 != 0 || fdb.lookup(dst).or_else(|| fdb.elsewhere(0, dst)).is_none();
+        let destinations = self.source.frames().iter().filter_map(|frame| Some(frame.addresses()?.0));
+        destinations.filter(|&dst| floods(dst)).nth(table.most_floods()).is_some()
     }
 
     /// Delivers the frames of each port's list, and flooded frames.
@@ -249,7 +261,7 @@ impl Forwarder {
         let may_hold = table.all().len() == 2;
         for to in table.all().iter().filter(|e| e.id != self.from) {
             reached = true;
-            if groups.active().contains(&to.id) && sender.joins_flood(to) {
+            if groups.has(to.id) && sender.joins_flood(to) {
                 continue;
             }
             deliver(to, BatchSender { ring: 0, ..sender }, batch, picks, may_hold, scratch, &mut self.held);

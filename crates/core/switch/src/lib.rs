@@ -47,6 +47,7 @@ pub use fdb::{Fdb, FdbEntry, PortId};
 pub use forward::{ForwardMemory, Forwarder, WaitingFrames};
 pub use link_task::LinkTask;
 pub use netvale_port::{PassResult, Task};
+pub use owners::MAX_PORTS;
 pub use policies::CompiledPolicies;
 pub use query_task::QueryTask;
-pub use table::{AttachError, GroupPort, GroupPorts, MAX_PORTS, Switch, SwitchSettings};
+pub use table::{AttachError, GroupPort, GroupPorts, Switch, SwitchSettings};

@@ -3,18 +3,27 @@
 //! Any thread that learns an address changes the counts, without a lock. If a thread learns an address while its port
 //! is detached, the count may be wrong by one; it never falls below zero, and the address expires.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+
+/// Maximum number of ports of a switch: as many as an entry of the forwarding table can distinguish.
+pub const MAX_PORTS: usize = 4096;
 
 /// Index of a port on its switch.
-pub type PortId = u8;
+pub type PortId = u16;
 
 /// A small number for an owner of ports on a switch, reused once the owner's last port is detached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnerId(u8);
+pub(crate) struct OwnerId(u16);
 
 impl OwnerId {
-    pub(crate) fn new(id: u8) -> OwnerId {
+    pub(crate) fn new(id: u16) -> OwnerId {
         OwnerId(id)
+    }
+
+    /// The number as an index.
+    pub(crate) fn index(self) -> usize {
+        self.0.into()
     }
 }
 
@@ -45,70 +54,113 @@ impl OwnerShare {
     }
 }
 
-/// The owner of each port, and the number of addresses of each owner and port.
+/// What belongs to one port, and to the owner with the same number.
+#[derive(Debug)]
+struct PortAndOwner {
+    /// The port's owner.
+    owner: AtomicU16,
+    port: OwnerShare,
+    /// The share of the owner whose number is the index of this port.
+    share: OwnerShare,
+    /// Whether the port keeps its addresses: they neither expire nor move.
+    keeps: AtomicBool,
+}
+
+/// Number of ports whose state is allocated together.
+const PART: usize = 64;
+type OwnersPart = [PortAndOwner; PART];
+
+/// The owner of each port, and the number of addresses of each owner and port. The memory is allocated for the first
+/// ports, and part by part for higher ones when they are attached.
 #[derive(Debug)]
 pub(crate) struct Owners {
-    of_port: [AtomicU8; 256],
-    shares: [OwnerShare; 256],
-    ports: [OwnerShare; 256],
-    /// Whether a port keeps its addresses: they neither expire nor move.
-    keeping: [AtomicBool; 256],
+    parts: [OnceLock<Box<OwnersPart>>; MAX_PORTS / PART],
+}
+
+impl PortAndOwner {
+    /// A port that is an owner of its own, without a limit.
+    fn new(port: PortId) -> PortAndOwner {
+        PortAndOwner {
+            owner: AtomicU16::new(port),
+            port: OwnerShare::default(),
+            share: OwnerShare::default(),
+            keeps: AtomicBool::new(false),
+        }
+    }
+}
+
+fn part_from(first: usize) -> Box<OwnersPart> {
+    Box::new(std::array::from_fn(|i| PortAndOwner::new((first + i) as PortId)))
 }
 
 impl Default for Owners {
     /// Each port has an owner of its own, without a limit.
     fn default() -> Owners {
-        Owners {
-            of_port: std::array::from_fn(|port| AtomicU8::new(port as u8)),
-            shares: std::array::from_fn(|_| OwnerShare::default()),
-            ports: std::array::from_fn(|_| OwnerShare::default()),
-            keeping: std::array::from_fn(|_| AtomicBool::new(false)),
-        }
+        Owners { parts: std::array::from_fn(|_| OnceLock::new()) }
     }
 }
 
 impl Owners {
+    /// The state of a port, allocated if it is missing. Not for the packet path.
+    fn make(&self, number: u16) -> &PortAndOwner {
+        let number = usize::from(number) % MAX_PORTS;
+        let part = self.parts[number / PART].get_or_init(|| part_from(number / PART * PART));
+        &part[number % PART]
+    }
+
+    /// The state of a port; `None` if neither the port nor one near it has been attached.
+    #[inline]
+    fn at(&self, number: u16) -> Option<&PortAndOwner> {
+        let number = usize::from(number);
+        Some(&self.parts.get(number / PART)?.get()?[number % PART])
+    }
+
     /// Assigns a port to an owner, and sets the owner's limit of addresses to `most`.
     pub(crate) fn own(&self, port: PortId, owner: OwnerId, most: u32) {
-        self.share(owner).most.store(most, Ordering::Relaxed);
-        self.of_port[usize::from(port)].store(owner.0, Ordering::Relaxed);
+        self.make(owner.0).share.most.store(most, Ordering::Relaxed);
+        self.make(port).owner.store(owner.0, Ordering::Relaxed);
     }
 
     /// The owner of a port.
     pub(crate) fn of(&self, port: PortId) -> OwnerId {
-        OwnerId(self.of_port[usize::from(port)].load(Ordering::Relaxed))
+        OwnerId(self.at(port).map_or(port, |state| state.owner.load(Ordering::Relaxed)))
     }
 
     /// Copies the owners of ports, and the limits of owners and ports, from another table.
     pub(crate) fn copy(&self, other: &Owners) {
         let set = |to: &AtomicU32, from: &AtomicU32| to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        for port in 0..=u8::MAX {
-            self.own(port, other.of(port), other.share(other.of(port)).most.load(Ordering::Relaxed));
-            set(&self.port(port).most, &other.port(port).most);
-            self.keeping[usize::from(port)].store(other.keeps(port), Ordering::Relaxed);
+        for (first, part) in (0..).step_by(PART).zip(&other.parts) {
+            for (port, from) in (first..).zip(part.get().into_iter().flat_map(|part| part.iter())) {
+                let to = self.make(port);
+                to.owner.store(from.owner.load(Ordering::Relaxed), Ordering::Relaxed);
+                set(&to.share.most, &from.share.most);
+                set(&to.port.most, &from.port.most);
+                to.keeps.store(from.keeps.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
         }
     }
 
     /// Limits the number of addresses behind a port, and sets whether the port keeps them, i.e. they neither expire nor
     /// move.
     pub(crate) fn restrict(&self, port: PortId, most: u32, keeps: bool) {
-        self.port(port).most.store(most, Ordering::Relaxed);
-        self.keeping[usize::from(port)].store(keeps, Ordering::Relaxed);
+        let state = self.make(port);
+        state.port.most.store(most, Ordering::Relaxed);
+        state.keeps.store(keeps, Ordering::Relaxed);
     }
 
     /// Whether the addresses behind a port neither expire nor move.
     pub(crate) fn keeps(&self, port: PortId) -> bool {
-        self.keeping[usize::from(port)].load(Ordering::Relaxed)
+        self.at(port).is_some_and(|state| state.keeps.load(Ordering::Relaxed))
     }
 
     /// Whether an owner is at its limit of addresses.
     pub(crate) fn is_full(&self, owner: OwnerId) -> bool {
-        self.share(owner).is_full()
+        self.at(owner.0).is_some_and(|state| state.share.is_full())
     }
 
     /// Whether a port is at its limit of addresses.
     pub(crate) fn is_full_port(&self, port: PortId) -> bool {
-        self.port(port).is_full()
+        self.at(port).is_some_and(|state| state.port.is_full())
     }
 
     /// Updates the counts of addresses: port `lost`, if set, has one less; port `got`, if set, has one more.
@@ -116,21 +168,17 @@ impl Owners {
         if lost == got {
             return;
         }
-        if let Some(port) = lost {
-            self.share(self.of(port)).lose();
-            self.port(port).lose();
+        if let Some(state) = lost.and_then(|port| self.at(port)) {
+            state.port.lose();
+            self.share_of(state).into_iter().for_each(OwnerShare::lose);
         }
-        if let Some(port) = got {
-            self.share(self.of(port)).get();
-            self.port(port).get();
+        if let Some(state) = got.and_then(|port| self.at(port)) {
+            state.port.get();
+            self.share_of(state).into_iter().for_each(OwnerShare::get);
         }
     }
 
-    fn port(&self, port: PortId) -> &OwnerShare {
-        &self.ports[usize::from(port)]
-    }
-
-    fn share(&self, owner: OwnerId) -> &OwnerShare {
-        &self.shares[usize::from(owner.0)]
+    fn share_of(&self, port: &PortAndOwner) -> Option<&OwnerShare> {
+        self.at(port.owner.load(Ordering::Relaxed)).map(|state| &state.share)
     }
 }

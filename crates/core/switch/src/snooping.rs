@@ -45,6 +45,9 @@ impl HeardMessage {
     }
 }
 
+/// The groups as they are now; `None`: frames for groups go to all ports.
+pub(crate) type CurrentGroups = Guard<Option<Arc<SnoopGroups>>>;
+
 type WakeFn = Box<dyn Fn() + Send + Sync>;
 
 /// State shared by a snooping switch's workers and the thread that keeps its groups.
@@ -112,7 +115,7 @@ impl Snooping {
         !self.queries.is_empty()
     }
 
-    pub(crate) fn groups(&self) -> Guard<Option<Arc<SnoopGroups>>> {
+    pub(crate) fn groups(&self) -> CurrentGroups {
         self.groups.load()
     }
 

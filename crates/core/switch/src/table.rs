@@ -8,22 +8,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use netvale_policy::snoop::Multicast;
-use netvale_port::Egress;
 use netvale_port::changes::ChangeCount;
+use netvale_port::{BATCH, Egress};
 use netvale_wire::flow::FlowKey;
 use thiserror::Error;
 
 use crate::elsewhere::AddressFinder;
 use crate::entry::{AttachedPort, MonitorRings, PortEntry, PortMonitor};
 use crate::fdb::{DEFAULT_ENTRIES, Fdb, PortId};
-use crate::owners::OwnerId;
+use crate::owners::{MAX_PORTS, OwnerId};
 use crate::policies::{CompiledPolicies, PolicyState};
 use crate::snooping::Snooping;
 use crate::summary::PolicySummary;
 use crate::trace::Trace;
-
-/// Maximum number of ports of a switch (netmap's limit).
-pub const MAX_PORTS: usize = 254;
 
 /// Reason why a port cannot be attached, monitored or traced.
 #[derive(Debug, PartialEq, Eq, Error)]
@@ -57,7 +54,13 @@ pub(crate) struct PortTable {
     all: Vec<Arc<PortEntry>>,
     /// Summary of all ports' policies; `None` without policies and traces.
     policed: Option<Box<PolicySummary>>,
+    /// Maximum number of frames that a pass floods.
+    most_floods: usize,
 }
+
+/// Maximum number of copies of flooded frames in one pass; the other flooded frames of a batch wait for the next pass.
+/// A whole batch may go to up to 256 ports.
+const MOST_COPIES: usize = BATCH * 256;
 
 impl PortTable {
     #[inline]
@@ -75,10 +78,24 @@ impl PortTable {
         self.policed.as_deref()
     }
 
+    /// Maximum number of frames that a pass floods. More than a batch has, unless the switch has many ports.
+    #[inline]
+    pub(crate) fn most_floods(&self) -> usize {
+        self.most_floods
+    }
+
+    /// Whether the switch has too many ports for a pass to flood a whole batch.
+    #[inline]
+    pub(crate) fn is_wide(&self) -> bool {
+        self.most_floods < BATCH
+    }
+
     fn from(by_id: Vec<Option<Arc<PortEntry>>>) -> PortTable {
         let all: Vec<_> = by_id.iter().flatten().cloned().collect();
         let policed = PolicySummary::of(&all);
-        PortTable { by_id, all, policed }
+        // A batch cannot have more flooded frames than `BATCH`, so a narrow switch needs no count of them.
+        let most_floods = if all.len() <= MOST_COPIES / BATCH { usize::MAX } else { MOST_COPIES / all.len() };
+        PortTable { by_id, all, policed, most_floods }
     }
 }
 
@@ -160,7 +177,7 @@ impl Switch {
         // Derive the key from the standard library's random state of this process.
         let random = RandomState::new();
         let key = [random.hash_one(1u8), random.hash_one(2u8)];
-        let table = ArcSwap::from_pointee(PortTable::from(vec![None; MAX_PORTS]));
+        let table = ArcSwap::from_pointee(PortTable::from(Vec::new()));
         let fdb = Fdb::new(table_entries, key, sticky);
         Arc::new(Switch {
             name: name.to_owned(),
@@ -362,12 +379,11 @@ impl Switch {
             if by_id.iter().flatten().any(|e| e.port.name == port.name) {
                 return Err(AttachError::Exists { switch: self.name.clone(), port: port.name.clone() });
             }
-            let free = by_id.iter().position(Option::is_none).ok_or_else(|| AttachError::Full(self.name.clone()))?;
-            let id = free as PortId;
+            let id = free_place(by_id).ok_or_else(|| AttachError::Full(self.name.clone()))?;
             let owner = owner_of(by_id, &port);
             self.tables().for_each(|fdb| fdb.own(id, owner, port.most_addresses.unwrap_or(u32::MAX)));
             self.restrict(id, port.policies.as_deref());
-            by_id[free] = Some(Arc::new(PortEntry {
+            by_id[usize::from(id)] = Some(Arc::new(PortEntry {
                 flows: FlowKey::new(self.flows),
                 id,
                 since: self.attached.fetch_add(1, Ordering::Relaxed),
@@ -419,6 +435,7 @@ impl Switch {
             if let Some(e) = by_id.get_mut(usize::from(id)) {
                 *e = None;
             }
+            by_id.truncate(by_id.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
             Ok(())
         });
         self.begin_anew_if(had_vlans);
@@ -446,13 +463,14 @@ impl Switch {
 
     /// Removes all monitors called `name`.
     pub fn unmonitor(&self, name: &str) {
-        let _ = self.change(|by_id| {
-            for e in by_id.iter_mut().flatten() {
-                let without = |old: &[PortMonitor]| old.iter().filter(|m| m.name != name).cloned().collect::<Vec<_>>();
-                *e = Arc::new(e.with_monitors(without(&e.tx_monitors), without(&e.rx_monitors)));
-            }
-            Ok(())
-        });
+        let is_it = |monitor: &PortMonitor| monitor.name == name;
+        self.rewrite(
+            |entry| entry.tx_monitors.iter().chain(&entry.rx_monitors).any(is_it),
+            |entry| {
+                entry.tx_monitors.retain(|monitor| !is_it(monitor));
+                entry.rx_monitors.retain(|monitor| !is_it(monitor));
+            },
+        );
     }
 
     /// Traces the frames of a port until [`Switch::end_trace`], or until the port is detached.
@@ -501,9 +519,24 @@ fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
     if let Some(known) = entries.find(|e| e.port.owner == port.owner) {
         return known.owner;
     }
-    let is_free = |id: &OwnerId| by_id.iter().flatten().all(|e| e.owner != *id);
-    // There are fewer ports than numbers, so an unused one exists.
-    (0..=u8::MAX).map(OwnerId::new).find(is_free).unwrap_or(OwnerId::new(u8::MAX))
+    let mut used = vec![false; by_id.len() + 1];
+    for entry in by_id.iter().flatten() {
+        if let Some(used) = used.get_mut(entry.owner.index()) {
+            *used = true;
+        }
+    }
+    // There are fewer ports than places in `used`, so an unused number exists.
+    OwnerId::new(used.iter().position(|used| !used).unwrap_or(0) as u16)
+}
+
+/// The lowest free index of a port, with a place in the table; `None` if there is none.
+fn free_place(by_id: &mut Vec<Option<Arc<PortEntry>>>) -> Option<PortId> {
+    let free = by_id.iter().position(Option::is_none).unwrap_or(by_id.len());
+    if free >= MAX_PORTS {
+        return None;
+    }
+    by_id.resize(by_id.len().max(free + 1), None);
+    Some(free as PortId)
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ fn reserved_names_and_too_many_switches_are_refused() {
     assert_eq!(errno(admit(&d, ROOT, PermissionRequest::AttachNamed(&SwitchPort::new("vale0", "a")))), libc::EBUSY);
     assert_eq!(errno(admit(&d, BOB, PermissionRequest::AttachNamed(&SwitchPort::new("vale0", "lo")))), libc::EACCES);
     (1..MAX_SWITCHES).for_each(|i| drop(d.switches.get_or_make(&format!("vale{i}"), BOB.uid)));
-    assert_eq!((opened(&d, ROOT, "vale99:a", 0), opened(&d, ROOT, "vale1:a", 0)), (libc::ENOSPC, 0));
+    assert_eq!((opened(&d, ROOT, "vale9999:a", 0), opened(&d, ROOT, "vale1:a", 0)), (libc::ENOSPC, 0));
 }
 
 /// Objective: a switch is open to its creator, root and the daemon's own user; a shared one to all.

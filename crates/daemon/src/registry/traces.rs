@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use netvale_switch::trace::{Trace, now};
-use netvale_switch::{PortId, Switch};
+use netvale_switch::{MAX_PORTS, PortId, Switch};
 
 use crate::caller::Caller;
 
@@ -35,7 +35,7 @@ pub struct NamedPort {
 }
 
 /// Maximum number of names in a trace: enough for all ports of a switch and some former ones.
-const NAMES: usize = 1024;
+const NAMES: usize = MAX_PORTS + 1024;
 
 /// A new port on a switch.
 pub struct NewOnSwitch<'a> {

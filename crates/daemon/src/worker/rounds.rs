@@ -29,6 +29,8 @@ pub(super) struct TaskEntry {
     pub(super) held: bool,
     /// Time that the task has taken, in nanoseconds, extrapolated from timed rounds.
     pub(super) taken: Arc<AtomicU64>,
+    /// Whether the task had frames since the last look for tasks to let rest.
+    pub(super) worked: bool,
     /// Time at which the descriptor was removed from the epoll set because of an error.
     pub(super) broken: Option<Instant>,
 }
@@ -36,7 +38,17 @@ pub(super) struct TaskEntry {
 impl TaskEntry {
     pub(super) fn new(id: TaskId, task: WorkerTask) -> TaskEntry {
         let cheap = task.is_cheap();
-        TaskEntry { id, task, cheap, awake: false, ready: true, held: false, taken: Arc::default(), broken: None }
+        TaskEntry {
+            id,
+            task,
+            cheap,
+            awake: false,
+            ready: true,
+            held: false,
+            taken: Arc::default(),
+            worked: true,
+            broken: None,
+        }
     }
 }
 
@@ -46,7 +58,10 @@ pub(super) struct WorkerLoop {
     /// Whether the worker never sleeps.
     pub(super) always: bool,
     pub(super) epoll: OwnedFd,
+    /// The tasks: first those that take part in rounds, then those that rest (module `resting`).
     pub(super) entries: Vec<TaskEntry>,
+    /// Number of tasks that take part in rounds.
+    pub(super) live: usize,
     pub(super) work: ForwardMemory,
     /// Whether any ingress needs epoll.
     pub(super) needs_epoll: bool,
@@ -87,6 +102,10 @@ pub(super) const BELL: u64 = u64::MAX;
 /// Number of rounds between two checks of descriptors while there is work. Rounds of slow batches take milliseconds, so
 /// the worker also checks at each tick of the kernel's clock.
 const LOOK_EVERY: u32 = 16;
+/// Number of tasks up to which none rests (module `resting`): polling them costs less than looking at descriptors.
+pub(super) const MANY: usize = 64;
+/// Number of rounds between two looks for tasks to let rest. A task rests if it had no frames in between.
+pub(super) const REST_EVERY: u32 = 256 * LOOK_EVERY;
 /// One of this many rounds is timed. A prime number samples periodic patterns evenly.
 const TIMED: u32 = 61;
 /// Maximum number of frames that a drain forwards: the largest number of slots of a ring.
@@ -115,6 +134,7 @@ impl WorkerLoop {
             always,
             epoll,
             entries: Vec::new(),
+            live: 0,
             work: ForwardMemory::default(),
             needs_epoll: false,
             awake: false,
@@ -152,6 +172,9 @@ impl WorkerLoop {
                 return;
             }
             round_no = round_no.wrapping_add(1);
+            if round_no.is_multiple_of(REST_EVERY) && self.live > MANY {
+                self.let_rest();
+            }
             untimed -= 1;
             let frames = if untimed > 0 {
                 self.round::<false>()
@@ -163,9 +186,13 @@ impl WorkerLoop {
                 self.spin.paid();
                 self.clock.busy(&self.shared.stats);
                 self.naps = 0;
-                if self.needs_epoll && (round_no.is_multiple_of(LOOK_EVERY) || self.clock.has_ticked()) {
+                if self.has_descriptors() && (round_no.is_multiple_of(LOOK_EVERY) || self.clock.has_ticked()) {
                     self.look(Some(Duration::ZERO));
                 }
+                continue;
+            }
+            // Polling for work that other tasks bring takes no system call in most rounds.
+            if self.has_resting() && round_no.is_multiple_of(LOOK_EVERY) && self.look(Some(Duration::ZERO)) {
                 continue;
             }
             self.idle();
@@ -185,14 +212,17 @@ impl WorkerLoop {
     fn round<const IS_TIMED: bool>(&mut self) -> usize {
         let mut frames = 0;
         let mut since = IS_TIMED.then(Instant::now);
-        for (at, e) in self.entries.iter_mut().enumerate() {
+        for (at, e) in self.entries.iter_mut().take(self.live).enumerate() {
             if !(e.cheap || e.ready) {
                 continue;
             }
             let passed = noting(&mut self.panicked, at, || e.task.pass(&mut self.work));
             e.held = passed == PassResult::Held;
             match passed {
-                PassResult::Frames(n) => frames += n,
+                PassResult::Frames(n) => {
+                    frames += n;
+                    e.worked = true;
+                }
                 PassResult::Held => {}
                 PassResult::Idle => e.ready = false,
             }
@@ -215,6 +245,9 @@ impl WorkerLoop {
         let mut parked = None;
         let mut commands = commands.into_iter();
         while let Some(command) = commands.next() {
+            if !matches!(command, WorkerCommand::Add(_) | WorkerCommand::Remove(..)) {
+                self.rouse_all();
+            }
             match command {
                 WorkerCommand::Add(entry) => self.add(entry),
                 WorkerCommand::Move(order) => self.carry_out(&order),
@@ -262,8 +295,10 @@ impl WorkerLoop {
                 tracing::error!("cannot add an ingress to the epoll set: {e}");
             }
         }
+        let at = self.entries.len();
         self.entries.push(entry);
-        self.guarded(self.entries.len() - 1, |e, _, _| e.task.disarm());
+        let at = self.include(at);
+        self.guarded(at, |e, _, _| e.task.disarm());
     }
 
     /// Runs a part of a task between two rounds. Returns false if it panics, which loses the task.
@@ -318,6 +353,7 @@ impl WorkerLoop {
 
     /// Removes a task from the list, and its descriptor from the epoll set.
     pub(super) fn take_out(&mut self, at: usize) -> TaskEntry {
+        let at = self.exclude(at);
         let entry = self.entries.swap_remove(at);
         if let Some(fd) = entry.task.wake_fd() {
             // Fails only for a descriptor already closed.

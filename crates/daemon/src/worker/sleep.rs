@@ -77,9 +77,9 @@ impl WorkerLoop {
 
     /// Arms all wake-ups. Returns whether work has already arrived.
     fn arm(&mut self) -> bool {
-        let WorkerLoop { entries, work, epoll, panicked, .. } = self;
+        let WorkerLoop { entries, live, work, epoll, panicked, .. } = self;
         let mut news = false;
-        for (at, e) in entries.iter_mut().enumerate() {
+        for (at, e) in entries.iter_mut().take(*live).enumerate() {
             news |= noting(panicked, at, || {
                 if !e.held {
                     return e.task.arm();
@@ -98,8 +98,8 @@ impl WorkerLoop {
     }
 
     fn disarm(&mut self) {
-        let WorkerLoop { entries, epoll, panicked, .. } = self;
-        for (at, e) in entries.iter_mut().enumerate() {
+        let WorkerLoop { entries, live, epoll, panicked, .. } = self;
+        for (at, e) in entries.iter_mut().take(*live).enumerate() {
             noting(panicked, at, || {
                 e.task.disarm();
                 e.task.stop_asking(&mut |bell| {
@@ -168,6 +168,7 @@ impl WorkerLoop {
                 }
                 e.ready = true;
                 any |= !e.held;
+                self.rouse(at);
             }
         }
         any

@@ -215,7 +215,7 @@ mod tests {
             let heard = HeardClaims::new(KEY);
             let flood = |from: u32| {
                 for n in from..from + 100_000 {
-                    let port = (n % ports) as u8;
+                    let port = (n % ports) as u16;
                     heard.hear(&says(v4(n), A), Origin { port, ..OWN }, 10);
                 }
             };

@@ -31,7 +31,7 @@ pub struct Query {
     /// The VLAN in which to send the query. The frame has no tag.
     pub vlan: u16,
     /// The port to which to send the query; `None` for all ports.
-    pub port: Option<u8>,
+    pub port: Option<u16>,
     bytes: [u8; MAX_LEN],
     len: usize,
 }
@@ -55,7 +55,7 @@ impl Query {
     }
 
     /// Creates a query to the hosts behind `port` for `group`.
-    pub(super) fn specific(settings: &SnoopSettings, vlan: u16, port: u8, group: IpAddr) -> Self {
+    pub(super) fn specific(settings: &SnoopSettings, vlan: u16, port: u16, group: IpAddr) -> Self {
         let asked = QueryContents { group: Some(group), response_ns: settings.last_member_interval_ns };
         Self::build(settings, vlan, Some(port), GroupFamily::of(group), &asked)
     }
@@ -63,7 +63,7 @@ impl Query {
     fn build(
         settings: &SnoopSettings,
         vlan: u16,
-        port: Option<u8>,
+        port: Option<u16>,
         family: GroupFamily,
         asked: &QueryContents,
     ) -> Self {

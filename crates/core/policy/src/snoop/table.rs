@@ -1,6 +1,7 @@
 //! The memberships of ports in groups, and their expiry.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::settings::SnoopSettings;
@@ -22,10 +23,10 @@ pub(super) enum JoinResult {
 #[derive(Debug)]
 pub(super) struct MemberTable {
     groups: BTreeMap<MemberKey, Vec<MemberEntry>>,
-    /// Number of groups of each port.
-    per_port: [usize; 256],
+    /// Number of groups of each port that is in any.
+    per_port: HashMap<u16, usize>,
     /// The queries to send, by time: one for each member that may have left.
-    questions: BTreeSet<(u64, MemberKey, u8)>,
+    questions: BTreeSet<(u64, MemberKey, u16)>,
     /// Time before which no membership ends.
     wake: u64,
     max_groups: usize,
@@ -36,7 +37,7 @@ pub(super) struct MemberTable {
 
 #[derive(Debug)]
 struct MemberEntry {
-    port: u8,
+    port: u16,
     expires: u64,
     /// Time of the next query for this member, if it may have left.
     ask_at: u64,
@@ -48,7 +49,7 @@ impl MemberTable {
     pub fn new(settings: &SnoopSettings) -> Self {
         Self {
             groups: BTreeMap::new(),
-            per_port: [0; 256],
+            per_port: HashMap::new(),
             questions: BTreeSet::new(),
             wake: u64::MAX,
             max_groups: settings.max_groups,
@@ -59,7 +60,7 @@ impl MemberTable {
     }
 
     /// Makes `port` a member until `expires`, or extends its membership.
-    pub fn join(&mut self, key: MemberKey, port: u8, expires: u64) -> JoinResult {
+    pub fn join(&mut self, key: MemberKey, port: u16, expires: u64) -> JoinResult {
         if let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) {
             forget_question(&mut self.questions, key, member);
             member.expires = expires;
@@ -67,17 +68,17 @@ impl MemberTable {
             return JoinResult::Again;
         }
         let full = self.groups.len() >= self.max_groups && !self.groups.contains_key(&key);
-        if full || self.per_port[usize::from(port)] >= self.max_per_port {
+        if full || self.per_port.get(&port).is_some_and(|&groups| groups >= self.max_per_port) {
             return JoinResult::Refused;
         }
         self.groups.entry(key).or_default().push(MemberEntry { port, expires, ask_at: 0, asks_left: 0 });
-        self.per_port[usize::from(port)] += 1;
+        *self.per_port.entry(port).or_default() += 1;
         self.wake = self.wake.min(expires);
         JoinResult::Anew
     }
 
     /// Ends the membership of `port`. Returns whether it was a member.
-    pub fn leave(&mut self, key: MemberKey, port: u8) -> bool {
+    pub fn leave(&mut self, key: MemberKey, port: u16) -> bool {
         let Some(members) = self.groups.get_mut(&key) else {
             return false;
         };
@@ -89,13 +90,13 @@ impl MemberTable {
         if members.is_empty() {
             self.groups.remove(&key);
         }
-        self.per_port[usize::from(port)] -= 1;
+        count_less(&mut self.per_port, port);
         true
     }
 
     /// Handles a leave of a host while other hosts behind the port may be members: schedules queries, and ends the
     /// membership if no host answers. Further leaves meanwhile have no effect.
-    pub fn question(&mut self, now_ns: u64, key: MemberKey, port: u8) {
+    pub fn question(&mut self, now_ns: u64, key: MemberKey, port: u16) {
         let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) else {
             return;
         };
@@ -111,7 +112,7 @@ impl MemberTable {
     }
 
     /// Returns the group and port of a query that is due, and schedules the member's next query; `None` if none is due.
-    pub fn take_question(&mut self, now_ns: u64) -> Option<(MemberKey, u8)> {
+    pub fn take_question(&mut self, now_ns: u64) -> Option<(MemberKey, u16)> {
         let &(at, key, port) = self.questions.first().filter(|question| question.0 <= now_ns)?;
         self.questions.remove(&(at, key, port));
         if let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) {
@@ -144,7 +145,7 @@ impl MemberTable {
     }
 
     /// Ends the memberships that `keep` rejects. Returns whether there were any.
-    pub fn retain(&mut self, keep: impl Fn(&MemberKey, u8) -> bool) -> bool {
+    pub fn retain(&mut self, keep: impl Fn(&MemberKey, u16) -> bool) -> bool {
         self.keep(|key, member| keep(key, member.port))
     }
 
@@ -157,7 +158,7 @@ impl MemberTable {
                 let stays = keep(key, member);
                 if !stays {
                     forget_question(questions, *key, member);
-                    per_port[usize::from(member.port)] -= 1;
+                    count_less(per_port, member.port);
                     ended = true;
                 }
                 stays
@@ -190,12 +191,22 @@ impl MemberTable {
     }
 }
 
-fn find(members: &mut [MemberEntry], port: u8) -> Option<&mut MemberEntry> {
+fn find(members: &mut [MemberEntry], port: u16) -> Option<&mut MemberEntry> {
     members.iter_mut().find(|member| member.port == port)
 }
 
+/// Counts one group of `port` less.
+fn count_less(per_port: &mut HashMap<u16, usize>, port: u16) {
+    if let Entry::Occupied(mut groups) = per_port.entry(port) {
+        *groups.get_mut() -= 1;
+        if *groups.get() == 0 {
+            groups.remove();
+        }
+    }
+}
+
 /// Cancels the queries for `member`.
-fn forget_question(questions: &mut BTreeSet<(u64, MemberKey, u8)>, key: MemberKey, member: &mut MemberEntry) {
+fn forget_question(questions: &mut BTreeSet<(u64, MemberKey, u16)>, key: MemberKey, member: &mut MemberEntry) {
     if member.asks_left > 0 {
         questions.remove(&(member.ask_at, key, member.port));
         member.asks_left = 0;

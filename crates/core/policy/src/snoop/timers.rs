@@ -5,12 +5,12 @@ use super::PortSet;
 /// A set of ports, each with the time at which it expires.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    ends: Vec<(u8, u64)>,
+    ends: Vec<(u16, u64)>,
 }
 
 impl Timers {
     /// Adds `port` until time `end`, or sets its new end if it is in the set. Returns whether the port is new.
-    pub fn set(&mut self, port: u8, end: u64) -> bool {
+    pub fn set(&mut self, port: u16, end: u64) -> bool {
         match self.ends.iter_mut().find(|(other, _)| *other == port) {
             Some(entry) => {
                 entry.1 = end;
@@ -24,7 +24,7 @@ impl Timers {
     }
 
     /// Removes `port`. Returns whether the port was in the set.
-    pub fn remove(&mut self, port: u8) -> bool {
+    pub fn remove(&mut self, port: u16) -> bool {
         self.retain(|other, _| other != port)
     }
 
@@ -33,7 +33,7 @@ impl Timers {
         self.retain(|_, end| end > now_ns)
     }
 
-    fn retain(&mut self, keep: impl Fn(u8, u64) -> bool) -> bool {
+    fn retain(&mut self, keep: impl Fn(u16, u64) -> bool) -> bool {
         let before = self.ends.len();
         self.ends.retain(|&(port, end)| keep(port, end));
         self.ends.len() != before
@@ -44,7 +44,7 @@ impl Timers {
         self.ends.iter().map(|&(_, end)| end).min().unwrap_or(u64::MAX)
     }
 
-    pub fn has(&self, port: u8) -> bool {
+    pub fn has(&self, port: u16) -> bool {
         self.ends.iter().any(|&(other, _)| other == port)
     }
 

@@ -30,17 +30,18 @@ fn querying() -> Snoop {
 }
 
 /// Passes a frame in VLAN 0 to `snoop`, as a switch does.
-fn hear(snoop: &mut Snoop, now_ns: u64, port: u8, frame: &[u8]) -> (MessageClass, bool) {
+fn hear(snoop: &mut Snoop, now_ns: u64, port: u16, frame: &[u8]) -> (MessageClass, bool) {
     assert!(is_control(frame), "{frame:02x?}");
     let observed = snoop.observe(now_ns, 0, port, frame);
     (observed.message, observed.changed)
 }
 
 /// Returns the destinations of frames to `group`: ports, or `None` for all ports.
-fn ports(snoop: &Snoop, group: &str) -> Option<Vec<u8>> {
+fn ports(snoop: &Snoop, group: &str) -> Option<Vec<u16>> {
     let mac = MacAddr(group_mac(ip(group)));
     let members = snoop.members(0, mac).map(|ports| ports.iter().collect());
-    assert_eq!(snoop.snapshot().ports(0, mac).map(|ports| ports.iter().collect()), members);
+    let groups = snoop.snapshot();
+    assert_eq!(groups.ports(0, mac).and_then(|set| groups.set(set)).map(|ports| ports.iter().collect()), members);
     members
 }
 
@@ -252,7 +253,9 @@ fn routers_get_all_groups() {
     assert!(snoop.set_router(6, Router::Always) && !snoop.set_router(6, Router::Always));
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![1, 2, 4, 6]));
     assert_eq!(ports(&snoop, "ff05::1:1"), Some(vec![3, 6]));
-    assert_eq!(snoop.snapshot().routers(0, GroupFamily::V4), Some(&snoop.router_ports(0, GroupFamily::V4)));
+    let groups = snoop.snapshot();
+    let routers = groups.routers(0, GroupFamily::V4).and_then(|set| groups.set(set));
+    assert_eq!(routers, Some(&snoop.router_ports(0, GroupFamily::V4)));
     assert_eq!(snoop.snapshot().routers(1, GroupFamily::V4), None);
     assert!(snoop.set_router(6, Router::Learned) && snoop.tick(265 * SECOND).changed);
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
@@ -301,7 +304,7 @@ fn vlans_and_ports_are_forgotten() {
     snoop.observe(0, 5, 3, &join("239.1.1.1"));
     snoop.tick(10 * SECOND);
     let mac = MacAddr(group_mac(ip("239.1.1.1")));
-    let set = |ports: &[u8]| Some(ports.iter().copied().collect::<PortSet>());
+    let set = |ports: &[u16]| Some(ports.iter().copied().collect::<PortSet>());
     assert_eq!((snoop.members(5, mac), snoop.members(6, mac)), (set(&[2, 3]), set(&[1])));
     assert!(snoop.remove_port(2) && !snoop.remove_port(2));
     assert_eq!(snoop.members(5, mac), set(&[3]));
@@ -330,7 +333,9 @@ fn joins_are_limited() {
     assert_eq!(ports(&snoop, "239.9.9.9"), Some(vec![1, 2]));
     assert_eq!(hear(&mut snoop, 20 * SECOND, 3, &join("239.8.8.8")), (MessageClass::Report, true), "the table is full");
     assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![1, 3]));
-    assert_eq!(snoop.snapshot().routers(0, GroupFamily::V4).unwrap().len(), 0, "neither port has a router");
+    let groups = snoop.snapshot();
+    let routers = groups.routers(0, GroupFamily::V4).and_then(|set| groups.set(set));
+    assert!(routers.unwrap().is_empty(), "neither port has a router");
     assert!(snoop.tick(279 * SECOND).changed);
     assert_eq!(ports(&snoop, "239.8.8.8"), Some(vec![3]));
     snoop.tick(280 * SECOND);

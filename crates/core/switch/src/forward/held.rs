@@ -13,7 +13,6 @@ use super::{NumberedQueue, mirror};
 use crate::entry::PortEntry;
 use crate::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use crate::owners::OwnerId;
-use crate::table::MAX_PORTS;
 
 /// The frames of a batch that wait for room at their destinations. Only the creation allocates memory.
 pub(super) struct HeldFrames {
@@ -90,7 +89,8 @@ const ROOM: usize = 4 * BATCH;
 
 impl HeldFrames {
     pub(super) fn new() -> Self {
-        let waiting = Vec::with_capacity(MAX_PORTS);
+        // Flooded frames wait only on a switch of two ports, so a batch waits for at most one port per frame.
+        let waiting = Vec::with_capacity(BATCH);
         let picks = Vec::with_capacity(ROOM);
         let from = OwnerId::new(0);
         let now = Instant::now();

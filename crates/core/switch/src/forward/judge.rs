@@ -1,6 +1,7 @@
 //! Applies policies to each frame of a batch: decides its destination, VLAN and variants, or drops it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use netvale_mem::steps::{Step, step};
 use netvale_policy::guard::{Guard, Violation};
@@ -19,6 +20,7 @@ use crate::clock::now;
 use crate::entry::PortEntry;
 use crate::fdb::{Fdb, LearnResult, PortId};
 use crate::policies::{Class, CompiledPolicies, KINDS, protocol};
+use crate::snooping::CurrentGroups;
 use crate::summary::PolicySummary;
 use crate::table::{PortTable, Switch};
 
@@ -41,7 +43,7 @@ pub(super) struct Judge<'a> {
     want: usize,
     /// Whether to copy and examine all bytes of frames.
     is_deep: bool,
-    last: Option<(Conversation, u8)>,
+    last: Option<(Conversation, PortId)>,
     /// Number of changes that the batch may still make in the forwarding table.
     news: u32,
     /// Multicast groups, if a port snoops.
@@ -96,15 +98,15 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Plans the frames of a range. Returns the index of the first unplanned frame; the planned frames must be
-    /// delivered before it is planned.
+    /// Plans the frames of a range, until as many of them are flooded as the plan allows. Returns the index of the
+    /// first unplanned frame; the planned frames must be delivered before it is planned.
     #[inline]
     pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         plan.begin();
         let mut next = range.start;
         while next < range.end {
             let made = staging.variants();
-            let Some(planned) = self.plan(next, staging, &mut plan.sets) else { break };
+            let Some(planned) = self.plan(next, staging) else { break };
             plan.set(next, planned);
             next += 1;
             let Ok(planned) = planned else {
@@ -115,11 +117,20 @@ impl<'a> Judge<'a> {
                 continue;
             };
             plan.note(planned.to);
-            if planned.to != FLOOD && self.last.is_some() {
+            if planned.to == FLOOD {
+                if plan.floods_enough() {
+                    break;
+                }
+            } else if self.last.is_some() {
                 next = self.plan_run(next..range.end, planned, staging, plan);
             }
         }
         next
+    }
+
+    /// The multicast groups by which the frames were planned, if a port snoops.
+    pub(super) fn into_groups(self) -> Option<CurrentGroups> {
+        self.listener.map(GroupKnowledge::into_groups)
     }
 
     /// Plans frames that begin like the last planned one, so that decisions on the first bytes hold for them, too.
@@ -155,12 +166,7 @@ impl<'a> Judge<'a> {
     /// Plans frame `i`, and creates its variants. `None` if the memory is used up: the planned frames must be delivered
     /// first.
     #[inline]
-    fn plan(
-        &mut self,
-        i: usize,
-        staging: &mut Staging<'_>,
-        sets: &mut PortSets,
-    ) -> Option<Result<FramePlan, DropReason>> {
+    fn plan(&mut self, i: usize, staging: &mut Staging<'_>) -> Option<Result<FramePlan, DropReason>> {
         let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
         let len = frame.len();
         let mut head = staging.head(i, self.want);
@@ -184,7 +190,7 @@ impl<'a> Judge<'a> {
         let judged = self.judge(head, frame).and_then(|(to, vlan, class)| {
             let members = match &self.listener {
                 Some(listener) if to == FLOOD => {
-                    sets.number(listener.members(self.policies, self.me, vlan.id, head, is_control)?)
+                    listener.members(self.policies, self.me, vlan.id, head, is_control)?.unwrap_or(ALL)
                 }
                 _ => ALL,
             };
@@ -218,7 +224,7 @@ impl<'a> Judge<'a> {
 
     /// Returns a frame's destination, VLAN and class, or the reason for dropping the frame.
     #[inline]
-    fn judge(&mut self, head: &[u8], frame: FrameRef<'_>) -> Result<(u8, Vlan, Class), DropReason> {
+    fn judge(&mut self, head: &[u8], frame: FrameRef<'_>) -> Result<(PortId, Vlan, Class), DropReason> {
         let len = frame.len();
         let (dst, src) = addresses(head).ok_or(DropReason::Runt)?;
         self.policies.filters[0].pass(head, &frame)?;
@@ -254,7 +260,7 @@ impl<'a> Judge<'a> {
 
     /// Learns the source address, and returns the destination, or the reason for dropping the frame.
     #[inline]
-    fn destination(&mut self, now: Conversation, no_learn: bool) -> Result<u8, DropReason> {
+    fn destination(&mut self, now: Conversation, no_learn: bool) -> Result<PortId, DropReason> {
         if let Some((last, to)) = self.last
             && last == now
             && !no_learn
@@ -344,7 +350,7 @@ impl<'a> Judge<'a> {
             }
             LearnResult::Kept(other) => {
                 step(Step::Kept(other));
-                let keeps = |entry: &std::sync::Arc<PortEntry>| self.policed.policies(entry).sticky;
+                let keeps = |entry: &Arc<PortEntry>| self.policed.policies(entry).sticky;
                 // If not the other port itself but only its owner keeps the address, the address is not learned, and
                 // the frame passes, as without policies.
                 if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
@@ -369,7 +375,7 @@ impl<'a> Judge<'a> {
     fn variants(
         &mut self,
         i: usize,
-        to: u8,
+        to: PortId,
         vlan: Vlan,
         staging: &mut Staging<'_>,
     ) -> Result<[u16; KINDS], DropReason> {

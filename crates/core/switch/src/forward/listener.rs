@@ -3,18 +3,17 @@
 
 use std::sync::Arc;
 
-use arc_swap::Guard;
-use netvale_policy::snoop::{self, MessageClass, PortSet, Router, SnoopGroups};
+use netvale_policy::snoop::{self, MessageClass, Router, SetNumber};
 use netvale_port::DropReason;
 
 use crate::entry::PortEntry;
 use crate::policies::CompiledPolicies;
-use crate::snooping::Snooping;
+use crate::snooping::{CurrentGroups, Snooping};
 
 /// The switch's multicast groups as they were when the batch began.
 pub(super) struct GroupKnowledge<'a> {
     snooping: &'a Snooping,
-    groups: Guard<Option<Arc<SnoopGroups>>>,
+    groups: CurrentGroups,
 }
 
 impl GroupKnowledge<'_> {
@@ -22,7 +21,12 @@ impl GroupKnowledge<'_> {
         GroupKnowledge { snooping, groups: snooping.groups() }
     }
 
-    /// The ports for a frame to a group address (`None`: all ports), or the reason for dropping the frame.
+    /// The groups by which frames were planned, for their delivery.
+    pub(super) fn into_groups(self) -> CurrentGroups {
+        self.groups
+    }
+
+    /// The set of ports for a frame to a group address (`None`: all ports), or the reason for dropping the frame.
     #[inline]
     pub(super) fn members(
         &self,
@@ -31,14 +35,14 @@ impl GroupKnowledge<'_> {
         vlan: u16,
         head: &[u8],
         is_control: bool,
-    ) -> Result<Option<&PortSet>, DropReason> {
+    ) -> Result<Option<SetNumber>, DropReason> {
         if is_control {
             return self.hear(policies, me, vlan, head);
         }
         Ok(self.groups.as_ref().and_then(|groups| groups.ports_of(vlan, head)))
     }
 
-    /// Handles a multicast control message, and returns the ports to which it goes (`None`: all). Reports go to
+    /// Handles a multicast control message, and returns the set of ports to which it goes (`None`: all). Reports go to
     /// routers; queries go to all ports, if the sender may send queries.
     #[cold]
     fn hear(
@@ -47,7 +51,7 @@ impl GroupKnowledge<'_> {
         me: &PortEntry,
         vlan: u16,
         head: &[u8],
-    ) -> Result<Option<&PortSet>, DropReason> {
+    ) -> Result<Option<SetNumber>, DropReason> {
         let (message, family) = snoop::message(head);
         let groups = self.groups.as_ref();
         let to = match message {

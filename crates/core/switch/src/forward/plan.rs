@@ -5,44 +5,41 @@ use std::ops::Range;
 
 use netvale_mem::drops::REASONS;
 use netvale_mem::steps::{Step, step};
-use netvale_policy::snoop::PortSet;
+use netvale_policy::snoop::SetNumber;
 use netvale_port::{BATCH, DropReason, RingCounters};
 
 use crate::classify::{FLOOD, NOWHERE};
 use crate::fdb::PortId;
 use crate::policies::{Class, KINDS};
+use crate::snooping::CurrentGroups;
 
 /// Value in [`FramePlan::variants`] for a kind of tag of which the frame has no variant.
 pub(super) const NO_VARIANT: u16 = u16::MAX;
 
 /// Value of [`FramePlan::members`] for a frame without a set of ports: all ports that take frames of its class get it.
-pub(super) const ALL: u16 = u16::MAX;
+pub(super) const ALL: SetNumber = SetNumber::MAX;
 
 /// The sets of ports to which frames for multicast groups go.
+#[derive(Default)]
 pub(super) struct PortSets {
-    sets: [PortSet; BATCH],
-    used: u16,
+    /// The multicast groups that the frames were planned by.
+    groups: Option<CurrentGroups>,
 }
 
 impl PortSets {
-    /// Returns the index of a set, or [`ALL`] without one. Adds the set unless it equals the last one: consecutive
-    /// frames often share a set.
-    pub(super) fn number(&mut self, set: Option<&PortSet>) -> u16 {
-        let Some(set) = set else { return ALL };
-        let last = self.used.checked_sub(1).and_then(|last| self.sets.get(usize::from(last)));
-        if last != Some(set)
-            && let Some(place) = self.sets.get_mut(usize::from(self.used))
-        {
-            *place = *set;
-            self.used += 1;
-        }
-        self.used - 1
+    /// Makes the sets those of `groups`.
+    pub(super) fn set(&mut self, groups: Option<CurrentGroups>) {
+        self.groups = groups;
     }
 
     /// Whether a port is in a set; `None` if there is no set.
     #[inline]
-    pub(super) fn has(&self, number: u16, port: PortId) -> Option<bool> {
-        if number == ALL { None } else { self.sets.get(usize::from(number)).map(|set| set.has(port)) }
+    pub(super) fn has(&self, number: SetNumber, port: PortId) -> Option<bool> {
+        if number == ALL {
+            return None;
+        }
+        let groups = self.groups.as_ref()?.as_ref()?;
+        groups.set(number).map(|set| set.has(port))
     }
 }
 
@@ -50,12 +47,12 @@ impl PortSets {
 #[derive(Clone, Copy)]
 pub(super) struct FramePlan {
     /// The destination: a port, [`FLOOD`] or [`NOWHERE`].
-    pub(super) to: u8,
+    pub(super) to: PortId,
     pub(super) vlan: u16,
     /// The reason for flooding, if the frame is flooded.
     pub(super) class: Class,
-    /// Index of the set of ports for a frame to a group, or [`ALL`].
-    pub(super) members: u16,
+    /// Number of the set of ports for a frame to a group, or [`ALL`].
+    pub(super) members: SetNumber,
     /// Index of the frame's variant with each kind of tag, or [`NO_VARIANT`].
     pub(super) variants: [u16; KINDS],
 }
@@ -80,11 +77,15 @@ pub(super) struct BatchPlan {
     pub(super) sets: PortSets,
     /// Which flooded frames reach a port.
     reached: [bool; BATCH],
+    /// Number of flooded frames of the range.
+    pub(super) floods: usize,
+    /// Maximum number of flooded frames of the range.
+    pub(super) most_floods: usize,
     drops: [u32; REASONS],
     has_drops: bool,
     /// The destination of all frames of the range so far: a port, [`NOWHERE`] if there are no frames yet, or [`FLOOD`]
     /// if there are several destinations.
-    only: u8,
+    only: PortId,
 }
 
 impl Default for BatchPlan {
@@ -92,8 +93,10 @@ impl Default for BatchPlan {
         BatchPlan {
             frames: [DROPPED; BATCH],
             runs: Vec::with_capacity(BATCH),
-            sets: PortSets { sets: [PortSet::EMPTY; BATCH], used: 0 },
+            sets: PortSets::default(),
             reached: [false; BATCH],
+            floods: 0,
+            most_floods: usize::MAX,
             drops: [0; REASONS],
             has_drops: false,
             only: NOWHERE,
@@ -111,7 +114,7 @@ impl BatchPlan {
     #[inline]
     pub(super) fn begin(&mut self) {
         self.only = NOWHERE;
-        self.sets.used = 0;
+        self.floods = 0;
         self.runs.clear();
     }
 
@@ -150,6 +153,14 @@ impl BatchPlan {
         }
     }
 
+    /// Counts a flooded frame of the range. Returns whether the range may have no further ones.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn floods_enough(&mut self) -> bool {
+        self.floods += 1;
+        self.floods >= self.most_floods
+    }
+
     /// The port to which all variants of the range go, if there is only one.
     #[inline]
     pub(super) fn only(&self) -> Option<PortId> {
@@ -158,7 +169,7 @@ impl BatchPlan {
 
     /// Records the destination of a frame of the range.
     #[inline]
-    pub(super) fn note(&mut self, to: u8) {
+    pub(super) fn note(&mut self, to: PortId) {
         self.only = if self.only == NOWHERE || self.only == to { to } else { FLOOD };
     }
 

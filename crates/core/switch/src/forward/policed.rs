@@ -21,7 +21,8 @@ use crate::policies::CompiledPolicies;
 use crate::summary::PolicySummary;
 use crate::table::PortTable;
 
-/// The frames of a batch that are not examined yet because their port is at its rate limit.
+/// The frames of a batch that are not examined yet, because their port is at its rate limit, or because the pass has
+/// flooded enough frames ([`PortTable::most_floods`]).
 #[derive(Debug, Default)]
 pub(super) struct BatchRest {
     pub(super) frames: Range<usize>,
@@ -31,6 +32,8 @@ pub(super) struct BatchRest {
     pub(super) paid: usize,
     /// Whether all frames may be sent regardless of the port's rates.
     is_hurried: bool,
+    /// Number of frames that this pass has flooded.
+    floods: usize,
 }
 
 impl BatchRest {
@@ -65,6 +68,23 @@ impl Forwarder {
         self.forward_rest(table, policed, me, work);
     }
 
+    /// Whether this pass has flooded as many frames as it may.
+    #[inline]
+    pub(super) fn has_flooded(&self, table: &PortTable) -> bool {
+        self.rest.floods >= table.most_floods()
+    }
+
+    /// Forwards a batch on a switch with many ports and without policies, some flooded frames in each pass.
+    #[cold]
+    pub(super) fn forward_in_parts(&mut self, table: &PortTable, me: &Arc<PortEntry>, work: &mut ForwardMemory) {
+        let batch = self.source.frames();
+        for to in me.tx_monitors.iter().filter_map(|monitor| monitor.egress(self.ring)) {
+            let _ = deliver_or_drop(to, batch, &IDENTITY[..batch.len()], &mut work.scratch);
+        }
+        self.rest = BatchRest { frames: 0..batch.len(), ..BatchRest::default() };
+        self.forward_range(table, &PolicySummary::none(), me, work);
+    }
+
     /// Puts the remaining frames up to index `until` on their port's impaired link.
     fn put_on_link(&mut self, link: &Link, until: usize, work: &mut ForwardMemory) {
         let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
@@ -87,6 +107,7 @@ impl Forwarder {
     fn go_on_now(&mut self, work: &mut ForwardMemory) -> usize {
         let table = self.switch.table();
         let before = self.rest.frames.len();
+        self.rest.floods = 0;
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
             // The policies were removed: the rest of the batch passes without any.
@@ -101,7 +122,7 @@ impl Forwarder {
     #[cold]
     pub(super) fn hurry_rest(&mut self, work: &mut ForwardMemory) {
         self.rest.is_hurried = true;
-        self.go_on_with_rest(work);
+        while self.go_on_with_rest(work) > 0 {}
         let left = std::mem::take(&mut self.rest).frames;
         self.source.ingress().counters().dropped(DropReason::Rate, left.len() as u64);
         self.note_time();
@@ -144,14 +165,18 @@ impl Forwarder {
             return self.put_on_link(link, until, work);
         }
         let mut memory = work.policed.take().unwrap_or_default();
-        while self.rest.frames.start < until && !self.held.is_waiting() {
+        while self.rest.frames.start < until && !self.held.is_waiting() && !self.has_flooded(table) {
             let range = self.rest.frames.start..until;
             let next = self.plan(table, policed, me, range.clone(), &mut memory);
             self.rest.frames.start = next;
+            self.rest.floods += memory.plan.floods;
             match memory.plan.only().and_then(|id| table.get(id)).filter(|to| takes_all(policed, me, to)) {
                 Some(to) => self.deliver_all(me, to, work),
                 None => self.deliver_planned(table, policed, me, range.start..next, &mut memory.plan, work),
             }
+        }
+        if policed.snoops {
+            memory.plan.sets.set(None);
         }
         if !self.held.is_waiting() {
             self.source.unstage(&mut memory.stage);
@@ -219,7 +244,11 @@ impl Forwarder {
     ) -> usize {
         let mut judge = Judge::new(table, policed, me, &self.switch);
         let mut staging = self.source.stage(&mut memory.stage);
+        memory.plan.most_floods = table.most_floods() - self.rest.floods;
         let next = judge.plan_all(range, &mut staging, &mut memory.plan);
+        if policed.snoops {
+            memory.plan.sets.set(judge.into_groups());
+        }
         memory.plan.count_drops(self.source.ingress().counters());
         next
     }
@@ -264,11 +293,15 @@ impl Forwarder {
         if groups.floods() {
             let may_hold = table.all().len() == 2;
             for to in table.all().iter().filter(|e| e.id != me.id) {
-                if groups.active().contains(&to.id) && sender.joins_flood(to) {
+                if groups.has(to.id) && sender.joins_flood(to) {
                     continue;
                 }
                 let count = groups.picks(to.id, false, true, picks).len();
                 let count = select(to, &mut picks[..count], plan);
+                if count == 0 {
+                    // Of many ports, few may be in the frames' VLANs or groups.
+                    continue;
+                }
                 hand_over(
                     to,
                     BatchSender { ring: 0, ..sender },

@@ -78,7 +78,7 @@ mod tests {
     /// Objective: the list of destinations is allocated once and reused for batches with other lifetimes.
     #[test]
     fn recycling_keeps_the_memory() {
-        let open: Vec<OpenDestination<'static>> = Vec::with_capacity(254);
+        let open: Vec<OpenDestination<'static>> = Vec::with_capacity(256);
         let memory = (open.as_ptr().addr(), open.capacity());
         let open = recycled(open);
         assert_eq!((open.as_ptr().addr(), open.capacity()), memory);

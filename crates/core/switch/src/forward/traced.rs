@@ -95,7 +95,7 @@ impl Forwarder {
     ) {
         let paid = self.pay(policed, me);
         let end = self.rest.frames.end;
-        while self.rest.frames.start < paid && !self.held.is_waiting() {
+        while self.rest.frames.start < paid && !self.held.is_waiting() && !self.has_flooded(table) {
             let start = self.rest.frames.start;
             let traced = self.next_traced(me, start..paid);
             let until = match traced {
@@ -107,7 +107,7 @@ impl Forwarder {
             self.rest.paid = until;
             if traced == Some(start) {
                 self.forward_one(table, policed, me, work);
-            } else if policed.is_only_traced {
+            } else if policed.is_only_traced && !table.is_wide() {
                 self.forward_others(table, me, start..until, work);
             } else {
                 self.forward_range(table, policed, me, work);

@@ -11,6 +11,7 @@ mod payload_filters;
 mod policies;
 mod queues;
 mod steps;
+mod thousands;
 mod timing;
 mod traced;
 mod traced_drops;

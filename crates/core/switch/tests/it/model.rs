@@ -197,14 +197,14 @@ fn detached_ports_are_forgotten() {
     assert_eq!(a.sent.drops(DropReason::NoPort), 1);
 }
 
-/// Objective: a switch takes 254 ports; the 255th and a duplicate name are refused.
+/// Objective: a switch takes 4,096 ports; a further one and a duplicate name are refused; a free number is used again.
 #[test]
-fn a_switch_takes_254_ports_and_no_more() {
+fn a_switch_takes_4096_ports_and_no_more() {
     let switch = Switch::new("vale-test");
     let port =
         |n: usize| netvale_switch::AttachedPort { name: format!("p{n}"), ..netvale_switch::AttachedPort::default() };
-    (0..254).for_each(|n| assert_eq!(usize::from(switch.attach(port(n)).unwrap()), n));
-    assert!(switch.attach(port(254)).unwrap_err().to_string().contains("254"));
+    (0..4096).for_each(|n| assert_eq!(usize::from(switch.attach(port(n)).unwrap()), n));
+    assert!(switch.attach(port(4096)).unwrap_err().to_string().contains("4096"));
     switch.detach(7);
     assert!(switch.attach(port(8)).unwrap_err().to_string().contains("p8"));
     assert_eq!(switch.attach(port(7)).unwrap(), 7);

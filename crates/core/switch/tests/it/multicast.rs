@@ -4,14 +4,14 @@ use crate::common;
 
 use std::sync::Arc;
 
-use common::{Make, TestPort, attach, frame};
+use common::{Make, TestPort, attach, frame, igmp};
 use netvale_mem::notify::Doorbell;
 use netvale_policy::snoop::{MessageClass, Multicast, Router, Snoop, SnoopSettings};
 use netvale_policy::vlan::Vlans;
 use netvale_port::DropReason;
 use netvale_switch::snooping::Snooping;
 use netvale_switch::{CompiledPolicies, ForwardMemory, PassResult, QueryTask, Switch, Task};
-use netvale_wire::{MacAddr, Sum};
+use netvale_wire::MacAddr;
 
 /// A time in nanoseconds after which hosts have had time to answer a query.
 const LATER: u64 = 60_000_000_000;
@@ -88,21 +88,6 @@ fn to_group(from: u8, group: u8) -> Vec<u8> {
     let mut bytes = frame(9, from, 0, 100);
     bytes[..6].copy_from_slice(&[1, 0, 0x5e, 1, 1, group]);
     bytes
-}
-
-/// An IGMPv2 message of type `kind` about 239.1.1.`group`, or about all groups.
-fn igmp(kind: u8, from: u8, group: Option<u8>) -> Vec<u8> {
-    let group = group.map_or([0; 4], |group| [239, 1, 1, group]);
-    let to = if group == [0; 4] { [224, 0, 0, 1] } else { group };
-    let sum = |bytes: &[u8]| (!Sum::of(bytes).fold()).to_be_bytes();
-    let mut message = [[kind, 100, 0, 0], group].concat();
-    let folded = sum(&message);
-    message[2..4].copy_from_slice(&folded);
-    let mut ip = [[0x46, 0xc0, 0, 32], [0, 0, 0, 0], [1, 2, 0, 0], [10, 0, 0, from], to, [0x94, 4, 0, 0]].concat();
-    let folded = sum(&ip);
-    ip[10..12].copy_from_slice(&folded);
-    let addresses = [[1, 0, 0x5e, to[1] & 0x7f, to[2], to[3]], [2, 0, 0, 0, 0, from]].concat();
-    [&addresses[..], &[8, 0], &ip, &message].concat()
 }
 
 const QUERY: u8 = 0x11;

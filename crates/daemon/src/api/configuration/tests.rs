@@ -168,7 +168,7 @@ fn each_difference_is_reported_by_its_name() {
     let kept = |name: &str| before.iter().find(|(full, _)| full == name) == after.iter().find(|(full, _)| full == name);
     assert!(kept("vale0:same") && kept("vale0:waits") && !kept("vale0:rings"));
     assert!(d.ports.get("vale0:waits").unwrap().lossless);
-    assert_eq!((d.config.switch.ageing_s, d.switches.tick_length().as_millis()), (7, 70));
+    assert_eq!((d.config.switch.ageing_s, d.switches.tick_length().as_millis()), (7, 466));
     assert_eq!(short(&applied(&mut d, &text)), ["!workers"]);
 }
 
@@ -201,8 +201,8 @@ fn foreseeable_faults_are_refused_before_any_change() {
     let before = export(&d);
     let there = tempfile::tempdir().unwrap();
     d.reach = Reach::of([there.path()]);
-    let many: String = (0..255).map(|n| format!("[[port]]\nswitch = 'vale1'\nport = 'null:n{n}'\n")).collect();
-    let switches: String = (0..65).map(|n| format!("[[port]]\nswitch = 'vale{n}'\nport = 'null:n'\n")).collect();
+    let many: String = (0..4097).map(|n| format!("[[port]]\nswitch = 'vale1'\nport = 'null:n{n}'\n")).collect();
+    let switches: String = (0..1025).map(|n| format!("[[port]]\nswitch = 'vale{n}'\nport = 'null:n'\n")).collect();
     for (text, place, word) in [
         ("[[port]]\nswitch = 'vale0'\nport = 'b'\nspeed = 2", "f.toml:4:9: ", "speed applies to"),
         ("[[port]]\nswitch = 'vale0'\nport = 'pcap:relative'", "f.toml:3:8: ", "expected an absolute path"),
@@ -215,8 +215,8 @@ fn foreseeable_faults_are_refused_before_any_change() {
             "vale0:a",
         ),
         ("[quota]\nports = 1048577", "f.toml:2:9: ", "ports is 1048577"),
-        (many.as_str(), "f.toml:764:10: ", "more than 254 ports"),
-        (switches.as_str(), "f.toml:194:10: ", "more than 64 switches"),
+        (many.as_str(), "f.toml:12290:10: ", "more than 4096 ports"),
+        (switches.as_str(), "f.toml:3074:10: ", "more than 1024 switches"),
     ] {
         let message = refused(&mut d, text);
         assert!(message.starts_with(place) && message.contains(word), "{message}");

@@ -8,6 +8,7 @@ use netvale_abi::nmreq::{
 };
 use netvale_control::attach::{AttachRequest, FLAG_NETMAP};
 use netvale_portspec::{Base, PortName, SwitchName};
+use netvale_switch::PortId;
 use rustix::io::Errno;
 
 use super::body::NetmapBody;
@@ -107,7 +108,7 @@ pub(super) fn vale_attach(
         attach_named(d, at.clone(), rings, caller)?;
     }
     let index = d.ports.get(&at.full()).and_then(|record| record.id).unwrap_or_default();
-    body.put32(offset_of!(NmreqValeAttach, port_index), index.into());
+    body.put32(offset_of!(NmreqValeAttach, port_index), index_of(index));
     Ok(())
 }
 
@@ -124,7 +125,7 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody
     if !of_a_program {
         detach(d, &name, "asked for by a netmap program")?;
     }
-    body.put32(offset_of!(NmreqValeDetach, port_index), index.into());
+    body.put32(offset_of!(NmreqValeDetach, port_index), index_of(index));
     Ok(())
 }
 
@@ -140,7 +141,7 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: C
     let bridges: Vec<&str> = d.switches.iter().map(|switch| switch.name()).filter(|name| may_use(name)).collect();
     let position = |full: &str, record: &DaemonPort| {
         let bridge = bridges.iter().position(|b| record.switch.as_ref().is_some_and(|on| *b == on.name()))?;
-        Some((bridge as u32, u32::from(record.id?), full.to_owned()))
+        Some((bridge as u32, index_of(record.id?), full.to_owned()))
     };
     let from = (u32::from(body.u16(bridge_at)), body.u32(port_at));
     let found = d
@@ -158,10 +159,18 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: C
     Ok(naming::alias(&full))
 }
 
-/// Returns netmap's answer for a port that does not exist on an existing switch: the index of the switch, 254 as the
-/// index of the port, and the name.
+/// The index of a missing port in netmap's API: its switches have at most as many ports.
+const NONE: u32 = 254;
+
+/// The index of a port in netmap's API, which skips [`NONE`].
+fn index_of(id: PortId) -> u32 {
+    let id = u32::from(id);
+    if id < NONE { id } else { id + 1 }
+}
+
+/// Returns netmap's answer for a port that does not exist on an existing switch: the index of the switch, [`NONE`] as
+/// the index of the port, and the name.
 fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
-    const NONE: u32 = 254;
     let (switch, _) = name.split_once(':')?;
     let bridge = bridges.iter().position(|b| *b == switch)?;
     Some((bridge as u32, NONE, name.to_owned()))

@@ -30,16 +30,21 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     let kib_a_port = (memory_kib(&processes)? - before) / f64::from(case.ports.max(1));
     let unit = case.unit;
     let measuring = move |window| {
-        interrupt::sleep(FALL_ASLEEP)?;
         let watch = Watch::start(&[pid], &[]);
-        let before = cpu_time(pid)?;
-        let start = Instant::now();
-        interrupt::sleep(window)?;
-        let percent = 100.0 * (cpu_time(pid)? - before).as_secs_f64() / start.elapsed().as_secs_f64();
+        let percent = cpu_percent(pid, window)?;
         Ok(Sample::new(if unit == Unit::Kib { kib_a_port } else { percent }, watch.finish()))
     };
     let session = Session::new(format!("the daemon on CPU {}", cores.0), false, measuring);
     Ok(session.keeping(ports).keeping(daemon))
+}
+
+/// Returns the CPU use of a process during a window, once it has had time to fall asleep.
+pub fn cpu_percent(pid: u32, window: Duration) -> Result<f64> {
+    interrupt::sleep(FALL_ASLEEP)?;
+    let before = cpu_time(pid)?;
+    let start = Instant::now();
+    interrupt::sleep(window)?;
+    Ok(100.0 * (cpu_time(pid)? - before).as_secs_f64() / start.elapsed().as_secs_f64())
 }
 
 /// Returns the CPU time of all threads of a process (first field of `schedstat`).
@@ -55,7 +60,7 @@ pub fn cpu_time(pid: u32) -> Result<Duration> {
 }
 
 /// Returns the memory of processes, in which shared memory counts once: `Pss` of `smaps_rollup`.
-fn memory_kib(pids: &[u32]) -> Result<f64> {
+pub fn memory_kib(pids: &[u32]) -> Result<f64> {
     pids.iter()
         .map(|pid| {
             let file = format!("/proc/{pid}/smaps_rollup");

@@ -18,6 +18,7 @@ pub mod own;
 pub mod parts;
 pub mod pipe;
 pub mod policies;
+pub mod ports;
 pub mod programs;
 pub mod ptnet;
 pub mod sockets;
@@ -191,6 +192,7 @@ pub static ALL: &[Scenario] = &[
     vxlan::SCENARIO,
     latency::SCENARIO,
     idle::SCENARIO,
+    ports::SCENARIO,
     compat::SCENARIO,
     vhost::SCENARIO,
     vhost::PVP,

@@ -20,7 +20,7 @@ const PORT: &str = "port";
 /// Maximum payload of a frame in bytes: the size of VDE plugs' buffers.
 const MTU: u32 = 9216;
 /// Maximum number of plugs' ports, including those without a plug.
-const MOST_PEERS: u32 = 250;
+const MOST_PEERS: u32 = 4000;
 
 /// A port of the switch, as commands print it.
 #[derive(Clone, Debug, PartialEq, Eq)]

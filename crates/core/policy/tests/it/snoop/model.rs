@@ -13,17 +13,17 @@ use super::{SECOND, SWITCH, querying};
 /// A step of a random test. Joins and leaves contain a VLAN, a port and a group.
 #[derive(Clone, Debug)]
 enum Step {
-    Join(u8, u8, u8),
-    Leave(u8, u8, u8),
-    FastLeave(u8, bool),
+    Join(u8, u16, u8),
+    Leave(u8, u16, u8),
+    FastLeave(u16, bool),
     Wait(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        (0..3u8, 0..4u8, 0..4u8).prop_map(|(vlan, port, group)| Step::Join(vlan, port, group)),
-        (0..3u8, 0..4u8, 0..4u8).prop_map(|(vlan, port, group)| Step::Leave(vlan, port, group)),
-        (0..4u8, any::<bool>()).prop_map(|(port, fast)| Step::FastLeave(port, fast)),
+        (0..3u8, 0..4u16, 0..4u8).prop_map(|(vlan, port, group)| Step::Join(vlan, port, group)),
+        (0..3u8, 0..4u16, 0..4u8).prop_map(|(vlan, port, group)| Step::Leave(vlan, port, group)),
+        (0..4u16, any::<bool>()).prop_map(|(port, fast)| Step::FastLeave(port, fast)),
         prop_oneof![0..SECOND * 3, 0..SECOND * 100].prop_map(Step::Wait),
     ]
 }
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// The model: memberships and their ends, by VLAN, group and port, with the rules of RFC 2236 for a single querier.
 #[derive(Default)]
 struct Model {
-    members: BTreeMap<(u8, u8, u8), u64>,
+    members: BTreeMap<(u8, u8, u16), u64>,
     fast: [bool; 4],
     now: u64,
 }
@@ -162,7 +162,7 @@ proptest! {
     #[test]
     fn damaged_messages_get_an_answer(
         steps in prop::collection::vec(
-            (0..11usize, 0..90usize, any::<u8>(), any::<u8>(), 0..SECOND * 50, 0..4u16),
+            (0..11usize, 0..90usize, any::<u8>(), any::<u16>(), 0..SECOND * 50, 0..4u16),
             0..80,
         ),
     ) {

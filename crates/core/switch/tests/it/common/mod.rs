@@ -12,6 +12,7 @@ use netvale_port::RingCounters;
 use netvale_port::ring_in::RingIngress;
 use netvale_port::ring_out::RingEgress;
 use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId, Switch};
+use netvale_wire::Sum;
 
 /// A port, and the application's side of its rings.
 pub struct TestPort {
@@ -142,4 +143,19 @@ pub fn frame(to: u8, from: u8, tag: u16, len: usize) -> Vec<u8> {
 /// MAC address of host `n`; 255 is broadcast.
 pub fn mac(n: u8) -> [u8; 6] {
     if n == 255 { [0xff; 6] } else { [2, 0, 0, 0, 0, n] }
+}
+
+/// An IGMPv2 message of type `kind` about 239.1.1.`group`, or about all groups.
+pub fn igmp(kind: u8, from: u8, group: Option<u8>) -> Vec<u8> {
+    let group = group.map_or([0; 4], |group| [239, 1, 1, group]);
+    let to = if group == [0; 4] { [224, 0, 0, 1] } else { group };
+    let sum = |bytes: &[u8]| (!Sum::of(bytes).fold()).to_be_bytes();
+    let mut message = [[kind, 100, 0, 0], group].concat();
+    let folded = sum(&message);
+    message[2..4].copy_from_slice(&folded);
+    let mut ip = [[0x46, 0xc0, 0, 32], [0, 0, 0, 0], [1, 2, 0, 0], [10, 0, 0, from], to, [0x94, 4, 0, 0]].concat();
+    let folded = sum(&ip);
+    ip[10..12].copy_from_slice(&folded);
+    let addresses = [[1, 0, 0x5e, to[1] & 0x7f, to[2], to[3]], [2, 0, 0, 0, 0, from]].concat();
+    [&addresses[..], &[8, 0], &ip, &message].concat()
 }

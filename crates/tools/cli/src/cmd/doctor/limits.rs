@@ -47,12 +47,12 @@ fn judge(text: &str, open: Option<u64>, locked: u64) -> CheckRow {
 }
 
 fn advise(row: CheckRow, limits: HardLimits, open: u64, locked: u64) -> CheckRow {
-    /// Descriptors of a full switch: 254 ports of two rings, four descriptors for each ring, and a reserve.
+    /// Descriptors of some 500 ports of two rings: four descriptors for each ring, and a reserve.
     const MANY: u64 = 4096;
     if limits.files.is_some_and(|most| most.saturating_sub(open) < MANY / 2 || most < MANY) {
         row.advise(
-            "A ring takes three or four descriptors, so a port takes about eight: a switch full of ports would \
-             exceed this limit.",
+            "A ring takes three or four descriptors, so a port takes about eight: a switch with hundreds of ports \
+             would exceed this limit.",
             format!(
                 "a higher hard limit of open files for the daemon: `LimitNOFILE=` of its unit, or `ulimit -Hn`; \
                  at least {MANY}"
