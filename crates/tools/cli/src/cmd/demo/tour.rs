@@ -11,6 +11,7 @@ use super::DemoArgs;
 use super::guide::{Figure, Guide};
 use super::policies::policies;
 use super::stage::{DemoDaemon, failed, finish, harness, run_on, start};
+use super::way_out::way_out;
 use crate::{CliError, grid, out, units};
 
 /// Runs all steps, inside the namespaces.
@@ -27,6 +28,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
     figures.push(pipe(&guide, &daemon, args)?);
     figures.push(capture(&guide, &daemon, args)?);
     figures.extend(nic(&guide, &daemon, args)?);
+    figures.push(way_out(&guide, &daemon)?);
     if args.json {
         let object: serde_json::Map<String, Value> = figures.into_iter().map(|f| (f.what.to_owned(), f.json)).collect();
         out::json(&object)?;
