@@ -86,7 +86,7 @@ pub fn run(args: &LabArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     match &args.command {
         LabCommand::Up { file } => running::up(file, &folder)?,
         LabCommand::Down => folder.end_lab()?,
-        LabCommand::Status { json } => status::print(&folder, &folder.state()?, *json)?,
+        LabCommand::Status { json } => status::print(folder.dir(), &folder.state()?, *json)?,
         LabCommand::Exec { name, command } => return Err(exec(&folder, name, command)?),
     }
     Ok(ExitCode::SUCCESS)

@@ -8,7 +8,7 @@ use netvale_harness::net::{NamespaceHost, ip};
 use serde_json::json;
 
 use super::guide::{Figure, Guide};
-use super::stage::{DemoDaemon, failed, finish, harness, run_on, start};
+use super::stage::{DemoDaemon, failed, finish, harness, host, run_on, start};
 use crate::CliError;
 
 /// The page's text.
@@ -28,7 +28,7 @@ pub(super) fn way_out(guide: &Guide, daemon: &DemoDaemon) -> Result<Figure, CliE
     let words = ["gateway", "vale3", "10.98.0.1/24", "--deny", "any", "--allow", &rule, "--log-level", "warn"];
     let _gateway = start(&mut daemon.command(&words))?;
     daemon.wait_for_port("vale3:gateway")?;
-    let guest = guest(guide, daemon)?;
+    let guest = host(guide, daemon, "vale3", "nv2", "10.98.0.2/24")?;
     let url = format!("http://10.98.0.1:{port}/");
     guide.command(&format!("curl {url}"))?;
     let begun = Instant::now();
@@ -41,17 +41,6 @@ pub(super) fn way_out(guide: &Guide, daemon: &DemoDaemon) -> Result<Figure, CliE
     refused(guide, &guest)?;
     let ms = took.as_secs_f64() * 1000.0;
     Ok(Figure { what: "a page through the gateway", value: format!("{ms:.1} ms"), json: json!(ms) })
-}
-
-/// Attaches a namespace to the gateway's switch.
-fn guest(guide: &Guide, daemon: &DemoDaemon) -> Result<NamespaceHost, CliError> {
-    let guest = NamespaceHost::new().map_err(harness)?;
-    guide.command("netvale attach vale3 tap:nv2; ip link set nv2 netns …; ip addr add 10.98.0.2/24 dev nv2")?;
-    daemon.run(&["attach", "vale3", "tap:nv2"])?;
-    ip(&format!("link set nv2 netns {}", guest.pid())).map_err(harness)?;
-    run_on(&guest, "ip", &["addr", "add", "10.98.0.2/24", "dev", "nv2"])?;
-    run_on(&guest, "ip", &["link", "set", "nv2", "up"])?;
-    Ok(guest)
 }
 
 /// Shows that another port of the loopback is refused.

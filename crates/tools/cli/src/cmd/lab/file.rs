@@ -4,10 +4,11 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use netvale_gateway::net::GatewayAddresses;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::CliError;
+use crate::kinds::member::MemberSocket;
 
 /// A gateway: `[[gateway]]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,26 +38,6 @@ pub(super) struct LabMember {
     /// Options and policies of the port, as the keys of `[[port]]`.
     #[serde(default)]
     pub port: Map<String, Value>,
-}
-
-/// A kind of port with a socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum MemberSocket {
-    Stream,
-    Vhost,
-    Vde,
-}
-
-impl MemberSocket {
-    /// Returns the word before the colon in the port's text.
-    pub fn word(self) -> &'static str {
-        match self {
-            MemberSocket::Stream => "stream",
-            MemberSocket::Vhost => "vhost",
-            MemberSocket::Vde => "vde",
-        }
-    }
 }
 
 /// The parsed file.

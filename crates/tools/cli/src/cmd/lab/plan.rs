@@ -9,8 +9,9 @@ use netvale_gateway::net::GatewayAddresses;
 use netvale_wire::MacAddr;
 use serde_json::Value;
 
-use super::file::{LabFile, LabGateway, LabMember, MemberSocket};
+use super::file::{LabFile, LabGateway, LabMember};
 use crate::cmd::sandbox::network::{INTERFACE, SandboxNet};
+use crate::kinds::member::{MemberSocket, interface_port};
 
 /// The most members: each has a number in its addresses.
 const MOST: usize = 200;
@@ -132,9 +133,16 @@ fn planned(
         let path = socket.as_ref().map(|(_, path)| path.display().to_string()).unwrap_or_default();
         word.replace("{socket}", &path).replace("{mac}", &MacAddr(mac).to_string()).replace("{name}", name)
     };
-    let command = member.command.iter().map(filled).collect();
-    let (name, switch) = (name.clone(), member.switch.clone());
-    Ok(PlannedMember { name, switch, socket, mac: MacAddr(mac), address, command, net, port })
+    Ok(PlannedMember {
+        command: member.command.iter().map(filled).collect(),
+        name: name.clone(),
+        switch: member.switch.clone(),
+        socket,
+        mac: MacAddr(mac),
+        address,
+        net,
+        port,
+    })
 }
 
 /// Returns the member's port.
@@ -143,8 +151,8 @@ fn port(member: &LabMember, socket: Option<&(MemberSocket, PathBuf)>) -> Result<
     options.insert("name".into(), member.name.clone().into());
     let options = serde_json::from_value(Value::Object(options)).map_err(|why| format!("port: {why}"))?;
     let port = match socket {
-        Some((kind, path)) => format!("{}:{}", kind.word(), path.display()),
-        None => format!("tap:{INTERFACE}"),
+        Some((kind, path)) => kind.port(path),
+        None => interface_port(INTERFACE),
     };
     let params = AttachParams { switch: member.switch.clone(), port, options };
     params.check().map(drop).map_err(|misfit| format!("port: {misfit}"))?;

@@ -14,7 +14,7 @@ use netvale_control::client::{BringConnection, Client};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal};
 
-use super::file::{LabFile, LabGateway, MemberSocket};
+use super::file::{LabFile, LabGateway};
 use super::folder::{LabFolder, TakenFolder};
 use super::plan::{self, PlannedMember};
 use super::status::{self, LabState, MemberState};
@@ -42,9 +42,9 @@ pub(super) fn up(path: &Path, folder: &LabFolder) -> Result<(), CliError> {
     })?;
     let mut lab = RunningLab::default();
     let done = lab.start(&file, members, &taken).and_then(|signals| {
-        status::print(folder, &lab.state(&file), false)?;
-        let dir = taken.dir().display();
-        out::line(format_args!("ready; the switches are at `netvale --run-dir {dir} list`"))?;
+        let dir = taken.dir();
+        status::print(dir, &lab.state(&file), false)?;
+        out::line(format_args!("ready; the switches are at `netvale --run-dir {} list`", dir.display()))?;
         lab.wait(&signals)
     });
     lab.end();
@@ -151,7 +151,7 @@ impl RunningLab {
         let failed = |why: std::io::Error| {
             CliError::failed(format!("member {name}: cannot start its command: {why}"), "check the program's name")
         };
-        if let Some((MemberSocket::Vde, path)) = &plan.socket {
+        if let Some((_, path)) = plan.socket.as_ref().filter(|(kind, _)| kind.is_folder()) {
             std::fs::create_dir(path).map_err(failed)?;
         }
         let mut daemon = Client::connect(folder.dir()).map_err(ctx::to_cli)?;

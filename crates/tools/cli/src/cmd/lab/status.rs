@@ -9,9 +9,8 @@ use netvale_gateway::control::message::ControlRequest;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::file::MemberSocket;
-use super::folder::LabFolder;
 use crate::gateways::{port_name, texts};
+use crate::kinds::member::MemberSocket;
 use crate::{CliError, grid, out};
 
 /// What `netvale lab up` writes for the other commands.
@@ -58,8 +57,8 @@ pub(super) fn published(dir: &Path, switch: &str) -> Option<Vec<String>> {
 ///
 /// # Errors
 /// Standard output is closed.
-pub(super) fn print(folder: &LabFolder, state: &LabState, as_json: bool) -> Result<(), CliError> {
-    let of = |switch: &String| published(folder.dir(), switch).unwrap_or_default();
+pub(super) fn print(dir: &Path, state: &LabState, as_json: bool) -> Result<(), CliError> {
+    let of = |switch: &String| published(dir, switch).unwrap_or_default();
     let ports: Vec<(&String, Vec<String>)> = state.gateways.iter().map(|switch| (switch, of(switch))).collect();
     if as_json {
         let members = state.members.iter().map(|member| {
@@ -69,7 +68,7 @@ pub(super) fn print(folder: &LabFolder, state: &LabState, as_json: bool) -> Resu
         });
         let published: serde_json::Map<_, _> = ports.into_iter().map(|(at, list)| (at.clone(), list.into())).collect();
         return out::json(&json!({
-            "run_dir": folder.dir(), "members": members.collect::<Vec<_>>(), "published": published,
+            "run_dir": dir, "members": members.collect::<Vec<_>>(), "published": published,
         }));
     }
     let row = |member: &MemberState| {

@@ -35,7 +35,7 @@ impl SandboxNet {
         SandboxNet { gateway, v4, v6: gateway.v6.map(|own| host_in(own.address, 1)), mac: None }
     }
 
-    /// Returns the network of station number `number`, with this Ethernet address. Its IPv6 address has the number added
+    /// Returns the network of the station with this number and Ethernet address. Its IPv6 address has the number added
     /// to the gateway's.
     pub fn station(gateway: GatewayAddresses, v4: Option<Ipv4Addr>, mac: [u8; 6], number: u8) -> SandboxNet {
         SandboxNet { gateway, v4, v6: gateway.v6.map(|own| host_in(own.address, number)), mac: Some(mac) }
