@@ -167,7 +167,7 @@ ends() {
     clean "after Ctrl-C"
     begin_lab small.toml
     kill -KILL "$(lab_process)"
-    wait "$running" || true
+    wait "$running" 2>/dev/null || true
     wait_for "after SIGKILL: no process is left" 10 nothing_is_left
     ok "after SIGKILL: no process is left"
     ends_with "no lab runs" 3 "no lab runs" lab status
