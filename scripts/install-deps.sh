@@ -20,6 +20,7 @@ packages_demo() {
 iproute2|network namespaces and interfaces (ip)
 iputils-ping|ping across the switch
 iperf3|TCP across the switch
+curl|HTTP through a gateway; asks for metrics as other clients do
 LIST
 }
 
@@ -46,12 +47,13 @@ jq|reads what netvale says as JSON, for the scripts of tests/policies
 dnsmasq-base|DHCP server, right or rogue; names for guests of a gateway
 bind9-dnsutils|asks a gateway for names (dig)
 isc-dhcp-client|asks a gateway for an address
+iodine|tries to tunnel through a gateway's name service (iodine, iodined)
+dns2tcp|another program that tries to
 frr|control plane of VXLAN ports (zebra, bgpd), in namespaces of a test's own
 gobgpd|another BGP beside it
 nfdump|reads what sfcapd wrote
 nfdump-sflow|collects samples (sfcapd)
 prometheus|scrapes a switch, and checks metrics and rules (promtool)
-curl|asks for metrics as other clients do
 chromium|opens the page of netvale web, without a screen
 python3-build|makes the Python package
 python3-setuptools|the package's build system
@@ -235,6 +237,8 @@ disable_at_boot() {
         libvirt-daemon) "${as_root[@]}" systemctl disable --quiet libvirtd.service libvirtd{,-ro,-admin}.socket virtlogd.service virtlockd.service ;;
         frr) "${as_root[@]}" systemctl disable --quiet frr.service ;;
         gobgpd) "${as_root[@]}" systemctl disable --quiet gobgpd.service ;;
+        iodine) "${as_root[@]}" systemctl disable --quiet iodined.service ;;
+        dns2tcp) "${as_root[@]}" systemctl disable --quiet dns2tcp.service ;;
         prometheus) "${as_root[@]}" systemctl disable --quiet prometheus.service ;;
         nfdump) "${as_root[@]}" systemctl disable --quiet nfdump.service ;;
         podman) "${as_root[@]}" systemctl disable --quiet podman.socket podman.service podman-auto-update.{service,timer} podman-restart.service ;;
@@ -259,7 +263,7 @@ install_packages() {
     echo "installing Debian packages for \`make $1\`:"
     sed 's/^\([^|]*\)|/  \1: /' <<<"$missing"
     case " ${names[*]} " in
-    *' openvswitch-switch-dpdk '* | *' podman '* | *' containerd '* | *' libvirt-daemon '* | *' frr '* | *' gobgpd '* | *' prometheus '* | *' nfdump '*)
+    *' openvswitch-switch-dpdk '* | *' podman '* | *' containerd '* | *' libvirt-daemon '* | *' frr '* | *' gobgpd '* | *' prometheus '* | *' nfdump '* | *' iodine '* | *' dns2tcp '*)
         guard_services
         apt_install "${names[@]}"
         disable_at_boot "${names[@]}"

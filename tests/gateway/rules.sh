@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../lib.sh"
 # shellcheck source=SCRIPTDIR/lib.sh
 . "$here/lib.sh"
-need busybox curl dig dnsmasq jq nsenter
+need busybox curl dig dnsmasq jq nsenter ping python3
 
 servers() {
     local n
@@ -31,6 +31,9 @@ servers() {
     wait_for "the servers answer" 20 in_space host curl -sf -o /dev/null http://192.0.2.2/file
     wait_for "the other server answers" 20 in_space host curl -sf -o /dev/null http://192.0.2.2:81/file
     wait_for "the name server answers" 20 in_space host dig +short +time=1 @192.0.2.2 allowed.test
+    background in_space outside python3 "$here/datagrams.py" serve 192.0.2.2,192.0.2.3,192.0.2.4,2001:db8::2 9000,9001 \
+        >"$work/datagrams.out" 2>&1
+    wait_for "the server for datagrams listens" 20 grep -q ready "$work/datagrams.out"
 }
 
 # ask GUEST NAME [TYPE]: what the gateway answers, in one line.
@@ -45,6 +48,24 @@ may() {
 
 may_not() {
     refused "$1 may not reach $2" "$1" 7 "$2"
+}
+
+# datagram WHAT GUEST ADDRESS PORT CODE: 0 if it comes back, 2 if it is refused.
+datagram() {
+    local code=0
+    inside "$2" python3 "$here/datagrams.py" ask "$3" "$4" >"$work/datagram" 2>&1 || code=$?
+    same "$1$(sed 's/^/ (/; s/$/)/' "$work/datagram")" "$code" "$5"
+}
+
+may_ping() {
+    inside "$1" ping -q -c 2 -i 0.2 -W 2 "$2" >/dev/null || fail "$1 may ping $2" "$(tail -n 3 "$work/gateway.err")"
+    ok "$1 may ping $2"
+}
+
+may_not_ping() {
+    inside "$1" ping -c 1 -W 2 "$2" >"$work/ping" && fail "$1 may not ping $2" "it does"
+    grep -qi "filtered\|prohibited" "$work/ping" || fail "$1 is told that it may not ping $2" "$(cat "$work/ping")"
+    ok "$1 is told that it may not ping $2"
 }
 
 egress() {
@@ -109,6 +130,46 @@ names_of_forbidden_addresses() {
     same "a name of the loopback" "$(ask a loop.test)" "127.0.0.1 "
     egress allow 172.16.0.1:80
     may a http://172.16.0.1/file
+}
+
+# Rules with names hold for UDP and for pings as they do for TCP.
+datagrams_and_pings() {
+    in_space host sysctl -qw net.ipv4.ping_group_range="0 2147483647"
+    begin_gateway --deny any --allow allowed.test:9000/udp --allow '*.wild.test/icmp' --allow alias.test
+    datagram "a datagram to an address without a name" a 192.0.2.2 9000 2
+    may_not_ping a 192.0.2.3
+    same "a name for UDP" "$(ask a allowed.test)" "192.0.2.2 "
+    same "… by IPv6" "$(ask a allowed.test AAAA)" "2001:db8::2 "
+    datagram "a datagram to an allowed name" a 192.0.2.2 9000 0
+    datagram "… by IPv6" a 2001:db8::2 9000 0
+    datagram "… to another port" a 192.0.2.2 9001 2
+    datagram "… by a guest that has not asked" b 192.0.2.2 9000 2
+    may_not a http://192.0.2.2/file
+    may_not_ping a 192.0.2.2
+    same "a name for pings" "$(ask a www.wild.test)" "192.0.2.3 "
+    may_ping a 192.0.2.3
+    may_not_ping b 192.0.2.3
+    datagram "a name for pings allows no datagrams" a 192.0.2.3 9000 2
+    same "a name for all protocols" "$(ask b alias.test)" "real.test. 192.0.2.4 "
+    datagram "… allows datagrams" b 192.0.2.4 9001 0
+    may_ping b 192.0.2.4
+    expect "refusals are recorded with protocol" "$(record '.reason == "policy" and .transport != "tcp"')" -ge 6
+    inside a python3 "$here/datagrams.py" ask 192.0.2.2 9000
+    expect "flows are listed with their names" \
+        "$(flows --json | jq '[.flows[] | select(.transport == "udp" and .name == "allowed.test")] | length')" -ge 1
+    background inside a python3 "$here/datagrams.py" keep 192.0.2.2 9000 >"$work/kept" 2>&1
+    local kept=$!
+    wait_for "datagrams come back" 20 grep -q back "$work/kept"
+    background inside a ping -i 0.2 192.0.2.3 >"$work/pinged" 2>&1
+    local pinging=$!
+    wait_for "pings are answered" 20 grep -q "bytes from" "$work/pinged"
+    must egress remove allow allowed.test:9000/udp
+    ended "datagrams end with the rule" "$kept" 2
+    must egress remove allow '*.wild.test/icmp'
+    wait_for "pings end with the rule" 20 grep -qi "filtered\|prohibited" "$work/pinged"
+    ok "pings end with the rule"
+    end_of "$pinging" INT || true
+    expect "ends are recorded" "$(record '.event == "closed" and .reason == "policy" and .transport == "udp"')" -ge 1
 }
 
 allow_by_default() {
@@ -216,6 +277,7 @@ for name in a b; do
 done
 deny_by_default
 names_of_forbidden_addresses
+datagrams_and_pings
 allow_by_default
 changes
 others

@@ -46,6 +46,47 @@ isc_lease() {
     ok "$1 has a lease: $(tail -n 1 "$work/$1.isc")"
 }
 
+# networkd_lease GUEST: by systemd-networkd, without systemd. If /sys is read-only, it does not wait for udev. It asks for a lease, and makes itself an IPv6 address from router advertisements.
+networkd_lease() {
+    mkdir -p "$work/$1.run/systemd/network" "$work/$1.run/systemd/netif"/{links,leases,lldp}
+    printf '%s\n' '[Match]' "Name=$1" '[Network]' DHCP=ipv4 IPv6AcceptRA=yes '[DHCPv4]' "Hostname=$1" UseMTU=yes \
+        >"$work/$1.run/systemd/network/10-$1.network"
+    chmod -R a+rX "$work/$1.run"
+    chown -R systemd-network: "$work/$1.run/systemd/netif"
+    background inside "$1" unshare --mount sh -c \
+        "mount -t sysfs -o ro test /sys && mount --bind '$work/$1.run' /run && exec '$networkd'" >"$work/$1.networkd" 2>&1
+    wait_for "systemd-networkd has a lease" 60 has_dynamic "$1" inet
+    wait_for "… and an IPv6 address" 60 has_v6 "$1"
+    ok "systemd-networkd gets a lease, and an IPv6 address"
+}
+
+has_dynamic() {
+    inside "$1" ip -j addr show dev "$1" | jq -e ".[].addr_info[] | select(.family == \"$2\" and .dynamic)" >/dev/null ||
+        { tail -n 5 "$work/$1.networkd" && false; }
+}
+
+has_dhcp_route() {
+    inside "$1" ip route show default | grep "via 10.0.0.1 .*proto dhcp"
+}
+
+is_free() {
+    [ "$(status "$1.lan")" = NXDOMAIN ]
+}
+
+systemd_client() {
+    networkd=/lib/systemd/systemd-networkd
+    [ -x "$networkd" ] || { echo "left out: systemd-networkd is not installed" && return; }
+    begin_guest c
+    networkd_lease c
+    local client=$!
+    wait_for "it has the default route" 20 has_dhcp_route c
+    fetches "… by which it fetches a file" c http://192.0.2.2/file
+    answers "… and the name it asked for" "$(inside c ip -4 -j addr show dev c | jq -r '.[0].addr_info[0].local')" c.lan
+    end_of "$client" || true
+    wait_for "it gives the lease back when it ends" 20 is_free c
+    ok "it gives the lease back when it ends"
+}
+
 addresses_and_names() {
     lease a
     same "the gateway is router and name server" "$(cut -d ' ' -f 2-5 "$work/a.lease")" "10.0.0.1 10.0.0.1 lan 1500"
@@ -154,6 +195,7 @@ host_daemon host "${as_user[@]}"
 begin_gateway
 begin_guest a
 addresses_and_names
+systemd_client
 way_out
 pings
 policy

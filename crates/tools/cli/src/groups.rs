@@ -9,7 +9,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Watch",
         &["list", "show", "table", "top", "monitor", "trace", "dump", "mirror", "extcap", "metrics", "sflow", "web"],
     ),
-    ("Gateways", &["gateway", "sandbox", "egress", "publish", "flows"]),
+    ("Gateways", &["gateway", "sandbox", "lab", "egress", "publish", "flows"]),
     ("netmap tools", &["pkt-gen", "bridge", "tlem", "fwd", "lb", "replay", "run"]),
     ("Other hosts", &["vtep", "evpn"]),
     ("Help", &["demo", "man", "completions", "help"]),

@@ -39,9 +39,24 @@ pub(crate) fn is_used(run_dir: &Path) -> bool {
 impl OwnDaemon {
     /// Starts the daemon, which may have sockets in `folders`, and waits until it answers.
     pub(crate) fn start(run_dir: &Path, folders: &[&Path]) -> Result<OwnDaemon, OwnDaemonFailure> {
+        OwnDaemon::run(run_dir, || command(run_dir, folders))
+    }
+
+    /// Starts the daemon with a configuration file, and out of reach of the terminal's signals, so that its user's
+    /// other processes can end before it.
+    pub(crate) fn start_apart(run_dir: &Path, config: Option<&Path>) -> Result<OwnDaemon, OwnDaemonFailure> {
+        OwnDaemon::run(run_dir, || {
+            let mut command = command(run_dir, &[])?;
+            config.iter().for_each(|file| _ = command.arg("--config").arg(file));
+            command.process_group(0);
+            Ok(command)
+        })
+    }
+
+    fn run(run_dir: &Path, command: impl Fn() -> std::io::Result<Command>) -> Result<OwnDaemon, OwnDaemonFailure> {
         let begun = Instant::now();
         loop {
-            let child = command(run_dir, folders).and_then(|mut command| command.spawn());
+            let child = command().and_then(|mut command| command.spawn());
             let failed = |why| OwnDaemonFailure(format!("cannot start the switch's daemon: {why}"));
             let mut process = OwnDaemon { child: child.map_err(failed)?, run_dir: run_dir.to_owned() };
             match process.answers() {

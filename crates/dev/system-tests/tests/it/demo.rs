@@ -4,7 +4,7 @@ use std::process::Command;
 
 /// Returns why the demonstration cannot run here, if it cannot.
 fn hindrance() -> Option<String> {
-    for program in ["unshare", "nsenter", "ip", "ping", "iperf3"] {
+    for program in ["unshare", "nsenter", "ip", "ping", "iperf3", "curl"] {
         if Command::new(program).arg("--version").output().is_err() {
             return Some(format!("{program} is not installed (scripts/install-deps.sh test-system)"));
         }
@@ -20,8 +20,8 @@ fn hindrance() -> Option<String> {
     (!std::path::Path::new("/dev/net/tun").exists()).then(|| "there is no /dev/net/tun".to_owned())
 }
 
-/// Objective: ping, TCP, VLANs and a link of 50 ms, pkt-gen across the switch and over a pipe, and a capture all work,
-/// twice in a row, and nothing is left behind.
+/// Objective: ping, TCP, VLANs and a link of 50 ms, pkt-gen across the switch and over a pipe, a capture, and a page
+/// through a gateway all work, twice in a row, and nothing is left behind.
 #[test]
 fn the_demo_works_twice_in_a_row() {
     if let Some(why) = hindrance() {
@@ -38,7 +38,7 @@ fn the_demo_works_twice_in_a_row() {
         let figures = figures.as_object().unwrap();
         // The measurement on network interfaces needs root.
         let root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
-        assert_eq!(figures.len(), if root { 7 } else { 6 }, "{figures:?}");
+        assert_eq!(figures.len(), if root { 8 } else { 7 }, "{figures:?}");
         let late = figures["ping over a link of 50 ms"].as_f64().unwrap();
         assert!(late >= 50.0, "{late}");
         for (what, value) in figures {

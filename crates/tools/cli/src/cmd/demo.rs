@@ -10,12 +10,13 @@ mod guide;
 mod policies;
 mod stage;
 mod tour;
+mod way_out;
 
 /// Run a demonstration, in under a minute.
 ///
-/// Shows TCP between two namespaces, pkt-gen across a switch and over a pipe, a capture that is read back, and a table
-/// of the rates. The demonstration has a daemon of its own, needs no root if user namespaces are allowed, and removes
-/// everything at its end.
+/// Shows TCP between two namespaces, pkt-gen across a switch and over a pipe, a capture that is read back, HTTP through
+/// a gateway, and a table of the results. The demonstration has a daemon of its own, needs no root if user namespaces
+/// are allowed, and removes everything at its end.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
     /// Seconds for each measurement.

@@ -21,6 +21,7 @@ pub mod filter;
 pub mod flows;
 pub mod fwd;
 pub mod gateway;
+pub mod lab;
 pub mod lb;
 pub mod link;
 pub mod list;
@@ -66,6 +67,7 @@ pub enum CliCommand {
     Publish(publish::PublishArgs),
     Flows(flows::FlowsArgs),
     Sandbox(Box<sandbox::SandboxArgs>),
+    Lab(lab::LabArgs),
     Evpn(evpn::EvpnArgs),
     List(list::PortListArgs),
     Show(show::ShowArgs),
@@ -119,6 +121,7 @@ impl CliCommand {
             Self::Publish(args) => publish::run(args, ctx),
             Self::Flows(args) => flows::run(args, ctx),
             Self::Sandbox(args) => sandbox::run(args, ctx),
+            Self::Lab(args) => lab::run(args, ctx),
             Self::Evpn(args) => evpn::run(args, ctx),
             Self::List(args) => list::run(args, ctx),
             Self::Show(args) => show::run(args, ctx),

@@ -11,12 +11,13 @@
 //! with its connection to `inside`, which ends if the gateway does.
 
 mod inside;
+pub(crate) mod member;
 mod names;
-mod network;
+pub(crate) mod network;
 pub(crate) mod obstacle;
 mod outside;
 mod rules;
-mod sys;
+pub(crate) mod sys;
 mod terminal;
 mod watch;
 
@@ -121,7 +122,8 @@ pub fn run(args: &SandboxArgs, _: &CliContext) -> Result<ExitCode, CliError> {
     match sys::clone_into(NAMESPACES).map_err(|why| no_namespaces(&why))? {
         None => {
             drop((of_parent, gateway, lines));
-            SandboxInside { command: &args.command, net, parent: to_parent, gateway: of_inside, mask }.run()
+            let inside = SandboxInside { command: &args.command, net, parent: to_parent, gateway: of_inside, mask };
+            inside.run().map(ExitCode::from)
         }
         Some(inside) => {
             drop((to_parent, of_inside));
@@ -171,9 +173,9 @@ fn identity(own: &str) -> String {
 }
 
 /// Returns the exit code that shells have for this end of a process.
-fn exit_code(status: WaitStatus) -> ExitCode {
+fn exit_code(status: WaitStatus) -> u8 {
     let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| BY_SIGNAL + signal));
-    code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
 /// Returns the error of a step that fails only for lack of resources, or on an unusual kernel.

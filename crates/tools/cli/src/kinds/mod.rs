@@ -2,6 +2,7 @@
 
 mod installed;
 mod machine;
+pub(crate) mod member;
 mod ptnet;
 mod vfio_user;
 mod vhost;

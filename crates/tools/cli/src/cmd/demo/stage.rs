@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use netvale_harness::net::NamespaceHost;
+use netvale_harness::net::{NamespaceHost, ip};
 use netvale_harness::{ChildProcess, FailedStep, Launch, until};
 
+use super::guide::Guide;
 use crate::CliError;
 
 /// Time limit for the daemon, and for a port.
@@ -44,6 +45,27 @@ pub fn finish(process: ChildProcess) -> Result<String, CliError> {
 /// Runs a command on a host until it ends. Returns its output.
 pub fn run_on(host: &NamespaceHost, program: &str, args: &[&str]) -> Result<String, CliError> {
     finish(start(&mut host.command(program, args))?)
+}
+
+/// Attaches a new namespace to a switch by a TAP with this name and address.
+pub fn host(
+    guide: &Guide,
+    daemon: &DemoDaemon,
+    switch: &str,
+    name: &str,
+    address: &str,
+) -> Result<NamespaceHost, CliError> {
+    let host = NamespaceHost::new().map_err(harness)?;
+    let port = format!("tap:{name}");
+    guide.command(&format!(
+        "netvale attach {switch} {port}; ip link set {name} netns …; ip addr add {address} dev {name}"
+    ))?;
+    daemon.run(&["attach", switch, &port])?;
+    ip(&format!("link set {name} netns {}", host.pid())).map_err(harness)?;
+    run_on(&host, "ip", &["addr", "add", address, "dev", name])?;
+    run_on(&host, "ip", &["link", "set", name, "up"])?;
+    run_on(&host, "ip", &["link", "set", "lo", "up"])?;
+    Ok(host)
 }
 
 /// The demo's own daemon.

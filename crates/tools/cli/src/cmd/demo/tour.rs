@@ -3,14 +3,15 @@
 
 use std::process::ExitCode;
 
-use netvale_harness::net::{NamespaceHost, ip};
+use netvale_harness::net::ip;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::DemoArgs;
 use super::guide::{Figure, Guide};
 use super::policies::policies;
-use super::stage::{DemoDaemon, failed, finish, harness, run_on, start};
+use super::stage::{DemoDaemon, failed, finish, harness, host, run_on, start};
+use super::way_out::way_out;
 use crate::{CliError, grid, out, units};
 
 /// Runs all steps, inside the namespaces.
@@ -27,6 +28,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
     figures.push(pipe(&guide, &daemon, args)?);
     figures.push(capture(&guide, &daemon, args)?);
     figures.extend(nic(&guide, &daemon, args)?);
+    figures.push(way_out(&guide, &daemon)?);
     if args.json {
         let object: serde_json::Map<String, Value> = figures.into_iter().map(|f| (f.what.to_owned(), f.json)).collect();
         out::json(&object)?;
@@ -45,18 +47,8 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
 /// Shows two hosts' TCP/IP stacks on one switch. Returns the measured figures.
 fn tcp(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Vec<Figure>, CliError> {
     guide.station("Two network namespaces, attached to the switch by TAPs: ping and TCP")?;
-    let hosts = [NamespaceHost::new().map_err(harness)?, NamespaceHost::new().map_err(harness)?];
-    for (host, (name, address)) in hosts.iter().zip([("nv0", "10.99.0.1/24"), ("nv1", "10.99.0.2/24")]) {
-        let port = format!("tap:{name}");
-        guide.command(&format!(
-            "netvale attach vale0 {port}; ip link set {name} netns …; ip addr add {address} dev {name}"
-        ))?;
-        daemon.run(&["attach", "vale0", &port])?;
-        ip(&format!("link set {name} netns {}", host.pid())).map_err(harness)?;
-        run_on(host, "ip", &["addr", "add", address, "dev", name])?;
-        run_on(host, "ip", &["link", "set", name, "up"])?;
-        run_on(host, "ip", &["link", "set", "lo", "up"])?;
-    }
+    let hosts =
+        [host(guide, daemon, "vale0", "nv0", "10.99.0.1/24")?, host(guide, daemon, "vale0", "nv1", "10.99.0.2/24")?];
     guide.command("ping -c 3 10.99.0.2")?;
     let ping = run_on(&hosts[0], "ping", &["-c", "3", "-i", "0.2", "-W", "2", "10.99.0.2"])?;
     let summary: Vec<&str> = ping.lines().rev().take(2).collect();

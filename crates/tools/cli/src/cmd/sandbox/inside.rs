@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command};
 
 use netvale_confine::SandboxError;
 use netvale_confine::calls::{CallList, int, none_of};
@@ -21,6 +21,8 @@ use super::sys::{self, SignalMask, SignalQueue};
 use super::{SIGNALS, exit_code, failed};
 use crate::CliError;
 
+/// Exit code if the namespaces cannot be set up.
+const FAILED: u8 = 1;
 /// Exit codes of shells for a command that does not exist, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
@@ -53,11 +55,11 @@ pub(super) struct SandboxInside<'a> {
 
 impl SandboxInside<'_> {
     /// Runs the command in this process's namespaces, and returns its exit code.
-    pub fn run(mut self) -> Result<ExitCode, CliError> {
+    pub fn run(mut self) -> Result<u8, CliError> {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed("watching the parent"))?;
         // The parent may have ended before. Its own message has the reason.
         if !has_byte(&mut self.parent) {
-            return Ok(ExitCode::FAILURE);
+            return Ok(FAILED);
         }
         let tap = self.net.make()?;
         let sent = netvale_fdio::send(&self.gateway, b"t", &[tap], SendFlags::empty());
@@ -68,7 +70,7 @@ impl SandboxInside<'_> {
         limit_calls().map_err(|why| CliError::failed(format!("cannot filter the command's calls: {why}"), NEXT))?;
         // The gateway has reported why it could not start.
         if !has_byte(&mut self.gateway) {
-            return Ok(ExitCode::FAILURE);
+            return Ok(FAILED);
         }
         let signals = SignalQueue::of(SIGNALS).map_err(failed("receiving signals"))?;
         match self.start() {
@@ -94,8 +96,8 @@ impl SandboxInside<'_> {
     }
 
     /// Starts the command. If that fails, prints the reason, and returns the exit code.
-    fn start(&self) -> Result<Child, ExitCode> {
-        let [program, rest @ ..] = self.command else { return Err(ExitCode::FAILURE) };
+    fn start(&self) -> Result<Child, u8> {
+        let [program, rest @ ..] = self.command else { return Err(FAILED) };
         let mut command = Command::new(program);
         command.args(rest);
         sys::with_mask(&mut command, self.mask);
@@ -104,12 +106,12 @@ impl SandboxInside<'_> {
                 "netvale: cannot run {}: {why}\n  check its name and permissions",
                 program.display()
             );
-            ExitCode::from(if exists(program) { NOT_RUN } else { NOT_FOUND })
+            if exists(program) { NOT_RUN } else { NOT_FOUND }
         })
     }
 
     /// Waits for the command's end, forwards signals from outside, and keeps the name server's file in place.
-    fn keep(&self, child: &Child, mut signals: SignalQueue, mut names: NameFile) -> Result<ExitCode, CliError> {
+    fn keep(&self, child: &Child, mut signals: SignalQueue, mut names: NameFile) -> Result<u8, CliError> {
         let command = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let mounts = File::open("/proc/self/mountinfo").ok();
         let mut is_named = names.is_mounted();

@@ -10,20 +10,35 @@ use netvale_tap::{Tap, TapError, TapOptions};
 use crate::CliError;
 
 /// Name of the command's interface.
-const INTERFACE: &str = "eth0";
+pub(crate) const INTERFACE: &str = "eth0";
 /// The port of name servers.
 const NAMES: u16 = 53;
 
 /// The addresses of the gateway and of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SandboxNet {
+pub(crate) struct SandboxNet {
     gateway: GatewayAddresses,
+    v4: Option<Ipv4Addr>,
+    v6: Option<Ipv6Addr>,
+    mac: Option<[u8; 6]>,
 }
 
 impl SandboxNet {
-    /// Returns the network in which the gateway has these addresses.
+    /// Returns the network in which the gateway has these addresses. The command's are the ones after the gateway's, or
+    /// before it at the network's end.
     pub fn of(gateway: GatewayAddresses) -> SandboxNet {
-        SandboxNet { gateway }
+        let v4 = gateway.v4.map(|own| {
+            let bits = u32::from(own.address);
+            let next = Ipv4Addr::from(bits.wrapping_add(1));
+            if own.is_host(next) { next } else { bits.wrapping_sub(1).into() }
+        });
+        SandboxNet { gateway, v4, v6: gateway.v6.map(|own| host_in(own.address, 1)), mac: None }
+    }
+
+    /// Returns the network of the station with this number and Ethernet address. Its IPv6 address has the number added
+    /// to the gateway's.
+    pub fn station(gateway: GatewayAddresses, v4: Option<Ipv4Addr>, mac: [u8; 6], number: u8) -> SandboxNet {
+        SandboxNet { gateway, v4, v6: gateway.v6.map(|own| host_in(own.address, number)), mac: Some(mac) }
     }
 
     /// Returns the gateway's addresses as text.
@@ -39,21 +54,14 @@ impl SandboxNet {
         v4.or_else(|| self.gateway.v6.map(|own| own.address.into())).unwrap_or(Ipv4Addr::LOCALHOST.into())
     }
 
-    /// Returns the command's IPv4 address: the one after the gateway's, or before it at the network's end.
+    /// Returns the command's IPv4 address.
     pub fn v4(&self) -> Option<Ipv4Addr> {
-        let own = self.gateway.v4?;
-        let bits = u32::from(own.address);
-        Some(bits.wrapping_add(1).into())
-            .filter(|next| own.is_host(*next))
-            .or_else(|| Some(bits.wrapping_sub(1).into()))
+        self.v4
     }
 
     /// Returns the command's IPv6 address.
     pub fn v6(&self) -> Option<Ipv6Addr> {
-        let bits = self.gateway.v6?.address.to_bits();
-        // The last 64 bits only: the network stays the same.
-        let host = (bits as u64).checked_add(1).unwrap_or(1);
-        Some(Ipv6Addr::from_bits(((bits >> 64) << 64) | u128::from(host)))
+        self.v6
     }
 
     /// Returns each address of the command with its prefix length, and the gateway's address.
@@ -66,7 +74,7 @@ impl SandboxNet {
 
     /// Makes the interface in this process's network namespace. Returns the TAP's queue, for the gateway.
     pub fn make(&self) -> Result<OwnedFd, CliError> {
-        let options = TapOptions { name: INTERFACE.to_owned(), up: true, ..TapOptions::default() };
+        let options = TapOptions { name: INTERFACE.to_owned(), up: true, mac: self.mac, ..TapOptions::default() };
         let tap = Tap::open(&options).map_err(|why| no_tap(&why))?;
         self.configure().map_err(|why| {
             CliError::failed(
@@ -104,6 +112,13 @@ impl SandboxNet {
     }
 }
 
+/// Returns the address that is `by` above this one. Only the last 64 bits change, so that the network stays the same.
+fn host_in(address: Ipv6Addr, by: u8) -> Ipv6Addr {
+    let bits = address.to_bits();
+    let host = (bits as u64).checked_add(by.into()).unwrap_or(by.into());
+    Ipv6Addr::from_bits(((bits >> 64) << 64) | u128::from(host))
+}
+
 fn default_route(gateway: IpAddr) -> Route {
     let any: IpAddr = if gateway.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     Route {
@@ -139,6 +154,8 @@ mod tests {
             assert_eq!(net.v6(), v6.map(|text| text.parse().unwrap()), "{gateway}");
             assert_eq!(net.gateway_text().parse::<GatewayAddresses>(), Ok(net.gateway));
         }
+        let net = SandboxNet::station("10.0.0.1/24,fd00::1/64".parse().unwrap(), None, [2, 0, 0, 0, 0, 7], 7);
+        assert_eq!((net.v4(), net.v6()), (None, Some("fd00::8".parse().unwrap())));
         let net = SandboxNet::of("fd00::1/64".parse().unwrap());
         assert_eq!(net.name_server(), "fd00::1".parse::<IpAddr>().unwrap());
     }

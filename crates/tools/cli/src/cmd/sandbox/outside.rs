@@ -96,7 +96,7 @@ impl SandboxOutside {
     pub fn wait(mut self) -> Result<ExitCode, CliError> {
         let code = loop {
             if let Ok(Some((_, status))) = waitpid(Some(self.inside), WaitOptions::NOHANG) {
-                break exit_code(status);
+                break exit_code(status).into();
             }
             self.sleep(None);
             while let Some(signal) = self.signals.next() {

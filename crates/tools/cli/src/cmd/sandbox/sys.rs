@@ -54,6 +54,19 @@ pub(super) fn with_mask(command: &mut Command, mask: SignalMask) {
     unsafe { command.pre_exec(set) };
 }
 
+/// Lets the kernel kill the command's process when this process ends.
+pub(crate) fn end_with_this(command: &mut Command) {
+    let parent = rustix::process::getpid();
+    let set = move || {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        // If this process has ended before, no signal comes.
+        let is_alive = rustix::process::getppid() == Some(parent);
+        if is_alive { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+    };
+    // SAFETY: the closure makes two calls, which are async-signal-safe (signal-safety(7)), and allocates nothing.
+    unsafe { command.pre_exec(set) };
+}
+
 /// A signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReceivedSignal {
