@@ -27,16 +27,24 @@ pub fn frame(to: u16, from: u16, len: u32) -> Vec<u8> {
     bytes
 }
 
+/// An end of a UDP flow: the number of its station, and its IP address and port.
+pub struct UdpStation {
+    /// The station's number.
+    pub station: u16,
+    /// The IP address and the port.
+    pub at: SocketAddrV4,
+}
+
 /// Returns a frame of `len` bytes between two stations, filled by UDP in IPv4, as a packet generator sends it.
-pub fn datagram(to: (u16, SocketAddrV4), from: (u16, SocketAddrV4), len: u32) -> Result<Vec<u8>> {
+pub fn datagram(to: &UdpStation, from: &UdpStation, len: u32) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len as usize];
     let udp = Udp {
-        src_mac: MacAddr(address(from.0)),
-        dst_mac: MacAddr(address(to.0)),
-        src: *from.1.ip(),
-        dst: *to.1.ip(),
-        src_port: from.1.port(),
-        dst_port: to.1.port(),
+        src_mac: MacAddr(address(from.station)),
+        dst_mac: MacAddr(address(to.station)),
+        src: *from.at.ip(),
+        dst: *to.at.ip(),
+        src_port: from.at.port(),
+        dst_port: to.at.port(),
         ttl: 64,
         payload: &[],
     };

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use super::*;
 use crate::contender::Measurement;
 use crate::counted::counted;
-use crate::frames;
+use crate::frames::{self, UdpStation};
 use crate::peers::datagrams::UdpWay;
 use crate::peers::packets::Wire;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
@@ -197,7 +197,9 @@ pub fn flows(context: &Context) -> Result<()> {
 }
 
 fn datagram(dst_port: u16, len: u32) -> Result<Vec<u8>> {
-    frames::datagram((1, SocketAddrV4::new(STACK, dst_port)), (2, SocketAddrV4::new(OUTSIDE, 9)), len)
+    let to = UdpStation { station: 1, at: SocketAddrV4::new(STACK, dst_port) };
+    let from = UdpStation { station: 2, at: SocketAddrV4::new(OUTSIDE, 9) };
+    frames::datagram(&to, &from, len)
 }
 
 #[cfg(test)]

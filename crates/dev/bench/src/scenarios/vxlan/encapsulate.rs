@@ -8,7 +8,7 @@ use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelOptions, header};
 
 use super::*;
-use crate::frames::datagram;
+use crate::frames::{UdpStation, datagram};
 use crate::peers::underlay::VNI;
 use crate::scenarios::embedded::word;
 use crate::stats::median;
@@ -37,8 +37,8 @@ impl TunnelLane {
         let sink = sink(ip(2))?;
         let to = sink.local_addr().map_err(BenchError::io("getting a socket's address"))?;
         let count = (batch as usize).clamp(1, BATCH);
-        let end = |host| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), 1234);
-        let bytes = datagram((STATION, end(2)), (FIRST_SENDER, end(1)), frame_bytes)?;
+        let end = |station, host| UdpStation { station, at: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), 1234) };
+        let bytes = datagram(&end(STATION, 2), &end(FIRST_SENDER, 1), frame_bytes)?;
         Ok(Self {
             egress: TunnelEgress::new(tunnel(ip(1), to)?),
             prepared: Prepared::new(header::encode(VNI), &bytes, count, to)?,
