@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const NAME: &str = "www.example.test";
 
 /// A gateway whose case is measured.
-pub struct Work<'a> {
+pub struct MeasuredGateway<'a> {
     /// The contender's name.
     pub who: &'static str,
     /// The case.
@@ -35,7 +35,7 @@ pub struct Work<'a> {
     pub gateway: RunningGateway,
 }
 
-impl Work<'_> {
+impl MeasuredGateway<'_> {
     /// Returns a session that measures the case.
     pub fn session(self) -> Result<Session> {
         let Self { who, case, cores, network, .. } = self;
