@@ -55,13 +55,12 @@
 //!   reads `head` and `cur` only inside a sync (`NIOCTXSYNC`, `NIOCRXSYNC`, `poll`).
 //! - At least one slot always stays with the host: `head == tail` means *no slots for the application*.
 //!
-//! A host checks `head` and `cur` against its own copies of the other words, never against those in the shared ring:
-//! [`ring::tx_check`], [`ring::rx_check`].
+//! A host checks `head` and `cur` against its own copies of the other words, never against those in the shared ring.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`slot`] | [`NetmapSlot`] and the `NS_*` flags |
-//! | [`ring`] | [`NetmapRing`], ring arithmetic, the rules on `head` and `cur` |
+//! | [`ring`] | [`NetmapRing`], ring arithmetic |
 //! | [`netif`] | [`NetmapIf`] |
 //! | [`csb`] | [`NmCsbAtok`], [`NmCsbKtoa`]: ring pointers exchanged outside the ring |
 //! | [`nmreq`] | the requests of `NIOCCTRL`, and their options |
@@ -90,7 +89,7 @@ pub use csb::{NmCsbAtok, NmCsbKtoa};
 pub use legacy::Nmreq;
 pub use netif::NetmapIf;
 pub use nmreq::{NmreqHeader, NmreqOption, NmreqRegister};
-pub use ring::{NetmapRing, RingError, ring_between, ring_next, ring_space};
+pub use ring::{NetmapRing, ring_next, ring_space};
 pub use slot::NetmapSlot;
 
 /// The API version that this crate describes; a host writes it to `ni_version` and, on output, to `nr_version`.

@@ -44,36 +44,3 @@ pub const IFNAMSIZ: usize = 16;
 pub const IF_RING_OFS: usize = 56;
 /// `ni_flags`: the port's memory is private, not shared with other ports.
 pub const NI_PRIV_MEM: u32 = 0x1;
-
-impl NetmapIf {
-    /// Returns the number of entries in `ring_ofs[]`: rings and host rings of both directions. `None` if the sum of the
-    /// counts, which a peer may have written, overflows a `u32`.
-    pub const fn ring_count(&self) -> Option<u32> {
-        let Some(tx) = self.ni_tx_rings.checked_add(self.ni_host_tx_rings) else {
-            return None;
-        };
-        let Some(rx) = self.ni_rx_rings.checked_add(self.ni_host_rx_rings) else {
-            return None;
-        };
-        tx.checked_add(rx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The counts are added up; a sum that overflows is refused and does not wrap.
-    #[test]
-    fn ring_count_adds_both_directions_and_host_rings() {
-        let nif = NetmapIf {
-            ni_tx_rings: 4,
-            ni_rx_rings: 2,
-            ni_host_tx_rings: 1,
-            ni_host_rx_rings: 1,
-            ..NetmapIf::default()
-        };
-        assert_eq!(nif.ring_count(), Some(8));
-        assert_eq!(NetmapIf { ni_rx_rings: u32::MAX, ..nif }.ring_count(), None);
-    }
-}

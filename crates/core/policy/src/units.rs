@@ -210,29 +210,26 @@ impl Share {
     }
 }
 
-impl FromStr for Rate {
-    type Err = QuantityError;
+/// Reads and shows quantities by the table of their units.
+macro_rules! by_units {
+    ($($quantity:ty: $units:expr),+) => {$(
+        impl FromStr for $quantity {
+            type Err = QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
-        read(text, &RATE).map(Self)
-    }
+            fn from_str(text: &str) -> Result<Self, QuantityError> {
+                read(text, $units).map(Self)
+            }
+        }
+
+        impl fmt::Display for $quantity {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                show(f, self.0, $units)
+            }
+        }
+    )+};
 }
 
-impl FromStr for Size {
-    type Err = QuantityError;
-
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
-        read(text, &SIZE).map(Self)
-    }
-}
-
-impl FromStr for Time {
-    type Err = QuantityError;
-
-    fn from_str(text: &str) -> Result<Self, QuantityError> {
-        read(text, &TIME).map(Self)
-    }
-}
+by_units!(Rate: &RATE, Size: &SIZE, Time: &TIME);
 
 impl FromStr for Share {
     type Err = QuantityError;
@@ -241,24 +238,6 @@ impl FromStr for Share {
         let malformed = || QuantityError::Malformed { text: text.to_string(), expected: "percentage such as 0.1%" };
         let (number, "" | "%") = Decimal::read(text).ok_or_else(malformed)? else { return Err(malformed()) };
         Self::nearest(number, 100).ok_or_else(|| QuantityError::TooMuch { text: text.to_string(), most: "100%" })
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(f, self.0, &RATE)
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(f, self.0, &SIZE)
-    }
-}
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show(f, self.0, &TIME)
     }
 }
 

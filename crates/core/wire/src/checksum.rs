@@ -115,13 +115,6 @@ pub fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(sum)
 }
 
-/// Returns `checksum` updated for a change of a 32-bit field at an even offset from `old` to `new` (RFC 1624 §3).
-#[inline]
-pub fn update32(checksum: u16, old: u32, new: u32) -> u16 {
-    let high = update16(checksum, (old >> 16) as u16, (new >> 16) as u16);
-    update16(high, old as u16, new as u16)
-}
-
 /// Adds carries back until 16 bits are left.
 #[inline]
 fn fold(sum: u64) -> u16 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::heirs::{address, ping_pong};
 use common::ports::{attach, open, show};
-use common::{Daemon, cable, until};
+use common::{Daemon, cable, inside_as_root, until};
 use etherparse::PacketBuilder;
 use netvale::{Interest, Options, Port};
 use netvale_afxdp::iface::Interface;
@@ -20,15 +20,6 @@ use serde_json::json;
 
 /// Number of take-overs in each test.
 const TIMES: usize = 4;
-
-/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
-fn inside() -> bool {
-    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-        netvale_harness::skip("needs root and /dev/net/tun");
-        return false;
-    }
-    common::inside(&["--net"])
-}
 
 fn taken_over(d: &Daemon) {
     for _ in 0..TIMES {
@@ -123,7 +114,7 @@ mod as_root {
     /// including failed successors; its counters continue.
     #[test]
     fn a_tap_loses_no_frame_across_daemons() {
-        if !inside() {
+        if !inside_as_root() {
             return;
         }
         for rings in [1, 2] {
@@ -147,7 +138,7 @@ mod as_root {
     /// still ends with its interface.
     #[test]
     fn a_brought_tap_continues_in_the_next_daemon() {
-        if !inside() {
+        if !inside_as_root() {
             return;
         }
         let d = Daemon::start("");
@@ -169,7 +160,7 @@ mod as_root {
     /// detached, it is as before.
     #[test]
     fn interface_on_a_switch() {
-        if !inside() {
+        if !inside_as_root() {
             return;
         }
         for queues in [1, 2] {
@@ -195,7 +186,7 @@ mod as_root {
     /// Objective: an interface's host stack on a switch continues, too: its frames reach the switch and return.
     #[test]
     fn stack_behind_an_interface() {
-        if !inside() {
+        if !inside_as_root() {
             return;
         }
         let d = Daemon::start("");
@@ -216,7 +207,7 @@ mod as_root {
     /// before.
     #[test]
     fn interface_of_a_program() {
-        if !inside() {
+        if !inside_as_root() {
             return;
         }
         let d = Daemon::start("");

@@ -2,11 +2,10 @@
 
 use crate::common;
 
-use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::{Duration, Instant};
 
 use common::ports::{attach, notes, numbered, numbers, open};
+use common::users::Captures;
 use common::{Daemon, until};
 use netvale::Interest;
 use netvale_pcapport::{PcapFormat, PcapWriter};
@@ -91,43 +90,18 @@ mod as_root {
     /// return with the removal of the files; a file's own limit holds, too.
     #[test]
     fn capture_limits_hold_across_successors() {
-        if !rustix::process::geteuid().is_root() {
-            netvale_harness::skip("needs root, to be two users");
-            return;
-        }
-        let [dir, folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        for (path, owner, mode) in [(dir.path(), 0, 0o755), (folder.path(), USER, 0o777)] {
-            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-            chown(path, Some(owner), Some(owner)).unwrap();
-        }
-        let more = format!(
-            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\n\
-             captures_mib = 2",
-            folder.path()
-        );
-        let d = Daemon::start_as(0, dir, &more);
-        let capture = |d: &Daemon, name: &str| {
-            let port = format!("pcap:out={}", folder.path().join(name).display());
-            let params = json!({"switch": "vale7", "port": port, "options": {"name": name}});
-            common::users::as_user(USER, || d.call("port.attach", params))
-        };
-        let detach = |d: &Daemon, name: &str| d.call("port.detach", json!({"switch": "vale7", "port": name}));
-        for name in ["one", "two"] {
-            let reply = capture(&d, name);
-            assert!(reply["error"].is_null(), "{reply}");
-        }
-        detach(&d, "one");
+        let start = |dir, more: &str| Daemon::start_as(0, dir, more);
+        let Some(captures) = Captures::two(USER, start) else { return };
         for _ in 0..2 {
-            d.is_succeeded();
-            let refused = capture(&d, "three")["error"].to_string();
-            assert!(refused.contains("2 MiB of captures, and the limit is 2"), "{refused}");
+            captures.daemon.is_succeeded();
+            captures.are_exhausted();
         }
-        std::fs::remove_file(folder.path().join("one")).unwrap();
+        captures.remove("one");
         // Data that a slow disk has not stored yet counts towards the quota for a while.
-        let allowed = |name: &str| until(name, || capture(&d, name)["error"].is_null());
+        let allowed = |name: &str| until(name, || captures.start(name)["error"].is_null());
         allowed("three");
-        detach(&d, "two");
-        std::fs::remove_file(folder.path().join("two")).unwrap();
+        captures.stop("two");
+        captures.remove("two");
         allowed("four");
     }
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use card::{frames_at, send_from};
+use common::ports::attach_device;
 use common::{Daemon, frame, receive, send, until};
 use netvale::{Interest, Port};
 use netvale_e1000::driver::ram::GUEST;
@@ -21,13 +22,8 @@ use netvale_vfio_user::client::VfioUserClient;
 use serde_json::{Value, json};
 
 /// Attaches a port to `vale0`. Returns the path of its socket.
-fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
-    let path = d.path(&format!("{name}.sock"));
-    options["name"] = json!(name);
-    let port = format!("e1000:{}", path.display());
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
-    assert_eq!(reply["result"]["kind"], "e1000", "{reply}");
-    path
+fn attach(d: &Daemon, name: &str, options: Value) -> PathBuf {
+    attach_device(d, "e1000", name, options)
 }
 
 fn show(d: &Daemon, name: &str) -> Value {

@@ -6,11 +6,10 @@ use crate::common::ends;
 use crate::common::published;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use common::ports::{attach_guest as attach, show};
 use common::{Daemon, receive, send, until};
-use ends::{Card, End, numbered};
+use ends::{BURST, Card, End, numbered};
 use netvale::Port;
 use netvale_e1000::driver::CardDriverOptions;
 use netvale_e1000::driver::remote::SimulatedGuest;
@@ -21,8 +20,6 @@ use serde_json::{Value, json};
 const TIMES: usize = 10;
 /// Number of rounds of frames between two replacements.
 const ROUNDS: u32 = 5;
-/// Number of frames each way in a round.
-const BURST: u32 = 16;
 
 fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {
     let all = number..number + BURST;
@@ -36,28 +33,18 @@ fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {
 /// Sends numbered frames both ways, in bursts, across several replacements. Before each of them, another successor
 /// receives everything and then ends.
 fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
-    let rounds = AtomicU32::new(0);
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let taking = scope.spawn(|| {
-            for _ in 0..TIMES {
-                let from = rounds.load(Ordering::Relaxed);
-                until("frames pass", || rounds.load(Ordering::Relaxed) >= from + ROUNDS);
-                line.is_robbed();
-                until("frames pass", || rounds.load(Ordering::Relaxed) >= from + 2 * ROUNDS);
-                line.is_succeeded();
-            }
-            let from = rounds.load(Ordering::Relaxed);
-            until("frames pass", || rounds.load(Ordering::Relaxed) >= from + ROUNDS);
-            done.store(true, Ordering::Relaxed);
-        });
-        let mut number = 0;
-        while !done.load(Ordering::Relaxed) && !taking.is_finished() {
-            burst(1, guest, other, number);
-            burst(2, other, guest, number);
-            number += BURST;
-            rounds.fetch_add(1, Ordering::Relaxed);
+    let round = |number| {
+        burst(1, guest, other, number);
+        burst(2, other, guest, number);
+    };
+    ends::rounds_while(round, |pass| {
+        for _ in 0..TIMES {
+            pass(ROUNDS);
+            line.is_robbed();
+            pass(ROUNDS);
+            line.is_succeeded();
         }
+        pass(ROUNDS);
     });
     assert_eq!(line.lives() as usize, 1 + TIMES);
 }

@@ -3,12 +3,11 @@
 
 use crate::common;
 
-use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::time::Duration;
 
 use common::ports::{attach, notes, number, numbered, numbers, open};
+use common::users::Captures;
 use common::{Daemon, until};
 use netvale::{Interest, Port};
 use netvale_pcapport::{PcapFormat, PcapReader, PcapWriter};
@@ -145,39 +144,13 @@ mod as_root {
     /// return with the removal of the files.
     #[test]
     fn a_capture_quota_holds_across_kills() {
-        if !rustix::process::geteuid().is_root() {
-            netvale_harness::skip("needs root, to be two users");
-            return;
-        }
-        let [dir, folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        for (path, owner, mode) in [(dir.path(), 0, 0o755), (folder.path(), USER, 0o777)] {
-            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-            chown(path, Some(owner), Some(owner)).unwrap();
-        }
-        let more = format!(
-            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\n\
-             captures_mib = 2",
-            folder.path()
-        );
-        let d = Daemon::managed_in(dir, &more);
-        let capture = |d: &Daemon, name: &str| {
-            let port = format!("pcap:out={}", folder.path().join(name).display());
-            let params = json!({"switch": "vale7", "port": port, "options": {"name": name}});
-            common::users::as_user(USER, || d.call("port.attach", params))
-        };
-        let detach = |d: &Daemon, name: &str| d.call("port.detach", json!({"switch": "vale7", "port": name}));
-        for name in ["one", "two"] {
-            let reply = capture(&d, name);
-            assert!(reply["error"].is_null(), "{reply}");
-        }
-        detach(&d, "one");
+        let Some(captures) = Captures::two(USER, Daemon::managed_in) else { return };
         for _ in 0..2 {
-            d.is_killed();
-            let refused = capture(&d, "three")["error"].to_string();
-            assert!(refused.contains("2 MiB of captures, and the limit is 2"), "{refused}");
+            captures.daemon.is_killed();
+            captures.are_exhausted();
         }
-        std::fs::remove_file(folder.path().join("one")).unwrap();
-        let reply = capture(&d, "three");
+        captures.remove("one");
+        let reply = captures.start("three");
         assert!(reply["error"].is_null(), "{reply}");
     }
 }

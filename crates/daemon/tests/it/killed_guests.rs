@@ -8,11 +8,10 @@ use crate::common::published;
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use common::ports::{attach_guest as attach, show};
 use common::{Daemon, until};
-use ends::{Card, End, numbered};
+use ends::{BURST, Card, End, numbered};
 use netvale_e1000::driver::remote::SimulatedGuest;
 use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::regs::STATUS;
@@ -27,8 +26,6 @@ const MORE: &str = "workers = 2\n[quota]\nlog_lines = 100";
 const TIMES: usize = 10;
 /// Number of rounds of frames between two kills.
 const ROUNDS: u32 = 5;
-/// Number of frames each way in a round.
-const BURST: u32 = 16;
 
 /// Returns the number in a frame, which must be an unchanged frame of the sender `name`.
 fn number(name: u8, frame: &[u8]) -> u32 {
@@ -58,28 +55,17 @@ impl Again {
 
 /// Sends numbered frames both ways, in bursts, while the daemon is killed repeatedly.
 fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
-    let rounds = AtomicU32::new(0);
-    let done = AtomicBool::new(false);
     let mut again = Again::default();
-    std::thread::scope(|scope| {
-        let killing = scope.spawn(|| {
-            for _ in 0..TIMES {
-                let from = rounds.load(Ordering::Relaxed);
-                until("frames pass", || rounds.load(Ordering::Relaxed) >= from + ROUNDS);
-                managed.is_killed();
-            }
-            let from = rounds.load(Ordering::Relaxed);
-            until("frames pass", || rounds.load(Ordering::Relaxed) >= from + ROUNDS);
-            done.store(true, Ordering::Relaxed);
-        });
-        let mut number = 0;
-        while !done.load(Ordering::Relaxed) && !killing.is_finished() {
-            again.burst(1, guest, other, number);
-            again.burst(2, other, guest, number);
-            number += BURST;
-            rounds.fetch_add(1, Ordering::Relaxed);
+    let round = |number| {
+        again.burst(1, guest, other, number);
+        again.burst(2, other, guest, number);
+    };
+    ends::rounds_while(round, |pass| {
+        for _ in 0..TIMES {
+            pass(ROUNDS);
+            managed.is_killed();
         }
-        killing.join().unwrap();
+        pass(ROUNDS);
     });
     assert!(again.0 <= TIMES as u32 * BURST, "{} frames came again", again.0);
 }

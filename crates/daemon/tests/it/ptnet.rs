@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use common::ports::attach_device;
 use common::{Daemon, frame, receive, send, until};
 use netvale::Port;
 use netvale_abi::ptnet::{COMMAND_START, COMMAND_STOP, FEATURE_VNET_HDR};
@@ -21,13 +22,8 @@ use rustix::net::SendFlags;
 use serde_json::{Value, json};
 
 /// Attaches a port to `vale0`. Returns the path of its socket.
-fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
-    let path = d.path(&format!("{name}.sock"));
-    options["name"] = json!(name);
-    let port = format!("ptnet:{}", path.display());
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
-    assert_eq!(reply["result"]["kind"], "ptnet", "{reply}");
-    path
+fn attach(d: &Daemon, name: &str, options: Value) -> PathBuf {
+    attach_device(d, "ptnet", name, options)
 }
 
 fn notes(d: &Daemon, name: &str) -> String {

@@ -9,6 +9,7 @@ use crate::common::published;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use common::ports::attach_device;
 use common::{Daemon, frame, receive, send, until};
 use netvale::Port;
 use netvale_wire::build;
@@ -24,13 +25,8 @@ const HEADER_LEN: u64 = 44;
 
 /// Attaches a port to `vale0`. Returns the path of its socket.
 fn attach(d: &Daemon, name: &str, mut options: Value) -> PathBuf {
-    let path = d.path(&format!("{name}.sock"));
-    options["name"] = json!(name);
     options["vfio_user"] = json!(true);
-    let port = format!("ptnet:{}", path.display());
-    let reply = d.call("port.attach", json!({"switch": "vale0", "port": port, "options": options}));
-    assert_eq!(reply["result"]["kind"], "ptnet", "{reply}");
-    path
+    attach_device(d, "ptnet", name, options)
 }
 
 fn notes(d: &Daemon, name: &str) -> String {

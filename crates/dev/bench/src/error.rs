@@ -1,7 +1,7 @@
 //! Errors of the bench.
 
 use std::fmt::Display;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 /// An error of the bench or of a contender.
@@ -135,6 +135,14 @@ pub enum Skip {
 
 /// The result type of the bench.
 pub type Result<T> = std::result::Result<T, BenchError>;
+
+/// Returns the result of a call that does not wait, or has a time limit; `None` if there was nothing in time.
+pub fn in_time<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
+        other => other.map(Some),
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,12 @@
 //! The frames that programs send to one another.
 
+use std::net::SocketAddrV4;
+
+use netvale_wire::MacAddr;
+use netvale_wire::build::{Udp, udp4};
+
+use crate::error::{BenchError, Result};
+
 /// The first cache line of a frame, limited to the shortest frame: the bytes that testpmd's forwarding modes touch.
 pub const LINE: usize = 60;
 
@@ -18,4 +25,29 @@ pub fn frame(to: u16, from: u16, len: u32) -> Vec<u8> {
     // The EtherType for local experiments (IEEE 802, local experimental 1).
     bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
     bytes
+}
+
+/// An end of a UDP flow: the number of its station, and its IP address and port.
+pub struct UdpStation {
+    /// The station's number.
+    pub station: u16,
+    /// The IP address and the port.
+    pub at: SocketAddrV4,
+}
+
+/// Returns a frame of `len` bytes between two stations, filled by UDP in IPv4, as a packet generator sends it.
+pub fn datagram(to: &UdpStation, from: &UdpStation, len: u32) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len as usize];
+    let udp = Udp {
+        src_mac: MacAddr(address(from.station)),
+        dst_mac: MacAddr(address(to.station)),
+        src: *from.at.ip(),
+        dst: *to.at.ip(),
+        src_port: from.at.port(),
+        dst_port: to.at.port(),
+        ttl: 64,
+        payload: &[],
+    };
+    udp4(&mut bytes, &udp).map_err(|error| BenchError::Usage(error.to_string()))?;
+    Ok(bytes)
 }

@@ -56,14 +56,6 @@ pub fn netvale() -> PathBuf {
     programs().join("netvale")
 }
 
-/// Copies `netvale` to where other users can start it.
-///
-/// # Panics
-/// The program cannot be copied.
-pub fn copy_netvale(to: &Path) {
-    copy_program("netvale", to);
-}
-
 /// Copies a program under test to where other users can start it. Another process makes the copy: if this process had
 /// the file open for writing, programs that other threads start meanwhile would inherit the descriptor, and a file that
 /// is open for writing cannot be executed.

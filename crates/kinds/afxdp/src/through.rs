@@ -336,11 +336,6 @@ impl ThroughRx {
         &self.end
     }
 
-    /// Whether frames have arrived that are not published to the program yet.
-    pub fn has_arrived(&mut self) -> bool {
-        self.receiver.rx.ready() > 0
-    }
-
     /// The counters of frames, bytes and drops.
     pub fn counters(&self) -> &RingCounters {
         &self.counters

@@ -11,7 +11,7 @@ use pcap_file::pcapng::{Block, PcapNgWriter};
 use pcap_file::{DataLink, Endianness};
 
 use crate::source::MAX_CAPTURED;
-use crate::writer::{self, PCAP_RECORD, PcapDirection, PcapFormat};
+use crate::writer::{self, PcapDirection, PcapFormat};
 
 /// Length in bytes of an enhanced packet block with flags, without the frame.
 const NG_BLOCK_WITH_FLAGS: usize = 44;
@@ -96,12 +96,7 @@ impl Encoder {
     /// Maximum number of bytes that a frame takes in the file if `len` bytes of it are kept.
     #[must_use]
     pub fn size_of(&self, len: usize) -> u64 {
-        let len = len.min(MAX_CAPTURED as usize);
-        let bytes = match self.format {
-            PcapFormat::Pcap => PCAP_RECORD + len,
-            PcapFormat::PcapNg => NG_BLOCK_WITH_FLAGS + len.next_multiple_of(4),
-        };
-        bytes as u64
+        self.format.size_of(len, NG_BLOCK_WITH_FLAGS)
     }
 
     /// Appends the statistics of an interface. Classic pcap has none.

@@ -15,7 +15,7 @@ use crate::source::MAX_CAPTURED;
 
 const BUFFER: usize = 256 * 1024;
 /// Length in bytes of a pcap record without its frame.
-pub(crate) const PCAP_RECORD: usize = 16;
+const PCAP_RECORD: usize = 16;
 /// Length in bytes of a pcapng enhanced packet block without options, without its frame.
 const NG_BLOCK: usize = 32;
 
@@ -33,6 +33,17 @@ impl PcapFormat {
     pub fn of(path: &Path) -> PcapFormat {
         let ng = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcapng") || e.eq_ignore_ascii_case("ntar"));
         if ng { PcapFormat::PcapNg } else { PcapFormat::Pcap }
+    }
+
+    /// Returns the number of bytes that a frame takes in a file if `len` bytes of it are kept. `block` is the length of
+    /// a pcapng block without its frame.
+    pub(crate) fn size_of(self, len: usize, block: usize) -> u64 {
+        let len = len.min(MAX_CAPTURED as usize);
+        let bytes = match self {
+            PcapFormat::Pcap => PCAP_RECORD + len,
+            PcapFormat::PcapNg => block + len.next_multiple_of(4),
+        };
+        bytes as u64
     }
 }
 
@@ -145,12 +156,7 @@ impl<W: Write> PcapWriter<W> {
 
     /// Number of bytes that a frame takes in the file if `len` bytes of it are kept.
     pub fn size_of(&self, len: usize) -> u64 {
-        let len = len.min(MAX_CAPTURED as usize);
-        let bytes = match self.format {
-            PcapFormat::Pcap => PCAP_RECORD + len,
-            PcapFormat::PcapNg => NG_BLOCK + len.next_multiple_of(4),
-        };
-        bytes as u64
+        self.format.size_of(len, NG_BLOCK)
     }
 
     /// Whether a frame of which `len` bytes are kept fits into the buffer, so that appending it does not write to the

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use netvale_abi::name;
-use netvale_abi::netif::IFNAMSIZ;
 use netvale_abi::nmreq::{NETMAP_REQ_IFNAMSIZ, NM_BDG_NAME};
 
 use crate::ParseError;
@@ -123,11 +122,6 @@ impl PortName {
 
     /// Returns [`Self::nr_name`] as in `nmreq_header.nr_name`, NUL-terminated.
     pub fn nr_name_field(&self) -> [u8; NETMAP_REQ_IFNAMSIZ] {
-        name::cut(self.nr_name().as_bytes())
-    }
-
-    /// Returns [`Self::nr_name`] as in `netmap_if.ni_name`, cut to 15 bytes: long names may become equal.
-    pub fn ni_name_field(&self) -> [u8; IFNAMSIZ] {
         name::cut(self.nr_name().as_bytes())
     }
 

@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::config;
-use netvale_wire::checksum::{pseudo_v4, pseudo_v6, update16, update32};
+use netvale_wire::checksum::{pseudo_v4, pseudo_v6, update16};
 use netvale_wire::vnet::{VnetForm, VnetHdr};
 use netvale_wire::{FlowKey, Layers, MacAddr, Sum, arp, build, ethernet, ipv4, ipv6, tcp, udp};
 use proptest::prelude::*;
@@ -62,11 +62,10 @@ proptest! {
         let before = Sum::of(&bytes).checksum();
         let old = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
         bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
-        let after32 = update32(before, old, new);
         let high = update16(before, (old >> 16) as u16, (new >> 16) as u16);
-        prop_assert_eq!(after32, update16(high, old as u16, new as u16));
+        let after = update16(high, old as u16, new as u16);
         // Zero and all ones are the same number; either may result.
-        let verified = Sum::of(&bytes).add_u16(after32).fold();
+        let verified = Sum::of(&bytes).add_u16(after).fold();
         prop_assert!(verified == 0xffff || (verified == 0 && bytes.iter().all(|&byte| byte == 0)));
     }
 

@@ -1,6 +1,6 @@
 //! Attaches socket ports, new or restored from another process.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,8 +68,18 @@ impl LeftSockets {
     }
 }
 
-fn refused(d: &Daemon, e: OpenError) -> Refusal {
-    unreached(&d.config, e.errno(), e.to_string())
+/// Returns the peers of a port: with new sockets, or with the `N` of another process's port.
+fn peers<S: PeerSource + 'static, const N: usize>(
+    d: &Daemon,
+    left: Option<&mut LeftSockets>,
+    open: impl FnOnce() -> Result<S, OpenError>,
+    restore: impl FnOnce([OwnedFd; N]) -> Result<S, OpenError>,
+) -> Result<Box<dyn PeerSource>, Refusal> {
+    let made = match left {
+        None => open(),
+        Some(left) => restore(left.exactly()?),
+    };
+    Ok(Box::new(made.map_err(|e| unreached(&d.config, e.errno(), e.to_string()))?))
 }
 
 fn pause(seconds: Option<u32>) -> Duration {
@@ -158,14 +168,8 @@ fn connect(d: &mut Daemon, asked: &AdmittedRequest<'_>, at: OwnAddress, c: Conne
         let source = Box::new(Dialing::new(target, format, every));
         return begin(d, asked, SocketPlan { kind, source, format, rules, domain, first: 0, most: 1 }, left);
     }
-    let source = match &mut left {
-        None => ListeningSource::open(&at, format),
-        Some(left) => {
-            let [socket] = left.exactly()?;
-            ListeningSource::restore(&at, format, socket)
-        }
-    };
-    let source = Box::new(source.map_err(|e| refused(d, e))?);
+    let restore = |[socket]: [OwnedFd; 1]| ListeningSource::restore(&at, format, socket);
+    let source = peers(d, left.as_mut(), || ListeningSource::open(&at, format), restore)?;
     begin(d, asked, SocketPlan { kind, source, format, rules, domain, first: 0, most }, left)
 }
 
@@ -179,50 +183,20 @@ pub fn dgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal>
     let mut left = LeftSockets::of(asked)?;
     let (source, domain) = match spec {
         DgramSpec::Group { group, interface } => {
-            (group_source(d, left.as_mut(), *group, *interface)?, domain_of(asked.caller))
+            let restore = |[input, output]: [OwnedFd; 2]| MulticastGroup::restore(*group, input, output);
+            let source = peers(d, left.as_mut(), || MulticastGroup::join(*group, *interface), restore)?;
+            (source, domain_of(asked.caller))
         }
         DgramSpec::Pair { local, remote } => {
             let (addresses, domain) = pair(d, asked, local, remote, &o)?;
-            (pair_source(d, left.as_mut(), &addresses, pause(o.reconnect()))?, domain)
+            let every = pause(o.reconnect());
+            let restore = |[socket]: [OwnedFd; 1]| DatagramPair::restore(&addresses, every, socket);
+            (peers(d, left.as_mut(), || DatagramPair::open(&addresses, every), restore)?, domain)
         }
     };
     let rules = rules(o.vnet_hdr(), o.mtu());
     let format = FrameFormat::Messages;
     begin(d, asked, SocketPlan { kind: PortKind::Dgram, source, format, rules, domain, first: 0, most: 1 }, left)
-}
-
-/// Returns the peers of a port that joins a multicast group.
-fn group_source(
-    d: &Daemon,
-    left: Option<&mut LeftSockets>,
-    group: SocketAddrV4,
-    interface: Option<Ipv4Addr>,
-) -> Result<Box<dyn PeerSource>, Refusal> {
-    let made = match left {
-        None => MulticastGroup::join(group, interface),
-        Some(left) => {
-            let [input, output] = left.exactly()?;
-            MulticastGroup::restore(group, input, output)
-        }
-    };
-    Ok(Box::new(made.map_err(|e| refused(d, e))?))
-}
-
-/// Returns the peers of a port that exchanges datagrams with one other socket.
-fn pair_source(
-    d: &Daemon,
-    left: Option<&mut LeftSockets>,
-    addresses: &PairAddresses,
-    every: Duration,
-) -> Result<Box<dyn PeerSource>, Refusal> {
-    let made = match left {
-        None => DatagramPair::open(addresses, every),
-        Some(left) => {
-            let [socket] = left.exactly()?;
-            DatagramPair::restore(addresses, every, socket)
-        }
-    };
-    Ok(Box::new(made.map_err(|e| refused(d, e))?))
 }
 
 /// Returns the addresses of the port's own socket and of its peer's socket, and the domain whose workers serve the
@@ -259,16 +233,11 @@ pub fn unixgram(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refus
     let o = asked.options::<kind::Unixgram>()?;
     let mut left = LeftSockets::of(asked)?;
     let site = site(&d.config, asked.caller, path.as_str(), &o)?;
-    let made = match &mut left {
-        None => GuestSocket::open(&site),
-        Some(left) => {
-            let [socket] = left.exactly()?;
-            GuestSocket::restore(&site, socket)
-        }
-    };
+    let restore = |[socket]: [OwnedFd; 1]| GuestSocket::restore(&site, socket);
+    let source = peers(d, left.as_mut(), || GuestSocket::open(&site), restore)?;
     let plan = SocketPlan {
         kind: PortKind::Unixgram,
-        source: Box::new(made.map_err(|e| refused(d, e))?),
+        source,
         format: FrameFormat::Messages,
         rules: rules(o.vnet_hdr(), o.mtu()),
         domain: domain_of_site(d, asked.caller, &site),
@@ -287,16 +256,11 @@ pub fn vde(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let o = asked.options::<kind::Vde>()?;
     let mut left = LeftSockets::of(asked)?;
     let site = site(&d.config, asked.caller, folder.control(), &o)?;
-    let made = match &mut left {
-        None => PlugSwitch::open(&site),
-        Some(left) => {
-            let [socket] = left.exactly()?;
-            PlugSwitch::restore(&site, socket)
-        }
-    };
+    let restore = |[socket]: [OwnedFd; 1]| PlugSwitch::restore(&site, socket);
+    let source = peers(d, left.as_mut(), || PlugSwitch::open(&site), restore)?;
     let plan = SocketPlan {
         kind: PortKind::Vde,
-        source: Box::new(made.map_err(|e| refused(d, e))?),
+        source,
         format: FrameFormat::Messages,
         rules: rules(0, o.mtu()),
         domain: domain_of_site(d, asked.caller, &site),

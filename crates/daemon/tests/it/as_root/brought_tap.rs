@@ -8,23 +8,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Daemon, LIMIT, frame, ip, receive, send, until};
+use common::{Daemon, LIMIT, frame, inside_as_user, ip, receive, send, until};
 use netvale_control::client::{BringConnection, ClientError};
 use netvale_control::types::{AttachParams, PortOptions};
 use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
-
-/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
-fn inside() -> bool {
-    const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
-    let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
-    if !allowed || !std::path::Path::new("/dev/net/tun").exists() {
-        netvale_harness::skip("needs /dev/net/tun and the right to make network namespaces");
-        return false;
-    }
-    common::inside(&OPTIONS)
-}
 
 fn options(name: &str) -> TapOptions {
     TapOptions { name: name.into(), ..TapOptions::default() }
@@ -65,7 +54,7 @@ fn tun(flags: &str, mode: OFlags) -> OwnedFd {
 /// daemon continues.
 #[test]
 fn other_descriptors_are_refused_by_name() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -90,7 +79,7 @@ fn other_descriptors_are_refused_by_name() {
 /// Objective: requests that contradict their descriptors, or name ports other than TAPs, are refused with the reason.
 #[test]
 fn contradictory_requests_are_refused_by_name() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -119,7 +108,7 @@ fn contradictory_requests_are_refused_by_name() {
 /// with several; its namespace is shown.
 #[test]
 fn a_brought_tap_carries_frames_both_ways() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -157,7 +146,7 @@ fn a_brought_tap_carries_frames_both_ways() {
 /// Objective: when the interface of a passed TAP is deleted, its port ends, with the reason; no other port does.
 #[test]
 fn a_brought_tap_ends_with_its_deleted_interface() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -175,7 +164,7 @@ fn a_brought_tap_ends_with_its_deleted_interface() {
 /// former interface; a name with an existing interface stays taken.
 #[test]
 fn a_restarted_container_gets_its_ports_name_back() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -202,7 +191,7 @@ fn a_restarted_container_gets_its_ports_name_back() {
 /// Objective: a client that makes its copy of the TAP's descriptor blocking loses its port; the worker continues.
 #[test]
 fn a_client_with_a_blocking_copy_loses_its_port() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("workers = 1");

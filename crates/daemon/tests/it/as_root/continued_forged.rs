@@ -1,6 +1,6 @@
 //! Forged items of a predecessor: a successor checks items like an untrusted peer's input.
 
-use crate::common;
+use crate::common::{self, inside_as_root};
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -13,15 +13,6 @@ use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_tap::{Tap, TapOptions};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 
-/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
-fn inside() -> bool {
-    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-        netvale_harness::skip("needs root and /dev/net/tun");
-        return false;
-    }
-    common::inside(&["--net"])
-}
-
 fn opened(path: &str, flags: OFlags) -> OwnedFd {
     open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
@@ -30,7 +21,7 @@ fn opened(path: &str, flags: OFlags) -> OwnedFd {
 /// refused with the reason.
 #[test]
 fn only_queues_of_that_tap_are_accepted() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     let tap = |name: &str, queues| {
@@ -70,7 +61,7 @@ fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
 /// reason, and the interface keeps its own.
 #[test]
 fn an_interface_refuses_substitutes_by_name() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     common::cable("nva", "nvb", 2);
@@ -152,7 +143,7 @@ fn opened_null() -> OwnedFd {
 /// unchanged; only an owner returns the queues to the stack.
 #[test]
 fn a_failed_heir_changes_nothing() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     common::cable("nva", "nvb", 1);

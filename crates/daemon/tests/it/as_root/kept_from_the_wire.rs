@@ -7,18 +7,9 @@ use std::net::UdpSocket;
 
 use common::heirs::{PEER, address, number};
 use common::ports::open;
-use common::{Daemon, cable, frame, ip, receive, send, until};
+use common::{Daemon, cable, frame, inside_as_root, ip, receive, send, until};
 use netvale::{Options, Port};
 use serde_json::json;
-
-/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
-fn inside() -> bool {
-    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-        netvale_harness::skip("needs root and /dev/net/tun");
-        return false;
-    }
-    common::inside(&["--net"])
-}
 
 /// The host's stack behind an interface: a socket that sends numbered datagrams to a peer, and the last number.
 struct Host(UdpSocket, u64);
@@ -69,7 +60,7 @@ impl Host {
 /// the program has closed its rings.
 #[test]
 fn while_a_program_sends() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     let d = Daemon::start("");
@@ -101,7 +92,7 @@ fn while_a_program_sends() {
 /// do not.
 #[test]
 fn while_all_queues_are_open() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     let d = Daemon::start("");
@@ -121,7 +112,7 @@ fn while_all_queues_are_open() {
 /// Objective: a program that opens an interface without a daemon keeps the stack's frames off the wire, too.
 #[test]
 fn hosts_are_kept_off_the_wire_without_a_daemon() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     let mut host = Host::behind_a_cable();
@@ -137,7 +128,7 @@ fn hosts_are_kept_off_the_wire_without_a_daemon() {
 /// Objective: on a switch, the host keeps its use of an interface, as documented.
 #[test]
 fn not_on_a_switch() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     let d = Daemon::start("");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::heirs::{PEER, address, answer, number};
 use common::ports::{attach, open};
-use common::{Daemon, cable, until};
+use common::{Daemon, cable, inside_as_root, until};
 use netvale::{Interest, Port};
 use netvale_afxdp::iface::Interface;
 use rustix::process::Signal;
@@ -20,15 +20,6 @@ const KILLS: u64 = 4;
 const BATCH: u64 = 256;
 /// Number of datagrams in flight.
 const WINDOW: u64 = 100;
-
-/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
-fn inside() -> bool {
-    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-        netvale_harness::skip("needs root and /dev/net/tun");
-        return false;
-    }
-    common::inside(&["--net"])
-}
 
 /// Creates a cable whose far end belongs to the stack, with offloads off, so that the stack's frames have no pending
 /// offloads.
@@ -128,7 +119,7 @@ impl Came {
 /// traffic: no frame is lost. Once detached, it is as before.
 #[test]
 fn a_switched_interface_survives_kills_of_the_daemon() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     for queues in [1, 2] {
@@ -149,7 +140,7 @@ fn a_switched_interface_survives_kills_of_the_daemon() {
 /// Objective: an interface's host stack on a switch survives kills, too; frames in transit from its TAP may be lost.
 #[test]
 fn stack_on_a_switch() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     let d = Daemon::managed("");
@@ -172,7 +163,7 @@ fn stack_on_a_switch() {
 /// host rings; after its end, also while no daemon runs, the interface is as before.
 #[test]
 fn a_program_with_an_interface_does_not_notice_kills() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     let d = Daemon::managed("");
@@ -220,7 +211,7 @@ fn counters_go_on(d: &Daemon, port: &mut Port) {
 /// prevent the start; the port is attached anew where possible.
 #[test]
 fn a_vanished_interface_does_not_prevent_the_start() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     let d = Daemon::managed("");

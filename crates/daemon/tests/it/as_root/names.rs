@@ -5,7 +5,7 @@ use crate::common;
 use std::os::unix::fs::PermissionsExt;
 
 use common::users::as_user;
-use common::{Daemon, cable, frame, frames, ip, receive, send, until};
+use common::{Daemon, cable, frame, frames, inside_as_root, ip, receive, send, until};
 use netvale::{Options, Port};
 use netvale_abi::nmreq::{NETMAP_REQ_VALE_ATTACH, NR_REG_ALL_NIC, NmreqRegister, NmreqValeAttach};
 use serde_json::json;
@@ -13,20 +13,11 @@ use serde_json::json;
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 
-/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
-fn inside() -> bool {
-    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
-        netvale_harness::skip("needs root and /dev/net/tun");
-        return false;
-    }
-    common::inside(&["--net"])
-}
-
 /// Objective: programs open interfaces with `-` and with a trailing number, with a daemon and without; a ring of such
 /// an interface is named with quotes, or after the whole name.
 #[test]
 fn programs_open_interfaces_with_odd_names() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     cable("veth-a", "vnet-3", 1);
@@ -56,7 +47,7 @@ fn carried(a: &mut Port, b: &mut Port) -> bool {
 /// exported, applied and restored.
 #[test]
 fn interfaces_with_odd_names_are_attached_as_ports() {
-    if !inside() {
+    if !inside_as_root() {
         return;
     }
     cable("veth-a", "vnet-3", 1);

@@ -9,24 +9,12 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
+use common::heirs::{PEER, answer};
 use common::ports::beside_slow_frames;
-use common::{Daemon, LIMIT, frame, ip, receive, send, stats, until};
+use common::{Daemon, LIMIT, frame, inside_as_user, ip, receive, send, stats, until};
 use netvale::{Interest, Port};
 use netvale_harness::attacks::filters::Listeners;
 use serde_json::{Value, json};
-
-/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
-fn inside() -> bool {
-    const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
-    let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
-    if !allowed || !std::path::Path::new("/dev/net/tun").exists() {
-        netvale_harness::skip("needs /dev/net/tun and the right to make network namespaces");
-        return false;
-    }
-    common::inside(&OPTIONS)
-}
-
-const PEER: &str = "10.9.0.2";
 
 /// Attaches a TAP, sets it up, and gives it an address and a neighbour behind the switch.
 fn tap(d: &Daemon, name: &str, options: Value) {
@@ -55,21 +43,11 @@ fn receive_long(port: &mut Port) -> Vec<u8> {
     frame
 }
 
-/// Returns the answer to a UDP frame: source and destination are swapped, which leaves the checksums valid.
-fn answer(frame: &[u8]) -> Vec<u8> {
-    let mut back = frame.to_vec();
-    for (a, b, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
-        back[a..a + n].copy_from_slice(&frame[b..b + n]);
-        back[b..b + n].copy_from_slice(&frame[a..a + n]);
-    }
-    back
-}
-
 /// Objective: a jumbo datagram leaves the stack as one frame of several slots, unchanged, and its answer enters the
 /// stack.
 #[test]
 fn a_jumbo_datagram_crosses_as_one_frame() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -91,7 +69,7 @@ fn a_jumbo_datagram_crosses_as_one_frame() {
 /// Objective: with several queues all flows arrive, and more than one queue carries them.
 #[test]
 fn several_queues_carry_all_flows() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("workers = 2");
@@ -113,7 +91,7 @@ fn several_queues_carry_all_flows() {
 /// reports the deletion; the interface's name is free again.
 #[test]
 fn a_deleted_interface_costs_only_its_own_ports_frames() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -144,7 +122,7 @@ fn a_deleted_interface_costs_only_its_own_ports_frames() {
 /// without an MTU refuse it.
 #[test]
 fn mtu_while_frames_pass() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -183,7 +161,7 @@ fn mtu_while_frames_pass() {
 /// again.
 #[test]
 fn links_that_go_down() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -228,7 +206,7 @@ fn links_that_go_down() {
 /// Objective: a TAP without traffic leaves the daemon asleep, and a frame wakes it.
 #[test]
 fn a_frame_wakes_an_idle_tap() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("workers = 1\nspin_us = 0");
@@ -259,7 +237,7 @@ fn segment(i: u32) -> Vec<u8> {
 /// Objective: consecutive segments of a program reach a stack that supports it as one frame, which its kernel accepts.
 #[test]
 fn merged_segments_reach_the_stack_as_one_frame() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -284,7 +262,7 @@ fn merged_segments_reach_the_stack_as_one_frame() {
 /// the obstacle.
 #[test]
 fn those_that_are_there() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -315,7 +293,7 @@ fn those_that_are_there() {
 /// Objective: frames for a TAP that is down are not drops; once it is up, frames reach it.
 #[test]
 fn frames_for_a_down_tap_are_not_drops() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("");
@@ -344,7 +322,7 @@ fn frames_for_a_down_tap_are_not_drops() {
 /// the worker's time, not nearly all; without the sockets, the TAP is as before.
 #[test]
 fn filtering_sockets_take_only_a_part_of_the_time() {
-    if !inside() {
+    if !inside_as_user() {
         return;
     }
     let d = Daemon::start("workers = 1");

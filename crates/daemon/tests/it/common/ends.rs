@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use netvale::{Interest, Port};
@@ -88,6 +89,30 @@ impl End for Card {
         self.0.ingress.woken();
         true
     }
+}
+
+/// Number of frames each way in a round.
+pub const BURST: u32 = 16;
+
+/// Runs rounds, each with the number of its first frame, while `during` acts on another thread. `during` gets a
+/// function that waits for as many more rounds.
+pub fn rounds_while(mut round: impl FnMut(u32), during: impl FnOnce(&dyn Fn(u32)) + Send) {
+    let rounds = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(|| {
+            during(&|more| {
+                let from = rounds.load(Ordering::Relaxed);
+                until("frames pass", || rounds.load(Ordering::Relaxed) >= from + more);
+            });
+        });
+        let mut number = 0;
+        while !acting.is_finished() {
+            round(number);
+            number += BURST;
+            rounds.fetch_add(1, Ordering::Relaxed);
+        }
+        acting.join().unwrap();
+    });
 }
 
 /// Creates a numbered frame.

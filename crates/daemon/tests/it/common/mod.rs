@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use netvale::{Error, Interest, Options, Port};
@@ -44,13 +45,7 @@ impl Daemon {
 
     /// Starts a daemon as user `uid` (0: as this process's user), in a folder that other users can look into.
     pub fn start_as(uid: u32, dir: TempDir, more: &str) -> Daemon {
-        Daemon::launch(
-            dir,
-            None,
-            launch(more).and(move |_, command| {
-                command.env(DAEMON_UID, uid.to_string());
-            }),
-        )
+        Daemon::start_with(dir, more, &[(DAEMON_UID, uid.into())])
     }
 
     /// Returns the error with which a daemon with these lines of configuration does not start.
@@ -67,21 +62,21 @@ impl Daemon {
 
     /// Starts a daemon whose files are limited to that many bytes.
     pub fn start_with_file_limit(bytes: u64) -> Daemon {
-        let launch = launch("").and(move |_, command| {
-            command.env(DAEMON_FILE_LIMIT, bytes.to_string());
-        });
-        Daemon::launch(folder(), None, launch)
+        Daemon::start_with(folder(), "", &[(DAEMON_FILE_LIMIT, bytes)])
     }
 
     /// Like [`Daemon::start_as`], with a umask.
     pub fn start_with_umask(umask: u32, uid: u32, dir: TempDir, more: &str) -> Daemon {
-        Daemon::launch(
-            dir,
-            None,
-            launch(more).and(move |_, command| {
-                command.env(DAEMON_UID, uid.to_string()).env(DAEMON_UMASK, umask.to_string());
-            }),
-        )
+        Daemon::start_with(dir, more, &[(DAEMON_UID, uid.into()), (DAEMON_UMASK, umask.into())])
+    }
+
+    /// Starts a daemon whose process gets these numbers in its environment.
+    fn start_with(dir: TempDir, more: &str, numbers: &[(&'static str, u64)]) -> Daemon {
+        let numbers: Vec<_> = numbers.iter().map(|(name, number)| (*name, number.to_string())).collect();
+        let launch = launch(more).and(move |_, command| {
+            command.envs(numbers.iter().cloned());
+        });
+        Daemon::launch(dir, None, launch)
     }
 
     /// Starts a daemon under a service manager, which restarts it after each end.
@@ -272,6 +267,26 @@ pub fn is_readable(fd: std::os::fd::BorrowedFd<'_>, limit: Duration) -> bool {
 /// process is the inner one.
 pub fn inside(options: &[&str]) -> bool {
     netvale_harness::net::inside(options).unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Like [`inside`] as root, in a network namespace. Without root or TAPs, reports *skipped*.
+pub fn inside_as_root() -> bool {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
+        netvale_harness::skip("needs root and /dev/net/tun");
+        return false;
+    }
+    inside(&["--net"])
+}
+
+/// Like [`inside`] as any user, in a network namespace. Without the right to create one, or TAPs, reports *skipped*.
+pub fn inside_as_user() -> bool {
+    const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
+    let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
+    if !allowed || !Path::new("/dev/net/tun").exists() {
+        netvale_harness::skip("needs /dev/net/tun and the right to make network namespaces");
+        return false;
+    }
+    inside(&OPTIONS)
 }
 
 /// Runs ip(8) with these words, which must succeed.

@@ -29,11 +29,16 @@ pub fn notes(d: &Daemon, port: &str) -> String {
 }
 
 /// Attaches a device of `kind` for a guest. Returns the path of the device's socket.
-pub fn attach_guest(d: &Daemon, kind: &str, mut options: Value) -> std::path::PathBuf {
-    let path = d.path("guest.sock");
-    options["name"] = json!("guest");
+pub fn attach_guest(d: &Daemon, kind: &str, options: Value) -> std::path::PathBuf {
+    attach_device(d, kind, "guest", options)
+}
+
+/// Attaches a device of `kind` as port `name` of `vale0`. Returns the path of the device's socket.
+pub fn attach_device(d: &Daemon, kind: &str, name: &str, mut options: Value) -> std::path::PathBuf {
+    let path = d.path(&format!("{name}.sock"));
+    options["name"] = json!(name);
     attach(d, &format!("{kind}:{}", path.display()), options);
-    assert_eq!(show(d, "vale0:guest")["kind"], kind);
+    assert_eq!(show(d, &format!("vale0:{name}"))["kind"], kind);
     path
 }
 

@@ -1,6 +1,14 @@
 //! Acting as other users.
 #![allow(unsafe_code)]
 
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::Daemon;
+
 pub use netvale_harness::attacks::as_user;
 
 /// Switches all threads of this process to that user.
@@ -10,4 +18,60 @@ pub fn become_user(uid: u32) {
         libc::setgroups(0, std::ptr::null()) | libc::setresgid(uid, uid, uid) | libc::setresuid(uid, uid, uid)
     };
     assert_eq!(done, 0, "cannot become user {uid}");
+}
+
+/// A user whose captures have a quota of 2 MiB, and the daemon that enforces it.
+pub struct Captures {
+    pub daemon: Daemon,
+    pub folder: TempDir,
+    user: u32,
+}
+
+impl Captures {
+    /// Starts the daemon by `start`, which gets its folder and configuration, with two captures of which the first has
+    /// ended. Without root, reports *skipped*.
+    pub fn two(user: u32, start: impl FnOnce(TempDir, &str) -> Daemon) -> Option<Captures> {
+        if !rustix::process::geteuid().is_root() {
+            netvale_harness::skip("needs root, to be two users");
+            return None;
+        }
+        let [dir, folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for (path, owner, mode) in [(dir.path(), 0, 0o755), (folder.path(), user, 0o777)] {
+            set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            chown(path, Some(owner), Some(owner)).unwrap();
+        }
+        let more = format!(
+            "sandbox = true\nallow_dirs = [{:?}]\n[switch]\nshared = ['*']\n[sockets]\nmode = '0666'\n[quota]\n\
+             captures_mib = 2",
+            folder.path()
+        );
+        let this = Captures { daemon: start(dir, &more), folder, user };
+        for name in ["one", "two"] {
+            let reply = this.start(name);
+            assert!(reply["error"].is_null(), "{reply}");
+        }
+        this.stop("one");
+        Some(this)
+    }
+
+    /// Starts a capture as the user. Returns the answer.
+    pub fn start(&self, name: &str) -> Value {
+        let port = format!("pcap:out={}", self.folder.path().join(name).display());
+        let params = json!({"switch": "vale7", "port": port, "options": {"name": name}});
+        as_user(self.user, || self.daemon.call("port.attach", params))
+    }
+
+    pub fn stop(&self, name: &str) {
+        self.daemon.call("port.detach", json!({"switch": "vale7", "port": name}));
+    }
+
+    pub fn remove(&self, name: &str) {
+        std::fs::remove_file(self.folder.path().join(name)).unwrap();
+    }
+
+    /// Asserts that another capture is refused.
+    pub fn are_exhausted(&self) {
+        let refused = self.start("three")["error"].to_string();
+        assert!(refused.contains("2 MiB of captures, and the limit is 2"), "{refused}");
+    }
 }

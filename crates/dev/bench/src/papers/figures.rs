@@ -43,15 +43,11 @@ pub const DOCUMENTS: &[Document] = &[
     },
 ];
 
-/// The cases of a scenario to measure for a figure, and the peers.
+/// A scenario of which a figure's tables show variants.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The scenario.
     pub scenario: &'static str,
-    /// The scenario's variants to measure.
-    pub variants: &'static [&'static str],
-    /// The peers, whose runs alternate with netvale's.
-    pub peers: &'static [&'static str],
     /// Estimated seconds to set up one contender, per case: if one set-up serves several cases, its time is divided by
     /// their number.
     pub setup: u32,
@@ -83,6 +79,13 @@ impl PaperFigure {
     pub fn document(&self) -> &'static Document {
         let of = |document: &&Document| self.number.split('.').next() == Some(document.number);
         DOCUMENTS.iter().find(of).unwrap_or(&DOCUMENTS[0])
+    }
+
+    /// Returns the contenders whose figures for a variant the tables show; none if no table has the variant.
+    pub fn contenders(&self, variant: &str) -> Vec<&'static str> {
+        let shows = |table: &&Table| table.columns.iter().any(|column| column.variant == variant);
+        let rows = self.tables.iter().filter(shows).flat_map(|table| table.rows);
+        rows.map(|row| row.contender).collect()
     }
 }
 
@@ -130,36 +133,28 @@ pub const ALL: &[PaperFigure] = &[
 mod tests {
     use super::*;
     use crate::measure::Measure;
+    use crate::scenarios::Scenario;
     use crate::{rivals, scenarios};
 
     /// Objective: each figure belongs to a document, has its own number, and names existing scenarios, variants and
-    /// peers; one of its runs measures each row and column of its tables.
+    /// peers; exactly one of its runs measures each column of its tables.
     #[test]
     fn figures_name_what_there_is() {
-        let peers: Vec<_> = rivals::all().iter().map(|peer| peer.name).collect();
+        let peers: Vec<_> = rivals::all().iter().map(|peer| peer.name).chain(["netvale"]).collect();
         for figure in ALL {
             let number = figure.number;
             assert_eq!(ALL.iter().filter(|other| other.number == number).count(), 1, "{number}");
             assert!(number.starts_with(figure.document().number), "{number}");
-            for run in figure.runs {
-                let scenario = scenarios::named(&[run.scenario.to_owned()]).expect("a scenario")[0];
-                let known: Vec<_> = scenario.cases(&Measure::default()).into_iter().map(|case| case.variant).collect();
-                assert!(run.variants.iter().all(|variant| known.iter().any(|one| one == variant)), "{number}");
-                assert!(run.peers.iter().all(|peer| peers.contains(peer)), "{number}");
-            }
-            let measured = |of: fn(&Run) -> &'static [&'static str], name: &str| {
-                figure.runs.iter().any(|run| of(run).contains(&name))
-            };
-            let columns = figure.tables.iter().flat_map(|table| table.columns);
-            for column in columns {
-                assert!(measured(|run| run.variants, column.variant), "{number}: {}", column.variant);
+            let names: Vec<_> = figure.runs.iter().map(|run| run.scenario.to_owned()).collect();
+            let scenarios = scenarios::named(&names).expect("scenarios");
+            for column in figure.tables.iter().flat_map(|table| table.columns) {
+                let measures = |scenario: &&&Scenario| {
+                    scenario.cases(&Measure::default()).iter().any(|case| case.variant == column.variant)
+                };
+                assert_eq!(scenarios.iter().filter(measures).count(), 1, "{number}: {}", column.variant);
             }
             for (table, row) in figure.tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row))) {
-                assert!(
-                    row.contender == "netvale" || measured(|run| run.peers, row.contender),
-                    "{number}: {}",
-                    row.name
-                );
+                assert!(peers.contains(&row.contender), "{number}: {}", row.name);
                 let columns = table.columns.len();
                 assert!(row.printed.is_none_or(|printed| printed.values.len() >= columns), "{number}: {}", row.name);
             }

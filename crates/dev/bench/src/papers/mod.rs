@@ -127,18 +127,18 @@ impl Papers {
     }
 }
 
-/// A case to measure, and the peers that take part.
+/// A case to measure, and the contenders of which the figure shows it.
 struct PlanStep {
     scenario: &'static Scenario,
     case: Case,
-    peers: Vec<&'static str>,
+    contenders: Vec<&'static str>,
     /// Seconds that setting up one contender takes.
     setup: u32,
 }
 
 impl PlanStep {
     fn peers<'a>(&'a self, all: &'a [Contender]) -> impl Iterator<Item = &'a Contender> {
-        all.iter().filter(move |peer| self.peers.contains(&peer.name) && peer.fits(&self.case))
+        all.iter().filter(move |peer| self.contenders.contains(&peer.name) && peer.fits(&self.case))
     }
 
     /// Returns the estimated time to measure the case.
@@ -157,9 +157,11 @@ fn steps(figure: &PaperFigure, quick: bool) -> Result<Vec<PlanStep>> {
     for run in figure.runs {
         for scenario in scenarios::named(&[run.scenario.to_owned()])? {
             let cases = scenario.cases(&Measure::default()).into_iter();
-            let wanted = cases.filter(|case| run.variants.contains(&case.variant.as_str()));
-            let peers = || run.peers.to_vec();
-            steps.extend(wanted.map(|case| PlanStep { scenario, case, peers: peers(), setup: run.setup }));
+            let step = |case: Case| {
+                let contenders = figure.contenders(&case.variant);
+                PlanStep { scenario, case, contenders, setup: run.setup }
+            };
+            steps.extend(cases.map(step).filter(|step| !step.contenders.is_empty()));
         }
     }
     if quick {
@@ -171,14 +173,14 @@ fn steps(figure: &PaperFigure, quick: bool) -> Result<Vec<PlanStep>> {
 fn shorten(figure: &str, steps: &mut Vec<PlanStep>) {
     if shapes::of_figure(figure).next().is_none() {
         steps.truncate(1);
-        steps.iter_mut().for_each(|step| step.peers.clear());
+        steps.iter_mut().for_each(|step| step.contenders.clear());
         return;
     }
     steps.retain_mut(|step| {
         let of_case = || shapes::of_figure(figure).filter(|shape| shape.takes(&step.case));
         let is_wanted = of_case().next().is_some();
         let compared: Vec<_> = of_case().flat_map(|shape| shape.contenders).collect();
-        step.peers.retain(|peer| compared.contains(&peer));
+        step.contenders.retain(|peer| compared.contains(&peer));
         is_wanted
     });
 }

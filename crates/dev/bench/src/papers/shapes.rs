@@ -134,9 +134,9 @@ mod tests {
     fn shapes_are_of_measured_cases() {
         for shape in ALL {
             let figure = figures::ALL.iter().find(|figure| figure.number == shape.figure).expect("a figure");
-            let run = figure.runs.iter().find(|run| run.variants.contains(&shape.variant)).expect("a variant");
+            let measured = figure.contenders(shape.variant);
             for contender in shape.contenders {
-                assert!(*contender == "netvale" || run.peers.contains(contender), "{}: {contender}", shape.figure);
+                assert!(measured.contains(contender), "{}: {contender}", shape.figure);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! A UDP round trip over a veth pair between two namespaces: the cost of a message through the kernel's stack.
 
-use std::io::ErrorKind;
 use std::net::UdpSocket;
 
+use crate::error::in_time;
 use crate::peers::pingpong::{self, Game, Side};
 use crate::prelude::*;
 
@@ -52,10 +52,7 @@ impl Side for End {
     }
 
     fn wait(&mut self) -> Result<bool> {
-        match self.0.recv(&mut [0; PAYLOAD]) {
-            Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
-            Err(error) => Err(BenchError::io("receiving UDP")(error)),
-        }
+        let came = in_time(self.0.recv(&mut [0; PAYLOAD])).map_err(BenchError::io("receiving UDP"))?;
+        Ok(came.is_some())
     }
 }

@@ -6,14 +6,12 @@
 //!   from the stack   counted: p0 ══ p1 ◄─ rings ◄─ firewall ◄─ host rings ◄─ stack ◄─ sender
 //! ```
 
-use std::net::{Ipv4Addr, UdpSocket};
-
-use netvale_wire::MacAddr;
-use netvale_wire::build::{Udp, udp4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
 use super::*;
 use crate::contender::Measurement;
 use crate::counted::counted;
+use crate::frames::{self, UdpStation};
 use crate::peers::datagrams::UdpWay;
 use crate::peers::packets::Wire;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role};
@@ -199,19 +197,9 @@ pub fn flows(context: &Context) -> Result<()> {
 }
 
 fn datagram(dst_port: u16, len: u32) -> Result<Vec<u8>> {
-    let mut frame = vec![0; len as usize];
-    let udp = Udp {
-        src_mac: MacAddr(address(2)),
-        dst_mac: MacAddr(address(1)),
-        src: OUTSIDE,
-        dst: STACK,
-        src_port: 9,
-        dst_port,
-        ttl: 64,
-        payload: &[],
-    };
-    udp4(&mut frame, &udp).map_err(|error| BenchError::Usage(error.to_string()))?;
-    Ok(frame)
+    let to = UdpStation { station: 1, at: SocketAddrV4::new(STACK, dst_port) };
+    let from = UdpStation { station: 2, at: SocketAddrV4::new(OUTSIDE, 9) };
+    frames::datagram(&to, &from, len)
 }
 
 #[cfg(test)]

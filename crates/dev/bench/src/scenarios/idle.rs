@@ -61,17 +61,22 @@ pub fn cpu_time(pid: u32) -> Result<Duration> {
 
 /// Returns the memory of processes, in which shared memory counts once: `Pss` of `smaps_rollup`.
 pub fn memory_kib(pids: &[u32]) -> Result<f64> {
+    sum_of_kib(pids, "smaps_rollup", "Pss:")
+}
+
+/// Returns the sum of a line's number over the processes' files of that name, in KiB.
+pub fn sum_of_kib(pids: &[u32], file: &str, name: &str) -> Result<f64> {
     pids.iter()
         .map(|pid| {
-            let file = format!("/proc/{pid}/smaps_rollup");
+            let file = format!("/proc/{pid}/{file}");
             let text = fs::read_to_string(&file).map_err(BenchError::io(file.clone()))?;
-            pss_kib(&text).ok_or_else(|| BenchError::Usage(format!("{file} has no line Pss")))
+            kib(&text, name).ok_or_else(|| BenchError::Usage(format!("{file} has no line {name}")))
         })
         .sum()
 }
 
-fn pss_kib(rollup: &str) -> Option<f64> {
-    rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?.split_whitespace().next()?.parse().ok()
+fn kib(text: &str, name: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -91,7 +96,7 @@ mod tests {
         let before = cpu_time(busy.pid()).expect("schedstat");
         let grown = || Ok((cpu_time(busy.pid())? > before).then_some(()));
         assert!(interrupt::poll_until(Duration::from_secs(10), grown).expect("it runs").is_some());
-        assert_eq!(pss_kib("Rss: 5 kB\nPss:      1234 kB\nPss_Dirty: 7 kB\n"), Some(1234.0));
-        assert_eq!(pss_kib("Rss: 5 kB\n"), None);
+        assert_eq!(kib("Rss: 5 kB\nPss:      1234 kB\nPss_Dirty: 7 kB\n", "Pss:"), Some(1234.0));
+        assert_eq!(kib("Rss: 5 kB\n", "Pss:"), None);
     }
 }

@@ -75,6 +75,15 @@ impl Daemon {
         self.control()?.all_stats().map_err(|error| failed(&error))
     }
 
+    /// Returns counts of the port `name` of [`VALE`]: doorbells or register accesses of its guest, frames from the port
+    /// to the switch, and frames from the switch to the port.
+    pub fn port_counts(&self, name: &str) -> Result<[u64; 3]> {
+        let stats = self.stats()?;
+        let name = format!("{VALE}:{name}");
+        let port = stats.ports.iter().find(|port| port.name == name);
+        Ok(port.map_or([0; 3], |port| [port.kicks_received, port.sent().frames, port.got().frames]))
+    }
+
     /// Returns the number of frames dropped at all ports.
     pub fn drops(&self) -> Result<u64> {
         Ok(self.stats()?.ports.iter().map(PortDetails::drops).sum())

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Result, in_time};
 
 /// This program's end of a TAP device, which is removed on drop.
 #[derive(Debug)]
@@ -31,12 +31,12 @@ impl TapDevice {
 
     /// Sends one frame to the kernel. Returns `false` if there is no room.
     pub fn send(&mut self, frame: &[u8]) -> Result<bool> {
-        done(self.0.write(frame)).map_err(BenchError::io("writing to a TAP device"))
+        in_time(self.0.write(frame)).map(|done| done.is_some()).map_err(BenchError::io("writing to a TAP device"))
     }
 
     /// Receives one frame from the kernel. Returns `false` if there is none.
     pub fn receive(&mut self, room: &mut [u8]) -> Result<bool> {
-        done(self.0.read(room)).map_err(BenchError::io("reading from a TAP device"))
+        in_time(self.0.read(room)).map(|done| done.is_some()).map_err(BenchError::io("reading from a TAP device"))
     }
 }
 
@@ -52,12 +52,4 @@ fn configure(file: &File, name: &str) -> io::Result<()> {
     // returns.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-fn done(result: io::Result<usize>) -> io::Result<bool> {
-    match result {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
-        Err(error) => Err(error),
-    }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use common::{stderr, stdout};
-use responder::Responder;
+use responder::PortThread;
 use traffic::{Peer, datagram, write_pcap};
 use up::{Guarded, Up};
 
@@ -207,7 +207,7 @@ fn arping_is_answered() {
         return;
     }
     let up = Up::start(&[]);
-    let _responder = Responder::start(&up, "vale0:host");
+    let _responder = PortThread::host(&up, "vale0:host");
     let line = "arping -I vale0:x -S 10.9.0.9 -s 02:00:00:00:00:09 -C 2 -W 0.1 -w 30 10.9.0.1";
     let output = libs::finish(under_run(&up, line));
     let text = stdout(&output);
@@ -223,7 +223,7 @@ fn arp_scan_finds_the_one_host() {
         return;
     }
     let up = Up::start(&[]);
-    let _responder = Responder::start(&up, "vale0:host");
+    let _responder = PortThread::host(&up, "vale0:host");
     let line = "arp-scan --interface=vale0:x --arpspa=10.9.0.9 --quiet 10.9.0.0-10.9.0.7";
     let output = libs::finish(under_run(&up, line));
     let text = stdout(&output);
@@ -251,7 +251,7 @@ for _ in range(1000):
         return;
     }
     let up = Up::start(&[]);
-    let _responder = Responder::start(&up, "vale0:host");
+    let _responder = PortThread::host(&up, "vale0:host");
     let script = up.path("talk.py");
     std::fs::write(&script, SCRIPT).expect("written");
     let output = libs::finish(under_run(&up, &format!("/usr/bin/python3 {}", script.display())));

@@ -31,19 +31,6 @@ fn two_ports(up: &Up) -> (PathBuf, PathBuf) {
     sockets.into()
 }
 
-/// Returns the frames and bytes that a port sent into the switch (`in`), or received from it (`out`).
-fn moved(up: &Up, port: &str, dir: &str) -> (u64, u64) {
-    let shown = up.show(port);
-    let rings = shown["rings"].as_array().cloned().unwrap_or_default();
-    let of = |what: &str| rings.iter().filter(|r| r["dir"] == dir).filter_map(|r| r[what].as_u64()).sum();
-    (of("frames"), of("bytes"))
-}
-
-/// Returns the frames and bytes that a port sent.
-fn sent(up: &Up, port: &str) -> (u64, u64) {
-    moved(up, port, "in")
-}
-
 const RECEIVE: &str = "
 ip addr add 10.1.0.1/24 dev eth0; ip link set eth0 up
 echo ready
@@ -72,16 +59,13 @@ fn ping_and_tcp(device: &str, qemu: Qemu) -> Option<(u64, u64)> {
     receiver.expect("ready");
     let sender = Guest::start(image, SEND, 2, &Nic { device, qemu, ..Nic::new(&two) });
     both_succeed(sender, receiver);
-    Some(sent(&up, "vale0:two"))
+    Some(up.moved("vale0:two", "in"))
 }
 
 /// Asserts that a guest with [`SEND`] and one with [`RECEIVE`] compute the same checksum.
 fn both_succeed(sender: Guest, receiver: Guest) {
     let theirs = sender.end();
-    let ours = receiver.end();
-    assert!(theirs.contains(" 0% packet loss"), "{theirs}");
-    let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
-    assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
+    guest::same_sum(&receiver.end(), &theirs);
 }
 
 /// Objective: two guests under User-Mode Linux, which has its own vhost-user implementation, reach each other; the
@@ -98,7 +82,7 @@ fn ping_and_tcp_of_user_mode_linux() {
     assert!(notes.contains("packed ring") && notes.contains("takes TCP segments whole"), "{notes}");
     let sender = Guest::start_uml(image, SEND, &two);
     both_succeed(sender, receiver);
-    assert!(sent(&up, "vale0:two").1 > 4 << 20);
+    assert!(up.moved("vale0:two", "in").1 > 4 << 20);
 }
 
 /// Objective: two guests reach each other, and with offloads, TCP segments cross whole.
@@ -225,7 +209,7 @@ fn guests_survive_a_restart_of_the_daemon() {
     let up = start();
     other.say("again");
     other.expect("reached");
-    assert!(sent(&up, "vale0:two").0 > 0);
+    assert!(up.moved("vale0:two", "in").0 > 0);
     other.say("off");
     other.end();
     standing.say("off");
@@ -305,21 +289,21 @@ fn a_live_migration_keeps_a_tcp_connection() {
     until("all memory has been copied once", || {
         qmp.run("query-migrate", &json!({}))["ram"]["dirty-sync-count"].as_u64() > Some(1)
     });
-    let before = sent(&up, "vale0:sender").1;
+    let before = up.moved("vale0:sender", "in").1;
     stream.say("send");
-    until("the stream flows", || sent(&up, "vale0:sender").1 > before + (48 << 10));
+    until("the stream flows", || up.moved("vale0:sender", "in").1 > before + (48 << 10));
     assert_eq!(qmp.run("query-migrate", &json!({}))["status"], "active");
     qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 1000, "max-bandwidth": 1u64 << 32 }));
     until("the guest has moved", || qmp.run("query-migrate", &json!({}))["status"] == "completed");
-    assert!(sent(&up, "vale0:sender").1 < before + (3 << 20), "there is nothing left to send");
-    let last = sent(&up, "vale0:here").0;
+    assert!(up.moved("vale0:sender", "in").1 < before + (3 << 20), "there is nothing left to send");
+    let last = up.moved("vale0:here", "in").0;
     target.say("read");
     let text = target.end();
     stream.end();
     let word = |text: &str| text.split_whitespace().find(|w| w.len() == 32).map(str::to_owned);
     assert!(word(&sum).is_some() && word(&sum) == word(&text), "{sum}\n{text}");
-    assert!(sent(&up, "vale0:there").0 > 0);
-    assert_eq!(sent(&up, "vale0:here").0, last, "the guest that moved away still sends");
+    assert!(up.moved("vale0:there", "in").0 > 0);
+    assert_eq!(up.moved("vale0:here", "in").0, last, "the guest that moved away still sends");
 }
 
 /// Script of a guest whose virtio-net device netvale drives, with the guest's own stack behind a TAP on the same
@@ -463,13 +447,13 @@ fn there_and_back() -> Option<[(u64, u64); 2]> {
          timeout 60 busybox nc -l -p 5001 -e dd of=out status=none &",
     );
     guest.expect("got");
-    let there = moved(&up, "vale0:stack", "in");
-    let before = moved(&up, "vale0:stack", "out");
+    let there = up.moved("vale0:stack", "in");
+    let before = up.moved("vale0:stack", "out");
     guest.say("");
     guest.end();
     until("the file", || stack.file("out").len() == stack.file("in").len());
     assert!(stack.file("out") == stack.file("in"));
-    let after = moved(&up, "vale0:stack", "out");
+    let after = up.moved("vale0:stack", "out");
     Some([there, (after.0 - before.0, after.1 - before.1)])
 }
 

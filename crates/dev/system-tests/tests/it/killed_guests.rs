@@ -13,7 +13,7 @@ use std::time::Duration;
 use guest::{Guest, Image, Nic, image};
 use machines::no_complaints;
 use netvale_control::client::Client;
-use published::{Echo, driver};
+use published::{driver, echo};
 use rustix::process::Signal;
 use up::Up;
 use up::until;
@@ -150,7 +150,7 @@ fn a_published_ptnet_driver_works_across_restarts() {
     let Some(image) = image() else { return };
     let d = Up::managed(&[]);
     let socket = attach(&d, "ptnet", "two", &["--vfio-user", "--vnet-hdr", "12", "--slots", "64"]);
-    let _echo = Echo::start(d.dir(), "vale0:echo");
+    let _echo = echo(d.dir(), "vale0:echo");
     let program = driver(d.dir());
     let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
     let start = || {

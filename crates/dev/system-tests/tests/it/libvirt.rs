@@ -15,11 +15,11 @@ use netvale_harness::ChildProcess;
 use up::Up;
 
 /// Options for the namespaces of a test: files, network, processes.
-pub const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// Creates the files: an empty /run and /var, a configuration in which root runs everything, and the user that libvirt
 /// requires, which Debian's package of libvirt's services would make.
-pub const FILES: &str = r#"
+const FILES: &str = r#"
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var; mount -t tmpfs tmpfs /etc/libvirt
 mkdir /run/etc /var/lib /var/cache /var/log /var/tmp; ln -s /run /var/run
 cp /etc/passwd /etc/group /run/etc
@@ -94,6 +94,24 @@ pub fn reached(address: &str) {
     });
 }
 
+/// Prepares the test's namespaces for libvirt. Returns `None` in the process outside the namespaces, and, after
+/// printing the reason, if libvirt cannot run here.
+pub fn prepare() -> Option<&'static Image> {
+    for program in ["/usr/sbin/libvirtd", "/usr/bin/virsh"] {
+        if !Path::new(program).exists() {
+            netvale_harness::skip(&format!("{program} is not installed"));
+            return None;
+        }
+    }
+    let image = image()?;
+    netvale_system_tests::programs();
+    if !netvale_harness::net::inside(&APART).expect("the test runs in namespaces") {
+        return None;
+    }
+    sh(FILES);
+    Some(image)
+}
+
 /// libvirt, and the files from which its domains boot, in a test's namespaces.
 struct World {
     image: &'static Image,
@@ -102,21 +120,9 @@ struct World {
 }
 
 impl World {
-    /// Starts libvirt in the test's namespaces. Returns `None` in the process outside the namespaces, and, after
-    /// printing the reason, if libvirt cannot run here.
+    /// Starts libvirt in the test's namespaces. Returns `None` in the cases of [`prepare`].
     fn new() -> Option<World> {
-        for program in ["/usr/sbin/libvirtd", "/usr/bin/virsh"] {
-            if !Path::new(program).exists() {
-                netvale_harness::skip(&format!("{program} is not installed"));
-                return None;
-            }
-        }
-        let image = image()?;
-        netvale_system_tests::programs();
-        if !netvale_harness::net::inside(&APART).expect("the test runs in namespaces") {
-            return None;
-        }
-        sh(FILES);
+        let image = prepare()?;
         // libvirt's QEMUs have no parent process. The shell, as the first process of their PID namespace, reaps them
         // when they end, for which libvirt waits.
         let mut command = Command::new("unshare");

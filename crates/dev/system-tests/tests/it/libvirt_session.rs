@@ -4,7 +4,7 @@
 use crate::common;
 use crate::common::guest;
 use crate::common::up;
-use crate::libvirt::{APART, FILES, reached, sh};
+use crate::libvirt::{prepare, reached, sh};
 
 use std::fmt::Write as _;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use common::{stderr, stdout};
-use guest::{Image, image};
+use guest::Image;
 use up::Up;
 
 /// A user ID that neither the system nor another test uses.
@@ -106,18 +106,7 @@ fn world() -> Option<&'static Image> {
         netvale_harness::skip("only root becomes another user");
         return None;
     }
-    for program in ["/usr/sbin/libvirtd", "/usr/bin/virsh"] {
-        if !Path::new(program).exists() {
-            netvale_harness::skip(&format!("{program} is not installed"));
-            return None;
-        }
-    }
-    let image = image()?;
-    netvale_system_tests::programs();
-    if !netvale_harness::net::inside(&APART).expect("the test runs in namespaces") {
-        return None;
-    }
-    sh(FILES);
+    let image = prepare()?;
     let status = Command::new("sh").args(["-ec", ACCOUNT, &USER.to_string()]).status();
     assert!(status.is_ok_and(|s| s.success()));
     Some(image)

@@ -89,7 +89,11 @@ fn check_clean(up: &Up) {
 }
 
 macro_rules! programs {
-    ($how:ident: $($name:ident($ports:ident)),* $(,)?) => {
+    (both: $($both:ident($both_ports:ident)),+; linked: $($linked:ident($ports:ident)),+) => {
+        programs!(@mod linked: $($both($both_ports),)+ $($linked($ports),)+);
+        programs!(@mod preloaded: $($both($both_ports),)+);
+    };
+    (@mod $how:ident: $($name:ident($ports:ident),)+) => {
         mod $how {
             use super::Ports;
             $(
@@ -97,12 +101,13 @@ macro_rules! programs {
                 fn $name() {
                     super::$how(stringify!($name), &Ports::$ports);
                 }
-            )*
+            )+
         }
     };
 }
 
-programs!(linked:
+programs!(
+both:
     arrives(Any),
     bad_ring(Switched),
     busy_sync(Any),
@@ -113,7 +118,6 @@ programs!(linked:
     exec_open(Any),
     extmem_defaults(Switch),
     extmem_file(Switch),
-    extmem_nmport(Switch),
     extra_bufs(Switched),
     fork_after_open(Any),
     indirect(Switched),
@@ -122,63 +126,29 @@ programs!(linked:
     monitor_kinds(Any),
     monitor_order(Any),
     monitor_rings(Switch),
-    monitors(Switched),
     morefrag(Switched),
-    nmport_api(Switch),
     no_read_write(One),
     offsets(Switched),
     options_list(Switch),
-    own_loop(Any),
     packet_room(Pipe),
     packet_socket(Switched),
     pass_fd(Any),
     persistent(Switch),
     persistent_joint(Switch),
+    poll_loop(Any),
+    ring_sizes(Switch),
+    select_loop(Any),
+    timestamps(Switched),
+    unrelated(One),
+    ways_to_wait(Any);
+linked:
+    extmem_nmport(Switch),
+    monitors(Switched),
+    nmport_api(Switch),
+    own_loop(Any),
     pipe_room(Pipe),
     pipes(Pipe),
-    poll_loop(Any),
-    ring_sizes(Switch),
-    select_loop(Any),
-    thread_per_ring(Switched),
-    timestamps(Switched),
-    unrelated(One),
-    ways_to_wait(Any),
-);
-
-programs!(preloaded:
-    arrives(Any),
-    bad_ring(Switched),
-    busy_sync(Any),
-    close_during_poll(One),
-    control_api(Switch),
-    dispatch(Any),
-    epoll_loop(Any),
-    exec_open(Any),
-    extmem_defaults(Switch),
-    extmem_file(Switch),
-    extra_bufs(Switched),
-    fork_after_open(Any),
-    indirect(Switched),
-    kloop(Switched),
-    legacy_api(Switch),
-    monitor_kinds(Any),
-    monitor_order(Any),
-    monitor_rings(Switch),
-    morefrag(Switched),
-    no_read_write(One),
-    offsets(Switched),
-    options_list(Switch),
-    packet_room(Pipe),
-    packet_socket(Switched),
-    pass_fd(Any),
-    persistent(Switch),
-    persistent_joint(Switch),
-    poll_loop(Any),
-    ring_sizes(Switch),
-    select_loop(Any),
-    timestamps(Switched),
-    unrelated(One),
-    ways_to_wait(Any),
+    thread_per_ring(Switched)
 );
 
 /// Objective: the archive has everything for a program that is linked without the shared library.

@@ -71,7 +71,7 @@ fn of_an_ordinary_user() {
     chown(dir.path(), Some(USER), Some(USER)).unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = dir.path().join("netvale");
-    netvale_system_tests::copy_netvale(&program);
+    netvale_system_tests::copy_program("netvale", &program);
     let as_user = |words: &[&str]| {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).uid(USER).gid(USER).current_dir("/").stdin(Stdio::null());

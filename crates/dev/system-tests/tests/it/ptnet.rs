@@ -44,25 +44,14 @@ fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
     receiver.expect("ready");
     let sender = Guest::start(image, SEND, 2, &nic(&two));
     same_sum(sender, receiver);
-    Some(sent(&up, "vale0:two"))
+    Some(up.moved("vale0:two", "in"))
 }
 
 /// Asserts that pings were answered, and the file arrived unchanged.
 fn same_sum(mut sender: Guest, receiver: Guest) {
     let ours = receiver.end();
     sender.say("off");
-    let theirs = sender.end();
-    assert!(theirs.contains(" 0% packet loss"), "{theirs}");
-    let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
-    assert!(sum(&ours).is_some() && sum(&ours) == sum(&theirs), "{ours}\n{theirs}");
-}
-
-/// Returns the frames and bytes that a port sent into the switch.
-fn sent(up: &Up, port: &str) -> (u64, u64) {
-    let shown = up.show(port);
-    let rings = shown["rings"].as_array().cloned().unwrap_or_default();
-    let of = |what: &str| rings.iter().filter(|r| r["dir"] == "in").filter_map(|r| r[what].as_u64()).sum();
-    (of("frames"), of("bytes"))
+    guest::same_sum(&ours, &sender.end());
 }
 
 /// Objective: with a virtio-net header, TCP segments cross whole.
@@ -144,7 +133,7 @@ fn netmap_programs_take_the_rings_and_give_them_back() {
     let Some((standing, mut guest)) = beside_another(&up, NETMAP) else { return };
     let before = guest.expect("receive\r\n");
     assert_eq!(before.matches("Sent 3000 packets").count(), 4, "{before}");
-    assert!(sent(&up, "vale0:two").0 >= 12_000);
+    assert!(up.moved("vale0:two", "in").0 >= 12_000);
     let sender = up.stream();
     let after = guest.end();
     drop(sender);
@@ -252,10 +241,10 @@ fn ptnet_and_virtio_guests_reach_each_other() {
         same_sum(Guest::start(image, SEND, 2, from), receiver);
     };
     both(true);
-    let (frames, bytes) = sent(&up, "vale0:two");
+    let (frames, bytes) = up.moved("vale0:two", "in");
     assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
     both(false);
-    let (frames, bytes) = sent(&up, "vale0:one");
+    let (frames, bytes) = up.moved("vale0:one", "in");
     assert!(bytes > 4 << 20 && bytes / frames > WHOLE, "{bytes} bytes in {frames} frames");
 }
 
@@ -298,7 +287,7 @@ fn a_program_drives_the_device_without_a_driver() {
     shown += &guest.end();
     drop(sender);
     assert_eq!(shown.matches("Sent 3000 packets").count(), 2, "{shown}");
-    assert!(shown.matches("Received ").count() == 2 && sent(&up, "vale0:two").0 >= 6000, "{shown}");
+    assert!(shown.matches("Received ").count() == 2 && up.moved("vale0:two", "in").0 >= 6000, "{shown}");
     no_complaints(&shown);
 }
 
@@ -326,7 +315,7 @@ fn a_guest_finds_the_published_devices() {
     let nic = Nic { vfio_user: true, ..Nic::new(&socket) };
     let mut guest = Guest::start_with_netvale(image, PUBLISHED, 2, &nic);
     let before = guest.expect("sent\r\n");
-    assert!(before.matches("Sent 3000 packets").count() == 2 && sent(&up, "vale0:two").0 >= 6000, "{before}");
+    assert!(before.matches("Sent 3000 packets").count() == 2 && up.moved("vale0:two", "in").0 >= 6000, "{before}");
     until("rings run", || notes(&up, "vale0:two").contains("rings run"));
     let sender = up.stream();
     let after = guest.end();

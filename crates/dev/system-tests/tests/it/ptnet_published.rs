@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use guest::{Guest, Nic, image};
 use machines::{no_complaints, port};
-use published::{Echo, driver};
+use published::{driver, echo};
 use up::{Up, until};
 
 /// Emulated guests use all CPUs: one test runs at a time.
@@ -38,7 +38,7 @@ fn drive(options: &str, iommu: bool) -> Option<String> {
     let image = image()?;
     let up = Up::start(&[]);
     let socket = port(&up, "two", options);
-    let _echo = Echo::start(up.dir(), "vale0:echo");
+    let _echo = echo(up.dir(), "vale0:echo");
     let program = driver(up.dir());
     let more = ["-device", "intel-iommu,intremap=on,caching-mode=on"].map(String::from);
     let nic = Nic { vfio_user: true, ..Nic::new(&socket) };

@@ -170,7 +170,7 @@ fn taps_and_interfaces_work_with_the_units_capabilities() {
     command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps", &kept, "--ambient-caps", &kept]);
     command.args(["--bounding-set", &format!("-all,{kept}"), "--no-new-privs"]);
     let program = folder.path().join("netvale");
-    netvale_system_tests::copy_netvale(&program);
+    netvale_system_tests::copy_program("netvale", &program);
     command.arg(&program).arg("--run-dir").arg(folder.path()).arg("up").stderr(Stdio::null());
     let daemon = up::Guarded(command.spawn().unwrap().into());
     let run = |line: &str| {

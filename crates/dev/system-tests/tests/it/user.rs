@@ -124,7 +124,7 @@ impl Program {
     fn new() -> Program {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        netvale_system_tests::copy_netvale(&folder.path().join("netvale"));
+        netvale_system_tests::copy_program("netvale", &folder.path().join("netvale"));
         Program(folder)
     }
 

@@ -14,7 +14,7 @@ use netvale_virtio::features::{Framing, MQ};
 use netvale_virtio::memory::{GuestMemory, MAX_REGIONS, MemoryError, RegionSpec};
 use netvale_virtio::queue::{DeviceQueue, MAX_SIZE, Pieces, QueueAddresses, QueueFeatures};
 
-use super::message::{FrontEndViolation, VhostMessage, protocol, put_region, request};
+use super::message::{FrontEndViolation, VhostMessage, protocol, request};
 use crate::features::{OFFERED, PROTOCOL_FEATURES};
 use crate::inflight::{Inflight, QueueRecord};
 use crate::log::DirtyLog;
@@ -529,11 +529,4 @@ fn record(
 
 fn in_use(queue: usize) -> impl FnOnce(InUse) -> FrontEndViolation {
     move |why| FrontEndViolation::InUse { queue, why }
-}
-
-/// Returns the payload of ADD_MEM_REG and REM_MEM_REG.
-pub fn region_payload(spec: &RegionSpec) -> Vec<u8> {
-    let mut payload = vec![0; 8];
-    put_region(&mut payload, spec);
-    payload
 }

@@ -25,6 +25,17 @@ fn log_of(log: &OwnedFd) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
+/// Gives the device a log: `len` bytes of a file of `size` bytes.
+fn has_log(raw: &Raw, size: u64, len: u64) -> OwnedFd {
+    let log = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&log, size).unwrap();
+    let words = [len, 0];
+    let fds = vec![log.try_clone().unwrap()];
+    raw.say(request::SET_LOG_BASE, words.iter().flat_map(|w| w.to_le_bytes()).collect(), fds);
+    assert_eq!(raw.hear().request, request::SET_LOG_BASE);
+    log
+}
+
 /// Objective: while the log is on, exactly the written pages of buffers and of the used ring are marked; before and
 /// after, none are.
 #[test]
@@ -46,15 +57,7 @@ fn written_pages_are_logged() {
     until("the queue runs", || rig.device.state().now.queues == 1);
     assert_eq!(give(&rig.end, &one), 1);
 
-    let log = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&log, SIZE / 4096 / 8 + 8).unwrap();
-    let words = [8u64, 0];
-    raw.say(
-        request::SET_LOG_BASE,
-        words.iter().flat_map(|w| w.to_le_bytes()).collect(),
-        vec![log.try_clone().unwrap()],
-    );
-    assert_eq!(raw.hear().request, request::SET_LOG_BASE);
+    let log = has_log(&raw, SIZE / 4096 / 8 + 8, 8);
     assert_eq!(log_of(&log), 0);
     raw.number(request::SET_FEATURES, VERSION_1 | LOG_ALL);
     raw.addresses(0, 0x1000, 1);
@@ -80,14 +83,7 @@ fn a_log_cut_short_ends_the_connection() {
     raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
     put(&memory, 0x1000, &[0x4000, 256 | 2 << 32]);
     put(&memory, 0x1100, &[1 << 16]);
-    let log = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
-    ftruncate(&log, 4096).unwrap();
-    raw.say(
-        request::SET_LOG_BASE,
-        [4096u64, 0].iter().flat_map(|w| w.to_le_bytes()).collect(),
-        vec![log.try_clone().unwrap()],
-    );
-    raw.hear();
+    let log = has_log(&raw, 4096, 4096);
     raw.number(request::SET_FEATURES, VERSION_1 | LOG_ALL);
     raw.start(0, 0x1000);
     raw.sync();

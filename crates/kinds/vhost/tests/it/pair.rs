@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{End, cross, frame, give, give_with, take, until};
+use common::{End, cross, frame, give, give_with, take, until, wait};
 use netvale_vhost::frontend::BackEnd;
 use netvale_vhost::port::{VhostMode, VhostOptions, VhostPort};
 use netvale_virtio::driver::options::DriverOptions;
@@ -191,15 +191,6 @@ fn a_frame_wakes_only_a_sleeping_end() {
             assert!(calls <= 4, "{calls} calls to a driver that polls (packed {packed}, event index {event_idx})");
         }
     }
-}
-
-fn wait(end: &mut End) {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let fd = end.ingress.wake_fd().expect("something to wait on");
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
-    assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "no wake-up");
-    end.ingress.woken();
 }
 
 /// Objective: a driver that disconnects and returns finds a new device each time.

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{End, take, until};
+use common::{End, take, until, wait};
 use netvale_vhost::port::VhostPort;
 use netvale_vhost::proto::message::{VhostMessage, request};
 use netvale_virtio::driver::options::DriverOptions;
@@ -134,16 +134,6 @@ fn sleepers_are_woken() {
             calls = now;
         }
     }
-}
-
-#[track_caller]
-fn wait(end: &mut End) {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let fd = end.ingress.wake_fd().expect("something to wait on");
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let limit = Timespec { tv_sec: 30, tv_nsec: 0 };
-    assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "no wake-up");
-    end.ingress.woken();
 }
 
 /// Objective: a port without a front end is restored with its socket and the number of front ends so far; the next

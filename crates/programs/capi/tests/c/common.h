@@ -25,6 +25,8 @@
 		} \
 	} while (0)
 
+#define REFUSED(e, call) CHECK((long)(call) == -1 && errno == (e), "expected %s", #e)
+
 /* A registered, mapped port. */
 struct port {
 	int fd;
@@ -81,11 +83,8 @@ reg_with(const char *name, struct nmreq_register *r, void *options)
 static inline struct port
 open_port_with(const char *name, struct nmreq_register reg)
 {
-	struct port p;
+	struct port p = { .reg = reg, .fd = device() };
 
-	memset(&p, 0, sizeof(p));
-	p.reg = reg;
-	p.fd = device();
 	CHECK(request(p.fd, name, NETMAP_REQ_REGISTER, &p.reg) == 0, "register %s", name);
 	p.mem = mmap(NULL, p.reg.nr_memsize, PROT_READ | PROT_WRITE, MAP_SHARED, p.fd, 0);
 	CHECK(p.mem != MAP_FAILED, "mmap %s", name);
@@ -94,13 +93,17 @@ open_port_with(const char *name, struct nmreq_register reg)
 }
 
 static inline struct port
+open_port_as(const char *name, uint32_t mode, uint64_t flags)
+{
+	struct nmreq_register reg = { .nr_mode = mode, .nr_flags = flags };
+
+	return open_port_with(name, reg);
+}
+
+static inline struct port
 open_port(const char *name)
 {
-	struct nmreq_register reg;
-
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = NR_REG_ALL_NIC;
-	return open_port_with(name, reg);
+	return open_port_as(name, NR_REG_ALL_NIC, 0);
 }
 
 static inline void

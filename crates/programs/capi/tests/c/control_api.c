@@ -10,10 +10,8 @@ static char port[64], other[64], pipe_name[64];
 static struct nmreq_register
 mode(uint32_t m)
 {
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = m };
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = m;
 	return r;
 }
 
@@ -26,15 +24,12 @@ reg(const char *name, uint32_t m, uint64_t flags)
 	return reg_with(name, &r, NULL);
 }
 
-#define REFUSED(e, call) CHECK((call) < 0 && errno == (e), "expected %s", #e)
-
 static void
 port_info(void)
 {
-	struct nmreq_port_info_get i;
+	struct nmreq_port_info_get i = { 0 };
 	int fd = device();
 
-	memset(&i, 0, sizeof(i));
 	CHECK(request(fd, port, NETMAP_REQ_PORT_INFO_GET, &i) == 0, "of a port that is not there yet");
 	CHECK(i.nr_memsize && i.nr_tx_slots && i.nr_rx_slots && i.nr_tx_rings == 1 && i.nr_rx_rings == 1, "numbers");
 	CHECK(i.nr_tx_slots == 1024 && i.nr_rx_slots == 1024, "netmap's default");
@@ -162,7 +157,7 @@ options(void)
 	struct nmreq_register r = mode(NR_REG_ALL_NIC);
 	struct nmreq_option o, twin;
 	struct nmreq_opt_csb c1, c2;
-	struct nmreq_opt_offsets ofs;
+	struct nmreq_opt_offsets ofs = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_OFFSETS, .nro_initial_offset = 65 };
 
 	memset(&o, 0, sizeof(o));
 	o.nro_reqtype = 1234;
@@ -178,9 +173,6 @@ options(void)
 	r.nr_flags = NR_EXCLUSIVE;
 	REFUSED(EINVAL, reg_with(port, &r, &c1));
 	CHECK(c1.nro_opt.nro_status == EINVAL && c2.nro_opt.nro_status == EINVAL, "both are at fault");
-	memset(&ofs, 0, sizeof(ofs));
-	ofs.nro_opt.nro_reqtype = NETMAP_REQ_OPT_OFFSETS;
-	ofs.nro_initial_offset = 65;
 	ofs.nro_max_offset = 64;
 	r.nr_flags = 0;
 	REFUSED(EINVAL, reg_with(port, &r, &ofs));
@@ -204,11 +196,10 @@ headers(void)
 {
 	static const uint32_t good[] = {12, 0, 10}, bad[] = {1, 11, 14, 4096};
 	struct nmreq_register r = mode(NR_REG_ALL_NIC);
-	struct nmreq_port_hdr h;
+	struct nmreq_port_hdr h = { 0 };
 	unsigned i;
 	int fd;
 
-	memset(&h, 0, sizeof(h));
 	fd = device();
 	REFUSED(ENXIO, request(fd, port, NETMAP_REQ_PORT_HDR_SET, &h));
 	close(fd);
@@ -233,11 +224,11 @@ headers(void)
 static void
 persistent_ports(void)
 {
-	struct nmreq_vale_newif n;
-	struct nmreq_vale_attach a;
+	struct nmreq_vale_newif n = { 0 };
+	struct nmreq_vale_attach a = { .reg.nr_mode = NR_REG_ALL_NIC };
 	struct nmreq_vale_detach d;
-	struct nmreq_vale_polling p;
-	struct nmreq_vale_list l;
+	struct nmreq_vale_polling p = { .nr_mode = NETMAP_POLLING_MODE_SINGLE_CPU, .nr_num_polling_cpus = 1 };
+	struct nmreq_vale_list l = { 0 };
 	struct nmreq_header h;
 	char name[32], full[100];
 	int fd = device(), one, found = 0;
@@ -247,20 +238,16 @@ persistent_ports(void)
 	*strchr(full, ':') = 0;
 	strcat(full, ":");
 	strcat(full, name);
-	memset(&n, 0, sizeof(n));
 	n.nr_tx_rings = n.nr_rx_rings = 2;
 	REFUSED(ENXIO, request(fd, name, NETMAP_REQ_VALE_DELIF, NULL));
 	CHECK(request(fd, name, NETMAP_REQ_VALE_NEWIF, &n) == 0, "newif");
 	REFUSED(EEXIST, request(fd, name, NETMAP_REQ_VALE_NEWIF, &n));
 	CHECK((one = reg(name, NR_REG_ALL_NIC, 0)) >= 0, "it can be opened by its own name");
 	close(one);
-	memset(&a, 0, sizeof(a));
-	a.reg.nr_mode = NR_REG_ALL_NIC;
 	REFUSED(EINVAL, request(fd, port, NETMAP_REQ_VALE_ATTACH, &a));
 	CHECK(request(fd, full, NETMAP_REQ_VALE_ATTACH, &a) == 0 && a.reg.nr_mem_id > 1, "attach");
 	REFUSED(EBUSY, request(fd, full, NETMAP_REQ_VALE_ATTACH, &a));
 	REFUSED(EBUSY, request(fd, name, NETMAP_REQ_VALE_DELIF, NULL));
-	memset(&l, 0, sizeof(l));
 	for (;; l.nr_port_idx++) {
 		header(&h, "", NETMAP_REQ_VALE_LIST, &l);
 		if (ioctl(fd, NIOCCTRL, &h))
@@ -270,9 +257,6 @@ persistent_ports(void)
 	CHECK(errno == ENOENT && found == 1, "listed %d times", found);
 	memset(&l, 0, sizeof(l));
 	CHECK(request(fd, full, NETMAP_REQ_VALE_LIST, &l) == 0 && l.nr_port_idx == a.port_index, "found by name");
-	memset(&p, 0, sizeof(p));
-	p.nr_mode = NETMAP_POLLING_MODE_SINGLE_CPU;
-	p.nr_num_polling_cpus = 1;
 	/* A VALE port has nothing to poll, whatever the request. */
 	REFUSED(EOPNOTSUPP, request(fd, full, NETMAP_REQ_VALE_POLLING_DISABLE, &p));
 	REFUSED(EOPNOTSUPP, request(fd, full, NETMAP_REQ_VALE_POLLING_ENABLE, &p));
@@ -288,11 +272,10 @@ persistent_ports(void)
 static void
 pools(void)
 {
-	struct nmreq_pools_info p;
+	struct nmreq_pools_info p = { 0 };
 	struct nmreq_register r = mode(NR_REG_ALL_NIC);
 	int fd = device(), one;
 
-	memset(&p, 0, sizeof(p));
 	CHECK(request(fd, port, NETMAP_REQ_POOLS_INFO_GET, &p) == 0, "pools of a port that is not there yet");
 	CHECK(p.nr_memsize && p.nr_if_pool_objtotal && p.nr_ring_pool_objsize && p.nr_buf_pool_objtotal, "numbers");
 	REFUSED(ENXIO, request(fd, "", NETMAP_REQ_POOLS_INFO_GET, &p));
@@ -353,12 +336,10 @@ static void *csb_memory;
 static struct nmreq_opt_csb
 csb_option(void)
 {
-	struct nmreq_opt_csb c;
+	struct nmreq_opt_csb c = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_CSB };
 
 	free(csb_memory);
 	CHECK(posix_memalign(&csb_memory, 64, 4 * 64) == 0, "memory");
-	memset(&c, 0, sizeof(c));
-	c.nro_opt.nro_reqtype = NETMAP_REQ_OPT_CSB;
 	c.csb_atok = (uintptr_t)csb_memory;
 	c.csb_ktoa = (uintptr_t)csb_memory + 128;
 	return c;
@@ -391,11 +372,9 @@ static int loop_fd;
 static void *
 loop(void *opts)
 {
-	struct nmreq_sync_kloop_start start;
+	struct nmreq_sync_kloop_start start = { .sleep_us = 500 };
 	struct nmreq_header h;
 
-	memset(&start, 0, sizeof(start));
-	start.sleep_us = 500;
 	header(&h, port, NETMAP_REQ_SYNC_KLOOP_START, &start);
 	h.nr_options = (uintptr_t)opts;
 	return (void *)(intptr_t)(ioctl(loop_fd, NIOCCTRL, &h) ? errno : 0);
@@ -419,7 +398,7 @@ sync_kloop(void)
 {
 	struct nmreq_register r = mode(NR_REG_ALL_NIC);
 	struct nmreq_opt_csb c = csb_option();
-	struct nmreq_opt_sync_kloop_mode m;
+	struct nmreq_opt_sync_kloop_mode m = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_SYNC_KLOOP_MODE };
 	struct nmreq_opt_sync_kloop_eventfds *ev;
 	struct nmreq_header h;
 	size_t size = sizeof(*ev) + 2 * sizeof(ev->eventfds[0]);
@@ -440,8 +419,6 @@ sync_kloop(void)
 	CHECK(ioctl(loop_fd, NIOCCTRL, &h) == 0 && c.nro_opt.nro_status == 0, "CSB enabled later");
 	for (i = 0; i < 20; i++)
 		CHECK(start_stop(NULL) == 0, "round %d", i);
-	memset(&m, 0, sizeof(m));
-	m.nro_opt.nro_reqtype = NETMAP_REQ_OPT_SYNC_KLOOP_MODE;
 	m.mode = NM_OPT_SYNC_KLOOP_DIRECT_TX | NM_OPT_SYNC_KLOOP_DIRECT_RX;
 	ev = calloc(1, size);
 	ev->nro_opt.nro_reqtype = NETMAP_REQ_OPT_SYNC_KLOOP_EVENTFDS;
@@ -469,7 +446,7 @@ static void
 extmem(void)
 {
 	struct nmreq_register r = mode(NR_REG_ALL_NIC);
-	struct nmreq_opt_extmem e;
+	struct nmreq_opt_extmem e = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_EXTMEM };
 	struct netmap_if *nifp;
 	struct port to;
 	size_t size = 2 * 1024 + 64 * 512 + 4096 * 2048;
@@ -478,8 +455,6 @@ extmem(void)
 	int fd;
 
 	CHECK(mem != MAP_FAILED, "memory");
-	memset(&e, 0, sizeof(e));
-	e.nro_opt.nro_reqtype = NETMAP_REQ_OPT_EXTMEM;
 	e.nro_usrptr = (uintptr_t)mem;
 	e.nro_info.nr_memsize = size;
 	e.nro_info.nr_if_pool_objtotal = 2;

@@ -14,23 +14,15 @@ static const char *near_end;
 static struct port
 open_way(uint32_t mode, uint64_t way)
 {
-	struct nmreq_register reg;
-
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = mode;
-	reg.nr_flags = way;
-	return open_port_with(near_end, reg);
+	return open_port_as(near_end, mode, way);
 }
 
 static int
 refused(uint32_t mode, uint64_t flags)
 {
-	struct nmreq_register reg;
+	struct nmreq_register reg = { .nr_mode = mode, .nr_flags = flags };
 	int fd;
 
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = mode;
-	reg.nr_flags = flags;
 	fd = reg_with(near_end, &reg, NULL);
 	if (fd < 0)
 		return errno;

@@ -13,11 +13,8 @@ send_some(struct port *p, uint32_t *sent, uint32_t count)
 static void
 control(int ep, int op, int fd, uint32_t events)
 {
-	struct epoll_event e;
+	struct epoll_event e = { .events = events, .data.u64 = 1000 + (uint64_t)fd };
 
-	memset(&e, 0, sizeof(e));
-	e.events = events;
-	e.data.u64 = 1000 + (uint64_t)fd;
 	CHECK(epoll_ctl(ep, op, fd, &e) == 0, "epoll_ctl");
 }
 

@@ -81,12 +81,8 @@ complete(struct kind *k)
 static int
 register_with(int fd, const char *name, uint32_t mode, uint16_t ring, uint64_t flags)
 {
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = mode, .nr_ringid = ring, .nr_flags = flags | NR_ACCEPT_VNET_HDR };
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = mode;
-	r.nr_ringid = ring;
-	r.nr_flags = flags | NR_ACCEPT_VNET_HDR;
 	return request(fd, name, NETMAP_REQ_REGISTER, &r);
 }
 
@@ -158,20 +154,17 @@ ask(enum question q, const char *name)
 static void
 newif(int fd, const char *name)
 {
-	struct nmreq_vale_newif n;
+	struct nmreq_vale_newif n = { 0 };
 
-	memset(&n, 0, sizeof(n));
 	CHECK(request(fd, name, NETMAP_REQ_VALE_NEWIF, &n) == 0, "newif %s", name);
 }
 
 static void
 attach(int fd, const char *port)
 {
-	struct nmreq_vale_attach a;
+	struct nmreq_vale_attach a = { .reg.nr_mode = NR_REG_ALL_NIC };
 	char name[64];
 
-	memset(&a, 0, sizeof(a));
-	a.reg.nr_mode = NR_REG_ALL_NIC;
 	snprintf(name, sizeof(name), "%.30s:%.30s", sw, port);
 	CHECK(request(fd, name, NETMAP_REQ_VALE_ATTACH, &a) == 0, "attach %s", name);
 }
@@ -179,10 +172,9 @@ attach(int fd, const char *port)
 static void
 detach(int fd, const char *port)
 {
-	struct nmreq_vale_detach d;
+	struct nmreq_vale_detach d = { 0 };
 	char name[64];
 
-	memset(&d, 0, sizeof(d));
 	snprintf(name, sizeof(name), "%.30s:%.30s", sw, port);
 	CHECK(request(fd, name, NETMAP_REQ_VALE_DETACH, &d) == 0, "detach %s", name);
 }

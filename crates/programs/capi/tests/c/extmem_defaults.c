@@ -2,7 +2,6 @@
  * Usage: extmem_defaults SWITCH */
 #include "common.h"
 
-#define REFUSED(e, call) CHECK((call) < 0 && errno == (e), "expected %s", #e)
 #define SIZE (16u << 20)
 
 static char ports[3][64];
@@ -10,11 +9,8 @@ static char ports[3][64];
 static struct nmreq_opt_extmem
 option(void *mem, uint64_t size)
 {
-	struct nmreq_opt_extmem e;
+	struct nmreq_opt_extmem e = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_EXTMEM, .nro_usrptr = (uintptr_t)mem };
 
-	memset(&e, 0, sizeof(e));
-	e.nro_opt.nro_reqtype = NETMAP_REQ_OPT_EXTMEM;
-	e.nro_usrptr = (uintptr_t)mem;
 	e.nro_info.nr_memsize = size;
 	return e;
 }

@@ -23,9 +23,8 @@ pass(int sock, int fd, struct note n)
 {
 	char space[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = {&n, sizeof(n)};
-	struct msghdr m;
+	struct msghdr m = { 0 };
 
-	memset(&m, 0, sizeof(m));
 	memset(space, 0, sizeof(space));
 	m.msg_iov = &iov;
 	m.msg_iovlen = 1;
@@ -49,13 +48,8 @@ hear(int sock, int *fd)
 	struct note n;
 	char space[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = {&n, sizeof(n)};
-	struct msghdr m;
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space) };
 
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = &iov;
-	m.msg_iovlen = 1;
-	m.msg_control = space;
-	m.msg_controllen = sizeof(space);
 	CHECK(poll_for(sock, POLLIN, 10000) & POLLIN, "the other process is silent");
 	CHECK(recvmsg(sock, &m, 0) == (ssize_t)sizeof(n), "recvmsg");
 	if (fd) {
@@ -86,14 +80,10 @@ memory_file(void)
 static struct port
 open_there(const char *name, char *mem, uint64_t size)
 {
-	struct nmreq_opt_extmem e;
+	struct nmreq_opt_extmem e = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_EXTMEM, .nro_usrptr = (uintptr_t)mem };
 	struct nmreq_header h;
-	struct port p;
+	struct port p = { 0 };
 
-	memset(&p, 0, sizeof(p));
-	memset(&e, 0, sizeof(e));
-	e.nro_opt.nro_reqtype = NETMAP_REQ_OPT_EXTMEM;
-	e.nro_usrptr = (uintptr_t)mem;
 	e.nro_info.nr_memsize = size;
 	e.nro_info.nr_if_pool_objtotal = 16;
 	e.nro_info.nr_ring_pool_objtotal = 16;
@@ -114,10 +104,8 @@ open_there(const char *name, char *mem, uint64_t size)
 static struct port
 plain_port(const char *name)
 {
-	struct nmreq_register reg;
+	struct nmreq_register reg = { .nr_mode = NR_REG_ALL_NIC };
 
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = NR_REG_ALL_NIC;
 	reg.nr_tx_slots = reg.nr_rx_slots = 256;
 	return open_port_with(name, reg);
 }
@@ -125,11 +113,8 @@ plain_port(const char *name)
 static struct note
 note_of(const struct port *p)
 {
-	struct note n;
+	struct note n = { .offset = p->reg.nr_offset, .mem_id = p->reg.nr_mem_id };
 
-	memset(&n, 0, sizeof(n));
-	n.offset = p->reg.nr_offset;
-	n.mem_id = p->reg.nr_mem_id;
 	return n;
 }
 

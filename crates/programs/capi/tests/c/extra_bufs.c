@@ -7,15 +7,12 @@ int
 main(int argc, char **argv)
 {
 	uint32_t list[EXTRA], i, n = 0, scan, got = 0;
-	struct nmreq_register reg;
+	struct nmreq_register reg = { .nr_mode = NR_REG_ALL_NIC, .nr_extra_bufs = EXTRA };
 	struct netmap_ring *tx;
 	struct port from, to;
 
 	CHECK(argc == 3, "two ports");
 	alarm(30);
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = NR_REG_ALL_NIC;
-	reg.nr_extra_bufs = EXTRA;
 	to = open_port(argv[2]);
 	from = open_port_with(argv[1], reg);
 	CHECK(from.reg.nr_extra_bufs == EXTRA, "%u extra buffers", from.reg.nr_extra_bufs);

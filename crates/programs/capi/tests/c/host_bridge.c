@@ -42,15 +42,13 @@ bridge(const char *interface)
 int
 main(int argc, char **argv)
 {
-	struct nmreq_vale_attach a;
-	struct nmreq_vale_detach d;
+	struct nmreq_vale_attach a = { 0 };
+	struct nmreq_vale_detach d = { 0 };
 	int fd;
 
 	if (argc == 2)
 		return bridge(argv[1]);
 	fd = device();
-	memset(&a, 0, sizeof(a));
-	memset(&d, 0, sizeof(d));
 	a.reg.nr_mode = NR_REG_NIC_SW;
 	if (strcmp(argv[1], "attach") == 0)
 		CHECK(request(fd, argv[2], NETMAP_REQ_VALE_ATTACH, &a) == 0, "attach");

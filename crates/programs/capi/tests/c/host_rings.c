@@ -273,13 +273,10 @@ all_reach_the_stack(void)
 static void
 numbers(void)
 {
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = NR_REG_ONE_SW, .nr_ringid = 1 };
 	struct port a, b;
 	int fd = device();
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_ONE_SW;
-	r.nr_ringid = 1;
 	CHECK(request(fd, nic, NETMAP_REQ_REGISTER, &r) < 0 && errno == EINVAL, "one host ring unless asked for more");
 	r.nr_host_tx_rings = 3;
 	r.nr_host_rx_rings = 1;
@@ -320,10 +317,9 @@ read_mac(const char *text, unsigned char *mac)
 static void
 find_own_mac(void)
 {
-	struct ifreq request;
+	struct ifreq request = { 0 };
 	int s = socket(AF_INET, SOCK_DGRAM, 0);
 
-	memset(&request, 0, sizeof(request));
 	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", nic);
 	CHECK(ioctl(s, 0x8927 /* SIOCGIFHWADDR */, &request) == 0, "address of %s", nic);
 	memcpy(own_mac, request.ifr_hwaddr.sa_data, 6);

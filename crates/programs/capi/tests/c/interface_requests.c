@@ -25,11 +25,8 @@ ask(const char *name, uint16_t type, void *body)
 static struct nmreq_port_info_get
 info_of(const char *name, uint16_t host_tx, uint16_t host_rx)
 {
-	struct nmreq_port_info_get i;
+	struct nmreq_port_info_get i = { .nr_host_tx_rings = host_tx, .nr_host_rx_rings = host_rx };
 
-	memset(&i, 0, sizeof(i));
-	i.nr_host_tx_rings = host_tx;
-	i.nr_host_rx_rings = host_rx;
 	GIVES(0, name, NETMAP_REQ_PORT_INFO_GET, &i);
 	CHECK(i.nr_memsize && i.nr_tx_slots == 1024 && i.nr_rx_slots == 1024, "memory and slots of %s", name);
 	CHECK(i.nr_tx_rings == 1 && i.nr_rx_rings == 1, "rings of %s: %u, %u", name, i.nr_tx_rings, i.nr_rx_rings);
@@ -41,9 +38,9 @@ static void
 facts(uint16_t host_tx, uint16_t host_rx)
 {
 	struct nmreq_port_info_get i = info_of(nic, 0, 0);
-	struct nmreq_pools_info p;
+	struct nmreq_pools_info p = { 0 };
 	struct nmreq_port_hdr h;
-	struct nmreq legacy;
+	struct nmreq legacy = { .nr_version = NETMAP_API };
 	char prefixed[64];
 
 	CHECK(i.nr_mem_id == 1, "interfaces share region 1, not %u", i.nr_mem_id);
@@ -54,7 +51,6 @@ facts(uint16_t host_tx, uint16_t host_rx)
 	i.nr_mem_id = 60000;
 	GIVES(EINVAL, nic, NETMAP_REQ_PORT_INFO_GET, &i);
 
-	memset(&p, 0, sizeof(p));
 	GIVES(0, nic, NETMAP_REQ_POOLS_INFO_GET, &p);
 	CHECK(p.nr_mem_id == 1 && p.nr_memsize == info_of(nic, 0, 0).nr_memsize, "pools");
 	CHECK(p.nr_if_pool_objtotal && p.nr_ring_pool_objtotal && p.nr_buf_pool_objtotal, "objects");
@@ -68,8 +64,6 @@ facts(uint16_t host_tx, uint16_t host_rx)
 	h.nr_hdr_len = 11;
 	GIVES(EINVAL, nic, NETMAP_REQ_PORT_HDR_SET, &h);
 
-	memset(&legacy, 0, sizeof(legacy));
-	legacy.nr_version = NETMAP_API;
 	snprintf(legacy.nr_name, sizeof(legacy.nr_name), "%.15s", nic);
 	CHECK(ioctl(fd, NIOCGINFO, &legacy) == 0, "NIOCGINFO");
 	CHECK(legacy.nr_tx_rings == 1 && legacy.nr_rx_rings == 1 && legacy.nr_tx_slots == 1024 && legacy.nr_arg2 == 1,
@@ -82,17 +76,12 @@ static void
 not_on_a_switch(void)
 {
 	struct nmreq_vale_polling poll = { .nr_mode = NETMAP_POLLING_MODE_SINGLE_CPU, .nr_num_polling_cpus = 1 };
-	struct nmreq_vale_detach d;
-	struct nmreq_vale_list l;
-	struct nmreq_vale_newif n;
-	struct nmreq_port_hdr h;
-	struct nmreq_register r;
+	struct nmreq_vale_detach d = { 0 };
+	struct nmreq_vale_list l = { 0 };
+	struct nmreq_vale_newif n = { 0 };
+	struct nmreq_port_hdr h = { 0 };
+	struct nmreq_register r = { 0 };
 
-	memset(&d, 0, sizeof(d));
-	memset(&l, 0, sizeof(l));
-	memset(&n, 0, sizeof(n));
-	memset(&h, 0, sizeof(h));
-	memset(&r, 0, sizeof(r));
 	GIVES(EINVAL, nic, NETMAP_REQ_VALE_DETACH, &d);
 	GIVES(ENXIO, on_switch, NETMAP_REQ_VALE_DETACH, &d);
 	GIVES(EINVAL, nic, NETMAP_REQ_VALE_POLLING_ENABLE, &poll);
@@ -107,9 +96,8 @@ not_on_a_switch(void)
 	r.nr_mode = NR_REG_ALL_NIC;
 	GIVES(EINVAL, on_switch, NETMAP_REQ_REGISTER, &r);
 	{
-		struct nmreq_port_info_get i;
+		struct nmreq_port_info_get i = { 0 };
 
-		memset(&i, 0, sizeof(i));
 		GIVES(EINVAL, on_switch, NETMAP_REQ_PORT_INFO_GET, &i);
 	}
 }
@@ -117,10 +105,8 @@ not_on_a_switch(void)
 static struct nmreq_vale_attach
 attachment(uint32_t mode)
 {
-	struct nmreq_vale_attach a;
+	struct nmreq_vale_attach a = { .reg.nr_mode = mode };
 
-	memset(&a, 0, sizeof(a));
-	a.reg.nr_mode = mode;
 	return a;
 }
 
@@ -128,17 +114,12 @@ static void
 not_there(void)
 {
 	struct nmreq_vale_attach a = attachment(NR_REG_ALL_NIC);
-	struct nmreq_port_info_get i;
-	struct nmreq_pools_info p;
-	struct nmreq_port_hdr h;
-	struct nmreq_register r;
-	struct nmreq legacy;
+	struct nmreq_port_info_get i = { 0 };
+	struct nmreq_pools_info p = { 0 };
+	struct nmreq_port_hdr h = { 0 };
+	struct nmreq_register r = { .nr_mode = NR_REG_ALL_NIC };
+	struct nmreq legacy = { .nr_version = NETMAP_API };
 
-	memset(&i, 0, sizeof(i));
-	memset(&p, 0, sizeof(p));
-	memset(&h, 0, sizeof(h));
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_ALL_NIC;
 	GIVES(ENXIO, NONE, NETMAP_REQ_REGISTER, &r);
 	GIVES(ENXIO, NONE, NETMAP_REQ_PORT_INFO_GET, &i);
 	GIVES(ENXIO, NONE, NETMAP_REQ_POOLS_INFO_GET, &p);
@@ -148,8 +129,6 @@ not_there(void)
 	GIVES(ENXIO, NONE, NETMAP_REQ_PORT_HDR_SET, &h);
 	GIVES(ENXIO, NONE, NETMAP_REQ_VALE_DELIF, NULL);
 	GIVES(EINVAL, none_on_switch, NETMAP_REQ_VALE_ATTACH, &a);
-	memset(&legacy, 0, sizeof(legacy));
-	legacy.nr_version = NETMAP_API;
 	strcpy(legacy.nr_name, NONE);
 	CHECK(ioctl(fd, NIOCGINFO, &legacy) < 0 && errno == ENXIO, "NIOCGINFO");
 	CHECK(ioctl(fd, NIOCREGIF, &legacy) < 0 && errno == ENXIO, "NIOCREGIF");
@@ -160,7 +139,7 @@ static void
 while_open(void)
 {
 	struct nmreq_vale_attach a = attachment(NR_REG_ALL_NIC);
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = NR_REG_SW, .nr_host_tx_rings = 3 };
 	struct port p = open_port(nic);
 	struct port host;
 	uint16_t type;
@@ -174,16 +153,12 @@ while_open(void)
 	CHECK(request(p.fd, nic, NETMAP_REQ_REGISTER, &p.reg) < 0 && errno == EBUSY, "twice");
 	type = NETMAP_REQ_PORT_INFO_GET;
 	{
-		struct nmreq_port_info_get i;
+		struct nmreq_port_info_get i = { 0 };
 
-		memset(&i, 0, sizeof(i));
 		CHECK(request(p.fd, nic, type, &i) == 0 && i.nr_mem_id == 1, "asked by its owner");
 	}
 	/* The holder of the interface decides the number of host rings. */
 	CHECK(info_of(nic, 7, 7).nr_host_tx_rings == 1, "no others now");
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_SW;
-	r.nr_host_tx_rings = 3;
 	host = open_port_with(nic, r);
 	CHECK(host.reg.nr_host_tx_rings == 1 && host.reg.nr_mem_id == 1, "one host ring, in the same memory");
 	GIVES(EBUSY, nic, NETMAP_REQ_REGISTER, &r);
@@ -195,13 +170,9 @@ while_open(void)
 static void
 with_host_rings(void)
 {
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = NR_REG_NIC_SW, .nr_host_tx_rings = 3, .nr_host_rx_rings = 2 };
 	struct port p;
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_NIC_SW;
-	r.nr_host_tx_rings = 3;
-	r.nr_host_rx_rings = 2;
 	p = open_port_with(nic, r);
 	CHECK(p.reg.nr_host_tx_rings == 3 && p.reg.nr_host_rx_rings == 2 && p.reg.nr_tx_rings == 1, "as asked");
 	facts(3, 2);
@@ -214,9 +185,9 @@ while_on_a_switch(void)
 	struct nmreq_vale_polling poll = { .nr_mode = NETMAP_POLLING_MODE_SINGLE_CPU, .nr_num_polling_cpus = 1 };
 	struct nmreq_vale_attach a = attachment(NR_REG_NIC_SW);
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	struct nmreq_register r;
-	struct nmreq_vale_detach d;
-	struct nmreq_vale_list l;
+	struct nmreq_register r = { 0 };
+	struct nmreq_vale_detach d = { 0 };
+	struct nmreq_vale_list l = { 0 };
 	struct nmreq_port_hdr h;
 
 	a.reg.nr_mem_id = 60000;
@@ -234,7 +205,6 @@ while_on_a_switch(void)
 	CHECK(info_of(on_switch, 0, 0).nr_mem_id == 1, "by its name on the switch");
 	CHECK(info_of(nic, 5, 5).nr_host_tx_rings == 1, "one host ring there");
 
-	memset(&r, 0, sizeof(r));
 	for (r.nr_mode = NR_REG_ALL_NIC; r.nr_mode <= NR_REG_NIC_SW; r.nr_mode++)
 		GIVES(EBUSY, nic, NETMAP_REQ_REGISTER, &r);
 	r.nr_mode = NR_REG_ALL_NIC;
@@ -244,11 +214,9 @@ while_on_a_switch(void)
 	GIVES(0, on_switch, NETMAP_REQ_PORT_HDR_GET, &h);
 	CHECK(h.nr_hdr_len == 0, "no header");
 	GIVES(0, on_switch, NETMAP_REQ_PORT_HDR_SET, &h);
-	memset(&l, 0, sizeof(l));
 	GIVES(0, on_switch, NETMAP_REQ_VALE_LIST, &l);
 	CHECK(l.nr_port_idx == a.port_index, "listed where it was attached");
 
-	memset(&d, 0, sizeof(d));
 	GIVES(EFAULT, on_switch, NETMAP_REQ_VALE_POLLING_DISABLE, &poll);
 	poll.nr_num_polling_cpus = 0;
 	GIVES(EINVAL, on_switch, NETMAP_REQ_VALE_POLLING_ENABLE, &poll);
@@ -294,12 +262,10 @@ legacy(void)
 
 	for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct netmap_if *nifp;
-		struct nmreq r;
+		struct nmreq r = { .nr_version = NETMAP_API };
 		char *mem;
 		int one = device();
 
-		memset(&r, 0, sizeof(r));
-		r.nr_version = NETMAP_API;
 		snprintf(r.nr_name, sizeof(r.nr_name), "%.15s", nic);
 		r.nr_ringid = rows[i].ringid;
 		r.nr_flags = rows[i].flags;
@@ -324,18 +290,13 @@ csb(void)
 	static struct nm_csb_atok atok[2] __attribute__((aligned(64)));
 	static struct nm_csb_ktoa ktoa[2] __attribute__((aligned(64)));
 	struct nmreq_sync_kloop_start start = { .sleep_us = 100 };
-	struct nmreq_opt_csb option;
-	struct nmreq_register r;
+	struct nmreq_opt_csb option = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_CSB };
+	struct nmreq_register r = { .nr_mode = NR_REG_ALL_NIC, .nr_flags = NR_EXCLUSIVE };
 	struct nmreq_header h;
 	struct port p;
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_ALL_NIC;
-	r.nr_flags = NR_EXCLUSIVE;
 	p = open_port_with(nic, r);
 	CHECK(request(p.fd, "", NETMAP_REQ_SYNC_KLOOP_START, &start) < 0 && errno == EINVAL, "no CSB yet");
-	memset(&option, 0, sizeof(option));
-	option.nro_opt.nro_reqtype = NETMAP_REQ_OPT_CSB;
 	option.csb_atok = (uintptr_t)atok;
 	option.csb_ktoa = (uintptr_t)ktoa;
 	header(&h, "", NETMAP_REQ_CSB_ENABLE, NULL);
@@ -352,17 +313,14 @@ static void
 memory(void)
 {
 	const size_t size = 16 << 20;
-	struct nmreq_opt_extmem e;
-	struct nmreq_register r;
+	struct nmreq_opt_extmem e = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_EXTMEM };
+	struct nmreq_register r = { .nr_mode = NR_REG_ALL_NIC, .nr_extra_bufs = 100 };
 	struct nmreq_header h;
 	struct netmap_if *nifp;
 	struct port p;
 	char *own;
 	int one;
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_ALL_NIC;
-	r.nr_extra_bufs = 100;
 	p = open_port_with(nic, r);
 	CHECK(p.reg.nr_extra_bufs == 100 && p.nifp->ni_bufs_head != 0 && p.reg.nr_mem_id == 1, "extra buffers");
 	close_port(&p);
@@ -371,8 +329,6 @@ memory(void)
 	CHECK(own != MAP_FAILED, "memory");
 	memset(&r, 0, sizeof(r));
 	r.nr_mode = NR_REG_ALL_NIC;
-	memset(&e, 0, sizeof(e));
-	e.nro_opt.nro_reqtype = NETMAP_REQ_OPT_EXTMEM;
 	e.nro_usrptr = (uintptr_t)own;
 	e.nro_info.nr_memsize = size;
 	e.nro_info.nr_if_pool_objtotal = 4;

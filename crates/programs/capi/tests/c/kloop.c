@@ -16,12 +16,10 @@ static char away[AWAY][FRAME];
 static void *
 kloop(void *arg)
 {
-	struct nmreq_sync_kloop_start start;
+	struct nmreq_sync_kloop_start start = { .sleep_us = 100 };
 	struct nmreq_header h;
 
 	(void)arg;
-	memset(&start, 0, sizeof(start));
-	start.sleep_us = 100;
 	header(&h, "", NETMAP_REQ_SYNC_KLOOP_START, &start);
 	h.nr_options = (uintptr_t)ev;
 	loop_result = ioctl(from.fd, NIOCCTRL, &h);

@@ -6,9 +6,8 @@ static const char *sw;
 static struct nmreq
 legacy(const char *suffix)
 {
-	struct nmreq r;
+	struct nmreq r = { 0 };
 
-	memset(&r, 0, sizeof(r));
 	snprintf(r.nr_name, sizeof(r.nr_name), "%s%s", sw, suffix);
 	r.nr_version = NETMAP_API;
 	return r;
@@ -116,12 +115,10 @@ extra_buffers(void)
 static void
 commands(void)
 {
-	struct nmreq r;
+	struct nmreq r = { .nr_version = NETMAP_API };
 	int fd = device(), k, found = 0;
 	char port[16];
 
-	memset(&r, 0, sizeof(r));
-	r.nr_version = NETMAP_API;
 	snprintf(port, sizeof(port), "p%d", (int)getpid() % 100000);
 	snprintf(r.nr_name, sizeof(r.nr_name), "%s", port);
 	r.nr_cmd = NETMAP_BDG_NEWIF;
@@ -131,12 +128,8 @@ commands(void)
 	snprintf(r.nr_name, sizeof(r.nr_name), "%.8s:%.6s", sw, port);
 	CHECK(ioctl(fd, NIOCREGIF, &r) == 0 && r.nr_arg2 > 1, "attach");
 	for (k = 0;; k++) {
-		struct nmreq l;
+		struct nmreq l = { .nr_version = NETMAP_API, .nr_cmd = NETMAP_BDG_LIST, .nr_arg1 = (uint16_t)(k >> 8) };
 
-		memset(&l, 0, sizeof(l));
-		l.nr_version = NETMAP_API;
-		l.nr_cmd = NETMAP_BDG_LIST;
-		l.nr_arg1 = (uint16_t)(k >> 8);
 		l.nr_arg2 = (uint16_t)(k & 0xff);
 		if (ioctl(fd, NIOCGINFO, &l)) {
 			CHECK(errno == ENOENT, "the end of the list");

@@ -10,17 +10,6 @@
 
 #define COUNT 50u
 
-static struct port
-open_as(const char *name, uint32_t mode, uint64_t flags)
-{
-	struct nmreq_register reg;
-
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = mode;
-	reg.nr_flags = flags;
-	return open_port_with(name, reg);
-}
-
 static struct netmap_ring *
 host_rx(struct port *p)
 {
@@ -47,13 +36,11 @@ static void
 from_stack(const char *name)
 {
 	int s = socket(AF_PACKET, SOCK_RAW, 0);
-	struct sockaddr_ll to;
+	struct sockaddr_ll to = { .sll_family = AF_PACKET };
 	char frame[FRAME];
 	uint32_t i;
 
 	CHECK(s >= 0, "packet socket");
-	memset(&to, 0, sizeof(to));
-	to.sll_family = AF_PACKET;
 	to.sll_ifindex = (int)if_nametoindex(name);
 	for (i = 0; i < COUNT; i++) {
 		fill(frame, FRAME, i);
@@ -70,11 +57,11 @@ main(int argc, char **argv)
 
 	CHECK(argc == 2, "an interface");
 	alarm(30);
-	port = open_as(argv[1], NR_REG_NIC_SW, 0);
-	sent = open_as(argv[1], NR_REG_SW, NR_MONITOR_TX);
-	received = open_as(argv[1], NR_REG_ONE_SW, NR_MONITOR_RX);
-	both = open_as(argv[1], NR_REG_NIC_SW, NR_MONITOR_RX | NR_MONITOR_TX);
-	wire = open_as(argv[1], NR_REG_ALL_NIC, NR_ZCOPY_MON);
+	port = open_port_as(argv[1], NR_REG_NIC_SW, 0);
+	sent = open_port_as(argv[1], NR_REG_SW, NR_MONITOR_TX);
+	received = open_port_as(argv[1], NR_REG_ONE_SW, NR_MONITOR_RX);
+	both = open_port_as(argv[1], NR_REG_NIC_SW, NR_MONITOR_RX | NR_MONITOR_TX);
+	wire = open_port_as(argv[1], NR_REG_ALL_NIC, NR_ZCOPY_MON);
 	CHECK(both.nifp->ring_ofs[0] != 0 && both.nifp->ring_ofs[1] != 0, "tx rings of both kinds");
 	CHECK(sent.nifp->ring_ofs[0] == 0 && sent.nifp->ring_ofs[1] != 0, "the host tx ring alone");
 	put_frames(NETMAP_TXRING(port.nifp, port.nifp->ni_tx_rings), &seq, COUNT);

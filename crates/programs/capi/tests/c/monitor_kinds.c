@@ -40,17 +40,6 @@ open_end(int end)
 	ports[end] = open_port(names[end]);
 }
 
-static struct port
-monitor_of(const char *name, uint64_t flags)
-{
-	struct nmreq_register reg;
-
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = NR_REG_ALL_NIC;
-	reg.nr_flags = flags;
-	return open_port_with(name, reg);
-}
-
 static int
 refused(const char *name, struct nmreq_register reg)
 {
@@ -118,7 +107,7 @@ seen(const char *name, int end)
 	struct port m, late;
 
 	for (k = 0; k < WAYS; k++) {
-		m = monitor_of(name, ways[k].flags);
+		m = open_port_as(name, NR_REG_ALL_NIC, ways[k].flags);
 		if (ways[k].flags & Z)
 			CHECK(m.reg.nr_flags == (Z | R | T) && m.reg.nr_mem_id == ports[end].reg.nr_mem_id,
 			    "both directions, in the port's memory");
@@ -127,7 +116,7 @@ seen(const char *name, int end)
 		expected = (end == 0 ? ways[k].sent : ways[k].received) ? COUNT : 0;
 		exchange(&ports[0], &ports[1], COUNT);
 		expect(&m, expected, end == 0);
-		late = monitor_of(name, ways[k].flags);
+		late = open_port_as(name, NR_REG_ALL_NIC, ways[k].flags);
 		exchange(&ports[0], &ports[1], COUNT);
 		expect(&m, expected, end == 0);
 		expect(&late, expected, end == 0);
@@ -144,7 +133,7 @@ seen(const char *name, int end)
 static void
 not_read(const char *name, int end)
 {
-	struct port m = monitor_of(name, R | T), other = monitor_of(name, R | T);
+	struct port m = open_port_as(name, NR_REG_ALL_NIC, R | T), other = open_port_as(name, NR_REG_ALL_NIC, R | T);
 	struct netmap_ring *r = NETMAP_RXRING(m.nifp, 0);
 	uint32_t i, seq = 0;
 
@@ -164,7 +153,7 @@ not_read(const char *name, int end)
 static void
 outlived(const char *name, int end)
 {
-	struct port m = monitor_of(name, R | T), z = monitor_of(name, Z);
+	struct port m = open_port_as(name, NR_REG_ALL_NIC, R | T), z = open_port_as(name, NR_REG_ALL_NIC, Z);
 
 	exchange(&ports[0], &ports[1], COUNT);
 	expect(&m, COUNT, end == 0);
@@ -193,7 +182,7 @@ killed(const char *name, int end)
 	child = fork();
 	CHECK(child >= 0, "fork");
 	if (child == 0) {
-		m = monitor_of(name, R | T);
+		m = open_port_as(name, NR_REG_ALL_NIC, R | T);
 		expect(&m, 0, 0);
 		CHECK(write(lines[1], "", 1) == 1, "write");
 		pause();
@@ -202,7 +191,7 @@ killed(const char *name, int end)
 	exchange(&ports[0], &ports[1], COUNT);
 	CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child, "kill");
 	exchange(&ports[0], &ports[1], COUNT);
-	m = monitor_of(name, R | T);
+	m = open_port_as(name, NR_REG_ALL_NIC, R | T);
 	exchange(&ports[0], &ports[1], COUNT);
 	expect(&m, COUNT, end == 0);
 	close_port(&m);
@@ -214,12 +203,8 @@ killed(const char *name, int end)
 static void
 refusals(const char *name, int end)
 {
-	struct nmreq_register reg;
+	struct nmreq_register reg = { .nr_flags = R, .nr_mode = NR_REG_ONE_NIC, .nr_ringid = 60 };
 
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_flags = R;
-	reg.nr_mode = NR_REG_ONE_NIC;
-	reg.nr_ringid = 60;
 	CHECK(refused(name, reg) == EINVAL, "no such ring");
 	reg.nr_ringid = 0;
 	reg.nr_mem_id = 4321;

@@ -7,17 +7,6 @@
 #define COUNT 10u
 #define FIRST 4u
 
-static struct port
-monitor_of(const char *name, uint64_t flags)
-{
-	struct nmreq_register reg;
-
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = NR_REG_ALL_NIC;
-	reg.nr_flags = flags;
-	return open_port_with(name, reg);
-}
-
 static void
 expect(struct port *m, uint32_t *seq, uint32_t end)
 {
@@ -47,11 +36,11 @@ round_trip(const char *sender, const char *receiver)
 	uint32_t seq = 0, copied = 0, put = 0, got = 0, again = 0, before = 0;
 	struct netmap_ring *r = NETMAP_RXRING(to.nifp, 0);
 
-	copy = monitor_of(receiver, NR_MONITOR_RX);
-	sent = monitor_of(sender, NR_MONITOR_TX);
-	late = monitor_of(receiver, NR_ZCOPY_MON);
-	second = monitor_of(receiver, NR_ZCOPY_MON);
-	early = monitor_of(sender, NR_ZCOPY_MON);
+	copy = open_port_as(receiver, NR_REG_ALL_NIC, NR_MONITOR_RX);
+	sent = open_port_as(sender, NR_REG_ALL_NIC, NR_MONITOR_TX);
+	late = open_port_as(receiver, NR_REG_ALL_NIC, NR_ZCOPY_MON);
+	second = open_port_as(receiver, NR_REG_ALL_NIC, NR_ZCOPY_MON);
+	early = open_port_as(sender, NR_REG_ALL_NIC, NR_ZCOPY_MON);
 	put_frames(NETMAP_TXRING(from.nifp, 0), &seq, COUNT);
 	CHECK(ioctl(from.fd, NIOCTXSYNC, NULL) == 0, "txsync");
 	while (nm_ring_space(r) < COUNT)

@@ -13,10 +13,8 @@ static char full[64];
 static struct port
 monitor_of(const char *name, uint64_t flags, int ring)
 {
-	struct nmreq_register reg;
+	struct nmreq_register reg = { .nr_mode = ring < 0 ? NR_REG_ALL_NIC : NR_REG_ONE_NIC };
 
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = ring < 0 ? NR_REG_ALL_NIC : NR_REG_ONE_NIC;
 	reg.nr_ringid = ring < 0 ? 0 : (uint16_t)ring;
 	reg.nr_flags = flags;
 	return open_port_with(name, reg);
@@ -25,13 +23,9 @@ monitor_of(const char *name, uint64_t flags, int ring)
 static int
 refusal(const char *name, uint32_t mode, uint16_t ring)
 {
-	struct nmreq_register reg;
+	struct nmreq_register reg = { .nr_mode = mode, .nr_ringid = ring, .nr_flags = NR_MONITOR_RX };
 	int fd = device(), why = 0;
 
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = mode;
-	reg.nr_ringid = ring;
-	reg.nr_flags = NR_MONITOR_RX;
 	if (request(fd, name, NETMAP_REQ_REGISTER, &reg) < 0)
 		why = errno;
 	close(fd);
@@ -41,18 +35,13 @@ refusal(const char *name, uint32_t mode, uint16_t ring)
 static void
 make(void)
 {
-	struct nmreq_vale_newif newif;
-	struct nmreq_vale_attach attach;
+	struct nmreq_vale_newif newif = { .nr_tx_rings = TX_RINGS, .nr_rx_rings = RX_RINGS };
+	struct nmreq_vale_attach attach = { .reg.nr_mode = NR_REG_ALL_NIC };
 	int fd = device();
 
-	memset(&newif, 0, sizeof(newif));
-	newif.nr_tx_rings = TX_RINGS;
-	newif.nr_rx_rings = RX_RINGS;
 	newif.nr_tx_slots = newif.nr_rx_slots = 64;
 	CHECK(request(fd, own, NETMAP_REQ_VALE_NEWIF, &newif) == 0, "newif");
 	CHECK(refusal(own, NR_REG_ALL_NIC, 0) == EINVAL, "on no switch");
-	memset(&attach, 0, sizeof(attach));
-	attach.reg.nr_mode = NR_REG_ALL_NIC;
 	CHECK(request(fd, full, NETMAP_REQ_VALE_ATTACH, &attach) == 0, "attach");
 	CHECK(refusal(own, NR_REG_ALL_NIC, 0) == EINVAL && refusal(full, NR_REG_ALL_NIC, 0) == EINVAL, "not open");
 	close(fd);
@@ -61,10 +50,9 @@ make(void)
 static void
 unmake(void)
 {
-	struct nmreq_vale_detach detach;
+	struct nmreq_vale_detach detach = { 0 };
 	int fd = device();
 
-	memset(&detach, 0, sizeof(detach));
 	CHECK(request(fd, full, NETMAP_REQ_VALE_DETACH, &detach) == 0, "detach");
 	CHECK(request(fd, own, NETMAP_REQ_VALE_DELIF, NULL) == 0, "delif");
 	close(fd);
@@ -182,7 +170,7 @@ ended(const char *name, struct port *port)
 int
 main(int argc, char **argv)
 {
-	struct nmreq_register reg;
+	struct nmreq_register reg = { .nr_mode = NR_REG_ALL_NIC, .nr_tx_rings = 3 };
 	struct port port, other;
 	char beside[64];
 	int k;
@@ -193,9 +181,6 @@ main(int argc, char **argv)
 	snprintf(beside, sizeof(beside), "%s:beside", argv[1]);
 	make();
 	port = open_port(full);
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = NR_REG_ALL_NIC;
-	reg.nr_tx_rings = 3;
 	other = open_port_with(beside, reg);
 	for (k = 0; k < 2; k++) {
 		rings_of(k ? own : full, &port, &other);

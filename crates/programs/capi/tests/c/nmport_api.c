@@ -73,8 +73,8 @@ names(void)
 	for (i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
 		struct nmport_d *d = nmport_prepare(good[i].spec);
 		const char *rest = good[i].spec;
-		struct nmreq_header h;
-		struct nmreq_register r;
+		struct nmreq_header h = { 0 };
+		struct nmreq_register r = { 0 };
 
 		CHECK(d != NULL, "%s: %s", good[i].spec, last);
 		CHECK(strcmp(d->hdr.nr_name, good[i].name) == 0, "%s: %s", good[i].spec, d->hdr.nr_name);
@@ -82,8 +82,6 @@ names(void)
 		CHECK(d->reg.nr_flags == good[i].flags && d->reg.nr_mem_id == good[i].mem, "%s: %llx", good[i].spec,
 		      (unsigned long long)d->reg.nr_flags);
 		CHECK(d->hdr.nr_reqtype == NETMAP_REQ_REGISTER && d->hdr.nr_body == (uintptr_t)&d->reg && d->fd == -1, "request");
-		memset(&h, 0, sizeof(h));
-		memset(&r, 0, sizeof(r));
 		CHECK(nmreq_header_decode(&rest, &h, nmctx_get()) == 0 && strcmp(h.nr_name, good[i].name) == 0, "by parts");
 		CHECK(nmreq_register_decode(&rest, &r, nmctx_get()) == 0 && *rest == 0, "rest '%s'", rest);
 		CHECK(r.nr_mode == good[i].mode && r.nr_flags == good[i].flags && r.nr_mem_id == good[i].mem, "mode by parts");

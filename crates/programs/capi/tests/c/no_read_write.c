@@ -8,19 +8,16 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
-#define REFUSED(e, call) CHECK((long)(call) == -1 && errno == (e), "expected %s", #e)
-
 static void
 transfers(int fd)
 {
 	char bytes[64] = "not a message";
 	struct iovec v = {bytes, sizeof(bytes)};
 	struct sockaddr_storage addr;
-	struct msghdr m;
+	struct msghdr m = { 0 };
 	socklen_t len = sizeof(addr);
 	int value = 0;
 
-	memset(&m, 0, sizeof(m));
 	memset(&addr, 0, sizeof(addr));
 	m.msg_iov = &v;
 	m.msg_iovlen = 1;

@@ -10,11 +10,8 @@
 static struct nmreq_opt_offsets
 asked(uint64_t initial, uint64_t max, uint32_t bits)
 {
-	struct nmreq_opt_offsets o;
+	struct nmreq_opt_offsets o = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_OFFSETS, .nro_initial_offset = initial };
 
-	memset(&o, 0, sizeof(o));
-	o.nro_opt.nro_reqtype = NETMAP_REQ_OPT_OFFSETS;
-	o.nro_initial_offset = initial;
 	o.nro_max_offset = max;
 	o.nro_offset_bits = bits;
 	return o;
@@ -23,11 +20,8 @@ asked(uint64_t initial, uint64_t max, uint32_t bits)
 static struct nmreq_register
 mode(uint32_t m, uint64_t flags)
 {
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = m, .nr_flags = flags };
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = m;
-	r.nr_flags = flags;
 	return r;
 }
 
@@ -313,18 +307,15 @@ piped(int other_asks)
 static void
 persistent(const char *from_name)
 {
-	struct nmreq_vale_newif newif;
-	struct nmreq_vale_attach attach;
-	struct nmreq_vale_detach detach;
+	struct nmreq_vale_newif newif = { 0 };
+	struct nmreq_vale_attach attach = { 0 };
+	struct nmreq_vale_detach detach = { 0 };
 	struct port p, from = open_port(from_name);
 	struct netmap_ring *tx = NETMAP_TXRING(from.nifp, 0), *rx;
 	char name[64];
 	int fd = device(), round;
 	uint32_t i;
 
-	memset(&newif, 0, sizeof(newif));
-	memset(&attach, 0, sizeof(attach));
-	memset(&detach, 0, sizeof(detach));
 	snprintf(name, sizeof(name), "%.*s:nvoff", (int)(strchr(from_name, ':') - from_name), from_name);
 	CHECK(request(fd, "nvoff", NETMAP_REQ_VALE_NEWIF, &newif) == 0, "new port");
 	p = open_at("nvoff", 16, 64, 0);

@@ -45,23 +45,16 @@ with_options(const char *name, uint16_t type, void *body, void *options)
 static int
 reg(const char *name, void *options)
 {
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = NR_REG_ALL_NIC };
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_ALL_NIC;
 	return with_options(name, NETMAP_REQ_REGISTER, &r, options);
 }
-
-#define REFUSED(e, call) CHECK((call) < 0 && errno == (e), "expected %s", #e)
 
 static struct nmreq_opt_csb
 csb(uint32_t size)
 {
-	struct nmreq_opt_csb c;
+	struct nmreq_opt_csb c = { .nro_opt.nro_reqtype = NETMAP_REQ_OPT_CSB, .nro_opt.nro_status = UNTOUCHED };
 
-	memset(&c, 0, sizeof(c));
-	c.nro_opt.nro_reqtype = NETMAP_REQ_OPT_CSB;
-	c.nro_opt.nro_status = UNTOUCHED;
 	c.nro_opt.nro_size = size;
 	return c;
 }
@@ -162,7 +155,7 @@ static void
 order(void)
 {
 	struct nmreq_opt_csb c = csb(0);
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = NR_REG_ALL_NIC };
 	struct nmreq_header h;
 	int fd;
 
@@ -182,8 +175,6 @@ order(void)
 	CHECK(list[0].nro_status == UNTOUCHED, "status %u", list[0].nro_status);
 	/* A second registration: the option was not read. */
 	fd = device();
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_ALL_NIC;
 	CHECK(request(fd, port, NETMAP_REQ_REGISTER, &r) == 0, "register");
 	header(&h, port, NETMAP_REQ_REGISTER, &r);
 	c = csb(0);
@@ -197,10 +188,9 @@ order(void)
 static void
 ignored(void)
 {
-	struct nmreq_port_info_get info;
+	struct nmreq_port_info_get info = { 0 };
 	struct nmreq_opt_csb c = csb(0);
 
-	memset(&info, 0, sizeof(info));
 	unknown(1);
 	list[0].nro_next = (uintptr_t)&c;
 	CHECK(with_options(port, NETMAP_REQ_PORT_INFO_GET, &info, list) == 0 && info.nr_memsize, "info");
@@ -214,11 +204,10 @@ ignored(void)
 static void
 headers(void)
 {
-	struct nmreq_port_info_get info;
+	struct nmreq_port_info_get info = { 0 };
 	struct nmreq_header h;
 	int fd = device();
 
-	memset(&info, 0, sizeof(info));
 	header(&h, port, NETMAP_REQ_PORT_INFO_GET, &info);
 	h.nr_reserved = 1;
 	REFUSED(EINVAL, ioctl(fd, NIOCCTRL, &h));

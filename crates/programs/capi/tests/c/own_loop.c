@@ -27,16 +27,13 @@ woken(const int *fds, int count, int ms)
 static void
 errors(const char *taken)
 {
-	struct nmreq_register reg;
+	struct nmreq_register reg = { .nr_mode = NR_REG_ALL_NIC, .nr_flags = NR_EXCLUSIVE };
 	int fd = device();
 
 	CHECK(netvale_arm(fd, POLLIN) < 0 && errno == ENXIO, "not registered");
 	CHECK(netvale_wake_fds(0, POLLIN, NULL, 0) < 0 && errno == EBADF, "no netmap descriptor");
 	netvale_error_clear();
 	CHECK(netvale_error()[0] == 0, "nothing went wrong yet");
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = NR_REG_ALL_NIC;
-	reg.nr_flags = NR_EXCLUSIVE;
 	CHECK(request(fd, taken, NETMAP_REQ_REGISTER, &reg) < 0 && errno == EBUSY, "somebody has it");
 	CHECK(strlen(netvale_error()) > 10, "said: %s", netvale_error());
 	close(fd);

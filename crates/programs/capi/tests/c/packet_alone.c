@@ -9,7 +9,7 @@
 int
 main(int argc, char **argv)
 {
-	struct sockaddr_ll address;
+	struct sockaddr_ll address = { .sll_family = AF_PACKET };
 	char frame[FRAME];
 	ssize_t n = 0;
 	int fd, i;
@@ -21,8 +21,6 @@ main(int argc, char **argv)
 		fprintf(stderr, "skipped: no right to open packet sockets\n");
 		return 77;
 	}
-	memset(&address, 0, sizeof(address));
-	address.sll_family = AF_PACKET;
 	address.sll_ifindex = (int)if_nametoindex(argv[1]);
 	CHECK(bind(fd, (void *)&address, sizeof(address)) == 0, "bind");
 	fill(frame, FRAME, 0);

@@ -97,10 +97,9 @@ static int set;
 static int
 epolled(int ms)
 {
-	struct epoll_event e;
+	struct epoll_event e = { 0 };
 	int n;
 
-	memset(&e, 0, sizeof(e));
 	n = epoll_wait(set, &e, 1, ms);
 	CHECK(n == 0 || (n == 1 && e.events == EPOLLOUT && e.data.fd == from), "%d %x", n, e.events);
 	return n;
@@ -125,15 +124,13 @@ shows_room(int (*waited)(int))
 static void
 bind_to(const char *name)
 {
-	struct sockaddr_ll address;
+	struct sockaddr_ll address = { .sll_family = AF_PACKET };
 
 	from = socket(AF_PACKET, SOCK_RAW, 0);
 	if (from < 0 && errno == EPERM) {
 		fprintf(stderr, "skipped: no right to open packet sockets\n");
 		exit(77);
 	}
-	memset(&address, 0, sizeof(address));
-	address.sll_family = AF_PACKET;
 	address.sll_ifindex = (int)if_nametoindex(name);
 	CHECK(bind(from, (void *)&address, sizeof(address)) == 0, "bind");
 }

@@ -47,9 +47,8 @@ socket_of(int type)
 static struct ifreq
 named(const char *name)
 {
-	struct ifreq r;
+	struct ifreq r = { 0 };
 
-	memset(&r, 0, sizeof(r));
 	strncpy(r.ifr_name, name, IFNAMSIZ - 1);
 	return r;
 }
@@ -142,10 +141,9 @@ mapped(struct sockaddr_ll *address)
 {
 	struct tpacket_req ring = { .tp_block_size = 4096, .tp_block_nr = 1, .tp_frame_size = 2048, .tp_frame_nr = 2 };
 	int kinds[] = { PACKET_TX_RING, PACKET_RX_RING };
-	struct tpacket_req none;
+	struct tpacket_req none = { 0 };
 	int fd, i;
 
-	memset(&none, 0, sizeof(none));
 	for (i = 0; i < 2; i++) {
 		fd = socket_of(SOCK_RAW);
 		CHECK(setsockopt(fd, SOL_PACKET, kinds[i], &ring, sizeof(ring)) == 0, "a ring");
@@ -160,15 +158,13 @@ mapped(struct sockaddr_ll *address)
 int
 main(int argc, char **argv)
 {
-	struct sockaddr_ll address;
+	struct sockaddr_ll address = { .sll_family = AF_PACKET };
 	int fd, cooked;
 
 	CHECK(argc == 3, "two ports");
 	alarm(30);
 	to = open_port(argv[2]);
 	fd = socket_of(SOCK_RAW);
-	memset(&address, 0, sizeof(address));
-	address.sll_family = AF_PACKET;
 	address.sll_ifindex = described(argv[1], fd);
 	cooked = socket_of(SOCK_DGRAM);
 	CHECK(bind(cooked, (void *)&address, sizeof(address)) == -1 && errno == EOPNOTSUPP, "headers are the program's");

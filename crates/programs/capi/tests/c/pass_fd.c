@@ -14,10 +14,9 @@ send_fd(int sock, int fd, struct note *n)
 {
 	char space[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = {n, sizeof(*n)};
-	struct msghdr m;
+	struct msghdr m = { 0 };
 	struct cmsghdr *c;
 
-	memset(&m, 0, sizeof(m));
 	memset(space, 0, sizeof(space));
 	m.msg_iov = &iov;
 	m.msg_iovlen = 1;
@@ -36,14 +35,9 @@ receive_fd(int sock, struct note *n)
 {
 	char space[CMSG_SPACE(sizeof(int))];
 	struct iovec iov = {n, sizeof(*n)};
-	struct msghdr m;
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space) };
 	int fd;
 
-	memset(&m, 0, sizeof(m));
-	m.msg_iov = &iov;
-	m.msg_iovlen = 1;
-	m.msg_control = space;
-	m.msg_controllen = sizeof(space);
 	CHECK(recvmsg(sock, &m, 0) == (ssize_t)sizeof(*n), "recvmsg");
 	CHECK(CMSG_FIRSTHDR(&m) != NULL, "a descriptor came");
 	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(int));
@@ -54,11 +48,9 @@ static void
 receiver(int sock)
 {
 	struct note n;
-	struct port p;
+	struct port p = { .fd = receive_fd(sock, &n) };
 	uint32_t got = 0;
 
-	memset(&p, 0, sizeof(p));
-	p.fd = receive_fd(sock, &n);
 	p.mem = mmap(NULL, n.memsize, PROT_READ | PROT_WRITE, MAP_SHARED, p.fd, 0);
 	CHECK(p.mem != MAP_FAILED, "mmap of a descriptor that came over a socket");
 	p.nifp = NETMAP_IF(p.mem, n.offset);

@@ -1,20 +1,14 @@
 /* Persistent ports: one set of rings that all openers share, by either name, on a switch or not. Usage: persistent SWITCH */
 #include "common.h"
 
-#define REFUSED(e, call) CHECK((call) < 0 && errno == (e), "expected %s", #e)
-
 static char name[16], full[80], other[80];
 static int ctl;
 
 static struct nmreq_register
 mode(uint32_t m, uint16_t ring, uint64_t flags)
 {
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = m, .nr_ringid = ring, .nr_flags = flags };
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = m;
-	r.nr_ringid = ring;
-	r.nr_flags = flags;
 	return r;
 }
 
@@ -44,12 +38,9 @@ newif(const char *port, struct nmreq_vale_newif *n)
 static int
 attach(const char *port, uint16_t mem_id, uint32_t *index)
 {
-	struct nmreq_vale_attach a;
+	struct nmreq_vale_attach a = { .reg.nr_mode = NR_REG_ALL_NIC, .reg.nr_mem_id = mem_id };
 	int done;
 
-	memset(&a, 0, sizeof(a));
-	a.reg.nr_mode = NR_REG_ALL_NIC;
-	a.reg.nr_mem_id = mem_id;
 	done = request(ctl, port, NETMAP_REQ_VALE_ATTACH, &a);
 	if (index)
 		*index = a.port_index;
@@ -59,10 +50,9 @@ attach(const char *port, uint16_t mem_id, uint32_t *index)
 static int
 detach(const char *port, uint32_t *index)
 {
-	struct nmreq_vale_detach d;
+	struct nmreq_vale_detach d = { 0 };
 	int done;
 
-	memset(&d, 0, sizeof(d));
 	done = request(ctl, port, NETMAP_REQ_VALE_DETACH, &d);
 	if (index)
 		*index = d.port_index;
@@ -72,9 +62,8 @@ detach(const char *port, uint32_t *index)
 static void
 names(void)
 {
-	struct nmreq_vale_newif n;
+	struct nmreq_vale_newif n = { 0 };
 
-	memset(&n, 0, sizeof(n));
 	REFUSED(EINVAL, newif(full, &n));
 	REFUSED(EINVAL, newif("sixteen.letters.", &n));
 	REFUSED(EEXIST, newif("lo", &n));
@@ -94,23 +83,18 @@ names(void)
 static uint16_t
 told(void)
 {
-	struct nmreq_port_info_get i;
-	struct nmreq_pools_info p;
-	struct nmreq_port_hdr h;
-	struct nmreq legacy;
+	struct nmreq_port_info_get i = { 0 };
+	struct nmreq_pools_info p = { 0 };
+	struct nmreq_port_hdr h = { .nr_hdr_len = 77 };
+	struct nmreq legacy = { 0 };
 
-	memset(&i, 0, sizeof(i));
 	CHECK(request(ctl, name, NETMAP_REQ_PORT_INFO_GET, &i) == 0, "info");
 	CHECK(i.nr_tx_rings == 2 && i.nr_rx_rings == 2 && i.nr_tx_slots == 256 && i.nr_rx_slots == 256, "shape");
-	memset(&p, 0, sizeof(p));
 	CHECK(request(ctl, name, NETMAP_REQ_POOLS_INFO_GET, &p) == 0, "pools");
 	CHECK(p.nr_mem_id == i.nr_mem_id && i.nr_mem_id > 1 && p.nr_memsize == i.nr_memsize, "region %u", p.nr_mem_id);
-	memset(&h, 0, sizeof(h));
-	h.nr_hdr_len = 77;
 	CHECK(request(ctl, name, NETMAP_REQ_PORT_HDR_GET, &h) == 0 && h.nr_hdr_len == 0, "header");
 	h.nr_hdr_len = 12;
 	REFUSED(ENXIO, request(ctl, name, NETMAP_REQ_PORT_HDR_SET, &h));
-	memset(&legacy, 0, sizeof(legacy));
 	snprintf(legacy.nr_name, sizeof(legacy.nr_name), "%s", name);
 	legacy.nr_version = NETMAP_API;
 	CHECK(ioctl(ctl, NIOCGINFO, &legacy) == 0, "NIOCGINFO");
@@ -158,9 +142,8 @@ shared(const char *by)
 static uint32_t
 listed(const char *port, int *found)
 {
-	struct nmreq_vale_list l;
+	struct nmreq_vale_list l = { 0 };
 
-	memset(&l, 0, sizeof(l));
 	*found = request(ctl, port, NETMAP_REQ_VALE_LIST, &l);
 	return l.nr_port_idx;
 }
@@ -168,13 +151,12 @@ listed(const char *port, int *found)
 static void
 unattached(void)
 {
-	struct nmreq_port_info_get i;
+	struct nmreq_port_info_get i = { 0 };
 	int found;
 
 	told();
 	shared(name);
 	REFUSED(EINVAL, reg(full, NR_REG_ALL_NIC, 0, 0, NULL));
-	memset(&i, 0, sizeof(i));
 	REFUSED(EINVAL, request(ctl, full, NETMAP_REQ_PORT_INFO_GET, &i));
 	REFUSED(ENXIO, detach(full, NULL));
 	listed(full, &found);
@@ -189,7 +171,7 @@ unattached(void)
 static void
 attached(void)
 {
-	struct nmreq_port_hdr h;
+	struct nmreq_port_hdr h = { .nr_hdr_len = 12 };
 	struct port from, to;
 	uint32_t index, gone, where, seq = 0;
 	uint16_t region = told();
@@ -204,8 +186,6 @@ attached(void)
 	where = listed(other, &found);
 	CHECK(found == 0 && where == 254, "a port that is not there, on a switch that is: %u", where);
 	shared(full);
-	memset(&h, 0, sizeof(h));
-	h.nr_hdr_len = 12;
 	CHECK(request(ctl, full, NETMAP_REQ_PORT_HDR_SET, &h) == 0, "a header");
 	REFUSED(EIO, reg(name, NR_REG_ALL_NIC, 0, 0, NULL));
 	h.nr_hdr_len = 0;
@@ -240,14 +220,13 @@ attached(void)
 static void
 regions(void)
 {
-	struct nmreq_vale_newif n;
+	struct nmreq_vale_newif n = { 0 };
 	struct nmreq_register r;
 	struct port p = open_port(other);
 	char second[16];
 	int fd;
 
 	snprintf(second, sizeof(second), "q%d", (int)getpid());
-	memset(&n, 0, sizeof(n));
 	n.nr_mem_id = p.reg.nr_mem_id;
 	n.nr_tx_slots = n.nr_rx_slots = 16;
 	CHECK(newif(second, &n) == 0 && n.nr_mem_id == p.reg.nr_mem_id, "from the beginning");

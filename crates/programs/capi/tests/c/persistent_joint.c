@@ -1,7 +1,6 @@
 /* A persistent port on two switches joins them. Usage: persistent_joint SWITCH */
 #include "common.h"
 
-#define REFUSED(e, call) CHECK((call) < 0 && errno == (e), "expected %s", #e)
 #define BIG 5000u
 
 static char name[16], first[80], second[80], third[80], station[4][80];
@@ -10,12 +9,9 @@ static int ctl;
 static int
 attach_as(const char *port, uint32_t mode, uint16_t ring, uint32_t *index)
 {
-	struct nmreq_vale_attach a;
+	struct nmreq_vale_attach a = { .reg.nr_mode = mode, .reg.nr_ringid = ring };
 	int done;
 
-	memset(&a, 0, sizeof(a));
-	a.reg.nr_mode = mode;
-	a.reg.nr_ringid = ring;
 	done = request(ctl, port, NETMAP_REQ_VALE_ATTACH, &a);
 	if (index)
 		*index = a.port_index;
@@ -31,20 +27,17 @@ attach(const char *port)
 static int
 detach(const char *port)
 {
-	struct nmreq_vale_detach d;
+	struct nmreq_vale_detach d = { 0 };
 
-	memset(&d, 0, sizeof(d));
 	return request(ctl, port, NETMAP_REQ_VALE_DETACH, &d);
 }
 
 static int
 reg(const char *port)
 {
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = NR_REG_ALL_NIC };
 	int fd = device(), saved;
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_ALL_NIC;
 	if (request(fd, port, NETMAP_REQ_REGISTER, &r) == 0)
 		return fd;
 	saved = errno;
@@ -165,13 +158,12 @@ big(struct port *from, struct port *to)
 static void
 told(void)
 {
-	struct nmreq_port_info_get i;
-	struct nmreq_vale_polling polling;
-	struct nmreq_vale_list l;
-	struct nmreq_port_hdr h;
+	struct nmreq_port_info_get i = { 0 };
+	struct nmreq_vale_polling polling = { 0 };
+	struct nmreq_vale_list l = { 0 };
+	struct nmreq_port_hdr h = { 0 };
 	uint16_t region;
 
-	memset(&i, 0, sizeof(i));
 	CHECK(request(ctl, first, NETMAP_REQ_PORT_INFO_GET, &i) == 0, "info");
 	CHECK(i.nr_tx_rings == 1 && i.nr_rx_rings == 2 && i.nr_tx_slots == 1024 && i.nr_rx_slots == 512, "first");
 	region = i.nr_mem_id;
@@ -179,9 +171,7 @@ told(void)
 	CHECK(request(ctl, second, NETMAP_REQ_PORT_INFO_GET, &i) == 0, "info");
 	CHECK(i.nr_tx_rings == 2 && i.nr_rx_rings == 1 && i.nr_tx_slots == 512 && i.nr_rx_slots == 1024, "turned round");
 	CHECK(i.nr_mem_id == region, "one region");
-	memset(&l, 0, sizeof(l));
 	CHECK(request(ctl, second, NETMAP_REQ_VALE_LIST, &l) == 0, "list");
-	memset(&h, 0, sizeof(h));
 	CHECK(request(ctl, second, NETMAP_REQ_PORT_HDR_GET, &h) == 0 && h.nr_hdr_len == 0, "no header");
 	CHECK(request(ctl, second, NETMAP_REQ_PORT_HDR_SET, &h) == 0, "that is so");
 	h.nr_hdr_len = 12;
@@ -189,7 +179,6 @@ told(void)
 	CHECK(request(ctl, first, NETMAP_REQ_PORT_HDR_SET, &h) == 0, "a header");
 	h.nr_hdr_len = 0;
 	CHECK(request(ctl, second, NETMAP_REQ_PORT_HDR_GET, &h) == 0 && h.nr_hdr_len == 12, "on both sides");
-	memset(&polling, 0, sizeof(polling));
 	REFUSED(EFAULT, request(ctl, second, NETMAP_REQ_VALE_POLLING_DISABLE, &polling));
 }
 
@@ -336,8 +325,8 @@ storm(struct port *p, struct nmreq_vale_newif n)
 int
 main(int argc, char **argv)
 {
-	struct nmreq_port_hdr h;
-	struct nmreq_vale_newif n;
+	struct nmreq_port_hdr h = { 0 };
+	struct nmreq_vale_newif n = { .nr_tx_rings = 1, .nr_rx_rings = 2, .nr_tx_slots = 1024, .nr_rx_slots = 512 };
 	struct port p[4];
 	int k, fd;
 
@@ -352,11 +341,6 @@ main(int argc, char **argv)
 		snprintf(station[k], sizeof(station[k]), "%.40s%c:s%d", argv[1], k < 2 ? 'x' : 'y', k);
 		p[k] = open_port(station[k]);
 	}
-	memset(&n, 0, sizeof(n));
-	n.nr_tx_rings = 1;
-	n.nr_rx_rings = 2;
-	n.nr_tx_slots = 1024;
-	n.nr_rx_slots = 512;
 	CHECK(request(ctl, name, NETMAP_REQ_VALE_NEWIF, &n) == 0, "newif");
 	CHECK(attach(first) == 0, "to a switch");
 	CHECK((fd = reg(name)) >= 0, "open");
@@ -372,7 +356,6 @@ main(int argc, char **argv)
 	/* Whatever header the port has, other ports receive none. */
 	big(&p[2], &p[0]);
 	big(&p[0], &p[2]);
-	memset(&h, 0, sizeof(h));
 	CHECK(request(ctl, first, NETMAP_REQ_PORT_HDR_SET, &h) == 0, "no header");
 	big(&p[0], &p[2]);
 	big(&p[2], &p[0]);

@@ -40,19 +40,16 @@ check(size_t i, const char *what, uint32_t tx_rings, uint32_t rx_rings, uint32_t
 static void
 registered(size_t i)
 {
-	struct nmreq_register r;
-	struct nmreq_port_info_get info;
+	struct nmreq_register r = { .nr_mode = NR_REG_ALL_NIC };
+	struct nmreq_port_info_get info = { 0 };
 	struct port p;
 	int fd = device();
 
-	memset(&info, 0, sizeof(info));
 	info.nr_tx_rings = info.nr_rx_rings = (uint16_t)rows[i].rings;
 	info.nr_tx_slots = info.nr_rx_slots = rows[i].slots;
 	CHECK(request(fd, name(i), NETMAP_REQ_PORT_INFO_GET, &info) == 0, "info");
 	check(i, "as it would be", info.nr_tx_rings, info.nr_rx_rings, info.nr_tx_slots, info.nr_rx_slots);
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_ALL_NIC;
 	r.nr_tx_rings = r.nr_rx_rings = (uint16_t)rows[i].rings;
 	r.nr_tx_slots = r.nr_rx_slots = rows[i].slots;
 	p = open_port_with(name(i), r);
@@ -70,13 +67,12 @@ registered(size_t i)
 static void
 persistent(size_t i)
 {
-	struct nmreq_vale_newif n;
+	struct nmreq_vale_newif n = { 0 };
 	struct port p;
 	char newif[16];
 	int fd = device();
 
 	snprintf(newif, sizeof(newif), "nvsize%zu", i);
-	memset(&n, 0, sizeof(n));
 	n.nr_tx_rings = n.nr_rx_rings = (uint16_t)rows[i].rings;
 	n.nr_tx_slots = n.nr_rx_slots = rows[i].slots;
 	CHECK(request(fd, newif, NETMAP_REQ_VALE_NEWIF, &n) == 0, "newif");
@@ -91,11 +87,9 @@ persistent(size_t i)
 static void
 legacy(size_t i)
 {
-	struct nmreq r;
+	struct nmreq r = { .nr_version = NETMAP_API };
 	int fd = device();
 
-	memset(&r, 0, sizeof(r));
-	r.nr_version = NETMAP_API;
 	snprintf(r.nr_name, sizeof(r.nr_name), "%.15s", name(i));
 	r.nr_tx_rings = r.nr_rx_rings = (uint16_t)rows[i].rings;
 	r.nr_tx_slots = r.nr_rx_slots = rows[i].slots;

@@ -52,10 +52,9 @@ push_tags(const char *ifname, uint16_t kind)
 static int
 raw_socket(const char *ifname)
 {
-	struct sockaddr_ll at;
+	struct sockaddr_ll at = { 0 };
 	int fd = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_ALL)), on = 1;
 
-	memset(&at, 0, sizeof(at));
 	at.sll_family = AF_PACKET;
 	at.sll_protocol = htons(ETH_P_ALL);
 	at.sll_ifindex = (int)if_nametoindex(ifname);
@@ -105,23 +104,19 @@ by_netmap(const char *name, int sender, uint16_t kind)
 static void
 by_the_stack(const char *ifname, int sender, uint16_t kind)
 {
-	struct nmreq_register reg;
+	struct nmreq_register reg = { .nr_mode = NR_REG_ALL_NIC, .nr_flags = NR_TX_RINGS_ONLY };
 	struct port p;
 	char frame[LEN], got[2 * LEN], control[256];
 	struct iovec place = {got, sizeof(got)};
-	struct msghdr m;
+	struct msghdr m = { 0 };
 	struct cmsghdr *c;
 	struct tpacket_auxdata beside;
 	int receiver;
 
-	memset(&reg, 0, sizeof(reg));
-	reg.nr_mode = NR_REG_ALL_NIC;
-	reg.nr_flags = NR_TX_RINGS_ONLY;
 	p = open_port_with(ifname, reg);
 	receiver = raw_socket(ifname);
 	fill(frame, LEN, 7);
 	CHECK(send(sender, frame, LEN, 0) == (ssize_t)LEN, "send");
-	memset(&m, 0, sizeof(m));
 	m.msg_iov = &place;
 	m.msg_iovlen = 1;
 	m.msg_control = control;

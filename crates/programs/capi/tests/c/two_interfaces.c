@@ -80,12 +80,9 @@ static void
 others_in_region_1(const char *in)
 {
 	struct port a = open_port(in), v, p;
-	struct nmreq_register r;
+	struct nmreq_register r = { .nr_mode = NR_REG_ALL_NIC, .nr_mem_id = 1 };
 	char pipe_name[64];
 
-	memset(&r, 0, sizeof(r));
-	r.nr_mode = NR_REG_ALL_NIC;
-	r.nr_mem_id = 1;
 	v = open_port_with("vale7:x", r);
 	p = open_port_with("inregion1{1", r);
 	CHECK(v.reg.nr_mem_id == 1 && v.reg.nr_memsize == a.reg.nr_memsize, "the switch's port");

@@ -10,7 +10,7 @@
 static void
 ordinary(void)
 {
-	struct epoll_event e;
+	struct epoll_event e = { .events = EPOLLIN };
 	struct timeval none = {0, 0};
 	struct stat st;
 	int p[2], d, ep, file, status;
@@ -26,8 +26,6 @@ ordinary(void)
 	FD_SET(p[0], &r);
 	CHECK(select(p[0] + 1, &r, NULL, NULL, &none) == 1 && FD_ISSET(p[0], &r), "select");
 	ep = epoll_create1(0);
-	memset(&e, 0, sizeof(e));
-	e.events = EPOLLIN;
 	e.data.u64 = 0x1234567890abcdefu;
 	CHECK(epoll_ctl(ep, EPOLL_CTL_ADD, p[0], &e) == 0, "epoll_ctl");
 	memset(&e, 0, sizeof(e));

@@ -36,11 +36,8 @@ take_all(void)
 static int
 control(int ep, int op, int fd, uint32_t events)
 {
-	struct epoll_event e;
+	struct epoll_event e = { .events = events, .data.fd = fd };
 
-	memset(&e, 0, sizeof(e));
-	e.events = events;
-	e.data.fd = fd;
 	return epoll_ctl(ep, op, fd, &e);
 }
 

@@ -239,11 +239,10 @@ static void
 broken_off(pcap_t *rx)
 {
 	struct itimerval soon = { { 0, 0 }, { 0, 50000 } };
-	struct sigaction action;
+	struct sigaction action = { 0 };
 	unsigned counted = 0;
 
 	looping = rx;
-	memset(&action, 0, sizeof(action));
 	action.sa_handler = on_alarm;
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &soon, NULL);

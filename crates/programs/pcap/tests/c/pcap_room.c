@@ -161,10 +161,9 @@ in_set(int op, uint32_t events)
 static int
 epolled(int ms)
 {
-	struct epoll_event e;
+	struct epoll_event e = { 0 };
 	int n;
 
-	memset(&e, 0, sizeof(e));
 	n = epoll_wait(set, &e, 1, ms);
 	CHECK(n == 0 || (n == 1 && e.events == EPOLLOUT && e.data.u64 == 42), "%d %x", n, e.events);
 	return n;

@@ -98,9 +98,7 @@ impl GvApi {
     }
 
     fn expose(&self, request: &HttpRequest, audience: ApiAudience) -> ApiResult {
-        post_only(request)?;
-        let body = JsonObject::of(json::first_value(&request.body).map_err(bad)?, "types.ExposeRequest", EXPOSE);
-        let body = body.map_err(bad)?;
+        let body = posted(request, EXPOSE)?;
         let protocol = protocol(&body)?;
         let local = body.text("local", "string").map_err(bad)?;
         let remote = body.text("remote", "string").map_err(bad)?;
@@ -122,9 +120,7 @@ impl GvApi {
     }
 
     fn unexpose(&self, request: &HttpRequest, audience: ApiAudience) -> ApiResult {
-        post_only(request)?;
-        let body = JsonObject::of(json::first_value(&request.body).map_err(bad)?, "types.UnexposeRequest", UNEXPOSE);
-        let body = body.map_err(bad)?;
+        let body = posted(request, UNEXPOSE)?;
         let local = body.text("local", "string").map_err(bad)?;
         let protocol = protocol(&body)?;
         if audience == ApiAudience::Guests && is_socket(&protocol) {
@@ -261,6 +257,13 @@ const UNEXPOSE: &str = "UnexposeRequest";
 
 fn post_only(request: &HttpRequest) -> ApiResult {
     if request.method == "POST" { Ok(()) } else { Err(bad("post only".to_owned())) }
+}
+
+/// Returns the object that a request of the type `name` posts.
+fn posted(request: &HttpRequest, name: &'static str) -> Result<JsonObject, (u16, String)> {
+    post_only(request)?;
+    let value = json::first_value(&request.body).map_err(bad)?;
+    JsonObject::of(value, &format!("types.{name}"), name).map_err(bad)
 }
 
 fn protocol(body: &JsonObject) -> Result<String, (u16, String)> {

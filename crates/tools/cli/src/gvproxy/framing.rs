@@ -32,41 +32,42 @@ pub(super) fn carry(before: &[u8], peer: impl Read, mut to_peer: impl Write + Se
     switch.shutdown(Shutdown::Both);
 }
 
-fn to_qemu<R: Read>(mut from: BufReader<R>, to: impl Write) -> io::Result<()> {
-    let mut to = BufWriter::with_capacity(BUFFER, to);
-    let mut frame = vec![0; usize::from(u16::MAX)];
-    loop {
-        if from.buffer().len() < 2 {
-            to.flush()?;
-        }
-        if from.fill_buf()?.is_empty() {
-            return Ok(());
-        }
-        let mut len = [0; 2];
-        from.read_exact(&mut len)?;
-        let frame = frame.get_mut(..u16::from_le_bytes(len).into()).unwrap_or_default();
-        if from.buffer().len() < frame.len() {
-            to.flush()?;
-        }
-        from.read_exact(frame)?;
+fn to_qemu<R: Read, W: Write>(from: BufReader<R>, to: W) -> io::Result<()> {
+    let put = |to: &mut BufWriter<W>, frame: &[u8]| {
         to.write_all(&(frame.len() as u32).to_be_bytes())?;
-        to.write_all(frame)?;
-    }
+        to.write_all(frame)
+    };
+    convert(from, to, |len| u16::from_le_bytes(len).into(), put)
 }
 
-fn to_hyperkit<R: Read>(mut from: BufReader<R>, to: impl Write) -> io::Result<()> {
+fn to_hyperkit<R: Read, W: Write>(from: BufReader<R>, to: W) -> io::Result<()> {
+    let put = |to: &mut BufWriter<W>, frame: &[u8]| match u16::try_from(frame.len()) {
+        Ok(len) => to.write_all(&len.to_le_bytes()).and_then(|()| to.write_all(frame)),
+        // A longer frame has no room in the peer's form.
+        Err(_) => Ok(()),
+    };
+    convert(from, to, u32::from_be_bytes, put)
+}
+
+/// Reads frames, each after `N` bytes with its length, until the end, and writes each by `put`.
+fn convert<R: Read, W: Write, const N: usize>(
+    mut from: BufReader<R>,
+    to: W,
+    length: impl Fn([u8; N]) -> u32,
+    put: impl Fn(&mut BufWriter<W>, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
     let mut to = BufWriter::with_capacity(BUFFER, to);
     let mut frame = vec![0; MAX_FRAME as usize];
     loop {
-        if from.buffer().len() < 4 {
+        if from.buffer().len() < N {
             to.flush()?;
         }
         if from.fill_buf()?.is_empty() {
             return Ok(());
         }
-        let mut len = [0; 4];
+        let mut len = [0; N];
         from.read_exact(&mut len)?;
-        let len = u32::from_be_bytes(len);
+        let len = length(len);
         let Some(frame) = frame.get_mut(..len as usize) else {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {len} bytes")));
         };
@@ -74,11 +75,7 @@ fn to_hyperkit<R: Read>(mut from: BufReader<R>, to: impl Write) -> io::Result<()
             to.flush()?;
         }
         from.read_exact(frame)?;
-        // A longer frame has no room in the peer's form.
-        if let Ok(len) = u16::try_from(len) {
-            to.write_all(&len.to_le_bytes())?;
-            to.write_all(frame)?;
-        }
+        put(&mut to, frame)?;
     }
 }
 

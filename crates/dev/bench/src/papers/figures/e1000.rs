@@ -68,22 +68,7 @@ pub const OUT: PaperFigure = PaperFigure {
     see: "Each variant saves register accesses and interrupts, even where the guest's stack hides that in the rate. \
         Send Combining takes an interrupt, with three register accesses, for the packets queued meanwhile: it saves \
         accesses only if a guest sends more than four packets in that time, as in the paper and in 2.4.",
-    runs: &[Run {
-        scenario: "e1000",
-        variants: &["udp-small-tap", "udp-large-tap", "tcp", "tcp-wide", "tcp-rr"],
-        peers: &[
-            "netvale-base",
-            "netvale-itr",
-            "netvale-itr-sc",
-            "netvale-csb",
-            "netvale-itr-25us",
-            "qemu-e1000",
-            "netvale-vhost",
-            "qemu-e1000-netmap",
-            "qemu-virtio-netmap",
-        ],
-        setup: 3,
-    }],
+    runs: &[Run { scenario: "e1000", setup: 3 }],
     tables: &[Table {
         title: "",
         columns: columns!("udp-small-tap", "udp-large-tap", "tcp", "tcp-wide", "tcp-rr"),
@@ -119,21 +104,7 @@ pub const IN: PaperFigure = PaperFigure {
         itr 100 is 102 µs here.",
     see: "Moderation and the status block save interrupts, which leaves the guest's processor more time for \
         datagrams. Accesses are those of the receiving driver.",
-    runs: &[Run {
-        scenario: "e1000",
-        variants: &["udp-small-in", "udp-large-in", "tcp-in", "tcp-wide-in"],
-        peers: &[
-            "netvale-base",
-            "netvale-itr",
-            "netvale-itr-sc",
-            "netvale-itr-25us",
-            "qemu-e1000",
-            "netvale-vhost",
-            "qemu-e1000-netmap",
-            "qemu-virtio-netmap",
-        ],
-        setup: 1,
-    }],
+    runs: &[Run { scenario: "e1000", setup: 1 }],
     tables: &[Table {
         title: "",
         columns: columns!("udp-small-in", "udp-large-in", "tcp-in", "tcp-wide-in"),
@@ -162,26 +133,7 @@ pub const BETWEEN: PaperFigure = PaperFigure {
     here: TWO_CPUS,
     see: "As in the paper, the status block saves most: without it, each sent packet costs an exit. Send Combining \
         helps if the guest is fast enough (2.1). Exits are the sender's; interrupts are the receiver's.",
-    runs: &[Run {
-        scenario: "e1000",
-        variants: &[
-            "udp-small-between-2cpus",
-            "udp-large-between-2cpus",
-            "tcp-between-2cpus",
-            "tcp-wide-between-2cpus",
-            "tcp-rr-between-2cpus",
-        ],
-        peers: &[
-            "netvale-base",
-            "netvale-itr",
-            "netvale-itr-sc",
-            "netvale-csb",
-            "netvale-vhost",
-            "qemu-e1000-netmap",
-            "qemu-virtio-netmap",
-        ],
-        setup: 4,
-    }],
+    runs: &[Run { scenario: "e1000", setup: 4 }],
     tables: &[Table {
         title: "",
         columns: columns!(
@@ -218,27 +170,7 @@ pub const PLAYED: PaperFigure = PaperFigure {
         the switch has the other.",
     see: "The status block saves nearly all register accesses, Send Combining most of them. As both ends take turns \
         on one processor, little more is sent than received.",
-    runs: &[
-        Run {
-            scenario: "e1000",
-            variants: &["played", "played-large"],
-            peers: &["netvale-base", "netvale-sc"],
-            setup: 2,
-        },
-        Run {
-            scenario: "e1000",
-            variants: &[
-                "played-sent",
-                "played-large-sent",
-                "played-out",
-                "played-large-out",
-                "played-in",
-                "played-large-in",
-            ],
-            peers: &[],
-            setup: 2,
-        },
-    ],
+    runs: &[Run { scenario: "e1000", setup: 2 }],
     tables: &[
         pkt_gen!(POLLED; "Sent", "played-sent", "played-large-sent", TableRow::of(&GUESTS_VALE[4], "netvale")),
         pkt_gen!(
@@ -264,12 +196,7 @@ pub const OUT_TWO: PaperFigure = PaperFigure {
     here: TWO_CPUS,
     see: "BASE gains most from the second processor, since interrupts no longer stop the sender; the status block has \
         by far the fewest exits per packet here, too.",
-    runs: &[Run {
-        scenario: "e1000",
-        variants: &["udp-small-tap-2cpus", "udp-large-tap-2cpus", "tcp-2cpus", "tcp-wide-2cpus", "tcp-rr-2cpus"],
-        peers: &["netvale-base", "netvale-itr", "netvale-itr-sc", "netvale-csb", "qemu-e1000"],
-        setup: 3,
-    }],
+    runs: &[Run { scenario: "e1000", setup: 3 }],
     tables: &[Table {
         title: "",
         columns: columns!("udp-small-tap-2cpus", "udp-large-tap-2cpus", "tcp-2cpus", "tcp-wide-2cpus", "tcp-rr-2cpus"),
@@ -295,12 +222,7 @@ pub const IN_TWO: PaperFigure = PaperFigure {
     here: TWO_CPUS,
     see: "More datagrams reach the program than with one processor, since the card's interrupts no longer take the \
         program's time.",
-    runs: &[Run {
-        scenario: "e1000",
-        variants: &["udp-small-in-2cpus", "udp-large-in-2cpus", "tcp-in-2cpus", "tcp-wide-in-2cpus"],
-        peers: &["netvale-base", "netvale-itr", "netvale-itr-sc", "qemu-e1000"],
-        setup: 1,
-    }],
+    runs: &[Run { scenario: "e1000", setup: 1 }],
     tables: &[Table {
         title: "",
         columns: columns!("udp-small-in-2cpus", "udp-large-in-2cpus", "tcp-in-2cpus", "tcp-wide-in-2cpus"),
@@ -328,21 +250,7 @@ pub const PKT_GEN: PaperFigure = PaperFigure {
         host sends through a port of the switch. Frames between two guests are counted by the receiver.",
     see: "Without the guest's stack, more frames pass than in 2.3, 2.5 and 2.6. Figure 2.4 shows the rates of the \
         card and the switch without an emulated processor.",
-    runs: &[Run {
-        scenario: "e1000",
-        variants: &[
-            "netmap-small-tap-2cpus",
-            "netmap-large-tap-2cpus",
-            "netmap-small-in-2cpus",
-            "netmap-large-in-2cpus",
-            "netmap-small-2cpus",
-            "netmap-large-2cpus",
-            "netmap-small-between-2cpus",
-            "netmap-large-between-2cpus",
-        ],
-        peers: &[],
-        setup: 2,
-    }],
+    runs: &[Run { scenario: "e1000", setup: 2 }],
     tables: &[
         pkt_gen!(
             FACTS;
@@ -393,18 +301,7 @@ pub const BRIDGED: PaperFigure = PaperFigure {
         switches. itr 100 is 102 µs here.",
     see: "A packet passes two TAPs and the kernel's bridge, which costs the host more than the switch alone (2.3). \
         Exits are the sender's; interrupts are the receiver's.",
-    runs: &[Run {
-        scenario: "e1000",
-        variants: &[
-            "udp-small-bridged-2cpus",
-            "udp-large-bridged-2cpus",
-            "tcp-bridged-2cpus",
-            "tcp-wide-bridged-2cpus",
-            "tcp-rr-bridged-2cpus",
-        ],
-        peers: &["netvale-base", "netvale-itr", "netvale-itr-sc", "netvale-csb", "qemu-e1000"],
-        setup: 4,
-    }],
+    runs: &[Run { scenario: "e1000", setup: 4 }],
     tables: &[Table {
         title: "",
         columns: columns!(

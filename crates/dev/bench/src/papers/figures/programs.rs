@@ -17,12 +17,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
         cable, switch or pipe; with fewer than two CPUs per sender, receivers share theirs.",
     see: "The rate of each sender grows with its share, since a frame costs the same at each. A pipe and a switch \
         carry many times the rate of a socket; on the cable, the kernel's work per frame limits all senders.",
-    runs: &[Run {
-        scenario: "generators",
-        variants: &["10-percent", "25-percent", "50-percent", "75-percent", "100-percent", "2-senders", "4-senders"],
-        peers: &["udp-sendto", "udp-sendmmsg", "af-packet", "netvale-vale", "netvale-pipe", "pktgen"],
-        setup: 2,
-    }],
+    runs: &[Run { scenario: "generators", setup: 2 }],
     tables: &[
         Table {
             title: "By share of one CPU, Mpps",
@@ -79,12 +74,7 @@ pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
     see: "With a socket, the program's own work is negligible beside the kernel's; sending many datagrams per call \
         saves the call only. netvale's paths have no system call, buffer allocation or driver: they consist of the \
         program, its rings, and, through a switch, forwarding and one copy.",
-    runs: &[Run {
-        scenario: "parts",
-        variants: &["send"],
-        peers: &["udp-sendto", "udp-sendmmsg", "af-packet", "netvale-vale", "netvale-pipe"],
-        setup: 10,
-    }],
+    runs: &[Run { scenario: "parts", setup: 10 }],
     tables: &[
         Table {
             title: "Through the kernel to the far end of a veth pair, parts in percent",
@@ -151,12 +141,7 @@ pub const PACKET_FILTER: PaperFigure = PaperFigure {
         packet sockets send them; a UDP socket sends from the stack.",
     see: "Dropping is cheap, since it happens in the rings. Each passing frame costs a system call and a way through \
         a TAP, which limit the rate.",
-    runs: &[Run {
-        scenario: "filter",
-        variants: &["all-pass", "half-dropped", "all-dropped", "from-stack"],
-        peers: &["linux-stack"],
-        setup: 2,
-    }],
+    runs: &[Run { scenario: "filter", setup: 2 }],
     tables: &[
         filter("To the stack, a rule that matches nothing", ALL_PASS, BOTH),
         filter("To the stack, a rule for one of two flows", HALF_DROPPED, FILTERED),
@@ -178,12 +163,7 @@ pub const FORWARDED: PaperFigure = PaperFigure {
         the kernel's path to and from the cable limits all programs. The libpcap program is slower with netvale's \
         libpcap than with the system's, unlike in the paper: each sends every frame immediately, which takes one \
         system call with the system's. With netvale's, each frame wakes the daemon, which shares the program's CPU.",
-    runs: &[Run {
-        scenario: "nic",
-        variants: &["bridge"],
-        peers: &["linux-bridge", "pcap", "pcap-netvale", "ovs-netdev", "dpdk-af-xdp", "af-xdp"],
-        setup: 3,
-    }],
+    runs: &[Run { scenario: "nic", setup: 3 }],
     tables: &[Table {
         title: "",
         columns: &[mpps("Mpps", "bridge")],

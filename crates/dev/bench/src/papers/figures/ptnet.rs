@@ -34,8 +34,6 @@ const PAIRS: &[TableRow] = &[
     TableRow::ours("QEMU's virtio-net on TAPs, the kernel's bridge", "qemu-virtio"),
 ];
 
-const PAIR_PEERS: &[&str] = &["netvale-vhost", "qemu-virtio"];
-
 /// Round trips between two guests.
 pub const ROUND_TRIPS: PaperFigure = PaperFigure {
     number: "3.1",
@@ -45,7 +43,7 @@ pub const ROUND_TRIPS: PaperFigure = PaperFigure {
     here: EMULATED,
     see: "A round trip takes four wake-ups with any interface. The interfaces differ in what they add; copies matter \
         for long messages only.",
-    runs: &[Run { scenario: "pairs", variants: &["tcp-rr-between", "udp-rr-between"], peers: PAIR_PEERS, setup: 2 }],
+    runs: &[Run { scenario: "pairs", setup: 2 }],
     tables: &[
         Table {
             title: "TCP, thousands per second",
@@ -74,7 +72,7 @@ pub const STREAM: PaperFigure = PaperFigure {
     see: "In the paper, vhost-net was faster, since it makes one copy fewer. Here, virtio-net on vhost ports of the \
         same switch is faster, too: ptnet's driver frees a packet's buffer once the packet is copied, so TCP does not \
         wait for more data, and sends smaller segments.",
-    runs: &[Run { scenario: "pairs", variants: &["tcp-between"], peers: PAIR_PEERS, setup: 15 }],
+    runs: &[Run { scenario: "pairs", setup: 15 }],
     tables: &[Table {
         title: "",
         columns: &[Column::of("Mbit/s", "tcp-between", Reading::Mbits)],
@@ -98,7 +96,7 @@ pub const DATAGRAMS: PaperFigure = PaperFigure {
     here: EMULATED,
     see: "Each message costs a system call and a way through the stack, so the rate grows with the size. The dip at \
         1,472 bytes, which is deepest with ptnet, has not been examined.",
-    runs: &[Run { scenario: "pairs", variants: &["udp-messages-between"], peers: PAIR_PEERS, setup: 3 }],
+    runs: &[Run { scenario: "pairs", setup: 3 }],
     tables: &[Table { title: "Mbit/s", columns: UDP_MESSAGES, rows: PAIRS, base: Some("netvale-vhost"), facts: &[] }],
     missing: &[],
 };
@@ -119,7 +117,7 @@ pub const PKTGEN: PaperFigure = PaperFigure {
         the driver limit the rate. The generator sends the same packet repeatedly, so its creation is not measured.",
     see: "A driver notifies the host once per burst: the rate grows with the burst if notifications are expensive, \
         and is flat if the host stays awake and needs none.",
-    runs: &[Run { scenario: "pktgen", variants: &["pktgen"], peers: PAIR_PEERS, setup: 2 }],
+    runs: &[Run { scenario: "pktgen", setup: 2 }],
     tables: &[Table {
         title: "Thousands of frames per second",
         columns: &[
@@ -153,10 +151,7 @@ pub const PROGRAMS: PaperFigure = PaperFigure {
         sender's processor, and the switch has the other. In the second, both guests are booted, emulated in \
         software: their programs get the rings from the interface's driver, and the receiver counts.",
     see: "As in the paper, the header costs a small part of the rate.",
-    runs: &[
-        Run { scenario: "ptnet", variants: &["guests-header", "guests"], peers: &[], setup: 2 },
-        Run { scenario: "pairs", variants: &["netmap-header-between", "netmap-between"], peers: &[], setup: 6 },
-    ],
+    runs: &[Run { scenario: "ptnet", setup: 2 }, Run { scenario: "pairs", setup: 6 }],
     tables: &[
         Table {
             title: "One process in place of both guests",
@@ -190,16 +185,7 @@ pub const PASSED: PaperFigure = PaperFigure {
         worker has one processor, and both programs share the other.",
     see: "Passthrough adds a worker: it exchanges the slots of a pipe's two ends, and moves an interface's frames to \
         and from the guest's buffers. Ring sizes should matter in guests as on the host.",
-    runs: &[
-        Run {
-            scenario: "ptnet",
-            variants: &["slots-256", "slots-512", "slots-1024", "slots-2048", "pipe", "pipe-untouched"],
-            peers: &["netvale-local"],
-            setup: 2,
-        },
-        Run { scenario: "pipe", variants: &["touched", "untouched"], peers: &[], setup: 2 },
-        Run { scenario: "nic", variants: &["tx", "rx"], peers: &["netvale-guest"], setup: 3 },
-    ],
+    runs: &[Run { scenario: "ptnet", setup: 2 }, Run { scenario: "pipe", setup: 2 }, Run { scenario: "nic", setup: 3 }],
     tables: &[
         Table {
             title: "By slots per ring, Mpps",

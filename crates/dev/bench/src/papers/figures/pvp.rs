@@ -29,8 +29,6 @@ const PVP: &[TableRow] = &[
     TableRow::ours("netvale's vhost with its driver", "netvale-both"),
 ];
 
-const PVP_PEERS: &[&str] = &["dpdk-pvp", "netvale-both"];
-
 /// DPDK's releases, and netvale with the driver of the system's DPDK.
 const RELEASES: &[TableRow] = &[
     TableRow::ours("DPDK of Debian 12, vhost and driver", "dpdk-pvp"),
@@ -62,12 +60,7 @@ pub const FORWARDED_UNTOUCHED: PaperFigure = PaperFigure {
         In-order and packed queues are newer than the document.",
     see: "The vector path is ahead of the mergeable path, as in the document. Where the brackets are wide, a path has \
         two rates and changes between them from run to run, with DPDK's device as with netvale's.",
-    runs: &[Run {
-        scenario: "pvp",
-        variants: &["io mergeable", "io non-mergeable", "io in-order", "io vector", "io packed", "io packed-vector"],
-        peers: PVP_PEERS,
-        setup: 6,
-    }],
+    runs: &[Run { scenario: "pvp", setup: 6 }],
     tables: &[Table { title: "", columns: IO, rows: PVP, base: None, facts: &[] }],
     missing: &[],
 };
@@ -81,19 +74,7 @@ pub const FORWARDED_WRITTEN: PaperFigure = PaperFigure {
     here: "As in 4.1.",
     see: "Writing a cache line that the host has just written transfers it between the caches of two processors. On \
         two virtual processors, the paths differ more than in the document, and have two rates as in 4.1.",
-    runs: &[Run {
-        scenario: "pvp",
-        variants: &[
-            "mac mergeable",
-            "mac non-mergeable",
-            "mac in-order",
-            "mac vector",
-            "mac packed",
-            "mac packed-vector",
-        ],
-        peers: PVP_PEERS,
-        setup: 6,
-    }],
+    runs: &[Run { scenario: "pvp", setup: 6 }],
     tables: &[Table { title: "", columns: MAC, rows: PVP, base: None, facts: &[] }],
     missing: &[],
 };
@@ -107,12 +88,7 @@ pub const BY_RELEASE: PaperFigure = PaperFigure {
     here: "The releases are those of Debian 12 and of newer Debian suites, on host and guest; the second column has \
         untouched frames (io). A second table has netvale's own versions; each release appends a row.",
     see: "The path does the same work in all releases; differences show the optimisations of a release.",
-    runs: &[Run {
-        scenario: "pvp",
-        variants: &["mac mergeable", "io mergeable"],
-        peers: &["dpdk-pvp", "dpdk-pvp-trixie", "dpdk-pvp-sid"],
-        setup: 6,
-    }],
+    runs: &[Run { scenario: "pvp", setup: 6 }],
     tables: &[Table {
         title: "",
         columns: &[mpps("mac, Mpps", "mac mergeable"), mpps("io, Mpps", "io mergeable")],
@@ -135,12 +111,7 @@ pub const GENERATOR_OUTSIDE: PaperFigure = PaperFigure {
         switch that learns addresses; DPDK's passes everything from one port to the other.",
     see: "A frame crosses the pair twice, at several times the cost of a vhost queue: the kernel limits the rate, and \
         the hosts differ in how they use its sockets.",
-    runs: &[Run {
-        scenario: "pvp-outside",
-        variants: &["mac mergeable", "mac in-order"],
-        peers: &["dpdk-pvp", "dpdk-pvp-packet"],
-        setup: 8,
-    }],
+    runs: &[Run { scenario: "pvp-outside", setup: 8 }],
     tables: &[Table {
         title: "",
         columns: &[mpps("mergeable, Mpps", "mac mergeable"), mpps("in-order, Mpps", "mac in-order")],
@@ -162,12 +133,7 @@ pub const BOOTED: PaperFigure = PaperFigure {
         process.",
     see: "With `mrg_rxbuf=on`, the driver reads the number of buffers of a frame from its header, and collects them; \
         with `off`, a frame is one buffer.",
-    runs: &[Run {
-        scenario: "pvp-booted",
-        variants: &["mac mergeable", "mac non-mergeable"],
-        peers: &["dpdk-pvp"],
-        setup: 15,
-    }],
+    runs: &[Run { scenario: "pvp-booted", setup: 15 }],
     tables: &[Table {
         title: "",
         columns: MRG_RXBUF,

@@ -146,7 +146,7 @@ fn played(name: &'static str, case: &Case, cores: Cores, csb: bool, combine: u32
     let is_sent = case.variant.ends_with("-sent");
     let asked = daemon.clone();
     let tally = move || match is_sent {
-        true => Ok((card_counts(&asked, CardUser::FROM)?[SENT], Instant::now())),
+        true => Ok((asked.port_counts(CardUser::FROM)?[SENT], Instant::now())),
         false => Ok(counts.tally()),
     };
     let card = if path == CardPath::FromHost { CardUser::TO } else { CardUser::FROM };
@@ -157,9 +157,9 @@ fn played(name: &'static str, case: &Case, cores: Cores, csb: bool, combine: u32
 fn with_accesses(session: Session, name: &'static str, daemon: Rc<Daemon>, card: &'static str) -> Session {
     session.wrapped(move |mut inner: Measurement| {
         move |window: Duration| {
-            let before = card_counts(&daemon, card)?;
+            let before = daemon.port_counts(card)?;
             let sample = inner(window)?;
-            let after = card_counts(&daemon, card)?;
+            let after = daemon.port_counts(card)?;
             let [accesses, sent, got]: [u64; 3] = std::array::from_fn(|i| after[i] - before[i]);
             let each = accesses as f64 / (sent + got).max(1) as f64;
             Ok(sample.fact(&format!("{name} exits_each"), format!("{each:.4}")))
@@ -167,17 +167,8 @@ fn with_accesses(session: Session, name: &'static str, daemon: Rc<Daemon>, card:
     })
 }
 
-/// Index of the frames sent by the card in the result of [`card_counts`].
+/// Index of the frames sent by the card in the result of [`Daemon::port_counts`].
 const SENT: usize = 1;
-
-/// Returns three counts of a card: accesses to its registers, frames from the card to the switch, and frames from the
-/// switch to the card.
-fn card_counts(daemon: &Daemon, card: &str) -> Result<[u64; 3]> {
-    let stats = daemon.stats()?;
-    let name = format!("{VALE}:{card}");
-    let port = stats.ports.iter().find(|port| port.name == name);
-    Ok(port.map_or([0; 3], |port| [port.kicks_received, port.sent().frames, port.got().frames]))
-}
 
 #[cfg(test)]
 mod tests {

@@ -143,8 +143,8 @@ fn with_pasta(network: &Network, program: &[PathBuf]) -> Result<RunningGateway> 
 fn gvproxy(network: &Network) -> Result<RunningGateway> {
     const MTU: u32 = LARGE;
     let proxy = Gvproxy::start(|program| network.command(program), &network.path("gvproxy"), MTU)?;
-    let own = network.path("own");
-    let bridge = sockets::joined(&network.guest, network.core, INTERFACE, SocketKind::Stream, &proxy.guest, &own)?;
+    let ends = [proxy.guest.clone(), network.path("own")];
+    let bridge = sockets::joined(&network.guest, network.core, INTERFACE, SocketKind::Stream, ends)?;
     network.guest.ip(&format!("link set {INTERFACE} address 5a:94:ef:e4:0c:ee"))?;
     network.set_up_guest("192.168.127.2", "192.168.127.1", MTU)?;
     proxy.publish(&format!("{HOST}:{PORT}"), &format!("192.168.127.2:{PORT}"))?;

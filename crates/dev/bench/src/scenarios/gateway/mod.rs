@@ -70,7 +70,7 @@ fn measured(who: &'static str, case: &Case, cores: Cores, start: StartGateway) -
     let mut gateway = start(&network)?;
     network.wait_for_way_out(who)?;
     let kept = std::mem::take(&mut gateway.kept);
-    let session = works::session(who, case, cores, &network, gateway)?;
+    let session = works::MeasuredGateway { who, case, cores, network: &network, gateway }.session()?;
     session.keeping(kept).keeping(network).idle()
 }
 

@@ -1,15 +1,16 @@
 //! What is measured with each gateway.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use super::network::{Network, PORT, SERVER};
 use super::roles::{ASKER, CLOSER, ClientCalls, HOLDER, KEEPER, NAMES, OPENER};
 use super::*;
 use crate::counted::counted;
+use crate::error::in_time;
 use crate::peers::iperf::Iperf;
 use crate::peers::pingpong::{self, Game, Side};
-use crate::scenarios::idle::cpu_time;
+use crate::scenarios::idle::{cpu_time, sum_of_kib};
 
 /// Connections that are open while memory is measured.
 const OPEN: u64 = 10_000;
@@ -20,54 +21,109 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A name outside.
 const NAME: &str = "www.example.test";
 
-/// Returns a session that measures a case.
-pub fn session(
-    who: &'static str,
-    case: &Case,
-    cores: Cores,
-    network: &Network,
-    gateway: RunningGateway,
-) -> Result<Session> {
-    let pids: Vec<u32> = gateway.parts.iter().flat_map(|part| part.pids()).collect();
-    let session = match case.unit {
-        Unit::Gbps => throughput(case, cores, network, &gateway, pids)?,
-        Unit::SecondsPerGb => {
-            let own = pids.clone();
-            throughput(case, cores, network, &gateway, pids)?.wrapped(|inner| per_gb(inner, own))
-        }
-        Unit::Micros if case.variant.starts_with("udp") => udp(who, cores, network, pids)?,
-        Unit::Micros => tcp(who, cores, network, pids)?,
-        Unit::Kib => memory(cores, network, pids)?,
-        _ if case.variant.starts_with("dns") => dns(who, case, cores, network, &gateway, pids)?,
-        _ => connections(who, case, cores, network, &gateway, pids)?,
-    };
-    Ok(session.with_all(gateway.parts))
+/// A gateway whose case is measured.
+pub struct MeasuredGateway<'a> {
+    /// The contender's name.
+    pub who: &'static str,
+    /// The case.
+    pub case: &'a Case,
+    /// The CPUs.
+    pub cores: Cores,
+    /// The network around the gateway.
+    pub network: &'a Network,
+    /// The gateway.
+    pub gateway: RunningGateway,
+}
+
+impl MeasuredGateway<'_> {
+    /// Returns a session that measures the case.
+    pub fn session(self) -> Result<Session> {
+        let Self { who, case, cores, network, .. } = self;
+        let pids: Vec<u32> = self.gateway.parts.iter().flat_map(|part| part.pids()).collect();
+        let session = match case.unit {
+            Unit::Gbps => self.throughput(pids)?,
+            Unit::SecondsPerGb => {
+                let own = pids.clone();
+                self.throughput(pids)?.wrapped(|inner| per_gb(inner, own))
+            }
+            Unit::Micros if case.variant.starts_with("udp") => udp(who, cores, network, pids)?,
+            Unit::Micros => tcp(who, cores, network, pids)?,
+            Unit::Kib => memory(cores, network, pids)?,
+            _ if case.variant.starts_with("dns") => self.dns(pids)?,
+            _ => self.connections(pids)?,
+        };
+        Ok(session.with_all(self.gateway.parts))
+    }
+
+    /// Returns whether connections come from outside, to the guest's published port.
+    fn is_in(&self) -> bool {
+        self.case.variant.contains("-in")
+    }
+
+    /// Measures TCP streams, from the guest or to it.
+    fn throughput(&self, pids: Vec<u32>) -> Result<Session> {
+        let [guest, outside] = [self.network.guest.again()?, self.network.outside.again()?];
+        let ends = if self.is_in() { [outside, guest] } else { [guest, outside] };
+        let address = if self.is_in() { self.gateway.inbound } else { SERVER };
+        let streams = if self.case.variant.ends_with("-4") { 4 } else { 1 };
+        let iperf = Iperf::start(ends, address, Cores(self.cores.0, self.cores.0), pids)?;
+        Ok(iperf.with_streams(streams).session(words(self.cores)))
+    }
+
+    /// Counts connections that are opened and closed.
+    fn connections(&self, pids: Vec<u32>) -> Result<Session> {
+        let Network { guest, outside, .. } = self.network;
+        let gateway = &self.gateway;
+        let (inside, client, address, to) = match self.is_in() {
+            true => (guest, outside, gateway.guest, gateway.inbound),
+            false => (outside, guest, SERVER, SERVER),
+        };
+        let core = Some(self.cores.0);
+        let server = Worker::spawn(Wrapper::Network(inside), CLOSER, core, &format!("{address}:{PORT}"))?;
+        let calls = ClientCalls { to: format!("{to}:{PORT}"), count: 0, name: String::new() };
+        let client = Worker::spawn(Wrapper::Network(client), OPENER, core, &calls)?;
+        self.flow([client, server], pids)
+    }
+
+    /// Counts the answers to queries for a name: the gateway's own, or one that it must ask the server for.
+    fn dns(&self, pids: Vec<u32>) -> Result<Session> {
+        let Network { guest, outside, .. } = self.network;
+        let core = Some(self.cores.0);
+        let server = Worker::spawn(Wrapper::Network(outside), NAMES, core, &format!("{SERVER}:53"))?;
+        let name = if self.case.variant == OWN_NAMES { self.gateway.own_name } else { NAME };
+        let calls = ClientCalls { to: format!("{}:53", self.gateway.names), count: 0, name: name.into() };
+        let client = Worker::spawn(Wrapper::Network(guest), ASKER, core, &calls)?;
+        self.flow([client, server], pids)
+    }
+
+    /// Returns a session whose figure is the client's count. Samples also have the number of failures.
+    fn flow(&self, [client, server]: [Rc<Worker>; 2], mut pids: Vec<u32>) -> Result<Session> {
+        let who = self.who;
+        let first = || Ok((client.count(FRAMES) > 0).then_some(()));
+        interrupt::poll_until(Duration::from_secs(10), first)?.ok_or_else(|| BenchError::NoTraffic(who.into()))?;
+        pids.extend([client.pid(), server.pid()]);
+        let how = CountOptions { settle: SETTLE, pids: Some(pids), who: Some(who), ..CountOptions::default() };
+        // Failures before and after the window. (While everything is stopped, time limits pass.)
+        let failures = Rc::new(std::cell::Cell::new([0; 2]));
+        let counts = Rc::clone(&client);
+        let seen = Rc::clone(&failures);
+        let measuring = counted(self.case, how, move || {
+            seen.set([seen.get()[1], counts.count(WRONG)]);
+            Ok(counts.tally())
+        });
+        let session = Session::new(words(self.cores), true, measuring).wrapped(|mut inner| {
+            move |window| {
+                let sample = inner(window)?;
+                let [before, after] = failures.get();
+                Ok(sample.fact(&format!("{who}_failures"), after - before))
+            }
+        });
+        Ok(session.with(&client).with(&server))
+    }
 }
 
 fn words(cores: Cores) -> String {
     format!("client and server on CPU {}, gateway on CPU {}", cores.0, cores.1)
-}
-
-/// Returns whether connections come from outside, to the guest's published port.
-fn is_in(case: &Case) -> bool {
-    case.variant.contains("-in")
-}
-
-/// Measures TCP streams, from the guest or to it.
-fn throughput(
-    case: &Case,
-    cores: Cores,
-    network: &Network,
-    gateway: &RunningGateway,
-    pids: Vec<u32>,
-) -> Result<Session> {
-    let [guest, outside] = [network.guest.again()?, network.outside.again()?];
-    let is_in = is_in(case);
-    let ends = if is_in { [outside, guest] } else { [guest, outside] };
-    let address = if is_in { gateway.inbound } else { SERVER };
-    let streams = if case.variant.ends_with("-4") { 4 } else { 1 };
-    let iperf = Iperf::start(ends, address, Cores(cores.0, cores.0), pids)?;
-    Ok(iperf.with_streams(streams).session(words(cores)))
 }
 
 /// Turns a rate in Gbit/s into the CPU time of `pids` for each GB.
@@ -81,72 +137,6 @@ fn per_gb(mut inner: impl FnMut(Duration) -> Result<Sample>, pids: Vec<u32>) -> 
         let bytes = sample.value / 8.0 * window.as_secs_f64().ceil().max(1.0);
         Ok(Sample { value: seconds / bytes, ..sample })
     }
-}
-
-/// Counts connections that are opened and closed.
-fn connections(
-    who: &'static str,
-    case: &Case,
-    cores: Cores,
-    network: &Network,
-    gateway: &RunningGateway,
-    pids: Vec<u32>,
-) -> Result<Session> {
-    let Network { guest, outside, .. } = network;
-    let (inside, client, address, to) =
-        if is_in(case) { (guest, outside, gateway.guest, gateway.inbound) } else { (outside, guest, SERVER, SERVER) };
-    let core = Some(cores.0);
-    let server = Worker::spawn(Wrapper::Network(inside), CLOSER, core, &format!("{address}:{PORT}"))?;
-    let calls = ClientCalls { to: format!("{to}:{PORT}"), count: 0, name: String::new() };
-    let client = Worker::spawn(Wrapper::Network(client), OPENER, core, &calls)?;
-    flow(who, case, cores, [client, server], pids)
-}
-
-/// Counts the answers to queries for a name: the gateway's own, or one that it must ask the server for.
-fn dns(
-    who: &'static str,
-    case: &Case,
-    cores: Cores,
-    network: &Network,
-    gateway: &RunningGateway,
-    pids: Vec<u32>,
-) -> Result<Session> {
-    let core = Some(cores.0);
-    let server = Worker::spawn(Wrapper::Network(&network.outside), NAMES, core, &format!("{SERVER}:53"))?;
-    let name = if case.variant == OWN_NAMES { gateway.own_name } else { NAME };
-    let calls = ClientCalls { to: format!("{}:53", gateway.names), count: 0, name: name.into() };
-    let client = Worker::spawn(Wrapper::Network(&network.guest), ASKER, core, &calls)?;
-    flow(who, case, cores, [client, server], pids)
-}
-
-/// Returns a session whose figure is the client's count. Samples also have the number of failures.
-fn flow(
-    who: &'static str,
-    case: &Case,
-    cores: Cores,
-    [client, server]: [Rc<Worker>; 2],
-    mut pids: Vec<u32>,
-) -> Result<Session> {
-    let first = || Ok((client.count(FRAMES) > 0).then_some(()));
-    interrupt::poll_until(Duration::from_secs(10), first)?.ok_or_else(|| BenchError::NoTraffic(who.into()))?;
-    pids.extend([client.pid(), server.pid()]);
-    let how = CountOptions { settle: SETTLE, pids: Some(pids), who: Some(who), ..CountOptions::default() };
-    // Failures before and after the window. (While everything is stopped, time limits pass.)
-    let failures = Rc::new(std::cell::Cell::new([0; 2]));
-    let counts = Rc::clone(&client);
-    let seen = Rc::clone(&failures);
-    let measuring = counted(case, how, move || {
-        seen.set([seen.get()[1], counts.count(WRONG)]);
-        Ok(counts.tally())
-    });
-    let session = Session::new(words(cores), true, measuring).wrapped(|mut inner| {
-        move |window| {
-            let sample = inner(window)?;
-            let [before, after] = failures.get();
-            Ok(sample.fact(&format!("{who}_failures"), after - before))
-        }
-    });
-    Ok(session.with(&client).with(&server))
 }
 
 /// Measures a message's way to the server and back over one TCP connection.
@@ -193,11 +183,7 @@ const MESSAGE: [u8; 64] = [1; 64];
 
 /// Returns whether a message came in time.
 fn came(result: std::io::Result<()>) -> Result<bool> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
-        Err(error) => Err(BenchError::io("receiving a message")(error)),
-    }
+    in_time(result).map(|done| done.is_some()).map_err(BenchError::io("receiving a message"))
 }
 
 /// An end of a TCP connection.
@@ -236,30 +222,17 @@ fn memory(cores: Cores, network: &Network, pids: Vec<u32>) -> Result<Session> {
     let core = Some(cores.0);
     let at = format!("{SERVER}:{PORT}");
     let server = Worker::spawn(Wrapper::Network(&network.outside), KEEPER, core, &at)?;
-    let before = resident_kib(&pids)?;
+    let before = sum_of_kib(&pids, "status", "VmRSS:")?;
     let calls = ClientCalls { to: at, count: OPEN, name: String::new() };
     let client = Worker::spawn(Wrapper::Network(&network.guest), HOLDER, core, &calls)?;
     let all = interrupt::poll_until(OPENING, || Ok((client.count(FRAMES) == OPEN).then_some(())))?;
     let short = || BenchError::Usage(format!("{} of {OPEN} connections were opened", client.count(FRAMES)));
     all.ok_or_else(short)?;
-    let grown = resident_kib(&pids)? - before;
+    let grown = sum_of_kib(&pids, "status", "VmRSS:")? - before;
     let measuring = move |window| {
         let watch = Watch::start(&pids, &[]);
         interrupt::sleep(window)?;
         Ok(Sample::new(grown, watch.finish()))
     };
     Ok(Session::new(words(cores), false, measuring).with(&client).with(&server))
-}
-
-/// Returns the resident memory of processes.
-fn resident_kib(pids: &[u32]) -> Result<f64> {
-    pids.iter()
-        .map(|pid| {
-            let file = format!("/proc/{pid}/status");
-            let text = std::fs::read_to_string(&file).map_err(BenchError::io(file.clone()))?;
-            let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-            let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-            kib.ok_or_else(|| BenchError::Usage(format!("{file} has no line VmRSS")))
-        })
-        .sum()
 }

@@ -4,10 +4,11 @@
 mod generator;
 mod rings;
 
-use std::io::{BufRead, ErrorKind, Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
 use super::*;
+use crate::error::in_time;
 
 /// Name of the worker role [`agent_role`].
 pub const AGENT: &str = "guest-agent";
@@ -131,11 +132,9 @@ fn take_stream(bytes: usize, window_bytes: usize, window: Duration) -> Result<Do
     }
     stream.set_read_timeout(Some(PAUSE)).map_err(failed())?;
     let mut place = vec![0; 1 << 16];
-    during(window, || match stream.read(&mut place) {
-        Ok(0) => Err(BenchError::Usage("the host ended the stream".into())),
-        Ok(n) => Ok(n as u64),
-        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
-        Err(e) => Err(failed()(e)),
+    during(window, || match in_time(stream.read(&mut place)).map_err(failed())? {
+        Some(0) => Err(BenchError::Usage("the host ended the stream".into())),
+        came => Ok(came.unwrap_or(0) as u64),
     })
 }
 
@@ -182,11 +181,8 @@ fn trips(to: &str, bytes: usize, window: Duration) -> Result<Done> {
     let mut place = vec![0; payload.len()];
     during(window, || {
         socket.send(&payload).map_err(BenchError::io("sending UDP"))?;
-        match socket.recv(&mut place) {
-            Ok(_) => Ok(1),
-            // The datagram is lost; the next round sends another.
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
-            Err(e) => Err(BenchError::io("receiving UDP")(e)),
-        }
+        // If the datagram is lost, the next round sends another.
+        let came = in_time(socket.recv(&mut place)).map_err(BenchError::io("receiving UDP"))?;
+        Ok(came.is_some().into())
     })
 }

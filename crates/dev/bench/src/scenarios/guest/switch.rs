@@ -54,10 +54,8 @@ impl Switch {
 
     /// Returns the frames from and to the first guest, and its doorbells or register accesses.
     pub fn counters(&self) -> Result<[u64; 3]> {
-        let stats = self.daemon.stats()?;
-        let name = format!("{VALE}:{}", port_name(GUEST));
-        let port = stats.ports.iter().find(|port| port.name == name);
-        Ok(port.map_or([0; 3], |port| [port.sent().frames, port.got().frames, port.kicks_received]))
+        let [doorbells, sent, got] = self.daemon.port_counts(&port_name(GUEST))?;
+        Ok([sent, got, doorbells])
     }
 
     /// Returns a function that sends datagrams to the first guest as fast as the switch accepts them.

@@ -96,7 +96,7 @@ fn direct(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
 /// What the forwarding process connects.
 #[derive(Debug, Serialize, Deserialize)]
 struct Forwarding {
-    kind: String,
+    kind: SocketKind,
     /// The listening socket, or for datagrams the two own sockets.
     own: [PathBuf; 2],
     /// The two peers' sockets, for datagrams.
@@ -109,16 +109,12 @@ fn forwarder(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     let kind = if is_listening { kind } else { SocketKind::Dgram };
     let own = if is_listening { ["port", "port"] } else { ["port0", "port1"] }.map(|name| place.path(name));
     let peers = ["peer0", "peer1"].map(|name| place.path(name));
-    let task = Forwarding { kind: kind.word().into(), own: own.clone(), peers: peers.clone() };
+    let task = Forwarding { kind, own: own.clone(), peers: peers.clone() };
     let worker = Worker::spawn(Wrapper::Network(&place.space), FORWARDER, Some(place.core), &task)?;
     let space = place.space.again()?;
     let connect = move |index: usize| {
-        let [own, peer] = [&own[index % 2], &peers[index % 2]];
-        space.inside(|| match kind {
-            SocketKind::Stream => PeerEnd::to_stream(own),
-            SocketKind::Seqpacket => PeerEnd::to_seqpacket(own),
-            SocketKind::Dgram | SocketKind::Vde => PeerEnd::datagrams(peer, own),
-        })
+        let sockets = [own[index % 2].clone(), peers[index % 2].clone()];
+        space.inside(|| kind.connect(&sockets))
     };
     Ok(RunningSwitch { connect: Some(Box::new(connect)), ..RunningSwitch::of(&worker) })
 }
@@ -137,13 +133,16 @@ pub fn forward(context: &Context) -> Result<()> {
 fn both_sockets(context: &Context) -> Result<[OwnedFd; 2]> {
     let Forwarding { kind, own, peers } = context.arguments()?;
     let failed = || BenchError::io("the forwarder's sockets");
-    if kind == "dgram" {
+    if kind == SocketKind::Dgram {
         let [near, far] = own.map(UnixDatagram::bind);
         context.ready()?;
         return Ok([connected(near.map_err(failed())?, &peers[0])?, connected(far.map_err(failed())?, &peers[1])?]);
     }
-    let listener =
-        if kind == "stream" { UnixListener::bind(&own[0]).map(OwnedFd::from) } else { seqpacket_listener(&own[0]) };
+    let listener = if kind == SocketKind::Stream {
+        UnixListener::bind(&own[0]).map(OwnedFd::from)
+    } else {
+        seqpacket_listener(&own[0])
+    };
     let listener = listener.map_err(failed())?;
     context.ready()?;
     let next = || rustix::net::accept(&listener).map_err(|why| failed()(why.into()));

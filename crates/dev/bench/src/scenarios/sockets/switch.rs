@@ -9,7 +9,7 @@ use crate::prelude::*;
 pub const QUEUE: &str = "512";
 
 /// A kind of sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketKind {
     /// A stream, with each frame's length before it.
     Stream,
@@ -35,6 +35,16 @@ impl SocketKind {
             Self::Dgram => "dgram",
             Self::Seqpacket => "seqpacket",
             Self::Vde => "vde",
+        }
+    }
+
+    /// Connects a peer to the socket `port`. The peer has the socket `own` if the kind has no connections.
+    pub fn connect(self, [port, own]: &[PathBuf; 2]) -> Result<PeerEnd> {
+        match self {
+            Self::Stream => PeerEnd::to_stream(port),
+            Self::Seqpacket => PeerEnd::to_seqpacket(port),
+            Self::Dgram => PeerEnd::datagrams(own, port),
+            Self::Vde => PeerEnd::plug(port, own),
         }
     }
 }
@@ -70,16 +80,10 @@ impl SocketPlace {
         command
     }
 
-    /// Connects peer `index` to the sockets of a switch.
-    fn connect(&self, kind: SocketKind, index: usize) -> Result<PeerEnd> {
-        let port = self.path("port");
-        let own = self.path(&format!("peer{index}"));
-        match kind {
-            SocketKind::Stream => PeerEnd::to_stream(&port),
-            SocketKind::Seqpacket => PeerEnd::to_seqpacket(&port),
-            SocketKind::Dgram => PeerEnd::datagrams(&own, &self.path(&format!("port{index}"))),
-            SocketKind::Vde => PeerEnd::plug(&port, &own),
-        }
+    /// Returns the socket of a switch to which peer `index` connects, and the peer's own socket.
+    pub fn sockets(&self, kind: SocketKind, index: usize) -> [PathBuf; 2] {
+        let port = if kind == SocketKind::Dgram { format!("port{index}") } else { "port".into() };
+        [port, format!("peer{index}")].map(|name| self.path(&name))
     }
 }
 
@@ -111,7 +115,7 @@ impl RunningSwitch {
         (0..place.count)
             .map(|index| match connect {
                 Some(connect) => connect(index),
-                None => place.space.inside(|| place.connect(kind, index)),
+                None => place.space.inside(|| kind.connect(&place.sockets(kind, index))),
             })
             .collect()
     }

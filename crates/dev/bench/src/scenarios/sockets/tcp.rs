@@ -12,25 +12,24 @@ pub const BRIDGE: &str = "socket-bridge";
 /// Room for what one call receives.
 const ROOM: usize = 256 << 10;
 
-/// A TAP, and the sockets to which it is joined.
+/// A TAP, and the port's and the peer's own socket that join it to a switch.
 #[derive(Debug, Serialize, Deserialize)]
 struct Joined {
     tap: String,
-    kind: String,
-    port: PathBuf,
-    own: PathBuf,
+    kind: SocketKind,
+    sockets: [PathBuf; 2],
 }
 
-/// Starts a process that joins the TAP `tap`, which it creates in `namespace`, to a peer's socket.
+/// Starts a process that joins the TAP `tap`, which it creates in `namespace`, to a port by the port's and the peer's
+/// own socket.
 pub fn joined(
     namespace: &Netns,
     core: usize,
     tap: &str,
     kind: SocketKind,
-    port: &Path,
-    own: &Path,
+    sockets: [PathBuf; 2],
 ) -> Result<Rc<Worker>> {
-    let task = Joined { tap: tap.into(), kind: kind.word().into(), port: port.into(), own: own.into() };
+    let task = Joined { tap: tap.into(), kind, sockets };
     Worker::spawn(Wrapper::Network(namespace), BRIDGE, Some(core), &task)
 }
 
@@ -43,8 +42,7 @@ pub fn session(kind: SocketKind, switch: RunningSwitch, place: SocketPlace, core
         let namespace = Netns::new()?;
         namespace.silence_ipv6()?;
         namespace.set("unix/max_dgram_qlen", switch::QUEUE)?;
-        let port = if kind == SocketKind::Dgram { place.path(&format!("port{index}")) } else { place.path("port") };
-        let worker = joined(&namespace, core, "tap0", kind, &port, &place.path(&format!("peer{index}")))?;
+        let worker = joined(&namespace, core, "tap0", kind, place.sockets(kind, index))?;
         namespace.ip(&format!("addr add 10.77.0.{}/24 dev tap0", index + 1))?;
         namespace.ip("link set tap0 up")?;
         parts.push(worker);
@@ -60,13 +58,7 @@ pub fn session(kind: SocketKind, switch: RunningSwitch, place: SocketPlace, core
 /// Copies frames between a TAP and a socket, until one of them ends.
 pub fn bridge(context: &Context) -> Result<()> {
     let task: Joined = context.arguments()?;
-    let end = match task.kind.as_str() {
-        "stream" => PeerEnd::to_stream(&task.port),
-        "seqpacket" => PeerEnd::to_seqpacket(&task.port),
-        "dgram" => PeerEnd::datagrams(&task.own, &task.port),
-        _ => PeerEnd::plug(&task.port, &task.own),
-    }?;
-    let (socket, is_stream, _control) = end.into_socket();
+    let (socket, is_stream, _control) = task.kind.connect(&task.sockets)?.into_socket();
     let socket = &File::from(socket);
     let tap = &TapDevice::create(&task.tap)?.blocking()?;
     context.ready()?;

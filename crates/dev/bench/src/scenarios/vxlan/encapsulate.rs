@@ -1,15 +1,14 @@
 //! The cost of encapsulation without the system call: a batch passes the tunnel's egress, and in turn the same
 //! messages, prepared once, are sent again. The difference is the encapsulation.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 
 use netvale_port::{BATCH, Egress, Scratch};
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::{Endpoint, Tunnel, TunnelEgress, TunnelOptions, header};
-use netvale_wire::MacAddr;
-use netvale_wire::build::{Udp, udp4};
 
 use super::*;
+use crate::frames::{UdpStation, datagram};
 use crate::peers::underlay::VNI;
 use crate::scenarios::embedded::word;
 use crate::stats::median;
@@ -38,7 +37,8 @@ impl TunnelLane {
         let sink = sink(ip(2))?;
         let to = sink.local_addr().map_err(BenchError::io("getting a socket's address"))?;
         let count = (batch as usize).clamp(1, BATCH);
-        let bytes = datagram(frame_bytes)?;
+        let end = |station, host| UdpStation { station, at: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), 1234) };
+        let bytes = datagram(&end(STATION, 2), &end(FIRST_SENDER, 1), frame_bytes)?;
         Ok(Self {
             egress: TunnelEgress::new(tunnel(ip(1), to)?),
             prepared: Prepared::new(header::encode(VNI), &bytes, count, to)?,
@@ -101,23 +101,6 @@ fn tunnel(local: IpAddr, to: SocketAddr) -> Result<Arc<Tunnel>> {
     let tunnel = Tunnel::new(Arc::new(endpoint), options).map_err(|error| failed(&error))?;
     tunnel.learn_all(&[(word(STATION), to.ip())]);
     Ok(tunnel)
-}
-
-/// Returns a frame as a packet generator sends it: UDP in IPv4.
-fn datagram(len: u32) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; len as usize];
-    let params = Udp {
-        src_mac: MacAddr(address(FIRST_SENDER)),
-        dst_mac: MacAddr(address(STATION)),
-        src: Ipv4Addr::new(10, 0, 0, 1),
-        dst: Ipv4Addr::new(10, 0, 0, 2),
-        src_port: 1234,
-        dst_port: 1234,
-        ttl: 64,
-        payload: &[],
-    };
-    udp4(&mut bytes, &params).map_err(|error| failed(&error))?;
-    Ok(bytes)
 }
 
 /// Measures a tunnel over the loopback interface to a socket that is never read: the cost of encapsulation without the

@@ -167,6 +167,13 @@ pub struct Guest {
     _dir: tempfile::TempDir,
 }
 
+/// Asserts that a sender's pings were answered, and that both guests print the same checksum of `/tmp/file`.
+pub fn same_sum(receiver: &str, sender: &str) {
+    assert!(sender.contains(" 0% packet loss"), "{sender}");
+    let sum = |text: &str| text.lines().find(|l| l.contains("/tmp/file")).map(|l| l[..32].to_owned());
+    assert!(sum(receiver).is_some() && sum(receiver) == sum(sender), "{receiver}\n{sender}");
+}
+
 impl Guest {
     /// Boots a guest that runs `script` and powers off.
     pub fn start(image: &Image, script: &str, number: u8, nic: &Nic<'_>) -> Guest {

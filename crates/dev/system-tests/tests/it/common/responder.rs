@@ -1,5 +1,6 @@
 //! A host with one address, 10.9.0.1 at 02:00:00:0a:09:01, that answers ARP.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -12,15 +13,16 @@ use crate::common::up::Up;
 const MAC: [u8; 6] = [2, 0, 0, 10, 9, 1];
 const IP: [u8; 4] = [10, 9, 0, 1];
 
-/// The host, in a thread of its own, until dropped.
-pub struct Responder {
+/// A program at a port, in a thread of its own, until dropped.
+pub struct PortThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Responder {
-    pub fn start(up: &Up, name: &str) -> Responder {
-        let options = Options { run_dir: Some(up.dir().into()), ..Options::default() };
+impl PortThread {
+    /// Opens a port, and calls `answer` when frames arrive, or at the latest after 20 ms.
+    pub fn start(run_dir: &Path, name: &str, answer: fn(&mut Port)) -> PortThread {
+        let options = Options { run_dir: Some(run_dir.into()), ..Options::default() };
         let mut port = Port::open_with(name, &options).expect("the port opens");
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -30,11 +32,16 @@ impl Responder {
                 answer(&mut port);
             }
         });
-        Responder { stop, thread: Some(thread) }
+        PortThread { stop, thread: Some(thread) }
+    }
+
+    /// Starts the host.
+    pub fn host(up: &Up, name: &str) -> PortThread {
+        PortThread::start(up.dir(), name, answer)
     }
 }
 
-impl Drop for Responder {
+impl Drop for PortThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

@@ -123,6 +123,14 @@ impl Up {
         serde_json::from_slice(&self.run(&format!("show {port} --json")).stdout).unwrap_or_default()
     }
 
+    /// Returns the frames and bytes that a port sent into the switch (`in`), or received from it (`out`).
+    pub fn moved(&self, port: &str, dir: &str) -> (u64, u64) {
+        let shown = self.show(port);
+        let rings = shown["rings"].as_array().cloned().unwrap_or_default();
+        let of = |what: &str| rings.iter().filter(|r| r["dir"] == dir).filter_map(|r| r[what].as_u64()).sum();
+        (of("frames"), of("bytes"))
+    }
+
     pub fn wait_for_port(&self, port: &str) {
         until(port, || self.show(port)["state"] == "open");
     }

@@ -30,6 +30,17 @@ impl End {
     }
 }
 
+/// Waits until an end is woken.
+#[track_caller]
+pub fn wait(end: &mut End) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let fd = end.ingress.wake_fd().expect("something to wait on");
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let limit = Timespec { tv_sec: 30, tv_nsec: 0 };
+    assert_eq!(poll(&mut fds, Some(&limit)), Ok(1), "no wake-up");
+    end.ingress.woken();
+}
+
 /// Takes all frames, passes each with its offload to `f`, and releases them.
 pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
     let mut batch = Batch::new();
