@@ -117,7 +117,8 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let at = &asked.at;
     if local.switch.as_ref().is_some_and(|named| naming::switch_meant(d, named.as_str()) != at.switch) {
         let text = format!(
-            "{local} is neither a port of {} nor has the prefix of a kind; see 'netvale attach --help'",
+            "invalid port {local}: expected a port of switch {}, or the prefix of a kind such as tap:; see 'netvale \
+             attach --help'",
             at.switch
         );
         return refuse(Errno::INVAL, text);
@@ -314,7 +315,13 @@ fn live_offsets(
 /// Refuses a port that joins two switches, because no program can open it.
 pub fn is_not_joined(d: &Daemon, place: &str) -> Result<(), Refusal> {
     match d.persistent.joint_of(place) {
-        Some(joint) => refuse(Errno::BUSY, format!("{place} is joined to another switch, as {joint}; detach it there")),
+        Some(joint) => refuse(
+            Errno::BUSY,
+            format!(
+                "{place} is joined to another switch, as {joint}; detach {joint} \
+            first"
+            ),
+        ),
         None => Ok(()),
     }
 }

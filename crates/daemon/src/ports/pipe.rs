@@ -120,7 +120,7 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
 
 /// Opens an end for a program, and creates the pipe if it does not exist.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<OpenedPort, Refusal> {
-    let (name, end) = pipe_and_end(&spec.name).ok_or_else(|| Refusal::internal("no pipe"))?;
+    let (name, end) = pipe_and_end(&spec.name).ok_or_else(|| Refusal::internal("the port is not a pipe"))?;
     if matches!(spec.rings, Rings::NicAndHost | Rings::AllHost | Rings::OneHost(_)) {
         return refuse(Errno::INVAL, "a pipe has no host rings");
     }

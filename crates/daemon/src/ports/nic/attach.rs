@@ -181,7 +181,10 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let queues = nic.interface().queues;
     let which = wanted(spec.spec().rings, (queues, 1), (queues, 1))?;
     if o.slots() > *RING_SLOTS_RANGE.end() {
-        return refuse(Errno::INVAL, format!("too many slots: expected at most {} per ring", RING_SLOTS_RANGE.end()));
+        return refuse(
+            Errno::INVAL,
+            format!("{} slots requested: expected at most {} per ring", o.slots(), RING_SLOTS_RANGE.end()),
+        );
     }
     let host = PortShape { tx_rings: 0, rx_rings: 0, tx_slots: o.slots(), rx_slots: o.slots() };
     let entries = sizes::entries(sizes::shape(1, host));
@@ -230,7 +233,15 @@ fn on_switch(
 /// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
 pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
-    let missing = || Refusal::new(Errno::INVAL, format!("there is no interface {port}: 'ip link' shows them"));
+    let missing = || {
+        Refusal::new(
+            Errno::INVAL,
+            format!(
+                "interface {port} does not exist: 'ip link' shows the \
+        interfaces"
+            ),
+        )
+    };
     let spec = PortName::parse(&format!("netmap:{port}")).ok().map(PortSpec::from).and_then(NicSpec::new);
     Interface::find(port).map_err(|_| missing())?;
     if !matches!(rings.mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || rings.ring != 0 {

@@ -22,10 +22,10 @@ pub enum CaptureFileError {
     #[error("{0}")]
     Folder(#[from] OpenError),
     /// The name is a link.
-    #[error("it is a link; name the file itself")]
+    #[error("the path is a symbolic link; name the file itself")]
     Link,
     /// The name belongs to something other than a regular file.
-    #[error("it is not a regular file; choose another name")]
+    #[error("expected a regular file; choose another name")]
     NotAFile,
     /// The caller has no permission to open the file.
     #[error("user {0} has no permission; choose a file of your own")]
