@@ -58,7 +58,7 @@ tells all 'link\.up vale0:host'
 ip link set nvev down
 tells all 'link\.down vale0:host'
 ip -n one link del s1
-tells all 'port\.evicted vale0:s1 why="its interface is gone'
+tells all 'port\.evicted vale0:s1 why="the interface is gone'
 
 nv detach vale0 a >/dev/null
 tells port 'port\.detached vale0:a why="requested"'

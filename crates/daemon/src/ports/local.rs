@@ -90,7 +90,7 @@ impl Attachment for OpenRings {
             end_monitors(d, &MonitoredPort::Port(port.clone()));
         }
         end_offsets(d, &port);
-        drop_if_unused(d, &port, "its client is gone");
+        drop_if_unused(d, &port, "its program has closed the port");
     }
 }
 
@@ -243,7 +243,7 @@ pub fn open(
     let max_offset = if d.ports.contains(&full) { None } else { make(d, at, spec, request, caller, None)? };
     let opened = bind(d, &full, spec, request, caller, max_offset);
     if opened.is_err() {
-        drop_if_unused(d, &full, "could not be opened");
+        drop_if_unused(d, &full, "the port could not be opened");
     }
     opened
 }

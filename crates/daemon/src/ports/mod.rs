@@ -197,7 +197,7 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
         if let Some(local) = d.ports.get_mut(&name).and_then(|record| record.behind.programs_mut()) {
             gone.into_iter().for_each(|client| local.let_go(client));
         }
-        local::drop_if_unused(d, &name, "its client is gone");
+        local::drop_if_unused(d, &name, "its program has closed the port");
     }
     pipe::release_all_but(d, clients);
     nic::open::release_all_but(d, clients);

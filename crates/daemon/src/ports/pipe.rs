@@ -114,7 +114,7 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
         for mem in [pipe.end(0), pipe.end(1)] {
             d.mirrors.end(&mut d.workers, mem, &RingRanges::all(mem.shape()));
         }
-        tell_detached(d, name, pipe.uid, "its programs are gone");
+        tell_detached(d, name, pipe.uid, "its programs have closed the pipe");
     }
 }
 

@@ -187,7 +187,7 @@ pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.events.tell(NewEvent::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
-/// Reports to subscribers that a program has opened a port that was open in no program.
+/// Reports to subscribers that a first program has opened a port.
 pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
     d.events.tell(NewEvent::to(EventName::PortOpen, uid).at(full).by(caller));
 }

@@ -85,7 +85,7 @@ fn events_of_ports_arrive_in_order_with_author() {
     assert_eq!((&set.details["set"], set.by.unwrap().uid), (&json!({"isolated": true, "access": null}), 0));
     drop(port);
     expect(&mut told, "port.idle", "vale0:a");
-    assert_eq!(expect(&mut told, "port.detached", "vale0:a").why.as_deref(), Some("its client is gone"));
+    assert_eq!(expect(&mut told, "port.detached", "vale0:a").why.as_deref(), Some("its program has closed the port"));
     let last = expect(&mut told, "switch.gone", "vale0");
     // A persistent port exists before and after its programs.
     call(&d, "port.attach", json!({"switch": "vale1", "port": "b"}));

@@ -359,8 +359,8 @@ mod tests {
     #[test]
     fn unsupported_requests_are_refused_by_name() {
         for (text, sentence) in [
-            ("delay 1ms slot 1ms", "netem's \"slot\" is not supported"),
-            ("loss 1% ecn", "netem's \"ecn\" is not supported"),
+            ("delay 1ms slot 1ms", "netem's parameter \"slot\" is not supported"),
+            ("loss 1% ecn", "netem's parameter \"ecn\" is not supported"),
             ("delay 1ms delay 2ms", "delay is given twice"),
             ("loss 1% loss state 1%", "loss is given twice"),
             ("delay", "delay has no value"),

@@ -108,7 +108,7 @@ impl PortBackend for InterfacePort {
         let stack = host_port(full);
         if d.ports.get(&stack).is_some_and(|record| record.behind.get::<StackPort>().is_some()) {
             // Cannot fail: the port was found just now.
-            let _ = unplug(d, &stack, "its interface is detached");
+            let _ = unplug(d, &stack, "the interface of this host stack is detached");
         }
     }
 }
@@ -161,7 +161,7 @@ const TAKEN_BACK: Duration = Duration::from_secs(1);
 /// Returns how long the queues may stay in use.
 pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
     // The interface may have been attached without its host stack.
-    let _ = unplug(d, &host_port(name), "its interface begins anew");
+    let _ = unplug(d, &host_port(name), "the interface of this host stack is attached again");
     TAKEN_BACK
 }
 
@@ -193,7 +193,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     if (o.host() || which.end > queues)
         && let Err(why) = attach_stack(d, asked, &nic)
     {
-        unplug(d, &asked.at.full(), "its host stack cannot be attached")?;
+        unplug(d, &asked.at.full(), "the host stack of this interface cannot be attached")?;
         return Err(why);
     }
     Ok(())

@@ -66,7 +66,7 @@ fn remove(d: &mut Daemon, client: u64) {
         end_monitors(d, &MonitoredPort::Nic(ifname.clone()));
     }
     tracing::info!(port = port.name, "closed");
-    tell_detached(d, &port.name, port.owner.uid, "its program has closed it");
+    tell_detached(d, &port.name, port.owner.uid, "its program has closed the interface");
     let receiving = port.sockets.iter().filter(|queue| port.rx.contains(&queue.number()));
     receiving.for_each(|queue| queue.opened.ignore());
     drop(port);

@@ -56,7 +56,7 @@ fn by_process_and_by_path() {
     drop(two);
     until("the port is gone", || up.show("vale0:two").is_null());
     let list = stdout(&up.run("list"));
-    assert!(list.contains("its interface is gone"), "{list}");
+    assert!(list.contains("the interface is gone"), "{list}");
     assert!(!up.show("vale0:one").is_null());
 }
 
