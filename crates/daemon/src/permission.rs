@@ -287,10 +287,8 @@ fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller
     owns_port(d, full, caller)?;
     let Some(record) = d.ports.get(full).filter(|_| !is_trusted(caller)) else { return Ok(()) };
     if record.policies_are_set {
-        let text = format!(
-            "the policies of {full} were set by root or the daemon's own user; ask one of them for a \
-            change"
-        );
+        let text =
+            format!("the policies of {full} were set by root or the daemon's own user; ask one of them for a change");
         return refuse(Errno::ACCESS, text);
     }
     let Some(switch) = record.switch.as_ref() else { return Ok(()) };
@@ -350,8 +348,8 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
             refuse(
                 Errno::ACCESS,
                 format!(
-                    "switch {switch} belongs to the configuration; use another switch, or add {switch} to 'shared' \
-                     in the configuration's [switch]"
+                    "switch {switch} belongs to the configuration; use another switch, or add {switch} to 'shared' in \
+                     the configuration's [switch]"
                 ),
             )
         }

@@ -20,7 +20,7 @@ use crate::system::keep;
 /// [`Refusal`]: `EINVAL` if the path is not absolute, `EACCES` if the caller may not name it.
 pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<UserPath, Refusal> {
     if !path.is_absolute() {
-        return refuse(Errno::INVAL, format!("invalid path {}: expected an absolute path", path.display()));
+        return refuse(Errno::INVAL, format!("expected an absolute path, found {}", path.display()));
     }
     if is_trusted(caller) {
         return Ok(path.into());
@@ -28,7 +28,7 @@ pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<UserPath, R
     let folders = config.allow_dirs.iter().map(PathBuf::as_path);
     UserPath::of_user(path, folders, caller.uid).ok_or_else(|| {
         let text = "is outside the daemon's allow-dirs; use a path in one of them, or 'netvale replay' and 'netvale \
-            dump'";
+                    dump'";
         Refusal::new(Errno::ACCESS, format!("{} {text}", path.display()))
     })
 }

@@ -134,10 +134,7 @@ pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
         let seconds = pause.as_secs() + 1;
         return refuse(
             Errno::AGAIN,
-            format!(
-                "a doorbell or memory of user {uid} blocked a thread; try again in \
-            {seconds} s"
-            ),
+            format!("a doorbell or memory of user {uid} blocked a thread; try again in {seconds} s"),
         );
     }
     let is_theirs = |uid: u32| uid == caller.uid;

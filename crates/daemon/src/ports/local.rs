@@ -315,13 +315,9 @@ fn live_offsets(
 /// Refuses a port that joins two switches, because no program can open it.
 pub fn is_not_joined(d: &Daemon, place: &str) -> Result<(), Refusal> {
     match d.persistent.joint_of(place) {
-        Some(joint) => refuse(
-            Errno::BUSY,
-            format!(
-                "{place} is joined to another switch, as {joint}; detach {joint} \
-            first"
-            ),
-        ),
+        Some(joint) => {
+            refuse(Errno::BUSY, format!("{place} is joined to another switch, as {joint}; detach {joint} first"))
+        }
         None => Ok(()),
     }
 }

@@ -61,10 +61,7 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
     let none = || {
         Refusal::new(
             Errno::INVAL,
-            format!(
-                "memory region {id} does not exist: 'netvale show PORT' prints a \
-            port's region"
-            ),
+            format!("memory region {id} does not exist: 'netvale show PORT' prints a port's region"),
         )
     };
     let entry = d.regions.get(id).ok_or_else(none)?;
@@ -116,8 +113,7 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
                 Refusal::new(
                     Errno::NXIO,
                     format!(
-                        "port {name}, whose memory is to be shared, does \
-                    not exist: 'netvale list' shows the ports"
+                        "port {name}, whose memory is to be shared, does not exist: 'netvale list' shows the ports"
                     ),
                 )
             })?;

@@ -191,13 +191,7 @@ fn limit(asked: &AdmittedRequest<'_>) -> Result<Option<u64>, Refusal> {
 fn replay_options(o: OptionsOf<'_, kind::Replay>) -> Result<ReplayOptions, Refusal> {
     let speed = o.speed().unwrap_or(1.0);
     let pace = ReplayPace::times(speed).ok_or_else(|| {
-        Refusal::new(
-            Errno::INVAL,
-            format!(
-                "invalid speed {speed}: \
-        expected a number from 0, e.g. 2.5"
-            ),
-        )
+        Refusal::new(Errno::INVAL, format!("invalid speed {speed}: expected a number from 0, e.g. 2.5"))
     })?;
     Ok(ReplayOptions { passes: u64::from(!o.repeat()), pace })
 }

@@ -74,8 +74,8 @@ impl Sizes {
             return refuse(
                 Errno::INVAL,
                 format!(
-                    "{extra} extra buffers and {} pipes requested: expected at most 1048576 buffers and 256 pipes in one \
-                     region",
+                    "{extra} extra buffers and {} pipes requested: expected at most 1048576 buffers and 256 pipes in \
+                     one region",
                     request.pipes
                 ),
             );

@@ -58,8 +58,7 @@ pub enum TapError {
     Busy(String),
     /// The interface exists and has only one queue.
     #[error(
-        "the interface {0} was created without multi_queue: request one ring, or create the interface with \
-        multi_queue"
+        "the interface {0} was created without multi_queue: request one ring, or create the interface with multi_queue"
     )]
     OneQueue(String),
     /// An interface of another kind has this name.

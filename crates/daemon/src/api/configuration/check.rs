@@ -91,10 +91,10 @@ fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
         let count = ports.entry(port.params.switch.clone()).or_default();
         *count += 1;
         if *count > MAX_PORTS {
-            return fault(format!("too many ports on switch {}: expected at most {MAX_PORTS}", port.params.switch));
+            return fault(format!("switch {} has too many ports, expected at most {MAX_PORTS}", port.params.switch));
         }
         if ports.len() > MAX_SWITCHES {
-            return fault(format!("too many switches: expected at most {MAX_SWITCHES}"));
+            return fault(format!("too many switches, expected at most {MAX_SWITCHES}"));
         }
     }
     Ok(())

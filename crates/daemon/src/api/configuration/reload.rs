@@ -41,8 +41,8 @@ fn log(name: &str, applied: &ApplyResult) {
 
 fn advice(d: &Daemon, why: &std::io::Error) -> &'static str {
     if d.config.sandbox && why.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) {
-        "; the daemon's user needs read permission and, if an editor replaces the file, a folder for this file \
-         alone: 'netvale apply' reads the file with your rights"
+        "; the daemon's user needs read permission and, if an editor replaces the file, a folder for this file alone: \
+         'netvale apply' reads the file with your rights"
     } else {
         ""
     }

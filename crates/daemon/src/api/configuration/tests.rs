@@ -215,8 +215,8 @@ fn foreseeable_faults_are_refused_before_any_change() {
             "vale0:a",
         ),
         ("[quota]\nports = 1048577", "f.toml:2:9: ", "ports is 1048577"),
-        (many.as_str(), "f.toml:764:10: ", "expected at most 254"),
-        (switches.as_str(), "f.toml:194:10: ", "too many switches: expected at most 64"),
+        (many.as_str(), "f.toml:764:10: ", "too many ports, expected at most 254"),
+        (switches.as_str(), "f.toml:194:10: ", "too many switches, expected at most 64"),
     ] {
         let message = refused(&mut d, text);
         assert!(message.starts_with(place) && message.contains(word), "{message}");

@@ -190,8 +190,8 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bo
         return refuse(
             Errno::INVAL,
             format!(
-                "invalid polling mode {mode} on {count} CPUs from CPU {first}: this machine has {cpus} CPUs, and \
-                one must not poll"
+                "invalid polling mode {mode} on {count} CPUs from CPU {first}: this machine has {cpus} CPUs, and one \
+                 must not poll"
             ),
         );
     }

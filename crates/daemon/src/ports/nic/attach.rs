@@ -233,15 +233,8 @@ fn on_switch(
 /// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
 pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
-    let missing = || {
-        Refusal::new(
-            Errno::INVAL,
-            format!(
-                "interface {port} does not exist: 'ip link' shows the \
-        interfaces"
-            ),
-        )
-    };
+    let missing =
+        || Refusal::new(Errno::INVAL, format!("interface {port} does not exist: 'ip link' shows the interfaces"));
     let spec = PortName::parse(&format!("netmap:{port}")).ok().map(PortSpec::from).and_then(NicSpec::new);
     Interface::find(port).map_err(|_| missing())?;
     if !matches!(rings.mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || rings.ring != 0 {

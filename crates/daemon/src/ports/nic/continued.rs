@@ -184,12 +184,8 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     }
     port.send()?;
     if has_host {
-        let stack = d.interfaces.stack(&item.interface).ok_or_else(|| {
-            wrong(
-                "the interface's host-stack TAP is \
-            missing",
-            )
-        })?;
+        let stack =
+            d.interfaces.stack(&item.interface).ok_or_else(|| wrong("the interface's host-stack TAP is missing"))?;
         let mut given = item.bells.into_iter();
         let mut bells = |port: &NicPort| RingDoorbells::restore(given.next(), &port.fault);
         let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;

@@ -15,13 +15,7 @@ use crate::refusal::{Refusal, refuse};
 /// [`Refusal`] with `ENXIO` if it does not exist.
 pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
     Interface::find(ifname).map_err(|_| {
-        Refusal::new(
-            Errno::NXIO,
-            format!(
-                "interface {ifname} does not exist: 'ip link' shows the \
-            interfaces"
-            ),
-        )
+        Refusal::new(Errno::NXIO, format!("interface {ifname} does not exist: 'ip link' shows the interfaces"))
     })
 }
 

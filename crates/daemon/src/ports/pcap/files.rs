@@ -32,8 +32,8 @@ pub enum CaptureFileError {
     NotYours(u32),
     /// A new file cannot be made readable for the caller.
     #[error(
-        "the file system has no access control lists, so user {0} could not read the file; choose a folder on \
-         another file system, or 'netvale dump'"
+        "the file system has no access control lists, so user {0} could not read the file; choose a folder on another \
+         file system, or 'netvale dump'"
     )]
     NoLists(u32),
     /// The kernel's error.

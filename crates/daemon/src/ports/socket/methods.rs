@@ -40,8 +40,7 @@ fn set(d: &mut Daemon, p: &VdeSetParams) -> Result<(), RpcError> {
                 let _ = unplug(
                     d,
                     &line_name(PortKind::Vde, &p.port, number),
-                    "other ports of the same request could \
-                    not be created",
+                    "other ports of the same request could not be created",
                 );
             }
             Err(why)

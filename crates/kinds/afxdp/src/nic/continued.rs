@@ -117,10 +117,7 @@ impl Nic {
         is_socket(&socket, AddressFamily::XDP)?;
         match () {
             () if number >= self.interface.queues => {
-                return Err(BadState::new(
-                    "the queue's number exceeds the \
-                interface's queues",
-                ));
+                return Err(BadState::new("the queue's number exceeds the interface's queues"));
             }
             () if buffers.chunk().is_none() => return Err(BadState::new("the queue's buffers are too small")),
             () if !entries.is_power_of_two() || entries > MOST_ENTRIES => {

@@ -179,10 +179,8 @@ impl PcapEgress {
         limit: CaptureLimit,
         counters: Arc<RingCounters>,
     ) -> Result<PcapEgress, BadState> {
-        let noted = NotedCounts::continued(noted).map_err(|e| {
-            BadState::from(e).of("the capture file cannot be \
-            continued")
-        })?;
+        let noted =
+            NotedCounts::continued(noted).map_err(|e| BadState::from(e).of("the capture file cannot be continued"))?;
         is_open_for_writing(&file)?;
         if !file.metadata()?.is_file() {
             return Err(BadState::new("the capture file is not a regular file"));
