@@ -185,7 +185,7 @@ fn unfit_files_are_refused_with_advice() {
     std::fs::write(&text, "hello").unwrap();
     assert!(refused(&format!("pcap:in={}", text.display())).contains("text"));
     assert!(refused("pcap:in=relative.pcap").contains("absolute"));
-    assert!(refused("pcap:in=/dev/zero").contains("expected a regular file"));
+    assert!(refused("pcap:in=/dev/zero").contains("not a regular file"));
     let link = d.path("link");
     std::os::unix::fs::symlink(d.path("elsewhere"), &link).unwrap();
     assert!(refused(&format!("pcap:out={}", link.display())).contains("cannot open"));
