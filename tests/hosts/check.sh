@@ -159,5 +159,5 @@ refuses_in k "another network namespace is named" 1 'another network namespace' 
 refuses_in a "IPv6 from IPv4" 2 'vtep list' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:four fd99::3
 refuses_in a "a tunnel without endpoints" 1 'has no endpoint' "$NETVALE" --run-dir "$work/a/run" vtep check \
     vale0:six
-refuses_in a "a port that does not exist" 4 'no port' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:none
+refuses_in a "a port that does not exist" 4 'does not exist' "$NETVALE" --run-dir "$work/a/run" vtep check vale0:none
 finish

@@ -136,7 +136,7 @@ switch=vale6 mtu=8930 behind b jb 192.168.8.2
 wait_for "they reach each other over IPv6, with jumbo frames" 10 in_space ja ping -c 1 -W 1 -M "do" -s 8900 192.168.8.2
 ok "over IPv6, with jumbo frames, and several VNIs on one UDP port"
 ! at a attach vale7 vxlan:100,local=10.99.0.1 2>"$work/refused" || fail "a VNI twice"
-grep -q "VNI 100 belongs to another port" "$work/refused" || fail "the refusal names the reason" "$(cat "$work/refused")"
+grep -q "VNI 100 is in use by another netvale port" "$work/refused" || fail "the refusal names the reason" "$(cat "$work/refused")"
 ! at a attach vale7 vxlan:9,local=10.99.0.77 2>"$work/refused" || fail "an address of another host"
 grep -q "10.99.0.77 is not an address of this host" "$work/refused" || fail "the refusal names the reason" "$(cat "$work/refused")"
 in_space k ip link del vx

@@ -40,7 +40,7 @@ ended "monitor three has its events" "${monitors[three]}" 0
 [ "$(wc -l <"$work/three")" = 3 ] || fail "three events" "$(cat "$work/three")"
 
 refuses "there is no such port" 4 vale0:nothing show vale0:nothing
-tells all 'request\.refused uid=0 pid=[0-9]+ why="there is no port vale0:nothing"$'
+tells all 'request\.refused uid=0 pid=[0-9]+ why="port vale0:nothing does not exist"$'
 
 background nv pkt-gen -i vale0:a -f rx >"$work/pkt-gen" 2>&1
 program=$!
@@ -58,10 +58,10 @@ tells all 'link\.up vale0:host'
 ip link set nvev down
 tells all 'link\.down vale0:host'
 ip -n one link del s1
-tells all 'port\.evicted vale0:s1 why="its interface is gone'
+tells all 'port\.evicted vale0:s1 why="the interface is gone'
 
 nv detach vale0 a >/dev/null
-tells port 'port\.detached vale0:a why="asked for"'
+tells port 'port\.detached vale0:a why="requested"'
 [ "$(grep -vc ' vale0:a' "$work/port" || true)" = 0 ] || fail "one port's events" "$(cat "$work/port")"
 grep -Evq ' (guest\.|port\.policies)' "$work/groups" && fail "a group and a name" "$(cat "$work/groups")"
 ok "only the requested events"
@@ -84,7 +84,7 @@ ok "numbers go on in the successor"
 
 refuses "too few events are a failure" 1 '0 of 1 events' monitor --count 1 --timeout 0.3 --events tunnel
 must nv monitor --timeout 0.3 --events tunnel
-refuses "an unknown name" 4 'there is no event or group of events "tunel"' monitor --events tunel
+refuses "an unknown name" 4 'unknown event or group of events "tunel"' monitor --events tunel
 
 # A reader that closes the pipe is no failure, and neither is Ctrl-C.
 background bash -c "'$NETVALE' --run-dir '$run_dir' monitor 2>'$work/pipe.err' | head -n 1 >'$work/pipe'; echo \"\${PIPESTATUS[0]}\" >'$work/pipe.status'"
@@ -101,7 +101,7 @@ wait_for "Ctrl-C" 20 gone "${monitors[groups]}"
 ok "a closed pipe, and Ctrl-C"
 
 nv stop >/dev/null
-tells all 'daemon\.ending why="asked for"'
+tells all 'daemon\.ending why="requested"'
 ended "monitor all ends with the daemon" "${monitors[all]}" 3
 grep -q 'the daemon has ended' "$work/all.err" || fail "it says why" "$(cat "$work/all.err")"
 finish

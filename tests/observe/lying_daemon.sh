@@ -43,7 +43,7 @@ for option in "--allow-dir /" --config=/tmp/x.toml "--socket-mode 0666" "--allow
     lies "$name" up $option
     upgrade_of "$name"
     [ ! -e "$work/words" ] || fail "a successor is not started with $option" "$(words)"
-    grep -q "is set by another user's process" "$work/said" || fail "why $option is not believed" "$(cat "$work/said")"
+    grep -q "another user's process has set" "$work/said" || fail "why $option is not believed" "$(cat "$work/said")"
 done
 ok "options that a process of another user reports give its successor no privilege"
 

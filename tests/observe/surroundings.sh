@@ -157,9 +157,9 @@ ok "a lock of a daemon that cannot end"
 
 # --- the daemon's user
 
-ends_with "a user that does not exist" 1 "no user called nosuch" "$NETVALE" --run-dir "$work/other" up --user nosuch
+ends_with "a user that does not exist" 1 "user nosuch does not exist" "$NETVALE" --run-dir "$work/other" up --user nosuch
 printf 'user = "nosuch"\n' >"$work/other.toml"
-ends_with "the same in a file" 1 "no user called nosuch" "$NETVALE" --run-dir "$work/other" up --config "$work/other.toml"
+ends_with "the same in a file" 1 "user nosuch does not exist" "$NETVALE" --run-dir "$work/other" up --config "$work/other.toml"
 elsewhere number --user 54321
 expect "whose the daemon is" "$(stat -c %u "/proc/$daemon")" = 54321
 ok "a user without a name"

@@ -104,7 +104,7 @@ one=$!
 wait_for "one frame" 20 told one ': ' ping_once 10.1.0.2
 ended "--count" "$one" 0
 [ "$(grep -c ': ' "$work/one")" = 1 ] || fail "--count" "$(cat "$work/one")"
-refuses "a port that cannot be" 4 'there is no port vale0:no thing' trace 'vale0:no thing'
+refuses "a port that cannot be" 4 'port vale0:no thing does not exist' trace 'vale0:no thing'
 refuses "no filter" 2 'syntax error' trace vale0:s1 'icmp and and'
 
 # What is added during the trace: a switch, a port on a switch, a port that comes back. No frame is missed.

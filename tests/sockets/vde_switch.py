@@ -406,7 +406,7 @@ def way(program, folder):
     mgmt = refused(program, "--sock", os.path.join(folder, "ctl"), "--mgmt", place)
     assert "is not a socket" in mgmt, mgmt
     assert "cannot create" in refused(program, "--sock", os.path.join(folder, "no/where"))
-    assert "there is no group" in refused(program, "--sock", os.path.join(folder, "ctl"), "--group", "nosuch")
+    assert "group nosuch does not exist" in refused(program, "--sock", os.path.join(folder, "ctl"), "--group", "nosuch")
     with open(place, encoding="ascii") as file:
         assert file.read() == "x"
     os.remove(place)

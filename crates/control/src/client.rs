@@ -300,7 +300,7 @@ impl Client {
             }
             match self.line::<DaemonMessage<Value>>(deadline) {
                 Ok(line) if line.method.is_some() => self.notified(line.method, line.params)?,
-                Ok(_) => return Err(self.protocol("an answer without a request")),
+                Ok(_) => return Err(self.protocol("the answer belongs to no request")),
                 Err(ClientError::Timeout { .. }) => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -373,10 +373,10 @@ impl Client {
         // An error without an id answers a request that the daemon could not read.
         let ours = answer.id == self.last_id || (answer.id.is_null() && answer.error.is_some());
         match (ours, answer.result, answer.error) {
-            (false, ..) => Err(self.protocol("an answer to another request")),
+            (false, ..) => Err(self.protocol("the answer belongs to another request")),
             (true, _, Some(error)) => Err(ClientError::Refused(error)),
             (true, Some(result), None) => Ok(result),
-            (true, None, None) => Err(self.protocol("an answer with neither result nor error")),
+            (true, None, None) => Err(self.protocol("the answer has neither a result nor an error")),
         }
     }
 

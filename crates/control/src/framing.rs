@@ -8,7 +8,7 @@ pub const MAX_TRUSTED_LINE: usize = 4 << 20;
 
 /// A line is too long. The stream becomes unreadable, since the start of the next message is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a line is longer than {limit} bytes")]
+#[error("line too long: expected at most {limit} bytes")]
 pub struct LineTooLong {
     /// Maximum length of a line in bytes.
     pub limit: usize,

@@ -160,7 +160,7 @@ fn answer_line(line: &[u8], handler: &mut dyn RequestHandler) -> Option<RpcAnswe
                 RpcError::new(ErrorCode::InvalidRequest, error.to_string(), "name each member of an object once")
             } else {
                 let hint = "send one JSON object per line, in UTF-8";
-                RpcError::new(ErrorCode::ParseError, format!("not JSON: {error}"), hint)
+                RpcError::new(ErrorCode::ParseError, format!("invalid JSON: {error}"), hint)
             };
             Some(RpcAnswer::One(failure(Value::Null, error)))
         }
@@ -169,7 +169,7 @@ fn answer_line(line: &[u8], handler: &mut dyn RequestHandler) -> Option<RpcAnswe
 
 fn answer_batch(batch: Vec<Value>, handler: &mut dyn RequestHandler) -> Option<RpcAnswer> {
     if batch.is_empty() || batch.len() > MAX_BATCH {
-        let message = format!("a batch of {} requests", batch.len());
+        let message = format!("invalid batch of {} requests", batch.len());
         let error = RpcError::new(ErrorCode::InvalidRequest, message, format!("send 1 to {MAX_BATCH} in a batch"));
         return Some(RpcAnswer::One(failure(Value::Null, error)));
     }
@@ -224,7 +224,7 @@ impl RpcCall {
 
     fn members(mut members: Map<String, Value>) -> Result<(String, Option<Value>), RpcError> {
         if members.remove("jsonrpc").is_none_or(|version| version != "2.0") {
-            return Err(invalid("\"jsonrpc\" is \"2.0\""));
+            return Err(invalid("expected \"2.0\" as \"jsonrpc\""));
         }
         let Some(Value::String(method)) = members.remove("method") else {
             return Err(invalid("expected a string as \"method\""));

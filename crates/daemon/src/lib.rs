@@ -74,7 +74,7 @@ pub enum StartError {
     #[error(transparent)]
     Socket(#[from] sockets::SocketError),
     /// A port in the configuration could not be attached.
-    #[error("port {port} of the configuration: {refusal}")]
+    #[error("cannot attach port {port} of the configuration: {refusal}")]
     Port {
         /// Name of the port.
         port: String,
@@ -216,7 +216,7 @@ fn end(own: &[PathBuf], mut captures: Captures) {
     captures.wait();
     let left = netvale_port::service::wait_for_ending(ENDING_LIMIT);
     if left > 0 {
-        tracing::error!("{left} port threads have not ended; they are abandoned");
+        tracing::error!("{left} port threads have not ended in time; the daemon ends without them");
     }
     for socket in own {
         let _ = std::fs::remove_file(socket);

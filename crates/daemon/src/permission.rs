@@ -144,8 +144,10 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
         // it.
         AttachNeeds::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
         AttachNeeds::Tap(_) => {
-            let text = "only root and the daemon's own user may attach it; 'netvale up --allow-tap' admits others";
-            return refuse(Errno::ACCESS, format!("{spec}: {text}"));
+            let text = format!(
+                "only root and the daemon's own user may attach {spec}; 'netvale up --allow-tap' admits others"
+            );
+            return refuse(Errno::ACCESS, text);
         }
         AttachNeeds::Trust(_) if is_trusted(caller) => {}
         AttachNeeds::Trust(what) => {
@@ -285,7 +287,8 @@ fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller
     owns_port(d, full, caller)?;
     let Some(record) = d.ports.get(full).filter(|_| !is_trusted(caller)) else { return Ok(()) };
     if record.policies_are_set {
-        let text = format!("root or the daemon's own user has set the policies of {full}; ask them for a change");
+        let text =
+            format!("the policies of {full} were set by root or the daemon's own user; ask one of them for a change");
         return refuse(Errno::ACCESS, text);
     }
     let Some(switch) = record.switch.as_ref() else { return Ok(()) };
@@ -345,16 +348,16 @@ pub fn may_join(d: &Daemon, switch: &str, caller: Caller) -> Result<(), Refusal>
             refuse(
                 Errno::ACCESS,
                 format!(
-                    "switch {switch} belongs to the configuration; use another, or add it to 'shared' in the \
-                     configuration's [switch]"
+                    "switch {switch} belongs to the configuration; use another switch, or add {switch} to 'shared' in \
+                     the configuration's [switch]"
                 ),
             )
         }
         Some(owner) if !controls(caller, owner) && !is_shared() => refuse(
             Errno::ACCESS,
             format!(
-                "switch {switch} belongs to another user; use another, or add it to 'shared' in the configuration's \
-                 [switch]"
+                "switch {switch} belongs to another user; use another switch, or add {switch} to 'shared' in the \
+                 configuration's [switch]"
             ),
         ),
         _ => Ok(()),
@@ -388,7 +391,7 @@ fn owns_named(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
 fn owns_persistent(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     match d.persistent.get(name) {
         Some(port) if !controls(caller, port.uid) => {
-            refuse(Errno::ACCESS, format!("{name} belongs to user {}", port.uid))
+            refuse(Errno::ACCESS, format!("persistent port {name} belongs to user {}", port.uid))
         }
         _ => Ok(()),
     }
@@ -396,7 +399,7 @@ fn owns_persistent(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal
 
 fn make_persistent(d: &Daemon, caller: Caller, name: &str) -> Result<(), Refusal> {
     if d.persistent.contains(name) || Interface::find(name).is_ok() {
-        return refuse(Errno::EXIST, format!("an interface {name} exists already; choose another name"));
+        return refuse(Errno::EXIST, format!("interface {name} already exists; choose another name"));
     }
     if d.persistent.count() >= MAX_PERSISTENT - reserved(caller, 16) {
         return refuse(Errno::NOSPC, format!("the limit of {MAX_PERSISTENT} persistent ports is reached; remove one"));
@@ -407,7 +410,7 @@ fn make_persistent(d: &Daemon, caller: Caller, name: &str) -> Result<(), Refusal
 fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
     may_join(d, &at.switch, caller)?;
     if d.ports.contains(&at.full()) {
-        return refuse(Errno::BUSY, format!("{} is already attached", at.full()));
+        return refuse(Errno::BUSY, format!("port {} is already attached; detach it first", at.full()));
     }
     owns_persistent(d, &at.port, caller)?;
     if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
@@ -452,7 +455,10 @@ pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool, caller: Caller
     if by_netmap && !d.ports.contains(&at.full()) && Interface::find(port).is_ok() {
         return refuse(
             Errno::INVAL,
-            format!("{port} is an interface; attach it and open {}, or choose another name", own_name(port)),
+            format!(
+                "{port} is the name of an interface; attach the interface and open {}, or choose another name",
+                own_name(port)
+            ),
         );
     }
     // A persistent port reserves its name only against callers who control it.
@@ -487,8 +493,8 @@ fn may_take_interface(config: &Config, name: &str, caller: Caller) -> Result<(),
     if is_trusted(caller) || config.allow_nics.iter().any(|allowed| allowed == name) {
         return Ok(());
     }
-    let text = "only root and the daemon's own user may open it; 'netvale up --allow-nic' admits others";
-    refuse(Errno::ACCESS, format!("{name}: {text}"))
+    let text = format!("only root and the daemon's own user may open {name}; 'netvale up --allow-nic' admits others");
+    refuse(Errno::ACCESS, text)
 }
 
 mod files;

@@ -31,7 +31,7 @@ impl Refusal {
 
     /// Creates a refusal caused by the file that a client provided for its region.
     pub fn of_file(errno: Errno, why: &str) -> Refusal {
-        let text = format!("the program's file cannot hold its region: {why}");
+        let text = format!("the program's file cannot hold a region: {why}");
         Refusal { file_at_fault: true, ..Refusal::new(errno, text) }
     }
 
@@ -143,7 +143,7 @@ impl From<TapError> for Refusal {
 
 impl From<AdoptError> for Refusal {
     fn from(e: AdoptError) -> Self {
-        Refusal::new(Errno::INVAL, format!("the descriptor sent is not a usable TAP queue: {e}"))
+        Refusal::new(Errno::INVAL, format!("the received descriptor is not a usable TAP queue: {e}"))
     }
 }
 
@@ -157,13 +157,13 @@ mod tests {
         for (what, then, hint) in [
             ("switch vale0 already has a port a", ": ", Some("choose another name, or detach that port first")),
             (
-                "tap:nv0: only root and the daemon's own user may attach it",
+                "only root and the daemon's own user may attach tap:nv0",
                 "; ",
                 Some("'netvale up --allow-tap' admits others"),
             ),
             ("vale0:a: a persistent port has an interface's name", "", None),
             ("host rings of eth0: Permission denied (os error 13)", "", None),
-            ("no ring 9", "", None),
+            ("ring 9 does not exist", "", None),
         ] {
             let text = format!("{what}{then}{}", hint.unwrap_or_default());
             assert_eq!(Refusal::new(Errno::INVAL, text.clone()).parts(), (what, hint), "{text}");

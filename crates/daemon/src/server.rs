@@ -331,7 +331,7 @@ impl DaemonServer {
         if !permission::is_trusted(caller) && closing::pending(caller.uid) > MOST_CLOSING {
             return refuse(
                 Errno::NOSPC,
-                format!("{MOST_CLOSING} descriptors of user {} are still being closed", caller.uid),
+                format!("{MOST_CLOSING} descriptors of user {} are still being closed; try again", caller.uid),
             );
         }
         let connections = self.clients.values().filter(|(_, other)| other.uid == caller.uid).count();
@@ -408,7 +408,7 @@ impl DaemonServer {
         };
         if shutdown {
             tracing::info!(uid = caller.uid, pid = caller.pid, "shutting down on a request");
-            self.tell_ending("asked for");
+            self.tell_ending("requested");
             self.running = false;
             self.is_asked_to_end = true;
         }

@@ -9,19 +9,19 @@ use super::{ATTACH_VERSION, NOTE_LEN};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMessage {
     /// Wrong length.
-    #[error("attach message of {0} bytes: the peer does not use netvale's protocol")]
+    #[error("invalid attach message of {0} bytes: the peer does not use netvale's protocol")]
     Length(usize),
     /// Wrong magic number.
-    #[error("attach message without netvale's magic number")]
+    #[error("the attach message lacks netvale's magic number")]
     Magic,
     /// An unknown version.
-    #[error("attach protocol version {0}, expected {ATTACH_VERSION}: use client and daemon of one release")]
+    #[error("attach protocol version {0}: expected {ATTACH_VERSION}; use client and daemon of one release")]
     Version(u16),
     /// A name or text that is not NUL-terminated UTF-8.
-    #[error("attach message with a name that is not NUL-terminated UTF-8")]
+    #[error("the attach message has a name that is not NUL-terminated UTF-8")]
     Text,
     /// A number out of its range.
-    #[error("attach message with an invalid {0}")]
+    #[error("the attach message has an invalid {0}")]
     Field(&'static str),
 }
 

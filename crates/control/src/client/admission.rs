@@ -7,7 +7,7 @@ use std::path::Path;
 /// Returns advice for a user who may not connect to a socket, as a sentence without its full stop.
 pub fn advice(socket: &Path) -> String {
     let Ok(found) = std::fs::metadata(socket) else {
-        return "its folder is closed to this user: ask who started the daemon".into();
+        return "this user has no access to the socket's folder: ask the user who started the daemon".into();
     };
     let [users, groups] = ["/etc/passwd", "/etc/group"].map(|file| std::fs::read_to_string(file).unwrap_or_default());
     Outsider::new(rustix::process::geteuid().as_raw(), &users, &groups).advice(&found.into())
@@ -40,7 +40,7 @@ impl<'a> Outsider<'a> {
     fn advice(&self, rights: &SocketRights) -> String {
         const GROUP_MAY_WRITE: u32 = 0o020;
         if rights.mode & GROUP_MAY_WRITE == 0 {
-            return "its socket is open to no group: use 'netvale up --socket-group' or --socket-mode".into();
+            return "no group may connect: start the daemon with --socket-group or --socket-mode".into();
         }
         let user = &self.name;
         let Some((group, rest)) = by_number(self.groups, rights.gid) else {
@@ -76,7 +76,7 @@ mod tests {
         assert!(outside.contains("usermod -aG netvale joe"), "{outside}");
         let member = advice("netvale:x:7:ann,joe", 0o660, 1000);
         assert!(member.contains("joe joined the group") && member.contains("log in again"), "{member}");
-        assert!(advice("netvale:x:7:", 0o600, 1000).contains("open to no group"));
+        assert!(advice("netvale:x:7:", 0o600, 1000).contains("no group may connect"));
         assert!(advice("", 0o660, 1000).contains("ID 7"));
         assert!(advice("netvale:x:7:", 0o660, 1001).contains("netvale 1001"));
     }

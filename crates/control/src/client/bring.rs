@@ -52,7 +52,7 @@ impl BringConnection {
     pub fn attach(self, params: AttachParams, queues: &[OwnedFd]) -> Result<String, ClientError> {
         let lost = |e: rustix::io::Errno| ClientError::Lost { socket: self.socket.clone(), source: e.into() };
         if queues.is_empty() || queues.len() > MAX_BROUGHT {
-            return Err(refusal(format!("{} TAP queues: expected 1 to {MAX_BROUGHT}", queues.len())));
+            return Err(refusal(format!("{} TAP queues requested: expected 1 to {MAX_BROUGHT}", queues.len())));
         }
         let message = BringRequest { queues: queues.len() as u16, params }.encode();
         if message.len() > BRING_LEN {
@@ -97,5 +97,5 @@ fn refused(errno: i32, text: &str) -> RpcError {
 }
 
 fn refusal(what: String) -> ClientError {
-    ClientError::Refused(RpcError::new(ErrorCode::InvalidParams, what, "request less"))
+    ClientError::Refused(RpcError::new(ErrorCode::InvalidParams, what, "request fewer queues, or shorten the options"))
 }

@@ -126,7 +126,7 @@ impl ClientError {
                 format!("the daemon at {} closed the connection before it answered: {source}", socket.display())
             }
             ClientError::Protocol { socket, detail } => {
-                format!("the answer from {} is not netvale's control protocol: {detail}", socket.display())
+                format!("the answer from {} violates netvale's control protocol: {detail}", socket.display())
             }
             ClientError::Refused(error) => error.message.clone(),
         }
@@ -138,7 +138,8 @@ impl ClientError {
             ClientError::NotRunning { socket, .. } => start(socket),
             ClientError::Denied { socket, .. } => admission::advice(socket),
             ClientError::Foreign { .. } => {
-                "do not trust it: name the run directory of your daemon with --run-dir or NETVALE_RUN_DIR".into()
+                "do not trust this folder: name the run directory of your daemon with --run-dir or NETVALE_RUN_DIR"
+                    .into()
             }
             ClientError::Socket { .. } => "check the run directory; use a short path such as /run/netvale".into(),
             ClientError::Timeout { .. } => "see the daemon's log; if the daemon hangs, restart it".into(),

@@ -29,7 +29,7 @@ impl RequestHandler for Fake {
             Request::SwitchGroups(_) => Reply::Groups(GroupsInfo { snooping: true, ..GroupsInfo::default() }),
             Request::PortAttach(p) => Reply::Port(port(format!("{}:{}:{}", p.switch, p.port, p.options.rings))),
             Request::PortDetach(p) if p.port == "none" => {
-                return Err(RpcError::from_errno(6, "there is no port none", "list"));
+                return Err(RpcError::from_errno(6, "port none does not exist", "list"));
             }
             Request::PortDetach(_)
             | Request::Unsubscribe
@@ -121,7 +121,7 @@ fn every_method_reaches_the_daemon() {
     assert!(matches!(&refused, ClientError::Refused(e) if e.is(ErrorCode::NotFound)), "{refused}");
     assert_eq!(
         (refused.failure(), refused.to_string().as_str()),
-        (ClientErrorKind::Refused, "there is no port none; list")
+        (ClientErrorKind::Refused, "port none does not exist; list")
     );
     client.detach("vale0", "a").unwrap();
     let ports = client.ports(Some("vale0")).unwrap();

@@ -36,7 +36,7 @@ pub struct VdePlug {
 pub struct VdeSetParams {
     /// Full name of the port that was attached, e.g. `vale0:lab`.
     pub port: String,
-    /// New maximum number of plugs' ports.
+    /// New maximum number of ports for plugs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<u32>,
     /// Numbers of ports to reserve for plugs that request them by number. Missing ports are created.

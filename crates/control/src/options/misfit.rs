@@ -44,7 +44,7 @@ impl Misfit {
                 (format!("invalid {key}: {error:#}"), "'netvale attach --help' shows how to write it".into())
             }
             MisfitReason::Kind { takers, port } => {
-                (format!("{key} applies to {takers} only; {port} is not one of them"), format!("omit {key}"))
+                (format!("{key} applies only to {takers}, not to {port}"), format!("omit {key}"))
             }
             MisfitReason::Together { other, why } => {
                 (format!("{key} and {} exclude each other: {why}", name(other)), "omit one of them".into())

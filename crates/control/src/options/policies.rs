@@ -231,7 +231,7 @@ impl Policies {
             return Err(Misfit::policy("max_addresses", "a limit of learned addresses needs learning, which is off"));
         }
         if self.max_addresses == Some(0) {
-            let what = "'learning off' with 'locked on' already prevents that addresses are learned";
+            let what = "expected at least 1: to prevent learning, use 'learning off' with 'locked on'";
             return Err(Misfit::policy("max_addresses", what));
         }
         Ok(())
@@ -242,7 +242,7 @@ impl Policies {
         let given: Vec<_> = self.given().map(|(key, _)| key).collect();
         for option in given.iter().filter_map(|key| AttachOption::find(key)) {
             if let Some(other) = option.excludes.iter().find(|other| given.contains(other)) {
-                return Err(Misfit::policy(option.key, format!("not with {other}: {}", option.why)));
+                return Err(Misfit::policy(option.key, format!("cannot be combined with {other}: {}", option.why)));
             }
         }
         Ok(())

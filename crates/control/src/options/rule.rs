@@ -76,7 +76,7 @@ pub enum BadRule {
     #[error(transparent)]
     Program(#[from] BpfTextError),
     /// The expression is too long or has control characters.
-    #[error("the expression after # has more than {MOST} characters, or control characters")]
+    #[error("invalid expression after #: expected at most {MOST} characters, and no control characters")]
     Expression,
 }
 

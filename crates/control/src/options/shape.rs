@@ -225,7 +225,7 @@ pub fn owners_mode(text: &str) -> Option<u32> {
 pub fn numbers(text: &str, range: RangeInclusive<u32>) -> Result<Vec<u32>, String> {
     let number = |text: &str| match text.parse::<u32>() {
         Ok(number) if range.contains(&number) => Ok(number),
-        _ => Err(format!("invalid number {text:?}: expected {} to {} as in 0,2-3", range.start(), range.end())),
+        _ => Err(format!("invalid number {text:?}: expected {} to {}, e.g. 0,2-3", range.start(), range.end())),
     };
     let mut all = BTreeSet::new();
     for part in text.split(',') {

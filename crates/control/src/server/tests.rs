@@ -14,7 +14,7 @@ impl RequestHandler for Fake {
         self.0.push(request.clone());
         match request {
             Request::Version => Ok(Reply::Version(Version::current())),
-            Request::PortShow(_) => Err(RpcError::from_errno(6, "there is no such port", "netvale list shows them")),
+            Request::PortShow(_) => Err(RpcError::from_errno(6, "the port does not exist", "netvale list shows them")),
             _ => Ok(Reply::Done(Confirmation {})),
         }
     }
@@ -47,7 +47,7 @@ fn an_answer_has_version_result_and_id() {
     assert_eq!(answers(detach), [json!({"jsonrpc": "2.0", "result": {}, "id": "x"})]);
     let show = r#"{"jsonrpc":"2.0","id":8,"method":"port.show","params":{"port":"vale0:x"}}"#;
     let data = json!({"hint": "netvale list shows them", "errno": 6});
-    let error = json!({"code": -32001, "message": "there is no such port", "data": data});
+    let error = json!({"code": -32001, "message": "the port does not exist", "data": data});
     assert_eq!(answers(show), [json!({"jsonrpc": "2.0", "error": error, "id": 8})]);
 }
 

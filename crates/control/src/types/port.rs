@@ -223,7 +223,7 @@ pub struct RingInfo {
     pub tail: u32,
     /// First slot the daemon has not taken yet.
     pub hwcur: u32,
-    /// First slot of the daemon after those that it has passed to the application.
+    /// First slot that the daemon has not passed to the application yet.
     pub hwtail: u32,
     /// Number of frames that have passed the ring.
     pub frames: u64,

@@ -18,7 +18,7 @@ use core::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The text is not a number with a known unit.
-    #[error("expected a {expected}, not {text:?}")]
+    #[error("expected a {expected}, found {text:?}")]
     Malformed {
         /// The given text.
         text: String,
@@ -26,7 +26,7 @@ pub enum QuantityError {
         expected: &'static str,
     },
     /// The quantity exceeds the maximum.
-    #[error("{text:?} is more than {most}")]
+    #[error("{text:?} is too large: expected at most {most}")]
     TooMuch {
         /// The given text.
         text: String,
@@ -411,16 +411,16 @@ mod tests {
     #[test]
     fn errors_say_what_is_expected() {
         let shown = |error: QuantityError| error.to_string();
-        assert_eq!(shown("fast".parse::<Rate>().unwrap_err()), "expected a rate such as 10mbit, not \"fast\"");
-        assert_eq!(shown("1mb/s".parse::<Rate>().unwrap_err()), "expected a rate such as 10mbit, not \"1mb/s\"");
-        assert_eq!(shown("-1".parse::<Size>().unwrap_err()), "expected a size such as 64kb, not \"-1\"");
-        assert_eq!(shown("1 s".parse::<Time>().unwrap_err()), "expected a time such as 70ms, not \"1 s\"");
-        assert_eq!(shown("1e".parse::<Time>().unwrap_err()), "expected a time such as 70ms, not \"1e\"");
-        assert_eq!(shown("".parse::<Share>().unwrap_err()), "expected a percentage such as 0.1%, not \"\"");
-        assert_eq!(shown("101%".parse::<Share>().unwrap_err()), "\"101%\" is more than 100%");
-        assert_eq!(shown(Share::from_part("1.1").unwrap_err()), "\"1.1\" is more than 1");
+        assert_eq!(shown("fast".parse::<Rate>().unwrap_err()), "expected a rate such as 10mbit, found \"fast\"");
+        assert_eq!(shown("1mb/s".parse::<Rate>().unwrap_err()), "expected a rate such as 10mbit, found \"1mb/s\"");
+        assert_eq!(shown("-1".parse::<Size>().unwrap_err()), "expected a size such as 64kb, found \"-1\"");
+        assert_eq!(shown("1 s".parse::<Time>().unwrap_err()), "expected a time such as 70ms, found \"1 s\"");
+        assert_eq!(shown("1e".parse::<Time>().unwrap_err()), "expected a time such as 70ms, found \"1e\"");
+        assert_eq!(shown("".parse::<Share>().unwrap_err()), "expected a percentage such as 0.1%, found \"\"");
+        assert_eq!(shown("101%".parse::<Share>().unwrap_err()), "\"101%\" is too large: expected at most 100%");
+        assert_eq!(shown(Share::from_part("1.1").unwrap_err()), "\"1.1\" is too large: expected at most 1");
         let error = "20000000tbit".parse::<Rate>().unwrap_err();
-        assert_eq!(shown(error), "\"20000000tbit\" is more than 18446744073709551615bit");
+        assert_eq!(shown(error), "\"20000000tbit\" is too large: expected at most 18446744073709551615bit");
         assert!(matches!("1e99s".parse::<Time>(), Err(QuantityError::TooMuch { .. })));
     }
 

@@ -39,7 +39,8 @@ pub enum OpenError {
     /// This process has no permission to connect to the socket at the path, so it cannot find out whether a program
     /// listens.
     #[error(
-        "the daemon may not connect to the socket {0}, so a program may listen there: remove it, or choose another path"
+        "the daemon may not connect to the socket {0}, which a program may use: remove the socket, or choose another \
+         path"
     )]
     KeptOut(PathBuf),
     /// The socket at the path belongs to another user.
@@ -52,7 +53,7 @@ pub enum OpenError {
     )]
     Way(PathBuf),
     /// Another process replaced the socket's file while it was created.
-    #[error("{0} was replaced while it was created: choose a folder that others cannot write to")]
+    #[error("another process replaced {0} during its creation: choose a folder that others cannot write to")]
     Exchanged(PathBuf),
     /// The file system has no access control lists, which are needed to admit further users.
     #[error(

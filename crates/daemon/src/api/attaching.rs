@@ -145,12 +145,12 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
     let p = &request.params;
     let spec = p.check().map_err(bad)?;
     if !matches!(spec.needs(), AttachNeeds::Tap(_)) {
-        return Err(bad(format!("{}: only a TAP can be handed over", p.port)));
+        return Err(bad(format!("{} is not a TAP, and only a TAP can be handed over; name the port tap:NAME", p.port)));
     }
     let asked = usize::from(request.queues);
     let came = queues.all().len();
     if asked != came {
-        return Err(bad(format!("expected descriptors of {asked} TAP queues, found {came}")));
+        return Err(bad(format!("{came} descriptors received: expected {asked}, one for each TAP queue")));
     }
     let at = place(d, p, &spec)?;
     let full = at.full();
@@ -187,7 +187,7 @@ fn attach_backend(
     caller: Caller,
 ) -> Result<String, Refusal> {
     if !spec.kind().takes("backend") {
-        return Err(Refusal::internal("a backend of a port that takes none"));
+        return Err(Refusal::internal("the port has a backend, but its kind takes none"));
     }
     let named = naming::backend(backend).or_else(|e| refuse(Errno::INVAL, format!("backend {backend}: {e:#}")))?;
     if let Base::Vale { switch, port } = named.name.base() {
@@ -195,7 +195,7 @@ fn attach_backend(
     }
     let socket = spec.files().first().copied().unwrap_or_default();
     permission::admit(d, caller, PermissionRequest::Passthrough(Path::new(socket), &named))?;
-    let options = options.of().ok_or_else(|| Refusal::internal("options of another kind"))?;
+    let options = options.of().ok_or_else(|| Refusal::internal("the options belong to another kind of port"))?;
     ports::passthrough::attach(d, &named, socket, &options, caller)?;
     Ok(named.name.to_string())
 }

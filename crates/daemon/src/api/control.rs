@@ -86,7 +86,7 @@ impl Rpc<'_> {
             }
             Request::PortAttach(p) => Reply::Port(Box::new(self.attach(&p)?)),
             Request::PortDetach(p) => {
-                detach(self.daemon, &format!("{}:{}", p.switch, p.port), "asked for")?;
+                detach(self.daemon, &format!("{}:{}", p.switch, p.port), "requested")?;
                 Reply::Done(Confirmation {})
             }
             Request::PortSet(p) => {
@@ -116,12 +116,12 @@ impl Rpc<'_> {
 }
 
 fn no_switch(name: &str) -> RpcError {
-    RpcError::new(ErrorCode::NotFound, format!("there is no switch {name}"), "'netvale list' shows the switches")
+    RpcError::new(ErrorCode::NotFound, format!("switch {name} does not exist"), "'netvale list' shows the switches")
 }
 
 fn is_switch(name: &str) -> RpcError {
     let hint = format!("name one of its ports; 'netvale list {name}' shows them");
-    RpcError::new(ErrorCode::InvalidParams, format!("{name} is a switch; expected a port"), hint)
+    RpcError::new(ErrorCode::InvalidParams, format!("expected a port, found the switch {name}"), hint)
 }
 
 impl Rpc<'_> {
@@ -151,7 +151,7 @@ impl Rpc<'_> {
     fn show(&self, port: &str) -> Result<PortInfo, RpcError> {
         show(self.daemon, port, self.caller).ok_or_else(|| {
             let why = last_eviction(self.daemon, port, self.caller).map(|why| format!("; {why}")).unwrap_or_default();
-            let text = format!("there is no port {port}{why}");
+            let text = format!("port {port} does not exist{why}");
             RpcError::new(ErrorCode::NotFound, text, "'netvale list' shows the ports")
         })
     }

@@ -34,11 +34,15 @@ pub fn subscribe(d: &mut Daemon, p: SubscribeParams, caller: Caller) -> Result<S
 fn check(p: &SubscribeParams) -> Result<(), RpcError> {
     if let Some(name) = p.names.iter().find(|name| !EventName::ALL.iter().any(|event| event.is_meant(name))) {
         let names: Vec<_> = EventName::ALL.iter().map(|event| event.as_str()).collect();
-        let text = format!("there is no event or group of events {name:?}");
+        let text = format!("unknown event or group of events {name:?}");
         return Err(RpcError::new(ErrorCode::InvalidParams, text, format!("the events are {}", names.join(", "))));
     }
     if p.only.len() > MOST || p.names.len() > MOST {
-        let text = format!("expected at most {MOST} switches and ports, and at most {MOST} names of events");
+        let text = format!(
+            "{} switches and ports and {} names of events: expected at most {MOST} of each",
+            p.only.len(),
+            p.names.len()
+        );
         return Err(RpcError::new(ErrorCode::InvalidParams, text, "name fewer; without filters, all events are sent"));
     }
     Ok(())

@@ -281,7 +281,8 @@ fn succession(d: &mut Daemon, to: &OwnedFd, which: Succession, caller: Caller) -
         Succession::Hello(VERSION) => Ok(()),
         Succession::Hello(other) => {
             let text = format!(
-                "this daemon hands over version {VERSION} of its state, and the successor expects {other}; restart it"
+                "this daemon hands over version {VERSION} of its state, and the successor expects {other}; restart \
+                 the daemon"
             );
             refuse(Errno::PROTO, text)
         }

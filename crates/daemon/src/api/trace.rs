@@ -41,11 +41,13 @@ pub fn begin(d: &mut Daemon, p: &TraceBeginParams, caller: Caller) -> Result<Tra
     ports.dedup_by(|(_, one, _), (_, other, _)| one == other);
     let switch = ports.first().map(|(switch, ..)| Arc::clone(switch));
     if switch.is_none() && (p.of.is_empty() || !p.later) {
-        return Err(wrong("expected one of your ports, or a switch on which you have one".to_owned()));
+        return Err(wrong(
+            "no port to trace: expected one of your ports, or a switch with at least one of your ports".to_owned(),
+        ));
     }
     let is_elsewhere = |of: &String| switch_of(of) != p.of.first().map_or("", |first| switch_of(first));
     if p.of.iter().any(is_elsewhere) {
-        return Err(wrong("the ports are on several switches".to_owned()));
+        return Err(wrong("the ports are on several switches: expected ports of one switch".to_owned()));
     }
     let options = TraceOptions { filter, only_drops: p.drops, one_of: p.one_of.max(1), room: ROOM };
     let trace = Arc::new(Trace::new(options));
@@ -96,10 +98,10 @@ fn ports_of(d: &Daemon, of: &str, caller: Caller) -> Result<Vec<TracedPort>, Rpc
     permission::admit(d, caller, permission::PermissionRequest::Change(of))?;
     let what = if of.contains(':') { "port" } else { "port or switch" };
     let none =
-        || RpcError::new(ErrorCode::NotFound, format!("there is no {what} {of}"), "'netvale list' shows the ports");
+        || RpcError::new(ErrorCode::NotFound, format!("{what} {of} does not exist"), "'netvale list' shows the ports");
     let record = d.ports.get(of).ok_or_else(none)?;
     let on = |text: &'static str| RpcError::new(ErrorCode::InvalidParams, format!("{of} {text}"), "nothing is traced");
-    let (switch, id) = record.switch.as_ref().zip(record.id).ok_or_else(|| on("is on no switch"))?;
+    let (switch, id) = record.switch.as_ref().zip(record.id).ok_or_else(|| on("is not on a switch"))?;
     let port = switch.ports().into_iter().find(|(found, _)| *found == id).map(|(_, port)| port);
     Ok(vec![(Arc::clone(switch), of.to_owned(), port.ok_or_else(none)?)])
 }

@@ -108,7 +108,7 @@ fn read_ports(places: &PlacedValue<'_>) -> Result<Vec<AttachParams>, Error> {
         let name = full_name(&port, &spec);
         if !names.insert(name.clone()) {
             let key = if port.options.name.is_some() { "name" } else { "port" };
-            return Err(error_at(at(key), format!("another port has the name {name}: give one of them a `name`")));
+            return Err(error_at(at(key), format!("duplicate port name {name}: give one of the ports another `name`")));
         }
         ports.push(port);
     }

@@ -129,7 +129,7 @@ impl Setting {
 
     fn misfit(&self, name: &str, found: &str) -> String {
         let found: String = found.chars().take(80).collect();
-        format!("{name} is {found}, expected {}; correct it, or leave it out", self.shape)
+        format!("{name} is {found}, expected {}; correct or omit this key", self.shape)
     }
 }
 

@@ -56,17 +56,17 @@ fn bad_settings_are_refused_with_their_position() {
     let e = ConfigFile::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale0'\nport='tap:x'\nname='a'")
         .unwrap_err()
         .to_string();
-    assert!(e.contains("another port has the name vale0:a") && e.contains("line 7"), "{e}");
+    assert!(e.contains("duplicate port name vale0:a") && e.contains("line 7"), "{e}");
     assert!(ConfigFile::parse("[[port]]\nswitch='vale0'\nport='a'\n[[port]]\nswitch='vale1'\nport='a'").is_ok());
     for (text, line, words) in [
-        ("\nspin_us = 4000000000", 2, "spin_us is 4000000000, expected a number from 0 to 10000000; correct it"),
+        ("\nspin_us = 4000000000", 2, "spin_us is 4000000000, expected a number from 0 to 10000000; correct or omit"),
         (
             "[sockets]\nmode = '0o66'",
             2,
             "mode is \"0o66\", expected octal permission bits such as 0660, with w (2) for",
         ),
-        ("cpus = []", 1, "cpus is [], expected a list of at most 64 numbers from 0 to 1023; correct it"),
-        ("workers = 'two'", 1, "workers is \"two\", expected a number from 1 to 64; correct it, or leave it out"),
+        ("cpus = []", 1, "cpus is [], expected a list of at most 64 numbers from 0 to 1023; correct or omit"),
+        ("workers = 'two'", 1, "workers is \"two\", expected a number from 1 to 64; correct or omit this key"),
     ] {
         let e = ConfigFile::parse(text).unwrap_err().to_string();
         assert!(e.contains(&format!("line {line}")) && e.contains(words), "{e}");

@@ -20,14 +20,15 @@ use crate::system::keep;
 /// [`Refusal`]: `EINVAL` if the path is not absolute, `EACCES` if the caller may not name it.
 pub fn place(config: &Config, caller: Caller, path: &Path) -> Result<UserPath, Refusal> {
     if !path.is_absolute() {
-        return refuse(Errno::INVAL, format!("{}: expected an absolute path", path.display()));
+        return refuse(Errno::INVAL, format!("expected an absolute path, found {}", path.display()));
     }
     if is_trusted(caller) {
         return Ok(path.into());
     }
     let folders = config.allow_dirs.iter().map(PathBuf::as_path);
     UserPath::of_user(path, folders, caller.uid).ok_or_else(|| {
-        let text = "is in none of the daemon's allow-dirs; use one of them, or 'netvale replay' and 'netvale dump'";
+        let text = "is outside the daemon's allow-dirs; use a path in one of them, or 'netvale replay' and 'netvale \
+                    dump'";
         Refusal::new(Errno::ACCESS, format!("{} {text}", path.display()))
     })
 }
@@ -62,7 +63,7 @@ pub fn unreached(config: &Config, errno: Errno, mut text: String) -> Refusal {
              allow_dirs"
         }
         Errno::ACCESS if config.sandbox => {
-            "the daemon's sandbox allows only its run directory and its allow-dirs: add the folder to those"
+            "the daemon's sandbox allows only its run directory and its allow-dirs: add the folder to allow_dirs"
         }
         _ => return Refusal::new(errno, text),
     };

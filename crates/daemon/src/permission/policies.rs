@@ -30,8 +30,7 @@ pub fn may_set(d: &Daemon, caller: Caller, switch: &str, full: &str, change: &Ne
     let reaches_beyond = |key: &str| AttachOption::find(key).is_some_and(AttachOption::reaches_beyond);
     let beyond = change.policies.given().find(|(key, _)| (change.names)(key) && reaches_beyond(key));
     if let Some((key, _)) = beyond.filter(|_| !owns_switch(d, caller, switch)) {
-        let text =
-            format!("{key} affects other ports; on switch {switch}, only the switch's owner and root may set it");
+        let text = format!("only the owner of switch {switch} and root may set {key}, which affects other ports");
         return refuse(Errno::ACCESS, text);
     }
     may_have_rules(d, caller, switch, full, change)

@@ -132,7 +132,10 @@ pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     if let Some(pause) = d.evictions.pause(caller.uid) {
         let uid = caller.uid;
         let seconds = pause.as_secs() + 1;
-        return refuse(Errno::AGAIN, format!("a doorbell or memory of user {uid} blocked a thread; wait {seconds} s"));
+        return refuse(
+            Errno::AGAIN,
+            format!("a doorbell or memory of user {uid} blocked a thread; try again in {seconds} s"),
+        );
     }
     let is_theirs = |uid: u32| uid == caller.uid;
     let has = d.ports.iter().filter(|(_, record)| is_theirs(record.owner.uid)).count()

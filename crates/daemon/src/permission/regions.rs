@@ -13,8 +13,8 @@ const MAX_FILES: usize = 256;
 /// Maximum number of these regions for one user other than root and the daemon's own.
 const MAX_FILES_OF_ONE: usize = 64;
 
-/// Checks that a caller may have ports in a region. The region's user may. Root and the daemon's own user may, too,
-/// except in another user's file, because that user controls its memory.
+/// Checks that a caller may have ports in a region. The region's user may. Root and the daemon's own user also may,
+/// unless the region is in another user's file, whose memory that user controls.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES` if the caller may not.
@@ -25,8 +25,8 @@ pub fn may_use_region(region: &RegionEntry, caller: Caller) -> Result<(), Refusa
     Ok(())
 }
 
-/// Checks that a caller may open a port whose memory is in a file: only the region's owner may, who can truncate the
-/// file anyway.
+/// Checks that a caller may open a port whose memory is in a file. Only the region's owner may, because the owner can
+/// truncate the file.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES` for any other caller.

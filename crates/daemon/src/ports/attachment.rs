@@ -35,7 +35,7 @@ pub trait Attachment {
     fn close(self: Box<Self>, d: &mut Daemon, client: u64);
 }
 
-/// Returns the refusal of a request to describe a port that is gone.
+/// Returns the refusal of a request to describe a port that no longer exists.
 pub fn gone() -> Refusal {
     Refusal::new(rustix::io::Errno::NXIO, "the port no longer exists")
 }

@@ -38,26 +38,26 @@ impl BroughtFile {
     /// # Errors
     /// [`Refusal`] with `file_at_fault` set, if it cannot.
     fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
-        let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "no descriptor") };
+        let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "the descriptor is missing") };
         // This query identifies files in memory, and is the only one that no file system (e.g. FUSE) answers itself and
         // could delay.
         if rustix::fs::fcntl_get_seals(file).is_err() {
-            return unfit(Errno::INVAL, "it is not in memory (expected memfd, tmpfs or hugetlbfs)");
+            return unfit(Errno::INVAL, "expected a file in memory (memfd, tmpfs or hugetlbfs)");
         }
         let mode = rustix::fs::fcntl_getfl(file).map_err(failed)?;
         if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE != OFlags::RDWR {
-            return unfit(Errno::ACCESS, "it is not open for reading and writing");
+            return unfit(Errno::ACCESS, "expected a file open for reading and writing");
         }
         let stat = rustix::fs::fstat(file).map_err(failed)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return unfit(Errno::INVAL, "it is not a regular file");
+            return unfit(Errno::INVAL, "expected a regular file");
         }
         if !asked.offset.is_multiple_of(4096) || !asked.len.is_multiple_of(4096) || asked.len == 0 {
-            return unfit(Errno::INVAL, "offset and length are not whole pages");
+            return unfit(Errno::INVAL, "expected an offset and a length in whole pages (4096 bytes)");
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         if asked.offset.checked_add(asked.len).is_none_or(|end| end > size) {
-            return unfit(Errno::INVAL, "it is shorter than offset plus length");
+            return unfit(Errno::INVAL, "the file is shorter than offset plus length");
         }
         let place = FilePlace { device: stat.st_dev, inode: stat.st_ino, asked };
         let file = self.fd.take().ok_or_else(|| Refusal::internal("a descriptor vanished"))?;
@@ -98,7 +98,7 @@ pub fn region(
 ) -> Result<NumberedRegion, Refusal> {
     let sizes = own_pools(&request.pools);
     let sizes = sizes.ok_or_else(|| Refusal::new(Errno::INVAL, "missing pool sizes for the file"))?;
-    let Some(file) = file else { return unfit(Errno::BADF, "no descriptor came with the request") };
+    let Some(file) = file else { return unfit(Errno::BADF, "the request carries no descriptor") };
     let (file, place) = file.checked(asked)?;
     permission::may_lie_in_file(d, &place, caller)?;
     let same = d.regions.in_files().filter(|(_, at)| *at == place);
@@ -142,7 +142,7 @@ fn new_region(
 /// [`Refusal`] with `file_at_fault` set.
 pub fn has_held(region: &Region) -> Result<(), Refusal> {
     if region.mapping().is_damaged() {
-        return unfit(Errno::NOSPC, "it has been truncated, or its file system is full");
+        return unfit(Errno::NOSPC, "the file has been truncated, or its file system is full");
     }
     Ok(())
 }

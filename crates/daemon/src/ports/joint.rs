@@ -100,7 +100,7 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     if rings.mode != NR_REG_ALL_NIC || rings.ring != 0 {
         return refuse(
             Errno::INVAL,
-            format!("{port} joins a second switch only with all its rings, and without host rings"),
+            format!("{port} can join a second switch only with all its rings and without host rings"),
         );
     }
     let place = d.persistent.own_place(port).unwrap_or_default();

@@ -72,7 +72,7 @@ impl<'a> AdmittedRequest<'a> {
 
     /// Returns the refusal for a specification that belongs to another kind.
     pub fn mistaken(&self) -> Refusal {
-        Refusal::internal("a port of another kind")
+        Refusal::internal("the port is of another kind")
     }
 }
 

@@ -90,7 +90,7 @@ impl Attachment for OpenRings {
             end_monitors(d, &MonitoredPort::Port(port.clone()));
         }
         end_offsets(d, &port);
-        drop_if_unused(d, &port, "its client is gone");
+        drop_if_unused(d, &port, "its program has closed the port");
     }
 }
 
@@ -117,7 +117,8 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let at = &asked.at;
     if local.switch.as_ref().is_some_and(|named| naming::switch_meant(d, named.as_str()) != at.switch) {
         let text = format!(
-            "{local} is neither a port of {} nor has the prefix of a kind; see 'netvale attach --help'",
+            "invalid port {local}: expected a port of switch {}, or the prefix of a kind such as tap:; see 'netvale \
+             attach --help'",
             at.switch
         );
         return refuse(Errno::INVAL, text);
@@ -242,7 +243,7 @@ pub fn open(
     let max_offset = if d.ports.contains(&full) { None } else { make(d, at, spec, request, caller, None)? };
     let opened = bind(d, &full, spec, request, caller, max_offset);
     if opened.is_err() {
-        drop_if_unused(d, &full, "could not be opened");
+        drop_if_unused(d, &full, "the port could not be opened");
     }
     opened
 }
@@ -314,7 +315,9 @@ fn live_offsets(
 /// Refuses a port that joins two switches, because no program can open it.
 pub fn is_not_joined(d: &Daemon, place: &str) -> Result<(), Refusal> {
     match d.persistent.joint_of(place) {
-        Some(joint) => refuse(Errno::BUSY, format!("{place} is joined to another switch, as {joint}; detach it there")),
+        Some(joint) => {
+            refuse(Errno::BUSY, format!("{place} is joined to another switch, as {joint}; detach {joint} first"))
+        }
         None => Ok(()),
     }
 }

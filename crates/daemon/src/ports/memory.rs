@@ -58,8 +58,12 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
     if id == COMMON_REGION {
         return common(d, RegionSizes::COMMON, caller);
     }
-    let none =
-        || Refusal::new(Errno::INVAL, format!("there is no memory region {id}: 'netvale show PORT' prints a port's"));
+    let none = || {
+        Refusal::new(
+            Errno::INVAL,
+            format!("memory region {id} does not exist: 'netvale show PORT' prints a port's region"),
+        )
+    };
     let entry = d.regions.get(id).ok_or_else(none)?;
     permission::may_use_region(entry, caller)?;
     entry.region().ok_or_else(none)
@@ -105,8 +109,14 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
         Memory::Auto => refuse(Errno::INVAL, "missing memory region"),
         Memory::Id(id) => Ok((region(d, u32::from(id.get()), caller)?, u32::from(id.get()))),
         Memory::SharedWith(name) => {
-            let id = region_of(d, &name.to_string())
-                .ok_or_else(|| Refusal::new(Errno::NXIO, format!("there is no port {name} to share memory with")))?;
+            let id = region_of(d, &name.to_string()).ok_or_else(|| {
+                Refusal::new(
+                    Errno::NXIO,
+                    format!(
+                        "port {name}, whose memory is to be shared, does not exist: 'netvale list' shows the ports"
+                    ),
+                )
+            })?;
             Ok((region(d, id, caller)?, id))
         }
         Memory::External(_) => {

@@ -132,7 +132,7 @@ fn kind_of(spec: &AttachSpec) -> Option<&'static AttachKind> {
 pub fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Result<Reply, RpcError> {
     let methods = KINDS.iter().filter_map(|kind| kind.methods);
     let mut answers = methods.filter_map(|methods| (methods.answer)(d, request, caller));
-    answers.next().unwrap_or_else(|| Err(Refusal::internal("a request that no kind of port answers").into()))
+    answers.next().unwrap_or_else(|| Err(Refusal::internal("no kind of port answers the request").into()))
 }
 
 /// Returns the pending notifications of all kinds, each with the number of the connection and the text.
@@ -162,7 +162,7 @@ pub fn lasting_name(d: &Daemon, full: &str, record: &DaemonPort) -> Option<Strin
 /// # Errors
 /// [`Refusal`] if the port or the switch does not exist.
 pub fn join_again(d: &mut Daemon, item: &PortItem) -> Result<(), Refusal> {
-    let (switch, port) = item.on.as_ref().ok_or_else(|| Refusal::internal("a joint on no switch"))?;
+    let (switch, port) = item.on.as_ref().ok_or_else(|| Refusal::internal("a joining port is not on a switch"))?;
     let rings = NamedRings { mode: NR_REG_ALL_NIC, ring: 0 };
     let at = SwitchPort::new(switch, port);
     persistent::attach(d, &at, 0, rings, item.owner.into())?;
@@ -197,7 +197,7 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
         if let Some(local) = d.ports.get_mut(&name).and_then(|record| record.behind.programs_mut()) {
             gone.into_iter().for_each(|client| local.let_go(client));
         }
-        local::drop_if_unused(d, &name, "its client is gone");
+        local::drop_if_unused(d, &name, "its program has closed the port");
     }
     pipe::release_all_but(d, clients);
     nic::open::release_all_but(d, clients);

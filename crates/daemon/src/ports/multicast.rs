@@ -19,7 +19,7 @@ pub fn tick(d: &mut Daemon) -> Duration {
     let new: Vec<_> = d.switches.iter().filter(|switch| is_new(d, switch)).cloned().collect();
     for switch in new {
         if let Err(e) = begin(d, &switch) {
-            tracing::warn!("{} cannot snoop: {e}", switch.name());
+            tracing::warn!("switch {} cannot snoop on multicast groups: {e}", switch.name());
         }
     }
     d.snoops.tick()

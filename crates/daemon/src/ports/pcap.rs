@@ -146,7 +146,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let [replayed, captured] = paths;
     let replay = replayed.map(|path| replay(&d.config, asked.caller, path, asked.options()?)).transpose()?;
     if captured.is_none() && limit(asked)?.is_some() {
-        return refuse(Errno::INVAL, "capture_limit: nothing is captured; omit it, or name a file with out=");
+        return refuse(Errno::INVAL, "capture_limit requires a capture: omit capture_limit, or name a file with out=");
     }
     let capture = captured.map(|path| capture(d, asked.caller, path, limit(asked)?)).transpose()?;
     on_switch(d, asked, replay, capture)
@@ -190,7 +190,9 @@ fn limit(asked: &AdmittedRequest<'_>) -> Result<Option<u64>, Refusal> {
 
 fn replay_options(o: OptionsOf<'_, kind::Replay>) -> Result<ReplayOptions, Refusal> {
     let speed = o.speed().unwrap_or(1.0);
-    let pace = ReplayPace::times(speed).ok_or_else(|| Refusal::new(Errno::INVAL, format!("invalid speed {speed}")))?;
+    let pace = ReplayPace::times(speed).ok_or_else(|| {
+        Refusal::new(Errno::INVAL, format!("invalid speed {speed}: expected a number from 0, e.g. 2.5"))
+    })?;
     Ok(ReplayOptions { passes: u64::from(!o.repeat()), pace })
 }
 

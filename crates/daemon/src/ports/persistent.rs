@@ -143,7 +143,7 @@ fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
     d.persistent.get(name).ok_or_else(|| {
         // netmap's errno: `EINVAL` for an interface that exists, but was not created by `NETMAP_REQ_VALE_NEWIF`.
         let errno = if Interface::find(name).is_ok() { Errno::INVAL } else { Errno::NXIO };
-        Refusal::new(errno, format!("there is no persistent port {name}"))
+        Refusal::new(errno, format!("persistent port {name} does not exist"))
     })
 }
 
@@ -164,10 +164,10 @@ pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
         return refuse(Errno::BUSY, format!("{name} is on a switch, as {place}; detach it first"));
     }
     if is_held(d, &place) {
-        return refuse(Errno::BUSY, format!("{name} is open"));
+        return refuse(Errno::BUSY, format!("port {name} is open; remove it after its programs have closed it"));
     }
     d.persistent.remove(name);
-    unplug(d, &place, "asked for by a netmap program")
+    unplug(d, &place, "requested by a netmap program")
 }
 
 /// Attaches a persistent port to a switch: to its first one with its existing rings, or to a second one. As in netmap,

@@ -114,13 +114,13 @@ fn drop_if_unused(d: &mut Daemon, name: &str) {
         for mem in [pipe.end(0), pipe.end(1)] {
             d.mirrors.end(&mut d.workers, mem, &RingRanges::all(mem.shape()));
         }
-        tell_detached(d, name, pipe.uid, "its programs are gone");
+        tell_detached(d, name, pipe.uid, "its programs have closed the pipe");
     }
 }
 
 /// Opens an end for a program, and creates the pipe if it does not exist.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<OpenedPort, Refusal> {
-    let (name, end) = pipe_and_end(&spec.name).ok_or_else(|| Refusal::internal("no pipe"))?;
+    let (name, end) = pipe_and_end(&spec.name).ok_or_else(|| Refusal::internal("the port is not a pipe"))?;
     if matches!(spec.rings, Rings::NicAndHost | Rings::AllHost | Rings::OneHost(_)) {
         return refuse(Errno::INVAL, "a pipe has no host rings");
     }

@@ -187,7 +187,7 @@ pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.events.tell(NewEvent::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
-/// Reports to subscribers that a program has opened a port that was open in no program.
+/// Reports to subscribers that a first program has opened a port.
 pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
     d.events.tell(NewEvent::to(EventName::PortOpen, uid).at(full).by(caller));
 }
@@ -202,7 +202,7 @@ pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
 /// # Errors
 /// [`Refusal`] if the port does not exist.
 pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
-    let missing = || Refusal::new(Errno::NXIO, format!("there is no port {full}: 'netvale list' shows the ports"));
+    let missing = || Refusal::new(Errno::NXIO, format!("port {full} does not exist: 'netvale list' shows the ports"));
     let mut record = d.ports.remove(full).ok_or_else(missing)?;
     if d.watches.remove(full).is_some() {
         end_watch(d, full, &record);

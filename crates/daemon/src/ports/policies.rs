@@ -58,7 +58,7 @@ pub fn join(d: &mut Daemon, uid: u32, policies: &Policies) -> Result<Option<Arc<
     let Some(wanted) = policies.rate_group.as_deref() else { return Ok(None) };
     if let Some(known) = d.groups.get(uid, &wanted.name).filter(|known| *known != wanted) {
         let text = format!(
-            "rate_group: {} has another rate ({known}); 'netvale port set' changes it for all its ports",
+            "rate_group: {} has another rate ({known}); 'netvale port set' changes the rate of all its ports",
             wanted.name
         );
         return refuse(Errno::EXIST, text);
@@ -138,7 +138,7 @@ fn compile_filters(policies: &Policies, mut known: PortRules<'_>) -> Result<[Fil
 /// [`Refusal`] if no such port is on a switch, or the policies contradict each other; in this case, nothing changes.
 pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refusal> {
     let missing = || {
-        let text = format!("there is no port {} on a switch: 'netvale list' shows the ports", asked.port);
+        let text = format!("port {} does not exist on any switch: 'netvale list' shows the ports", asked.port);
         Refusal::new(Errno::NXIO, text)
     };
     let record = d.ports.get(&asked.port).ok_or_else(missing)?;
@@ -264,7 +264,7 @@ pub fn notes(record: &DaemonPort) -> Vec<String> {
     let Some(state) = state.filter(|state| state.loops() > 0) else { return Vec::new() };
     let now = if state.is_blocked() { "is blocked" } else { "was blocked" };
     vec![format!(
-        "{now} because addresses kept moving to it ({} times so far): there is a loop in the network",
+        "{now} because addresses kept moving to this port ({} times so far): the network has a loop",
         state.loops()
     )]
 }

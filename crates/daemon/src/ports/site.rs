@@ -39,7 +39,7 @@ pub fn site<K: KindType>(
 fn unknown(error: &UserError) -> String {
     match error {
         UserError::Unknown { what, name, .. } => {
-            format!("no {what} called {name}; give its number, which 'getent' prints")
+            format!("{what} {name} does not exist; give its number, which 'getent' prints")
         }
         other => other.to_string(),
     }

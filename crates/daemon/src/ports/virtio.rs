@@ -80,7 +80,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let AttachSpec::Virtio(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Virtio>()?;
     if let Some(other) = back_end_here(d, &asked.at.switch, path.as_str()) {
-        let text = format!("the device of port {other}, on the same switch, is at {path}: frames would loop forever");
+        let text = format!("port {other} of the same switch serves the device at {path}: frames would loop");
         return refuse(Errno::LOOP, format!("{text}; use another switch"));
     }
     let place = permission::place(&d.config, asked.caller, Path::new(path.as_str()))?;

@@ -57,9 +57,9 @@ impl Evictions {
         Evictions { faults, leaving, past, count: 0, conduct, held_up }
     }
 
-    /// Creates the fault of a new port's program: the record of why it loses its port, which wakes the main thread when
-    /// set. If one doorbell blocks, its user loses all ports, because the doorbell of each could block a worker for as
-    /// long again. Ports of root and of the daemon's own user are independent of one another.
+    /// Creates the fault of a new port's program: the record of why the program loses its port. Setting the fault wakes
+    /// the main thread. If one doorbell blocks, its user loses all ports, because each further doorbell could block a
+    /// worker equally long. Ports of root and of the daemon's own user are independent of one another.
     pub fn new_fault(&mut self, owner: Caller) -> Fault {
         if is_trusted_user(owner.uid) {
             return Fault::of_trusted(&self.faults);
@@ -116,7 +116,7 @@ impl Evictions {
         clear(&self.faults);
     }
 
-    /// Marks connections that lost their port for closing.
+    /// Marks connections to be closed, because they lost their port.
     pub fn evict(&mut self, clients: impl IntoIterator<Item = u64>) {
         self.leaving.extend(clients);
     }

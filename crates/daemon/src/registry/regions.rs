@@ -176,7 +176,7 @@ impl Regions {
         self.gone.extend(unused.map(|r| (r.id, r.uid)));
     }
 
-    /// Counts a program that has rings in the region that are connected to nothing (netmap's `NR_REG_NULL`).
+    /// Counts a program whose rings in the region are connected to nothing (netmap's `NR_REG_NULL`).
     pub fn add_bare(&mut self, id: u32) {
         *self.bare.entry(id).or_default() += 1;
     }
@@ -189,7 +189,7 @@ impl Regions {
         self.bare.retain(|_, count| *count > 0);
     }
 
-    /// Whether a program has rings in the region that are connected to nothing.
+    /// Whether a program has rings in the region without a connection to a port or pipe.
     pub fn has_bare(&self, id: u32) -> bool {
         self.bare.contains_key(&id)
     }

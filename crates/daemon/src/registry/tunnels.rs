@@ -15,8 +15,8 @@ const LOOKS: u32 = 20;
 /// Pause between two of these attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Endpoints by IP address and UDP port; and watchers by tunnel port and connection, each with a generation: the count
-/// of changes that the connection has seen.
+/// Endpoints, by IP address and UDP port, and watchers, by tunnel port and connection. Each watcher has a generation:
+/// the number of changes that its connection has seen.
 pub struct Tunnels {
     endpoints: BTreeMap<(IpAddr, u16), Weak<Endpoint>>,
     watchers: BTreeMap<(String, u64), u64>,

@@ -74,7 +74,10 @@ impl LocalRings {
                 if i >= shape.tx_rings.max(shape.rx_rings) {
                     return refuse(
                         Errno::INVAL,
-                        format!("no ring {i}: the port has {} tx and {} rx rings", shape.tx_rings, shape.rx_rings),
+                        format!(
+                            "ring {i} does not exist: the port has {} tx and {} rx rings, numbered from 0",
+                            shape.tx_rings, shape.rx_rings
+                        ),
                     );
                 }
                 let one = |n: u32| if i < n { i..i + 1 } else { 0..0 };

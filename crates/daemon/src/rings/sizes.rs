@@ -63,14 +63,21 @@ impl Sizes {
         if shape.tx_rings.max(shape.rx_rings) > MAX_VALE_RINGS {
             return refuse(
                 Errno::INVAL,
-                format!("too many rings: expected at most {MAX_VALE_RINGS} in each direction"),
+                format!(
+                    "{} tx and {} rx rings requested: expected at most {MAX_VALE_RINGS} in each direction",
+                    shape.tx_rings, shape.rx_rings
+                ),
             );
         }
         let extra = if netmap { request.extra_bufs.min(NETMAP_MAX_EXTRA) } else { request.extra_bufs };
         if extra > 1 << 20 || request.pipes > 256 {
             return refuse(
                 Errno::INVAL,
-                "too many extra buffers or pipes: expected at most 1048576 buffers and 256 pipes in one region",
+                format!(
+                    "{extra} extra buffers and {} pipes requested: expected at most 1048576 buffers and 256 pipes in \
+                     one region",
+                    request.pipes
+                ),
             );
         }
         let buf_size = or(request.buf_size, DEFAULT_BUF_SIZE);

@@ -61,18 +61,18 @@ fn take(passed: &mut StoredDescriptors, name: &str, path: &Path, kind: SocketTyp
 fn check(fd: BorrowedFd<'_>, path: &Path, kind: SocketType) -> Result<(), String> {
     let of = |e: rustix::io::Errno| e.to_string();
     if sockopt::socket_domain(fd).map_err(of)? != AddressFamily::UNIX {
-        return Err("it is not a UNIX socket".into());
+        return Err("expected a UNIX socket".into());
     }
     if sockopt::socket_type(fd).map_err(of)? != kind {
         return Err("wrong type: expected ListenSequentialPacket= for attach, ListenStream= for control".into());
     }
     if !sockopt::socket_acceptconn(fd).map_err(of)? {
-        return Err("it does not listen".into());
+        return Err("expected a listening socket".into());
     }
     let address = SocketAddrUnix::try_from(getsockname(fd).map_err(of)?).map_err(of)?;
     let bound = address.path().map(|bytes| PathBuf::from(String::from_utf8_lossy(bytes.to_bytes()).into_owned()));
     if !bound.is_some_and(|bound| is_same(&bound, path)) {
-        return Err(format!("it is not at {}", path.display()));
+        return Err(format!("expected a socket at {}", path.display()));
     }
     // The service manager clears the non-blocking flag of the sockets that it passes.
     rustix::io::ioctl_fionbio(fd, true).map_err(of)?;
@@ -131,11 +131,11 @@ mod tests {
         let path = dir.path().join(ATTACH_SOCKET);
         let refused = |fd: OwnedFd| check(fd.as_fd(), &path, SocketType::SEQPACKET).unwrap_err();
         assert!(refused(std::fs::File::open("/dev/null").unwrap().into()).contains("ocket"));
-        assert_eq!(refused(std::net::TcpListener::bind("127.0.0.1:0").unwrap().into()), "it is not a UNIX socket");
+        assert_eq!(refused(std::net::TcpListener::bind("127.0.0.1:0").unwrap().into()), "expected a UNIX socket");
         assert!(refused(UnixListener::bind(dir.path().join("a")).unwrap().into()).contains("wrong type"));
         let unbound = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
-        assert_eq!(refused(unbound), "it does not listen");
-        assert!(refused(seqpacket(&dir.path().join("b"))).starts_with("it is not at"));
+        assert_eq!(refused(unbound), "expected a listening socket");
+        assert!(refused(seqpacket(&dir.path().join("b"))).starts_with("expected a socket at"));
         let elsewhere = seqpacket(&dir.path().join("c"));
         let mut kept = passed([("attach", elsewhere)]);
         let sockets = ActivatedSockets::open(&mut kept, dir.path(), &SocketAccess::default()).unwrap();

@@ -11,7 +11,7 @@ use super::sandbox::{ExtraCapability, SandboxError, keep};
 #[derive(Debug, Error)]
 pub enum UserError {
     /// The user or group does not exist.
-    #[error("no {what} called {name}; check {option}")]
+    #[error("{what} {name} does not exist; check {option}")]
     Unknown {
         /// The word `user` or `group`.
         what: &'static str,

@@ -251,7 +251,7 @@ fn a_blocking_program_loses_its_port() {
     serve_others(&mut a, &mut b, || !d.ports().contains(&"vale0:bad".to_owned()));
     // The port is gone, but its reason remains.
     let gone = d.call("port.show", json!({"port": "vale0:bad"}))["error"]["message"].to_string();
-    assert!(gone.contains("there is no port") && gone.contains(REASON), "{gone}");
+    assert!(gone.contains("does not exist") && gone.contains(REASON), "{gone}");
     let evicted = &d.call("port.evicted", json!({}))["result"];
     assert_eq!((evicted.as_array().unwrap().len(), &evicted[0]["port"]), (1, &json!("vale0:bad")), "{evicted}");
     assert!(evicted[0]["reason"].to_string().contains(REASON) && evicted[0]["owner"]["pid"] == std::process::id());

@@ -53,7 +53,7 @@ fn refused(d: &Daemon, file: &impl AsFd, offset: u64, len: u64, why: &str) {
 #[test]
 fn other_files_are_refused_by_name() {
     let d = Daemon::start("");
-    let not_there = "it is not in memory";
+    let not_there = "expected a file in memory";
     refused(&d, &File::open(d.dir()).unwrap(), 0, LEN, "memory");
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     refused(&d, &reader, 0, LEN, not_there);
@@ -69,9 +69,9 @@ fn other_files_are_refused_by_name() {
     refused(&d, &memory, 4096, LEN, "shorter than");
     refused(&d, &memory, u64::MAX - 4095, LEN, "shorter than");
     let read_only = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory));
-    refused(&d, &File::open(read_only).unwrap(), 0, LEN, "not open for reading and writing");
+    refused(&d, &File::open(read_only).unwrap(), 0, LEN, "open for reading and writing");
     let folder = rustix::fs::open(c"/dev/shm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    refused(&d, &folder, 0, LEN, "file cannot hold its region");
+    refused(&d, &folder, 0, LEN, "file cannot hold a region");
     rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE).unwrap();
     refused(&d, &memory, 0, LEN, "bytes of shared memory");
     // Impossible sizes are not the file's fault.

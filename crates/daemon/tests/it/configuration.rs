@@ -48,7 +48,7 @@ fn programs_go_on() {
     assert!(gone.wait(Interest::Rx, Some(LIMIT)).is_err(), "who has a port that goes is told");
     let taken = apply(&d, &(text + "[[port]]\nswitch = 'vale0'\nport = 'b'\n"), json!({"prune": true}));
     let message = taken["error"]["message"].as_str().unwrap();
-    assert!(message.starts_with("f.toml:10:8: a program has opened a port vale0:b"), "{message}");
+    assert!(message.starts_with("f.toml:10:8: port vale0:b was created by a program"), "{message}");
     assert_eq!(d.ports(), ["vale0:a", "vale0:b", "vale0:new"]);
     assert_eq!(shown(&d)["left_out"].as_array().unwrap().len(), 1);
 }

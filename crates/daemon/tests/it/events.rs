@@ -85,7 +85,7 @@ fn events_of_ports_arrive_in_order_with_author() {
     assert_eq!((&set.details["set"], set.by.unwrap().uid), (&json!({"isolated": true, "access": null}), 0));
     drop(port);
     expect(&mut told, "port.idle", "vale0:a");
-    assert_eq!(expect(&mut told, "port.detached", "vale0:a").why.as_deref(), Some("its client is gone"));
+    assert_eq!(expect(&mut told, "port.detached", "vale0:a").why.as_deref(), Some("its program has closed the port"));
     let last = expect(&mut told, "switch.gone", "vale0");
     // A persistent port exists before and after its programs.
     call(&d, "port.attach", json!({"switch": "vale1", "port": "b"}));
@@ -108,7 +108,7 @@ fn events_of_ports_arrive_in_order_with_author() {
     let refused = next(&mut told);
     assert_eq!(
         (refused.name.as_str(), refused.why.as_deref()),
-        ("request.refused", Some("there is no port vale1:nothing"))
+        ("request.refused", Some("port vale1:nothing does not exist"))
     );
     call(&d, "config.apply", json!({"text": "[[port]]\nswitch = 'vale2'\nport = 'null:'\nname = 'n'\n"}));
     expect(&mut told, "switch.made", "vale2");
@@ -478,6 +478,6 @@ fn a_subscription_continues_in_a_successor() {
     expect(&mut told, "switch.made", "vale0");
     expect(&mut told, "port.attached", "vale0:last");
     drop(d);
-    assert_eq!(expect(&mut told, "daemon.ending", "").why.as_deref(), Some("asked for"));
+    assert_eq!(expect(&mut told, "daemon.ending", "").why.as_deref(), Some("requested"));
     assert!(matches!(told.next_event(LIMIT), Err(ClientError::Lost { .. })));
 }

@@ -105,7 +105,7 @@ fn a_switch_has_an_alias_in_netmaps_style() {
     assert_eq!(attach(&d, "valelan", "b")["result"]["name"], "lan:b");
     assert_eq!(attach(&d, "valelan", "valelan:c")["result"]["name"], "lan:c");
     let stranger = attach(&d, "lan", "other:x")["error"]["message"].to_string();
-    assert!(stranger.contains("other:x is neither a port of lan"), "{stranger}");
+    assert!(stranger.contains("invalid port other:x: expected a port of switch lan"), "{stranger}");
     let _port = d.open("valelan:d").unwrap();
     assert_eq!(d.ports(), ["lan:b", "lan:c", "lan:d", "lan:web-1"]);
     assert_eq!(d.call("port.show", json!({"port": "valelan:web-1"}))["result"]["name"], "lan:web-1");
@@ -146,13 +146,13 @@ fn a_misplaced_switch_or_port_is_named() {
         ("vxlan.local", json!({"port": "vale7"})),
     ] {
         let said = said(method, params);
-        assert!(said.contains("vale7 is a switch") && said.contains("netvale list vale7"), "{method}: {said}");
+        assert!(said.contains("found the switch vale7") && said.contains("netvale list vale7"), "{method}: {said}");
     }
-    assert!(said("port.show", json!({"port": "vale8"})).contains("there is no port vale8"));
+    assert!(said("port.show", json!({"port": "vale8"})).contains("port vale8 does not exist"));
     let said = attach(&d, "vale7:foo", "null:").to_string();
     assert!(said.contains("found the port vale7:foo") && said.contains("name to foo"), "{said}");
     let said = attach(&d, "vale7", "tpa:x").to_string();
-    assert!(said.contains("tpa:x is neither a port of vale7"), "{said}");
+    assert!(said.contains("invalid port tpa:x: expected a port of switch vale7"), "{said}");
 }
 
 const FILE: &str = "[[port]]\nswitch = 'lan'\nport = 'web-1'\n[[port]]\nswitch = 'br-lab'\nport = 'null:my.sink-2'\n\

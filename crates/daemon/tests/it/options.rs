@@ -54,7 +54,7 @@ fn unfit_options_are_refused() {
             }
             let error = reply["error"].clone();
             let why = error["message"].as_str().expect("a refusal");
-            let unfit = format!("{} applies to {} only; {port} is not one of them", option.key, option.takers());
+            let unfit = format!("{} applies only to {}, not to {port}", option.key, option.takers());
             assert_eq!(why == unfit, !fits, "{port} {}: {error}", option.key);
             if !fits {
                 assert_eq!((&error["code"], &error["data"]["errno"]), (&json!(-32602), &json!(22)), "{error}");

@@ -178,9 +178,7 @@ fn senseless_requests_are_refused_with_an_explanation() {
     assert!(refused("netmap:", json!({})).contains("backend netmap"));
     let tap = json!({"switch": "", "port": "tap:nvx", "options": {"backend": "netmap:p{1"}});
     assert!(
-        d.call("port.attach", tap)["error"]
-            .to_string()
-            .contains("backend applies to ptnet ports only; tap:nvx is not one of them")
+        d.call("port.attach", tap)["error"].to_string().contains("backend applies only to ptnet ports, not to tap:nvx")
     );
     let open = d.open("netmap:q{1").unwrap();
     assert!(refused("netmap:q}1", json!({})).contains("is open"));

@@ -426,7 +426,7 @@ fn lines_before_their_plugs() {
     assert_eq!(d.ports(), ["vale0:p", "vale0:p0001", "vale0:p0007"]);
     let shown = show(&d, "vale0:p0007");
     assert_eq!((&shown["policies"]["access"], &shown["vde"]), (&json!(10), &json!({"number": 7, "reserved": true})));
-    assert!(notes(&d, "vale0:p0007").contains("only plugs that ask for number 7"));
+    assert!(notes(&d, "vale0:p0007").contains("reserved for plugs that request number 7"));
     d.call("port.set", json!({"port": "vale0:p0007", "set": {"access": 20}}));
     d.call("port.set", json!({"port": "vale0:p", "set": {"access": 30}}));
     for round in 0..2 {
@@ -465,9 +465,9 @@ fn lines_that_cannot_be() {
     vde_switch(&d, 2);
     lab(&d, json!({}));
     for (params, why) in [
-        (json!({"port": "vale0:none"}), "no port"),
-        (json!({"port": "vale0:lab", "reserve": [1]}), "no VDE switch"),
-        (json!({"port": "vale0:p", "reserve": [1, 0]}), "no number"),
+        (json!({"port": "vale0:none"}), "does not exist"),
+        (json!({"port": "vale0:lab", "reserve": [1]}), "is not a VDE switch"),
+        (json!({"port": "vale0:p", "reserve": [1, 0]}), "invalid port number 0"),
         (json!({"port": "vale0:p", "reserve": [1, 2], "release": [3]}), "at most 2"),
         (json!({"port": "vale0:p", "reserve": [65536]}), "65536"),
         (json!({"port": "vale0:p", "lines": [1]}), "lines"),
@@ -483,7 +483,7 @@ fn lines_that_cannot_be() {
     let fewer = d.call("vde.set", json!({"port": "vale0:p", "peers": 2}));
     assert!(fewer["error"].to_string().contains("3 ports"), "{fewer}");
     let line = d.call("vde.set", json!({"port": "vale0:p0001", "reserve": [4]}));
-    assert!(line["error"].to_string().contains("no VDE switch"), "{line}");
+    assert!(line["error"].to_string().contains("is not a VDE switch"), "{line}");
     d.call("port.detach", json!({"switch": "vale0", "port": "p0001"}));
     assert_eq!(d.call("vde.set", json!({"port": "vale0:p", "peers": 2}))["result"], json!({}));
     let text = d.call("config.export", json!({}))["result"]["text"].as_str().unwrap().to_owned();

@@ -32,7 +32,7 @@ const OWN_FREED_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug, Error)]
 pub enum NicError {
     /// There is no such interface.
-    #[error("there is no interface {0}: 'ip link' shows them")]
+    #[error("interface {0} does not exist: 'ip link' shows the interfaces")]
     NoInterface(String),
     /// The process lacks a privilege.
     #[error(
@@ -65,7 +65,7 @@ pub enum NicError {
         source: Errno,
     },
     /// The interface has no such queue.
-    #[error("{name} has {queues} queues, numbered from 0: there is no queue {queue} ('ethtool -l {name}')")]
+    #[error("queue {queue} of {name} does not exist: {name} has {queues}, numbered from 0 ('ethtool -l {name}')")]
     NoQueue {
         /// Name of the interface.
         name: String,

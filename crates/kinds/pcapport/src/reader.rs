@@ -50,7 +50,7 @@ pub enum ReadError {
         source: std::io::Error,
     },
     /// The file is neither pcap nor pcapng.
-    #[error("not a pcap or pcapng file: {}", guess(*begins))]
+    #[error("expected a pcap or pcapng file, found {}", guess(*begins))]
     NotACapture {
         /// The file's first bytes.
         begins: [u8; 4],
@@ -92,9 +92,9 @@ fn guess(begins: [u8; 4]) -> String {
         [0x28, 0xb5, 0x2f, 0xfd] => "zstd",
         [0xfd, b'7', b'z', b'X'] => "xz",
         [0x04, 0x22, 0x4d, 0x18] => "lz4",
-        _ => return format!("it begins with the bytes {begins:02x?}"),
+        _ => return format!("a file that begins with {begins:02x?}"),
     };
-    format!("it is compressed; unpack it with {packed} -d first")
+    format!("a compressed file; unpack it with {packed} -d first")
 }
 
 #[derive(Debug)]

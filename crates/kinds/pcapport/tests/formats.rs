@@ -313,7 +313,7 @@ fn impossible_lengths_are_reported_as_damage() {
 #[test]
 fn a_file_that_is_no_capture_is_recognized() {
     let text = |bytes: &[u8]| PcapReader::new(bytes).err().unwrap().to_string();
-    assert!(text(b"hello, world").contains("it begins with the bytes [68, 65, 6c, 6c]"));
+    assert!(text(b"hello, world").contains("a file that begins with [68, 65, 6c, 6c]"));
     assert!(text(&[0x1f, 0x8b, 8, 0]).contains("unpack it with gzip -d first"));
     assert!(text(b"").contains("truncated in the record at byte 0"));
     assert!(

@@ -38,7 +38,7 @@ const MOST_CAPABILITIES: usize = 48;
 #[derive(Debug, Error)]
 pub enum PciError {
     /// No function has this address.
-    #[error("no PCI function {0}: 'ls /sys/bus/pci/devices' lists the functions")]
+    #[error("PCI function {0} does not exist: 'ls /sys/bus/pci/devices' shows the functions")]
     NoFunction(String),
     /// The function is bound to another driver.
     #[error(

@@ -233,7 +233,7 @@ impl IvshmemServer {
 
     fn serve_guest(&self, connection: &OwnedFd, device: &mut PtnetInstance, peer: &GuestPeer) -> Result<(), String> {
         loop {
-            let commands = device.doorbells().last().ok_or("a device without doorbells")?;
+            let commands = device.doorbells().last().ok_or("the device has no doorbells")?;
             let mut three = [peer.ends(), connection.as_fd(), commands.as_fd()]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             match poll(&mut three, None) {
@@ -289,7 +289,7 @@ fn is_gone(connection: &OwnedFd) -> Result<bool, String> {
     let mut byte = [0u8; 1];
     match rustix::net::recv(connection, &mut byte, RecvFlags::DONTWAIT) {
         Ok((0, _)) | Err(Errno::CONNRESET) => Ok(true),
-        Ok(_) => Err("it sent data: expected none from an ivshmem client".to_owned()),
+        Ok(_) => Err("the guest sent data: expected none from an ivshmem client".to_owned()),
         Err(Errno::AGAIN | Errno::INTR) => Ok(false),
         Err(e) => Err(e.to_string()),
     }

@@ -57,7 +57,9 @@ pub enum TapError {
     #[error("the interface {0} is in use by another program: choose another name")]
     Busy(String),
     /// The interface exists and has only one queue.
-    #[error("the interface {0} was created without multi_queue: request one ring, or create it again")]
+    #[error(
+        "the interface {0} was created without multi_queue: request one ring, or create the interface with multi_queue"
+    )]
     OneQueue(String),
     /// An interface of another kind has this name.
     #[error("the interface {0} exists and is {1}: choose another name, or remove it (ip link del {0})")]
@@ -66,7 +68,7 @@ pub enum TapError {
     #[error("{0} queues requested: expected 1 to {MAX_QUEUES}")]
     Queues(u32),
     /// Another step failed.
-    #[error("interface {name}: {what}: {source}")]
+    #[error("interface {name}: cannot {what}: {source}")]
     Step {
         /// Name of the interface.
         name: String,
@@ -156,7 +158,7 @@ impl Tap {
             sys::set_mtu(&socket, &self.name, mtu).map_err(step("set the MTU"))?;
         }
         if options.up {
-            sys::set_up(&socket, &self.name).map_err(step("bring it up"))?;
+            sys::set_up(&socket, &self.name).map_err(step("be brought up"))?;
         }
         Ok(())
     }
@@ -185,7 +187,7 @@ fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> 
         Errno::PERM | Errno::ACCESS => Err(TapError::Permission(name.to_owned())),
         Errno::BUSY => Err(TapError::Busy(name.to_owned())),
         Errno::INVAL if sys::is_there(name) => take(&fd, name, mode),
-        source => Err(TapError::Step { name: name.to_owned(), what: "make it", source }),
+        source => Err(TapError::Step { name: name.to_owned(), what: "be created", source }),
     })?;
     Ok((fd, actual))
 }

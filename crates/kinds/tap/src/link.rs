@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use crate::sys;
 
 /// The reason for ending a port whose interface is gone.
-pub const GONE: &str = "its interface is gone: it was deleted, or its network namespace has ended";
+pub const GONE: &str = "the interface is gone: it was deleted, or its network namespace has ended";
 /// The reason for ending a port whose queue blocked.
-const BLOCKED: &str = "its TAP's descriptor was made blocking: using it would block a worker";
+const BLOCKED: &str = "the TAP's descriptor was made blocking: a worker that uses the descriptor would block";
 
 /// The state of an interface, as the last calls on its queues showed it. Clones share the state.
 #[derive(Clone, Debug, Default)]

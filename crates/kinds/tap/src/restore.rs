@@ -39,7 +39,7 @@ fn unfit(why: AdoptError) -> BadState {
 fn is_queue_of(queue: &OwnedFd, said: &str, several: bool) -> Result<(), BadState> {
     let (found, flags) = is_queue(queue).map_err(unfit)?;
     if found != said {
-        return Err(BadState::new(format!("a queue belongs to interface {found}, expected {said}")));
+        return Err(BadState::new(format!("a queue belongs to interface {found}: expected {said}")));
     }
     let header = sys::vnet_hdr_size(queue).map_err(|e| unfit(e.into()))?;
     let wrong = match () {

@@ -44,16 +44,16 @@ pub enum ConnectionEnd {
     #[error("invalid message length {0}: expected {HEADER} to {MAX_MESSAGE} bytes")]
     Length(u32),
     /// More than [`MAX_FDS`] descriptors arrived with unparsed messages.
-    #[error("a message with more than {MAX_FDS} descriptors")]
+    #[error("the client sent a message with more than {MAX_FDS} descriptors")]
     Descriptors,
     /// A message remained incomplete, or an answer unread, for [`TIMEOUT`].
     #[error("the client stalled: no progress for {0} s", TIMEOUT.as_secs())]
     Stalled,
     /// A worker thread did not return one of the device's queues in time.
-    #[error("a queue of the device: {0}")]
+    #[error("a queue of the device is still in use: {0}")]
     Device(#[from] InUse),
     /// A system call failed.
-    #[error("the connection: {0}")]
+    #[error("the connection failed: {0}")]
     System(#[from] Errno),
 }
 

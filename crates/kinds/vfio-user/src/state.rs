@@ -106,7 +106,7 @@ impl<D: Device> DeviceSession<D> {
         irqs.masked = state.masked;
         let unread_fds = state.unread_fds.into_iter().map(|(at, fds)| Ok((at, Fd::take_all(fds)?)));
         let unread_fds = unread_fds.collect::<std::io::Result<_>>()?;
-        let impossible = || BadState::new("unread messages that are impossible");
+        let impossible = || BadState::new("the unread messages have an impossible size");
         session.inbox = SocketInbox::restore(state.unread, unread_fds).ok_or_else(impossible)?;
         if state.unsent.len() > MAX_MESSAGE || state.unsent_fds.len() > MAX_FDS {
             return Err(impossible());

@@ -29,7 +29,7 @@ use crate::proto::wire::{ReceiveResult, receive, send};
 #[derive(Debug, Error)]
 pub enum NoBackEnd {
     /// The back end violated the protocol, or the connection failed.
-    #[error("the back end: {0}")]
+    #[error("the exchange with the back end failed: {0}")]
     Refused(#[from] FrontEndViolation),
     /// The device's queues could not be handed to the worker threads.
     #[error(transparent)]

@@ -98,7 +98,7 @@ pub enum NoDevice {
     #[error("the device needs a reset")]
     NeedsReset,
     /// The device is being unbound or unplugged.
-    #[error("the kernel demands the device's release")]
+    #[error("the kernel requests the device's release")]
     WantedBack,
 }
 

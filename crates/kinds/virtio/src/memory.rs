@@ -43,10 +43,10 @@ pub struct RegionSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemoryError {
     /// The region has no bytes.
-    #[error("a memory region of no bytes")]
+    #[error("a memory region has no bytes")]
     Empty,
     /// The addresses exceed 2⁶⁴.
-    #[error("a memory region at {guest:#x} of {size:#x} bytes wraps around")]
+    #[error("a memory region at {guest:#x} of {size:#x} bytes exceeds the address space")]
     Wraps {
         /// First guest address.
         guest: u64,
@@ -57,7 +57,7 @@ pub enum MemoryError {
     #[error("two memory regions overlap at {0:#x}")]
     Overlap(u64),
     /// There are more than [`MAX_REGIONS`] regions.
-    #[error("more than {MAX_REGIONS} memory regions")]
+    #[error("too many memory regions: expected at most {MAX_REGIONS}")]
     TooMany,
     /// The file ends before the region.
     #[error("a memory region ends {past} bytes after the end of its file")]
@@ -77,7 +77,7 @@ pub enum MemoryError {
     #[error("cannot map a memory region: {0}")]
     Map(Errno),
     /// No region has exactly these addresses.
-    #[error("no memory region at {0:#x} to remove")]
+    #[error("cannot remove the memory region at {0:#x}: no region has this address and size")]
     NoSuch(u64),
 }
 

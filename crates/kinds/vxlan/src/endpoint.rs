@@ -33,16 +33,16 @@ pub const ECN_SHIFT: u32 = SOURCES.ilog2();
 #[derive(Debug, Error)]
 pub enum EndpointError {
     /// Another socket has the address and port.
-    #[error("UDP port {1} of {0} is in use: by the kernel's VXLAN device or another program; name another port")]
+    #[error("UDP port {1} of {0} is in use by the kernel's VXLAN device or another program; choose another port")]
     InUse(IpAddr, u16),
     /// The address is not one of this host's.
     #[error("{0} is not an address of this host")]
     NotHere(IpAddr),
     /// Another port has the VNI.
-    #[error("VNI {0} belongs to another port on this address and UDP port")]
+    #[error("VNI {0} is in use by another netvale port with this address and UDP port")]
     VniInUse(u32),
     /// A system call failed.
-    #[error("UDP socket at {0}: {1}")]
+    #[error("cannot use a UDP socket at {0}: {1}")]
     Socket(IpAddr, io::Error),
 }
 

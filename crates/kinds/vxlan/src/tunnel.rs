@@ -105,10 +105,10 @@ pub enum ChangeError {
     #[error("{0} is the tunnel's own address")]
     Own(IpAddr),
     /// The address is not that of a single station.
-    #[error("{0} is not the address of a single station")]
+    #[error("invalid Ethernet address {0}: expected a unicast address")]
     NoStation(MacAddr),
     /// There are too many entries.
-    #[error("more than {0} {1}")]
+    #[error("too many {1}: expected at most {0}")]
     TooMany(usize, &'static str),
 }
 

@@ -35,7 +35,7 @@ const RETRY: Duration = Duration::from_millis(10);
 #[derive(Debug, Error)]
 pub enum NetnsError {
     /// The namespace's file, or the process, does not exist or cannot be opened.
-    #[error("no network namespace {place}: {source}")]
+    #[error("cannot find the network namespace {place}: {source}")]
     Open {
         /// The path or process.
         place: String,

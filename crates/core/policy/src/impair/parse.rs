@@ -17,7 +17,7 @@ pub enum NetemError {
     )]
     Unknown(String),
     /// A word of netem that netvale does not support.
-    #[error("netem's {0:?} is not supported")]
+    #[error("netem's parameter {0:?} is not supported")]
     Unsupported(String),
     /// A repeated word.
     #[error("{0} is given twice")]
@@ -42,7 +42,7 @@ pub enum NetemError {
         other: &'static str,
     },
     /// A word that contradicts another.
-    #[error("{word} contradicts {other}")]
+    #[error("{word} and {other} exclude each other")]
     Contradicts {
         /// The word.
         word: &'static str,
@@ -359,24 +359,24 @@ mod tests {
     #[test]
     fn unsupported_requests_are_refused_by_name() {
         for (text, sentence) in [
-            ("delay 1ms slot 1ms", "netem's \"slot\" is not supported"),
-            ("loss 1% ecn", "netem's \"ecn\" is not supported"),
+            ("delay 1ms slot 1ms", "netem's parameter \"slot\" is not supported"),
+            ("loss 1% ecn", "netem's parameter \"ecn\" is not supported"),
             ("delay 1ms delay 2ms", "delay is given twice"),
             ("loss 1% loss state 1%", "loss is given twice"),
             ("delay", "delay has no value"),
             ("loss gemodel", "loss has no value"),
-            ("delay fast", "delay: expected a time such as 70ms, not \"fast\""),
-            ("duplicate 101%", "duplicate: \"101%\" is more than 100%"),
-            ("loss ber 1.1", "loss: \"1.1\" is more than 1"),
+            ("delay fast", "delay: expected a time such as 70ms, found \"fast\""),
+            ("duplicate 101%", "duplicate: \"101%\" is too large: expected at most 100%"),
+            ("loss ber 1.1", "loss: \"1.1\" is too large: expected at most 1"),
             (
                 "loss often",
-                "loss: expected a percentage such as 0.1%, or one of random, state, gemodel and ber, not \"often\"",
+                "loss: expected a percentage such as 0.1%, or one of random, state, gemodel and ber, found \"often\"",
             ),
-            ("limit -1", "limit: expected a whole number that is not too large, not \"-1\""),
+            ("limit -1", "limit: expected a whole number that is not too large, found \"-1\""),
             ("reorder 1%", "reorder requires a delay"),
             ("delay 0ms 1ms reorder 1%", "reorder requires a delay"),
             ("delay 1ms gap 5", "gap requires reorder"),
-            ("delay 1ms ordered reorder 1%", "reorder contradicts ordered"),
+            ("delay 1ms ordered reorder 1%", "reorder and ordered exclude each other"),
             ("distribution normal", "distribution requires a delay with jitter"),
             ("delay 1ms distribution normal", "distribution requires a delay with jitter"),
             ("ordered", "ordered requires a delay"),

@@ -173,7 +173,7 @@ fn take_back(d: &mut Daemon, done: Vec<UndoStep>) -> RemainingDifferences {
             }
             UndoStep::Attach(full, declared, owner) => match attach(d, &declared, owner, true) {
                 Ok(_) => left.again.push(full),
-                Err(why) => left.different.push(format!("{full} is gone ({why})")),
+                Err(why) => left.different.push(format!("{full} is no longer attached ({why})")),
             },
         }
     }

@@ -57,14 +57,14 @@ fn reaches(d: &Daemon, path: &Path) -> Result<(), Refusal> {
     if d.reach.has(folder) {
         return Ok(());
     }
-    let text = "the sandbox was entered without it; add it to 'allow_dirs' and restart the daemon";
+    let text = "the sandbox excludes this folder; add the folder to 'allow_dirs' and restart the daemon";
     refuse(Errno::ACCESS, format!("the daemon cannot reach {}: {text}", folder.display()))
 }
 
 fn has_interface(name: &str) -> Result<(), Refusal> {
     Interface::find(name)
         .map(drop)
-        .or_else(|_| refuse(Errno::NODEV, format!("there is no interface {name}: 'ip link' shows them")))
+        .or_else(|_| refuse(Errno::NODEV, format!("interface {name} does not exist: 'ip link' shows the interfaces")))
 }
 
 fn check_backend(d: &Daemon, backend: &str) -> Result<(), Refusal> {
@@ -91,10 +91,10 @@ fn has_room(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
         let count = ports.entry(port.params.switch.clone()).or_default();
         *count += 1;
         if *count > MAX_PORTS {
-            return fault(format!("switch {} would have more than {MAX_PORTS} ports (the limit)", port.params.switch));
+            return fault(format!("switch {} has too many ports, expected at most {MAX_PORTS}", port.params.switch));
         }
         if ports.len() > MAX_SWITCHES {
-            return fault(format!("there would be more than {MAX_SWITCHES} switches (the limit)"));
+            return fault(format!("too many switches, expected at most {MAX_SWITCHES}"));
         }
     }
     Ok(())

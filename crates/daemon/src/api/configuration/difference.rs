@@ -87,7 +87,7 @@ fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;
     let Some(known) = known else {
-        return conflict(format!("a program has opened a port {full}; end the program, or choose another name"));
+        return conflict(format!("port {full} was created by a program; end the program, or choose another name"));
     };
     let old = canonical(&known.params);
     if old == port.params {

@@ -103,7 +103,7 @@ fn aftermath(left: &RemainingDifferences) -> String {
         );
     }
     if !left.different.is_empty() {
-        said += &format!("; NOT as before: {}", left.different.join(", "));
+        said += &format!("; not rolled back: {}", left.different.join(", "));
     }
     said
 }

@@ -41,8 +41,8 @@ fn log(name: &str, applied: &ApplyResult) {
 
 fn advice(d: &Daemon, why: &std::io::Error) -> &'static str {
     if d.config.sandbox && why.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) {
-        "; the daemon's user must be able to read it, and a file that is replaced must be in a folder of its own: \
-         'netvale apply' reads it with your rights"
+        "; the daemon's user needs read permission and, if an editor replaces the file, a folder for this file alone: \
+         'netvale apply' reads the file with your rights"
     } else {
         ""
     }
@@ -53,13 +53,13 @@ fn read(path: &Path) -> std::io::Result<String> {
     let fd =
         rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?;
     if !FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode).is_file() {
-        return Err(std::io::Error::other("not a regular file"));
+        return Err(std::io::Error::other("expected a regular file"));
     }
     let mut text = String::new();
     let most = MAX_TRUSTED_LINE as u64;
     std::fs::File::from(fd).take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {
-        return Err(std::io::Error::other(format!("larger than {} MiB", most >> 20)));
+        return Err(std::io::Error::other(format!("expected at most {} MiB", most >> 20)));
     }
     Ok(text)
 }

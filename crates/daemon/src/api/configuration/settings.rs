@@ -104,7 +104,7 @@ fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
         Effect::WithinReach => {
             let [has, wants] = values.map(|value| value.as_array().map_or(&[][..], Vec::as_slice));
             let missing = wants.iter().filter(|dir| !has.contains(dir)).filter_map(Value::as_str);
-            return Some(format!("the sandbox was entered without {}", missing.collect::<Vec<_>>().join(", ")));
+            return Some(format!("the sandbox excludes {}", missing.collect::<Vec<_>>().join(", ")));
         }
         Effect::OwnSockets => "the sockets belong to another user",
         Effect::WithChown if d.config.sandbox || d.config.user.is_some() => {
@@ -128,7 +128,10 @@ fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<ConfigCh
         name: "switch.table_entries".to_owned(),
         from: Some(from),
         to: Some(entries.to_string()),
-        note: Some(format!("not for existing switches: {}; new switches get it now", names.join(", "))),
+        note: Some(format!(
+            "new switches get the new size now, existing switches after a restart: {}",
+            names.join(", ")
+        )),
     })
 }
 

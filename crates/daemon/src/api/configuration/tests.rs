@@ -204,10 +204,10 @@ fn foreseeable_faults_are_refused_before_any_change() {
     let many: String = (0..4097).map(|n| format!("[[port]]\nswitch = 'vale1'\nport = 'null:n{n}'\n")).collect();
     let switches: String = (0..1025).map(|n| format!("[[port]]\nswitch = 'vale{n}'\nport = 'null:n'\n")).collect();
     for (text, place, word) in [
-        ("[[port]]\nswitch = 'vale0'\nport = 'b'\nspeed = 2", "f.toml:4:9: ", "speed applies to"),
+        ("[[port]]\nswitch = 'vale0'\nport = 'b'\nspeed = 2", "f.toml:4:9: ", "speed applies only to"),
         ("[[port]]\nswitch = 'vale0'\nport = 'pcap:relative'", "f.toml:3:8: ", "expected an absolute path"),
         ("[[port]]\nswitch = 'vale0'\nport = 'pcap:/elsewhere/x'", "f.toml:3:8: ", "cannot reach /elsewhere"),
-        ("[[port]]\nswitch = 'vale0'\nport = 'netmap:nowhere0'", "f.toml:3:8: ", "no interface nowhere0"),
+        ("[[port]]\nswitch = 'vale0'\nport = 'netmap:nowhere0'", "f.toml:3:8: ", "interface nowhere0 does not exist"),
         ("[[port]]\nport = 'ptnet:/p'\nbackend = 'netmap:nowhere0'", "f.toml:2:8: ", "cannot reach"),
         (
             "[[port]]\nswitch = 'vale0'\nport = 'a'\n[[port]]\nswitch = 'vale0'\nport = 'null:a'",
@@ -215,8 +215,8 @@ fn foreseeable_faults_are_refused_before_any_change() {
             "vale0:a",
         ),
         ("[quota]\nports = 1048577", "f.toml:2:9: ", "ports is 1048577"),
-        (many.as_str(), "f.toml:12290:10: ", "more than 4096 ports"),
-        (switches.as_str(), "f.toml:3074:10: ", "more than 1024 switches"),
+        (many.as_str(), "f.toml:12290:10: ", "too many ports, expected at most 4096"),
+        (switches.as_str(), "f.toml:3074:10: ", "too many switches, expected at most 1024"),
     ] {
         let message = refused(&mut d, text);
         assert!(message.starts_with(place) && message.contains(word), "{message}");
@@ -225,7 +225,7 @@ fn foreseeable_faults_are_refused_before_any_change() {
     let known =
         format!("[[port]]\nswitch = 'vale0'\nport = 'vhost:{}/v'\nsocket_user = 'no such'", there.path().display());
     let message = refused(&mut d, &known);
-    assert!(message.starts_with("f.toml:4:15: ") && message.contains("no user called no such"), "{message}");
+    assert!(message.starts_with("f.toml:4:15: ") && message.contains("user no such does not exist"), "{message}");
 }
 
 /// Objective: a failed rollback is reported, and so are ports that were attached again.
@@ -246,7 +246,7 @@ fn a_failed_rollback_is_reported() {
     let message = refused(&mut d, "\n[[port]]\nswitch = 'vale0'\nport = 'x'\nslots = 4000000000\n");
     assert!(message.starts_with("f.toml:4:8: vale0:x cannot be attached"), "{message}");
     assert!(message.contains("attached again, so that peers must reconnect: vale0:web"), "{message}");
-    assert!(message.contains("NOT as before: vale0:replay is gone ("), "{message}");
+    assert!(message.contains("not rolled back: vale0:replay is no longer attached ("), "{message}");
     assert!(d.ports.contains("vale0:web") && !d.ports.contains("vale0:replay"));
 }
 
@@ -279,7 +279,7 @@ fn settings_now_or_later() {
         .iter()
         .find(|change| change.action == ConfigAction::Restart && change.name == "allow_dirs")
         .unwrap();
-    assert_eq!(why.note.as_deref(), Some("the sandbox was entered without /elsewhere"));
+    assert_eq!(why.note.as_deref(), Some("the sandbox excludes /elsewhere"));
     assert_eq!(d.config.allow_dirs, [dir.path()]);
     assert_eq!(
         (d.config.quota.ports, d.config.allow_nics.len(), d.config.latency_sampling, d.config.workers),

@@ -107,7 +107,7 @@ impl ContinuedState {
         let done = waiter.during(|| self.add_one(d, item, Some(&waiter)));
         match done {
             Err(why) if waiter.was_late() => {
-                tracing::error!(key, %why, "gave up a part of the saved state: its user's memory blocks the daemon");
+                tracing::error!(key, %why, "dropped a part of the saved state: its user's memory blocks the daemon");
                 Ok(())
             }
             done => done.map_err(failed),

@@ -197,7 +197,7 @@ pub fn let_go(to: &OwnedFd) -> Result<(), String> {
     let mut answer = [0u8; 1024];
     let answered = nap(to.as_fd(), wire::LIMIT);
     match closing::receive(to, &mut answer) {
-        Ok((0, _)) => Err("the successor ended".to_owned()),
+        Ok((0, _)) => Err("the successor ended before it was ready".to_owned()),
         Ok((got, _)) if answer.get(..got) == Some(READY) => {
             rustix::net::send(to, GO, SendFlags::NOSIGNAL).map(drop).map_err(fails)
         }

@@ -65,8 +65,8 @@ fn port(d: &Daemon, name: &str, record: &DaemonPort) -> std::io::Result<Option<I
     Ok(Some(Item::Port(Box::new(item))))
 }
 
-/// Returns the keys of items whose saved state is outdated although only requests change them: the request did not
-/// record the change. For a debug assertion.
+/// Returns the keys of items that only requests change, but whose saved state is outdated: a request has not recorded
+/// its change. For a debug assertion.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.

@@ -57,7 +57,9 @@ impl Predecessor {
         let mut bytes = [0; REPLY_LEN];
         let got = receive(&fd, &mut bytes).map_err(failed)?;
         let reply = AttachReply::decode(bytes.get(..got).unwrap_or_default());
-        match reply.map_err(|_| "the running daemon is too old to hand over its ports; restart it".to_owned())? {
+        match reply
+            .map_err(|_| "the running daemon is too old to hand over its ports; restart the daemon".to_owned())?
+        {
             AttachReply { status: 0, .. } => Ok(Predecessor(fd)),
             refused => Err(refused.text),
         }
@@ -130,7 +132,7 @@ impl PredecessorState {
         // After `GO`, the predecessor is about to end. Without a message, it has already ended.
         if !matches!(answered, Ok(got) if answer.get(..got) == Some(GO) || got == 0) {
             std::mem::forget((parked, continued));
-            return Err(format!("the running daemon does not hand over: {answered:?}"));
+            return Err(format!("the running daemon did not confirm the hand-over: {answered:?}"));
         }
         drop(parked);
         d.held.clear();

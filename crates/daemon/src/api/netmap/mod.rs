@@ -87,7 +87,7 @@ fn carry_out(
         }
         NETMAP_REQ_VALE_POLLING_ENABLE => ports::polling(d, &vale_name(name)?, body, true),
         NETMAP_REQ_VALE_POLLING_DISABLE => ports::polling(d, &vale_name(name)?, body, false),
-        other => refuse(Errno::INVAL, format!("there is no request of type {other}")),
+        other => refuse(Errno::INVAL, format!("unknown request type {other}")),
     }
 }
 

@@ -27,7 +27,7 @@ use crate::registry::persistent::own_name;
 use crate::registry::ports::SwitchPort;
 
 fn find<'a>(d: &'a mut Daemon, name: &str) -> Result<&'a mut DaemonPort, Refusal> {
-    let none = || Refusal::new(Errno::NXIO, format!("there is no port {name}: 'netvale list' shows the ports"));
+    let none = || Refusal::new(Errno::NXIO, format!("port {name} does not exist: 'netvale list' shows the ports"));
     d.ports.get_mut(name).ok_or_else(none)
 }
 
@@ -57,7 +57,7 @@ pub(super) fn hdr_get(d: &Daemon, name: &str, body: &mut NetmapBody) -> Result<(
 
 /// Returns the header length of a pipe or an interface.
 fn header_without_record(d: &Daemon, name: &str) -> Result<u32, Refusal> {
-    let none = || Refusal::new(Errno::NXIO, format!("there is no port {name}"));
+    let none = || Refusal::new(Errno::NXIO, format!("port {name} does not exist: 'netvale list' shows the ports"));
     let parsed = PortName::parse(name).map_err(|_| none())?;
     match (parsed.pipe(), parsed.base()) {
         (Some(_), _) if d.pipes.with_end(&parsed.to_string()).is_some() => Ok(0),
@@ -123,7 +123,7 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody
     // changes nothing.
     let of_a_program = !record.persistent && record.behind.programs().is_some_and(|local| !local.is_unheld());
     if !of_a_program {
-        detach(d, &name, "asked for by a netmap program")?;
+        detach(d, &name, "requested by a netmap program")?;
     }
     body.put32(offset_of!(NmreqValeDetach, port_index), index_of(index));
     Ok(())
@@ -185,7 +185,7 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bo
     let name = at.full();
     let record = find(d, &name)?;
     let Some(queues) = record.behind.wrapped_queues() else {
-        return refuse(Errno::OPNOTSUPP, format!("{name} has no queues to poll: it is a VALE port"));
+        return refuse(Errno::OPNOTSUPP, format!("{name} is a VALE port, which has no queues to poll"));
     };
     if record.polled == on {
         return refuse(Errno::FAULT, format!("{name} is {} polled", if on { "already" } else { "not" }));
@@ -198,7 +198,10 @@ pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bo
     if on && (!(single || multi) || count >= cpus || last > cpus) {
         return refuse(
             Errno::INVAL,
-            format!("invalid polling mode {mode} on {count} CPUs from CPU {first}: there are {cpus} CPUs"),
+            format!(
+                "invalid polling mode {mode} on {count} CPUs from CPU {first}: this machine has {cpus} CPUs, and one \
+                 must not poll"
+            ),
         );
     }
     record.polled = on;

@@ -64,8 +64,8 @@ fn watch_device(
     received: MonitorRings,
 ) -> Result<Arc<Switch>, Refusal> {
     let on = d.ports.get(port).and_then(|record| record.switch.clone());
-    let on = on.ok_or_else(|| Refusal::new(Errno::INVAL, format!("{port} is on no switch")))?;
-    let (_, name) = port.split_once(':').ok_or_else(|| Refusal::internal("a port without a switch"))?;
+    let on = on.ok_or_else(|| Refusal::new(Errno::INVAL, format!("{port} is not on a switch")))?;
+    let (_, name) = port.split_once(':').ok_or_else(|| Refusal::internal("the port's name has no switch"))?;
     on.monitor(name, full, sent, received)?;
     Ok(on)
 }

@@ -109,7 +109,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
         memory::region(d, id.get().into(), caller)?;
     }
     let parent = parent(d, spec, caller)?;
-    let flags = spec.flags.monitor.ok_or_else(|| Refusal::internal("no monitor"))?;
+    let flags = spec.flags.monitor.ok_or_else(|| Refusal::internal("the port is not a monitor"))?;
     let directions = if flags.zero_copy { Directions::Both } else { flags.directions };
     let wanted = WantedRings::new(spec, &parent)?;
     let rings = monitor_rings(d, request, spec, flags.zero_copy, &parent, &wanted, caller)?;

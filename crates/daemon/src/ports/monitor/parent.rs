@@ -52,7 +52,10 @@ impl WantedRings {
             RingsSpec::AllNic => (0..TX_RINGS, 0..n),
             RingsSpec::OneNic(i) if u32::from(i.get()) < n => (0..TX_RINGS, u32::from(i.get())..u32::from(i.get()) + 1),
             RingsSpec::OneNic(i) => {
-                return refuse(Errno::INVAL, format!("no ring {}: {} has {n}, numbered from 0", i.get(), parent.name));
+                return refuse(
+                    Errno::INVAL,
+                    format!("ring {} does not exist: {} has {n}, numbered from 0", i.get(), parent.name),
+                );
             }
             _ if parent.host == 0 => return refuse(Errno::INVAL, format!("{} has no host rings", parent.name)),
             RingsSpec::OneHost(i) if u32::from(i.get()) < parent.host => {
@@ -60,7 +63,10 @@ impl WantedRings {
                 (TX_RINGS + i..TX_RINGS + i + 1, n + i..n + i + 1)
             }
             RingsSpec::OneHost(i) => {
-                return refuse(Errno::INVAL, format!("no host ring {}: the port has only {}", i.get(), parent.host));
+                return refuse(
+                    Errno::INVAL,
+                    format!("host ring {} does not exist: the port has {}, numbered from 0", i.get(), parent.host),
+                );
             }
             RingsSpec::AllHost => (TX_RINGS..TX_RINGS + parent.host, n..n + parent.host),
             RingsSpec::NicAndHost => (0..TX_RINGS + parent.host, 0..n + parent.host),
@@ -90,7 +96,9 @@ pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Ref
 }
 
 fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
-    let idle = || format!("cannot monitor {full}: no such port is in use; 'netvale list' shows the ports");
+    let idle = || {
+        format!("cannot monitor {full}: the port does not exist; attach the port, or start the program that opens it")
+    };
     let record = d.ports.get(full).ok_or_else(|| Refusal::new(Errno::INVAL, idle()))?;
     let watched = MonitoredPort::Port(full.to_owned());
     let hdr_len = record.hdr_len();
@@ -104,7 +112,7 @@ fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
         return Ok(Parent { hdr_len, memory, ..Parent::of_rings(watched, full, region, shape) });
     }
     if record.behind.programs().is_some() {
-        return refuse(Errno::INVAL, format!("{full} is itself a monitor"));
+        return refuse(Errno::INVAL, format!("cannot monitor {full}, which is a monitor: name its port instead"));
     }
     Ok(Parent {
         watched,
@@ -121,12 +129,12 @@ fn parent_port(d: &Daemon, full: &str) -> Result<Parent, Refusal> {
 
 fn parent_pipe(d: &Daemon, name: &str, key: String, end: usize) -> Result<Parent, Refusal> {
     let Some(pipe) = d.pipes.get(&key).filter(|pipe| pipe.is_in_use(end)) else {
-        return refuse(Errno::INVAL, format!("no program has {name} open, so there is nothing to monitor"));
+        return refuse(Errno::INVAL, format!("cannot monitor {name}: no program has this end of the pipe open"));
     };
     if pipe.guest_end().is_some() {
         return refuse(
             Errno::OPNOTSUPP,
-            format!("an end of pipe {key} belongs to a virtual machine; such a pipe has no monitors"),
+            format!("cannot monitor pipe {key}: one of its ends belongs to a virtual machine"),
         );
     }
     let mem = pipe.end(end);
@@ -153,7 +161,7 @@ fn parent_nic(d: &Daemon, ifname: &str, caller: Caller) -> Result<Parent, Refusa
         return Ok(Parent { rings: queues, host: host_tx.max(host_rx).max(1), memory, ..parent });
     }
     let Some(full) = switch_port_on(d, ifname) else {
-        return refuse(Errno::INVAL, format!("no program has {ifname} open, so there is nothing to monitor"));
+        return refuse(Errno::INVAL, format!("cannot monitor {ifname}: no program has the interface open"));
     };
     Ok(Parent { watched: MonitoredPort::Wire(full.to_owned()), ..parent_port(d, full)? })
 }

@@ -108,7 +108,7 @@ impl PortBackend for InterfacePort {
         let stack = host_port(full);
         if d.ports.get(&stack).is_some_and(|record| record.behind.get::<StackPort>().is_some()) {
             // Cannot fail: the port was found just now.
-            let _ = unplug(d, &stack, "its interface is detached");
+            let _ = unplug(d, &stack, "the interface of this host stack is detached");
         }
     }
 }
@@ -161,7 +161,7 @@ const TAKEN_BACK: Duration = Duration::from_secs(1);
 /// Returns how long the queues may stay in use.
 pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
     // The interface may have been attached without its host stack.
-    let _ = unplug(d, &host_port(name), "its interface begins anew");
+    let _ = unplug(d, &host_port(name), "the interface of this host stack is attached again");
     TAKEN_BACK
 }
 
@@ -181,7 +181,10 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     let queues = nic.interface().queues;
     let which = wanted(spec.spec().rings, (queues, 1), (queues, 1))?;
     if o.slots() > *RING_SLOTS_RANGE.end() {
-        return refuse(Errno::INVAL, format!("too many slots: expected at most {} per ring", RING_SLOTS_RANGE.end()));
+        return refuse(
+            Errno::INVAL,
+            format!("{} slots requested: expected at most {} per ring", o.slots(), RING_SLOTS_RANGE.end()),
+        );
     }
     let host = PortShape { tx_rings: 0, rx_rings: 0, tx_slots: o.slots(), rx_slots: o.slots() };
     let entries = sizes::entries(sizes::shape(1, host));
@@ -190,7 +193,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     if (o.host() || which.end > queues)
         && let Err(why) = attach_stack(d, asked, &nic)
     {
-        unplug(d, &asked.at.full(), "its host stack cannot be attached")?;
+        unplug(d, &asked.at.full(), "the host stack of this interface cannot be attached")?;
         return Err(why);
     }
     Ok(())
@@ -230,7 +233,8 @@ fn on_switch(
 /// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
 pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
-    let missing = || Refusal::new(Errno::INVAL, format!("there is no interface {port}: 'ip link' shows them"));
+    let missing =
+        || Refusal::new(Errno::INVAL, format!("interface {port} does not exist: 'ip link' shows the interfaces"));
     let spec = PortName::parse(&format!("netmap:{port}")).ok().map(PortSpec::from).and_then(NicSpec::new);
     Interface::find(port).map_err(|_| missing())?;
     if !matches!(rings.mode, NR_REG_ALL_NIC | NR_REG_NIC_SW) || rings.ring != 0 {

@@ -97,7 +97,8 @@ pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<Continu
 fn restore_stack(nic: &Nic, item: StackItem) -> Result<Arc<Stack>, Refusal> {
     let StackItem { tap, queues, hooks: [map, away, back, only] } = item;
     let tap = Tap::restore(&tap, false, Fd::take_all(queues)?)?;
-    let there = Found::find(tap.name()).map_err(|e| Refusal::new(e, format!("no host-stack TAP {}", tap.name())))?;
+    let there = Found::find(tap.name())
+        .map_err(|e| Refusal::new(e, format!("host-stack TAP {} does not exist", tap.name())))?;
     let hooks = [map.take()?, away.take()?, back.take()?, only.take()?];
     let queues = tap.into_queues();
     let diversion = Diversion::continued(nic.interface().index, there.index, queues.len() as u32, hooks)?;
@@ -158,7 +159,7 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     let [tx, rx] = item.rings;
     let queues = nic.interface().queues;
     if tx.end > tx_rings || rx.end > rx_rings || [tx_rings - item.host.0, rx_rings - item.host.1] != [queues; 2] {
-        return Err(wrong("the interface has no such rings"));
+        return Err(wrong("the saved rings exceed the interface's queues"));
     }
     let has_host = tx.end.max(rx.end) > queues;
     let bound = RingRanges { tx, rx };
@@ -183,7 +184,8 @@ pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Ref
     }
     port.send()?;
     if has_host {
-        let stack = d.interfaces.stack(&item.interface).ok_or_else(|| wrong("its host-stack TAP is missing"))?;
+        let stack =
+            d.interfaces.stack(&item.interface).ok_or_else(|| wrong("the interface's host-stack TAP is missing"))?;
         let mut given = item.bells.into_iter();
         let mut bells = |port: &NicPort| RingDoorbells::restore(given.next(), &port.fault);
         let tasks = stack::host_rings(&mut port, &stack, &mut bells, true)?;

@@ -38,8 +38,10 @@ pub(super) fn shared(d: &Daemon, port: &NicPort, number: u32) -> Result<Option<A
     let ifname = &port.nic.interface().name;
     let uid = other.owner.uid;
     let region = other.mem_id;
-    let text =
-        format!("user {uid} has queue {number} of {ifname} open in region {region}; open its other ring there, too");
+    let text = format!(
+        "user {uid} has queue {number} of {ifname} open in region {region}; open the queue's other ring in the same \
+         region"
+    );
     refuse(Errno::BUSY, text)
 }
 

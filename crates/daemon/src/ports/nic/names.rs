@@ -14,8 +14,9 @@ use crate::refusal::{Refusal, refuse};
 /// # Errors
 /// [`Refusal`] with `ENXIO` if it does not exist.
 pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
-    Interface::find(ifname)
-        .map_err(|_| Refusal::new(Errno::NXIO, format!("there is no interface {ifname}: 'ip link' shows them")))
+    Interface::find(ifname).map_err(|_| {
+        Refusal::new(Errno::NXIO, format!("interface {ifname} does not exist: 'ip link' shows the interfaces"))
+    })
 }
 
 /// Number of rings in one direction: of queues, and of host rings.
@@ -27,7 +28,7 @@ pub(crate) fn wanted(rings: Rings, (queues, host): RingNumbers, other: RingNumbe
     let one = |i: u32, own: u32, other: u32, what: &str| match i {
         i if i < own => Ok(i),
         i if i < other => Ok(0),
-        i => refuse(Errno::INVAL, format!("no {what}ring {i}: the interface has {own}, numbered from 0")),
+        i => refuse(Errno::INVAL, format!("{what}ring {i} does not exist: the interface has {own}, numbered from 0")),
     };
     match rings {
         Rings::AllNic => Ok(0..queues),

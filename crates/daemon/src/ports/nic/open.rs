@@ -66,7 +66,7 @@ fn remove(d: &mut Daemon, client: u64) {
         end_monitors(d, &MonitoredPort::Nic(ifname.clone()));
     }
     tracing::info!(port = port.name, "closed");
-    tell_detached(d, &port.name, port.owner.uid, "its program has closed it");
+    tell_detached(d, &port.name, port.owner.uid, "its program has closed the interface");
     let receiving = port.sockets.iter().filter(|queue| port.rx.contains(&queue.number()));
     receiving.for_each(|queue| queue.opened.ignore());
     drop(port);
@@ -104,7 +104,10 @@ pub fn open(
     let tx = bound.tx.clone();
     let rx = bound.rx.clone();
     if tx.len() + rx.len() > MAX_RINGS {
-        return refuse(Errno::NOMEM, format!("{ifname}: at most {MAX_RINGS} rings can be open together"));
+        return refuse(
+            Errno::NOMEM,
+            format!("{} rings of {ifname} requested: expected at most {MAX_RINGS} open together", tx.len() + rx.len()),
+        );
     }
     if tx.end.max(rx.end) > queues {
         is_off_switches(d, ifname)?;
@@ -158,7 +161,10 @@ fn shape_of(
     let all = host.0.saturating_add(host.1).saturating_add(2 * interface.queues);
     if all > MAX_PORT_RINGS || host.1 > netvale_tap::device::MAX_QUEUES {
         let (tx, rx) = host;
-        return refuse(Errno::NOMEM, format!("{tx} and {rx} host rings are too many for {}", interface.name));
+        return refuse(
+            Errno::NOMEM,
+            format!("{tx} tx and {rx} rx host rings are too many for {}; request fewer", interface.name),
+        );
     }
     let host_rings = PortShape {
         tx_rings: host.0,

@@ -160,14 +160,14 @@ pub const CONTINUATION: Continuation = Continuation {
 /// # Errors
 /// [`Refusal`] if the state is inconsistent.
 fn go_on(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
-    let bad = |what: &str| Refusal::new(Errno::INVAL, format!("cannot restore {what}"));
-    let (params, _) = item.declared.as_ref().ok_or_else(|| bad("a port that was not attached"))?;
-    let spec = params.check().map_err(|_| bad("the device"))?;
+    let bad = |what: &str| Refusal::new(Errno::INVAL, format!("cannot restore a passed-through port: {what}"));
+    let (params, _) = item.declared.as_ref().ok_or_else(|| bad("its parameters are missing"))?;
+    let spec = params.check().map_err(|_| bad("its parameters are invalid"))?;
     let (AttachSpec::Ptnet(socket), Some(backend)) = (&spec, &params.options.backend) else {
-        return Err(bad("a port on no switch"));
+        return Err(bad("its device is not ptnet, or its backend is missing"));
     };
-    let named = naming::backend(backend).map_err(|_| bad("its backend"))?;
-    let options = params.options.of().ok_or_else(|| bad("a port of another kind"))?;
+    let named = naming::backend(backend).map_err(|_| bad("its backend is invalid"))?;
+    let options = params.options.of().ok_or_else(|| bad("its options belong to another kind of port"))?;
     attach_or_continue(d, &named, socket.as_str(), &options, item.owner.into(), Some(state))
 }
 
@@ -193,7 +193,7 @@ fn attach_or_continue(
     match (pipe_and_end(&backend.name), backend.name.base()) {
         (Some((key, end)), _) => pipe(d, &full, PassedEnd { key, end }, site, o, caller, continued),
         (None, Base::Netmap { ifname }) => interface(d, &full, ifname.as_str(), site, o, caller, continued),
-        (None, Base::Vale { .. }) => Err(Refusal::internal("neither a pipe nor an interface")),
+        (None, Base::Vale { .. }) => Err(Refusal::internal("the backend is neither a pipe nor an interface")),
     }
 }
 
@@ -255,7 +255,7 @@ fn interface(
     if o.rings() != 0 && o.rings() != interface.queues {
         return refuse(
             Errno::INVAL,
-            format!("invalid number of rings: {ifname} has {} queues, one for each ring", interface.queues),
+            format!("{} rings requested: expected {}, one for each queue of {ifname}", o.rings(), interface.queues),
         );
     }
     let mut config = with_rings(interface.queues, ptnet::config(o, full));

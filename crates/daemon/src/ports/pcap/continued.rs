@@ -60,7 +60,7 @@ fn continue_capture(
 ) -> Result<CaptureFile, Refusal> {
     let file = File::from(state.file.take()?);
     let user = asked.caller.uid;
-    let none = || Refusal::new(Errno::INVAL, format!("no saved captures of user {user}"));
+    let none = || Refusal::new(Errno::INVAL, format!("the saved captures of user {user} are missing"));
     let shared = shares.then(|| d.captures.known_allowance(user).map(Arc::clone).ok_or_else(none)).transpose()?;
     let limit = CaptureLimit { bytes: limit(asked)?, shared };
     let stat = rustix::fs::fstat(&file)?;

@@ -22,18 +22,18 @@ pub enum CaptureFileError {
     #[error("{0}")]
     Folder(#[from] OpenError),
     /// The name is a link.
-    #[error("it is a link; name the file itself")]
+    #[error("the path is a symbolic link; name the file itself")]
     Link,
     /// The name belongs to something other than a regular file.
-    #[error("it is not a regular file; choose another name")]
+    #[error("expected a regular file; choose another name")]
     NotAFile,
     /// The caller has no permission to open the file.
     #[error("user {0} has no permission; choose a file of your own")]
     NotYours(u32),
     /// A new file cannot be made readable for the caller.
     #[error(
-        "its file system has no access control lists, so user {0} could not read it; choose a folder on another file \
-         system, or 'netvale dump'"
+        "the file system has no access control lists, so user {0} could not read the file; choose a folder on another \
+         file system, or 'netvale dump'"
     )]
     NoLists(u32),
     /// The kernel's error.

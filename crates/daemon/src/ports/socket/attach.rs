@@ -64,7 +64,7 @@ impl LeftSockets {
     fn exactly<const N: usize>(&mut self) -> Result<[OwnedFd; N], Refusal> {
         let sockets = std::mem::take(&mut self.sockets);
         let count = sockets.len();
-        sockets.try_into().map_err(|_| BadState::new(format!("expected {N} sockets, and got {count}")).into())
+        sockets.try_into().map_err(|_| BadState::new(format!("{count} saved sockets: expected {N}")).into())
     }
 }
 
@@ -220,7 +220,7 @@ fn pair(
             let remote: SocketAddr = *remote;
             Ok((PairAddresses::Inet(local, remote), domain_of(asked.caller)))
         }
-        _ => Err(Refusal::internal("a pair of sockets of two families")),
+        _ => Err(Refusal::internal("the two sockets have different address families")),
     }
 }
 

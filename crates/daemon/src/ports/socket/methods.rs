@@ -37,7 +37,11 @@ fn set(d: &mut Daemon, p: &VdeSetParams) -> Result<(), RpcError> {
         Err(Unmade { new, why }) => {
             for number in new {
                 // It is not an error if the line is already gone.
-                let _ = unplug(d, &line_name(PortKind::Vde, &p.port, number), "others could not be made with it");
+                let _ = unplug(
+                    d,
+                    &line_name(PortKind::Vde, &p.port, number),
+                    "other ports of the same request could not be created",
+                );
             }
             Err(why)
         }
@@ -71,13 +75,13 @@ impl From<RpcError> for Unmade {
 /// Takes the exchange (the set of lines) of the attached port `full` out of its registry, if it is a VDE switch.
 fn taken(d: &mut Daemon, full: &str) -> Result<KnownExchange, RpcError> {
     let port = d.ports.get(full).ok_or_else(|| {
-        RpcError::new(ErrorCode::NotFound, format!("there is no port {full}"), "'netvale list' shows the ports")
+        RpcError::new(ErrorCode::NotFound, format!("port {full} does not exist"), "'netvale list' shows the ports")
     })?;
     let is_vde = port.behind.get::<SocketPort>().is_some_and(SocketPort::is_vde_switch);
     let known = if is_vde { d.exchanges.take(full) } else { None };
     known.ok_or_else(|| {
         let hint = "name the port that was attached as vde:/DIR, without a number";
-        RpcError::new(ErrorCode::InvalidParams, format!("{full} is no VDE switch"), hint)
+        RpcError::new(ErrorCode::InvalidParams, format!("{full} is not a VDE switch"), hint)
     })
 }
 
@@ -87,12 +91,12 @@ fn fits(known: &KnownExchange, p: &VdeSetParams, wanted: &[u16]) -> Result<usize
     let mut numbers: BTreeSet<u16> = known.exchange.lines().keys().copied().collect();
     numbers.extend(wanted);
     if wanted.contains(&0) {
-        let hint = "numbers of ports are 1 to 65535";
-        return Err(RpcError::new(ErrorCode::InvalidParams, "0 is no number of a port", hint).into());
+        let hint = "expected 1 to 65535";
+        return Err(RpcError::new(ErrorCode::InvalidParams, "invalid port number 0", hint).into());
     }
     if numbers.len() > most {
-        let what = format!("{} ports of plugs: at most {most} are allowed here", numbers.len());
-        return Err(RpcError::new(ErrorCode::InvalidParams, what, "allow more ('peers'), or detach some").into());
+        let what = format!("{} ports for plugs requested: expected at most {most}", numbers.len());
+        return Err(RpcError::new(ErrorCode::InvalidParams, what, "raise 'peers', or detach ports").into());
     }
     Ok(most)
 }

@@ -116,7 +116,7 @@ fn seat(d: &mut Daemon, known: &mut KnownExchange, arrival: &mut PeerArrival, no
 fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     let lines = known.exchange.lines();
     let has_room = lines.len() < known.template.most;
-    let full = || format!("there are already {} of at most {} peers ('peers')", lines.len(), known.template.most);
+    let full = || format!("the limit of {} peers is reached: raise 'peers'", known.template.most);
     if let Some(number) = arrival.number {
         return match lines.get(&number) {
             Some(line) if line.is_taken() => Err(format!("port {number} already has a peer")),

@@ -143,7 +143,7 @@ impl PortBackend for SocketPort {
             notes.extend((connections > 1).then(|| format!("earlier peers: {}", connections - 1)));
         }
         if line.is_reserved() {
-            notes.push(format!("only plugs that ask for number {} get it", self.number));
+            notes.push(format!("reserved for plugs that request number {}", self.number));
         }
         notes.extend(last_error.map(|why| format!("the last peer was disconnected: {why}")));
         notes
@@ -206,7 +206,7 @@ impl PortBackend for SocketPort {
         let others: Vec<String> = others.map(|number| line_name(self.kind, full, *number)).collect();
         for other in others {
             // A port that is already gone is no error.
-            let _ = unplug(d, &other, "the port that it came with is detached");
+            let _ = unplug(d, &other, "the port that created this one is detached");
         }
     }
 }

@@ -40,7 +40,7 @@ struct TunnelPort<'d> {
 
 fn find<'d>(d: &'d Daemon, full: &str) -> Result<TunnelPort<'d>, RpcError> {
     let none =
-        || RpcError::new(ErrorCode::NotFound, format!("there is no port {full}"), "'netvale list' shows the ports");
+        || RpcError::new(ErrorCode::NotFound, format!("port {full} does not exist"), "'netvale list' shows the ports");
     let record = d.ports.get(full).ok_or_else(none)?;
     let port = record.behind.get::<VxlanPort>().ok_or_else(|| {
         RpcError::new(

@@ -94,7 +94,7 @@ fn contradictory_requests_are_refused_by_name() {
     refused(params("tap:x", rings(2)), &queues, "expected queues of one interface, found nvb1 and nvb2");
     refused(params("tap:x", rings(2)), &queues[..1], "expected 2 TAP queues (one per ring), found 1");
     refused(params("null:x", rings(0)), &queues[..1], "only a TAP can be handed over");
-    refused(params("tap:x", PortOptions { slots: 9, ..rings(0) }), &queues[..1], "slots applies to");
+    refused(params("tap:x", PortOptions { slots: 9, ..rings(0) }), &queues[..1], "slots applies only to");
     refused(AttachParams { switch: "tap".into(), ..params("tap:x", rings(0)) }, &queues[..1], "invalid switch");
     hand_over(&d, params("tap:x", rings(0)), &queues[..1]).unwrap();
     refused(params("tap:x", rings(0)), &queues[1..], "already has a port x");

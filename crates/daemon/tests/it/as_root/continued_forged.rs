@@ -38,9 +38,9 @@ fn only_queues_of_that_tap_are_accepted() {
     assert!(refused("nvt0", vec![opened("/dev/net/tun", OFlags::RDONLY)]).contains("reading and writing"));
     assert!(refused("nvt0", vec![opened("/dev/null", rw)]).contains("expected an open /dev/net/tun"));
     assert!(refused("nvt0", vec![opened("/dev/net/tun", rw | nonblock)]).contains("no interface"));
-    assert!(refused("nvt0", again(&one)).contains("interface nvt1, expected nvt0"));
+    assert!(refused("nvt0", again(&one)).contains("interface nvt1: expected nvt0"));
     let mixed = again(&several[..1]).into_iter().chain(again(&one)).collect();
-    assert!(refused("nvt0", mixed).contains("interface nvt1, expected nvt0"));
+    assert!(refused("nvt0", mixed).contains("interface nvt1: expected nvt0"));
     assert!(refused("nvt0", again(&several[..1])).contains("another number of queues"));
     fcntl_setfl(&one[0], rw).unwrap();
     assert!(refused("nvt1", again(&one)).contains("blocking"));
@@ -103,7 +103,7 @@ fn an_interface_refuses_substitutes_by_name() {
         change(&mut interface);
         restored(interface, with(0, &own[0])).unwrap_err()
     };
-    assert_eq!(wrong(|i| i.name = "nosuch0".into()), "there is no such interface");
+    assert_eq!(wrong(|i| i.name = "nosuch0".into()), "the interface does not exist");
     assert_eq!(wrong(|i| i.index += 100), "the interface has another index now");
     assert_eq!(wrong(|i| i.queues = 7), "a BPF map has the wrong type or size");
     queues(&a, &go_on(with(0, &own[0])).unwrap());
@@ -124,7 +124,7 @@ fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
         result.err().map(|e| e.to_string()).unwrap_or_default()
     };
     assert_eq!(refused(0, 64, opened_null()), "a descriptor is not a socket of the expected family");
-    assert_eq!(refused(2, 64, socket()), "the interface has no such queue");
+    assert_eq!(refused(2, 64, socket()), "the queue's number exceeds the interface's queues");
     for entries in [0, 65, 1 << 20] {
         assert_eq!(refused(0, entries, socket()), "invalid number of ring entries");
     }

@@ -223,7 +223,7 @@ fn links_in_place_of_files() {
             symlink(&there, &link).unwrap();
             w.refused(USER, &format!("pcap:{}", link.display()), json!({}))
         };
-        assert!(text.contains("it is a link") && text.contains("name the file itself"), "{text}");
+        assert!(text.contains("a symbolic link") && text.contains("name the file itself"), "{text}");
     }
 }
 
@@ -332,7 +332,7 @@ fn only_own_leftover_sockets_are_replaced() {
         }
         // Others cannot connect to the socket, and so cannot find out whether it listens.
         leave(USER);
-        assert!(w.refused(USER, &port, options.clone()).contains("remove it") && path.exists());
+        assert!(w.refused(USER, &port, options.clone()).contains("remove the socket") && path.exists());
         leave(OTHER);
         let text = w.refused(USER, &port, options.clone());
         assert!(text.contains("a socket of another user") && path.exists(), "{text}");
@@ -429,7 +429,9 @@ fn a_capture_never_changes_the_files_of_others() {
         assert!(!reads(USER, &roots));
         let pipe = w.mine("pipe");
         rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
-        assert!(w.refused(USER, &format!("pcap:out={}", pipe.display()), json!({})).contains("not a regular file"));
+        assert!(
+            w.refused(USER, &format!("pcap:out={}", pipe.display()), json!({})).contains("expected a regular file")
+        );
     }
 }
 
@@ -513,7 +515,7 @@ fn a_capture_at_its_limit_ends_with_whole_frames() {
     w.attached(USER, &next, json!({}));
     w.detach(USER);
     let nothing = w.attach(USER, &format!("pcap:in={}", w.mine("a.pcap").display()), json!({"capture_limit": 1}));
-    assert!(nothing["error"].to_string().contains("nothing is captured"), "{nothing}");
+    assert!(nothing["error"].to_string().contains("capture_limit requires a capture"), "{nothing}");
 }
 
 /// Objective: configured ports outside the allowed folders are attached, also in the sandbox; one with a missing folder

@@ -166,7 +166,7 @@ fn requests_do_not_wait_for_a_hole() {
     }
     let _one = ONE.lock();
     for (touching, answer) in [
-        (show as Touching, "there is no port vale0:m"),
+        (show as Touching, "port vale0:m does not exist"),
         (open_and_close, "threads that touch this user's memory stall"),
     ] {
         let d = daemon();

@@ -241,11 +241,11 @@ fn obstacles_are_named_and_leave_nothing_behind() {
     let d = Daemon::start("");
     let other = Daemon::start("");
     cable("nva", "nvb", 1);
-    assert!(refused(open(&d, "netmap:nosuch0")).contains("no interface nosuch0"));
+    assert!(refused(open(&d, "netmap:nosuch0")).contains("interface nosuch0 does not exist"));
     let _held = open(&other, "netmap:nva").unwrap();
     let text = refused(open(&d, "netmap:nva"));
     assert!(text.contains("has an XDP program already") && text.contains("\"netvale\""), "{text}");
-    assert!(refused(open(&d, "netmap:nvb^1")).contains("no host ring 1"), "host rings");
+    assert!(refused(open(&d, "netmap:nvb^1")).contains("host ring 1 does not exist"), "host rings");
     let small = Options { buf_size: 1024, slots: 0, ..d.options() };
     let text = refused(Port::open_with("netmap:nvb", &small));
     assert!(text.contains("2048"), "{text}");

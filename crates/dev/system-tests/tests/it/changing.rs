@@ -138,7 +138,7 @@ fn mistakes_are_told_with_line_and_column() {
     for (text, code, place, word) in [
         ("workers = 1\nwrokers = 2\n", 1, ":2:1: ", "wrokers"),
         ("[switch]\nageing_s = 0\n", 1, ":2:12: ", "ageing_s is 0"),
-        ("[[port]]\nswitch = 'vale0'\nport = 'netmap:nowhere0'\n", 4, ":3:8: ", "no interface nowhere0"),
+        ("[[port]]\nswitch = 'vale0'\nport = 'netmap:nowhere0'\n", 4, ":3:8: ", "interface nowhere0 does not exist"),
         ("[[port]]\nswitch = 'vale0'\nport = 'pcap:out=/elsewhere/x'\n", 4, ":3:8: ", "sandbox"),
         ("[[port]]\nswitch = 'vale0'\nport = 'x'\nslots = 4000000000\n", 4, ":3:8: ", "vale0:web"),
     ] {

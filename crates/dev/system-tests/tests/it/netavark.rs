@@ -121,7 +121,7 @@ fn a_set_up_that_fails_half_way_leaves_nothing() {
     };
     let route = json!([{"destination": "10.9.0.0/16", "gateway": "10.77.0.1"}]);
     for (input, said) in [
-        (with_options(good.clone(), &[("access", "10"), ("native", "11")]), "access: not with native"),
+        (with_options(good.clone(), &[("access", "10"), ("native", "11")]), "access: cannot be combined with native"),
         (changed(&["network_options", "static_ips"], json!(["10.1.0.2", "10.1.0.2"])), "give eth0 the address"),
         (changed(&["network", "routes"], route), "add the route to 10.9.0.0/16"),
         (changed(&["network_options", "static_mac"], json!("01:00:00:00:00:01")), "set the Ethernet address"),
@@ -134,8 +134,8 @@ fn a_set_up_that_fails_half_way_leaves_nothing() {
     }
     let gone = path(&NamespaceHost::new().unwrap());
     for (place, said) in [
-        ("/nowhere", "no network namespace /nowhere"),
-        (gone.as_str(), "no network namespace"),
+        ("/nowhere", "cannot find the network namespace /nowhere"),
+        (gone.as_str(), "cannot find the network namespace"),
         ("/dev/null", "another kind of namespace or file"),
         ("/proc/self/ns/uts", "another kind of namespace or file"),
     ] {

@@ -301,7 +301,7 @@ fn run_refuses_what_it_cannot_reach() {
     assert!(stderr(&output).contains("statically linked"), "{}", stderr(&output));
 
     let output = libs::finish(under_run(&up, Path::new("no-such-program"), &[]));
-    assert!(stderr(&output).contains("there is no program no-such-program"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("program no-such-program does not exist"), "{}", stderr(&output));
 
     let mut command = under_run(&up, Path::new("sh"), &["-c", "echo $LD_PRELOAD $NETVALE_RUN_DIR; exit 7"]);
     libs::compile_alone(&source, &up.path("other.so"), &["-shared", "-fPIC"]);

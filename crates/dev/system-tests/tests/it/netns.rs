@@ -56,7 +56,7 @@ fn by_process_and_by_path() {
     drop(two);
     until("the port is gone", || up.show("vale0:two").is_null());
     let list = stdout(&up.run("list"));
-    assert!(list.contains("its interface is gone"), "{list}");
+    assert!(list.contains("the interface is gone"), "{list}");
     assert!(!up.show("vale0:one").is_null());
 }
 
@@ -113,7 +113,7 @@ fn of_an_ordinary_user() {
         assert!(!output.status.success() && stderr(&output).contains(why), "{}", stderr(&output));
     };
     refused(&theirs.pid().to_string(), "Permission denied");
-    refused("/nowhere", "no network namespace /nowhere");
+    refused("/nowhere", "network namespace /nowhere");
     refused("/dev/null", "another kind of namespace or file");
 }
 
@@ -131,5 +131,5 @@ fn only_attached_taps_name_a_namespace() {
         stderr(&output)
     );
     let output = common::run(["attach", "vale0", "null:", "--netns", "/run/netns/web"]);
-    assert!(stderr(&output).contains("--netns applies to TAP ports only"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--netns applies only to TAP ports"), "{}", stderr(&output));
 }

@@ -267,7 +267,7 @@ wait $program
 grep "^Received [3-9] packets" "$dir/rx" || { cat "$dir/rx"; exit 1; }
 fails sh -c 'ip link show va | grep -q xdp'
 nv pkt-gen -i netmap:va^ -f rx -n 1 2>&1 | grep "no netvale daemon runs"
-nv pkt-gen -i netmap:nosuch0 -f rx -n 1 2>&1 | grep "there is no interface nosuch0"
+nv pkt-gen -i netmap:nosuch0 -f rx -n 1 2>&1 | grep "interface nosuch0 does not exist"
 "#;
     run(script, &[]);
 }

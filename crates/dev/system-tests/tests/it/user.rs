@@ -156,7 +156,7 @@ fn bad_users_and_directories_are_refused_with_advice() {
     let dir = folder.path();
     let precious = folder.path().join("precious");
     let said = program.refusal(0, dir, "no-such-user");
-    assert!(said.contains("no user called no-such-user; check --user"), "{said}");
+    assert!(said.contains("user no-such-user does not exist; check --user"), "{said}");
     std::fs::write(&precious, "x").unwrap();
     let said = program.refusal(0, dir, &user);
     assert!(said.contains("not the daemon's") && said.contains("chown -R 70300"), "{said}");

@@ -70,7 +70,7 @@ impl Nic {
     /// # Errors
     /// [`BadState`] if the interface does not exist, or a descriptor is not the expected object.
     pub fn restore(interface: Interface, mode: XdpMode, has_told: bool, state: NicState) -> Result<Arc<Nic>, BadState> {
-        let found = Interface::find(&interface.name).map_err(|_| BadState::new("there is no such interface"))?;
+        let found = Interface::find(&interface.name).map_err(|_| BadState::new("the interface does not exist"))?;
         if found.index != interface.index {
             return Err(BadState::new("the interface has another index now"));
         }
@@ -116,7 +116,9 @@ impl Nic {
     ) -> Result<OpenNicQueue, BadState> {
         is_socket(&socket, AddressFamily::XDP)?;
         match () {
-            () if number >= self.interface.queues => return Err(BadState::new("the interface has no such queue")),
+            () if number >= self.interface.queues => {
+                return Err(BadState::new("the queue's number exceeds the interface's queues"));
+            }
             () if buffers.chunk().is_none() => return Err(BadState::new("the queue's buffers are too small")),
             () if !entries.is_power_of_two() || entries > MOST_ENTRIES => {
                 return Err(BadState::new("invalid number of ring entries"));

@@ -55,7 +55,7 @@ impl Default for CardDriverOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CardViolation {
     /// The status block returns descriptors that the card did not own.
-    #[error("the card reports position {0}, which it cannot have reached")]
+    #[error("the card reports the impossible ring position {0}")]
     Head(u32),
     /// A descriptor reports more bytes than a buffer has.
     #[error("the card reports {0} bytes in a buffer, more than the buffer has")]

@@ -27,7 +27,7 @@ pub enum CardDriverError {
     #[error(transparent)]
     Pci(#[from] PciError),
     /// The device is not an 82540EM.
-    #[error("{address} is device {vendor:04x}:{device:04x}, not an 82540EM ({VENDOR:04x}:{DEVICE:04x})")]
+    #[error("{address} is device {vendor:04x}:{device:04x}: expected an 82540EM ({VENDOR:04x}:{DEVICE:04x})")]
     NotACard {
         /// Address of the device on the bus.
         address: String,
@@ -46,7 +46,7 @@ pub enum CardDriverError {
     #[error("a ring is still in use: {0}")]
     InUse(#[from] InUse),
     /// The kernel requests the card back.
-    #[error("the kernel requests the device back")]
+    #[error("the kernel requests the device's release")]
     WantedBack,
     /// A system call failed.
     #[error("cannot drive the card: {0}")]

@@ -187,7 +187,7 @@ mod tests {
         let beyond = fds.len() + netvale_vfio_user::wire::MAX_FDS + 1;
         many["guest"]["session"]["unsent_fds"] = (fds.len()..beyond).collect();
         let copied = copies(&fds).into_iter().chain((fds.len()..beyond).map(|_| copies(&fds[..1]).remove(0)));
-        assert!(go_on(&many, copied.collect()).map(drop).unwrap_err().contains("messages that are impossible"));
+        assert!(go_on(&many, copied.collect()).map(drop).unwrap_err().contains("messages have an impossible size"));
         for count in 0..fds.len() {
             let refused = go_on(&said, copies(&fds[..count])).map(drop).unwrap_err();
             assert!(refused.contains("is missing"), "{count} descriptors: {refused}");

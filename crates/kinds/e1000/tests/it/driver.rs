@@ -220,7 +220,7 @@ fn a_bad_card_is_given_up_with_the_reason() {
     csb.publish_tail(9, 9);
     let frames: Vec<_> = (0..100).map(|i| frame(i, 60)).collect();
     deliver(&p.driver.0, &frames, &mut p.scratch);
-    assert_eq!(p.fault.take().unwrap().to_string(), "the card reports position 9, which it cannot have reached");
+    assert_eq!(p.fault.take().unwrap().to_string(), "the card reports the impossible ring position 9");
     let csb = p.ram.csb(netvale_e1000::direction::CardDirection::Receive).unwrap();
     csb.publish_tail(u32::MAX, u32::MAX);
     assert!(take(&mut p.driver.1).is_empty());

@@ -179,10 +179,11 @@ impl PcapEgress {
         limit: CaptureLimit,
         counters: Arc<RingCounters>,
     ) -> Result<PcapEgress, BadState> {
-        let noted = NotedCounts::continued(noted).map_err(|e| BadState::from(e).of("its file cannot be continued"))?;
+        let noted =
+            NotedCounts::continued(noted).map_err(|e| BadState::from(e).of("the capture file cannot be continued"))?;
         is_open_for_writing(&file)?;
         if !file.metadata()?.is_file() {
-            return Err(BadState::new("its file is not a regular file"));
+            return Err(BadState::new("the capture file is not a regular file"));
         }
         let mut state = RecorderNotes::of(noted.read()).repair(&mut file)?;
         // The capture had taken the portions for the file's contents, and at most one more.
@@ -222,13 +223,13 @@ impl PcapEgress {
 }
 
 fn elsewhere(at: u64, said: u64) -> BadState {
-    BadState::new(format!("its file is at byte {at}, not {said}"))
+    BadState::new(format!("the capture file is at byte {at}: expected byte {said}"))
 }
 
 fn is_open_for_writing(file: &File) -> Result<(), BadState> {
     let mode = fcntl_getfl(file)?;
     if mode.contains(OFlags::PATH) || mode & OFlags::RWMODE == OFlags::RDONLY {
-        return Err(BadState::new("its file is not open for writing"));
+        return Err(BadState::new("the capture file is not open for writing"));
     }
     Ok(())
 }
@@ -352,15 +353,15 @@ mod tests {
         let path = dir.path().join("a.pcap");
         let (first, mut file) = captured(&path, 20);
         let refused = |file: File| go_on(file, copy(&first), &path, CaptureLimit::default()).err().unwrap();
-        assert_eq!(refused(File::open(&path).unwrap()), "its file is not open for writing");
-        assert_eq!(refused(File::create("/dev/null").unwrap()), "its file is not a regular file");
+        assert_eq!(refused(File::open(&path).unwrap()), "the capture file is not open for writing");
+        assert_eq!(refused(File::create("/dev/null").unwrap()), "the capture file is not a regular file");
         let other = dir.path().join("other");
         std::fs::write(&other, "what it has").unwrap();
         let text = refused(File::options().append(true).open(&other).unwrap());
-        assert_eq!(text, format!("its file is at byte 0, not {}", 24 + 20 * 76));
+        assert_eq!(text, format!("the capture file is at byte 0: expected byte {}", 24 + 20 * 76));
         assert_eq!(std::fs::read(&other).unwrap(), b"what it has");
         file.write_all(b"more").unwrap();
-        assert!(refused(file.try_clone().unwrap()).contains("its file is at byte"));
+        assert!(refused(file.try_clone().unwrap()).contains("the capture file is at byte"));
         let small = std::fs::File::open(&other).unwrap().as_fd().try_clone_to_owned().unwrap();
         let text = go_on(file, small, &path, CaptureLimit::default()).err().unwrap();
         assert!(text.contains("cannot be continued"), "{text}");

@@ -230,6 +230,6 @@ fn continued_limits_and_forgeries() {
     assert_eq!(broken.counters().drops(DropReason::Device), 1);
     assert!(broken.status().error().unwrap().to_string().ends_with("a full disk; later frames are not captured"));
     let refused = |file: &File, state| go_on(file, state).err().unwrap().to_string();
-    assert!(refused(&file, state.clone()).contains("at byte 252, not 100"));
+    assert!(refused(&file, state.clone()).contains("at byte 252: expected byte 100"));
     assert!(refused(&File::open(&path).unwrap(), state).contains("not open for writing"));
 }

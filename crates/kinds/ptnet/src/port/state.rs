@@ -157,7 +157,7 @@ impl PtnetPort {
                 let (devices, paused) = DeviceServices::restore(&options.site, options.config, behind, *state)?;
                 (PtnetService::VfioUser(Box::new(devices)), paused.into())
             }
-            _ => return Err(BadState::new("another transport")),
+            _ => return Err(BadState::new("the saved state has another transport")),
         };
         Ok((PtnetPort { serving, backend, options: options.clone() }, paused))
     }

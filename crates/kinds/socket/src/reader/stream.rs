@@ -222,7 +222,7 @@ impl StreamReader {
     }
 
     fn bad(&self, len: u32) -> StreamEnd {
-        StreamEnd::Broke(format!("it sent a frame of {len} bytes: expected at most {}", self.longest))
+        StreamEnd::Broke(format!("the peer sent a frame of {len} bytes: expected at most {}", self.longest))
     }
 }
 

@@ -81,7 +81,7 @@ pub enum FrontEndViolation {
     #[error("an answer to request {0}, which was not sent")]
     Unasked(u32),
     /// The payload is longer than [`MAX_PAYLOAD`].
-    #[error("request {request} with a payload of {size} bytes: expected at most {MAX_PAYLOAD}")]
+    #[error("request {request} has a payload of {size} bytes: expected at most {MAX_PAYLOAD}")]
     TooLarge {
         /// The request.
         request: u32,
@@ -95,10 +95,10 @@ pub enum FrontEndViolation {
     #[error("the position of packed queue {0} is unknown: its front end keeps no in-flight record")]
     Position(usize),
     /// The payload has the wrong size for this request.
-    #[error("request {0} with a payload of the wrong size")]
+    #[error("request {0} has a payload of the wrong size")]
     Size(u32),
     /// The message has the wrong number of descriptors.
-    #[error("request {request} with {fds} descriptors")]
+    #[error("request {request} has the wrong number of descriptors: {fds}")]
     Fds {
         /// The request.
         request: u32,
@@ -106,7 +106,7 @@ pub enum FrontEndViolation {
         fds: usize,
     },
     /// A kick, call or error descriptor that is not an eventfd.
-    #[error("request {0} with a descriptor that is not an eventfd")]
+    #[error("request {0} has a descriptor that is not an eventfd")]
     NoEventfd(u32),
     /// The request is unknown or was not offered.
     #[error("request {0} is unknown, or was not offered")]
@@ -134,7 +134,7 @@ pub enum FrontEndViolation {
     #[error("features {0:#x} were not offered")]
     Features(u64),
     /// A value is out of range.
-    #[error("request {0} with a value out of range")]
+    #[error("request {0} has a value out of range")]
     Value(u32),
     /// The rings are outside the guest's memory or misaligned, or the queue's setup is incomplete or invalid.
     #[error("queue {0} is outside the guest's memory or has an invalid size")]

@@ -119,7 +119,7 @@ impl VhostDevice {
     ) -> Result<VhostDevice, BadState> {
         let mut device = VhostDevice::new(config, seats, fault);
         if state.rings.len() != device.vrings.len() {
-            return Err(BadState::new("the device has other queues"));
+            return Err(BadState::new("the number of saved queues does not match the device"));
         }
         device.say(request::SET_PROTOCOL_FEATURES, &[state.protocol], None)?;
         device.say(request::SET_FEATURES, &[state.features], None)?;
@@ -178,10 +178,10 @@ pub fn mac_of(frame: &[u8]) -> [u8; 6] {
 
 fn memory(files: Vec<Fd>, regions: &[(RegionSpec, usize)]) -> Result<GuestMemory, BadState> {
     if (0..files.len()).any(|number| !regions.iter().any(|(_, file)| *file == number)) {
-        return Err(BadState::new("a file without a region"));
+        return Err(BadState::new("a saved file belongs to no memory region"));
     }
     let files = Fd::take_all(files)?;
-    let file = |number: &usize| files.get(*number).ok_or_else(|| BadState::new("a region without a file"));
+    let file = |number: &usize| files.get(*number).ok_or_else(|| BadState::new("a memory region has no file"));
     regions.iter().try_fold(GuestMemory::default(), |memory, (spec, number)| {
         memory.with(*spec, file(number)?).map_err(BadState::new)
     })

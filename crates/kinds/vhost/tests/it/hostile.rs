@@ -41,8 +41,8 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
         ("were not offered", |r| r.number(request::SET_PROTOCOL_FEATURES, 1 << 63)),
         ("queue 9 does not exist", |r| r.number(request::SET_VRING_NUM, 9 | 8 << 32)),
         ("out of range", |r| r.number(request::SET_VRING_NUM, 0xffff_ffff << 32)),
-        ("with 0 descriptors", |r| r.memory(&[whole()], Vec::new())),
-        ("with 1 descriptors", |r| r.say(request::SET_OWNER, Vec::new(), vec![file()])),
+        ("wrong number of descriptors: 0", |r| r.memory(&[whole()], Vec::new())),
+        ("wrong number of descriptors: 1", |r| r.say(request::SET_OWNER, Vec::new(), vec![file()])),
         ("overlap", |r| r.memory(&[whole(), whole()], vec![file(), file()])),
         // The file's file system may never supply a page.
         ("not in memory", |r| r.memory(&[whole()], vec![on_a_disk()])),
@@ -58,11 +58,11 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
             r.say(request::SET_INFLIGHT_FD, words.iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
         }),
         // A write to these descriptors does not wake a guest, or takes arbitrarily long.
-        ("request 13 with a descriptor that is not an eventfd", |r| r.bell(request::SET_VRING_CALL, file())),
-        ("request 12 with a descriptor that is not an eventfd", |r| {
+        ("request 13 has a descriptor that is not an eventfd", |r| r.bell(request::SET_VRING_CALL, file())),
+        ("request 12 has a descriptor that is not an eventfd", |r| {
             r.bell(request::SET_VRING_KICK, rustix::event::epoll::create(CreateFlags::CLOEXEC).unwrap());
         }),
-        ("request 14 with a descriptor that is not an eventfd", |r| {
+        ("request 14 has a descriptor that is not an eventfd", |r| {
             r.bell(request::SET_VRING_ERR, std::os::unix::net::UnixStream::pair().unwrap().0.into());
         }),
         ("outside the guest's memory", |r| r.start(0, 0)),

@@ -79,19 +79,19 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
         }),
         ("other queues", &|s, _| s["kicks"] = Value::Array(vec![])),
         ("is left over", &|s, _| drop(s["peer"]["device"]["rings"].as_array_mut().unwrap().pop())),
-        ("other queues", &|s, _| {
+        ("the number of saved queues", &|s, _| {
             let rings = s["peer"]["device"]["rings"].as_array_mut().unwrap();
             rings.push(serde_json::json!({
                 "size": 0, "addresses": null, "log": false, "enabled": false, "started": false, "position": 0,
                 "kick": null, "call": null
             }));
         }),
-        ("without a region", &|s, fds| {
+        ("belongs to no memory region", &|s, fds| {
             s["peer"]["device"]["files"].as_array_mut().unwrap().push(fds.len().into());
             fds.push(file());
         }),
-        ("a file without a region", &|s, _| s["peer"]["device"]["regions"][0][1] = u64::MAX.into()),
-        ("a region without a file", &|s, _| {
+        ("belongs to no memory region", &|s, _| s["peer"]["device"]["regions"][0][1] = u64::MAX.into()),
+        ("a memory region has no file", &|s, _| {
             let regions = s["peer"]["device"]["regions"].as_array_mut().unwrap();
             let mut more = regions[0].clone();
             more[1] = u64::MAX.into();
@@ -102,7 +102,7 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
         ("not in memory", &|_, fds| fds[2] = eventfd()),
         ("not an eventfd", &|_, fds| fds[3] = file()),
         ("the end of its file", &|s, _| s["peer"]["device"]["regions"][0][0]["size"] = u64::from(u32::MAX).into()),
-        ("wraps around", &|s, _| s["peer"]["device"]["regions"][0][0]["guest"] = u64::MAX.into()),
+        ("exceeds the address space", &|s, _| s["peer"]["device"]["regions"][0][0]["guest"] = u64::MAX.into()),
         ("features", &|s, _| s["peer"]["device"]["features"] = u64::MAX.into()),
         ("features", &|s, _| s["peer"]["device"]["protocol"] = u64::MAX.into()),
         ("queue 1", &|s, _| s["peer"]["device"]["rings"][1]["addresses"]["desc"] = 1.into()),

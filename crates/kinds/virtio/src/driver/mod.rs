@@ -49,10 +49,10 @@ pub enum DeviceViolation {
     #[error("the device returned a buffer that it does not have")]
     UsedId,
     /// The device reports more bytes than the buffer has, or fewer than a header.
-    #[error("the device reports {0} bytes written to a buffer: expected a header to a full buffer")]
+    #[error("the device reports {0} bytes written to a buffer: expected at least a header, at most the buffer's size")]
     Length(u32),
     /// A frame spans more buffers than the device returned.
-    #[error("a frame in {0} buffers, more than the device returned")]
+    #[error("a frame spans {0} buffers, more than the device returned")]
     Buffers(u16),
 }
 

@@ -59,7 +59,7 @@ pub trait Transport: Display + Send + 'static {
 #[derive(Debug, Error)]
 pub enum LendError {
     /// A worker has not returned a queue of the previous device.
-    #[error("a queue of the previous device: {0}")]
+    #[error("a queue of the previous device is still in use: {0}")]
     InUse(#[from] InUse),
     /// A system call failed.
     #[error("{0}")]

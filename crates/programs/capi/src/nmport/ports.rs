@@ -67,7 +67,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
         }
         (*d).fd = libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR);
         if (*d).fd < 0 {
-            report_error(ctx, "cannot open /dev/netmap: is a netvale daemon running?");
+            report_error(ctx, "cannot open /dev/netmap: 'netvale up' starts a daemon");
             return -1;
         }
         let before = (*d).reg;

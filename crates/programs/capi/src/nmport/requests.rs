@@ -132,7 +132,7 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
         }
         let fd = libc::open(c"/dev/netmap".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
         if fd < 0 {
-            report_error(ctx, "cannot open /dev/netmap: is a netvale daemon running?");
+            report_error(ctx, "cannot open /dev/netmap: 'netvale up' starts a daemon");
             return -1;
         }
         let done = libc::ioctl(fd, NIOCCTRL.into(), &raw mut header);
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
             return fail(ctx, crate::errno::from_raw(errno), &format!("{shown}: cannot determine its memory region"));
         }
         if info.nr_mem_id == 0 {
-            return fail(ctx, Errno::NXIO, &format!("{shown}: no such port, so there is no memory region to share"));
+            return fail(ctx, Errno::NXIO, &format!("{shown} does not exist, so its memory region cannot be shared"));
         }
         *name = rest;
         info.nr_mem_id.into()

@@ -89,7 +89,10 @@ pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> 
     if let Some(wanted) = &args.switch {
         switches.retain(|switch| switch.name == *wanted);
         if switches.is_empty() {
-            return Err(CliError::refused(format!("there is no switch {wanted}"), "'netvale list' shows all switches"));
+            return Err(CliError::refused(
+                format!("switch {wanted} does not exist"),
+                "'netvale list' shows all switches",
+            ));
         }
     }
     let infos = daemon.ask(|client| client.ports(args.switch.as_deref()))?;

@@ -130,7 +130,7 @@ pub(super) fn give(path: &Path, mode: u32, group: Option<&str>) -> Result<(), Vd
 pub(super) fn group_number(group: &str) -> Result<u32, VdeFailure> {
     let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
     let known = file.lines().find_map(|line| line.strip_prefix(group)?.strip_prefix(':')?.split(':').nth(1));
-    known.unwrap_or(group).parse().map_err(|_| VdeFailure(format!("there is no group {group}")))
+    known.unwrap_or(group).parse().map_err(|_| VdeFailure(format!("group {group} does not exist")))
 }
 
 /// Returns the path of the run directory: in the folder, or, if the paths of the directory's sockets would then be too
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "x");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         let why = SwitchPlace::make(&VdeOptions { group: Some("no such".into()), ..at(&dir.path().join("ctl")) });
-        assert!(why.unwrap_err().to_string().contains("there is no group no such"));
+        assert!(why.unwrap_err().to_string().contains("group no such does not exist"));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 

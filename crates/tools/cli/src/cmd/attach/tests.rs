@@ -164,7 +164,7 @@ fn every_option_for_every_kind() {
                 }
                 Err(why) => {
                     assert!(!option.is_for(kind), "{way} refused {} for {port}: {why}", option.key);
-                    let expected = format!("applies to {} only; {port} is not one of them", option.takers());
+                    let expected = format!("applies only to {}, not to {port}", option.takers());
                     assert!(why.contains(&expected) && names(&why, option.key), "{way}: {why}");
                 }
             });

@@ -76,7 +76,10 @@ fn tcp(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Vec<Figure
 
 fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(), CliError> {
     let mut found = lines.into_iter().flat_map(|l| l.lines()).map_while(Result::ok);
-    found.find(|l| l.contains(word)).map(|_| ()).ok_or_else(|| failed("start iperf3's server", &"it did not listen"))
+    found
+        .find(|l| l.contains(word))
+        .map(|_| ())
+        .ok_or_else(|| failed("start iperf3's server", &"the server did not listen"))
 }
 
 /// Shows pkt-gen across the switch. Returns the rate.

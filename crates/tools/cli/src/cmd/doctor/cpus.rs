@@ -120,8 +120,8 @@ fn advise(row: CheckRow, cpus: &Cpus, workers: &[WorkerLoad]) -> CheckRow {
     } else if allowed == 1 {
         row.advise(
             "The worker and the programs take turns on one CPU. While one of them polls, the other waits.",
-            "a second CPU; on one, `netvale up --spin-us 0` (`spin_us = 0`), so that an idle worker yields the CPU \
-             it is idle",
+            "a second CPU; on one, `netvale up --spin-us 0` (`spin_us = 0`), so that a worker without frames yields \
+             the CPU",
         )
     } else {
         row

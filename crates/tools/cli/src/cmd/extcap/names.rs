@@ -41,7 +41,7 @@ impl InterfaceName {
     /// # Errors
     /// The name is not that of one of netvale's interfaces.
     pub fn read(text: &str) -> Result<InterfaceName, CliError> {
-        let wrong = || CliError::usage(format!("there is no interface {text:?}"), "--extcap-interfaces lists them");
+        let wrong = || CliError::usage(format!("interface {text:?} does not exist"), "--extcap-interfaces lists them");
         if text == REMOTE {
             return Ok(InterfaceName::Remote(RemotePlace::default()));
         }

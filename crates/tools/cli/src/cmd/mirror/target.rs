@@ -51,13 +51,13 @@ fn udp(text: &str) -> Result<MirrorTarget, String> {
 fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Option<&'a str>), String> {
     let mut words = text.split(',');
     let number = words.next().and_then(|word| word.parse().ok()).filter(|number| *number <= most);
-    let number = number.ok_or_else(|| format!("{what}: expected a number up to {most}"))?;
+    let number = number.ok_or_else(|| format!("invalid {what}: expected a number up to {most}"))?;
     let mut remote = None;
     let mut port = None;
     for word in words {
         match word.split_once('=') {
             Some(("remote", value)) if remote.is_none() => {
-                remote = Some(value.parse().map_err(|_| format!("invalid address {value:?}"))?);
+                remote = Some(value.parse().map_err(|_| format!("invalid address {value:?}: expected an IP address"))?);
             }
             Some(("port", value)) if port.is_none() => port = Some(value),
             _ => return Err(format!("expected remote=IP and port=N, each at most once; found {word:?}")),
@@ -67,14 +67,14 @@ fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Optio
 }
 
 fn vxlan(text: &str) -> Result<MirrorTarget, String> {
-    let (vni, remote, port) = words(text, (1 << 24) - 1, "invalid VNI")?;
+    let (vni, remote, port) = words(text, (1 << 24) - 1, "VNI")?;
     let wrong = "expected port=N, with N from 1 to 65535";
     let port = port.map_or(Ok(VXLAN_PORT), |text| text.parse().ok().filter(|port| *port > 0).ok_or(wrong))?;
     Ok(MirrorTarget::Vxlan { vni, to: SocketAddr::new(remote, port) })
 }
 
 fn erspan(text: &str) -> Result<MirrorTarget, String> {
-    match words(text, 1023, "invalid session ID")? {
+    match words(text, 1023, "session ID")? {
         (id, to, None) => Ok(MirrorTarget::Erspan { id: id as u16, to }),
         _ => Err("port=N does not apply to ERSPAN".to_owned()),
     }

@@ -41,7 +41,7 @@ impl Libraries {
         let Some(netmap) = netmap.and_then(|p| p.canonicalize().ok().or(Some(p))) else {
             let looked: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
             return Err(CliError::failed(
-                format!("no {} in {}", NETMAP[0], looked.join(" or ")),
+                format!("cannot find {} in {}", NETMAP[0], looked.join(" or ")),
                 "use `make install` or `make build`, or give another folder with --lib-dir",
             ));
         };

@@ -25,7 +25,7 @@ pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
         std::env::split_paths(&path).map(|d| d.join(name)).find(executable)
     };
     found.ok_or_else(|| {
-        CliError::failed(format!("there is no program {}", name.display()), "check its name, or give its path")
+        CliError::failed(format!("program {} does not exist", name.display()), "check its name, or give its path")
     })
 }
 

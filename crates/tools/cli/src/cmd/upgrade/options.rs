@@ -79,7 +79,7 @@ fn narrow(options: Vec<OsString>) -> io::Result<Vec<OsString>> {
     match options.iter().find(is_wider) {
         None => Ok(options),
         Some(word) => Err(io::Error::other(format!(
-            "{} is set by another user's process and not recorded by root; restart the daemon",
+            "cannot trust {}, which another user's process has set and root has not recorded; restart the daemon",
             word.display()
         ))),
     }
