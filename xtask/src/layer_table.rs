@@ -79,7 +79,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("evpn", &["control", "netlink"]),
-    ("observe", &["control"]),
+    ("observe", &["control", "gateway"]),
     ("harness", &["control", "fdio", "mem", "virtio", "vhost"]),
     (
         "bench",
