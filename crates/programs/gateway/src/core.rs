@@ -220,7 +220,7 @@ impl GatewayCore {
     }
 
     /// Records that a guest's flow may not begin, with the latest name of its destination.
-    pub fn refused(&mut self, ends: &FlowEnds, reason: &str) {
+    pub fn refused(&mut self, ends: &FlowEnds, reason: &'static str) {
         let names = self.names_of(ends);
         self.flows.refused(ends, names.first().map(|name| &**name), reason, self.now);
     }

@@ -5,6 +5,7 @@
 //! of its own reports their number. Recorded refusals are limited to a number per second, since guests can cause any
 //! number of them.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -143,6 +144,7 @@ pub struct FlowLog {
     second: Option<Instant>,
     refusals: u32,
     counts: LoggedFlowCounts,
+    reasons: BTreeMap<&'static str, u64>,
     /// The names of private ports.
     pub ports: PortNames,
 }
@@ -187,6 +189,7 @@ impl FlowLog {
             second: None,
             refusals: 0,
             counts: LoggedFlowCounts::default(),
+            reasons: BTreeMap::new(),
             ports: PortNames::default(),
         }
     }
@@ -198,8 +201,9 @@ impl FlowLog {
     }
 
     /// Records that a flow was refused or could not be opened.
-    pub fn refused(&mut self, ends: &FlowEnds, name: Option<&str>, reason: &str, now: Instant) {
+    pub fn refused(&mut self, ends: &FlowEnds, name: Option<&str>, reason: &'static str, now: Instant) {
         self.counts.refused += 1;
+        *self.reasons.entry(reason).or_default() += 1;
         let begins = self.second.is_none_or(|second| now.saturating_duration_since(second) >= Duration::from_secs(1));
         if begins {
             self.second = Some(now);
@@ -264,6 +268,11 @@ impl FlowLog {
     /// Returns how many flows were opened, refused and closed, and the bytes of closed ones.
     pub fn counts(&self) -> LoggedFlowCounts {
         self.counts
+    }
+
+    /// Returns how many flows were refused for each reason.
+    pub fn reasons(&self) -> &BTreeMap<&'static str, u64> {
+        &self.reasons
     }
 
     fn report_lost(&mut self) {
@@ -361,6 +370,7 @@ mod tests {
         assert_eq!((&lines[2]["received"], &lines[2]["seconds"]), (&2.into(), &1.5.into()));
         assert!(lines[1].get("sent").is_none());
         assert_eq!((&lines[0]["name"], lines[1].get("name")), (&"example.com".into(), None));
+        assert_eq!(log.reasons(), &BTreeMap::from([("policy", 1)]));
         assert_eq!(log.counts(), LoggedFlowCounts { opened: 1, refused: 1, closed: 1, sent: 1, received: 2 });
     }
 

@@ -29,6 +29,7 @@ use self::message::{DnsOutcome, DnsQuery, ParsedQuery};
 use self::names::LocalNames;
 use self::resolv::ResolverFile;
 use self::zones::DnsZones;
+use crate::control::stats::QueryCounts;
 use crate::core::GatewayCore;
 use crate::dhcp::DhcpServers;
 use crate::flows::{FlowDirection, FlowEnds};
@@ -96,6 +97,8 @@ pub struct NameService {
     file: ResolverFile,
     /// The user's zones.
     pub zones: DnsZones,
+    /// Numbers of queries.
+    pub counts: QueryCounts,
     scratch: Vec<u8>,
 }
 
@@ -107,6 +110,7 @@ impl NameService {
             clients: NumberedValues::default(),
             file: ResolverFile::new(file),
             zones: DnsZones::default(),
+            counts: QueryCounts::default(),
             scratch: Vec::new(),
         }
     }
@@ -123,25 +127,33 @@ impl NameService {
         let query = match message::parse_query(bytes) {
             ParsedQuery::Query(query) => query,
             ParsedQuery::Refused(outcome) => {
+                self.counts.failed += 1;
                 let answer = message::refusal(bytes, outcome);
                 return self.deliver(core, who, asker, answer.as_deref());
             }
-            ParsedQuery::Nothing => return self.deliver(core, who, asker, None),
+            ParsedQuery::Nothing => {
+                self.counts.failed += 1;
+                return self.deliver(core, who, asker, None);
+            }
         };
         let leases = leases.map(|leases| leases.leases(who.network));
         let addresses = &core.neighbours;
         let names = LocalNames { net: &core.net, leases, addresses, zones: &self.zones, network: who.network };
         if let Some(answer) = names.answer(&query) {
             note_addresses(core, who, &query, &answer);
+            self.counts.own += 1;
             return self.deliver(core, who, asker, Some(&answer));
         }
         if !core.policy.resolves(&query.name) {
+            self.counts.refused += 1;
             return self.refuse(core, who, asker, &query);
         }
         if self.questions.len() >= MAX_QUESTIONS || !core.guests.take(who, GuestResource::Question) {
+            self.counts.failed += 1;
             let answer = message::refusal(bytes, DnsOutcome::Failed);
             return self.deliver(core, who, asker, answer.as_deref());
         }
+        self.counts.forwarded += 1;
         self.begin(core, who, asker, &query);
     }
 
@@ -203,7 +215,9 @@ impl NameService {
     fn give_up(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(question) = self.questions.get(id) else { return };
         let failed = || message::refusal(&question.message, DnsOutcome::Failed);
-        let answer = question.fallback.take().or_else(failed);
+        let fallback = question.fallback.take();
+        self.counts.failed += u64::from(fallback.is_none());
+        let answer = fallback.or_else(failed);
         self.finish(core, id, answer);
     }
 

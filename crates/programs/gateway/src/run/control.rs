@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::Gateway;
 use crate::control::message::ControlRequest;
+use crate::control::stats::GatewayStats;
 use crate::core::FlowReview;
 use crate::flows::OpenFlow;
 use crate::guests::GuestResource;
@@ -42,8 +43,8 @@ impl Gateway {
             ControlRequest::Unpublish { rule } => self.unpublish(&rule),
             ControlRequest::Published => Ok(json!({"published": texts(self.publisher.rules())})),
             ControlRequest::Leases => Ok(json!({"leases": self.leases()})),
-            ControlRequest::Stats => Ok(self.stats()),
-            ControlRequest::Flows => Ok(self.flows()),
+            ControlRequest::Stats => Ok(json!(self.stats())),
+            ControlRequest::Flows { most } => Ok(self.flows(most.unwrap_or(MAX_LISTED).min(MAX_LISTED))),
             ControlRequest::Follow => Ok(json!({})),
             ControlRequest::Names => Ok(json!({"zones": self.names.zones.all().collect::<Vec<_>>()})),
             ControlRequest::SetNames { zone } => {
@@ -117,34 +118,35 @@ impl Gateway {
         leases.map(lease).collect()
     }
 
-    fn stats(&self) -> Value {
+    fn stats(&self) -> GatewayStats {
         let counts = self.core.flows.counts();
         let open = self.open_flows().fold([counts.sent, counts.received], |[sent, received], flow| {
             [sent + flow.bytes.sent, received + flow.bytes.received]
         });
         let used = |resource| self.core.guests.total(resource);
-        json!({
-            "tcp": used(GuestResource::Tcp),
-            "udp": used(GuestResource::Udp),
-            "pings": used(GuestResource::Ping),
-            "questions": used(GuestResource::Question),
-            "resolved": self.core.resolved.len(),
-            "opened": counts.opened,
-            "refused": counts.refused,
-            "closed": counts.closed,
-            "sent": open[0],
-            "received": open[1],
-            "lost_frames": self.core.link.lost(),
-        })
+        let reasons = self.core.flows.reasons().iter();
+        GatewayStats {
+            tcp: used(GuestResource::Tcp),
+            udp: used(GuestResource::Udp),
+            pings: used(GuestResource::Ping),
+            questions: used(GuestResource::Question),
+            resolved: self.core.resolved.len() as u64,
+            leases: self.dhcp.iter().flat_map(|dhcp| dhcp.bound(self.core.now)).count() as u64,
+            opened: counts.opened,
+            refused: counts.refused,
+            reasons: reasons.map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),
+            closed: counts.closed,
+            sent: open[0],
+            received: open[1],
+            queries: self.names.counts,
+            lost_frames: self.core.link.lost(),
+        }
     }
 
-    fn flows(&self) -> Value {
+    fn flows(&self, most: usize) -> Value {
         let count = self.open_flows().count();
-        let listed: Vec<_> = self
-            .open_flows()
-            .take(MAX_LISTED)
-            .map(|flow| flow.to_json(&self.core.flows.ports, self.core.now))
-            .collect();
+        let listed: Vec<_> =
+            self.open_flows().take(most).map(|flow| flow.to_json(&self.core.flows.ports, self.core.now)).collect();
         json!({"more": count - listed.len(), "flows": listed})
     }
 

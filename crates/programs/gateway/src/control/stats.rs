@@ -1,0 +1,53 @@
+//! A gateway's counters, as its control socket reports them ([`GatewayStats`]).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The answer to [`ControlRequest::Stats`](super::message::ControlRequest::Stats). Counters start at 0 with the gateway.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GatewayStats {
+    /// TCP connections in use.
+    pub tcp: u64,
+    /// UDP ports in use.
+    pub udp: u64,
+    /// Ping identifiers in use.
+    pub pings: u64,
+    /// Questions at name servers.
+    pub questions: u64,
+    /// Addresses of names that guests have got.
+    pub resolved: u64,
+    /// DHCP leases that have not expired.
+    pub leases: u64,
+    /// Flows that were opened.
+    pub opened: u64,
+    /// Flows that were refused or could not be opened.
+    pub refused: u64,
+    /// The refused flows by the reason in the record.
+    pub reasons: BTreeMap<String, u64>,
+    /// Flows that were closed.
+    pub closed: u64,
+    /// Bytes of payload from guests.
+    pub sent: u64,
+    /// Bytes of payload to guests.
+    pub received: u64,
+    /// DNS queries of guests by outcome.
+    pub queries: QueryCounts,
+    /// Frames for guests that were dropped, because the gateway's port had no room.
+    pub lost_frames: u64,
+}
+
+/// Numbers of guests' DNS queries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueryCounts {
+    /// Answered by the gateway itself: names of the switch's network and of zones.
+    pub own: u64,
+    /// Forwarded to a name server; those without an answer count as failed, too.
+    pub forwarded: u64,
+    /// Refused, because no rule allows the name.
+    pub refused: u64,
+    /// Failed: malformed, beyond a limit, or without an answer from any server.
+    pub failed: u64,
+}
