@@ -74,6 +74,17 @@ pub struct OpenFlow {
     pub bytes: FlowBytes,
     /// When the flow began.
     pub began: Instant,
+    /// What the guest's limits have done to it.
+    pub limited: FlowLimited,
+}
+
+/// What the limits of its guest have done to a flow.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct FlowLimited {
+    /// How long it has waited for the guest's rate.
+    pub waited: Duration,
+    /// Number of its datagrams that were dropped.
+    pub dropped: u64,
 }
 
 impl OpenFlow {
@@ -107,6 +118,10 @@ struct FlowTotals {
     sent: u64,
     received: u64,
     seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped: Option<u64>,
 }
 
 impl<'a> FlowLine<'a> {
@@ -127,7 +142,14 @@ impl<'a> FlowLine<'a> {
 
     fn of_open(flow: &'a OpenFlow, ports: &PortNames, now: Instant) -> Self {
         let seconds = now.saturating_duration_since(flow.began).as_secs_f64();
-        let end = FlowTotals { sent: flow.bytes.sent, received: flow.bytes.received, seconds };
+        let FlowLimited { waited, dropped } = flow.limited;
+        let end = FlowTotals {
+            sent: flow.bytes.sent,
+            received: flow.bytes.received,
+            seconds,
+            waited: Some(waited.as_secs_f64()).filter(|_| !waited.is_zero()),
+            dropped: Some(dropped).filter(|dropped| *dropped > 0),
+        };
         FlowLine { end: Some(end), ..FlowLine::new("open", &flow.ends, ports, flow.name.as_deref()) }
     }
 }
@@ -359,7 +381,8 @@ mod tests {
         log.opened(&ends(), Some("example.com"));
         log.refused(&ends(), None, "policy", Instant::now());
         let began = Instant::now();
-        let flow = OpenFlow { ends: ends(), name: None, bytes: FlowBytes { sent: 1, received: 2 }, began };
+        let limited = FlowLimited { waited: Duration::from_millis(250), dropped: 0 };
+        let flow = OpenFlow { ends: ends(), name: None, bytes: FlowBytes { sent: 1, received: 2 }, began, limited };
         log.closed(&flow, "end", began + Duration::from_millis(1500));
         log.flush();
         let lines = lines(&std::fs::read_to_string(&path).unwrap());
@@ -368,6 +391,7 @@ mod tests {
         assert_eq!(lines[0]["port"], "02:00:00:00:00:09");
         assert_eq!((&lines[1]["reason"], &lines[1]["remote"]), (&"policy".into(), &"192.0.2.1:443".into()));
         assert_eq!((&lines[2]["received"], &lines[2]["seconds"]), (&2.into(), &1.5.into()));
+        assert_eq!((&lines[2]["waited"], lines[2].get("dropped")), (&0.25.into(), None));
         assert!(lines[1].get("sent").is_none());
         assert_eq!((&lines[0]["name"], lines[1].get("name")), (&"example.com".into(), None));
         assert_eq!(log.reasons(), &BTreeMap::from([("policy", 1)]));
@@ -393,10 +417,12 @@ mod tests {
     fn an_open_flow_is_shown_with_what_it_has_carried() {
         let began = Instant::now();
         let bytes = FlowBytes { sent: 1, received: 2 };
-        let flow = OpenFlow { ends: ends(), name: Some("example.com".into()), bytes, began };
+        let limited = FlowLimited { waited: Duration::ZERO, dropped: 3 };
+        let flow = OpenFlow { ends: ends(), name: Some("example.com".into()), bytes, began, limited };
         let shown = flow.to_json(&PortNames::default(), began + Duration::from_secs(3));
         assert_eq!((&shown["event"], &shown["name"]), (&"open".into(), &"example.com".into()));
         assert_eq!((&shown["received"], &shown["seconds"]), (&2.into(), &3.0.into()));
+        assert_eq!((&shown["dropped"], shown.get("waited")), (&3.into(), None));
         assert!((wall_clock() - shown["time"].as_f64().unwrap() - 3.0).abs() < 1.0);
     }
 

@@ -22,9 +22,14 @@ pub enum ControlRequest {
         /// The rule without its verb.
         rule: String,
     },
+    /// Adds a rule that limits guests, in place of the one for the same guests.
+    Limit {
+        /// The rule without its verb.
+        rule: String,
+    },
     /// Removes a rule.
     Remove {
-        /// The rule with its verb.
+        /// The rule with its verb; of one that limits guests, the verb and the guests suffice.
         rule: String,
     },
     /// Replaces all rules of the user.

@@ -34,6 +34,10 @@ pub struct GatewayStats {
     pub received: u64,
     /// DNS queries of guests by outcome.
     pub queries: QueryCounts,
+    /// Datagrams that guests' limits have not let pass.
+    pub dropped: u64,
+    /// How often a connection has waited for its guest's rate.
+    pub waits: u64,
     /// Frames for guests that were dropped, because the gateway's port had no room.
     pub lost_frames: u64,
 }

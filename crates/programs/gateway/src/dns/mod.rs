@@ -36,6 +36,7 @@ use crate::flows::{FlowDirection, FlowEnds};
 use crate::guests::{GuestId, GuestResource};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
+use crate::rates::RateWay;
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::TimedThing;
 
@@ -238,7 +239,7 @@ impl NameService {
     fn deliver(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, answer: Option<&[u8]>) {
         match asker {
             NameAsker::Datagram { guest, own } => {
-                if let Some(answer) = answer {
+                if let Some(answer) = answer.filter(|answer| core.passes(who, RateWay::Received, answer.len())) {
                     core.send_datagram(who, own, guest, answer);
                 }
             }

@@ -6,9 +6,11 @@ use super::Gateway;
 use crate::control::message::ControlRequest;
 use crate::control::stats::GatewayStats;
 use crate::core::FlowReview;
+use crate::dhcp6::leases::BoundLease6;
 use crate::flows::OpenFlow;
 use crate::guests::GuestResource;
 use crate::policy::{EgressPolicy, EgressRule, MAX_RULES};
+use crate::rates::rule::{self, LimitRule, LimitRules};
 use crate::slots::SlotId;
 
 /// Maximum number of flows in a list.
@@ -34,7 +36,8 @@ impl Gateway {
     /// The request cannot be carried out: the text says why, and what to do.
     pub fn obey(&mut self, request: ControlRequest) -> Result<Value, String> {
         match request {
-            ControlRequest::Rules => Ok(json!({"rules": texts(self.core.policy.rules())})),
+            ControlRequest::Rules => Ok(json!({"rules": self.rules()})),
+            ControlRequest::Limit { rule } => self.add_limit(&rule),
             ControlRequest::Allow { rule } => self.add_rule(&rule, true),
             ControlRequest::Deny { rule } => self.add_rule(&rule, false),
             ControlRequest::Remove { rule } => self.remove_rule(&rule),
@@ -53,17 +56,50 @@ impl Gateway {
         }
     }
 
+    fn rules(&self) -> Vec<String> {
+        let mut rules = texts(self.core.policy.rules());
+        rules.extend(texts(self.core.rates.rules().rules()));
+        rules
+    }
+
+    fn has_room(&self) -> Result<(), String> {
+        if self.core.policy.rules().len() + self.core.rates.rules().len() < MAX_RULES {
+            Ok(())
+        } else {
+            Err(format!("the gateway has {MAX_RULES} rules; remove one first"))
+        }
+    }
+
+    fn add_limit(&mut self, text: &str) -> Result<Value, String> {
+        let rule: LimitRule = text.parse().map_err(|error| format!("{error}"))?;
+        self.has_room()?;
+        let mut rules = self.core.rates.rules().clone();
+        rules.add(rule);
+        Ok(self.change_limits(rules))
+    }
+
+    /// Sets the limits, from now on: no flow ends.
+    fn change_limits(&mut self, rules: LimitRules) -> Value {
+        let core = &mut self.core;
+        let released = core.rates.set_rules(rules, &core.flows.ports, core.now);
+        self.tcp.grant(core, released);
+        json!({"ended": 0})
+    }
+
     fn add_rule(&mut self, text: &str, allow: bool) -> Result<Value, String> {
         let rule = EgressRule::parse(text, allow).map_err(|error| error.to_string())?;
-        if self.core.policy.rules().len() >= MAX_RULES {
-            return Err(format!("the gateway has {MAX_RULES} rules; remove one first"));
-        }
+        self.has_room()?;
         let mut policy = self.core.policy.clone();
         policy.add(rule);
         Ok(self.change_rules(policy))
     }
 
     fn remove_rule(&mut self, text: &str) -> Result<Value, String> {
+        if let Some(limit) = limit_of(text) {
+            let mut rules = self.core.rates.rules().clone();
+            let removed = rule::named(limit).is_some_and(|guests| rules.remove(&guests));
+            return if removed { Ok(self.change_limits(rules)) } else { Err(no_rule(text)) };
+        }
         let rule: EgressRule = text.parse().map_err(|_| no_rule(text))?;
         let mut policy = self.core.policy.clone();
         if policy.remove(&rule) { Ok(self.change_rules(policy)) } else { Err(no_rule(text)) }
@@ -73,12 +109,20 @@ impl Gateway {
         if texts.len() > MAX_RULES {
             return Err(format!("there are {} rules; expected at most {MAX_RULES}", texts.len()));
         }
-        let rules: Result<Vec<EgressRule>, String> = texts
-            .iter()
-            .map(|text| text.parse().map_err(|error| format!("{error}; begin each with allow or deny")))
-            .collect();
+        let mut limits = LimitRules::default();
+        let mut rules = Vec::new();
+        for text in texts {
+            match limit_of(text) {
+                Some(limit) => limits.add(limit.parse().map_err(|error| format!("{error}"))?),
+                None => rules.push(
+                    text.parse::<EgressRule>()
+                        .map_err(|error| format!("{error}; begin each with allow, deny or limit"))?,
+                ),
+            }
+        }
         let mut policy = self.core.policy.clone();
-        policy.set(rules?);
+        policy.set(rules);
+        self.change_limits(limits);
         Ok(self.change_rules(policy))
     }
 
@@ -115,7 +159,9 @@ impl Gateway {
                 "ip": lease.address, "mac": lease.mac.to_string(), "name": lease.name, "seconds": lease.left.as_secs(),
             })
         };
-        leases.map(lease).collect()
+        let leases6 = self.dhcp6.iter().flat_map(|dhcp6| dhcp6.bound(self.core.now));
+        let lease6 = |lease: BoundLease6| json!({"ip": lease.address, "mac": lease.mac.to_string(), "name": null, "seconds": lease.left.as_secs()});
+        leases.map(lease).chain(leases6.map(lease6)).collect()
     }
 
     fn stats(&self) -> GatewayStats {
@@ -131,7 +177,7 @@ impl Gateway {
             pings: used(GuestResource::Ping),
             questions: used(GuestResource::Question),
             resolved: self.core.resolved.len() as u64,
-            leases: self.dhcp.iter().flat_map(|dhcp| dhcp.bound(self.core.now)).count() as u64,
+            leases: self.leases().len() as u64,
             opened: counts.opened,
             refused: counts.refused,
             reasons: reasons.map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),
@@ -139,6 +185,8 @@ impl Gateway {
             sent: open[0],
             received: open[1],
             queries: self.names.counts,
+            dropped: self.core.rates.counts().dropped,
+            waits: self.core.rates.counts().waits,
             lost_frames: self.core.link.lost(),
         }
     }
@@ -154,6 +202,12 @@ impl Gateway {
         let outward = self.tcp.open_flows().chain(self.udp.open_flows()).chain(self.echo.open_flows());
         outward.chain(self.publisher.open_flows())
     }
+}
+
+/// Returns a rule that limits guests without its verb; `None` if the rule has another one.
+fn limit_of(text: &str) -> Option<&str> {
+    let (verb, rule) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+    (verb == rule::VERB).then_some(rule)
 }
 
 fn texts<T: ToString>(things: impl IntoIterator<Item = T>) -> Vec<String> {

@@ -27,6 +27,10 @@ families! {
     QUERIES = Counter "gateway_dns_queries" ["port", "switch", "outcome"] "DNS queries of guests.";
     PENDING = Gauge "gateway_dns_pending" ["port", "switch"] "DNS queries that wait for a name server.";
     LEASES = Gauge "gateway_leases" ["port", "switch"] "DHCP leases.";
+    DROPPED = Counter "gateway_limited_datagrams" ["port", "switch"]
+        "Datagrams and pings that were dropped, because their guest's rate did not let them pass.";
+    WAITS = Counter "gateway_limited_waits" ["port", "switch"]
+        "How often a TCP connection has waited for its guest's rate.";
     LOST = Counter "gateway_lost_frames" ["port", "switch"]
         "Frames for guests that were dropped, because the gateway's port had no room.";
 }
@@ -50,6 +54,8 @@ pub(super) fn encode(samples: &mut Samples<'_>, gateways: &[ObservedGateway]) ->
     })?;
     all.one(&PENDING, |stats| stats.questions)?;
     all.one(&LEASES, |stats| stats.leases)?;
+    all.one(&DROPPED, |stats| stats.dropped)?;
+    all.one(&WAITS, |stats| stats.waits)?;
     all.one(&LOST, |stats| stats.lost_frames)
 }
 
