@@ -9,7 +9,7 @@
 //! | [`message`] | requests and answers |
 //! | [`stats`] | the counters |
 //! | [`call`] | the client's end, for commands |
-//! | [`survey`] | requests to all gateways at once, within a limit of time |
+//! | [`survey`] | requests to all gateways together, within a limit of time |
 //! | `client` | the server's end of a client's connection |
 //!
 //! The [`ControlServer`] has the connections, without blocking. Each round of the gateway's loop takes at most one

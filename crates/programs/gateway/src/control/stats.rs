@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The answer to [`ControlRequest::Stats`](super::message::ControlRequest::Stats). Counters start at 0 with the gateway.
+use crate::dns::QueryCounts;
+
+/// The answer to [`ControlRequest::Stats`](super::message::ControlRequest::Stats). Counters begin at 0 with the
+/// gateway.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewayStats {
@@ -40,18 +43,4 @@ pub struct GatewayStats {
     pub waits: u64,
     /// Frames for guests that were dropped, because the gateway's port had no room.
     pub lost_frames: u64,
-}
-
-/// Numbers of guests' DNS queries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct QueryCounts {
-    /// Answered by the gateway itself: names of the switch's network and of zones.
-    pub own: u64,
-    /// Forwarded to a name server; those without an answer count as failed, too.
-    pub forwarded: u64,
-    /// Refused, because no rule allows the name.
-    pub refused: u64,
-    /// Failed: malformed, beyond a limit, or without an answer from any server.
-    pub failed: u64,
 }

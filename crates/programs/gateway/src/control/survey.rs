@@ -1,4 +1,4 @@
-//! Requests to all gateways of a run directory at once ([`survey`]), within a limit of time that one which hangs cannot
+//! Requests to all gateways of a run directory together ([`survey`]), within a limit of time that one which hangs cannot
 //! extend. A [`GatewayPeer`] is a connection to one of them, without blocking.
 
 use std::collections::BTreeMap;

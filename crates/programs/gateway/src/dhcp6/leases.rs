@@ -1,6 +1,7 @@
-//! Leases of IPv6 addresses: which client has which address, and until when (by the monotonic clock). A client
-//! ([`Dhcp6Client`]) is a station with a DUID and the number of an identity association. A [`LeaseTable6`] has a bounded
-//! number of leases, of each station, too.
+//! Leases of IPv6 addresses: which client has which address, and until when (by the monotonic clock).
+//!
+//! A client ([`Dhcp6Client`]) is a station with a DUID and the number of an identity association. A [`LeaseTable6`] has
+//! a bounded number of leases, also of each station. A [`BoundLease6`], or *lease6*, is one that has not expired.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
+use crate::dhcp::leases::LeaseState;
 use crate::net::InterfaceAddress;
 
 /// Maximum number of leases of a network that guests share.
@@ -20,7 +22,7 @@ const MAX_OF_STATION: usize = 16;
 const OFFER: Duration = Duration::from_secs(60);
 /// How long an address is not given out after a client has declined it as already in use.
 const DECLINED: Duration = Duration::from_secs(600);
-/// The interface identifiers of leased addresses. Below are those that people choose; others are those that guests make.
+/// The interface identifiers of leased addresses. People choose lower ones; guests make higher ones.
 const IDENTIFIERS: std::ops::RangeInclusive<u64> = 0x1000..=0xffff_ffff;
 
 /// A client's identity association. The station's address is a part of it: with another station's DUID, a guest gets
@@ -33,14 +35,6 @@ pub struct Dhcp6Client {
     pub duid: Vec<u8>,
     /// The number of the identity association.
     pub identity: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum LeaseState {
-    Offered,
-    Bound,
-    /// Released or expired: remembered for the client until another client needs the address.
-    Free,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -115,8 +109,8 @@ impl LeaseTable6 {
         self.clients.get(client).map(|lease| lease.address)
     }
 
-    /// Returns an address for a client: the one that it has or had, one that it wants, or a free one; `None` if there is
-    /// none, or no room for the lease. `in_use` returns whether another station was seen to use an address.
+    /// Returns an address for a client: the one that it has or had, one that it wants, or a free one; `None` if there
+    /// is none, or no room for the lease. `in_use` returns whether another station was seen to use an address.
     pub fn choose(
         &self,
         client: &Dhcp6Client,

@@ -1,7 +1,8 @@
 //! DHCPv6 messages (RFC 8415 §8, §21): parsing of a client's [`Dhcp6Message`], encoding of a [`Dhcp6Reply`].
 //!
-//! An *identity association* ([`AskedIdentity`] in a message, [`GivenIdentity`] in a reply) is a client's request for an
-//! address, which it identifies by a number. DUIDs, by which clients and servers identify themselves, are opaque bytes.
+//! An *identity association* ([`AskedIdentity`] in a message, [`GivenIdentity`] in a reply) is a client's request for
+//! an address, which it identifies by a number. DUIDs, by which clients and servers identify themselves, are opaque
+//! bytes.
 
 use std::net::Ipv6Addr;
 
@@ -235,7 +236,7 @@ impl Dhcp6Status {
 
 /// An address in a reply, with its lifetime in seconds; 0: the client may not use it any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GivenAddress {
+pub struct LeasedAddress {
     /// The address.
     pub address: Ipv6Addr,
     /// The preferred and the valid lifetime.
@@ -248,7 +249,7 @@ pub struct GivenIdentity {
     /// The client's number of the association.
     pub id: u32,
     /// The addresses in it.
-    pub addresses: Vec<GivenAddress>,
+    pub addresses: Vec<LeasedAddress>,
     /// The status, if there is something to report.
     pub status: Option<Dhcp6Status>,
 }
@@ -261,7 +262,7 @@ impl GivenIdentity {
         // When the client renews, and rebinds (RFC 8415 §21.4).
         bytes.extend_from_slice(&(seconds / 2).to_be_bytes());
         bytes.extend_from_slice(&((u64::from(seconds) * 4 / 5) as u32).to_be_bytes());
-        for GivenAddress { address, seconds } in &self.addresses {
+        for LeasedAddress { address, seconds } in &self.addresses {
             let data = [&address.octets()[..], &seconds.to_be_bytes(), &seconds.to_be_bytes()].concat();
             add(&mut bytes, option::ADDRESS, &data);
         }
@@ -334,7 +335,7 @@ pub(crate) mod tests {
 
     /// Encodes the contents of an identity association.
     pub(crate) fn identity_bytes(id: u32, addresses: &[Ipv6Addr]) -> Vec<u8> {
-        let given = addresses.iter().map(|address| GivenAddress { address: *address, seconds: 0 });
+        let given = addresses.iter().map(|address| LeasedAddress { address: *address, seconds: 0 });
         GivenIdentity { id, addresses: given.collect(), status: None }.bytes()
     }
 
@@ -394,7 +395,7 @@ pub(crate) mod tests {
     #[test]
     fn a_reply_has_times_of_its_shortest_lease() {
         let given =
-            |last: u16, seconds| GivenAddress { address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last), seconds };
+            |last: u16, seconds| LeasedAddress { address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last), seconds };
         let identity = GivenIdentity { id: 7, addresses: vec![given(9, 1000), given(8, 0)], status: None };
         let bytes = identity.bytes();
         assert_eq!(bytes[..12], [0, 0, 0, 7, 0, 0, 1, 244, 0, 0, 3, 32]);

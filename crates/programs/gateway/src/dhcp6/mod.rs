@@ -16,7 +16,7 @@ use netvale_wire::MacAddr;
 
 use self::leases::{BoundLease6, Dhcp6Client, LeaseTable6, MAX_LEASES, MAX_PRIVATE_LEASES};
 use self::message::{
-    AskedIdentity, Dhcp6Kind, Dhcp6Message, Dhcp6Reply, Dhcp6ReplyKind, Dhcp6Status, GivenAddress, GivenIdentity,
+    AskedIdentity, Dhcp6Kind, Dhcp6Message, Dhcp6Reply, Dhcp6ReplyKind, Dhcp6Status, GivenIdentity, LeasedAddress,
     option,
 };
 use crate::guests::{GuestId, NetworkId};
@@ -103,8 +103,8 @@ impl Dhcp6Server {
         reply.map(|reply| reply.bytes(&message))
     }
 
-    /// Returns whether a message has what its type requires, and nothing that it forbids (RFC 8415 §16), and is for this
-    /// server.
+    /// Returns whether a message has what its type requires, and nothing that it forbids (RFC 8415 §16), and is for
+    /// this server.
     fn is_valid(&self, message: &Dhcp6Message) -> bool {
         let is_ours = message.server.as_ref().map(|server| *server == self.duid());
         let has_client = message.client.is_some();
@@ -175,7 +175,7 @@ impl Dhcp6Server {
         given
     }
 
-    /// Offers addresses or, if the client takes that, leases them at once (RFC 8415 §18.3.1).
+    /// Offers addresses or, if the client takes that, leases them immediately (RFC 8415 §18.3.1).
     fn solicit(
         &mut self,
         message: &Dhcp6Message,
@@ -201,8 +201,8 @@ impl Dhcp6Server {
         reply
     }
 
-    /// Tells whether a client's addresses are of this network (RFC 8415 §18.3.3). Those that are, are leased: a restart of
-    /// this server has lost the leases. One that another station has is no more the client's than one of another network.
+    /// Tells whether a client's addresses are of this network (RFC 8415 §18.3.3). Those that are, are leased, since a
+    /// restart of this server has lost the leases. One that another station has is not the client's either.
     fn confirm(
         &mut self,
         message: &Dhcp6Message,
@@ -210,7 +210,8 @@ impl Dhcp6Server {
         now: Instant,
         in_use: &impl Fn(Ipv6Addr) -> bool,
     ) -> Option<Dhcp6Reply> {
-        let (mut asked_for, mut confirmed) = (0, 0);
+        let mut asked_for = 0;
+        let mut confirmed = 0;
         self.each(message, mac, |server, client, asked| {
             let mut is_own = |address: &Ipv6Addr| !in_use(*address) && server.bind(client, *address, now);
             asked_for += asked.addresses.len();
@@ -245,8 +246,8 @@ impl Dhcp6Server {
         bound
     }
 
-    /// Extends a lease (RFC 8415 §18.3.4, §18.3.5). A client keeps the address that it uses, even if a restart of this
-    /// server has lost the lease, unless another station uses it. Other addresses get the lifetime 0.
+    /// Extends a lease (RFC 8415 §18.3.4, §18.3.5). A client keeps the address that it uses, even if a restart of
+    /// this server has lost the lease, unless another station uses it. Other addresses get the lifetime 0.
     fn extend(
         &mut self,
         client: &Dhcp6Client,
@@ -261,10 +262,10 @@ impl Dhcp6Server {
         let mut given: Vec<_> = asked
             .addresses
             .iter()
-            .map(|address| GivenAddress { address: *address, seconds: lifetime(address) })
+            .map(|address| LeasedAddress { address: *address, seconds: lifetime(address) })
             .collect();
         if let Some(address) = bound.filter(|address| !asked.addresses.contains(address)) {
-            given.push(GivenAddress { address, seconds: self.seconds() });
+            given.push(LeasedAddress { address, seconds: self.seconds() });
         }
         let is_known = bound.is_some() || given.iter().any(|given| !self.leases.is_inside(given.address));
         let status = (!is_known).then_some(Dhcp6Status::NoBinding);
@@ -296,7 +297,7 @@ impl Dhcp6Server {
     }
 
     fn given(&self, id: u32, address: Ipv6Addr) -> GivenIdentity {
-        let address = GivenAddress { address, seconds: self.seconds() };
+        let address = LeasedAddress { address, seconds: self.seconds() };
         GivenIdentity { id, addresses: vec![address], status: None }
     }
 

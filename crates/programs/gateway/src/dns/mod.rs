@@ -23,13 +23,13 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
 
 use self::clients::NameClient;
 use self::message::{DnsOutcome, DnsQuery, ParsedQuery};
 use self::names::LocalNames;
 use self::resolv::ResolverFile;
 use self::zones::DnsZones;
-use crate::control::stats::QueryCounts;
 use crate::core::GatewayCore;
 use crate::dhcp::DhcpServers;
 use crate::flows::{FlowDirection, FlowEnds};
@@ -89,6 +89,20 @@ struct NameQuestion {
     exchange: ServerExchange,
     /// An answer with an error code, which the guest gets if no server gives a better one.
     fallback: Option<Vec<u8>>,
+}
+
+/// Numbers of guests' DNS queries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueryCounts {
+    /// Answered by the gateway itself: names of the switch's network and of zones.
+    pub own: u64,
+    /// Forwarded to a name server; those without an answer count as failed, too.
+    pub forwarded: u64,
+    /// Refused, because no rule allows the name.
+    pub refused: u64,
+    /// Failed: malformed, beyond a limit, or without an answer from any server.
+    pub failed: u64,
 }
 
 /// The name service with its open questions and TCP connections.

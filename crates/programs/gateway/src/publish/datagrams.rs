@@ -130,7 +130,8 @@ impl PublishedClients {
         }
         core.flows.opened(&flow_ends(&key, ends.who), None);
         let PublishedEnds { port, who, client, asked, .. } = ends;
-        let ([began, used], bytes) = ([core.now; 2], FlowBytes::default());
+        let [began, used] = [core.now; 2];
+        let bytes = FlowBytes::default();
         let entry = PublishedClient { port, who, client, asked, began, used, bytes, dropped: 0 };
         self.clients.insert(key, entry);
     }

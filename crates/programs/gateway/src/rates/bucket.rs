@@ -8,7 +8,7 @@ const SECOND: u128 = 1_000_000_000;
 const LEAST_BURST: u64 = 16 << 10;
 /// The least number of bytes for which a stream waits: a segment.
 const LEAST_PIECE: u64 = 1448;
-/// The most bytes for which a stream waits: as many as are read at once.
+/// The most bytes for which a stream waits: as many as one call reads.
 const MOST_PIECE: u64 = 64 << 10;
 
 /// A rate of units (bytes, or flows), and the units that may pass now. The number may be negative: a debt.
@@ -24,7 +24,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Returns a full bucket for bytes: after a pause, 50 ms of the rate may pass at once.
+    /// Returns a full bucket for bytes: after a pause, 50 ms of the rate may pass together.
     pub fn of_bytes(rate: u64, now: Instant) -> Self {
         let piece = (rate / 200).clamp(LEAST_PIECE, MOST_PIECE);
         let burst = (rate / 20).max(LEAST_BURST).max(2 * piece);
@@ -32,7 +32,7 @@ impl TokenBucket {
         TokenBucket { rate: rate.max(1), burst, piece: piece.cast_signed(), level: burst, at: now }
     }
 
-    /// Returns a full bucket for events: as many as a second has may happen at once.
+    /// Returns a full bucket for events: after a pause, a second's may happen together.
     pub fn of_events(rate: u32, now: Instant) -> Self {
         let rate = rate.max(1);
         TokenBucket { rate: rate.into(), burst: rate.into(), piece: 1, level: rate.into(), at: now }

@@ -215,8 +215,8 @@ impl GuestRates {
         self.refresh(ports, now)
     }
 
-    /// Looks up the limits of all guests again, after rules or names of ports have changed. Returns the connections that
-    /// need not wait any longer.
+    /// Looks up the limits of all guests again, after rules or names of ports have changed. Returns the connections
+    /// that need not wait any longer.
     pub fn refresh(&mut self, ports: &PortNames, now: Instant) -> Vec<GrantedFlow> {
         let mut released = Vec::new();
         for id in self.guests.ids() {

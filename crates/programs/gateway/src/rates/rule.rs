@@ -1,4 +1,5 @@
-//! Rules that limit guests ([`LimitRule`]), as on the command line, and which of them hold for a guest ([`LimitRules`]).
+//! Rules that limit guests ([`LimitRule`]), as on the command line, and which of them hold for a guest
+//! ([`LimitRules`]).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -160,7 +160,10 @@ impl Gateway {
             })
         };
         let leases6 = self.dhcp6.iter().flat_map(|dhcp6| dhcp6.bound(self.core.now));
-        let lease6 = |lease: BoundLease6| json!({"ip": lease.address, "mac": lease.mac.to_string(), "name": null, "seconds": lease.left.as_secs()});
+        let lease6 = |lease: BoundLease6| {
+            let seconds = lease.left.as_secs();
+            json!({"ip": lease.address, "mac": lease.mac.to_string(), "name": null, "seconds": seconds})
+        };
         leases.map(lease).chain(leases6.map(lease6)).collect()
     }
 

@@ -12,7 +12,7 @@ enum FlowHold {
     /// The connection may ask for bytes to pass.
     #[default]
     Free,
-    /// It has asked in vain, and is to wait.
+    /// It was allowed no bytes, and is to wait.
     Needs,
     /// It waits in its guest's queue; this is the number of its turn.
     Waits(u64),

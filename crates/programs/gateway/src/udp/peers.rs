@@ -52,7 +52,7 @@ impl UdpPeers {
         self.0.iter().find(|peer| peer.outer == outer).map(|peer| peer.remote)
     }
 
-    /// Records that the guest sends `len` bytes to a destination that is known. Returns whether its rate lets them pass.
+    /// Records that the guest sends `len` bytes to a known destination. Returns whether its rate lets them pass.
     pub fn sent(&mut self, core: &mut GatewayCore, who: GuestId, remote: SocketAddr, len: usize) -> bool {
         let Some(peer) = self.0.iter_mut().find(|peer| peer.remote == remote) else { return true };
         peer.used = core.now;
@@ -93,9 +93,9 @@ impl UdpPeers {
         self.0.is_empty()
     }
 
-    /// Records a received datagram. Returns whether it may pass: the guest's rate allows it, and the guest has sent to the
-    /// datagram's source address before; on the host's loopback, where each port may be another program, also to the same
-    /// port.
+    /// Records a received datagram. Returns whether it may pass: the guest's rate allows it, and the guest has sent to
+    /// the datagram's source address before; on the host's loopback, where each port may be another program, also to
+    /// the same port.
     pub fn received(&mut self, core: &mut GatewayCore, who: GuestId, from: SocketAddr, len: usize) -> bool {
         let exact = self.0.iter().position(|peer| peer.outer == from);
         let same_host = || self.0.iter().position(|peer| peer.outer.ip() == from.ip());

@@ -11,7 +11,7 @@ use netvale_control::types::{Event, EventName, SubscribeParams};
 use netvale_gateway::control::survey;
 use serde_json::Value;
 
-use self::flows::FlowWatch;
+use self::flows::GatewayWatch;
 use crate::ctx::DaemonClient;
 use crate::{CliContext, CliError, out, values};
 
@@ -25,8 +25,9 @@ const LONG: Duration = Duration::from_secs(3600);
 ///
 /// Events are ports attached and detached, ports opened and closed by programs and guests, changes of links and
 /// policies, refused requests, and guests' flows through gateways: at most 20 a second of each gateway, or 1,000 with
-/// --json or if they are among --events; the event flow.lost counts the others. Shows the events of all the user's ports (for root, of all users' ports), or only
-/// those of the named switches and ports. Ends with the daemon, but continues after an upgrade (`netvale upgrade`).
+/// --json or if they are among --events; the event flow.lost counts the others. Shows the events of all the user's
+/// ports (for root, of all users' ports), or only those of the named switches and ports. Ends with the daemon, but
+/// continues after an upgrade (`netvale upgrade`).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = events())]
 pub struct MonitorArgs {
@@ -108,8 +109,9 @@ fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<MonitorStep>, 
     if has_flows {
         let asked = args.json || !flows.is_empty();
         let choice = flows::FlowChoice { only: args.only.clone(), names: flows, asked };
-        let mut watch = FlowWatch::new(survey::folders(&ctx.dir()), choice);
-        let (steps, first) = (steps.clone(), watch.begin());
+        let mut watch = GatewayWatch::new(survey::folders(&ctx.dir()), choice);
+        let steps = steps.clone();
+        let first = watch.begin();
         std::thread::spawn(move || follow(&mut watch, first, &steps));
     }
     std::thread::spawn(move || while report(&mut daemon, only_flows, &steps) {});
@@ -117,7 +119,7 @@ fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<MonitorStep>, 
 }
 
 /// Passes on the gateways' events until nobody takes them.
-fn follow(watch: &mut FlowWatch, first: Vec<Event>, steps: &SyncSender<MonitorStep>) {
+fn follow(watch: &mut GatewayWatch, first: Vec<Event>, steps: &SyncSender<MonitorStep>) {
     let mut events = first;
     while events.into_iter().all(|event| steps.send(MonitorStep::Event(Box::new(event))).is_ok()) {
         events = watch.next(LONG);

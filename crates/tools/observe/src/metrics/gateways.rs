@@ -15,7 +15,8 @@ const MAX_REASONS: usize = 64;
 families! {
     /// Families of gateways.
     GATEWAYS:
-    UP = Gauge "gateway_up" ["port", "switch"] "1 if the gateway has answered in time; else 0, and it has no other metrics.";
+    UP = Gauge "gateway_up" ["port", "switch"]
+        "1 if the gateway has answered in time; else 0, and it has no other metrics.";
     FLOWS = Gauge "gateway_flows" ["port", "switch", "protocol"]
         "TCP connections, UDP ports and ping identifiers of guests in use.";
     OPENED = Counter "gateway_flows_opened" ["port", "switch"] "Flows that were opened.";

@@ -172,8 +172,8 @@ fn questions_about_many_ports_have_to_wait() {
     assert!(statuses.contains(&HttpStatus::NotFound) && statuses.contains(&HttpStatus::TooMany));
 }
 
-/// Objective: the flows are those of each gateway, with names as they are; one that hangs has no list, and does not keep
-/// the others' from being shown.
+/// Objective: the flows are those of each gateway, with names as they are; one that hangs has no list, and does not
+/// keep the others' from being shown.
 #[test]
 fn flows_are_those_of_the_gateways() {
     let dir = tempfile::tempdir().expect("a folder");

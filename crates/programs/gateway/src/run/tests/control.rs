@@ -270,7 +270,8 @@ fn what_a_guest_sends_beyond_its_rate_waits_or_is_dropped() {
         guest.say(OWN, Make::Tcp { ports, seq, ack: first, flags: ACK | PSH, payload: &[9; 1000] });
     }
     client.set_nonblocking(true).unwrap();
-    let (mut got, mut bytes) = (0, [0; 4096]);
+    let mut got = 0;
+    let mut bytes = [0; 4096];
     let begun = Instant::now();
     guest.until("all bytes", || {
         got += client.read(&mut bytes).unwrap_or(0);

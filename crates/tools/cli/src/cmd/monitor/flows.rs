@@ -1,4 +1,4 @@
-//! The flow events of `netvale monitor`: a [`FlowWatch`] follows the records of all gateways in the run directory.
+//! The flow events of `netvale monitor`: a [`GatewayWatch`] follows the records of all gateways in the run directory.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -58,7 +58,7 @@ pub fn is_flow(name: &str) -> bool {
 }
 
 /// The gateways whose records are followed.
-pub struct FlowWatch {
+pub struct GatewayWatch {
     folders: Vec<PathBuf>,
     choice: FlowChoice,
     gateways: BTreeMap<String, FollowedGateway>,
@@ -73,10 +73,10 @@ struct FollowedGateway {
     allowance: FlowAllowance,
 }
 
-impl FlowWatch {
+impl GatewayWatch {
     /// Follows the gateways that run now, each within a limit of time, and later those that start.
     pub fn new(folders: Vec<PathBuf>, choice: FlowChoice) -> Self {
-        let mut watch = FlowWatch { folders, choice, gateways: BTreeMap::new(), looked: None };
+        let mut watch = GatewayWatch { folders, choice, gateways: BTreeMap::new(), looked: None };
         watch.look(Instant::now());
         watch
     }
@@ -274,7 +274,7 @@ mod tests {
             write!(stream, "{{\"ok\":{{}}}}\n{OPENED}\n").unwrap();
             request
         });
-        let mut watch = FlowWatch::new(vec![folder.path().to_owned()], FlowChoice::default());
+        let mut watch = GatewayWatch::new(vec![folder.path().to_owned()], FlowChoice::default());
         let mut events = watch.begin();
         while events.is_empty() {
             events = watch.next(LOOK);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use netvale_control::types::{
     KindStats, Latency, LatencyPart, MulticastStats, RegionStats, SwitchInfo, TunnelStats, VxlanRemote,
 };
-use netvale_gateway::control::stats::{GatewayStats, QueryCounts};
+use netvale_gateway::control::stats::GatewayStats;
+use netvale_gateway::dns::QueryCounts;
 use proptest::prelude::*;
 
 use super::*;
