@@ -1,5 +1,5 @@
-//! Requests to all gateways of a run directory together ([`survey`]), within a limit of time that one which hangs cannot
-//! extend. A [`GatewayPeer`] is a connection to one of them, without blocking.
+//! Requests to all gateways of a run directory together ([`survey`]), within a limit of time that one which hangs
+//! cannot extend. A [`GatewayPeer`] is a connection to one of them, without blocking.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

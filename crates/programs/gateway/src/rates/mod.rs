@@ -209,26 +209,23 @@ impl GuestRates {
         granted
     }
 
-    /// Sets the rules. Returns the connections that need not wait any longer.
+    /// Sets the rules. Returns the connections that may ask again.
     pub fn set_rules(&mut self, rules: LimitRules, ports: &PortNames, now: Instant) -> Vec<GrantedFlow> {
         self.rules = rules;
         self.refresh(ports, now)
     }
 
     /// Looks up the limits of all guests again, after rules or names of ports have changed. Returns the connections
-    /// that need not wait any longer.
+    /// that may ask again.
     pub fn refresh(&mut self, ports: &PortNames, now: Instant) -> Vec<GrantedFlow> {
         let mut released = Vec::new();
         for id in self.guests.ids() {
             let Some(guest) = self.guests.get(id) else { continue };
             let limit = self.rules.limit(guest.key, ports);
-            guest.set(limit, now);
-            for way in RateWay::BOTH {
-                let queue = &mut guest.ways[way as usize];
-                if queue.bucket.is_none() {
-                    let all = std::mem::take(&mut queue.waiting).into_values();
-                    released.extend(all.map(|flow| GrantedFlow { flow, way }));
-                }
+            for way in guest.set(limit, now) {
+                // They wait again, for a time by the new rate.
+                let all = std::mem::take(&mut guest.ways[way as usize].waiting).into_values();
+                released.extend(all.map(|flow| GrantedFlow { flow, way }));
             }
         }
         released
@@ -254,16 +251,19 @@ impl GuestRates {
 }
 
 impl GuestRate {
-    /// Sets the limits. What a bucket has stays in it, so that a change of rules gives no burst.
-    fn set(&mut self, limit: GuestLimit, now: Instant) {
+    /// Sets the limits. What a bucket has stays in it, so that a change of rules gives no burst. Returns the directions
+    /// whose rates have changed.
+    fn set(&mut self, limit: GuestLimit, now: Instant) -> Vec<RateWay> {
+        let mut ways = Vec::new();
         let changed = |old: &Option<TokenBucket>, new: TokenBucket| match old {
             Some(old) => old.changed_to(new),
             None => new,
         };
         let bytes = |rate: Rate| TokenBucket::of_bytes(rate.bits() / 8, now);
         let rates = [(self.limit.sent, limit.sent), (self.limit.received, limit.received)];
-        for (queue, (before, rate)) in self.ways.iter_mut().zip(rates) {
+        for ((queue, (before, rate)), way) in self.ways.iter_mut().zip(rates).zip(RateWay::BOTH) {
             if before != rate {
+                ways.push(way);
                 queue.bucket = rate.map(|rate| changed(&queue.bucket, bytes(rate)));
             }
         }
@@ -271,6 +271,7 @@ impl GuestRate {
             self.new = limit.new.map(|new| changed(&self.new, TokenBucket::of_events(new, now)));
         }
         self.limit = limit;
+        ways
     }
 
     /// Removes from a queue the connections that may pass a piece each.

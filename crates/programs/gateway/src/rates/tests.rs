@@ -113,16 +113,21 @@ fn who_ends_leaves_the_queue() {
     assert_eq!(granted, Some(vec![two]));
 }
 
+/// Objective: with another rate, connections that wait ask again, since their time to wait is another one; without a
+/// rate, they go on; a rule that leaves the rate as it is leaves them in the queue.
 #[test]
-fn rules_that_go_release_who_waits() {
+fn a_change_of_the_rate_releases_who_waits() {
     let mut played = Played::new(&["sent 8mbit new 5/s"]);
     let [one] = flows();
     played.pass(A, false);
     played.wait(A, one);
-    assert!(played.rates.set_rules(rules(&["sent 9mbit"]), &played.ports, played.now).is_empty());
-    assert_eq!(played.pass(A, false), 0, "a change gives no burst");
-    let released = played.rates.set_rules(rules(&["received 9mbit"]), &played.ports, played.now);
-    assert_eq!(released, [GrantedFlow { flow: one, way: RateWay::Sent }]);
+    let set = |played: &mut Played, rule: &str| played.rates.set_rules(rules(&[rule]), &played.ports, played.now);
+    assert!(set(&mut played, "sent 8mbit open 7").is_empty());
+    let released = [GrantedFlow { flow: one, way: RateWay::Sent }];
+    assert_eq!(set(&mut played, "sent 9mbit"), released);
+    assert_eq!(played.pass(A, true), 0, "a change gives no burst");
+    played.wait(A, one);
+    assert_eq!(set(&mut played, "received 9mbit"), released);
     assert_eq!(played.pass(A, false), usize::MAX);
 }
 
