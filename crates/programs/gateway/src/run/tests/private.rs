@@ -179,8 +179,8 @@ fn a_silent_clone_hears_the_router() {
     assert_eq!(advert.l4[0], 134);
 }
 
-/// Objective: a limit of a private port is that of its guest under any MAC address, from when the port has the name, and
-/// ends with the port.
+/// Objective: a limit of a private port is that of its guest under any MAC address, from when the port has the name,
+/// and ends with the port.
 #[test]
 fn a_private_port_has_the_limit_of_its_name() {
     let mut guest = TestGuest::new(|options| {
