@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""odd_daemon.py SOCKET: answers like a daemon whose names, notes and reasons are markup, scripts and marks that reverse the direction of text."""
+"""odd_daemon.py SOCKET: answers like a daemon, and beside the socket like a gateway, whose names, notes and reasons are markup, scripts and marks that reverse the direction of text."""
 
 import json
+import os
 import socketserver
 import sys
+import threading
 import time
 
 ODD = "<img src=x onerror=\"document.title='taken'\">"
@@ -47,5 +49,14 @@ class Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
 
+class Flows(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.rfile.readline()
+        flow = {"transport": ODD, "guest": ODD, "remote": TURNED, "name": ODD, "direction": ODD, "sent": ODD, "received": -1, "seconds": {}}
+        self.wfile.write(json.dumps({"ok": {"flows": [flow], "more": ODD}}).encode() + b"\n")
+
+
+gateway = Server(os.path.join(os.path.dirname(sys.argv[1]), f"gateway-vale0:{ODD}.sock"), Flows)
+threading.Thread(target=gateway.serve_forever, daemon=True).start()
 with Server(sys.argv[1], Answers) as server:
     server.serve_forever()

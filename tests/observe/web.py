@@ -145,6 +145,7 @@ def odd(browser, address, _folder):
         browser.size(width, height, is_phone)
         enter(browser, address)
         browser.until(f"{name}: all are there", f"{ROWS}.length === 5 && document.querySelectorAll('g.port').length === 5")
+        browser.until(f"{name}: a flow of an odd gateway", "[...document.querySelectorAll('#flows td')].some((cell) => cell.textContent.includes('<img src=x'))")
         browser.until(f"{name}: drops for an odd reason", "document.querySelectorAll('#drops tbody tr').length === 2")
         for at in range(5):
             browser.run(f"document.querySelectorAll('g.port')[{at}].dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")

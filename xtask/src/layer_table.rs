@@ -50,7 +50,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("client", &["abi", "mem", "wire", "afxdp", "pci", "guest", "portspec", "control", "fdio"]),
     ("capi", &["abi", "mem", "portspec", "control", "client"]),
     ("pcap", &["abi", "mem", "portspec", "control", "client"]),
-    ("gateway", &["wire", "client", "control", "fdio", "confine"]),
+    ("gateway", &["wire", "policy", "client", "control", "fdio", "confine"]),
     (
         "daemon",
         &[
@@ -79,7 +79,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("evpn", &["control", "netlink"]),
-    ("observe", &["control"]),
+    ("observe", &["control", "gateway"]),
     ("harness", &["control", "fdio", "mem", "virtio", "vhost"]),
     (
         "bench",

@@ -1,17 +1,19 @@
-//! Any messages of some stations to the gateway's DHCP server, as time passes.
+//! Any messages of some stations to the gateway's DHCP and DHCPv6 servers, as time passes.
 //!
 //! Input, again and again: a station (one byte), tenths of a minute that pass (one byte), the message's length (two
 //! bytes), the message.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::collections::{HashMap, HashSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use netvale_fuzz::fuzz_target;
 use netvale_gateway::dhcp::leases::LeaseTable;
 use netvale_gateway::dhcp::message::{DhcpKind, DhcpMessage};
 use netvale_gateway::dhcp::{DhcpServer, DhcpSettings};
+use netvale_gateway::dhcp6::leases::LeaseTable6;
+use netvale_gateway::dhcp6::{Dhcp6Mode, Dhcp6Server, Dhcp6Settings};
 use netvale_gateway::net::InterfaceAddress;
 use netvale_wire::MacAddr;
 
@@ -42,6 +44,7 @@ fuzz_target!(|data: &[u8]| {
         server.leases.clean(now);
         rest = next;
     }
+    say_all_v6(data);
 });
 
 fn say(server: &mut DhcpServer, holders: &mut Holders, mac: MacAddr, bytes: &[u8], now: Instant) {
@@ -80,5 +83,38 @@ fn given_up(holders: &mut Holders, message: &DhcpMessage) {
         && holders.get(&address).is_some_and(|(holder, _)| *holder == client)
     {
         holders.remove(&address);
+    }
+}
+
+const LEASE6: Duration = Duration::from_secs(600);
+
+/// Any messages of the same stations to the DHCPv6 server, with its DUID in some of them.
+fn say_all_v6(data: &[u8]) {
+    let own = InterfaceAddress { address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1), prefix: 64 };
+    let mac = MacAddr([2, 0, 0, 0, 0, 0xff]);
+    let settings =
+        Dhcp6Settings { mode: Dhcp6Mode::Addresses, own, mac, lease: LEASE6, domains: vec!["lan".to_owned()] };
+    let mut server = Dhcp6Server::new(settings, LeaseTable6::new(own, 8));
+    let mut now = Instant::now();
+    let mut rest = data;
+    while let Some((&[station, passed, high, low], behind)) = rest.split_first_chunk::<4>() {
+        now += Duration::from_secs(u64::from(passed) * 6);
+        let len = usize::from(u16::from_be_bytes([high, low])).min(behind.len());
+        let (message, next) = behind.split_at(len);
+        let mut bytes = message.to_vec();
+        if station & 0x80 != 0 {
+            bytes.extend_from_slice(&[0, 2, 0, 10, 0, 3, 0, 1, 2, 0, 0, 0, 0, 0xff]);
+        }
+        let mac = MacAddr([2, 0, 0, 0, 0, station % 8]);
+        let in_use = |address: Ipv6Addr| address.octets()[15] == 9;
+        let reply = server.take(mac, &bytes, station & 0x40 == 0, now, in_use);
+        assert!(reply.is_none_or(|reply| reply.len() <= 1400 && matches!(reply[0], 2 | 7)));
+        let bound: Vec<_> = server.leases.bound(now).collect();
+        assert!(bound.len() <= 8 && bound.iter().all(|lease| lease.left <= LEASE6 && !in_use(lease.address)));
+        let addresses: HashSet<_> = bound.iter().map(|lease| lease.address).collect();
+        assert_eq!(addresses.len(), bound.len(), "an address has two clients");
+        assert!(addresses.iter().all(|address| own.contains(*address) && *address != own.address));
+        server.leases.clean(now);
+        rest = next;
     }
 }

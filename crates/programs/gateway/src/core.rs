@@ -22,6 +22,7 @@ use crate::net::GatewayNet;
 use crate::policy::{EgressPolicy, EgressRequest, EgressVerdict, held_v4};
 use crate::poller::Poller;
 use crate::random::RandomPool;
+use crate::rates::{GuestRates, RateWay};
 use crate::resolved::ResolvedNames;
 use crate::served::ServedPort;
 use crate::slots::SlotId;
@@ -41,6 +42,8 @@ pub enum FlowRefusal {
     Inside,
     /// The guest has reached its limit of flows.
     Limit,
+    /// The guest has begun too many flows a second.
+    Rate,
 }
 
 impl FlowRefusal {
@@ -51,6 +54,7 @@ impl FlowRefusal {
             Self::HostAddress => "host-address",
             Self::Inside => "inside",
             Self::Limit => "limit",
+            Self::Rate => "rate",
         }
     }
 }
@@ -94,6 +98,8 @@ pub struct GatewayCore {
     pub poller: Poller,
     /// Each guest's use of limited resources.
     pub guests: GuestTable,
+    /// Limits of guests' rates.
+    pub rates: GuestRates,
     /// The MAC addresses of guests' IP addresses.
     pub neighbours: GuestAddresses,
     /// The networks from which frames have come, and the one without tags.
@@ -146,6 +152,7 @@ impl GatewayCore {
             net,
             poller: Poller::new()?,
             guests,
+            rates: GuestRates::default(),
             neighbours: GuestAddresses::default(),
             networks,
             policy,
@@ -215,12 +222,22 @@ impl GatewayCore {
         }
     }
 
+    /// Counts a guest's flow that begins. Returns `false` if the guest has begun too many a second.
+    pub fn may_begin(&mut self, who: GuestId) -> bool {
+        self.rates.may_begin(who, &self.flows.ports, self.now)
+    }
+
+    /// Returns whether a guest's rate lets a datagram pass.
+    pub fn passes(&mut self, who: GuestId, way: RateWay, bytes: usize) -> bool {
+        self.rates.passes(who, way, bytes, &self.flows.ports, self.now)
+    }
+
     fn names_of(&self, ends: &FlowEnds) -> Vec<Arc<str>> {
         self.resolved.names(ends.who, ends.remote.ip(), self.now)
     }
 
     /// Records that a guest's flow may not begin, with the latest name of its destination.
-    pub fn refused(&mut self, ends: &FlowEnds, reason: &str) {
+    pub fn refused(&mut self, ends: &FlowEnds, reason: &'static str) {
         let names = self.names_of(ends);
         self.flows.refused(ends, names.first().map(|name| &**name), reason, self.now);
     }

@@ -5,6 +5,7 @@
 //! of its own reports their number. Recorded refusals are limited to a number per second, since guests can cause any
 //! number of them.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -73,6 +74,17 @@ pub struct OpenFlow {
     pub bytes: FlowBytes,
     /// When the flow began.
     pub began: Instant,
+    /// What the guest's limits have done to it.
+    pub limited: FlowLimited,
+}
+
+/// What the limits of its guest have done to a flow.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct FlowLimited {
+    /// How long it has waited for the guest's rate.
+    pub waited: Duration,
+    /// Number of its datagrams that were dropped.
+    pub dropped: u64,
 }
 
 impl OpenFlow {
@@ -106,6 +118,10 @@ struct FlowTotals {
     sent: u64,
     received: u64,
     seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped: Option<u64>,
 }
 
 impl<'a> FlowLine<'a> {
@@ -126,7 +142,14 @@ impl<'a> FlowLine<'a> {
 
     fn of_open(flow: &'a OpenFlow, ports: &PortNames, now: Instant) -> Self {
         let seconds = now.saturating_duration_since(flow.began).as_secs_f64();
-        let end = FlowTotals { sent: flow.bytes.sent, received: flow.bytes.received, seconds };
+        let FlowLimited { waited, dropped } = flow.limited;
+        let end = FlowTotals {
+            sent: flow.bytes.sent,
+            received: flow.bytes.received,
+            seconds,
+            waited: Some(waited.as_secs_f64()).filter(|_| !waited.is_zero()),
+            dropped: Some(dropped).filter(|dropped| *dropped > 0),
+        };
         FlowLine { end: Some(end), ..FlowLine::new("open", &flow.ends, ports, flow.name.as_deref()) }
     }
 }
@@ -143,6 +166,7 @@ pub struct FlowLog {
     second: Option<Instant>,
     refusals: u32,
     counts: LoggedFlowCounts,
+    reasons: BTreeMap<&'static str, u64>,
     /// The names of private ports.
     pub ports: PortNames,
 }
@@ -187,6 +211,7 @@ impl FlowLog {
             second: None,
             refusals: 0,
             counts: LoggedFlowCounts::default(),
+            reasons: BTreeMap::new(),
             ports: PortNames::default(),
         }
     }
@@ -198,8 +223,9 @@ impl FlowLog {
     }
 
     /// Records that a flow was refused or could not be opened.
-    pub fn refused(&mut self, ends: &FlowEnds, name: Option<&str>, reason: &str, now: Instant) {
+    pub fn refused(&mut self, ends: &FlowEnds, name: Option<&str>, reason: &'static str, now: Instant) {
         self.counts.refused += 1;
+        *self.reasons.entry(reason).or_default() += 1;
         let begins = self.second.is_none_or(|second| now.saturating_duration_since(second) >= Duration::from_secs(1));
         if begins {
             self.second = Some(now);
@@ -264,6 +290,11 @@ impl FlowLog {
     /// Returns how many flows were opened, refused and closed, and the bytes of closed ones.
     pub fn counts(&self) -> LoggedFlowCounts {
         self.counts
+    }
+
+    /// Returns how many flows were refused for each reason.
+    pub fn reasons(&self) -> &BTreeMap<&'static str, u64> {
+        &self.reasons
     }
 
     fn report_lost(&mut self) {
@@ -350,7 +381,8 @@ mod tests {
         log.opened(&ends(), Some("example.com"));
         log.refused(&ends(), None, "policy", Instant::now());
         let began = Instant::now();
-        let flow = OpenFlow { ends: ends(), name: None, bytes: FlowBytes { sent: 1, received: 2 }, began };
+        let limited = FlowLimited { waited: Duration::from_millis(250), dropped: 0 };
+        let flow = OpenFlow { ends: ends(), name: None, bytes: FlowBytes { sent: 1, received: 2 }, began, limited };
         log.closed(&flow, "end", began + Duration::from_millis(1500));
         log.flush();
         let lines = lines(&std::fs::read_to_string(&path).unwrap());
@@ -359,8 +391,10 @@ mod tests {
         assert_eq!(lines[0]["port"], "02:00:00:00:00:09");
         assert_eq!((&lines[1]["reason"], &lines[1]["remote"]), (&"policy".into(), &"192.0.2.1:443".into()));
         assert_eq!((&lines[2]["received"], &lines[2]["seconds"]), (&2.into(), &1.5.into()));
+        assert_eq!((&lines[2]["waited"], lines[2].get("dropped")), (&0.25.into(), None));
         assert!(lines[1].get("sent").is_none());
         assert_eq!((&lines[0]["name"], lines[1].get("name")), (&"example.com".into(), None));
+        assert_eq!(log.reasons(), &BTreeMap::from([("policy", 1)]));
         assert_eq!(log.counts(), LoggedFlowCounts { opened: 1, refused: 1, closed: 1, sent: 1, received: 2 });
     }
 
@@ -383,10 +417,12 @@ mod tests {
     fn an_open_flow_is_shown_with_what_it_has_carried() {
         let began = Instant::now();
         let bytes = FlowBytes { sent: 1, received: 2 };
-        let flow = OpenFlow { ends: ends(), name: Some("example.com".into()), bytes, began };
+        let limited = FlowLimited { waited: Duration::ZERO, dropped: 3 };
+        let flow = OpenFlow { ends: ends(), name: Some("example.com".into()), bytes, began, limited };
         let shown = flow.to_json(&PortNames::default(), began + Duration::from_secs(3));
         assert_eq!((&shown["event"], &shown["name"]), (&"open".into(), &"example.com".into()));
         assert_eq!((&shown["received"], &shown["seconds"]), (&2.into(), &3.0.into()));
+        assert_eq!((&shown["dropped"], shown.get("waited")), (&3.into(), None));
         assert!((wall_clock() - shown["time"].as_f64().unwrap() - 3.0).abs() < 1.0);
     }
 

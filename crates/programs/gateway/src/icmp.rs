@@ -15,13 +15,14 @@ use netvale_wire::layers::{ICMP, ICMP6};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
 
-use crate::core::{FlowReview, GatewayCore, PermittedFlow};
-use crate::flows::{FlowBytes, FlowDirection, FlowEnds, OpenFlow};
+use crate::core::{FlowRefusal, FlowReview, GatewayCore, PermittedFlow};
+use crate::flows::{FlowBytes, FlowDirection, FlowEnds, FlowLimited, OpenFlow};
 use crate::frame::GuestPacket;
 use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
+use crate::rates::RateWay;
 use crate::slots::{NumberedValues, SlotId};
 use crate::sys;
 use crate::timers::TimedThing;
@@ -48,11 +49,15 @@ struct EchoFlow {
     began: Instant,
     used: Instant,
     counts: FlowBytes,
+    /// Number of messages that the guest's rate has not let pass.
+    dropped: u64,
 }
 
 impl EchoFlow {
     fn record(&self) -> OpenFlow {
-        OpenFlow { ends: ends_of(&self.key), name: self.name.clone(), bytes: self.counts, began: self.began }
+        let limited = FlowLimited { dropped: self.dropped, ..FlowLimited::default() };
+        let name = self.name.clone();
+        OpenFlow { ends: ends_of(&self.key), name, bytes: self.counts, began: self.began, limited }
     }
 }
 
@@ -107,7 +112,12 @@ impl EchoFlows {
         let Some(id) = self.by_key.get(&key).copied().or_else(|| self.open(core, key, packet)) else { return };
         let Some(flow) = self.flows.get(id) else { return };
         flow.used = core.now;
-        flow.counts.sent += (packet.l4.len() - HEADER_LEN) as u64;
+        let len = packet.l4.len() - HEADER_LEN;
+        if !core.passes(packet.who, RateWay::Sent, len) {
+            flow.dropped += 1;
+            return;
+        }
+        flow.counts.sent += len as u64;
         let to = SocketAddr::new(flow.outer, 0);
         match rustix::net::sendto(&flow.socket, packet.l4, SendFlags::DONTWAIT, &to) {
             Err(Errno::NETUNREACH) => core.send_error(packet, IcmpProblem::Network, None),
@@ -118,7 +128,9 @@ impl EchoFlows {
     }
 
     fn open(&mut self, core: &mut GatewayCore, key: PingKey, packet: &GuestPacket<'_>) -> Option<SlotId> {
-        let PermittedFlow { outer, name } = match core.judge(&ends_of(&key)) {
+        let judged = core.judge(&ends_of(&key));
+        let judged = if judged.is_ok() && !core.may_begin(key.who) { Err(FlowRefusal::Rate) } else { judged };
+        let PermittedFlow { outer, name } = match judged {
             Ok(permitted) => permitted,
             Err(refusal) => {
                 core.refused(&ends_of(&key), refusal.word());
@@ -133,7 +145,8 @@ impl EchoFlows {
             return None;
         }
         core.flows.opened(&ends_of(&key), name.as_deref());
-        let flow = EchoFlow { key, outer, name, socket, began: core.now, used: core.now, counts: FlowBytes::default() };
+        let [began, used] = [core.now; 2];
+        let flow = EchoFlow { key, outer, name, socket, began, used, counts: FlowBytes::default(), dropped: 0 };
         let id = self.flows.insert(flow);
         self.by_key.insert(key, id);
         core.timers.add(core.now + IDLE, TimedThing::Ping(id));
@@ -204,7 +217,12 @@ impl EchoFlows {
             return;
         }
         let key = flow.key;
-        flow.counts.received += (self.scratch.len() - HEADER_LEN) as u64;
+        let len = self.scratch.len() - HEADER_LEN;
+        if !core.passes(key.who, RateWay::Received, len) {
+            flow.dropped += 1;
+            return;
+        }
+        flow.counts.received += len as u64;
         self.scratch[4..6].copy_from_slice(&key.ident.to_be_bytes());
         icmp_message::set_checksum(&mut self.scratch, key.remote, key.guest);
         core.send_packet(key.who, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);

@@ -18,11 +18,12 @@
 //! | [`frame`] | parsing and building of frames; reassembly |
 //! | [`net`], [`guests`] | the gateway's addresses; guests' addresses and their use of resources |
 //! | [`ports`] | the names of the switch's private ports, as the daemon reports them |
-//! | [`arp_nd`], [`ra`], [`dhcp`], [`dns`] | address resolution, address assignment, names |
+//! | [`arp_nd`], [`ra`], [`dhcp`], [`dhcp6`], [`dns`] | address resolution, address assignment, names |
 //! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | flows from guests to other hosts |
 //! | [`publish`] | published ports: flows from the host's side to guests |
 //! | [`served`], [`dial`] | UNIX sockets of the host: of the gateway's own ports, and for connections to guests |
 //! | [`policy`], [`resolved`] | which destinations guests may reach; the names of addresses |
+//! | [`rates`] | limits of guests' rates |
 //! | [`flows`] | the flow log |
 //! | [`confine`] | what the process may do once it runs |
 //! | [`poller`], [`timers`], [`slots`], [`random`], `sys` | epoll set, timers, tables, random numbers, system calls |
@@ -33,6 +34,7 @@ pub mod confine;
 pub mod control;
 pub mod core;
 pub mod dhcp;
+pub mod dhcp6;
 pub mod dial;
 pub mod dns;
 pub mod flows;
@@ -49,6 +51,7 @@ pub mod ports;
 pub mod publish;
 pub mod ra;
 pub mod random;
+pub mod rates;
 pub mod resolved;
 pub mod run;
 pub mod served;

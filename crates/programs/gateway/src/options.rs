@@ -7,10 +7,12 @@ use std::time::Duration;
 use netvale_wire::MacAddr;
 
 use crate::dhcp::leases::StaticLease;
+use crate::dhcp6::Dhcp6Mode;
 use crate::guests::GuestLimits;
 use crate::net::{GatewayAddresses, GatewayNet};
 use crate::policy::EgressPolicy;
 use crate::publish::rule::PublishRule;
+use crate::rates::rule::LimitRules;
 use crate::served::ServedPort;
 
 /// The default duration of a DHCP lease.
@@ -39,6 +41,8 @@ pub struct GatewayOptions {
     pub dhcp: bool,
     /// Whether the gateway sends IPv6 router advertisements.
     pub adverts: bool,
+    /// What the gateway gives by DHCPv6.
+    pub dhcp6: Dhcp6Mode,
     /// Static DHCP leases.
     pub leases: Vec<StaticLease>,
     /// Duration of a DHCP lease.
@@ -59,6 +63,8 @@ pub struct GatewayOptions {
     pub control: Option<PathBuf>,
     /// Limits of the resources that each guest may use.
     pub limits: GuestLimits,
+    /// Limits of guests' rates.
+    pub rates: LimitRules,
     /// Whether each VLAN of the switch is a network of its own, with the same addresses.
     pub private: bool,
 }
@@ -74,6 +80,7 @@ impl GatewayOptions {
             search: Vec::new(),
             host: None,
             dhcp: true,
+            dhcp6: Dhcp6Mode::Settings,
             adverts: true,
             leases: Vec::new(),
             lease_time: LEASE,
@@ -85,6 +92,7 @@ impl GatewayOptions {
             flows: None,
             control: None,
             limits: GuestLimits::default(),
+            rates: LimitRules::default(),
             private: false,
         }
     }

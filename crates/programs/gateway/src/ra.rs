@@ -9,6 +9,7 @@ use netvale_wire::layers::ICMP6;
 
 use crate::arp_nd::{HOP_LIMIT, ROUTER_ADVERTISEMENT, ROUTER_SOLICITATION, SOURCE_STATION, options};
 use crate::core::GatewayCore;
+use crate::dhcp6::Dhcp6Mode;
 use crate::frame::GuestPacket;
 use crate::guests::{GuestId, NetworkId};
 use crate::icmp_message::{group_station, set_checksum};
@@ -39,14 +40,20 @@ struct AdvertTimes {
 
 /// The times of multicast advertisements. The periodic ones of all networks are sent together, so that the gateway
 /// wakes up once for all.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RouterAdverts {
+    mode: Dhcp6Mode,
     networks: BTreeMap<NetworkId, AdvertTimes>,
     /// When the next periodic ones are due.
     round: Option<Instant>,
 }
 
 impl RouterAdverts {
+    /// Returns the state before the first advertisement. They tell guests what they get by DHCPv6.
+    pub fn new(mode: Dhcp6Mode) -> Self {
+        RouterAdverts { mode, networks: BTreeMap::new(), round: None }
+    }
+
     /// Plans the first advertisements, if the gateway has an IPv6 address.
     pub fn begin(&mut self, core: &mut GatewayCore) {
         if core.net.addresses.v6.is_some() {
@@ -64,7 +71,7 @@ impl RouterAdverts {
         }
         if core.net.is_guests(packet.src) {
             core.neighbours.learn(packet.src, packet.who, core.now);
-            send(core, packet.who, packet.src, ROUTER_LIFETIME);
+            send(core, packet.who, packet.src, self.mode, ROUTER_LIFETIME);
         } else if matches!(packet.src, IpAddr::V6(src) if src.is_unspecified()) {
             let times = self.networks.entry(packet.who.network).or_default();
             let at = times.last.map_or(core.now, |last| (last + PAUSE).max(core.now));
@@ -89,7 +96,7 @@ impl RouterAdverts {
         for (network, times) in &mut self.networks {
             if is_round || times.due.is_some_and(|due| due <= now) {
                 *times = AdvertTimes { last: Some(now), due: None };
-                send(core, all_nodes(*network), ALL_NODES.into(), ROUTER_LIFETIME);
+                send(core, all_nodes(*network), ALL_NODES.into(), self.mode, ROUTER_LIFETIME);
             }
         }
     }
@@ -103,7 +110,7 @@ impl RouterAdverts {
     pub fn end(&mut self, core: &mut GatewayCore) {
         if core.net.addresses.v6.is_some() {
             for network in self.networks.keys() {
-                send(core, all_nodes(*network), ALL_NODES.into(), 0);
+                send(core, all_nodes(*network), ALL_NODES.into(), self.mode, 0);
             }
         }
     }
@@ -113,23 +120,41 @@ fn all_nodes(network: NetworkId) -> GuestId {
     network.station(group_station(ALL_NODES))
 }
 
-fn send(core: &mut GatewayCore, who: GuestId, to: IpAddr, lifetime: u16) {
+fn send(core: &mut GatewayCore, who: GuestId, to: IpAddr, mode: Dhcp6Mode, lifetime: u16) {
     let src = core.net.link_local().into();
-    let Some(mut message) = message(&core.net, lifetime) else { return };
+    let Some(mut message) = message(&core.net, mode, lifetime) else { return };
     set_checksum(&mut message, src, to);
     core.send_with(who, src, to, ICMP6, HOP_LIMIT, &message);
 }
 
+/// The flags of an advertisement (RFC 4861 §4.2, §4.6.2).
+struct AdvertFlags {
+    /// Of the router: M (addresses by DHCPv6) and O (settings by DHCPv6).
+    router: u8,
+    /// Of the prefix: L (on-link) and A (guests make their addresses).
+    prefix: u8,
+}
+
+impl AdvertFlags {
+    fn of(mode: Dhcp6Mode) -> Self {
+        match mode {
+            Dhcp6Mode::Off => AdvertFlags { router: 0, prefix: 0xc0 },
+            Dhcp6Mode::Settings => AdvertFlags { router: 0x40, prefix: 0xc0 },
+            Dhcp6Mode::Addresses => AdvertFlags { router: 0xc0, prefix: 0x80 },
+        }
+    }
+}
+
 /// Makes the advertisement, without its checksum. `None` if the gateway has no IPv6 address.
-fn message(net: &GatewayNet, lifetime: u16) -> Option<Vec<u8>> {
+fn message(net: &GatewayNet, mode: Dhcp6Mode, lifetime: u16) -> Option<Vec<u8>> {
     let own = net.addresses.v6?;
     let prefix = (own.address.to_bits() >> 64 << 64).to_be_bytes();
     let service_lifetime = u32::from(lifetime).to_be_bytes();
-    let mut message = vec![ROUTER_ADVERTISEMENT, 0, 0, 0, 64, 0];
+    let AdvertFlags { router, prefix: prefix_flags } = AdvertFlags::of(mode);
+    let mut message = vec![ROUTER_ADVERTISEMENT, 0, 0, 0, 64, router];
     message.extend_from_slice(&lifetime.to_be_bytes());
     message.extend_from_slice(&[0; 8]);
-    // The prefix, with the flags L (on-link) and A (autonomous address configuration).
-    message.extend_from_slice(&[3, 4, own.prefix, 0xc0]);
+    message.extend_from_slice(&[3, 4, own.prefix, prefix_flags]);
     message.extend_from_slice(&VALID.to_be_bytes());
     message.extend_from_slice(&PREFERRED.to_be_bytes());
     message.extend_from_slice(&[0; 4]);
@@ -169,12 +194,22 @@ mod tests {
     /// Objective: an advertisement has well-formed options with the prefix, the MTU and the name service.
     #[test]
     fn an_advertisement_is_what_guests_read() {
-        let message = message(&example(), ROUTER_LIFETIME).unwrap();
+        let message = message(&example(), Dhcp6Mode::Off, ROUTER_LIFETIME).unwrap();
         assert_eq!(options(&message[16..]), Some(vec![3, 5, 1, 25, 31]));
         assert_eq!(message[6..8], ROUTER_LIFETIME.to_be_bytes());
         assert_eq!(message[16..20], [3, 4, 64, 0xc0]);
         assert_eq!(message[32..40], [0xfd, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(search_list("lan"), [3, b'l', b'a', b'n', 0, 0, 0, 0]);
+    }
+
+    /// Objective: the flags tell guests to ask for what DHCPv6 gives; guests make no addresses where it gives some.
+    #[test]
+    fn flags_say_what_dhcpv6_gives() {
+        let flags = [Dhcp6Mode::Off, Dhcp6Mode::Settings, Dhcp6Mode::Addresses].map(|mode| {
+            let message = message(&example(), mode, ROUTER_LIFETIME).unwrap();
+            (message[5], message[19])
+        });
+        assert_eq!(flags, [(0, 0xc0), (0x40, 0xc0), (0xc0, 0x80)]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::control::{ControlError, ControlServer};
 use crate::core::GatewayCore;
 use crate::dhcp::leases::StaticLease;
 use crate::dhcp::{DhcpServers, DhcpSettings};
+use crate::dhcp6::{Dhcp6Mode, Dhcp6Servers, Dhcp6Settings};
 use crate::dial::Dialer;
 use crate::dns::NameService;
 use crate::flows::FlowLog;
@@ -25,6 +26,7 @@ use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::ports::PortWatch;
 use crate::publish::{PublishError, Publisher};
 use crate::ra::RouterAdverts;
+use crate::rates::GuestRates;
 use crate::tcp::TcpFlows;
 use crate::timers::TimedThing;
 use crate::udp::UdpMappings;
@@ -77,6 +79,7 @@ pub struct Gateway {
     frame: Vec<u8>,
     reassembly: Reassembly,
     dhcp: Option<DhcpServers>,
+    dhcp6: Option<Dhcp6Servers>,
     adverts: Option<RouterAdverts>,
     names: NameService,
     tcp: TcpFlows,
@@ -115,13 +118,15 @@ impl Gateway {
         control.as_ref().map_or(Ok(()), |control| control.watch(&core))?;
         core.timers.add(core.now + HOUSEKEEPING, TimedThing::Housekeeping);
         core.served.clone_from(&options.served);
+        core.rates = GuestRates::new(options.rates.clone());
         let dialer = dialer(options, &core)?;
         Ok(Gateway {
             core,
             frame: vec![0; MAX_FRAME],
             reassembly: Reassembly::default(),
             dhcp: dhcp_servers(options),
-            adverts: options.adverts.then(RouterAdverts::default),
+            dhcp6: dhcp6_servers(options),
+            adverts: options.adverts.then(|| RouterAdverts::new(options.dhcp6)),
             names: NameService::new(&options.resolv_conf),
             tcp: TcpFlows::default(),
             udp: UdpMappings::default(),
@@ -235,6 +240,10 @@ impl Gateway {
             TimedThing::Ping(id) => self.echo.timer(core, id),
             TimedThing::Question(id) => self.names.timer(core, id),
             TimedThing::NameClient(id) => self.names.client_timer(core, id),
+            TimedThing::Rate(id) => {
+                let granted = core.rates.timer(id, core.now, &mut core.timers);
+                self.tcp.grant(core, granted);
+            }
             TimedThing::Callers => self.publisher.timer(core, &mut self.tcp, leases),
             TimedThing::Routers => {
                 if let Some(adverts) = &mut self.adverts {
@@ -249,8 +258,12 @@ impl Gateway {
         let now = self.core.now;
         self.core.neighbours.clean(now);
         self.core.resolved.clean(now);
+        self.core.rates.clean(now);
         if let Some(dhcp) = &mut self.dhcp {
             dhcp.clean(now);
+        }
+        if let Some(dhcp6) = &mut self.dhcp6 {
+            dhcp6.clean(now);
         }
         self.publisher.clean(&mut self.core);
         if let Some(dialer) = &mut self.dialer {
@@ -332,6 +345,17 @@ fn dhcp_servers(options: &GatewayOptions) -> Option<DhcpServers> {
     // The gateway's further address is its own: no guest may have it.
     let host = options.host.map(|address| StaticLease { mac: options.net().mac, address, name: None });
     Some(DhcpServers::new(settings, options.leases.iter().cloned().chain(host).collect()))
+}
+
+fn dhcp6_servers(options: &GatewayOptions) -> Option<Dhcp6Servers> {
+    let own = options.addresses.v6.filter(|_| options.dhcp6 != Dhcp6Mode::Off)?;
+    Some(Dhcp6Servers::new(Dhcp6Settings {
+        mode: options.dhcp6,
+        own,
+        mac: options.net().mac,
+        lease: options.lease_time,
+        domains: std::iter::once(options.domain.clone()).chain(options.search.iter().cloned()).collect(),
+    }))
 }
 
 /// Raises the limit of descriptors to the most that this user may have, since each flow needs one.

@@ -22,6 +22,8 @@ pub enum TimedThing {
     Question(SlotId),
     /// A TCP connection to the name service.
     NameClient(SlotId),
+    /// A guest's rate.
+    Rate(SlotId),
     /// TCP clients of published ports that wait for their guest's MAC address.
     Callers,
     /// Router advertisements.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`http`] | a small HTTP server with limits on requests, connections and times |
 //! | [`daemon`] | the control connection, renewed after it has ended |
+//! | [`gateways`] | counters and flows of gateways, which are asked beside the daemon |
 //! | [`source`] | all counters; clients that request them at about the same time share one answer of the daemon |
 //! | [`metrics`] | the daemon's counters as families of metrics |
 //! | [`metrics_page`] | the page `/metrics` |
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod daemon;
+pub mod gateways;
 pub mod http;
 pub mod metrics;
 pub mod metrics_page;

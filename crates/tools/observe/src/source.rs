@@ -10,17 +10,23 @@ use std::time::{Duration, Instant};
 
 use netvale_control::client::{Client, ClientError};
 use netvale_control::types::AllStats;
+use netvale_gateway::control::survey;
 
 use crate::daemon::ObservedDaemon;
+use crate::gateways::{self, ObservedGateway};
+use crate::metrics::collect::Snapshot;
 use crate::metrics::format::TextFormat;
 
 /// Maximum age of an answer.
 pub const FRESH: Duration = Duration::from_millis(100);
 
-/// The daemon's counters, and their encoded texts.
+/// The daemon's counters, and their encoded texts. Gateways are asked for theirs when a text needs them.
 #[derive(Debug, Default)]
 pub struct Figures {
     stats: Arc<AllStats>,
+    /// Directories with control sockets of gateways.
+    folders: Vec<PathBuf>,
+    gateways: OnceLock<Arc<[ObservedGateway]>>,
     texts: [OnceLock<Arc<str>>; 2],
     json: OnceLock<Arc<str>>,
 }
@@ -36,7 +42,12 @@ impl Figures {
     pub fn text(&self, format: TextFormat) -> Arc<str> {
         let [open, own] = &self.texts;
         let known = if format == TextFormat::OpenMetrics { open } else { own };
-        Arc::clone(known.get_or_init(|| format.encode(&self.stats).into()))
+        Arc::clone(known.get_or_init(|| format.encode(&self.snapshot()).into()))
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let gateways = self.gateways.get_or_init(|| gateways::observe(&self.folders).into());
+        Snapshot { stats: Arc::clone(&self.stats), gateways: Arc::clone(gateways) }
     }
 
     /// Returns the counters as JSON, in the daemon's format. The text is encoded only once.
@@ -47,9 +58,11 @@ impl Figures {
     }
 }
 
-impl From<AllStats> for Figures {
-    fn from(stats: AllStats) -> Figures {
-        Figures { stats: Arc::new(stats), ..Figures::default() }
+impl Figures {
+    /// Returns a daemon's counters, to be completed by those of the gateways in some directories.
+    #[must_use]
+    pub fn new(stats: AllStats, folders: Vec<PathBuf>) -> Figures {
+        Figures { stats: Arc::new(stats), folders, ..Figures::default() }
     }
 }
 
@@ -65,6 +78,7 @@ pub struct FiguresSource {
 #[derive(Debug)]
 struct SourceState {
     daemon: ObservedDaemon,
+    folders: Vec<PathBuf>,
     last: Option<(Instant, FiguresResult)>,
 }
 
@@ -72,7 +86,8 @@ impl FiguresSource {
     /// Creates the source for the daemon of the run directory `run_dir`. The daemon need not run yet.
     #[must_use]
     pub fn new(run_dir: PathBuf) -> FiguresSource {
-        FiguresSource { state: Mutex::new(SourceState { daemon: ObservedDaemon::new(run_dir), last: None }) }
+        let folders = survey::folders(&run_dir);
+        FiguresSource { state: Mutex::new(SourceState { daemon: ObservedDaemon::new(run_dir), folders, last: None }) }
     }
 
     /// Returns the daemon's current figures.
@@ -84,7 +99,8 @@ impl FiguresSource {
         if let Some((_, known)) = state.last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return known.clone();
         }
-        let outcome = state.daemon.ask(Client::all_stats).map(|stats| Arc::new(stats.into())).map_err(Arc::new);
+        let outcome = state.daemon.ask(Client::all_stats);
+        let outcome = outcome.map(|stats| Arc::new(Figures::new(stats, state.folders.clone()))).map_err(Arc::new);
         let failed_before = state.last.as_ref().is_some_and(|(_, before)| before.is_err());
         match &outcome {
             Err(why) if !failed_before => tracing::warn!("no counters: {}", why.what()),

@@ -22,9 +22,14 @@ pub enum ControlRequest {
         /// The rule without its verb.
         rule: String,
     },
+    /// Adds a rule that limits guests, in place of the one for the same guests.
+    Limit {
+        /// The rule without its verb.
+        rule: String,
+    },
     /// Removes a rule.
     Remove {
-        /// The rule with its verb.
+        /// The rule with its verb; of one that limits guests, the verb and the guests suffice.
         rule: String,
     },
     /// Replaces all rules of the user.
@@ -49,7 +54,11 @@ pub enum ControlRequest {
     /// Counters.
     Stats,
     /// The open flows: `{"flows":[…],"more":N}`, with the fields of the flow log. `more` are not listed.
-    Flows,
+    Flows {
+        /// How many are listed at most; `None`: as many as the gateway lists at all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most: Option<usize>,
+    },
     /// From the answer on, the lines of the flow log.
     Follow,
     /// The zones of names: `{"zones":[…]}`.
@@ -90,6 +99,8 @@ mod tests {
             (r#" {"do":"allow","rule":"any"} "#, ControlRequest::Allow { rule: "any".into() }),
             (r#"{"rules":["deny any"],"do":"set-rules"}"#, ControlRequest::SetRules { rules: vec!["deny any".into()] }),
             (r#"{"do":"follow"}"#, ControlRequest::Follow),
+            (r#"{"do":"flows"}"#, ControlRequest::Flows { most: None }),
+            (r#"{"do":"flows","most":7}"#, ControlRequest::Flows { most: Some(7) }),
             (r#"{"do":"names"}"#, ControlRequest::Names),
             (
                 r#"{"do":"set-names","zone":{"name":"a.","records":[]}}"#,

@@ -7,7 +7,9 @@
 //! | module | contents |
 //! |---|---|
 //! | [`message`] | requests and answers |
+//! | [`stats`] | the counters |
 //! | [`call`] | the client's end, for commands |
+//! | [`survey`] | requests to all gateways together, within a limit of time |
 //! | `client` | the server's end of a client's connection |
 //!
 //! The [`ControlServer`] has the connections, without blocking. Each round of the gateway's loop takes at most one
@@ -16,6 +18,8 @@
 pub mod call;
 mod client;
 pub mod message;
+pub mod stats;
+pub mod survey;
 
 use std::fs;
 use std::io;

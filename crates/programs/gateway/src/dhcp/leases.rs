@@ -66,8 +66,10 @@ pub fn label(name: &[u8]) -> Option<String> {
 
 /// The state of a client's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum LeaseState {
+pub(crate) enum LeaseState {
+    /// Reserved for a client that may take it.
     Offered,
+    /// Leased to a client.
     Bound,
     /// Released, withdrawn or expired: remembered for the client until another client needs the address.
     Free,

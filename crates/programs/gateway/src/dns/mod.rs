@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use serde::{Deserialize, Serialize};
 
 use self::clients::NameClient;
 use self::message::{DnsOutcome, DnsQuery, ParsedQuery};
@@ -35,6 +36,7 @@ use crate::flows::{FlowDirection, FlowEnds};
 use crate::guests::{GuestId, GuestResource};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
+use crate::rates::RateWay;
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::TimedThing;
 
@@ -89,6 +91,20 @@ struct NameQuestion {
     fallback: Option<Vec<u8>>,
 }
 
+/// Numbers of guests' DNS queries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueryCounts {
+    /// Answered by the gateway itself: names of the switch's network and of zones.
+    pub own: u64,
+    /// Forwarded to a name server; those without an answer count as failed, too.
+    pub forwarded: u64,
+    /// Refused, because no rule allows the name.
+    pub refused: u64,
+    /// Failed: malformed, beyond a limit, or without an answer from any server.
+    pub failed: u64,
+}
+
 /// The name service with its open questions and TCP connections.
 pub struct NameService {
     questions: NumberedValues<NameQuestion>,
@@ -96,6 +112,8 @@ pub struct NameService {
     file: ResolverFile,
     /// The user's zones.
     pub zones: DnsZones,
+    /// Numbers of queries.
+    pub counts: QueryCounts,
     scratch: Vec<u8>,
 }
 
@@ -107,6 +125,7 @@ impl NameService {
             clients: NumberedValues::default(),
             file: ResolverFile::new(file),
             zones: DnsZones::default(),
+            counts: QueryCounts::default(),
             scratch: Vec::new(),
         }
     }
@@ -123,25 +142,33 @@ impl NameService {
         let query = match message::parse_query(bytes) {
             ParsedQuery::Query(query) => query,
             ParsedQuery::Refused(outcome) => {
+                self.counts.failed += 1;
                 let answer = message::refusal(bytes, outcome);
                 return self.deliver(core, who, asker, answer.as_deref());
             }
-            ParsedQuery::Nothing => return self.deliver(core, who, asker, None),
+            ParsedQuery::Nothing => {
+                self.counts.failed += 1;
+                return self.deliver(core, who, asker, None);
+            }
         };
         let leases = leases.map(|leases| leases.leases(who.network));
         let addresses = &core.neighbours;
         let names = LocalNames { net: &core.net, leases, addresses, zones: &self.zones, network: who.network };
         if let Some(answer) = names.answer(&query) {
             note_addresses(core, who, &query, &answer);
+            self.counts.own += 1;
             return self.deliver(core, who, asker, Some(&answer));
         }
         if !core.policy.resolves(&query.name) {
+            self.counts.refused += 1;
             return self.refuse(core, who, asker, &query);
         }
         if self.questions.len() >= MAX_QUESTIONS || !core.guests.take(who, GuestResource::Question) {
+            self.counts.failed += 1;
             let answer = message::refusal(bytes, DnsOutcome::Failed);
             return self.deliver(core, who, asker, answer.as_deref());
         }
+        self.counts.forwarded += 1;
         self.begin(core, who, asker, &query);
     }
 
@@ -203,7 +230,9 @@ impl NameService {
     fn give_up(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(question) = self.questions.get(id) else { return };
         let failed = || message::refusal(&question.message, DnsOutcome::Failed);
-        let answer = question.fallback.take().or_else(failed);
+        let fallback = question.fallback.take();
+        self.counts.failed += u64::from(fallback.is_none());
+        let answer = fallback.or_else(failed);
         self.finish(core, id, answer);
     }
 
@@ -224,7 +253,7 @@ impl NameService {
     fn deliver(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, answer: Option<&[u8]>) {
         match asker {
             NameAsker::Datagram { guest, own } => {
-                if let Some(answer) = answer {
+                if let Some(answer) = answer.filter(|answer| core.passes(who, RateWay::Received, answer.len())) {
                     core.send_datagram(who, own, guest, answer);
                 }
             }

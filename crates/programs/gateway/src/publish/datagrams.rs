@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::{BATCH, PublishedEnd, seen_client, station};
 use crate::arp_nd;
-use crate::core::GatewayCore;
+use crate::core::{FlowRefusal, GatewayCore};
 use crate::dhcp::DhcpServers;
-use crate::flows::{FlowBytes, FlowDirection, FlowEnds, OpenFlow};
+use crate::flows::{FlowBytes, FlowDirection, FlowEnds, FlowLimited, OpenFlow};
 use crate::guests::{GuestId, NetworkId};
 use crate::policy::FlowTransport;
+use crate::rates::RateWay;
 use crate::slots::SlotId;
 use crate::sys::asked;
 
@@ -37,11 +38,14 @@ struct PublishedClient {
     began: Instant,
     used: Instant,
     bytes: FlowBytes,
+    /// Number of datagrams that the guest's rate has not let pass.
+    dropped: u64,
 }
 
 impl PublishedClient {
     fn record(&self, key: &SeenEnds) -> OpenFlow {
-        OpenFlow { ends: flow_ends(key, self.who), name: None, bytes: self.bytes, began: self.began }
+        let limited = FlowLimited { dropped: self.dropped, ..FlowLimited::default() };
+        OpenFlow { ends: flow_ends(key, self.who), name: None, bytes: self.bytes, began: self.began, limited }
     }
 }
 
@@ -72,14 +76,28 @@ impl PublishedClients {
                 continue;
             };
             let ends = PublishedEnds { port, who, client: got.from, asked: got.asked, end };
-            let Some(seen) = self.note(core, ends) else { continue };
-            core.send_datagram(who, seen, end.guest, &self.scratch);
+            let Some(key) = self.note(core, ends) else { continue };
+            if self.pass(core, &key, RateWay::Received, got.len) {
+                core.send_datagram(who, key.seen, end.guest, &self.scratch);
+            }
         }
     }
 
-    /// Records a datagram's client. Returns the address and port by which the guest sees the client; `None` if there is
-    /// none.
-    fn note(&mut self, core: &mut GatewayCore, ends: PublishedEnds) -> Option<SocketAddr> {
+    /// Counts a datagram with a client, if its guest's rate lets it pass. Returns whether it does.
+    fn pass(&mut self, core: &mut GatewayCore, key: &SeenEnds, way: RateWay, len: usize) -> bool {
+        let Some(client) = self.clients.get_mut(key) else { return false };
+        let passes = core.passes(client.who, way, len);
+        match way {
+            _ if !passes => client.dropped += 1,
+            RateWay::Sent => client.bytes.sent += len as u64,
+            RateWay::Received => client.bytes.received += len as u64,
+        }
+        passes
+    }
+
+    /// Records a datagram's client. Returns the addresses by which it is found; `None` if there is no address by which
+    /// the guest could see it, or the guest has too many new clients.
+    fn note(&mut self, core: &mut GatewayCore, ends: PublishedEnds) -> Option<SeenEnds> {
         let mut seen = seen_client(core, ends.client, ends.end.guest.ip())?;
         // Two clients with different loopback addresses may have the same port: the second is shown with another port.
         for _ in 0..BATCH {
@@ -88,13 +106,16 @@ impl PublishedClients {
                 Some(known) if known.client == ends.client && known.port == ends.port => {
                     known.used = core.now;
                     known.asked = ends.asked;
-                    known.bytes.received += self.scratch.len() as u64;
-                    return Some(seen);
+                    return Some(key);
                 }
                 Some(_) => seen.set_port(seen.port().wrapping_add(1) | 0x8000),
+                None if !core.may_begin(ends.who) => {
+                    core.refused(&flow_ends(&key, ends.who), FlowRefusal::Rate.word());
+                    return None;
+                }
                 None => {
                     self.open(core, key, ends);
-                    return Some(seen);
+                    return Some(key);
                 }
             }
         }
@@ -108,9 +129,10 @@ impl PublishedClients {
             self.close(core, &oldest, "limit");
         }
         core.flows.opened(&flow_ends(&key, ends.who), None);
-        let bytes = FlowBytes { sent: 0, received: self.scratch.len() as u64 };
         let PublishedEnds { port, who, client, asked, .. } = ends;
-        let entry = PublishedClient { port, who, client, asked, began: core.now, used: core.now, bytes };
+        let [began, used] = [core.now; 2];
+        let bytes = FlowBytes::default();
+        let entry = PublishedClient { port, who, client, asked, began, used, bytes, dropped: 0 };
         self.clients.insert(key, entry);
     }
 
@@ -118,16 +140,20 @@ impl PublishedClients {
     /// client.
     pub fn answer<'a>(
         &mut self,
-        core: &GatewayCore,
+        core: &mut GatewayCore,
         end: PublishedEnd,
         seen: SocketAddr,
         payload: &[u8],
         socket: impl FnOnce(SlotId) -> Option<&'a OwnedFd>,
     ) -> bool {
-        let Some(client) = self.clients.get_mut(&SeenEnds { end, seen }) else { return false };
+        let key = SeenEnds { end, seen };
+        let Some(client) = self.clients.get_mut(&key) else { return false };
         client.used = core.now;
-        client.bytes.sent += payload.len() as u64;
-        if let Some(socket) = socket(client.port) {
+        let passes = self.pass(core, &key, RateWay::Sent, payload.len());
+        let client = self.clients.get(&key).filter(|_| passes);
+        if let Some(client) = client
+            && let Some(socket) = socket(client.port)
+        {
             // A datagram for which the socket has no room is lost, as in any network.
             let _ = asked::send(socket, payload, client.client, client.asked);
         }

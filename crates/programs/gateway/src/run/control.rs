@@ -4,10 +4,13 @@ use serde_json::{Value, json};
 
 use super::Gateway;
 use crate::control::message::ControlRequest;
+use crate::control::stats::GatewayStats;
 use crate::core::FlowReview;
+use crate::dhcp6::leases::BoundLease6;
 use crate::flows::OpenFlow;
 use crate::guests::GuestResource;
 use crate::policy::{EgressPolicy, EgressRule, MAX_RULES};
+use crate::rates::rule::{self, LimitRule, LimitRules};
 use crate::slots::SlotId;
 
 /// Maximum number of flows in a list.
@@ -33,7 +36,8 @@ impl Gateway {
     /// The request cannot be carried out: the text says why, and what to do.
     pub fn obey(&mut self, request: ControlRequest) -> Result<Value, String> {
         match request {
-            ControlRequest::Rules => Ok(json!({"rules": texts(self.core.policy.rules())})),
+            ControlRequest::Rules => Ok(json!({"rules": self.rules()})),
+            ControlRequest::Limit { rule } => self.add_limit(&rule),
             ControlRequest::Allow { rule } => self.add_rule(&rule, true),
             ControlRequest::Deny { rule } => self.add_rule(&rule, false),
             ControlRequest::Remove { rule } => self.remove_rule(&rule),
@@ -42,8 +46,8 @@ impl Gateway {
             ControlRequest::Unpublish { rule } => self.unpublish(&rule),
             ControlRequest::Published => Ok(json!({"published": texts(self.publisher.rules())})),
             ControlRequest::Leases => Ok(json!({"leases": self.leases()})),
-            ControlRequest::Stats => Ok(self.stats()),
-            ControlRequest::Flows => Ok(self.flows()),
+            ControlRequest::Stats => Ok(json!(self.stats())),
+            ControlRequest::Flows { most } => Ok(self.flows(most.unwrap_or(MAX_LISTED).min(MAX_LISTED))),
             ControlRequest::Follow => Ok(json!({})),
             ControlRequest::Names => Ok(json!({"zones": self.names.zones.all().collect::<Vec<_>>()})),
             ControlRequest::SetNames { zone } => {
@@ -52,17 +56,50 @@ impl Gateway {
         }
     }
 
+    fn rules(&self) -> Vec<String> {
+        let mut rules = texts(self.core.policy.rules());
+        rules.extend(texts(self.core.rates.rules().rules()));
+        rules
+    }
+
+    fn has_room(&self) -> Result<(), String> {
+        if self.core.policy.rules().len() + self.core.rates.rules().len() < MAX_RULES {
+            Ok(())
+        } else {
+            Err(format!("the gateway has {MAX_RULES} rules; remove one first"))
+        }
+    }
+
+    fn add_limit(&mut self, text: &str) -> Result<Value, String> {
+        let rule: LimitRule = text.parse().map_err(|error| format!("{error}"))?;
+        self.has_room()?;
+        let mut rules = self.core.rates.rules().clone();
+        rules.add(rule);
+        Ok(self.change_limits(rules))
+    }
+
+    /// Sets the limits, from now on: no flow ends.
+    fn change_limits(&mut self, rules: LimitRules) -> Value {
+        let core = &mut self.core;
+        let released = core.rates.set_rules(rules, &core.flows.ports, core.now);
+        self.tcp.grant(core, released);
+        json!({"ended": 0})
+    }
+
     fn add_rule(&mut self, text: &str, allow: bool) -> Result<Value, String> {
         let rule = EgressRule::parse(text, allow).map_err(|error| error.to_string())?;
-        if self.core.policy.rules().len() >= MAX_RULES {
-            return Err(format!("the gateway has {MAX_RULES} rules; remove one first"));
-        }
+        self.has_room()?;
         let mut policy = self.core.policy.clone();
         policy.add(rule);
         Ok(self.change_rules(policy))
     }
 
     fn remove_rule(&mut self, text: &str) -> Result<Value, String> {
+        if let Some(limit) = limit_of(text) {
+            let mut rules = self.core.rates.rules().clone();
+            let removed = rule::named(limit).is_some_and(|guests| rules.remove(&guests));
+            return if removed { Ok(self.change_limits(rules)) } else { Err(no_rule(text)) };
+        }
         let rule: EgressRule = text.parse().map_err(|_| no_rule(text))?;
         let mut policy = self.core.policy.clone();
         if policy.remove(&rule) { Ok(self.change_rules(policy)) } else { Err(no_rule(text)) }
@@ -72,12 +109,20 @@ impl Gateway {
         if texts.len() > MAX_RULES {
             return Err(format!("there are {} rules; expected at most {MAX_RULES}", texts.len()));
         }
-        let rules: Result<Vec<EgressRule>, String> = texts
-            .iter()
-            .map(|text| text.parse().map_err(|error| format!("{error}; begin each with allow or deny")))
-            .collect();
+        let mut limits = LimitRules::default();
+        let mut rules = Vec::new();
+        for text in texts {
+            match limit_of(text) {
+                Some(limit) => limits.add(limit.parse().map_err(|error| format!("{error}"))?),
+                None => rules.push(
+                    text.parse::<EgressRule>()
+                        .map_err(|error| format!("{error}; begin each with allow, deny or limit"))?,
+                ),
+            }
+        }
         let mut policy = self.core.policy.clone();
-        policy.set(rules?);
+        policy.set(rules);
+        self.change_limits(limits);
         Ok(self.change_rules(policy))
     }
 
@@ -114,37 +159,45 @@ impl Gateway {
                 "ip": lease.address, "mac": lease.mac.to_string(), "name": lease.name, "seconds": lease.left.as_secs(),
             })
         };
-        leases.map(lease).collect()
+        let leases6 = self.dhcp6.iter().flat_map(|dhcp6| dhcp6.bound(self.core.now));
+        let lease6 = |lease: BoundLease6| {
+            let seconds = lease.left.as_secs();
+            json!({"ip": lease.address, "mac": lease.mac.to_string(), "name": null, "seconds": seconds})
+        };
+        leases.map(lease).chain(leases6.map(lease6)).collect()
     }
 
-    fn stats(&self) -> Value {
+    fn stats(&self) -> GatewayStats {
         let counts = self.core.flows.counts();
         let open = self.open_flows().fold([counts.sent, counts.received], |[sent, received], flow| {
             [sent + flow.bytes.sent, received + flow.bytes.received]
         });
         let used = |resource| self.core.guests.total(resource);
-        json!({
-            "tcp": used(GuestResource::Tcp),
-            "udp": used(GuestResource::Udp),
-            "pings": used(GuestResource::Ping),
-            "questions": used(GuestResource::Question),
-            "resolved": self.core.resolved.len(),
-            "opened": counts.opened,
-            "refused": counts.refused,
-            "closed": counts.closed,
-            "sent": open[0],
-            "received": open[1],
-            "lost_frames": self.core.link.lost(),
-        })
+        let reasons = self.core.flows.reasons().iter();
+        GatewayStats {
+            tcp: used(GuestResource::Tcp),
+            udp: used(GuestResource::Udp),
+            pings: used(GuestResource::Ping),
+            questions: used(GuestResource::Question),
+            resolved: self.core.resolved.len() as u64,
+            leases: self.leases().len() as u64,
+            opened: counts.opened,
+            refused: counts.refused,
+            reasons: reasons.map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),
+            closed: counts.closed,
+            sent: open[0],
+            received: open[1],
+            queries: self.names.counts,
+            dropped: self.core.rates.counts().dropped,
+            waits: self.core.rates.counts().waits,
+            lost_frames: self.core.link.lost(),
+        }
     }
 
-    fn flows(&self) -> Value {
+    fn flows(&self, most: usize) -> Value {
         let count = self.open_flows().count();
-        let listed: Vec<_> = self
-            .open_flows()
-            .take(MAX_LISTED)
-            .map(|flow| flow.to_json(&self.core.flows.ports, self.core.now))
-            .collect();
+        let listed: Vec<_> =
+            self.open_flows().take(most).map(|flow| flow.to_json(&self.core.flows.ports, self.core.now)).collect();
         json!({"more": count - listed.len(), "flows": listed})
     }
 
@@ -152,6 +205,12 @@ impl Gateway {
         let outward = self.tcp.open_flows().chain(self.udp.open_flows()).chain(self.echo.open_flows());
         outward.chain(self.publisher.open_flows())
     }
+}
+
+/// Returns a rule that limits guests without its verb; `None` if the rule has another one.
+fn limit_of(text: &str) -> Option<&str> {
+    let (verb, rule) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+    (verb == rule::VERB).then_some(rule)
 }
 
 fn texts<T: ToString>(things: impl IntoIterator<Item = T>) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! Dispatch of guests' packets to the parts of the gateway.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use netvale_wire::layers::{ICMP, ICMP6, TCP, UDP};
@@ -11,8 +11,9 @@ use crate::dns::NameAsker;
 use crate::frame::{GuestFrame, GuestPacket};
 use crate::guests::NetworkId;
 use crate::icmp_message::IcmpProblem;
+use crate::rates::RateWay;
 use crate::udp::UdpDatagram;
-use crate::{arp_nd, dns, frame, udp};
+use crate::{arp_nd, dhcp6, dns, frame, udp};
 
 /// How long after its last frame an IP address counts as in use, so that DHCP does not give it to another guest.
 const IN_USE: Duration = Duration::from_secs(300);
@@ -51,6 +52,12 @@ impl Gateway {
         if let Some(datagram) = datagram.filter(|datagram| datagram.dst_port == SERVER_PORT) {
             return self.take_dhcp(packet, &datagram);
         }
+        if let Some(datagram) = datagram.filter(|datagram| datagram.dst_port == dhcp6::SERVER_PORT)
+            && (packet.dst == IpAddr::V6(dhcp6::ALL_SERVERS)
+                || (packet.dst.is_ipv6() && self.core.net.is_own(packet.dst)))
+        {
+            return self.take_dhcp6(packet, &datagram);
+        }
         // Packets with a source outside the guests' network, and multicast and broadcast packets, are not forwarded.
         if packet.to.is_multicast() || !self.core.net.is_guests(packet.src) || is_group(packet.dst) {
             return;
@@ -83,6 +90,9 @@ impl Gateway {
         let guest = SocketAddr::new(packet.src, datagram.src_port);
         let remote = SocketAddr::new(packet.dst, datagram.dst_port);
         if own && datagram.dst_port == dns::PORT && self.core.net.has_services(packet.dst) {
+            if !self.core.passes(packet.who, RateWay::Sent, datagram.payload.len()) {
+                return;
+            }
             let leases = self.dhcp.as_ref();
             let asker = NameAsker::Datagram { guest, own: remote };
             self.names.take(&mut self.core, leases, packet.who, asker, datagram.payload);
@@ -113,6 +123,23 @@ impl Gateway {
         let Some(own) = core.net.addresses.v4 else { return };
         let src = SocketAddr::from((own.address, SERVER_PORT));
         core.send_datagram(network.station(answer.mac), src, (answer.to, CLIENT_PORT).into(), &answer.bytes);
+    }
+
+    fn take_dhcp6(&mut self, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>) {
+        let core = &mut self.core;
+        let to_group = packet.dst == IpAddr::V6(dhcp6::ALL_SERVERS);
+        let Some(dhcp6) = self.dhcp6.as_mut().filter(|_| core.net.is_guests(packet.src)) else { return };
+        core.neighbours.learn(packet.src, packet.who, core.now);
+        let network = packet.who.network;
+        let since = core.now.checked_sub(IN_USE).unwrap_or(core.now);
+        let in_use = |address: Ipv6Addr| {
+            core.neighbours.is_used_since(network, address.into(), since).is_some_and(|who| who != packet.who)
+        };
+        let reply = dhcp6.take(packet.who, datagram.payload, to_group, core.now, in_use);
+        let src = SocketAddr::new(core.net.link_local().into(), dhcp6::SERVER_PORT);
+        if let Some(reply) = reply {
+            core.send_datagram(packet.who, src, (packet.src, dhcp6::CLIENT_PORT).into(), &reply);
+        }
     }
 }
 

@@ -29,6 +29,7 @@ impl Gateway {
                 let networks = self.core.flows.ports.networks();
                 networks.into_iter().for_each(|network| self.forget(network));
                 self.core.flows.ports = PortNames::default();
+                self.refresh_rates();
             }
         }
     }
@@ -43,6 +44,14 @@ impl Gateway {
             self.forget(network);
         }
         self.core.flows.ports.apply(change);
+        self.refresh_rates();
+    }
+
+    /// Looks up the limits of guests by the names that their ports have now.
+    fn refresh_rates(&mut self) {
+        let core = &mut self.core;
+        let released = core.rates.refresh(&core.flows.ports, core.now);
+        self.tcp.grant(core, released);
     }
 
     /// Ends the flows of a network without ports and forgets its guests, since another port may get its VLAN.
@@ -57,8 +66,12 @@ impl Gateway {
         self.reassembly.forget(network);
         core.neighbours.forget(network);
         core.networks.remove(network);
+        core.rates.forget(network);
         if let Some(dhcp) = &mut self.dhcp {
             dhcp.forget(network);
+        }
+        if let Some(dhcp6) = &mut self.dhcp6 {
+            dhcp6.forget(network);
         }
         if let Some(adverts) = &mut self.adverts {
             adverts.forget(network);

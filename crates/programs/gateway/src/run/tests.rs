@@ -193,6 +193,27 @@ fn a_guest_gets_a_lease_by_broadcast() {
 }
 
 #[test]
+fn a_guest_gets_an_ipv6_lease_from_the_group_of_servers() {
+    let mut guest = TestGuest::new(|options| options.dhcp6 = crate::dhcp6::Dhcp6Mode::Addresses);
+    let identity = crate::dhcp6::message::tests::identity_bytes(7, &[]);
+    let options = [(1, &[0, 1, 9, 9][..]), (14, &[]), (3, &identity)];
+    let message = crate::dhcp6::message::tests::client_bytes(1, &options);
+    let source: [u8; 16] = "fe80::9".parse::<std::net::Ipv6Addr>().unwrap().octets();
+    let mut frame = Vec::new();
+    PacketBuilder::ethernet2(GUEST_MAC, [0x33, 0x33, 0, 1, 0, 2])
+        .ipv6(source, crate::dhcp6::ALL_SERVERS.octets(), 1)
+        .udp(546, 547)
+        .write(&mut frame, &message)
+        .unwrap();
+    guest.send(&frame);
+    let reply = guest.wait_packet("a reply", UDP);
+    assert_eq!((&reply.l4[..4], reply.l4[8]), (&[2, 35, 2, 34][..], 7));
+    let leases = guest.gateway.obey(crate::control::message::ControlRequest::Leases).unwrap();
+    assert_eq!(leases["leases"][0]["ip"], "fd00::1000");
+    assert_eq!(leases["leases"][0]["mac"], "02:00:00:00:00:09");
+}
+
+#[test]
 fn a_connection_carries_bytes_both_ways_and_ends_half_by_half() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();

@@ -9,12 +9,15 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use super::endpoint::{TcpEndpoint, TcpHeard, TcpState};
+use super::hold::FlowHolds;
 use super::segment::{SegmentOut, SegmentWriter, TcpSegment};
+use super::waiting::WaitingBytes;
 use crate::core::GatewayCore;
-use crate::flows::{FlowBytes, FlowEnds, OpenFlow};
+use crate::flows::{FlowBytes, FlowEnds, FlowLimited, OpenFlow};
 use crate::frame::VNET_LEN;
 use crate::link::GatewayLink;
 use crate::poller::Readiness;
+use crate::rates::RateWay;
 
 /// Number of bytes read from a socket by one call.
 const CHUNK: usize = 64 << 10;
@@ -83,8 +86,10 @@ pub struct TcpFlow {
     /// What the socket is ready for, as far as known.
     readable: bool,
     writable: bool,
-    /// The guest's bytes for which the socket had no room.
-    waiting: Vec<u8>,
+    /// The guest's bytes for which the socket, or the guest's rate, had no room.
+    waiting: WaitingBytes,
+    /// Whether the connection waits for its guest's rate.
+    pub(super) holds: FlowHolds,
     /// Whether the socket's sending direction is shut down, after the guest's FIN.
     is_shut: bool,
     /// Number of bytes of memory that count against the guest's limit for this flow.
@@ -121,7 +126,8 @@ impl TcpFlow {
             bytes: FlowBytes::default(),
             readable: false,
             writable: false,
-            waiting: Vec::new(),
+            waiting: WaitingBytes::default(),
+            holds: FlowHolds::default(),
             is_shut: false,
             charged: 0,
             is_busy: false,
@@ -132,7 +138,8 @@ impl TcpFlow {
 
     /// Returns the flow as the log has it.
     pub fn record(&self) -> OpenFlow {
-        OpenFlow { ends: self.ends, name: self.name.clone(), bytes: self.bytes, began: self.began }
+        let limited = FlowLimited { waited: self.holds.waited(), dropped: 0 };
+        OpenFlow { ends: self.ends, name: self.name.clone(), bytes: self.bytes, began: self.began, limited }
     }
 
     /// Records what the socket is ready for.
@@ -143,8 +150,12 @@ impl TcpFlow {
 
     /// Processes a segment from the guest. Returns why the connection has ended, if it has, and a reset to be sent, if
     /// any.
-    pub fn hear(&mut self, segment: &TcpSegment<'_>, now: Instant) -> (Option<TcpClosing>, Option<SegmentOut>) {
-        let TcpHeard { data, reset, refusal, .. } = self.endpoint.hear(segment, now);
+    pub fn hear(
+        &mut self,
+        core: &mut GatewayCore,
+        segment: &TcpSegment<'_>,
+    ) -> (Option<TcpClosing>, Option<SegmentOut>) {
+        let TcpHeard { data, reset, refusal, .. } = self.endpoint.hear(segment, core.now);
         if reset {
             return (Some(TcpClosing::GuestReset), refusal);
         }
@@ -152,15 +163,27 @@ impl TcpFlow {
             return (None, refusal);
         }
         self.bytes.sent += data.len() as u64;
-        let sent = if self.waiting.is_empty() { self.give(data) } else { Ok(0) };
+        let sent = if self.waiting.is_empty() { self.pass(core, data) } else { Ok(0) };
         match sent {
             Ok(count) => {
-                self.waiting.extend_from_slice(&data[count..]);
+                self.waiting.add(&data[count..]);
                 self.endpoint.set_waiting(self.waiting.len());
                 (None, refusal)
             }
             Err(_) => (Some(TcpClosing::HostReset), refusal),
         }
+    }
+
+    /// Writes to the socket as much as it accepts and the guest's rate allows. Returns the number of bytes.
+    fn pass(&mut self, core: &mut GatewayCore, data: &[u8]) -> Result<usize, Errno> {
+        let who = self.ends.who;
+        let most = self.holds.allowance(core, who, RateWay::Sent).min(data.len());
+        let given = self.give(&data[..most])?;
+        core.rates.spend(who, RateWay::Sent, given);
+        if given == most && most < data.len() {
+            self.holds.need(RateWay::Sent);
+        }
+        Ok(given)
     }
 
     /// Writes to the socket as much as it accepts. Returns the number of bytes.
@@ -186,7 +209,7 @@ impl TcpFlow {
         if self.endpoint.state() == TcpState::Connecting {
             return TurnResult::Rests;
         }
-        if self.write_waiting().is_err() || self.read(most).is_err() {
+        if self.write_waiting(core).is_err() || self.read(core, most).is_err() {
             return TurnResult::Closed(TcpClosing::HostReset);
         }
         let more = self.send(core, most);
@@ -197,11 +220,12 @@ impl TcpFlow {
     }
 
     /// Writes waiting bytes to the socket; after the last, and the guest's FIN, shuts its sending direction down.
-    fn write_waiting(&mut self) -> Result<(), Errno> {
+    fn write_waiting(&mut self, core: &mut GatewayCore) -> Result<(), Errno> {
         if !self.waiting.is_empty() && self.writable {
             let waiting = std::mem::take(&mut self.waiting);
-            let given = self.give(&waiting)?;
-            self.waiting.extend_from_slice(&waiting[given..]);
+            let given = self.pass(core, waiting.bytes());
+            self.waiting = waiting;
+            self.waiting.remove(given?);
             self.endpoint.set_waiting(self.waiting.len());
         }
         if self.endpoint.has_guest_ended() && self.waiting.is_empty() && !self.is_shut {
@@ -213,19 +237,24 @@ impl TcpFlow {
     }
 
     /// Reads from the socket while the queue for the guest has room.
-    fn read(&mut self, most: usize) -> Result<(), Errno> {
+    fn read(&mut self, core: &mut GatewayCore, most: usize) -> Result<(), Errno> {
         let most = most.clamp(LEAST, MOST);
         let is_open = self.endpoint.state() == TcpState::Open;
         while self.readable && is_open && !self.endpoint.has_ended() {
             if self.endpoint.unsent() >= AHEAD || self.endpoint.queued() >= most {
                 return Ok(());
             }
-            let mut piece = Vec::with_capacity(CHUNK.min(most));
+            let allowed = self.holds.allowance(core, self.ends.who, RateWay::Received);
+            if allowed == 0 {
+                return Ok(());
+            }
+            let mut piece = Vec::with_capacity(CHUNK.min(most).min(allowed));
             let room = rustix::buffer::spare_capacity(&mut piece);
             match rustix::net::recv(&self.socket, room, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => self.endpoint.end(),
                 Ok(_) => {
                     self.bytes.received += piece.len() as u64;
+                    core.rates.spend(self.ends.who, RateWay::Received, piece.len());
                     self.endpoint.push(piece);
                 }
                 Err(Errno::INTR) => {}
@@ -255,7 +284,8 @@ impl TcpFlow {
 
     fn can_read_on(&self, most: usize) -> bool {
         let is_open = self.endpoint.state() == TcpState::Open && !self.endpoint.has_ended();
-        is_open && self.endpoint.unsent() == 0 && self.endpoint.queued() < most.clamp(LEAST, MOST)
+        let is_held = self.holds.is_held(RateWay::Received);
+        is_open && !is_held && self.endpoint.unsent() == 0 && self.endpoint.queued() < most.clamp(LEAST, MOST)
     }
 
     /// Returns when the flow must be closed if its state does not change, or the guest is not heard.
@@ -269,7 +299,7 @@ impl TcpFlow {
 
     /// Returns the number of bytes of memory that the flow's buffers take.
     pub fn memory(&self) -> usize {
-        self.endpoint.memory() + self.waiting.capacity()
+        self.endpoint.memory() + self.waiting.memory()
     }
 }
 

@@ -8,6 +8,8 @@
 //! | [`path`] | round-trip times and congestion control |
 //! | [`endpoint`] | the gateway's end of a guest's connection, a state machine |
 //! | [`flow`] | a connection and its socket |
+//! | [`hold`] | waiting for the guest's rate |
+//! | [`waiting`] | bytes that the socket has not taken |
 //! | `open` | how connections begin |
 //!
 //! [`TcpFlows`] has all flows. A guest's SYN is answered when the host's `connect` has succeeded; if `connect` is
@@ -16,11 +18,13 @@
 
 pub mod endpoint;
 pub mod flow;
+pub mod hold;
 mod open;
 pub mod path;
 pub mod queue;
 pub mod segment;
 pub mod seq;
+pub mod waiting;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -41,6 +45,7 @@ use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::IcmpProblem;
 use crate::policy::FlowTransport;
 use crate::poller::Readiness;
+use crate::rates::GrantedFlow;
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::TimedThing;
 
@@ -96,7 +101,7 @@ impl TcpFlows {
 
     fn hear(&mut self, core: &mut GatewayCore, id: SlotId, segment: &TcpSegment<'_>) {
         let Some(flow) = self.flows.get(id) else { return };
-        let (closing, refusal) = flow.hear(segment, core.now);
+        let (closing, refusal) = flow.hear(core, segment);
         let ends = flow.ends;
         if flow.endpoint.state() == TcpState::Open && std::mem::take(&mut flow.is_half_open) {
             core.guests.give_back(ends.who, GuestResource::Connecting);
@@ -154,6 +159,7 @@ impl TcpFlows {
             flow.is_busy = false;
             let most = core.guests.bytes_left(flow.ends.who) + flow.charged;
             let result = flow.take_turn(core, most);
+            flow.holds.queue(core, flow.ends.who, id);
             let memory = flow.memory();
             core.guests.count_bytes(flow.ends.who, std::mem::replace(&mut flow.charged, memory), memory);
             match result {
@@ -166,6 +172,16 @@ impl TcpFlows {
             }
         }
         false
+    }
+
+    /// Gives turns to flows that have waited for their guest's rate.
+    pub fn grant(&mut self, core: &GatewayCore, granted: Vec<GrantedFlow>) {
+        for GrantedFlow { flow: id, way } in granted {
+            if let Some(flow) = self.flows.get(id) {
+                flow.holds.grant(way, core.now);
+                self.make_busy(id);
+            }
+        }
     }
 
     /// Sets a flow's timer, unless an earlier one is set.
@@ -271,9 +287,10 @@ impl TcpFlows {
     }
 
     fn remove(&mut self, core: &mut GatewayCore, id: SlotId) -> Option<TcpFlow> {
-        let flow = self.flows.remove(id)?;
+        let mut flow = self.flows.remove(id)?;
         self.by_key.remove(&TcpKey::of(&flow.ends));
         let who = flow.ends.who;
+        flow.holds.leave(core, who);
         core.guests.count_bytes(who, flow.charged, 0);
         if flow.is_half_open {
             core.guests.give_back(who, GuestResource::Connecting);

@@ -85,7 +85,8 @@ impl TcpFlows {
     /// Opens a connection to a guest for a client whose connection is `socket`. Resets the client's if that fails.
     pub fn call(&mut self, core: &mut GatewayCore, socket: OwnedFd, ends: FlowEnds) {
         let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO));
-        if let Err(refusal) = take_share(core, &ends) {
+        let begins = if core.may_begin(ends.who) { take_share(core, &ends) } else { Err(FlowRefusal::Rate) };
+        if let Err(refusal) = begins {
             core.refused(&ends, refusal.word());
             return;
         }
@@ -104,6 +105,9 @@ impl TcpFlows {
 /// Opens a socket for a guest's connection. The error is the word for the flow log.
 fn open_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Result<OpenedSocket, &'static str> {
     let place = place_of(core, ends).map_err(FlowRefusal::word)?;
+    if !core.may_begin(ends.who) {
+        return Err(FlowRefusal::Rate.word());
+    }
     take_share(core, ends).map_err(FlowRefusal::word)?;
     let opened = match place {
         FlowPlace::Names => inner_socket(core, ends),
@@ -146,7 +150,9 @@ fn served_socket(path: &Path, ends: &FlowEnds) -> Option<OpenedSocket> {
 }
 
 fn take_share(core: &mut GatewayCore, ends: &FlowEnds) -> Result<(), FlowRefusal> {
-    if !core.guests.take(ends.who, GuestResource::Tcp) {
+    let most = core.rates.most_open(ends.who, &core.flows.ports, core.now).unwrap_or(u32::MAX);
+    let has_most = core.guests.used(ends.who, GuestResource::Tcp) >= most;
+    if has_most || !core.guests.take(ends.who, GuestResource::Tcp) {
         return Err(FlowRefusal::Limit);
     }
     if !core.guests.take(ends.who, GuestResource::Connecting) {

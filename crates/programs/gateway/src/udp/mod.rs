@@ -92,6 +92,9 @@ impl UdpMappings {
         let outer = known.and_then(|id| self.mappings.get(id)?.peers.outer(remote));
         let permitted = if outer.is_none() { core.judge(&ends_of(&key, remote)).map(Some) } else { Ok(None) };
         let permitted = match permitted {
+            Ok(Some(_)) if !core.may_begin(packet.who) => {
+                return refuse(core, packet, &ends_of(&key, remote), FlowRefusal::Rate);
+            }
             Ok(permitted) => permitted,
             Err(refusal) => return refuse(core, packet, &ends_of(&key, remote), refusal),
         };
@@ -102,7 +105,9 @@ impl UdpMappings {
         }
         let Some(outer) = mapping.peers.outer(remote) else { return };
         mapping.used = core.now;
-        mapping.peers.sent(remote, datagram.payload.len(), core.now);
+        if !mapping.peers.sent(core, packet.who, remote, datagram.payload.len()) {
+            return;
+        }
         if let Err(error) = send(mapping, datagram.payload, packet.segment, outer) {
             answer_failure(core, packet, error);
         }
@@ -286,7 +291,7 @@ fn answer_failure(core: &mut GatewayCore, packet: &GuestPacket<'_>, error: Errno
 }
 
 fn pass_on(core: &mut GatewayCore, mapping: &mut UdpMapping, from: SocketAddr, payload: &[u8]) -> Option<()> {
-    if !mapping.peers.received(from, payload.len(), core.now) {
+    if !mapping.peers.received(core, mapping.key.who, from, payload.len()) {
         return None;
     }
     mapping.used = core.now;

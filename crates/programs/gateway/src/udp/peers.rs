@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use super::{UdpKey, ends_of};
 use crate::core::{FlowReview, GatewayCore, PermittedFlow};
-use crate::flows::{FlowBytes, OpenFlow};
+use crate::flows::{FlowBytes, FlowLimited, OpenFlow};
+use crate::guests::GuestId;
+use crate::rates::RateWay;
 
 /// Maximum number of destinations of one socket.
 const MAX_PEERS: usize = 64;
@@ -22,12 +24,15 @@ struct UdpPeer {
     began: Instant,
     used: Instant,
     bytes: FlowBytes,
+    /// Number of datagrams that the guest's rate has not let pass.
+    dropped: u64,
 }
 
 impl UdpPeer {
     fn record(&self, key: &UdpKey) -> OpenFlow {
         let ends = ends_of(key, self.remote);
-        OpenFlow { ends, name: self.name.clone(), bytes: self.bytes, began: self.began }
+        let limited = FlowLimited { dropped: self.dropped, ..FlowLimited::default() };
+        OpenFlow { ends, name: self.name.clone(), bytes: self.bytes, began: self.began, limited }
     }
 }
 
@@ -47,12 +52,14 @@ impl UdpPeers {
         self.0.iter().find(|peer| peer.outer == outer).map(|peer| peer.remote)
     }
 
-    /// Records that the guest has sent `len` bytes to a destination that is known.
-    pub fn sent(&mut self, remote: SocketAddr, len: usize, now: Instant) {
-        if let Some(peer) = self.0.iter_mut().find(|peer| peer.remote == remote) {
-            peer.bytes.sent += len as u64;
-            peer.used = now;
-        }
+    /// Records that the guest sends `len` bytes to a known destination. Returns whether its rate lets them pass.
+    pub fn sent(&mut self, core: &mut GatewayCore, who: GuestId, remote: SocketAddr, len: usize) -> bool {
+        let Some(peer) = self.0.iter_mut().find(|peer| peer.remote == remote) else { return true };
+        peer.used = core.now;
+        let passes = core.passes(who, RateWay::Sent, len);
+        peer.bytes.sent += if passes { len as u64 } else { 0 };
+        peer.dropped += u64::from(!passes);
+        passes
     }
 
     /// Adds a destination. It replaces the one unused for longest if the table is full.
@@ -64,7 +71,8 @@ impl UdpPeers {
         }
         let PermittedFlow { outer, name } = flow;
         core.flows.opened(&ends_of(key, remote), name.as_deref());
-        self.0.push(UdpPeer { remote, outer, name, began: core.now, used: core.now, bytes: FlowBytes::default() });
+        let [began, used] = [core.now; 2];
+        self.0.push(UdpPeer { remote, outer, name, began, used, bytes: FlowBytes::default(), dropped: 0 });
     }
 
     /// Returns the flows.
@@ -85,16 +93,19 @@ impl UdpPeers {
         self.0.is_empty()
     }
 
-    /// Records a received datagram. Returns whether the guest has sent to the datagram's source address before; on the
-    /// host's loopback, where each port may be another program, also to the same port.
-    pub fn received(&mut self, from: SocketAddr, len: usize, now: Instant) -> bool {
+    /// Records a received datagram. Returns whether it may pass: the guest's rate allows it, and the guest has sent to
+    /// the datagram's source address before; on the host's loopback, where each port may be another program, also to
+    /// the same port.
+    pub fn received(&mut self, core: &mut GatewayCore, who: GuestId, from: SocketAddr, len: usize) -> bool {
         let exact = self.0.iter().position(|peer| peer.outer == from);
         let same_host = || self.0.iter().position(|peer| peer.outer.ip() == from.ip());
         let found = exact.or_else(|| if from.ip().is_loopback() { None } else { same_host() });
         let Some(peer) = found.and_then(|at| self.0.get_mut(at)) else { return false };
-        peer.bytes.received += len as u64;
-        peer.used = now;
-        true
+        peer.used = core.now;
+        let passes = core.passes(who, RateWay::Received, len);
+        peer.bytes.received += if passes { len as u64 } else { 0 };
+        peer.dropped += u64::from(!passes);
+        passes
     }
 
     /// Closes all flows.

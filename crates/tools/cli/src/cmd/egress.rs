@@ -1,4 +1,4 @@
-//! `netvale egress`: what guests may reach through a running gateway.
+//! `netvale egress`: what guests may reach through a running gateway, and how much.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::gateways::{self, GatewayChoice};
 use crate::{CliContext, CliError, out};
 
-/// List and change what guests may reach through a running gateway.
+/// List and change what guests may reach through a running gateway, and how much.
 ///
 /// A change holds immediately, and for open connections, too: those that the rules no longer allow are reset. It does
 /// not outlive the gateway. `netvale gateway --help` explains rules.
@@ -44,9 +44,16 @@ enum EgressAction {
         #[arg(value_name = "RULE")]
         rule: String,
     },
+    /// Limit guests: a rule for the same guests is replaced.
+    Limit {
+        /// [MAC|@PORT] [sent RATE] [received RATE] [new N/s] [open N]: bytes from and to the guest as in tc (10mbit),
+        /// flows begun a second, TCP connections at a time. Without a guest, each that no other rule names.
+        #[arg(value_name = "LIMIT", required = true)]
+        rule: Vec<String>,
+    },
     /// Remove a rule.
     Remove {
-        /// The rule as it is listed: allow RULE or deny RULE.
+        /// The rule as it is listed: allow RULE, deny RULE, or limit [GUEST].
         #[arg(value_name = "RULE", required = true)]
         rule: Vec<String>,
     },
@@ -64,6 +71,9 @@ Examples:
   netvale egress vale0                                lists the rules
   netvale egress vale0 allow example.com:443/tcp
   netvale egress vale0 remove allow example.com:443/tcp
+  netvale egress vale0 limit sent 10mbit received 50mbit new 100/s open 500
+  netvale egress vale0 limit @vm7 received 100mbit      the guest behind the private port vm7
+  netvale egress vale0 remove limit @vm7
   netvale egress vale0 > rules; netvale egress vale0 set rules
 ";
 
@@ -87,6 +97,7 @@ fn request(action: Option<&EgressAction>) -> Result<ControlRequest, CliError> {
         None | Some(EgressAction::List) => ControlRequest::Rules,
         Some(EgressAction::Allow { rule }) => ControlRequest::Allow { rule: rule.clone() },
         Some(EgressAction::Deny { rule }) => ControlRequest::Deny { rule: rule.clone() },
+        Some(EgressAction::Limit { rule }) => ControlRequest::Limit { rule: rule.join(" ") },
         Some(EgressAction::Remove { rule }) => ControlRequest::Remove { rule: rule.join(" ") },
         Some(EgressAction::Set { file }) => ControlRequest::SetRules { rules: rules(&read(file)?) },
     })
@@ -141,6 +152,9 @@ mod tests {
         assert_eq!(asked(&["vale0"]), ControlRequest::Rules);
         assert_eq!(asked(&["vale0", "list"]), ControlRequest::Rules);
         assert_eq!(asked(&["vale0", "allow", "a.test:1"]), ControlRequest::Allow { rule: "a.test:1".into() });
+        let limited = ControlRequest::Limit { rule: "@vm7 sent 1mbit new 5/s".into() };
+        assert_eq!(asked(&["vale0", "limit", "@vm7", "sent", "1mbit", "new", "5/s"]), limited);
+        assert!(Line::try_parse_from(["egress", "vale0", "limit"]).is_err());
         let removed = ControlRequest::Remove { rule: "deny any".into() };
         assert_eq!(asked(&["vale0", "remove", "deny", "any"]), removed);
         assert_eq!(asked(&["vale0", "remove", "deny any"]), removed);

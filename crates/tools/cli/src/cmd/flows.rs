@@ -38,7 +38,7 @@ pub fn run(args: &FlowsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.follow {
         return follow(&mut gateway, args.json);
     }
-    let answer = gateway.ask(&ControlRequest::Flows)?;
+    let answer = gateway.ask(&ControlRequest::Flows { most: None })?;
     if args.json {
         out::json(&answer)?;
     } else {

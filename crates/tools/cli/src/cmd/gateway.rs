@@ -10,6 +10,7 @@ use netvale_confine::SandboxError;
 use netvale_control::dirs::CONTROL_SOCKET;
 use netvale_gateway::confine;
 use netvale_gateway::dhcp::leases::StaticLease;
+use netvale_gateway::dhcp6::Dhcp6Mode;
 use netvale_gateway::guests::GuestLimits;
 use netvale_gateway::link::GatewayLink;
 use netvale_gateway::link::tap::GuestTap;
@@ -18,6 +19,7 @@ use netvale_gateway::options::{self, GatewayOptions, LEASE, MTU, MTUS};
 use netvale_gateway::policy::{EgressPolicy, EgressRule};
 use netvale_gateway::ports::PortWatch;
 use netvale_gateway::publish::rule::PublishRule;
+use netvale_gateway::rates::rule::{LimitRule, LimitRules};
 use netvale_gateway::served::ServedPort;
 use netvale_gateway::{Gateway, GatewayError};
 use netvale_wire::MacAddr;
@@ -92,6 +94,11 @@ pub struct GatewayArgs {
     #[arg(long)]
     no_dhcp: bool,
 
+    /// What guests get by DHCPv6: nothing (off), name server and domains (settings), or addresses, too, which they then
+    /// do not make themselves (addresses).
+    #[arg(long, value_name = "off|settings|addresses", default_value = "settings")]
+    dhcpv6: Dhcp6Mode,
+
     /// Send no router advertisements.
     #[arg(long)]
     no_ra: bool,
@@ -136,6 +143,12 @@ pub struct GatewayArgs {
     )]
     guest_connections: u32,
 
+    /// Limit of each guest, or of the one with this MAC or behind this private port: [MAC|@PORT] [sent RATE] [received
+    /// RATE] [new N/s] [open N]. Bytes from and to the guest in tc's units (10mbit), flows begun a second, TCP
+    /// connections at a time; may be given several times.
+    #[arg(long, value_name = "LIMIT")]
+    limit: Vec<LimitRule>,
+
     /// Do not confine the gateway by seccomp and Landlock, for debugging.
     #[arg(long)]
     no_sandbox: bool,
@@ -155,6 +168,7 @@ Examples:
   netvale gateway vale0 10.0.0.1/24,fd00::1/64 --flows -        by IPv6, too, with a line for each flow
   netvale gateway vale0 10.0.0.1/24 --publish 127.0.0.1:2222:10.0.0.5:22
   netvale gateway vale0 10.0.0.1/24 --private --publish 2207:@vm7:22
+  netvale gateway vale0 10.0.0.1/24 --limit 'sent 10mbit received 50mbit' --limit '02:00:00:00:00:05 open 100'
   netvale gateway vale0 10.0.0.1/24 --deny any --allow 192.0.2.7:443/tcp
   netvale gateway vale0 10.0.0.1/24 --deny any --allow example.com:443 --allow '*.example.org'
   netvale gateway vale0 10.0.0.1/24 --allow 127.0.0.1:8080      10.0.0.1:8080 is the host's 127.0.0.1:8080
@@ -172,7 +186,10 @@ impl GatewayArgs {
         if self.allow_host_loopback {
             policy.allow_host();
         }
+        let mut rates = LimitRules::default();
+        self.limit.iter().for_each(|rule| rates.add(rule.clone()));
         GatewayOptions {
+            rates,
             mac: self.mac,
             mtu: self.mtu,
             domain: self.domain.clone(),
@@ -181,6 +198,7 @@ impl GatewayArgs {
             served: self.serve.clone(),
             dial: self.dial.clone(),
             dhcp: !self.no_dhcp,
+            dhcp6: self.dhcpv6,
             adverts: !self.no_ra,
             leases: self.lease.clone(),
             lease_time: Duration::from_secs(self.lease_time),
@@ -312,8 +330,20 @@ mod tests {
     /// Objective: the command line is converted to the gateway's options.
     #[test]
     fn a_line_becomes_options() {
-        let args = parse(&["vale0", "10.0.0.1/24", "--publish", "8080:web:80", "--no-ra", "--mtu", "9000"]).unwrap();
+        let args = parse(&[
+            "vale0",
+            "10.0.0.1/24",
+            "--publish",
+            "8080:web:80",
+            "--no-ra",
+            "--mtu",
+            "9000",
+            "--limit",
+            "sent 1mbit",
+        ])
+        .unwrap();
         let options = args.options();
+        assert_eq!(options.rates.len(), 1);
         assert_eq!((options.mtu, options.adverts, options.publish.len()), (9000, false, 1));
     }
 
@@ -339,6 +369,8 @@ mod tests {
             &["vale0", "10.0.0.1/24", "--publish", "22"],
             &["vale0", "10.0.0.1/24", "--private", "--publish", "22:@:22"],
             &["vale0", "10.0.0.1/24", "--lease", "x=y"],
+            &["vale0", "10.0.0.1/24", "--limit", "sent"],
+            &["vale0", "10.0.0.1/24", "--dhcpv6", "on"],
             &["vale0", "10.0.0.1/24", "--domain", "a..b"],
             &["vale0", "10.0.0.1/24", "--serve", "80"],
             &["vale0", "10.0.0.1/24", "--host-address", "fd00::1"],

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use netvale_gateway::control::survey;
 use netvale_observe::http::connection::TimeLimits;
 use netvale_observe::http::handler::HttpHandler;
 use netvale_observe::http::hosts::ServerNames;
@@ -11,7 +12,7 @@ use netvale_observe::http::listener::{HttpListener, ListenPlace};
 use netvale_observe::http::server;
 use netvale_observe::metrics::format::TextFormat;
 use netvale_observe::metrics_page::MetricsPage;
-use netvale_observe::source::FiguresSource;
+use netvale_observe::source::{Figures, FiguresSource};
 
 use crate::cmd::up::LogLevel;
 use crate::{CliContext, CliError, out, signals, values};
@@ -72,7 +73,7 @@ fn cannot_listen(e: &dyn std::error::Error) -> CliError {
 fn print(openmetrics: bool, ctx: &CliContext) -> Result<(), CliError> {
     let format = if openmetrics { TextFormat::OpenMetrics } else { TextFormat::Prometheus };
     let stats = ctx.daemon()?.ask(netvale_control::client::Client::all_stats)?;
-    out::text(format.encode(&Arc::new(stats)))
+    out::text(Figures::new(stats, survey::folders(&ctx.dir())).text(format).as_ref())
 }
 
 /// Returns the sockets that the service manager bound.

@@ -1,13 +1,22 @@
-//! `netvale monitor`: prints events as they happen.
+//! `netvale monitor`: prints events as they happen, those of the daemon and those of gateways.
+
+mod flows;
 
 use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use netvale_control::client::{Client, ClientError};
 use netvale_control::types::{Event, EventName, SubscribeParams};
+use netvale_gateway::control::survey;
 use serde_json::Value;
 
+use self::flows::GatewayWatch;
+use crate::ctx::DaemonClient;
 use crate::{CliContext, CliError, out, values};
+
+/// Number of events that wait to be printed.
+const QUEUE: usize = 64;
 
 /// Maximum length of a single wait if the user sets no limit.
 const LONG: Duration = Duration::from_secs(3600);
@@ -15,8 +24,10 @@ const LONG: Duration = Duration::from_secs(3600);
 /// Print events as they happen, one per line.
 ///
 /// Events are ports attached and detached, ports opened and closed by programs and guests, changes of links and
-/// policies, and refused requests. Shows the events of all the user's ports (for root, of all users' ports), or only
-/// those of the named switches and ports. Ends with the daemon, but continues after an upgrade (`netvale upgrade`).
+/// policies, refused requests, and guests' flows through gateways: at most 20 a second of each gateway, or 1,000 with
+/// --json or if they are among --events; the event flow.lost counts the others. Shows the events of all the user's
+/// ports (for root, of all users' ports), or only those of the named switches and ports. Ends with the daemon, but
+/// continues after an upgrade (`netvale upgrade`).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = events())]
 pub struct MonitorArgs {
@@ -42,9 +53,10 @@ pub struct MonitorArgs {
 }
 
 fn events() -> String {
-    let width = EventName::ALL.iter().map(|name| name.as_str().len()).max().unwrap_or_default();
-    let line = |name: &EventName| format!("  {:width$}  {}\n", name.as_str(), name.meaning());
-    format!("Events:\n{}", EventName::ALL.iter().map(line).collect::<String>())
+    let all = EventName::ALL.iter().map(|name| (name.as_str(), name.meaning())).chain(flows::NAMES);
+    let width = all.clone().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let line = |(name, meaning)| format!("  {name:width$}  {meaning}\n");
+    format!("Events:\n{}", all.map(line).collect::<String>())
 }
 
 /// Runs the subcommand.
@@ -53,31 +65,82 @@ fn events() -> String {
 /// No daemon answers, or it ends; there are too many subscriptions; or fewer events than requested arrived in time.
 pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let end = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
-    let mut daemon = ctx.daemon()?;
-    let params = SubscribeParams { only: args.only.clone(), names: args.events.clone(), snapshot: false };
-    daemon.ask(|client| client.subscribe(params))?;
+    let steps = begin(args, ctx)?;
     // This line is not an event. No later event is missed, so a script that waits for the line may continue.
     netvale_control::note!("events from now on:");
     let mut seen = 0;
     let mut stalls = Stalls { asked: args.json || !args.events.is_empty(), ..Stalls::default() };
     while args.count.is_none_or(|count| seen < count) {
         let limit = end.map_or(LONG, |end| end.saturating_duration_since(Instant::now()));
-        match daemon.ask(|client| next(client, limit))? {
-            MonitorStep::Event(mut event) => {
+        match steps.recv_timeout(limit) {
+            Ok(MonitorStep::Event(mut event)) => {
                 if !stalls.takes(&mut event, Instant::now()) {
                     continue;
                 }
                 print(&event, args.json)?;
             }
-            MonitorStep::Nothing if end.is_some() => return in_time(seen, args),
-            MonitorStep::Nothing => continue,
-            MonitorStep::End => {
+            Ok(MonitorStep::Failed(error)) => return Err(error),
+            Err(RecvTimeoutError::Timeout) if end.is_some() => return in_time(seen, args),
+            Err(RecvTimeoutError::Timeout) => continue,
+            Ok(MonitorStep::End) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(CliError::unreachable("the daemon has ended", "restart the daemon, then this command"));
             }
         }
         seen += 1;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Subscribes to the daemon's events and follows the gateways, each in a thread, which end with the process. Nothing
+/// that happens after this call is missed.
+fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<MonitorStep>, CliError> {
+    let (flows, mut names): (Vec<_>, Vec<_>) = args.events.iter().cloned().partition(|name| flows::is_flow(name));
+    let has_flows = args.events.is_empty() || !flows.is_empty();
+    // Of a daemon from which no events are asked for, its end is still of interest.
+    let only_flows = names.is_empty() && has_flows && !args.events.is_empty();
+    if only_flows {
+        names = vec![EventName::DaemonEnding.as_str().to_owned()];
+    }
+    let mut daemon = ctx.daemon()?;
+    let params = SubscribeParams { only: args.only.clone(), names, snapshot: false };
+    daemon.ask(|client| client.subscribe(params))?;
+    // A reader that is slow slows down the threads: the daemon and the gateways then count what they leave out.
+    let (steps, taken) = mpsc::sync_channel(QUEUE);
+    if has_flows {
+        let asked = args.json || !flows.is_empty();
+        let choice = flows::FlowChoice { only: args.only.clone(), names: flows, asked };
+        let mut watch = GatewayWatch::new(survey::folders(&ctx.dir()), choice);
+        let steps = steps.clone();
+        let first = watch.begin();
+        std::thread::spawn(move || follow(&mut watch, first, &steps));
+    }
+    std::thread::spawn(move || while report(&mut daemon, only_flows, &steps) {});
+    Ok(taken)
+}
+
+/// Passes on the gateways' events until nobody takes them.
+fn follow(watch: &mut GatewayWatch, first: Vec<Event>, steps: &SyncSender<MonitorStep>) {
+    let mut events = first;
+    while events.into_iter().all(|event| steps.send(MonitorStep::Event(Box::new(event))).is_ok()) {
+        events = watch.next(LONG);
+    }
+}
+
+/// Passes on the daemon's next event. Returns whether there may be another.
+fn report(daemon: &mut DaemonClient, only_end: bool, steps: &SyncSender<MonitorStep>) -> bool {
+    match daemon.ask(|client| next(client, LONG)) {
+        Ok(None) => true,
+        Ok(Some(MonitorStep::Event(_))) if only_end => true,
+        Ok(Some(step @ MonitorStep::Event(_))) => steps.send(step).is_ok(),
+        Ok(Some(step)) => {
+            let _ = steps.send(step);
+            false
+        }
+        Err(error) => {
+            let _ = steps.send(MonitorStep::Failed(error));
+            false
+        }
+    }
 }
 
 /// Minimum interval between stall events in the output.
@@ -113,17 +176,16 @@ impl Stalls {
 
 enum MonitorStep {
     Event(Box<Event>),
-    /// No event arrived in time.
-    Nothing,
     /// The daemon has closed the connection.
     End,
+    Failed(CliError),
 }
 
-fn next(client: &mut Client, limit: Duration) -> Result<MonitorStep, ClientError> {
+/// Waits for the daemon's next event; `None` if there is none in time.
+fn next(client: &mut Client, limit: Duration) -> Result<Option<MonitorStep>, ClientError> {
     match client.next_event(limit) {
-        Ok(Some(event)) => Ok(MonitorStep::Event(Box::new(event))),
-        Ok(None) => Ok(MonitorStep::Nothing),
-        Err(ClientError::Lost { .. }) => Ok(MonitorStep::End),
+        Ok(event) => Ok(event.map(|event| MonitorStep::Event(Box::new(event)))),
+        Err(ClientError::Lost { .. }) => Ok(Some(MonitorStep::End)),
         Err(other) => Err(other),
     }
 }
@@ -139,7 +201,15 @@ fn in_time(seen: u64, args: &MonitorArgs) -> Result<ExitCode, CliError> {
 }
 
 fn print(event: &Event, json: bool) -> Result<(), CliError> {
-    if json { out::json(event) } else { out::line(line(event)) }
+    if !json {
+        return out::line(line(event));
+    }
+    let mut value = serde_json::json!(event);
+    // Flow events come from gateways: they are outside the daemon's numbering and clock.
+    if let Some(fields) = value.as_object_mut().filter(|_| flows::is_flow(&event.name)) {
+        fields.retain(|field, _| field != "sequence" && field != "now_ns");
+    }
+    out::json(&value)
 }
 
 /// Formats an event: time, name and place; then the fields.

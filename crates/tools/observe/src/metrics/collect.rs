@@ -1,6 +1,7 @@
 //! Conversion of a daemon's answer, a *snapshot*, into samples, family by family.
 
 use std::fmt::Result as Encoded;
+use std::sync::Arc;
 
 use netvale_control::types::{
     AllStats, Drops, PolicyStats, PortDetails, PortState, RingStats, RuleStats, SwitchStats, WorkerStats,
@@ -8,18 +9,24 @@ use netvale_control::types::{
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
+use crate::gateways::ObservedGateway;
 use crate::metrics::families as f;
-use crate::metrics::kinds;
 use crate::metrics::samples::SampleValue::{self, Count, Nanoseconds};
 use crate::metrics::samples::{Label, NONE, Samples, both, whose};
+use crate::metrics::{gateways, kinds};
 
-/// A daemon's counters at one moment.
+/// The counters of a daemon, and of gateways, at one moment.
 #[derive(Clone, Debug)]
-pub struct Snapshot(pub std::sync::Arc<AllStats>);
+pub struct Snapshot {
+    /// The daemon's counters.
+    pub stats: Arc<AllStats>,
+    /// The gateways' counters.
+    pub gateways: Arc<[ObservedGateway]>,
+}
 
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Encoded {
-        let all = &*self.0;
+        let all = &*self.stats;
         let mut samples = Samples(encoder);
         samples.info(&f::BUILD, [[("version", all.version.as_str())]])?;
         samples.all(&f::STALLS, [(NONE, Count(all.stalls))])?;
@@ -31,7 +38,8 @@ impl Collector for Snapshot {
         policies(&mut samples, &all.ports)?;
         kinds::KINDS.iter().try_for_each(|kind| (kind.encode)(&mut samples, &all.ports))?;
         regions(&mut samples, all)?;
-        workers(&mut samples, &all.workers)
+        workers(&mut samples, &all.workers)?;
+        gateways::encode(&mut samples, &self.gateways)
     }
 }
 

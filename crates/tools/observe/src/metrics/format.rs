@@ -1,9 +1,6 @@
 //! The two text *formats* of metrics, and the choice between them by a client's `Accept` header fields (RFC 9110
 //! section 12.5.1).
 
-use std::sync::Arc;
-
-use netvale_control::types::AllStats;
 use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::registry::Registry;
 
@@ -38,11 +35,11 @@ impl TextFormat {
         if own > open { TextFormat::Prometheus } else { TextFormat::OpenMetrics }
     }
 
-    /// Encodes a daemon's counters in this format.
+    /// Encodes counters in this format.
     #[must_use]
-    pub fn encode(self, all: &Arc<AllStats>) -> String {
+    pub fn encode(self, all: &Snapshot) -> String {
         let mut registry = Registry::with_prefix(PREFIX);
-        registry.register_collector(Box::new(Snapshot(Arc::clone(all))));
+        registry.register_collector(Box::new(all.clone()));
         let mut out = String::new();
         let encoded = match self {
             TextFormat::OpenMetrics => text::encode(&mut out, &registry),

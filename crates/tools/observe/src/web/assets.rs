@@ -13,7 +13,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
 /// URL path, content type and text of each file in the folder.
-const FILES: [(&str, &str, &str); 15] = [
+const FILES: [(&str, &str, &str); 16] = [
     ("/", HTML, include_str!("assets/index.html")),
     ("/style.css", CSS, include_str!("assets/style.css")),
     ("/icon.svg", SVG, include_str!("assets/icon.svg")),
@@ -25,6 +25,7 @@ const FILES: [(&str, &str, &str); 15] = [
     ("/charts.js", SCRIPT, include_str!("assets/charts.js")),
     ("/topology.js", SCRIPT, include_str!("assets/topology.js")),
     ("/tables.js", SCRIPT, include_str!("assets/tables.js")),
+    ("/flows.js", SCRIPT, include_str!("assets/flows.js")),
     ("/histogram.js", SCRIPT, include_str!("assets/histogram.js")),
     ("/rings.js", SCRIPT, include_str!("assets/rings.js")),
     ("/details.js", SCRIPT, include_str!("assets/details.js")),

@@ -11,11 +11,13 @@
 //! | [`guard`] | decides which requests are answered |
 //! | [`assets`] | the page's files, compiled in |
 //! | [`ports`] | the daemon's ports, and the details of one, briefly cached |
+//! | [`flows`] | the gateways' open flows, briefly cached |
 //! | [`capture`] | captures: parameters, limits, maximum number |
 //! | [`page`] | the handler, which returns the answer for each URL path |
 
 pub mod assets;
 pub mod capture;
+pub mod flows;
 pub mod guard;
 pub mod page;
 pub mod ports;

@@ -7,6 +7,7 @@ use crate::http::hosts::ServerNames;
 use crate::source::FiguresSource;
 use crate::web::assets;
 use crate::web::capture::{WebCapture, WebCaptures};
+use crate::web::flows::WebFlows;
 use crate::web::guard::WebGuard;
 use crate::web::ports::{PortsAnswer, WebPorts};
 
@@ -31,6 +32,8 @@ pub struct WebPage {
     pub source: FiguresSource,
     /// The daemon's ports.
     pub ports: WebPorts,
+    /// The gateways' open flows.
+    pub flows: WebFlows,
     /// Captures of the ports.
     pub captures: WebCaptures,
 }
@@ -64,6 +67,7 @@ impl WebPage {
                 let name = head.parameter("name").ok_or((HttpStatus::BadRequest, "name is missing".to_owned()))?;
                 self.ports.one(&name).map(json)
             }
+            "/api/flows" => Ok(json(self.flows.list())),
             "/api/capture" => self.capture(head),
             _ => Err((HttpStatus::NotFound, "no such page".into())),
         }

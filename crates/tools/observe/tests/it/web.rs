@@ -15,6 +15,7 @@ use netvale_observe::http::hosts::ServerNames;
 use netvale_observe::source::FiguresSource;
 use netvale_observe::web::assets::files;
 use netvale_observe::web::capture::{CaptureTap, WebCapture, WebCaptures};
+use netvale_observe::web::flows::WebFlows;
 use netvale_observe::web::guard::WebGuard;
 use netvale_observe::web::page::WebPage;
 use netvale_observe::web::ports::WebPorts;
@@ -81,6 +82,7 @@ fn page(run_dir: &Path) -> WebPage {
         guard: WebGuard::new(Token::parse(SECRET).expect("a token")),
         source: FiguresSource::new(run_dir.into()),
         ports: WebPorts::new(run_dir.into()),
+        flows: WebFlows::new(run_dir),
         captures: WebCaptures::new(Box::new(Named)),
     }
 }
@@ -116,8 +118,8 @@ fn only_clients_with_the_token_get_figures() {
             head.contains("frame-ancestors 'none'") && !head.contains("unsafe") && !head.contains("Access-Control")
         );
     }
-    for path in ["/api/stats", "/api/ports", &format!("/api/port?name={PORT}"), "/api/capture", "/api/", "/api/nothing"]
-    {
+    let figures = ["/api/stats", "/api/ports", "/api/flows", "/api/capture", "/api/", "/api/nothing"];
+    for path in figures.into_iter().chain([format!("/api/port?name={PORT}").as_str()]) {
         let status = |fields: &str| ask(&page, &format!("GET {path}"), fields).status;
         assert_eq!(status(""), HttpStatus::Unauthorized, "{path}");
         assert_eq!(status(&format!("{TOKEN}Origin: http://evil.example\r\n")), HttpStatus::Forbidden, "{path}");
@@ -168,4 +170,28 @@ fn questions_about_many_ports_have_to_wait() {
     let asked = (0..200).map(|n| ask(&page, &format!("GET /api/port?name=p{n}"), TOKEN).status);
     let statuses: Vec<_> = asked.collect();
     assert!(statuses.contains(&HttpStatus::NotFound) && statuses.contains(&HttpStatus::TooMany));
+}
+
+/// Objective: the flows are those of each gateway, with names as they are; one that hangs has no list, and does not
+/// keep the others' from being shown.
+#[test]
+fn flows_are_those_of_the_gateways() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let listen = |port: &str| UnixListener::bind(dir.path().join(format!("gateway-{port}.sock"))).expect("a socket");
+    let [gateway, _hangs] = ["vale0:gateway", "vale1:gateway"].map(listen);
+    let answers = std::thread::spawn(move || {
+        let (mut stream, _) = gateway.accept().expect("a client");
+        let mut request = [0; 64];
+        let len = stream.read(&mut request).expect("a request");
+        writeln!(stream, "{}", serde_json::json!({"ok": {"flows": [{"name": ODD}], "more": 3}})).expect("sent");
+        String::from_utf8_lossy(&request[..len]).into_owned()
+    });
+    let answer = ask(&page(dir.path()), "GET /api/flows", TOKEN);
+    assert_eq!((answer.status, answer.content_type), (HttpStatus::Ok, "application/json"));
+    let json: serde_json::Value = serde_json::from_str(text(&answer)).expect("JSON");
+    let expected = serde_json::json!([
+        {"port": "vale0:gateway", "flows": [{"name": ODD}], "more": 3}, {"port": "vale1:gateway"},
+    ]);
+    assert_eq!(json, expected);
+    assert_eq!(answers.join().expect("answered"), "{\"do\":\"flows\",\"most\":200}\n");
 }

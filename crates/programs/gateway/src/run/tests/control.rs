@@ -216,3 +216,97 @@ fn clients_ask_and_follow_through_the_socket() {
     drop(guest);
     assert!(!path.exists());
 }
+
+/// Objective: limits that are set while flows are open hold for them; a download goes on at the guest's rate and loses
+/// nothing, new flows beyond the number are refused with the reason, and rules that go let all through again.
+#[test]
+fn limits_change_while_a_connection_is_open() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let mut guest = TestGuest::new(allow_loopback);
+    let ports = [4000, port];
+    let first = guest.connect(OWN, ports);
+    let (mut client, _) = server.accept().unwrap();
+    assert_eq!(guest.ended(json!({"do": "limit", "rule": "sent 80kbit received 80kbit new 1/s"})), 0);
+    let begun = Instant::now();
+    client.write_all(&[7; 20_000]).unwrap();
+    let mut end = first;
+    while end < first + 20_000 {
+        let segment = guest.wait_segment("a part");
+        assert_eq!(segment.seq, end, "in order");
+        assert!(segment.payload.iter().all(|byte| *byte == 7));
+        end += segment.payload.len() as u32;
+        guest.say(OWN, Make::Tcp { ports, seq: 1000, ack: end, flags: ACK, payload: b"" });
+    }
+    // 16 KiB are the burst; 3,616 bytes at 10,000 a second are left.
+    assert!(begun.elapsed() > Duration::from_millis(250), "{:?}", begun.elapsed());
+    guest.connect(OWN, [4001, port]);
+    guest.say(OWN, Make::Tcp { ports: [4002, port], seq: 999, ack: 0, flags: SYN, payload: b"" });
+    assert_eq!(guest.wait_segment("a reset").flags & RST, RST);
+    let stats = guest.obey(json!({"do": "stats"})).unwrap();
+    assert_eq!(stats["reasons"], json!({"rate": 1}));
+    assert!(stats["waits"].as_u64() > Some(0));
+    let flows = guest.obey(json!({"do": "flows"})).unwrap();
+    assert!(flows["flows"].as_array().unwrap().iter().any(|flow| flow["waited"].as_f64() > Some(0.2)));
+    assert_eq!(guest.ended(json!({"do": "remove", "rule": "limit"})), 0);
+    guest.connect(OWN, [4003, port]);
+}
+
+#[test]
+fn what_a_guest_sends_beyond_its_rate_waits_or_is_dropped() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+    datagrams.set_nonblocking(true).unwrap();
+    let [port, udp] = [server.local_addr().unwrap().port(), datagrams.local_addr().unwrap().port()];
+    let mut guest = TestGuest::new(|options| {
+        allow_loopback(options);
+        options.rates.add("02:00:00:00:00:09 sent 80kbit".parse().unwrap());
+    });
+    let ports = [4000, port];
+    let first = guest.connect(OWN, ports);
+    let (mut client, _) = server.accept().unwrap();
+    for at in 0..20 {
+        let seq = 1000 + at * 1000;
+        guest.say(OWN, Make::Tcp { ports, seq, ack: first, flags: ACK | PSH, payload: &[9; 1000] });
+    }
+    client.set_nonblocking(true).unwrap();
+    let mut got = 0;
+    let mut bytes = [0; 4096];
+    let begun = Instant::now();
+    guest.until("all bytes", || {
+        got += client.read(&mut bytes).unwrap_or(0);
+        got == 20_000
+    });
+    assert!(begun.elapsed() > Duration::from_millis(250), "{:?}", begun.elapsed());
+    for _ in 0..40 {
+        guest.say(OWN, Make::Udp { ports: [4001, udp], payload: &[1; 1000] });
+    }
+    guest.gateway.turn(&mut guest.ready, Duration::ZERO).unwrap();
+    let passed = std::iter::from_fn(|| datagrams.recv(&mut bytes).ok()).count();
+    assert!((10..25).contains(&passed), "a burst: {passed}");
+    let stats = guest.obey(json!({"do": "stats"})).unwrap();
+    assert_eq!(stats["dropped"], 40 - passed);
+    let flows = guest.obey(json!({"do": "flows"})).unwrap();
+    assert!(flows["flows"].as_array().unwrap().iter().any(|flow| flow["dropped"] == 40 - passed));
+}
+
+#[test]
+fn limits_are_rules_among_the_others() {
+    let mut guest = TestGuest::new(rules(&["deny any"]));
+    guest.ended(json!({"do": "limit", "rule": "open 5"}));
+    guest.ended(json!({"do": "limit", "rule": "02:00:00:00:00:09 received 1mbit"}));
+    guest.ended(json!({"do": "limit", "rule": "open 6"}));
+    let listed = guest.obey(json!({"do": "rules"})).unwrap();
+    assert_eq!(listed["rules"], json!(["deny any", "limit open 6", "limit 02:00:00:00:00:09 received 1mbit"]));
+    assert_eq!(guest.ended(json!({"do": "set-rules", "rules": listed["rules"]})), 0);
+    assert_eq!(guest.obey(json!({"do": "rules"})).unwrap(), listed);
+    for bad in ["limit @vm7", "limit 02:00:00:00:00:08", "limits"] {
+        assert!(guest.obey(json!({"do": "remove", "rule": bad})).is_err(), "{bad}");
+    }
+    for bad in [json!(["limit"]), json!(["deny any", "limit sent"]), json!(["permit any"])] {
+        assert!(guest.obey(json!({"do": "set-rules", "rules": bad})).is_err());
+    }
+    assert_eq!(guest.obey(json!({"do": "rules"})).unwrap(), listed, "what is refused changes nothing");
+    guest.ended(json!({"do": "set-rules", "rules": ["deny any"]}));
+    assert_eq!(guest.obey(json!({"do": "rules"})).unwrap()["rules"], json!(["deny any"]));
+}

@@ -13,6 +13,7 @@ use netvale_observe::http::listener::{HttpListener, ListenPlace};
 use netvale_observe::http::server;
 use netvale_observe::source::FiguresSource;
 use netvale_observe::web::capture::WebCaptures;
+use netvale_observe::web::flows::WebFlows;
 use netvale_observe::web::guard::WebGuard;
 use netvale_observe::web::page::WebPage;
 use netvale_observe::web::ports::WebPorts;
@@ -72,6 +73,7 @@ pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         guard: WebGuard::new(token),
         source: FiguresSource::new(ctx.dir()),
         ports: WebPorts::new(ctx.dir()),
+        flows: WebFlows::new(&ctx.dir()),
         captures: WebCaptures::new(Box::new(tap::PortTap(ctx.clone()))),
     });
     server::run(&listeners, &handler, TimeLimits::default(), stop.as_fd())

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use netvale_control::types::{
     KindStats, Latency, LatencyPart, MulticastStats, RegionStats, SwitchInfo, TunnelStats, VxlanRemote,
 };
+use netvale_gateway::control::stats::GatewayStats;
+use netvale_gateway::dns::QueryCounts;
 use proptest::prelude::*;
 
 use super::*;
@@ -11,8 +13,8 @@ use crate::metrics::all;
 use crate::metrics::families::MetricFamily;
 use crate::metrics::format::TextFormat;
 
-/// Returns the counters of a daemon with every kind of port, region and worker.
-fn everything(name: &str) -> Arc<AllStats> {
+/// Returns the counters of a daemon with every kind of port, region and worker, and of gateways.
+fn everything(name: &str) -> Snapshot {
     let rings = |n| vec![RingStats { frames: n, bytes: 60_u64.saturating_mul(n), batches: 1 }, RingStats::default()];
     let remote = VxlanRemote {
         vtep: [10, 0, 0, 2].into(),
@@ -53,7 +55,7 @@ fn everything(name: &str) -> Arc<AllStats> {
     let info = SwitchInfo { name: "vale0".into(), ports: 2, table_size: 16_384, ..SwitchInfo::default() };
     let multicast = Some(MulticastStats { reports: 8, ..MulticastStats::default() });
     let worker = WorkerStats { index: 1, cpu: Some(3), busy_ns: 1_500_000_000, slept_ns: 1, ..WorkerStats::default() };
-    Arc::new(AllStats {
+    let stats = Arc::new(AllStats {
         version: "0.1.0".into(),
         switches: vec![SwitchStats { info, multicast }],
         ports: vec![port, PortDetails { name: "vale0:plain".into(), ..PortDetails::default() }],
@@ -61,7 +63,22 @@ fn everything(name: &str) -> Arc<AllStats> {
         regions: vec![RegionStats { id: 2, uid: 1000, bytes: 4096, bufs: 10 }],
         refused: 11,
         ..AllStats::default()
-    })
+    });
+    Snapshot { stats, gateways: gateways(name) }
+}
+
+/// Returns a gateway that has answered, and one that has not.
+fn gateways(name: &str) -> Arc<[ObservedGateway]> {
+    let stats = GatewayStats {
+        tcp: 4,
+        received: 1000,
+        sent: 10,
+        reasons: [("policy".to_owned(), 5)].into(),
+        queries: QueryCounts { own: 6, ..QueryCounts::default() },
+        ..GatewayStats::default()
+    };
+    let hangs = ObservedGateway { port: "vale1:gateway".into(), stats: None };
+    [ObservedGateway { port: format!("{name}:out"), stats: Some(stats) }, hangs].into()
 }
 
 /// Parses the samples in a text into name, labels and value.
@@ -166,6 +183,12 @@ fn values_are_those_of_the_daemon() {
         "# UNIT netvale_port_bytes bytes",
         "# TYPE netvale_port_bytes counter",
         "netvale_refusals_total 11",
+        r#"netvale_gateway_up{port="vale0:a:out",switch="vale0"} 1"#,
+        r#"netvale_gateway_up{port="vale1:gateway",switch="vale1"} 0"#,
+        r#"netvale_gateway_flows{port="vale0:a:out",switch="vale0",protocol="tcp"} 4"#,
+        r#"netvale_gateway_flows_refused_total{port="vale0:a:out",switch="vale0",reason="policy"} 5"#,
+        r#"netvale_gateway_bytes_total{port="vale0:a:out",switch="vale0",direction="in"} 1000"#,
+        r#"netvale_gateway_dns_queries_total{port="vale0:a:out",switch="vale0",outcome="own"} 6"#,
     ] {
         assert!(text.lines().any(|known| known == line), "{line}\n{text}");
     }

@@ -2,6 +2,7 @@
 
 import { Details } from "./details.js";
 import { by, say } from "./dom.js";
+import { drawFlows } from "./flows.js";
 import { visible } from "./format.js";
 import { Rates } from "./rates.js";
 import { forgetToken, json, linkedPort, setToken, showPort, takeToken } from "./server.js";
@@ -9,7 +10,7 @@ import { drawDrops, PortTable, Summary, WorkerList } from "./tables.js";
 import { Topology } from "./topology.js";
 
 // Milliseconds between two requests. The list of ports, which may be long, is requested less often.
-const [STATS, PORTS, RINGS, AFTER_ERROR] = [500, 3000, 250, 2000];
+const [STATS, PORTS, RINGS, FLOWS, AFTER_ERROR] = [500, 3000, 250, 2000, 2000];
 const statsPause = (ports) => Math.max(STATS, 2 * ports);
 
 const state = { rates: new Rates(), stats: undefined, list: [], selected: undefined, paused: false };
@@ -104,6 +105,11 @@ const names = repeat(async () => {
   return PORTS;
 });
 
+const flows = repeat(async () => {
+  drawFlows(by("gateways"), by("flows"), await json("/api/flows"));
+  return FLOWS;
+});
+
 const rings = repeat(async () => {
   const name = state.selected;
   if (name === undefined) return PORTS;
@@ -128,7 +134,7 @@ function login(why) {
 function enter() {
   by("login").hidden = true;
   by("main").hidden = false;
-  for (const one of [counters, names, rings]) one.soon();
+  for (const one of [counters, names, flows, rings]) one.soon();
   const linked = linkedPort();
   if (linked !== undefined && linked !== state.selected) select(linked);
 }
@@ -162,7 +168,7 @@ by("pause").addEventListener("click", () => {
 
 addEventListener("resize", draw);
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden) for (const one of [counters, names, rings]) one.soon();
+  if (!document.hidden) for (const one of [counters, names, flows, rings]) one.soon();
 });
 addEventListener("hashchange", () => {
   if (takeToken()) enter();

@@ -1,0 +1,287 @@
+//! Leases of IPv6 addresses: which client has which address, and until when (by the monotonic clock).
+//!
+//! A client ([`Dhcp6Client`]) is a station with a DUID and the number of an identity association. A [`LeaseTable6`] has
+//! a bounded number of leases, also of each station. A [`BoundLease6`], or *lease6*, is one that has not expired.
+
+use std::collections::HashMap;
+use std::net::Ipv6Addr;
+use std::time::{Duration, Instant};
+
+use netvale_wire::MacAddr;
+
+use crate::dhcp::leases::LeaseState;
+use crate::net::InterfaceAddress;
+
+/// Maximum number of leases of a network that guests share.
+pub const MAX_LEASES: usize = 4096;
+/// Maximum number of leases of a private network.
+pub const MAX_PRIVATE_LEASES: usize = 64;
+/// Maximum number of leases of one station.
+const MAX_OF_STATION: usize = 16;
+/// How long an offered address is reserved for its client.
+const OFFER: Duration = Duration::from_secs(60);
+/// How long an address is not given out after a client has declined it as already in use.
+const DECLINED: Duration = Duration::from_secs(600);
+/// The interface identifiers of leased addresses. People choose lower ones; guests make higher ones.
+const IDENTIFIERS: std::ops::RangeInclusive<u64> = 0x1000..=0xffff_ffff;
+
+/// A client's identity association. The station's address is a part of it: with another station's DUID, a guest gets
+/// nothing of that station's.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Dhcp6Client {
+    /// MAC address of the station.
+    pub mac: MacAddr,
+    /// The client's DUID.
+    pub duid: Vec<u8>,
+    /// The number of the identity association.
+    pub identity: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ClientLease6 {
+    address: Ipv6Addr,
+    state: LeaseState,
+    until: Instant,
+}
+
+impl ClientLease6 {
+    fn is_held(&self, now: Instant) -> bool {
+        self.state != LeaseState::Free && self.until > now
+    }
+}
+
+/// A lease that has not expired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BoundLease6 {
+    /// The address.
+    pub address: Ipv6Addr,
+    /// The station's MAC address.
+    pub mac: MacAddr,
+    /// How long the lease is valid.
+    pub left: Duration,
+}
+
+/// The leases of one network.
+#[derive(Debug)]
+pub struct LeaseTable6 {
+    net: InterfaceAddress<Ipv6Addr>,
+    most: usize,
+    clients: HashMap<Dhcp6Client, ClientLease6>,
+    by_address: HashMap<Ipv6Addr, Dhcp6Client>,
+    declined: HashMap<Ipv6Addr, Instant>,
+    /// The interface identifier after which the search for a free one begins.
+    next: u64,
+}
+
+impl LeaseTable6 {
+    /// Returns an empty table for at most `most` leases in a network.
+    pub fn new(net: InterfaceAddress<Ipv6Addr>, most: usize) -> Self {
+        let next = *IDENTIFIERS.end();
+        LeaseTable6 { net, most, clients: HashMap::new(), by_address: HashMap::new(), declined: HashMap::new(), next }
+    }
+
+    /// Returns whether an address is one of the network.
+    pub fn is_inside(&self, address: Ipv6Addr) -> bool {
+        self.net.contains(address)
+    }
+
+    /// Returns whether an address is one that can be leased.
+    fn is_possible(&self, address: Ipv6Addr) -> bool {
+        let identifier = address.to_bits() as u64;
+        self.net.contains(address) && IDENTIFIERS.contains(&identifier) && address != self.net.address
+    }
+
+    fn is_free(&self, address: Ipv6Addr, client: &Dhcp6Client, now: Instant) -> bool {
+        let declined = self.declined.get(&address).is_some_and(|until| *until > now);
+        let holder = self.by_address.get(&address).filter(|holder| *holder != client);
+        let held = holder.and_then(|holder| self.clients.get(holder)).is_some_and(|lease| lease.is_held(now));
+        self.is_possible(address) && !declined && !held
+    }
+
+    /// Returns whether there is room for a lease of a client.
+    fn has_room(&self, client: &Dhcp6Client) -> bool {
+        let of_station = || self.clients.keys().filter(|known| known.mac == client.mac).count();
+        self.clients.contains_key(client) || (self.clients.len() < self.most && of_station() < MAX_OF_STATION)
+    }
+
+    /// Returns the address that a client was offered or leased last, even if the lease has ended.
+    pub fn address(&self, client: &Dhcp6Client) -> Option<Ipv6Addr> {
+        self.clients.get(client).map(|lease| lease.address)
+    }
+
+    /// Returns an address for a client: the one that it has or had, one that it wants, or a free one; `None` if there
+    /// is none, or no room for the lease. `in_use` returns whether another station was seen to use an address.
+    pub fn choose(
+        &self,
+        client: &Dhcp6Client,
+        wanted: &[Ipv6Addr],
+        now: Instant,
+        in_use: impl Fn(Ipv6Addr) -> bool,
+    ) -> Option<Ipv6Addr> {
+        if !self.has_room(client) {
+            return None;
+        }
+        let free = |address: &Ipv6Addr| self.is_free(*address, client, now) && !in_use(*address);
+        let own = self.address(client).filter(free);
+        own.or_else(|| wanted.iter().copied().find(free)).or_else(|| self.search(free))
+    }
+
+    /// Searches for a free address, in at most 2 × [`MAX_LEASES`] steps.
+    fn search(&self, free: impl Fn(&Ipv6Addr) -> bool) -> Option<Ipv6Addr> {
+        let prefix = self.net.address.to_bits() >> 64 << 64;
+        let count = IDENTIFIERS.end() - IDENTIFIERS.start() + 1;
+        let begin = self.next - IDENTIFIERS.start();
+        let identifiers = (1..=2 * MAX_LEASES as u64).map(|step| IDENTIFIERS.start() + (begin + step) % count);
+        identifiers.map(|identifier| Ipv6Addr::from_bits(prefix | u128::from(identifier))).find(free)
+    }
+
+    /// Reserves an address for a client for the time of an offer, unless the client has a lease on it.
+    pub fn offer(&mut self, client: &Dhcp6Client, address: Ipv6Addr, now: Instant) {
+        let is_bound = |lease: &ClientLease6| lease.state == LeaseState::Bound && lease.until > now;
+        if self.clients.get(client).is_some_and(|lease| is_bound(lease) && lease.address == address) {
+            return;
+        }
+        self.set(client, ClientLease6 { address, state: LeaseState::Offered, until: now + OFFER });
+    }
+
+    /// Leases an address to a client. Returns `false` if the address is not free for it or the table is full.
+    pub fn bind(&mut self, client: &Dhcp6Client, address: Ipv6Addr, until: Instant, now: Instant) -> bool {
+        let can = self.has_room(client) && self.is_free(address, client, now);
+        if can {
+            self.set(client, ClientLease6 { address, state: LeaseState::Bound, until });
+        }
+        can
+    }
+
+    fn set(&mut self, client: &Dhcp6Client, lease: ClientLease6) {
+        self.next = lease.address.to_bits() as u64;
+        if let Some(former) = self.by_address.insert(lease.address, client.clone())
+            && former != *client
+        {
+            self.clients.remove(&former);
+        }
+        if let Some(old) = self.clients.insert(client.clone(), lease)
+            && old.address != lease.address
+        {
+            self.by_address.remove(&old.address);
+        }
+    }
+
+    /// Ends a client's lease on an address. Returns `false` if it has none.
+    pub fn release(&mut self, client: &Dhcp6Client, address: Ipv6Addr) -> bool {
+        let lease = self.clients.get_mut(client).filter(|lease| lease.address == address);
+        lease.map(|lease| lease.state = LeaseState::Free).is_some()
+    }
+
+    /// Blocks an address that its client has found in use. Returns `false` if it was not this client's address.
+    pub fn decline(&mut self, client: &Dhcp6Client, address: Ipv6Addr, now: Instant) -> bool {
+        let had = self.address(client) == Some(address);
+        if had {
+            self.clients.remove(client);
+            self.by_address.remove(&address);
+            if self.declined.len() < self.most {
+                self.declined.insert(address, now + DECLINED);
+            }
+        }
+        had
+    }
+
+    /// Returns the leases that have not expired.
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease6> {
+        let bound = self.clients.iter().filter(move |(_, lease)| lease.state == LeaseState::Bound && lease.until > now);
+        bound.map(move |(client, lease)| BoundLease6 {
+            address: lease.address,
+            mac: client.mac,
+            left: lease.until.saturating_duration_since(now),
+        })
+    }
+
+    /// Removes expired declines and, if the table is at least half full, all leases that are not held.
+    pub fn clean(&mut self, now: Instant) {
+        self.declined.retain(|_, until| *until > now);
+        if self.clients.len() < self.most / 2 {
+            return;
+        }
+        let by_address = &mut self.by_address;
+        self.clients.retain(|_, lease| {
+            let keep = lease.is_held(now);
+            if !keep {
+                by_address.remove(&lease.address);
+            }
+            keep
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn table() -> LeaseTable6 {
+        LeaseTable6::new(InterfaceAddress { address: "fd00::1".parse().unwrap(), prefix: 64 }, MAX_LEASES)
+    }
+
+    fn client(mac: u8, identity: u32) -> Dhcp6Client {
+        Dhcp6Client { mac: MacAddr([2, 0, 0, 0, 0, mac]), duid: vec![0, 3, 1], identity }
+    }
+
+    fn ip(text: &str) -> Ipv6Addr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_client_keeps_its_address_and_nobody_else_gets_it() {
+        let mut leases = table();
+        let now = Instant::now();
+        let nobody = |_: Ipv6Addr| false;
+        let [a, b] = [client(1, 7), client(2, 7)];
+        let first = leases.choose(&a, &[], now, nobody).unwrap();
+        assert_eq!(first, ip("fd00::1000"));
+        leases.offer(&a, first, now);
+        assert_eq!(leases.choose(&b, &[first], now, nobody), Some(ip("fd00::1001")), "equal DUIDs of two stations");
+        assert!(leases.bind(&a, first, now + HOUR, now) && !leases.bind(&b, first, now + HOUR, now));
+        assert_eq!(leases.bound(now).collect::<Vec<_>>(), [BoundLease6 { address: first, mac: a.mac, left: HOUR }]);
+        assert!(!leases.release(&b, first) && leases.release(&a, first));
+        assert_eq!(leases.choose(&a, &[], now, nobody), Some(first), "its own again");
+        assert_ne!(leases.choose(&a, &[], now, |address| address == first), Some(first), "unless in use");
+        assert!(leases.bind(&b, first, now + HOUR, now), "or another's who wants it");
+        assert!(leases.decline(&b, first, now) && !leases.decline(&b, first, now));
+        assert_ne!(leases.choose(&a, &[first], now, nobody), Some(first), "a declined address is left alone");
+        leases.clean(now + DECLINED);
+        assert_eq!(leases.choose(&a, &[first], now, nobody), Some(first));
+    }
+
+    #[test]
+    fn addresses_that_people_and_guests_choose_are_not_leased() {
+        let mut leases = table();
+        let now = Instant::now();
+        for bad in ["fd00::1", "fd00::2", "fd00::fff", "fd00::1:0:0", "fd01::1000", "fe80::1000", "::"] {
+            assert!(!leases.bind(&client(1, 7), ip(bad), now + HOUR, now), "{bad}");
+        }
+        assert!(leases.bind(&client(1, 7), ip("fd00::ffff:ffff"), now + HOUR, now));
+        assert_eq!(leases.choose(&client(2, 7), &[], now, |_| false), Some(ip("fd00::1000")));
+    }
+
+    #[test]
+    fn leases_are_bounded_for_each_station_and_for_all() {
+        let mut leases = table();
+        let now = Instant::now();
+        for n in 0..MAX_LEASES as u32 + 100 {
+            let [_, _, high, low] = n.to_be_bytes();
+            let client = Dhcp6Client { mac: MacAddr([2, 0, 0, 0, high, low]), ..client(0, 0) };
+            if let Some(address) = leases.choose(&client, &[], now, |_| false) {
+                leases.offer(&client, address, now);
+            }
+        }
+        assert_eq!((leases.clients.len(), leases.by_address.len()), (MAX_LEASES, MAX_LEASES));
+        leases.clean(now + OFFER);
+        assert_eq!((leases.clients.len(), leases.by_address.len()), (0, 0));
+        let bound = (0..100).filter(|n| {
+            let address = leases.choose(&client(1, *n), &[], now, |_| false);
+            address.is_some_and(|address| leases.bind(&client(1, *n), address, now + HOUR, now))
+        });
+        assert_eq!(bound.count(), MAX_OF_STATION);
+    }
+}

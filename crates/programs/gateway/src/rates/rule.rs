@@ -1,0 +1,275 @@
+//! Rules that limit guests ([`LimitRule`]), as on the command line, and which of them hold for a guest
+//! ([`LimitRules`]).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use netvale_policy::units::Rate;
+use netvale_wire::MacAddr;
+
+use crate::guests::{GuestId, NetworkId};
+use crate::ports::PortNames;
+
+/// The verb of these rules in a list of rules.
+pub const VERB: &str = "limit";
+/// The least rate: below it, nothing works.
+const LEAST: Rate = Rate::from_bits(8_000);
+/// The largest number of flows.
+const MOST: u32 = 1_000_000;
+
+/// The guests for which a rule holds.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LimitedGuests {
+    /// Each guest that no other rule names.
+    Each,
+    /// The guest of the network without tags with this MAC address.
+    Mac([u8; 6]),
+    /// The guest behind a private port.
+    Port(String),
+}
+
+/// The limits of a guest; `None`: no limit of this kind.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct GuestLimit {
+    /// Payload from the guest.
+    pub sent: Option<Rate>,
+    /// Payload to the guest.
+    pub received: Option<Rate>,
+    /// Flows that begin in a second.
+    pub new: Option<u32>,
+    /// TCP connections at a time.
+    pub open: Option<u32>,
+}
+
+impl GuestLimit {
+    fn or(self, other: GuestLimit) -> GuestLimit {
+        GuestLimit {
+            sent: self.sent.or(other.sent),
+            received: self.received.or(other.received),
+            new: self.new.or(other.new),
+            open: self.open.or(other.open),
+        }
+    }
+}
+
+/// A rule that limits guests.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitRule {
+    /// The guests for which it holds.
+    pub guests: LimitedGuests,
+    /// What it limits.
+    pub limit: GuestLimit,
+}
+
+/// The reason why a text is not such a rule.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("invalid limit {text:?}: {why}; expected [MAC|@PORT] [sent RATE] [received RATE] [new N/s] [open N]")]
+pub struct BadLimitRule {
+    text: String,
+    why: String,
+}
+
+impl FromStr for LimitRule {
+    type Err = BadLimitRule;
+
+    /// Parses a rule without its verb.
+    fn from_str(text: &str) -> Result<Self, BadLimitRule> {
+        let bad = |why: String| BadLimitRule { text: text.to_owned(), why };
+        let mut words = text.split_whitespace().peekable();
+        let guests = words.next_if(|word| is_guest(word)).map(|word| guests(word).map_err(&bad)).transpose()?;
+        let mut limit = GuestLimit::default();
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or_else(|| bad(format!("{word} has no value")))?;
+            let is_second = match word {
+                "sent" => limit.sent.replace(rate(value).map_err(&bad)?).is_some(),
+                "received" => limit.received.replace(rate(value).map_err(&bad)?).is_some(),
+                "new" => limit.new.replace(per_second(value).map_err(&bad)?).is_some(),
+                "open" => limit.open.replace(number(value).map_err(&bad)?).is_some(),
+                _ => return Err(bad(format!("{word:?} is not known"))),
+            };
+            if is_second {
+                return Err(bad(format!("{word} occurs twice")));
+            }
+        }
+        if limit == GuestLimit::default() {
+            return Err(bad("it limits nothing".to_owned()));
+        }
+        Ok(LimitRule { guests: guests.unwrap_or(LimitedGuests::Each), limit })
+    }
+}
+
+fn is_guest(word: &str) -> bool {
+    word.starts_with('@') || word.contains(':')
+}
+
+/// Parses the guests of a rule: a MAC address or `@PORT`.
+fn guests(word: &str) -> Result<LimitedGuests, String> {
+    match word.strip_prefix('@') {
+        Some("") => Err("@ has no port".to_owned()),
+        Some(port) => Ok(LimitedGuests::Port(port.to_owned())),
+        None => word
+            .parse::<MacAddr>()
+            .map(|mac| LimitedGuests::Mac(mac.0))
+            .map_err(|_| format!("{word:?} is not a MAC address")),
+    }
+}
+
+/// Parses the guests of a rule that is to be removed: nothing, a MAC address or `@PORT`; what follows does not matter.
+pub fn named(text: &str) -> Option<LimitedGuests> {
+    let word = text.split_whitespace().next().filter(|word| is_guest(word));
+    word.map_or(Some(LimitedGuests::Each), |word| guests(word).ok())
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    let rate: Rate = text.parse().map_err(|error| format!("{error}"))?;
+    if rate < LEAST { Err(format!("{text} is less than {LEAST}")) } else { Ok(rate) }
+}
+
+fn per_second(text: &str) -> Result<u32, String> {
+    let count = text.strip_suffix("/s").ok_or_else(|| format!("{text:?} is not a number a second, such as 100/s"))?;
+    number(count)
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
+    number.ok_or_else(|| format!("{text:?} is not a number from 1 to {MOST}"))
+}
+
+impl fmt::Display for LimitRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(VERB)?;
+        match &self.guests {
+            LimitedGuests::Each => {}
+            LimitedGuests::Mac(mac) => write!(f, " {}", MacAddr(*mac))?,
+            LimitedGuests::Port(port) => write!(f, " @{port}")?,
+        }
+        let GuestLimit { sent, received, new, open } = self.limit;
+        sent.map_or(Ok(()), |rate| write!(f, " sent {rate}"))?;
+        received.map_or(Ok(()), |rate| write!(f, " received {rate}"))?;
+        new.map_or(Ok(()), |new| write!(f, " new {new}/s"))?;
+        open.map_or(Ok(()), |open| write!(f, " open {open}"))
+    }
+}
+
+/// The rules that limit guests: at most one for the same guests.
+#[derive(Clone, Default, Debug)]
+pub struct LimitRules(BTreeMap<LimitedGuests, GuestLimit>);
+
+impl LimitRules {
+    /// Adds a rule, or replaces the one for the same guests.
+    pub fn add(&mut self, rule: LimitRule) {
+        self.0.insert(rule.guests, rule.limit);
+    }
+
+    /// Removes the rule for some guests. Returns whether there was one.
+    pub fn remove(&mut self, guests: &LimitedGuests) -> bool {
+        self.0.remove(guests).is_some()
+    }
+
+    /// Returns the rules.
+    pub fn rules(&self) -> impl Iterator<Item = LimitRule> {
+        self.0.iter().map(|(guests, limit)| LimitRule { guests: guests.clone(), limit: *limit })
+    }
+
+    /// Returns the number of rules.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the limits of a guest: of each kind, that of the rule that names the guest, or else that of each guest.
+    pub fn limit(&self, who: GuestId, ports: &PortNames) -> GuestLimit {
+        let guests = if who.network == NetworkId::UNTAGGED {
+            Some(LimitedGuests::Mac(who.mac.0))
+        } else {
+            ports.name(who.network).map(|name| LimitedGuests::Port(name.to_owned()))
+        };
+        let of = |guests: &LimitedGuests| self.0.get(guests).copied().unwrap_or_default();
+        guests.as_ref().map_or_else(GuestLimit::default, of).or(of(&LimitedGuests::Each))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::PortChange;
+
+    fn rule(text: &str) -> LimitRule {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn rules_are_read_and_printed() {
+        for (text, printed) in [
+            ("sent 10mbit", "limit sent 10mbit"),
+            ("received 1mbps open 7", "limit received 8mbit open 7"),
+            (
+                "02:00:00:00:00:05 open 7 new 100/s sent 1.5gbit",
+                "limit 02:00:00:00:00:05 sent 1500mbit new 100/s open 7",
+            ),
+            ("@vm7 received 512kbit", "limit @vm7 received 512kbit"),
+        ] {
+            assert_eq!(rule(text).to_string(), printed);
+            assert_eq!(rule(printed.strip_prefix("limit ").unwrap()), rule(text));
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_limit_is_refused() {
+        for text in [
+            "",
+            "@vm7",
+            "@ sent 1mbit",
+            "sent",
+            "sent fast",
+            "sent 1kbit",
+            "sent 1mbit sent 2mbit",
+            "new 5",
+            "new 0/s",
+            "open 0",
+            "open 1000001",
+            "02:00 open 1",
+            "vm7 open 1",
+        ] {
+            let error = text.parse::<LimitRule>().unwrap_err().to_string();
+            assert!(error.contains("expected [MAC|@PORT]"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_rule_that_names_a_guest_comes_first() {
+        let mut rules = LimitRules::default();
+        for text in ["sent 10mbit new 5/s", "02:00:00:00:00:05 sent 1mbit", "@vm7 new 9/s"] {
+            rules.add(rule(text));
+        }
+        let mut ports = PortNames::default();
+        let network = NetworkId::of_vlan(7).unwrap();
+        ports.apply(PortChange { name: "vm7".into(), network: Some(network) });
+        let limit = |who: GuestId| rules.limit(who, &ports);
+        let mac = MacAddr([2, 0, 0, 0, 0, 5]);
+        let words = |limit: GuestLimit| (limit.sent.map(|rate| rate.to_string()), limit.new);
+        assert_eq!(words(limit(NetworkId::UNTAGGED.station(mac))), (Some("1mbit".into()), Some(5)));
+        assert_eq!(words(limit(NetworkId::UNTAGGED.station(MacAddr([2; 6])))), (Some("10mbit".into()), Some(5)));
+        assert_eq!(words(limit(network.station(mac))), (Some("10mbit".into()), Some(9)));
+    }
+
+    #[test]
+    fn a_rule_is_removed_by_its_guests() {
+        let mut rules = LimitRules::default();
+        rules.add(rule("@vm7 open 5"));
+        rules.add(rule("open 5"));
+        rules.add(rule("open 6"));
+        assert_eq!(
+            rules.rules().map(|rule| rule.to_string()).collect::<Vec<_>>(),
+            ["limit open 6", "limit @vm7 open 5"]
+        );
+        assert!(rules.remove(&named("@vm7 open 5").unwrap()) && !rules.remove(&named("@vm7").unwrap()));
+        assert!(rules.remove(&named("").unwrap()) && rules.is_empty());
+        assert_eq!(named("02:00"), None);
+    }
+}

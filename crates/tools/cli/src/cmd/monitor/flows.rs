@@ -1,0 +1,289 @@
+//! The flow events of `netvale monitor`: a [`GatewayWatch`] follows the records of all gateways in the run directory.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use netvale_control::types::Event;
+use netvale_gateway::control::message::ControlRequest;
+use netvale_gateway::control::survey::{self, GatewayPeer};
+use serde_json::{Map, Value};
+
+/// The group of these events.
+pub const GROUP: &str = "flow";
+/// The events with their meanings. `docs/reference/events.md` lists them.
+pub const NAMES: [(&str, &str); 4] = [
+    ("flow.opened", "a guest's flow through a gateway began"),
+    ("flow.refused", "a gateway refused a flow, or it could not be opened"),
+    ("flow.closed", "a flow ended"),
+    ("flow.lost", "`lost` flow events were left out: there were too many a second"),
+];
+/// Most events of one gateway in a second of the text output, and if a program reads them or the user asked for them.
+const LIMITS: [u64; 2] = [20, 1000];
+/// How long gateways have to begin before the first event is printed.
+const BEGIN: Duration = Duration::from_millis(250);
+/// Time between two looks for new gateways, and between the ends of seconds for the limits.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What the user has asked for.
+#[derive(Clone, Debug, Default)]
+pub struct FlowChoice {
+    /// Switches, ports and guests' private ports; empty: all.
+    pub only: Vec<String>,
+    /// Names of events and groups; empty: all.
+    pub names: Vec<String>,
+    /// Whether a program reads the events, or the user named them.
+    pub asked: bool,
+}
+
+impl FlowChoice {
+    fn takes(&self, event: &Event) -> bool {
+        let is_named = |name: &String| name == &event.name || name == GROUP;
+        let guest = event.details.get("guest_port").and_then(Value::as_str).unwrap_or_default();
+        let switch = event.switch.as_deref().unwrap_or_default();
+        let is_meant =
+            |only: &String| only == switch || Some(only) == event.port.as_ref() || *only == format!("{switch}:{guest}");
+        // Who asks for some events learns how many of them are missing.
+        let is_loss = event.name == "flow.lost";
+        (self.names.is_empty() || is_loss || self.names.iter().any(is_named))
+            && (self.only.is_empty() || self.only.iter().any(is_meant))
+    }
+}
+
+/// Returns whether a name in `--events` is that of a flow event or of their group.
+pub fn is_flow(name: &str) -> bool {
+    name == GROUP || NAMES.iter().any(|(known, _)| *known == name)
+}
+
+/// The gateways whose records are followed.
+pub struct GatewayWatch {
+    folders: Vec<PathBuf>,
+    choice: FlowChoice,
+    gateways: BTreeMap<String, FollowedGateway>,
+    looked: Option<Instant>,
+}
+
+struct FollowedGateway {
+    peer: GatewayPeer,
+    /// Whether the gateway has answered the request.
+    follows: bool,
+    has_ended: bool,
+    allowance: FlowAllowance,
+}
+
+impl GatewayWatch {
+    /// Follows the gateways that run now, each within a limit of time, and later those that start.
+    pub fn new(folders: Vec<PathBuf>, choice: FlowChoice) -> Self {
+        let mut watch = GatewayWatch { folders, choice, gateways: BTreeMap::new(), looked: None };
+        watch.look(Instant::now());
+        watch
+    }
+
+    /// Waits until the gateways have begun to report, or the limit has passed. Returns the events meanwhile.
+    pub fn begin(&mut self) -> Vec<Event> {
+        let until = Instant::now() + BEGIN;
+        let mut events = Vec::new();
+        while let Some(left) = until.checked_duration_since(Instant::now())
+            && self.gateways.values().any(|gateway| !gateway.follows)
+        {
+            events.extend(self.next(left));
+        }
+        events
+    }
+
+    /// Waits for events, at most until the next look for new gateways.
+    pub fn next(&mut self, limit: Duration) -> Vec<Event> {
+        survey::wait(self.gateways.values().map(|gateway| gateway.peer.as_fd()), limit.min(LOOK));
+        let now = Instant::now();
+        let mut events = Vec::new();
+        for (port, gateway) in &mut self.gateways {
+            gateway.read(port, &self.choice, now, &mut events);
+        }
+        self.gateways.retain(|_, gateway| !gateway.has_ended);
+        if self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK) {
+            self.look(now);
+        }
+        events
+    }
+
+    fn look(&mut self, now: Instant) {
+        self.looked = Some(now);
+        for (port, path) in survey::sockets(&self.folders) {
+            if self.gateways.contains_key(&port) {
+                continue;
+            }
+            // A socket that was left behind, or a gateway of another user: it may be replaced by one of this user's.
+            let Ok(peer) = GatewayPeer::ask(&path, &ControlRequest::Follow) else { continue };
+            let allowance = FlowAllowance::new(LIMITS[usize::from(self.choice.asked)]);
+            self.gateways.insert(port, FollowedGateway { peer, follows: false, has_ended: false, allowance });
+        }
+    }
+}
+
+impl FollowedGateway {
+    fn read(&mut self, port: &str, choice: &FlowChoice, now: Instant, events: &mut Vec<Event>) {
+        self.has_ended = !self.peer.read();
+        while let Some(line) = self.peer.next_line() {
+            if !self.follows {
+                self.follows = true;
+                self.has_ended |= survey::answer(&line).is_err();
+                continue;
+            }
+            let Some(event) = event(port, &line).filter(|event| choice.takes(event)) else { continue };
+            events.extend(self.allowance.take(event, now));
+        }
+        if let Some(lost) = self.allowance.end_second(now, self.has_ended) {
+            events.push(lost_event(port, lost));
+        }
+    }
+}
+
+/// How many events of a gateway are reported in a second.
+struct FlowAllowance {
+    most: u64,
+    second: Option<Instant>,
+    used: u64,
+    lost: u64,
+}
+
+impl FlowAllowance {
+    fn new(most: u64) -> Self {
+        FlowAllowance { most, second: None, used: 0, lost: 0 }
+    }
+
+    /// Returns the event if it may be reported; otherwise, it is counted. What the gateway lost itself is counted, too.
+    fn take(&mut self, event: Event, now: Instant) -> Option<Event> {
+        if event.name == "flow.lost" {
+            self.lost += event.details.get("lost").and_then(Value::as_u64).unwrap_or(1);
+            self.second.get_or_insert(now);
+            return None;
+        }
+        self.second.get_or_insert(now);
+        self.used += 1;
+        let is_left_out = self.used > self.most;
+        self.lost += u64::from(is_left_out);
+        (!is_left_out).then_some(event)
+    }
+
+    /// Ends the second if it has passed, or if there will be no further event. Returns the number of events that were
+    /// left out, if there were any.
+    fn end_second(&mut self, now: Instant, is_last: bool) -> Option<u64> {
+        if self.second.is_none_or(|second| now.duration_since(second) < LOOK) && !is_last {
+            return None;
+        }
+        self.second = None;
+        self.used = 0;
+        Some(std::mem::take(&mut self.lost)).filter(|lost| *lost > 0)
+    }
+}
+
+/// Converts a line of a gateway's record; `None` if it is not one.
+fn event(port: &str, line: &str) -> Option<Event> {
+    let Value::Object(mut fields) = serde_json::from_str(line).ok()? else { return None };
+    let name = fields.remove("event")?.as_str().map(|word| format!("{GROUP}.{word}"))?;
+    let name = NAMES.iter().map(|(known, _)| *known).find(|known| *known == name)?;
+    let seconds = fields.remove("time")?.as_f64()?;
+    if let Some(guest) = fields.remove("port") {
+        fields.insert("guest_port".to_owned(), guest);
+    }
+    if let Some(lost) = fields.remove("lines") {
+        fields.insert("lost".to_owned(), lost);
+    }
+    Some(made(port, name, Timestamp::from_millisecond((seconds * 1000.0) as i64).ok()?, fields))
+}
+
+fn lost_event(port: &str, lost: u64) -> Event {
+    made(port, "flow.lost", Timestamp::now(), Map::from_iter([("lost".to_owned(), lost.into())]))
+}
+
+fn made(port: &str, name: &str, time: Timestamp, details: Map<String, Value>) -> Event {
+    Event {
+        time: time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
+        name: name.to_owned(),
+        switch: port.split(':').next().map(str::to_owned),
+        port: Some(port.to_owned()),
+        details,
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    const OPENED: &str = r#"{"time":1.5,"event":"opened","transport":"tcp","port":"vm7","guest":"10.0.0.9:4000"}"#;
+
+    #[test]
+    fn a_line_of_the_record_becomes_an_event() {
+        let event = event("vale0:gateway", OPENED).unwrap();
+        assert_eq!((event.name.as_str(), event.time.as_str()), ("flow.opened", "1970-01-01T00:00:01.500000Z"));
+        assert_eq!((event.switch.as_deref(), event.port.as_deref()), (Some("vale0"), Some("vale0:gateway")));
+        assert_eq!((&event.details["guest_port"], &event.details["transport"]), (&"vm7".into(), &"tcp".into()));
+        for line in ["", "[]", "{}", r#"{"time":1.0,"event":"danced"}"#, r#"{"event":"opened"}"#] {
+            assert!(super::event("vale0:gateway", line).is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn events_are_chosen_by_switch_port_guest_and_name() {
+        let event = event("vale0:gateway", OPENED).unwrap();
+        let takes = |only: &[&str], names: &[&str]| {
+            let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+            FlowChoice { only: owned(only), names: owned(names), asked: false }.takes(&event)
+        };
+        for only in [&[][..], &["vale0"], &["vale0:gateway"], &["vale0:vm7"], &["vale9", "vale0"]] {
+            assert!(takes(only, &[]), "{only:?}");
+        }
+        assert!(!takes(&["vale1"], &[]) && !takes(&["vale0:vm8"], &[]));
+        assert!(takes(&[], &["flow"]) && takes(&[], &["flow.opened"]) && !takes(&[], &["flow.closed"]));
+    }
+
+    /// Objective: the events of a second beyond the limit, and those that the gateway has lost, are counted and
+    /// reported at the second's end, or when the gateway ends.
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let begin = Instant::now();
+        let mut allowance = FlowAllowance::new(2);
+        let lost = r#"{"time":1.0,"event":"lost","lines":7}"#;
+        let taken = [OPENED, OPENED, OPENED, lost, OPENED].map(|line| event("vale0:gateway", line).unwrap());
+        assert_eq!(taken.into_iter().filter_map(|event| allowance.take(event, begin)).count(), 2);
+        assert_eq!(allowance.end_second(begin + LOOK / 2, false), None);
+        assert_eq!(allowance.end_second(begin + LOOK, false), Some(9));
+        assert_eq!(allowance.end_second(begin + 2 * LOOK, false), None);
+        let next = event("vale0:gateway", OPENED).unwrap();
+        assert!(allowance.take(next, begin + 2 * LOOK).is_some());
+        allowance.lost = 3;
+        assert_eq!(allowance.end_second(begin + 2 * LOOK, true), Some(3));
+    }
+
+    #[test]
+    fn gateways_are_followed_and_one_that_hangs_delays_the_begin_by_its_limit_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |port| netvale_gateway::control::path_in(folder.path(), port);
+        let listener = UnixListener::bind(path("vale0:gateway")).unwrap();
+        let hangs = UnixListener::bind(path("vale1:gateway")).unwrap();
+        let gateway = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            BufReader::new(stream.try_clone().unwrap()).read_line(&mut request).unwrap();
+            write!(stream, "{{\"ok\":{{}}}}\n{OPENED}\n").unwrap();
+            request
+        });
+        let mut watch = GatewayWatch::new(vec![folder.path().to_owned()], FlowChoice::default());
+        let mut events = watch.begin();
+        while events.is_empty() {
+            events = watch.next(LOOK);
+        }
+        assert_eq!(events[0].name, "flow.opened");
+        assert_eq!(gateway.join().unwrap(), "{\"do\":\"follow\"}\n");
+        while watch.gateways.contains_key("vale0:gateway") {
+            watch.next(LOOK);
+        }
+        drop(hangs);
+    }
+}

@@ -1,0 +1,39 @@
+//! The open flows of gateways ([`WebFlows`]). The answer is cached briefly, for all clients.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use netvale_gateway::control::survey;
+
+use crate::gateways;
+
+/// Maximum age of the list.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A cache of the gateways' answers about their flows.
+#[derive(Debug)]
+pub struct WebFlows {
+    folders: Vec<PathBuf>,
+    list: Mutex<Option<(Instant, Arc<str>)>>,
+}
+
+impl WebFlows {
+    /// Creates the cache for the gateways of the run directory `run_dir`, and of the user's own.
+    #[must_use]
+    pub fn new(run_dir: &Path) -> WebFlows {
+        WebFlows { folders: survey::folders(run_dir), list: Mutex::new(None) }
+    }
+
+    /// Returns the gateways as JSON, each with some of its open flows, and the number of the others. One that has not
+    /// answered in time has no list.
+    pub fn list(&self) -> Arc<str> {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = list.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return Arc::clone(known);
+        }
+        let text: Arc<str> = serde_json::Value::from(gateways::flows(&self.folders)).to_string().into();
+        *list = Some((Instant::now(), Arc::clone(&text)));
+        text
+    }
+}
