@@ -310,3 +310,13 @@ fn limits_are_rules_among_the_others() {
     guest.ended(json!({"do": "set-rules", "rules": ["deny any"]}));
     assert_eq!(guest.obey(json!({"do": "rules"})).unwrap()["rules"], json!(["deny any"]));
 }
+
+#[test]
+fn a_limit_is_replaced_also_in_a_full_list() {
+    let mut guest = TestGuest::new(rules(&[]));
+    let ports = |n: usize| format!("deny 192.0.2.1:{}", n + 1);
+    let all: Vec<_> = (1..crate::policy::MAX_RULES).map(ports).chain(["limit open 5".to_owned()]).collect();
+    guest.ended(json!({"do": "set-rules", "rules": all}));
+    assert_eq!(guest.ended(json!({"do": "limit", "rule": "open 6"})), 0);
+    assert!(guest.obey(json!({"do": "limit", "rule": "@vm7 open 6"})).is_err());
+}
