@@ -62,7 +62,7 @@ impl Connection {
             }
             4 => {
                 self.waiting = self.waiting.min(usize::from(a) << 12);
-                self.end.set_waiting(self.waiting);
+                self.end.set_waiting(self.waiting, usize::MAX);
             }
             5 => {
                 drop(self.end.reset());
@@ -106,7 +106,7 @@ impl Connection {
         self.guest = self.guest.plus(heard.data.len() as u32);
         self.waiting += heard.data.len();
         assert!(self.waiting <= ROOM as usize + 65_535, "more than was offered");
-        self.end.set_waiting(self.waiting);
+        self.end.set_waiting(self.waiting, usize::MAX);
     }
 
     /// Sends all there is, within what the queue has.

@@ -222,14 +222,14 @@ impl GatewayCore {
         }
     }
 
-    /// Counts a guest's flow that begins. Returns `false` if the guest has begun too many a second.
-    pub fn may_begin(&mut self, who: GuestId) -> bool {
-        self.rates.may_begin(who, &self.flows.ports, self.now)
+    /// Counts a guest's flow that begins. Returns `false` if too many have begun in this direction.
+    pub fn may_begin(&mut self, who: GuestId, direction: FlowDirection) -> bool {
+        self.rates.may_begin(who, direction, &self.flows.ports, self.now)
     }
 
-    /// Returns whether a guest's rate lets a datagram pass.
-    pub fn passes(&mut self, who: GuestId, way: RateWay, bytes: usize) -> bool {
-        self.rates.passes(who, way, bytes, &self.flows.ports, self.now)
+    /// Returns whether a guest's rate lets a datagram of a [cost](crate::rates::datagram_cost) pass.
+    pub fn passes(&mut self, who: GuestId, way: RateWay, cost: usize) -> bool {
+        self.rates.passes(who, way, cost, &self.flows.ports, self.now)
     }
 
     fn names_of(&self, ends: &FlowEnds) -> Vec<Arc<str>> {

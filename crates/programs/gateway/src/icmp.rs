@@ -22,7 +22,7 @@ use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
-use crate::rates::RateWay;
+use crate::rates::{RateWay, datagram_cost};
 use crate::slots::{NumberedValues, SlotId};
 use crate::sys;
 use crate::timers::TimedThing;
@@ -113,7 +113,7 @@ impl EchoFlows {
         let Some(flow) = self.flows.get(id) else { return };
         flow.used = core.now;
         let len = packet.l4.len() - HEADER_LEN;
-        if !core.passes(packet.who, RateWay::Sent, len) {
+        if !core.passes(packet.who, RateWay::Sent, datagram_cost(len, 0, packet.src.is_ipv4())) {
             flow.dropped += 1;
             return;
         }
@@ -129,7 +129,11 @@ impl EchoFlows {
 
     fn open(&mut self, core: &mut GatewayCore, key: PingKey, packet: &GuestPacket<'_>) -> Option<SlotId> {
         let judged = core.judge(&ends_of(&key));
-        let judged = if judged.is_ok() && !core.may_begin(key.who) { Err(FlowRefusal::Rate) } else { judged };
+        let judged = if judged.is_ok() && !core.may_begin(key.who, FlowDirection::Out) {
+            Err(FlowRefusal::Rate)
+        } else {
+            judged
+        };
         let PermittedFlow { outer, name } = match judged {
             Ok(permitted) => permitted,
             Err(refusal) => {
@@ -218,7 +222,7 @@ impl EchoFlows {
         }
         let key = flow.key;
         let len = self.scratch.len() - HEADER_LEN;
-        if !core.passes(key.who, RateWay::Received, len) {
+        if !core.passes(key.who, RateWay::Received, datagram_cost(len, 0, key.guest.is_ipv4())) {
             flow.dropped += 1;
             return;
         }

@@ -47,6 +47,11 @@ impl PortNames {
         self.names.keys().copied().collect()
     }
 
+    /// Returns the names of a network's ports.
+    pub fn names(&self, network: NetworkId) -> impl Iterator<Item = &str> {
+        self.names.get(&network).into_iter().flatten().map(String::as_str)
+    }
+
     /// Returns the name of a network's only port; `None` if it has several ports, or none is known.
     pub fn name(&self, network: NetworkId) -> Option<&str> {
         let names = self.names.get(&network).filter(|names| names.len() == 1)?;

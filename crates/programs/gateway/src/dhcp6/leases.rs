@@ -98,10 +98,34 @@ impl LeaseTable6 {
         self.is_possible(address) && !declined && !held
     }
 
-    /// Returns whether there is room for a lease of a client.
-    fn has_room(&self, client: &Dhcp6Client) -> bool {
-        let of_station = || self.clients.keys().filter(|known| known.mac == client.mac).count();
-        self.clients.contains_key(client) || (self.clients.len() < self.most && of_station() < MAX_OF_STATION)
+    /// Returns whether there is room for a lease of a client. What has ended takes no room from others.
+    fn has_room(&self, client: &Dhcp6Client, now: Instant) -> bool {
+        if self.clients.get(client).is_some_and(|lease| lease.is_held(now)) {
+            return true;
+        }
+        let held = || self.clients.iter().filter(|(_, lease)| lease.is_held(now));
+        held().count() < self.most && held().filter(|(known, _)| known.mac == client.mac).count() < MAX_OF_STATION
+    }
+
+    /// Makes room for a client's entry: forgets the oldest lease that is not held, of the station or of all.
+    fn make_room(&mut self, client: &Dhcp6Client, now: Instant) {
+        if self.clients.contains_key(client) {
+            return;
+        }
+        if self.clients.keys().filter(|known| known.mac == client.mac).count() >= MAX_OF_STATION {
+            self.forget_oldest(now, |known| known.mac == client.mac);
+        }
+        if self.clients.len() >= self.most {
+            self.forget_oldest(now, |_| true);
+        }
+    }
+
+    fn forget_oldest(&mut self, now: Instant, of: impl Fn(&Dhcp6Client) -> bool) {
+        let ended = self.clients.iter().filter(|(known, lease)| of(known) && !lease.is_held(now));
+        let Some(oldest) = ended.min_by_key(|(_, lease)| lease.until).map(|(known, _)| known.clone()) else { return };
+        if let Some(lease) = self.clients.remove(&oldest) {
+            self.by_address.remove(&lease.address);
+        }
     }
 
     /// Returns the address that a client was offered or leased last, even if the lease has ended.
@@ -118,7 +142,7 @@ impl LeaseTable6 {
         now: Instant,
         in_use: impl Fn(Ipv6Addr) -> bool,
     ) -> Option<Ipv6Addr> {
-        if !self.has_room(client) {
+        if !self.has_room(client, now) {
             return None;
         }
         let free = |address: &Ipv6Addr| self.is_free(*address, client, now) && !in_use(*address);
@@ -141,19 +165,20 @@ impl LeaseTable6 {
         if self.clients.get(client).is_some_and(|lease| is_bound(lease) && lease.address == address) {
             return;
         }
-        self.set(client, ClientLease6 { address, state: LeaseState::Offered, until: now + OFFER });
+        self.set(client, ClientLease6 { address, state: LeaseState::Offered, until: now + OFFER }, now);
     }
 
     /// Leases an address to a client. Returns `false` if the address is not free for it or the table is full.
     pub fn bind(&mut self, client: &Dhcp6Client, address: Ipv6Addr, until: Instant, now: Instant) -> bool {
-        let can = self.has_room(client) && self.is_free(address, client, now);
+        let can = self.has_room(client, now) && self.is_free(address, client, now);
         if can {
-            self.set(client, ClientLease6 { address, state: LeaseState::Bound, until });
+            self.set(client, ClientLease6 { address, state: LeaseState::Bound, until }, now);
         }
         can
     }
 
-    fn set(&mut self, client: &Dhcp6Client, lease: ClientLease6) {
+    fn set(&mut self, client: &Dhcp6Client, lease: ClientLease6, now: Instant) {
+        self.make_room(client, now);
         self.next = lease.address.to_bits() as u64;
         if let Some(former) = self.by_address.insert(lease.address, client.clone())
             && former != *client
@@ -283,5 +308,29 @@ mod tests {
             address.is_some_and(|address| leases.bind(&client(1, *n), address, now + HOUR, now))
         });
         assert_eq!(bound.count(), MAX_OF_STATION);
+    }
+
+    /// Objective: leases that have ended or were released take no room from others of the station, or of others.
+    #[test]
+    fn what_has_ended_makes_room() {
+        let mut leases = LeaseTable6::new(table().net, 20);
+        let mut now = Instant::now();
+        let lease = |leases: &mut LeaseTable6, client: &Dhcp6Client, now: Instant| {
+            let address = leases.choose(client, &[], now, |_| false)?;
+            leases.bind(client, address, now + HOUR, now).then_some(address)
+        };
+        for n in 0..100 {
+            let address = lease(&mut leases, &client(1, n), now).unwrap();
+            assert!(leases.release(&client(1, n), address), "{n}");
+        }
+        assert_eq!((leases.clients.len(), leases.by_address.len()), (MAX_OF_STATION, MAX_OF_STATION));
+        for n in 100..100 + MAX_OF_STATION as u32 {
+            assert!(lease(&mut leases, &client(1, n), now).is_some(), "{n}");
+        }
+        assert_eq!(lease(&mut leases, &client(1, 200), now), None);
+        assert_eq!((0..5).filter_map(|n| lease(&mut leases, &client(2, n), now)).count(), 4);
+        now += HOUR;
+        assert!((0..20).all(|n| lease(&mut leases, &client(3 + (n % 2) as u8, n), now).is_some()));
+        assert_eq!((leases.clients.len(), leases.by_address.len()), (20, 20));
     }
 }

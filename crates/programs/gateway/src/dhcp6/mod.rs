@@ -184,7 +184,11 @@ impl Dhcp6Server {
         in_use: &impl Fn(Ipv6Addr) -> bool,
     ) -> Dhcp6Reply {
         if message.rapid {
-            let given = self.each(message, mac, |server, client, asked| server.give(client, asked, now, in_use));
+            let given = self.each(message, mac, |server, client, asked| {
+                // They are hints here: those of other networks are no reason to refuse the client.
+                let hints = asked.addresses.iter().copied().filter(|address| server.leases.is_inside(*address));
+                Some(server.lease(client, asked.id, &hints.collect::<Vec<_>>(), now, in_use))
+            });
             let mut reply = self.reply(message, Dhcp6ReplyKind::Reply, given);
             reply.options.push((option::RAPID_COMMIT, Vec::new()));
             return reply;
@@ -201,8 +205,8 @@ impl Dhcp6Server {
         reply
     }
 
-    /// Tells whether a client's addresses are of this network (RFC 8415 §18.3.3). Those that are, are leased, since a
-    /// restart of this server has lost the leases. One that another station has is not the client's either.
+    /// Tells whether a client's addresses are of this network, and nothing else (RFC 8415 §18.3.3). The first one of each
+    /// association is leased if it is free, since a restart of this server has lost the leases.
     fn confirm(
         &mut self,
         message: &Dhcp6Message,
@@ -211,14 +215,16 @@ impl Dhcp6Server {
         in_use: &impl Fn(Ipv6Addr) -> bool,
     ) -> Option<Dhcp6Reply> {
         let mut asked_for = 0;
-        let mut confirmed = 0;
+        let mut inside = 0;
         self.each(message, mac, |server, client, asked| {
-            let mut is_own = |address: &Ipv6Addr| !in_use(*address) && server.bind(client, *address, now);
             asked_for += asked.addresses.len();
-            confirmed += asked.addresses.iter().filter(|address| is_own(address)).count();
+            inside += asked.addresses.iter().filter(|address| server.leases.is_inside(**address)).count();
+            let has_lease = server.leases.address(client).is_some();
+            let first = asked.addresses.first().filter(|address| !has_lease && !in_use(**address));
+            first.map(|address| server.bind(client, *address, now));
             None
         });
-        let status = if confirmed == asked_for { Dhcp6Status::Success } else { Dhcp6Status::NotOnLink };
+        let status = if inside == asked_for { Dhcp6Status::Success } else { Dhcp6Status::NotOnLink };
         (asked_for > 0).then(|| self.bare(message, Dhcp6ReplyKind::Reply).status(status))
     }
 
@@ -233,9 +239,21 @@ impl Dhcp6Server {
         if asked.addresses.iter().any(|address| !self.leases.is_inside(*address)) {
             return Some(GivenIdentity { status: Some(Dhcp6Status::NotOnLink), ..none_left(client) });
         }
-        let chosen = self.leases.choose(client, &asked.addresses, now, in_use);
+        Some(self.lease(client, asked.id, &asked.addresses, now, in_use))
+    }
+
+    /// Leases the client's address, one of those that it wants, or another.
+    fn lease(
+        &mut self,
+        client: &Dhcp6Client,
+        id: u32,
+        wanted: &[Ipv6Addr],
+        now: Instant,
+        in_use: &impl Fn(Ipv6Addr) -> bool,
+    ) -> GivenIdentity {
+        let chosen = self.leases.choose(client, wanted, now, in_use);
         let bound = chosen.filter(|address| self.bind(client, *address, now));
-        Some(bound.map_or_else(|| none_left(client), |address| self.given(asked.id, address)))
+        bound.map_or_else(|| none_left(client), |address| self.given(id, address))
     }
 
     fn bind(&mut self, client: &Dhcp6Client, address: Ipv6Addr, now: Instant) -> bool {

@@ -129,6 +129,10 @@ fn two_messages_give_a_lease_to_who_takes_that() {
     let reply = ask(&mut server, &solicit, now).unwrap();
     assert_eq!((reply.kind, &reply.given[..]), (REPLY, &[(ip("fd00::2000"), 1000)][..]));
     assert_eq!((reply.option(14), server.leases.bound(now).count()), (Some(&[][..]), 1));
+    let hint = identity_bytes(7, &[ip("fd01::1000")]);
+    let solicit = client_bytes(SOLICIT, &[(1, DUID), (14, &[]), (3, &hint)]);
+    let reply = ask_as(&mut server, B, &solicit, now).unwrap();
+    assert_eq!((reply.given, reply.status), (vec![(ip("fd00::2001"), 1000)], None), "a hint of another network");
 }
 
 #[test]
@@ -182,11 +186,13 @@ fn a_client_learns_whether_it_has_moved() {
     };
     assert_eq!(status(&mut server, A, &[ip("fd00::1099")]), Some(0));
     assert_eq!(server.leases.bound(now).count(), 1, "a restart has lost the lease");
-    assert_eq!(status(&mut server, B, &[ip("fd00::1099")]), Some(4), "another's address");
+    assert_eq!(status(&mut server, B, &[ip("fd00::1099")]), Some(0), "another's address, but of this network");
+    assert_eq!(server.leases.bound(now).next().map(|lease| lease.mac), Some(A), "it stays the other's");
+    assert_eq!(status(&mut server, B, &[ip("fd00::2"), ip("fd00::99:0:0:1")]), Some(0), "none that can be leased");
     assert_eq!(status(&mut server, A, &[ip("fd00::1099"), ip("fd01::99")]), Some(4));
     assert_eq!(status(&mut server, A, &[]), None);
     let used = server.take(B, &message(CONFIRM, false, &[ip("fd00::1098")]), true, now, |_| true);
-    assert_eq!(read(&used.unwrap()).whole_status(), Some(4), "an address that another station uses");
+    assert_eq!(read(&used.unwrap()).whole_status(), Some(0), "an address that another station uses");
     let moved = ask(&mut server, &message(REQUEST, true, &[ip("fd01::99")]), now).unwrap();
     assert_eq!((moved.given, moved.status), (vec![], Some(4)));
 }

@@ -36,7 +36,7 @@ use crate::flows::{FlowDirection, FlowEnds};
 use crate::guests::{GuestId, GuestResource};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
-use crate::rates::RateWay;
+use crate::rates::{RateWay, datagram_cost};
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::TimedThing;
 
@@ -253,7 +253,8 @@ impl NameService {
     fn deliver(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, answer: Option<&[u8]>) {
         match asker {
             NameAsker::Datagram { guest, own } => {
-                if let Some(answer) = answer.filter(|answer| core.passes(who, RateWay::Received, answer.len())) {
+                let cost = |answer: &[u8]| datagram_cost(answer.len(), 0, guest.is_ipv4());
+                if let Some(answer) = answer.filter(|answer| core.passes(who, RateWay::Received, cost(answer))) {
                     core.send_datagram(who, own, guest, answer);
                 }
             }

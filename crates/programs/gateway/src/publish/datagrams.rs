@@ -12,7 +12,7 @@ use crate::dhcp::DhcpServers;
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds, FlowLimited, OpenFlow};
 use crate::guests::{GuestId, NetworkId};
 use crate::policy::FlowTransport;
-use crate::rates::RateWay;
+use crate::rates::{RateWay, datagram_cost};
 use crate::slots::SlotId;
 use crate::sys::asked;
 
@@ -86,7 +86,7 @@ impl PublishedClients {
     /// Counts a datagram with a client, if its guest's rate lets it pass. Returns whether it does.
     fn pass(&mut self, core: &mut GatewayCore, key: &SeenEnds, way: RateWay, len: usize) -> bool {
         let Some(client) = self.clients.get_mut(key) else { return false };
-        let passes = core.passes(client.who, way, len);
+        let passes = core.passes(client.who, way, datagram_cost(len, 0, key.end.guest.is_ipv4()));
         match way {
             _ if !passes => client.dropped += 1,
             RateWay::Sent => client.bytes.sent += len as u64,
@@ -109,7 +109,7 @@ impl PublishedClients {
                     return Some(key);
                 }
                 Some(_) => seen.set_port(seen.port().wrapping_add(1) | 0x8000),
-                None if !core.may_begin(ends.who) => {
+                None if !core.may_begin(ends.who, FlowDirection::In) => {
                     core.refused(&flow_ends(&key, ends.who), FlowRefusal::Rate.word());
                     return None;
                 }

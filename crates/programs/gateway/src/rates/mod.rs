@@ -3,28 +3,29 @@
 //! Each limited guest has buckets of its own. A connection that finds its guest's bucket empty waits in that guest's
 //! queue, and its bytes stay in the socket, or with the guest, whose window closes: nothing is lost. Datagrams cannot
 //! wait: beyond the rate, they are dropped. They may take what a stream would get, down to a debt of one burst, so that
-//! a download does not cost a guest its DNS.
+//! a download does not cost a guest its DNS; but while connections wait, only half of the rate.
 //!
 //! A guest's limit takes nothing from others: what waits takes no turns, and one timer of the guest wakes the next
 //! connections.
 
 pub mod bucket;
+pub mod queue;
 pub mod rule;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use netvale_policy::units::Rate;
-use netvale_wire::MacAddr;
-
 use self::bucket::TokenBucket;
+use self::queue::RateQueue;
 use self::rule::{GuestLimit, LimitRules};
+use crate::flows::FlowDirection;
 use crate::guests::{GuestId, NetworkId};
 use crate::ports::PortNames;
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::{TimedThing, TimerHeap};
 
-/// Maximum number of guests of the network without tags with buckets of their own; the others share one set.
+/// Maximum number of guests of the network without tags with buckets of their own; the others share one set, apart from
+/// those that a rule names.
 const MAX_GUESTS: usize = 4096;
 
 /// The least time between two wake-ups of a guest's connections.
@@ -62,20 +63,21 @@ pub struct LimitedCounts {
     pub waits: u64,
 }
 
-#[derive(Debug, Default)]
-struct RateQueue {
-    bucket: Option<TokenBucket>,
-    /// The connections that wait, by the number of their turn.
-    waiting: BTreeMap<u64, SlotId>,
-    next: u64,
+/// The turn of a connection that waits in a guest's queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateTurn {
+    state: SlotId,
+    number: u64,
 }
 
 #[derive(Debug)]
 struct GuestRate {
-    key: GuestId,
+    /// The guest; `None`: all those beyond a number, that no rule names.
+    key: Option<GuestId>,
     limit: GuestLimit,
     ways: [RateQueue; 2],
-    new: Option<TokenBucket>,
+    /// Flows that the guest begins, and those that others begin through published ports.
+    new: [Option<TokenBucket>; 2],
     /// When the guest's timer fires.
     timer: Option<Instant>,
 }
@@ -85,8 +87,17 @@ struct GuestRate {
 pub struct GuestRates {
     rules: LimitRules,
     guests: NumberedValues<GuestRate>,
-    by_key: HashMap<GuestId, SlotId>,
+    by_key: HashMap<Option<GuestId>, SlotId>,
     counts: LimitedCounts,
+}
+
+/// Returns what a datagram, or one that is cut into pieces of `segment` bytes (unless that is 0), costs of a rate: the
+/// payload, and the headers of each packet. So one without payload costs, too.
+pub fn datagram_cost(payload: usize, segment: usize, is_ipv4: bool) -> usize {
+    let packets = if segment == 0 { 1 } else { payload.div_ceil(segment).max(1) };
+    // ICMP's header of an echo is as long as UDP's.
+    let headers = if is_ipv4 { 20 + 8 } else { 40 + 8 };
+    payload + packets * headers
 }
 
 impl GuestRates {
@@ -105,69 +116,76 @@ impl GuestRates {
         self.counts
     }
 
-    /// Returns the state of a guest; `None` without any rule.
-    fn guest(&mut self, who: GuestId, ports: &PortNames, now: Instant) -> Option<&mut GuestRate> {
+    /// Returns the state of a guest; `None` if no rule limits it.
+    pub fn state(&mut self, who: GuestId, ports: &PortNames, now: Instant) -> Option<SlotId> {
         if self.rules.is_empty() {
             return None;
         }
-        let key = self.key(who);
+        let own = who.share();
+        if let Some(id) = self.by_key.get(&Some(own)) {
+            return Some(*id);
+        }
+        let has_own = own.network != NetworkId::UNTAGGED || self.rules.names(own) || self.guests.len() < MAX_GUESTS;
+        let key = has_own.then_some(own);
         if let Some(id) = self.by_key.get(&key) {
-            return self.guests.get(*id);
+            return Some(*id);
         }
         let limit = self.rules.limit(key, ports);
-        let guest = GuestRate { key, limit: GuestLimit::default(), ways: Default::default(), new: None, timer: None };
+        if limit == GuestLimit::default() {
+            return None;
+        }
+        let mut guest = GuestRate {
+            key,
+            limit: GuestLimit::default(),
+            ways: Default::default(),
+            new: Default::default(),
+            timer: None,
+        };
+        guest.set(limit, now);
         let id = self.guests.insert(guest);
         self.by_key.insert(key, id);
-        let guest = self.guests.get(id)?;
-        guest.set(limit, now);
-        Some(guest)
+        Some(id)
     }
 
-    /// Returns the id under which a guest is counted. Beyond a number of guests, all have the same one.
-    fn key(&self, who: GuestId) -> GuestId {
-        let key = who.share();
-        let is_known = key.network != NetworkId::UNTAGGED || self.by_key.contains_key(&key);
-        if is_known || self.guests.len() < MAX_GUESTS { key } else { key.network.station(MacAddr::ZERO) }
+    fn guest(&mut self, who: GuestId, ports: &PortNames, now: Instant) -> Option<&mut GuestRate> {
+        let id = self.state(who, ports, now)?;
+        self.guests.get(id)
+    }
+
+    fn queue(&mut self, state: SlotId, way: RateWay) -> Option<&mut RateQueue> {
+        self.guests.get(state).map(|guest| &mut guest.ways[way as usize])
     }
 
     /// Returns how many bytes a connection may pass now. While others of its guest wait, it must wait behind them,
     /// unless it was `granted` its turn.
-    pub fn allowance(&mut self, who: GuestId, way: RateWay, granted: bool, ports: &PortNames, now: Instant) -> usize {
-        let Some(guest) = self.guest(who, ports, now) else { return usize::MAX };
-        let queue = &mut guest.ways[way as usize];
-        let Some(bucket) = &mut queue.bucket else { return usize::MAX };
-        match (granted, queue.waiting.is_empty()) {
-            (_, true) => bucket.stream(now),
-            (true, false) => bucket.stream(now).min(bucket.piece()),
-            (false, false) => 0,
-        }
+    pub fn allowance(&mut self, state: SlotId, way: RateWay, granted: bool, now: Instant) -> usize {
+        self.queue(state, way).map_or(usize::MAX, |queue| queue.allowance(granted, now))
+    }
+
+    /// Returns how many bytes a connection passes in its turn.
+    pub fn piece(&mut self, state: SlotId, way: RateWay) -> usize {
+        self.queue(state, way).map_or(usize::MAX / 2, |queue| queue.piece())
     }
 
     /// Counts bytes that a connection has passed.
-    pub fn spend(&mut self, who: GuestId, way: RateWay, bytes: usize) {
-        if self.rules.is_empty() {
-            return;
-        }
-        let id = self.by_key.get(&self.key(who)).copied();
-        let queue = id.and_then(|id| self.guests.get(id)).map(|guest| &mut guest.ways[way as usize]);
-        if let Some(bucket) = queue.and_then(|queue| queue.bucket.as_mut()) {
-            bucket.spend(bytes);
+    pub fn spend(&mut self, state: SlotId, way: RateWay, bytes: usize) {
+        if let Some(queue) = self.queue(state, way) {
+            queue.spend(bytes);
         }
     }
 
-    /// Returns whether a datagram passes. One that does not is counted.
-    pub fn passes(&mut self, who: GuestId, way: RateWay, bytes: usize, ports: &PortNames, now: Instant) -> bool {
+    /// Returns whether a datagram of a [cost](datagram_cost) passes. One that does not is counted.
+    pub fn passes(&mut self, who: GuestId, way: RateWay, cost: usize, ports: &PortNames, now: Instant) -> bool {
         let Some(guest) = self.guest(who, ports, now) else { return true };
-        let bucket = guest.ways[way as usize].bucket.as_mut();
-        let passes = bucket.is_none_or(|bucket| bucket.pass(bytes, now));
+        let passes = guest.ways[way as usize].passes(cost, now);
         self.counts.dropped += u64::from(!passes);
         passes
     }
 
-    /// Counts a flow that begins. Returns `false` if its guest has begun too many.
-    pub fn may_begin(&mut self, who: GuestId, ports: &PortNames, now: Instant) -> bool {
+    /// Counts a flow that begins. Returns `false` if too many of its guest have begun in this direction.
+    pub fn may_begin(&mut self, who: GuestId, direction: FlowDirection, ports: &PortNames, now: Instant) -> bool {
         let guest = self.guest(who, ports, now);
-        guest.and_then(|guest| guest.new.as_mut()).is_none_or(|bucket| bucket.take(now))
+        guest.and_then(|guest| guest.new[direction as usize].as_mut()).is_none_or(|bucket| bucket.take(now))
     }
 
     /// Returns how many TCP connections a guest may have at a time, if a rule says so.
@@ -175,24 +193,25 @@ impl GuestRates {
         self.guest(who, ports, now)?.limit.open
     }
 
-    /// Lets a connection wait until its guest may pass bytes. Returns the number of its turn.
-    pub fn wait(&mut self, who: GuestId, waiting: GrantedFlow, now: Instant, timers: &mut TimerHeap) -> Option<u64> {
-        let id = self.by_key.get(&self.key(who)).copied()?;
-        let guest = self.guests.get(id)?;
-        let queue = &mut guest.ways[waiting.way as usize];
-        let turn = queue.next;
-        queue.next += 1;
-        queue.waiting.insert(turn, waiting.flow);
+    /// Lets a connection wait until its guest may pass bytes.
+    pub fn wait(
+        &mut self,
+        state: SlotId,
+        waiting: GrantedFlow,
+        now: Instant,
+        timers: &mut TimerHeap,
+    ) -> Option<RateTurn> {
+        let guest = self.guests.get(state)?;
+        let number = guest.ways[waiting.way as usize].wait(waiting.flow, now);
         self.counts.waits += 1;
-        guest.set_timer(id, now, now, timers);
-        Some(turn)
+        guest.set_timer(state, now, now, timers);
+        Some(RateTurn { state, number })
     }
 
-    /// Removes a connection that has ended from its guest's queue.
-    pub fn leave(&mut self, who: GuestId, way: RateWay, turn: u64) {
-        let id = self.by_key.get(&self.key(who)).copied();
-        if let Some(guest) = id.and_then(|id| self.guests.get(id)) {
-            guest.ways[way as usize].waiting.remove(&turn);
+    /// Removes a connection that has ended from the queue in which it waits.
+    pub fn leave(&mut self, way: RateWay, turn: RateTurn) {
+        if let Some(queue) = self.queue(turn.state, way) {
+            queue.leave(turn.number);
         }
     }
 
@@ -203,7 +222,10 @@ impl GuestRates {
             return Vec::new();
         }
         guest.timer = None;
-        let granted = RateWay::BOTH.into_iter().flat_map(|way| guest.grant(way, now)).collect();
+        let mut granted = Vec::new();
+        for way in RateWay::BOTH {
+            granted.extend(granted_in(way, guest.ways[way as usize].grant(now)));
+        }
         // What is granted has not passed yet.
         guest.set_timer(id, now, now + PAUSE, timers);
         granted
@@ -224,8 +246,7 @@ impl GuestRates {
             let limit = self.rules.limit(guest.key, ports);
             for way in guest.set(limit, now) {
                 // They wait again, for a time by the new rate.
-                let all = std::mem::take(&mut guest.ways[way as usize].waiting).into_values();
-                released.extend(all.map(|flow| GrantedFlow { flow, way }));
+                released.extend(granted_in(way, guest.ways[way as usize].release()));
             }
         }
         released
@@ -233,7 +254,8 @@ impl GuestRates {
 
     /// Forgets a network's guest. Its flows must have ended.
     pub fn forget(&mut self, network: NetworkId) {
-        let gone: Vec<_> = self.by_key.extract_if(|key, _| key.network == network).map(|(_, id)| id).collect();
+        let is_of = |key: &Option<GuestId>| key.is_some_and(|key| key.network == network);
+        let gone: Vec<_> = self.by_key.extract_if(|key, _| is_of(key)).map(|(_, id)| id).collect();
         gone.into_iter().for_each(|id| drop(self.guests.remove(id)));
     }
 
@@ -250,52 +272,46 @@ impl GuestRates {
     }
 }
 
+fn granted_in(way: RateWay, flows: Vec<SlotId>) -> impl Iterator<Item = GrantedFlow> {
+    flows.into_iter().map(move |flow| GrantedFlow { flow, way })
+}
+
 impl GuestRate {
     /// Sets the limits. What a bucket has stays in it, so that a change of rules gives no burst. Returns the directions
     /// whose rates have changed.
     fn set(&mut self, limit: GuestLimit, now: Instant) -> Vec<RateWay> {
         let mut ways = Vec::new();
-        let changed = |old: &Option<TokenBucket>, new: TokenBucket| match old {
-            Some(old) => old.changed_to(new),
-            None => new,
-        };
-        let bytes = |rate: Rate| TokenBucket::of_bytes(rate.bits() / 8, now);
         let rates = [(self.limit.sent, limit.sent), (self.limit.received, limit.received)];
         for ((queue, (before, rate)), way) in self.ways.iter_mut().zip(rates).zip(RateWay::BOTH) {
             if before != rate {
                 ways.push(way);
-                queue.bucket = rate.map(|rate| changed(&queue.bucket, bytes(rate)));
+                queue.set(rate.map(|rate| rate.bits() / 8), now);
             }
         }
         if self.limit.new != limit.new {
-            self.new = limit.new.map(|new| changed(&self.new, TokenBucket::of_events(new, now)));
+            for bucket in &mut self.new {
+                let new = limit.new.map(|new| TokenBucket::of_events(new, now));
+                *bucket = match (&*bucket, new) {
+                    (Some(old), Some(new)) => Some(old.changed_to(new)),
+                    (_, new) => new,
+                };
+            }
         }
         self.limit = limit;
         ways
     }
 
-    /// Removes from a queue the connections that may pass a piece each.
-    fn grant(&mut self, way: RateWay, now: Instant) -> Vec<GrantedFlow> {
-        let queue = &mut self.ways[way as usize];
-        let Some(bucket) = &mut queue.bucket else { return Vec::new() };
-        let pieces = bucket.stream(now) / bucket.piece().max(1);
-        let turns: Vec<_> = std::iter::from_fn(|| queue.waiting.pop_first()).take(pieces).collect();
-        turns.into_iter().map(|(_, flow)| GrantedFlow { flow, way }).collect()
-    }
-
     /// Sets the timer for the next connection, not before `earliest`, if one waits and no timer is set.
     fn set_timer(&mut self, id: SlotId, now: Instant, earliest: Instant, timers: &mut TimerHeap) {
-        let waiting = self.ways.iter().filter(|queue| !queue.waiting.is_empty());
-        let next = waiting.filter_map(|queue| queue.bucket.as_ref()).map(|bucket| bucket.next(now).max(earliest)).min();
+        let next = self.ways.iter().filter_map(|queue| queue.next(now)).map(|next| next.max(earliest)).min();
         let Some(at) = next.filter(|at| self.timer.is_none_or(|timer| *at < timer)) else { return };
         self.timer = Some(at);
         timers.add(at, TimedThing::Rate(id));
     }
 
     fn is_idle(&mut self, now: Instant) -> bool {
-        let is_full = |bucket: &mut Option<TokenBucket>| bucket.as_mut().is_none_or(|bucket| bucket.is_full(now));
-        self.ways.iter_mut().all(|queue| queue.waiting.is_empty() && is_full(&mut queue.bucket))
-            && is_full(&mut self.new)
+        self.ways.iter_mut().all(|queue| queue.is_idle(now))
+            && self.new.iter_mut().flatten().all(|bucket| bucket.is_full(now))
     }
 }
 

@@ -51,6 +51,19 @@ impl GuestLimit {
             open: self.open.or(other.open),
         }
     }
+
+    fn strictest(self, other: GuestLimit) -> GuestLimit {
+        GuestLimit {
+            sent: lower(self.sent, other.sent),
+            received: lower(self.received, other.received),
+            new: lower(self.new, other.new),
+            open: lower(self.open, other.open),
+        }
+    }
+}
+
+fn lower<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    a.into_iter().chain(b).min()
 }
 
 /// A rule that limits guests.
@@ -172,6 +185,11 @@ impl LimitRules {
         self.0.iter().map(|(guests, limit)| LimitRule { guests: guests.clone(), limit: *limit })
     }
 
+    /// Returns whether there is a rule for these guests.
+    pub fn has(&self, guests: &LimitedGuests) -> bool {
+        self.0.contains_key(guests)
+    }
+
     /// Returns the number of rules.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -182,15 +200,32 @@ impl LimitRules {
         self.0.is_empty()
     }
 
+    /// Returns whether a rule names a guest of the network without tags.
+    pub fn names(&self, who: GuestId) -> bool {
+        self.0.contains_key(&LimitedGuests::Mac(who.mac.0))
+    }
+
+    /// Returns whether a rule names a private port.
+    pub fn name_ports(&self) -> bool {
+        self.0.keys().any(|guests| matches!(guests, LimitedGuests::Port(_)))
+    }
+
     /// Returns the limits of a guest: of each kind, that of the rule that names the guest, or else that of each guest.
-    pub fn limit(&self, who: GuestId, ports: &PortNames) -> GuestLimit {
-        let guests = if who.network == NetworkId::UNTAGGED {
-            Some(LimitedGuests::Mac(who.mac.0))
-        } else {
-            ports.name(who.network).map(|name| LimitedGuests::Port(name.to_owned()))
-        };
+    /// In a network of several ports, the strictest of theirs; in one without a known port, which may be any, the
+    /// strictest of all ports. `None` stands for a guest that no rule names.
+    pub fn limit(&self, who: Option<GuestId>, ports: &PortNames) -> GuestLimit {
         let of = |guests: &LimitedGuests| self.0.get(guests).copied().unwrap_or_default();
-        guests.as_ref().map_or_else(GuestLimit::default, of).or(of(&LimitedGuests::Each))
+        let each = of(&LimitedGuests::Each);
+        let Some(who) = who else { return each };
+        if who.network == NetworkId::UNTAGGED {
+            return of(&LimitedGuests::Mac(who.mac.0)).or(each);
+        }
+        let of_ports = ports.names(who.network).map(|name| of(&LimitedGuests::Port(name.to_owned())).or(each));
+        let strictest = of_ports.reduce(GuestLimit::strictest);
+        strictest.unwrap_or_else(|| {
+            let of_any = self.0.iter().filter(|(guests, _)| matches!(guests, LimitedGuests::Port(_)));
+            of_any.map(|(_, limit)| limit.or(each)).fold(each, GuestLimit::strictest)
+        })
     }
 }
 
@@ -250,12 +285,34 @@ mod tests {
         let mut ports = PortNames::default();
         let network = NetworkId::of_vlan(7).unwrap();
         ports.apply(PortChange { name: "vm7".into(), network: Some(network) });
-        let limit = |who: GuestId| rules.limit(who, &ports);
+        let limit = |who: GuestId| rules.limit(Some(who), &ports);
         let mac = MacAddr([2, 0, 0, 0, 0, 5]);
         let words = |limit: GuestLimit| (limit.sent.map(|rate| rate.to_string()), limit.new);
         assert_eq!(words(limit(NetworkId::UNTAGGED.station(mac))), (Some("1mbit".into()), Some(5)));
         assert_eq!(words(limit(NetworkId::UNTAGGED.station(MacAddr([2; 6])))), (Some("10mbit".into()), Some(5)));
         assert_eq!(words(limit(network.station(mac))), (Some("10mbit".into()), Some(9)));
+    }
+
+    /// Objective: what no known port has may be any port's: it gets the strictest of their limits.
+    #[test]
+    fn a_network_without_a_known_port_has_the_strictest_limit() {
+        let mut rules = LimitRules::default();
+        for text in ["@vm7 sent 1mbit new 9/s", "@vm8 sent 2mbit new 5/s", "open 7"] {
+            rules.add(rule(text));
+        }
+        let [network, other] = [7, 8].map(|vlan| NetworkId::of_vlan(vlan).unwrap());
+        let station = |network: NetworkId| Some(network.station(MacAddr([2; 6])));
+        let words = |limit: GuestLimit| (limit.sent.map(|rate| rate.to_string()), limit.new, limit.open);
+        let mut ports = PortNames::default();
+        let strictest = (Some("1mbit".into()), Some(5), Some(7));
+        assert_eq!(words(rules.limit(station(network), &ports)), strictest);
+        for name in ["vm7", "vm8"] {
+            ports.apply(PortChange { name: name.into(), network: Some(network) });
+        }
+        ports.apply(PortChange { name: "vm9".into(), network: Some(other) });
+        assert_eq!(words(rules.limit(station(network), &ports)), strictest, "two ports");
+        assert_eq!(words(rules.limit(station(other), &ports)), (None, None, Some(7)), "no rule names it");
+        assert_eq!(words(rules.limit(None, &ports)), (None, None, Some(7)));
     }
 
     #[test]

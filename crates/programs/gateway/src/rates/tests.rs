@@ -1,3 +1,5 @@
+use netvale_wire::MacAddr;
+
 use super::*;
 use crate::slots::NumberedValues;
 
@@ -31,16 +33,22 @@ impl Played {
 
     /// Passes as much as a connection may. Returns the number of bytes.
     fn pass(&mut self, who: GuestId, granted: bool) -> usize {
-        let most = self.rates.allowance(who, RateWay::Sent, granted, &self.ports, self.now);
+        let Some(state) = self.rates.state(who, &self.ports, self.now) else { return usize::MAX };
+        let most = self.rates.allowance(state, RateWay::Sent, granted, self.now);
         if most != usize::MAX {
-            self.rates.spend(who, RateWay::Sent, most);
+            self.rates.spend(state, RateWay::Sent, most);
         }
         most
     }
 
-    fn wait(&mut self, who: GuestId, flow: SlotId) -> u64 {
+    fn wait(&mut self, who: GuestId, flow: SlotId) -> RateTurn {
         let waiting = GrantedFlow { flow, way: RateWay::Sent };
-        self.rates.wait(who, waiting, self.now, &mut self.timers).unwrap()
+        let state = self.rates.state(who, &self.ports, self.now).unwrap();
+        self.rates.wait(state, waiting, self.now, &mut self.timers).unwrap()
+    }
+
+    fn begins(&mut self, who: GuestId, direction: FlowDirection) -> bool {
+        self.rates.may_begin(who, direction, &self.ports, self.now)
     }
 
     /// Returns the connections whose turn it is at the next timer.
@@ -57,7 +65,7 @@ fn without_a_rule_nothing_is_limited_or_kept() {
     let mut played = Played::new(&[]);
     assert_eq!(played.pass(A, false), usize::MAX);
     assert!(played.rates.passes(A, RateWay::Received, 1 << 30, &played.ports, played.now));
-    assert!((0..10_000).all(|_| played.rates.may_begin(A, &played.ports, played.now)));
+    assert!((0..10_000).all(|_| played.begins(A, FlowDirection::Out)));
     assert!(played.rates.by_key.is_empty());
 }
 
@@ -66,9 +74,11 @@ fn a_limit_of_one_guest_is_nothing_to_another() {
     let mut played = Played::new(&["02:00:00:00:00:01 sent 1mbit new 1/s open 3"]);
     assert!(played.pass(A, false) < 100_000 && played.pass(A, false) == 0);
     assert_eq!(played.pass(B, false), usize::MAX);
-    assert!(played.rates.may_begin(A, &played.ports, played.now));
-    assert!(!played.rates.may_begin(A, &played.ports, played.now));
-    assert!((0..100).all(|_| played.rates.may_begin(B, &played.ports, played.now)));
+    assert!(played.begins(A, FlowDirection::Out) && !played.begins(A, FlowDirection::Out));
+    assert!(played.begins(A, FlowDirection::In), "others' flows take nothing from the guest's");
+    assert!(!played.begins(A, FlowDirection::In));
+    assert!((0..100).all(|_| played.begins(B, FlowDirection::Out)));
+    assert_eq!(played.rates.by_key.len(), 1, "who has no limit has no entry");
     let [a, b] = [A, B].map(|who| played.rates.most_open(who, &played.ports, played.now));
     assert_eq!((a, b), (Some(3), None));
 }
@@ -108,7 +118,7 @@ fn who_ends_leaves_the_queue() {
     played.pass(A, false);
     let turn = played.wait(A, one);
     played.wait(A, two);
-    played.rates.leave(A, RateWay::Sent, turn);
+    played.rates.leave(RateWay::Sent, turn);
     let granted = std::iter::from_fn(|| Some(played.next())).find(|granted| !granted.is_empty());
     assert_eq!(granted, Some(vec![two]));
 }
@@ -149,4 +159,58 @@ fn guests_are_bounded_and_forgotten_when_idle() {
     played.pass(network.station(A.mac), false);
     played.rates.forget(network);
     assert!(played.rates.by_key.is_empty());
+}
+
+/// Objective: a flood of datagrams, which others may send, leaves connections that wait at least half of the rate.
+#[test]
+fn datagrams_take_at_most_half_while_connections_wait() {
+    let mut played = Played::new(&["sent 8mbit"]);
+    let [one] = flows();
+    played.pass(A, false);
+    played.wait(A, one);
+    let begin = played.now;
+    let [mut streamed, mut datagrams] = [0; 2];
+    for ms in 0..2000 {
+        played.now = begin + ms * MS;
+        let all = (0..20).filter(|_| played.rates.passes(A, RateWay::Sent, 1000, &played.ports, played.now));
+        datagrams += 1000 * all.count();
+        while let Some(TimedThing::Rate(id)) = played.timers.next_due(played.now) {
+            for GrantedFlow { flow, .. } in played.rates.timer(id, played.now, &mut played.timers) {
+                streamed += played.pass(A, true);
+                played.wait(A, flow);
+            }
+        }
+    }
+    assert!((850_000..1_050_000).contains(&streamed), "{streamed}");
+    assert!((950_000..1_100_000).contains(&datagrams), "{datagrams}");
+}
+
+/// Objective: beyond the number of guests with entries, one that a rule names has its own limit, and a connection that
+/// waits leaves the queue in which it is, whatever its guest's entry is by then.
+#[test]
+fn a_named_guest_never_shares_and_a_turn_stays_in_its_queue() {
+    let mut played = Played::new(&["sent 8mbit", "02:00:00:00:00:02 sent 80mbit"]);
+    for n in 0..MAX_GUESTS as u32 {
+        let [_, b, c, d] = n.to_be_bytes();
+        played.pass(NetworkId::UNTAGGED.station(MacAddr([2, 1, 0, b, c, d])), false);
+    }
+    assert_eq!((played.pass(A, false), played.pass(B, false)), (50_000, 500_000));
+    let [one, two] = flows();
+    let turn = played.wait(A, one);
+    let later = GrantedFlow { flow: two, way: RateWay::Sent };
+    let shared = played.rates.by_key[&None];
+    played.rates.wait(shared, later, played.now, &mut played.timers).unwrap();
+    let all = rules(&["sent 8mbit", "02:00:00:00:00:01 sent 8mbit"]);
+    assert!(played.rates.set_rules(all, &played.ports, played.now).is_empty());
+    assert_eq!(played.pass(A, false), 50_000, "an entry of its own from now on");
+    played.rates.leave(RateWay::Sent, turn);
+    let granted = std::iter::from_fn(|| Some(played.next())).find(|granted| !granted.is_empty());
+    assert_eq!(granted, Some(vec![two]));
+}
+
+#[test]
+fn datagrams_cost_their_headers_too() {
+    let costs = [(0, 0, true), (0, 0, false), (100, 0, true), (3001, 1000, true), (0, 1000, false)];
+    let costs = costs.map(|(payload, segment, is_ipv4)| datagram_cost(payload, segment, is_ipv4));
+    assert_eq!(costs, [28, 48, 128, 3001 + 4 * 28, 48]);
 }

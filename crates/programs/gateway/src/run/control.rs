@@ -72,8 +72,10 @@ impl Gateway {
 
     fn add_limit(&mut self, text: &str) -> Result<Value, String> {
         let rule: LimitRule = text.parse().map_err(|error| format!("{error}"))?;
-        self.has_room()?;
         let mut rules = self.core.rates.rules().clone();
+        if !rules.has(&rule.guests) {
+            self.has_room()?;
+        }
         rules.add(rule);
         Ok(self.change_limits(rules))
     }
@@ -167,6 +169,11 @@ impl Gateway {
         leases.map(lease).chain(leases6.map(lease6)).collect()
     }
 
+    fn lease_count(&self) -> usize {
+        let of_v4 = self.dhcp.iter().map(|dhcp| dhcp.bound(self.core.now).count());
+        of_v4.chain(self.dhcp6.iter().map(|dhcp6| dhcp6.bound(self.core.now).count())).sum()
+    }
+
     fn stats(&self) -> GatewayStats {
         let counts = self.core.flows.counts();
         let open = self.open_flows().fold([counts.sent, counts.received], |[sent, received], flow| {
@@ -180,7 +187,7 @@ impl Gateway {
             pings: used(GuestResource::Ping),
             questions: used(GuestResource::Question),
             resolved: self.core.resolved.len() as u64,
-            leases: self.leases().len() as u64,
+            leases: self.lease_count() as u64,
             opened: counts.opened,
             refused: counts.refused,
             reasons: reasons.map(|(reason, count)| ((*reason).to_owned(), *count)).collect(),

@@ -11,7 +11,7 @@ use crate::dns::NameAsker;
 use crate::frame::{GuestFrame, GuestPacket};
 use crate::guests::NetworkId;
 use crate::icmp_message::IcmpProblem;
-use crate::rates::RateWay;
+use crate::rates::{RateWay, datagram_cost};
 use crate::udp::UdpDatagram;
 use crate::{arp_nd, dhcp6, dns, frame, udp};
 
@@ -90,7 +90,8 @@ impl Gateway {
         let guest = SocketAddr::new(packet.src, datagram.src_port);
         let remote = SocketAddr::new(packet.dst, datagram.dst_port);
         if own && datagram.dst_port == dns::PORT && self.core.net.has_services(packet.dst) {
-            if !self.core.passes(packet.who, RateWay::Sent, datagram.payload.len()) {
+            let cost = datagram_cost(datagram.payload.len(), packet.segment, packet.src.is_ipv4());
+            if !self.core.passes(packet.who, RateWay::Sent, cost) {
                 return;
             }
             let leases = self.dhcp.as_ref();

@@ -24,6 +24,9 @@ impl Gateway {
             Ok(changes) => changes.into_iter().for_each(|change| self.take_change(change)),
             Err(error) => {
                 tracing::warn!("the daemon no longer reports ports ({error}): they have no names until a restart");
+                if self.core.rates.rules().name_ports() {
+                    tracing::warn!("each private port now has the strictest of the limits with @PORT");
+                }
                 self.ports = None;
                 // A port that gets a VLAN from now on must not be taken for the one that had it.
                 let networks = self.core.flows.ports.networks();

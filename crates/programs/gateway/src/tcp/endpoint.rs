@@ -2,8 +2,8 @@
 //!
 //! A [`TcpEndpoint`] is driven by the guest's segments ([`TcpEndpoint::hear`] returns their effect, a [`TcpHeard`]), by
 //! the flow's socket at the host's side, and by time. The caller sends what [`TcpEndpoint::next_segment`] returns until
-//! that is `None`. Payload in order is returned to the caller, which must have room for as much as the window has
-//! offered. Payload out of order is dropped: duplicate acknowledgements make the guest send it again.
+//! that is `None`. Payload in order is returned to the caller, up to the window and what the caller takes of a segment
+//! ([`TcpEndpoint::set_most_taken`]). Payload out of order is dropped: duplicate acknowledgements make the guest send it again.
 
 mod hear;
 mod send;
@@ -82,6 +82,8 @@ pub struct TcpEndpoint {
     expected: TcpSeq,
     edge: TcpSeq,
     room: u32,
+    /// The most bytes that the caller takes from one segment, whatever the window has offered.
+    most_taken: usize,
     scaled: bool,
     guest_ended: bool,
     /// What is due to be sent: a SYN, an acknowledgement (`owed`), duplicate ones, a retransmission of the first bytes,
@@ -130,6 +132,7 @@ impl TcpEndpoint {
             expected: TcpSeq(0),
             edge: TcpSeq(0),
             room: PLAIN_ROOM,
+            most_taken: usize::MAX,
             scaled: true,
             guest_ended: false,
             syn_due: false,
@@ -229,15 +232,27 @@ impl TcpEndpoint {
         self.ended
     }
 
-    /// Sets the receive window from the number of the guest's bytes that still wait for the host's socket.
-    pub fn set_waiting(&mut self, waiting: usize) {
-        let room = self.most_room().saturating_sub(u32::try_from(waiting).unwrap_or(u32::MAX));
-        let was_closed = self.offered() < self.most_room() / 4;
+    /// Sets the receive window from the number of the guest's bytes that still wait for the host's socket, and from how
+    /// many may wait. At least [`TcpEndpoint::floor`] may.
+    pub fn set_waiting(&mut self, waiting: usize, most: usize) {
+        let most = u32::try_from(most.max(self.floor())).unwrap_or(u32::MAX).min(self.most_room());
+        let room = most.saturating_sub(u32::try_from(waiting).unwrap_or(u32::MAX));
+        let was_closed = self.offered() < (most / 4).max(self.mss.into());
         self.room = room;
         // After a nearly closed window, an update is sent once it is half open: no other segment would announce it.
-        if was_closed && room >= self.most_room() / 2 && self.state == TcpState::Open {
+        if was_closed && room >= most / 2 && self.state == TcpState::Open {
             self.owed = true;
         }
+    }
+
+    /// Sets how many bytes the caller takes from the next segment. The guest sends again what is beyond them.
+    pub fn set_most_taken(&mut self, most: usize) {
+        self.most_taken = most;
+    }
+
+    /// Returns the number of bytes that may wait in any case, so that the connection goes on: two segments.
+    pub fn floor(&self) -> usize {
+        2 * usize::from(self.mss)
     }
 
     /// Returns the number of bytes of the offered window that the guest has not used yet.

@@ -155,6 +155,8 @@ impl TcpFlow {
         core: &mut GatewayCore,
         segment: &TcpSegment<'_>,
     ) -> (Option<TcpClosing>, Option<SegmentOut>) {
+        let left = core.guests.bytes_left(self.ends.who);
+        self.endpoint.set_most_taken(left.max(self.endpoint.floor().saturating_sub(self.waiting.len())));
         let TcpHeard { data, reset, refusal, .. } = self.endpoint.hear(segment, core.now);
         if reset {
             return (Some(TcpClosing::GuestReset), refusal);
@@ -167,11 +169,26 @@ impl TcpFlow {
         match sent {
             Ok(count) => {
                 self.waiting.add(&data[count..]);
-                self.endpoint.set_waiting(self.waiting.len());
+                self.offer(core);
                 (None, refusal)
             }
             Err(_) => (Some(TcpClosing::HostReset), refusal),
         }
+    }
+
+    /// Counts the flow's memory, and offers a window: as much as the guest's limit of buffered bytes leaves; while the
+    /// connection waits for the guest's rate, two pieces of that, of which one is there at its next turn.
+    fn offer(&mut self, core: &mut GatewayCore) {
+        self.charge(core);
+        let left = self.waiting.len().saturating_add(core.guests.bytes_left(self.ends.who));
+        let held = self.holds.is_held(RateWay::Sent).then(|| 2 * self.holds.piece(core, RateWay::Sent));
+        self.endpoint.set_waiting(self.waiting.len(), held.map_or(left, |held| held.min(left)));
+    }
+
+    /// Counts the memory of the flow's buffers against the guest's limit.
+    pub(super) fn charge(&mut self, core: &mut GatewayCore) {
+        let memory = self.memory();
+        core.guests.count_bytes(self.ends.who, std::mem::replace(&mut self.charged, memory), memory);
     }
 
     /// Writes to the socket as much as it accepts and the guest's rate allows. Returns the number of bytes.
@@ -179,7 +196,7 @@ impl TcpFlow {
         let who = self.ends.who;
         let most = self.holds.allowance(core, who, RateWay::Sent).min(data.len());
         let given = self.give(&data[..most])?;
-        core.rates.spend(who, RateWay::Sent, given);
+        self.holds.spend(core, RateWay::Sent, given);
         if given == most && most < data.len() {
             self.holds.need(RateWay::Sent);
         }
@@ -226,7 +243,7 @@ impl TcpFlow {
             let given = self.pass(core, waiting.bytes());
             self.waiting = waiting;
             self.waiting.remove(given?);
-            self.endpoint.set_waiting(self.waiting.len());
+            self.offer(core);
         }
         if self.endpoint.has_guest_ended() && self.waiting.is_empty() && !self.is_shut {
             self.is_shut = true;
@@ -254,7 +271,7 @@ impl TcpFlow {
                 Ok((_, 0)) => self.endpoint.end(),
                 Ok(_) => {
                     self.bytes.received += piece.len() as u64;
-                    core.rates.spend(self.ends.who, RateWay::Received, piece.len());
+                    self.holds.spend(core, RateWay::Received, piece.len());
                     self.endpoint.push(piece);
                 }
                 Err(Errno::INTR) => {}

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::core::GatewayCore;
 use crate::guests::GuestId;
-use crate::rates::{GrantedFlow, RateWay};
+use crate::rates::{GrantedFlow, RateTurn, RateWay};
 use crate::slots::SlotId;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -14,8 +14,8 @@ enum FlowHold {
     Free,
     /// It was allowed no bytes, and is to wait.
     Needs,
-    /// It waits in its guest's queue; this is the number of its turn.
-    Waits(u64),
+    /// It waits in its guest's queue.
+    Waits(RateTurn),
     /// Its turn has come.
     Granted,
 }
@@ -24,6 +24,8 @@ enum FlowHold {
 #[derive(Clone, Default, Debug)]
 pub struct FlowHolds {
     ways: [FlowHold; 2],
+    /// The guest's state, as last asked for.
+    state: Option<SlotId>,
     since: Option<Instant>,
     waited: Duration,
 }
@@ -36,11 +38,24 @@ impl FlowHolds {
             return 0;
         }
         let granted = std::mem::take(hold) == FlowHold::Granted;
-        let most = core.rates.allowance(who, way, granted, &core.flows.ports, core.now);
+        self.state = core.rates.state(who, &core.flows.ports, core.now);
+        let most = self.state.map_or(usize::MAX, |state| core.rates.allowance(state, way, granted, core.now));
         if most == 0 {
             *hold = FlowHold::Needs;
         }
         most
+    }
+
+    /// Counts bytes that have passed.
+    pub fn spend(&self, core: &mut GatewayCore, way: RateWay, bytes: usize) {
+        if let Some(state) = self.state {
+            core.rates.spend(state, way, bytes);
+        }
+    }
+
+    /// Returns how many bytes pass in one turn.
+    pub fn piece(&self, core: &mut GatewayCore, way: RateWay) -> usize {
+        self.state.map_or(usize::MAX / 2, |state| core.rates.piece(state, way))
     }
 
     /// Notes that bytes are left for which the connection has to wait.
@@ -61,8 +76,10 @@ impl FlowHolds {
         for way in RateWay::BOTH {
             let hold = &mut self.ways[way as usize];
             if *hold == FlowHold::Needs {
-                let turn = core.rates.wait(who, GrantedFlow { flow, way }, core.now, &mut core.timers);
-                *hold = turn.map_or(FlowHold::Free, FlowHold::Waits);
+                // The state may be gone, with the rules or after a pause.
+                let state = core.rates.state(who, &core.flows.ports, core.now);
+                let wait = |state| core.rates.wait(state, GrantedFlow { flow, way }, core.now, &mut core.timers);
+                *hold = state.and_then(wait).map_or(FlowHold::Free, FlowHold::Waits);
             }
         }
         let waits = RateWay::BOTH.into_iter().any(|way| self.is_held(way));
@@ -78,10 +95,10 @@ impl FlowHolds {
     }
 
     /// Leaves the guest's queues, since the connection has ended.
-    pub fn leave(&mut self, core: &mut GatewayCore, who: GuestId) {
+    pub fn leave(&mut self, core: &mut GatewayCore) {
         for way in RateWay::BOTH {
             if let FlowHold::Waits(turn) = std::mem::take(&mut self.ways[way as usize]) {
-                core.rates.leave(who, way, turn);
+                core.rates.leave(way, turn);
             }
         }
         self.count(core.now);

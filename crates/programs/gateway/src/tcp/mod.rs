@@ -160,8 +160,7 @@ impl TcpFlows {
             let most = core.guests.bytes_left(flow.ends.who) + flow.charged;
             let result = flow.take_turn(core, most);
             flow.holds.queue(core, flow.ends.who, id);
-            let memory = flow.memory();
-            core.guests.count_bytes(flow.ends.who, std::mem::replace(&mut flow.charged, memory), memory);
+            flow.charge(core);
             match result {
                 TurnResult::Rests => self.set_timer(core, id),
                 TurnResult::GoesOn => {
@@ -290,7 +289,7 @@ impl TcpFlows {
         let mut flow = self.flows.remove(id)?;
         self.by_key.remove(&TcpKey::of(&flow.ends));
         let who = flow.ends.who;
-        flow.holds.leave(core, who);
+        flow.holds.leave(core);
         core.guests.count_bytes(who, flow.charged, 0);
         if flow.is_half_open {
             core.guests.give_back(who, GuestResource::Connecting);

@@ -85,7 +85,8 @@ impl TcpFlows {
     /// Opens a connection to a guest for a client whose connection is `socket`. Resets the client's if that fails.
     pub fn call(&mut self, core: &mut GatewayCore, socket: OwnedFd, ends: FlowEnds) {
         let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO));
-        let begins = if core.may_begin(ends.who) { take_share(core, &ends) } else { Err(FlowRefusal::Rate) };
+        let begins =
+            if core.may_begin(ends.who, ends.direction) { take_share(core, &ends) } else { Err(FlowRefusal::Rate) };
         if let Err(refusal) = begins {
             core.refused(&ends, refusal.word());
             return;
@@ -105,7 +106,7 @@ impl TcpFlows {
 /// Opens a socket for a guest's connection. The error is the word for the flow log.
 fn open_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Result<OpenedSocket, &'static str> {
     let place = place_of(core, ends).map_err(FlowRefusal::word)?;
-    if !core.may_begin(ends.who) {
+    if !core.may_begin(ends.who, ends.direction) {
         return Err(FlowRefusal::Rate.word());
     }
     take_share(core, ends).map_err(FlowRefusal::word)?;

@@ -92,7 +92,7 @@ impl UdpMappings {
         let outer = known.and_then(|id| self.mappings.get(id)?.peers.outer(remote));
         let permitted = if outer.is_none() { core.judge(&ends_of(&key, remote)).map(Some) } else { Ok(None) };
         let permitted = match permitted {
-            Ok(Some(_)) if !core.may_begin(packet.who) => {
+            Ok(Some(_)) if !core.may_begin(packet.who, FlowDirection::Out) => {
                 return refuse(core, packet, &ends_of(&key, remote), FlowRefusal::Rate);
             }
             Ok(permitted) => permitted,
@@ -105,7 +105,7 @@ impl UdpMappings {
         }
         let Some(outer) = mapping.peers.outer(remote) else { return };
         mapping.used = core.now;
-        if !mapping.peers.sent(core, packet.who, remote, datagram.payload.len()) {
+        if !mapping.peers.sent(core, packet.who, remote, [datagram.payload.len(), packet.segment]) {
             return;
         }
         if let Err(error) = send(mapping, datagram.payload, packet.segment, outer) {

@@ -8,7 +8,7 @@ use super::{UdpKey, ends_of};
 use crate::core::{FlowReview, GatewayCore, PermittedFlow};
 use crate::flows::{FlowBytes, FlowLimited, OpenFlow};
 use crate::guests::GuestId;
-use crate::rates::RateWay;
+use crate::rates::{RateWay, datagram_cost};
 
 /// Maximum number of destinations of one socket.
 const MAX_PEERS: usize = 64;
@@ -52,11 +52,18 @@ impl UdpPeers {
         self.0.iter().find(|peer| peer.outer == outer).map(|peer| peer.remote)
     }
 
-    /// Records that the guest sends `len` bytes to a known destination. Returns whether its rate lets them pass.
-    pub fn sent(&mut self, core: &mut GatewayCore, who: GuestId, remote: SocketAddr, len: usize) -> bool {
+    /// Records that the guest sends `len` bytes to a known destination, in pieces of `segment` bytes unless that is 0.
+    /// Returns whether its rate lets them pass.
+    pub fn sent(
+        &mut self,
+        core: &mut GatewayCore,
+        who: GuestId,
+        remote: SocketAddr,
+        [len, segment]: [usize; 2],
+    ) -> bool {
         let Some(peer) = self.0.iter_mut().find(|peer| peer.remote == remote) else { return true };
         peer.used = core.now;
-        let passes = core.passes(who, RateWay::Sent, len);
+        let passes = core.passes(who, RateWay::Sent, datagram_cost(len, segment, remote.is_ipv4()));
         peer.bytes.sent += if passes { len as u64 } else { 0 };
         peer.dropped += u64::from(!passes);
         passes
@@ -102,7 +109,7 @@ impl UdpPeers {
         let found = exact.or_else(|| if from.ip().is_loopback() { None } else { same_host() });
         let Some(peer) = found.and_then(|at| self.0.get_mut(at)) else { return false };
         peer.used = core.now;
-        let passes = core.passes(who, RateWay::Received, len);
+        let passes = core.passes(who, RateWay::Received, datagram_cost(len, 0, peer.remote.is_ipv4()));
         peer.bytes.received += if passes { len as u64 } else { 0 };
         peer.dropped += u64::from(!passes);
         passes

@@ -310,3 +310,38 @@ fn limits_are_rules_among_the_others() {
     guest.ended(json!({"do": "set-rules", "rules": ["deny any"]}));
     assert_eq!(guest.obey(json!({"do": "rules"})).unwrap()["rules"], json!(["deny any"]));
 }
+
+/// Objective: connections that wait for their guest's rate buffer no more than the guest's limit of bytes and two
+/// segments each, whatever windows were offered before.
+#[test]
+fn connections_that_wait_respect_the_limit_of_buffered_bytes() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let mut guest = TestGuest::new(|options| {
+        allow_loopback(options);
+        options.limits.bytes = 40_000;
+        options.rates.add("sent 80kbit".parse().unwrap());
+    });
+    let connected = [0, 1, 2, 3, 4, 5, 6, 7].map(|n| ([4000 + n, port], guest.connect(OWN, [4000 + n, port])));
+    for (ports, first) in connected {
+        for at in 0..40 {
+            let seq = 1000 + at * 1000;
+            guest.say(OWN, Make::Tcp { ports, seq, ack: first, flags: ACK | PSH, payload: &[9; 1000] });
+        }
+        guest.gateway.turn(&mut guest.ready, Duration::ZERO).unwrap();
+    }
+    let flows = guest.obey(json!({"do": "flows"})).unwrap();
+    let taken: u64 = flows["flows"].as_array().unwrap().iter().map(|flow| flow["sent"].as_u64().unwrap()).sum();
+    // The burst has passed.
+    assert!((40_000..16_384 + 40_000 + 8 * 2 * 1460 + 20_000).contains(&taken), "{taken} of 320,000");
+}
+
+#[test]
+fn a_limit_is_replaced_also_in_a_full_list() {
+    let mut guest = TestGuest::new(rules(&[]));
+    let ports = |n: usize| format!("deny 192.0.2.1:{}", n + 1);
+    let all: Vec<_> = (1..crate::policy::MAX_RULES).map(ports).chain(["limit open 5".to_owned()]).collect();
+    guest.ended(json!({"do": "set-rules", "rules": all}));
+    assert_eq!(guest.ended(json!({"do": "limit", "rule": "open 6"})), 0);
+    assert!(guest.obey(json!({"do": "limit", "rule": "@vm7 open 6"})).is_err());
+}

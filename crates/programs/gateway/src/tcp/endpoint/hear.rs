@@ -170,7 +170,7 @@ impl TcpEndpoint {
         }
         let known = self.expected.since(segment.seq) as usize;
         let new = segment.payload.get(known..).unwrap_or_default();
-        let taken = new.len().min(self.offered() as usize);
+        let taken = new.len().min(self.offered() as usize).min(self.most_taken);
         self.expected = self.expected.plus(taken as u32);
         if segment.has(FIN) && taken == new.len() && known <= segment.payload.len() {
             self.guest_ended = true;

@@ -161,19 +161,40 @@ fn what_is_out_of_order_is_told_of_each_time() {
 #[test]
 fn what_is_beyond_the_window_is_not_taken() {
     let mut connection = TestConnection::open();
-    connection.end.set_waiting(ROOM as usize - 10);
+    connection.end.set_waiting(ROOM as usize - 10, usize::MAX);
     let _ = connection.sent();
     // The window that was offered before still applies.
     let long = vec![7; 65_535 + 10];
     connection.hear(said(1000, ours(0), ACK, &long));
     assert_eq!(connection.got.len(), 65_535);
-    connection.end.set_waiting(ROOM as usize);
+    connection.end.set_waiting(ROOM as usize, usize::MAX);
     connection.hear(said(1000 + 65_535, ours(0), ACK, b"probe"));
     let sent = connection.sent();
     assert_eq!((sent[0].window, connection.got.len()), (0, 65_535));
-    connection.end.set_waiting(0);
+    connection.end.set_waiting(0, usize::MAX);
     let sent = connection.sent();
     assert_eq!(u32::from(sent[0].window) << SCALE, ROOM, "the guest is told that it opens");
+}
+
+/// Objective: the window is what may wait, at least two segments; the guest is told that it opens again, and sends again
+/// what the caller did not take.
+#[test]
+fn a_window_is_as_large_as_what_may_wait() {
+    let mut connection = TestConnection::open();
+    let window =
+        |connection: &mut TestConnection| connection.sent().last().map(|segment| u32::from(segment.window) << SCALE);
+    connection.hear(said(1000, ours(0), ACK, &[7; 65_535]));
+    connection.end.set_waiting(65_535, 70_000);
+    assert_eq!(window(&mut connection), Some(4464 >> SCALE << SCALE));
+    connection.end.set_waiting(0, 0);
+    connection.hear(said(1000 + 65_535, ours(0), ACK, &[7; 4464]));
+    connection.end.set_waiting(4464, 0);
+    assert_eq!(window(&mut connection), Some(0));
+    connection.end.set_waiting(0, 0);
+    assert_eq!(window(&mut connection), Some(2 * u32::from(MSS)));
+    connection.end.set_most_taken(5);
+    connection.hear(said(1000 + 69_999, ours(0), ACK, b"1234567"));
+    assert_eq!((connection.got.len(), connection.sent()[0].ack), (70_004, TcpSeq(1000 + 70_004)));
 }
 
 #[test]

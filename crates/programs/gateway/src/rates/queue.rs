@@ -1,0 +1,119 @@
+//! The connections of a guest that wait for its rate in one direction ([`RateQueue`]).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::bucket::TokenBucket;
+use crate::slots::SlotId;
+
+/// For how long after a connection has waited datagrams get only half of the rate.
+const SHARING: Duration = Duration::from_millis(100);
+
+/// A rate, and the connections that wait for it.
+#[derive(Debug, Default)]
+pub struct RateQueue {
+    rate: Option<QueueRate>,
+    /// The connections that wait, by the number of their turn.
+    waiting: BTreeMap<u64, SlotId>,
+    next: u64,
+    /// When a connection last began to wait, or got its turn.
+    waited: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct QueueRate {
+    bucket: TokenBucket,
+    /// What datagrams may take while connections wait: half of the rate.
+    datagrams: TokenBucket,
+}
+
+impl RateQueue {
+    /// Sets the bytes a second; `None`: no limit. What a bucket has stays in it.
+    pub fn set(&mut self, rate: Option<u64>, now: Instant) {
+        let before = self.rate.take();
+        self.rate = rate.map(|rate| {
+            let new = [rate, rate / 2].map(|rate| TokenBucket::of_bytes(rate, now));
+            let [bucket, datagrams] = match before {
+                Some(QueueRate { bucket, datagrams }) => {
+                    let [all, half] = new;
+                    [bucket.changed_to(all), datagrams.changed_to(half)]
+                }
+                None => new,
+            };
+            QueueRate { bucket, datagrams }
+        });
+    }
+
+    /// Returns how many bytes a connection may pass now. While others wait, it must wait behind them, unless it was
+    /// `granted` its turn.
+    pub fn allowance(&mut self, granted: bool, now: Instant) -> usize {
+        let Some(QueueRate { bucket, .. }) = &mut self.rate else { return usize::MAX };
+        match (granted, self.waiting.is_empty()) {
+            (_, true) => bucket.stream(now),
+            (true, false) => bucket.stream(now).min(bucket.piece()),
+            (false, false) => 0,
+        }
+    }
+
+    /// Returns how many bytes a connection passes in its turn.
+    pub fn piece(&self) -> usize {
+        self.rate.as_ref().map_or(usize::MAX / 2, |rate| rate.bucket.piece())
+    }
+
+    /// Counts bytes that a connection has passed.
+    pub fn spend(&mut self, bytes: usize) {
+        if let Some(rate) = &mut self.rate {
+            rate.bucket.spend(bytes);
+        }
+    }
+
+    /// Returns whether a datagram passes. While connections wait, datagrams get at most half of the rate, so that
+    /// nobody stops connections by datagrams.
+    pub fn passes(&mut self, bytes: usize, now: Instant) -> bool {
+        let is_shared = !self.waiting.is_empty() || self.waited.is_some_and(|waited| waited + SHARING > now);
+        let Some(QueueRate { bucket, datagrams }) = &mut self.rate else { return true };
+        (!is_shared || datagrams.pass(bytes, now)) && bucket.pass(bytes, now)
+    }
+
+    /// Lets a connection wait. Returns the number of its turn.
+    pub fn wait(&mut self, flow: SlotId, now: Instant) -> u64 {
+        let turn = self.next;
+        self.next += 1;
+        self.waiting.insert(turn, flow);
+        self.waited = Some(now);
+        turn
+    }
+
+    /// Removes a connection that has ended.
+    pub fn leave(&mut self, turn: u64) {
+        self.waiting.remove(&turn);
+    }
+
+    /// Removes and returns the connections that may pass a piece each.
+    pub fn grant(&mut self, now: Instant) -> Vec<SlotId> {
+        let Some(QueueRate { bucket, .. }) = &mut self.rate else { return Vec::new() };
+        let pieces = bucket.stream(now) / bucket.piece().max(1);
+        let granted: Vec<_> =
+            std::iter::from_fn(|| self.waiting.pop_first()).take(pieces).map(|(_, flow)| flow).collect();
+        if !granted.is_empty() {
+            self.waited = Some(now);
+        }
+        granted
+    }
+
+    /// Removes and returns all connections.
+    pub fn release(&mut self) -> Vec<SlotId> {
+        std::mem::take(&mut self.waiting).into_values().collect()
+    }
+
+    /// Returns when the next connection may pass a piece; `None`: none waits.
+    pub fn next(&self, now: Instant) -> Option<Instant> {
+        let rate = self.rate.as_ref().filter(|_| !self.waiting.is_empty())?;
+        Some(rate.bucket.next(now))
+    }
+
+    /// Returns whether the queue is as good as a new one.
+    pub fn is_idle(&mut self, now: Instant) -> bool {
+        self.waiting.is_empty() && self.rate.as_mut().is_none_or(|rate| rate.bucket.is_full(now))
+    }
+}
