@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 
+use crate::control::stats;
 use crate::guests::GuestId;
 use crate::policy::FlowTransport;
 use crate::ports::PortNames;
@@ -222,8 +223,9 @@ impl FlowLog {
         self.line(FlowLine::new("opened", ends, &self.ports, name));
     }
 
-    /// Records that a flow was refused or could not be opened.
+    /// Records that a flow was refused or could not be opened. `reason` is one of [`stats::REASONS`].
     pub fn refused(&mut self, ends: &FlowEnds, name: Option<&str>, reason: &'static str, now: Instant) {
+        debug_assert!(stats::REASONS.contains(&reason), "{reason}");
         self.counts.refused += 1;
         *self.reasons.entry(reason).or_default() += 1;
         let begins = self.second.is_none_or(|second| now.saturating_duration_since(second) >= Duration::from_secs(1));
