@@ -1,5 +1,5 @@
-//! Open flows of an answer ([`FlowList`]), for programs that ask gateways which they do not trust: the list and its texts
-//! are cut, unknown fields are skipped, and other types than the expected ones are errors.
+//! Open flows of an answer ([`FlowList`]), for programs that ask gateways which they do not trust: the list and its
+//! texts are cut, unknown fields are skipped, and other types than the expected ones are errors.
 
 use std::fmt;
 

@@ -7,23 +7,8 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::dns::QueryCounts;
+use crate::flows::REASONS;
 
-/// The reasons for which flows are refused.
-pub const REASONS: [&str; 13] = [
-    "policy",
-    "name",
-    "host-address",
-    "inside",
-    "limit",
-    "rate",
-    "descriptors",
-    "no-guest",
-    "refused",
-    "unreachable",
-    "timeout",
-    "host-policy",
-    "failed",
-];
 /// What other reasons are counted as: those of a later release, or invented ones.
 const OTHER: &str = "other";
 

@@ -2,8 +2,8 @@
 //! can extend. A [`GatewayPeer`] is a connection to one of them, without blocking.
 //!
 //! A gateway that a guest has taken over is no more trusted than the guest: answers are read into types with bounds
-//! ([`GatewayStats`](super::stats::GatewayStats), [`FlowList`](super::listed::FlowList)), never into whatever JSON there
-//! is. Whoever else can create files in a run directory is not trusted, either: only sockets are connected to, and only
+//! ([`GatewayStats`](super::stats::GatewayStats), [`FlowList`](super::listed::FlowList)), not into generic JSON.
+//! Other users who can create files in a run directory are not trusted, either: only sockets are connected to, and only
 //! listeners that may answer this user are asked.
 
 use std::ops::ControlFlow;
@@ -202,7 +202,8 @@ impl AsFd for GatewayPeer {
 }
 
 impl GatewayPeer {
-    /// Connects to the gateway with this control socket, and sends a request. Lines of the answer may have `most` bytes.
+    /// Connects to the gateway with this control socket, and sends a request. Lines of the answer may have `most`
+    /// bytes.
     ///
     /// # Errors
     /// No gateway listens there, this user may not connect, the listener is another user's ([`Errno::ACCESS`]), or too

@@ -287,8 +287,8 @@ mod tests {
         assert_eq!(of(other), expected);
     }
 
-    /// Objective: characters that control a terminal, hide or reorder text are replaced wherever a peer or the name of a
-    /// gateway's control socket puts them, and a place with blanks stays one word.
+    /// Objective: characters that control a terminal, hide or reorder text are replaced wherever a peer or the name of
+    /// a gateway's control socket puts them, and a place with blanks stays one word.
     #[test]
     fn a_line_controls_no_terminal() {
         let hidden = ['\u{1b}', '\u{9b}', '\u{7f}', '\n', '\u{202e}', '\u{200b}', '\u{2066}'];
