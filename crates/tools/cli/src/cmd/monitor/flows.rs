@@ -260,7 +260,8 @@ mod tests {
         let forged = json!({
             "time": 1.5, "event": "opened", "name": "port.detached", "switch": "vale9", "sequence": 9, "now_ns": 9,
             "by": {"uid": 0, "pid": 1}, "why": "asked for", "details": 1, "guest_port": "forged",
-            "remote_name": "forged", "lost": 9, "guest": ["10.0.0.9"], "remote": {"a": 1}, "reason": null, "sent": 7, "kind": "x\u{1b}",
+            "remote_name": "forged", "lost": 9, "guest": ["10.0.0.9"], "remote": {"a": 1}, "reason": null,
+            "sent": 7, "kind": "x\u{1b}",
         });
         let event = json!(event("vale0:gateway", forged.to_string().as_bytes()).unwrap());
         let expected = json!({
