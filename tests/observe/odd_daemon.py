@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""odd_daemon.py SOCKET: answers like a daemon, and beside the socket like a gateway, whose names, notes and reasons are markup, scripts and marks that reverse the direction of text."""
+"""odd_daemon.py SOCKET: answers like a daemon, and beside the socket like gateways, whose names, notes and reasons are markup, scripts and marks that reverse the direction of text."""
 
 import json
 import os
@@ -49,14 +49,22 @@ class Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
 
 
-class Flows(socketserver.StreamRequestHandler):
-    def handle(self):
-        self.rfile.readline()
-        flow = {"transport": ODD, "guest": ODD, "remote": TURNED, "name": ODD, "direction": ODD, "sent": ODD, "received": -1, "seconds": {}}
-        self.wfile.write(json.dumps({"ok": {"flows": [flow], "more": ODD}}).encode() + b"\n")
+FLOW = {"transport": ODD, "guest": ODD, "remote": TURNED, "name": ODD, "direction": ODD, "sent": 1, "received": 2**64 - 1, "seconds": -1.5}
+# The flows of each gateway: odd texts, and other types than a flow's.
+GATEWAYS = {f"vale0:{ODD}": [FLOW], "vale0:null": [None], "vale0:text": ODD, "vale0:size": [{**FLOW, "sent": ODD}], "vale1:odd": [FLOW] * 300}
 
 
-gateway = Server(os.path.join(os.path.dirname(sys.argv[1]), f"gateway-vale0:{ODD}.sock"), Flows)
-threading.Thread(target=gateway.serve_forever, daemon=True).start()
+def gateway(port, flows):
+    class Flows(socketserver.StreamRequestHandler):
+        def handle(self):
+            self.rfile.readline()
+            self.wfile.write(json.dumps({"ok": {"flows": flows, "more": 3}}).encode() + b"\n")
+
+    server = Server(os.path.join(os.path.dirname(sys.argv[1]), f"gateway-{port}.sock"), Flows)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+for whose, listed in GATEWAYS.items():
+    gateway(whose, listed)
 with Server(sys.argv[1], Answers) as server:
     server.serve_forever()

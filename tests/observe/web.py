@@ -146,6 +146,9 @@ def odd(browser, address, _folder):
         enter(browser, address)
         browser.until(f"{name}: all are there", f"{ROWS}.length === 5 && document.querySelectorAll('g.port').length === 5")
         browser.until(f"{name}: a flow of an odd gateway", "[...document.querySelectorAll('#flows td')].some((cell) => cell.textContent.includes('<img src=x'))")
+        browser.until(f"{name}: each gateway has its place", "document.querySelectorAll('#flows [data-gateway]').length === 5")
+        browser.until(f"{name}: those with other types than a flow's do not answer", "document.querySelectorAll('#flows p.bad').length === 3")
+        browser.until(f"{name}: a long list is cut", "document.querySelectorAll('#flows tbody tr').length === 201")
         browser.until(f"{name}: drops for an odd reason", "document.querySelectorAll('#drops tbody tr').length === 2")
         for at in range(5):
             browser.run(f"document.querySelectorAll('g.port')[{at}].dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")

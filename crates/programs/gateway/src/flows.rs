@@ -29,6 +29,23 @@ const WRITE: usize = 4096;
 /// Maximum number of refusals recorded per second.
 const REFUSALS: u32 = 1000;
 
+/// The reasons for which flows are refused.
+pub const REASONS: [&str; 13] = [
+    "policy",
+    "name",
+    "host-address",
+    "inside",
+    "limit",
+    "rate",
+    "descriptors",
+    "no-guest",
+    "refused",
+    "unreachable",
+    "timeout",
+    "host-policy",
+    "failed",
+];
+
 /// The side that began a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -222,8 +239,9 @@ impl FlowLog {
         self.line(FlowLine::new("opened", ends, &self.ports, name));
     }
 
-    /// Records that a flow was refused or could not be opened.
+    /// Records that a flow was refused or could not be opened. `reason` is one of [`REASONS`].
     pub fn refused(&mut self, ends: &FlowEnds, name: Option<&str>, reason: &'static str, now: Instant) {
+        debug_assert!(REASONS.contains(&reason), "{reason}");
         self.counts.refused += 1;
         *self.reasons.entry(reason).or_default() += 1;
         let begins = self.second.is_none_or(|second| now.saturating_duration_since(second) >= Duration::from_secs(1));

@@ -1,23 +1,29 @@
-//! The gateways whose control sockets are in the run directory: each is asked for its counters and its flows, within a
-//! limit of time for all together, so that one which hangs delays nobody for longer.
+//! The gateways whose control sockets are in the run directory: each is asked for its counters and its flows, within
+//! limits of time and size for all together, so that one which hangs or floods delays nobody for longer, and takes no
+//! more memory.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netvale_gateway::control::listed::{FlowList, MAX_LISTED};
 use netvale_gateway::control::message::ControlRequest;
 use netvale_gateway::control::stats::GatewayStats;
-use netvale_gateway::control::survey;
-use serde_json::{Value, json};
+use netvale_gateway::control::survey::{self, SurveyLimits};
+use serde::Serialize;
 
 /// How long all gateways together have to answer.
 pub const LIMIT: Duration = Duration::from_millis(250);
+/// Limits of answers with counters, which have some 600 bytes.
+const OF_STATS: SurveyLimits = SurveyLimits { time: LIMIT, answer: 64 << 10, all: 1 << 20 };
+/// Limits of answers with flows: 200 with the longest names have some 110 KiB.
+const OF_FLOWS: SurveyLimits = SurveyLimits { time: LIMIT, answer: 256 << 10, all: 8 << 20 };
 
 /// A gateway and its counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedGateway {
     /// Name of the gateway's port: `vale0:gateway`.
     pub port: String,
-    /// The counters; `None` if the gateway has not answered in time.
+    /// The counters; `None` if the gateway has not answered within the limits.
     pub stats: Option<GatewayStats>,
 }
 
@@ -29,28 +35,65 @@ impl ObservedGateway {
     }
 }
 
-/// Maximum number of open flows that are listed for each gateway.
-const LISTED: usize = 200;
+/// A gateway and its open flows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GatewayFlows {
+    /// Name of the gateway's port.
+    pub port: String,
+    /// `flows` and `more`; absent if the gateway has not answered within the limits.
+    #[serde(flatten)]
+    pub list: Option<FlowList>,
+}
 
-/// Returns each gateway with a control socket in one of some directories, with open flows: `{"port":…,"flows":[…],
-/// "more":N}`, or only `port` if it has not answered in time.
+/// Returns each gateway with a control socket in one of some directories, with open flows.
 #[must_use]
-pub fn flows(folders: &[PathBuf]) -> Vec<Value> {
-    let answers = survey::survey(folders, &ControlRequest::Flows { most: Some(LISTED) }, LIMIT);
-    let listed = |one: survey::SurveyedGateway| match one.answer {
-        Some(answer) => json!({"port": one.port, "flows": answer.get("flows"), "more": answer.get("more")}),
-        None => json!({"port": one.port}),
-    };
-    answers.into_iter().map(listed).collect()
+pub fn flows(folders: &[PathBuf]) -> Vec<GatewayFlows> {
+    let answers = survey::survey(folders, &ControlRequest::Flows { most: Some(MAX_LISTED) }, &OF_FLOWS);
+    answers.into_iter().map(|one| GatewayFlows { port: one.port, list: one.answer }).collect()
 }
 
 /// Returns the counters of all gateways with a control socket in one of some directories.
 #[must_use]
 pub fn observe(folders: &[PathBuf]) -> Vec<ObservedGateway> {
-    let answers = survey::survey(folders, &ControlRequest::Stats, LIMIT);
-    let observed = |one: survey::SurveyedGateway| ObservedGateway {
-        port: one.port,
-        stats: one.answer.and_then(|answer| serde_json::from_value(answer).ok()),
-    };
-    answers.into_iter().map(observed).collect()
+    let answers = survey::survey(folders, &ControlRequest::Stats, &OF_STATS);
+    answers.into_iter().map(|one| ObservedGateway { port: one.port, stats: one.answer }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Objective: a gateway cannot make the reader keep what it has not asked for: unknown fields and reasons are not
+    /// kept, and an answer beyond the limit, or of another type, is none.
+    #[test]
+    fn counters_are_kept_only_as_far_as_they_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let reasons = |count: usize| -> BTreeMap<_, _> { (0..count).map(|at| (format!("reason-{at}"), 1)).collect() };
+        let sent: [(&str, Value); 4] = [
+            ("vale0:a", json!({"reasons": reasons(2000), "later": vec![json!({}); 4000], "tcp": 3})),
+            ("vale0:b", json!({"reasons": reasons(20_000)})),
+            ("vale0:c", json!({"tcp": -1})),
+            ("vale0:d", json!("later".repeat(1 << 20))),
+        ];
+        let gateways = sent.map(|(port, stats)| {
+            let listener = UnixListener::bind(folder.path().join(format!("gateway-{port}.sock"))).unwrap();
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 64]).unwrap();
+                // The reader does not read more than it accepts.
+                let _ = writeln!(stream, "{}", json!({"ok": stats}));
+            })
+        });
+        let observed = observe(&[folder.path().to_owned()]);
+        let known = GatewayStats { tcp: 3, reasons: [("other".to_owned(), 2000)].into(), ..GatewayStats::default() };
+        let kept: Vec<_> = observed.into_iter().map(|one| one.stats).collect();
+        assert_eq!(kept, [Some(known), None, None, None]);
+        gateways.into_iter().for_each(|gateway| gateway.join().unwrap());
+    }
 }

@@ -8,8 +8,9 @@
 //! |---|---|
 //! | [`message`] | requests and answers |
 //! | [`stats`] | the counters |
+//! | [`listed`] | the open flows, as a program reads them that asks all gateways |
 //! | [`call`] | the client's end, for commands |
-//! | [`survey`] | requests to all gateways together, within a limit of time |
+//! | [`survey`] | requests to all gateways together, within limits of time and size |
 //! | `client` | the server's end of a client's connection |
 //!
 //! The [`ControlServer`] has the connections, without blocking. Each round of the gateway's loop takes at most one
@@ -17,6 +18,7 @@
 
 pub mod call;
 mod client;
+pub mod listed;
 pub mod message;
 pub mod stats;
 pub mod survey;

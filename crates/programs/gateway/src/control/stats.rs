@@ -1,10 +1,16 @@
 //! A gateway's counters, as its control socket reports them ([`GatewayStats`]).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::dns::QueryCounts;
+use crate::flows::REASONS;
+
+/// What other reasons are counted as: those of a later release, or invented ones.
+const OTHER: &str = "other";
 
 /// The answer to [`ControlRequest::Stats`](super::message::ControlRequest::Stats). Counters begin at 0 with the
 /// gateway.
@@ -27,7 +33,8 @@ pub struct GatewayStats {
     pub opened: u64,
     /// Flows that were refused or could not be opened.
     pub refused: u64,
-    /// The refused flows by the reason in the record.
+    /// The refused flows by the reason in the record: one of [`REASONS`], or `other`.
+    #[serde(deserialize_with = "reasons")]
     pub reasons: BTreeMap<String, u64>,
     /// Flows that were closed.
     pub closed: u64,
@@ -43,4 +50,45 @@ pub struct GatewayStats {
     pub waits: u64,
     /// Frames for guests that were dropped, because the gateway's port had no room.
     pub lost_frames: u64,
+}
+
+/// Reads the numbers of refused flows: those of unknown reasons become one, so that nobody can have any number of them.
+fn reasons<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, u64>, D::Error> {
+    struct ReasonsVisitor;
+    impl<'de> Visitor<'de> for ReasonsVisitor {
+        type Value = BTreeMap<String, u64>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("numbers of flows by reason")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut reasons = BTreeMap::<String, u64>::new();
+            while let Some((reason, count)) = map.next_entry::<String, u64>()? {
+                let known = REASONS.into_iter().find(|known| *known == reason).unwrap_or(OTHER);
+                let sum = reasons.entry(known.to_owned()).or_default();
+                *sum = sum.saturating_add(count);
+            }
+            Ok(reasons)
+        }
+    }
+    deserializer.deserialize_map(ReasonsVisitor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_reasons_are_counted_together() {
+        let mut sent = json!({"reasons": {"policy": 5, "x\u{1b}": u64::MAX, "other": 2}, "tcp": 3, "later": [1]});
+        let stats: GatewayStats = serde_json::from_value(sent.clone()).unwrap();
+        let reasons = [("other".to_owned(), u64::MAX), ("policy".to_owned(), 5)];
+        assert_eq!((stats.reasons, stats.tcp), (BTreeMap::from(reasons), 3));
+        for wrong in [json!(null), json!([]), json!({"policy": -1}), json!({"policy": {}})] {
+            sent["reasons"] = wrong;
+            assert!(serde_json::from_value::<GatewayStats>(sent.clone()).is_err(), "{sent}");
+        }
+    }
 }

@@ -1,79 +1,141 @@
-//! Requests to all gateways of a run directory together ([`survey`]), within a limit of time that one which hangs
-//! cannot extend. A [`GatewayPeer`] is a connection to one of them, without blocking.
+//! Requests to all gateways of a run directory together ([`survey`]), within limits of time and size that none of them
+//! can extend. A [`GatewayPeer`] is a connection to one of them, without blocking.
+//!
+//! A gateway that a guest has taken over is no more trusted than the guest: answers are read into types with bounds
+//! ([`GatewayStats`](super::stats::GatewayStats), [`FlowList`](super::listed::FlowList)), not into generic JSON.
+//! Other users who can create files in a run directory are not trusted, either: only sockets are connected to, and only
+//! listeners that may answer this user are asked.
 
-use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use netvale_control::dirs;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
-use serde_json::Value;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::message::ControlRequest;
 
 /// Maximum number of gateways that are asked.
 pub const MAX_GATEWAYS: usize = 64;
-/// Maximum length of an answer in bytes.
-const MAX_ANSWER: usize = 4 << 20;
+/// Maximum number of control sockets that are considered: most may be without a gateway.
+const MAX_SOCKETS: usize = 4096;
 /// Number of bytes read by one call.
-const CHUNK: usize = 64 << 10;
+const CHUNK: usize = 16 << 10;
+
+/// What the gateways may take for their answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SurveyLimits {
+    /// Time for all together.
+    pub time: Duration,
+    /// Maximum length of one gateway's answer in bytes.
+    pub answer: usize,
+    /// Maximum number of bytes of all answers together.
+    pub all: usize,
+}
 
 /// A gateway that was asked, and its answer.
 #[derive(Clone, PartialEq, Debug)]
-pub struct SurveyedGateway {
+pub struct SurveyedGateway<T> {
     /// Name of its port: `vale0:gateway`.
     pub port: String,
-    /// The answer's object; `None` if there was none in time.
-    pub answer: Option<Value>,
+    /// The answer; `None` if there was none within the limits, an error, or one that is not as expected.
+    pub answer: Option<T>,
 }
 
 /// Returns the directories that may have control sockets of gateways: the daemon's run directory, and the user's own.
 #[must_use]
 pub fn folders(run_dir: &Path) -> Vec<PathBuf> {
-    let own = Some(dirs::default_run_dir()).filter(|own| own != run_dir && !dirs::is_foreign(own));
-    [run_dir.to_owned()].into_iter().chain(own).collect()
+    let own = Some(dirs::default_run_dir()).filter(|own| own != run_dir);
+    [run_dir.to_owned()].into_iter().chain(own).filter(|folder| !dirs::is_foreign(folder)).collect()
 }
 
-/// Returns the control sockets in some directories by the names of the gateways' ports: at most [`MAX_GATEWAYS`].
-#[must_use]
-pub fn sockets(folders: &[PathBuf]) -> BTreeMap<String, PathBuf> {
-    let mut found = BTreeMap::new();
-    let entries = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
-    for path in entries.map(|entry| entry.path()) {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if let Some(port) = name.strip_prefix("gateway-").and_then(|rest| rest.strip_suffix(".sock")) {
-            found.entry(port.to_owned()).or_insert(path);
-        }
+/// The control socket of a gateway that may run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GatewaySocket {
+    /// Name of the gateway's port.
+    pub port: String,
+    path: PathBuf,
+    /// The user to whom the socket's file belongs.
+    owner: u32,
+}
+
+impl GatewaySocket {
+    /// Returns the socket at a path; `None` if the name is not that of a control socket, or the file is no socket: a
+    /// symbolic link is none.
+    #[must_use]
+    pub fn at(path: PathBuf) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let port = name.strip_prefix("gateway-")?.strip_suffix(".sock")?.to_owned();
+        let meta = path.symlink_metadata().ok().filter(|meta| meta.file_type().is_socket())?;
+        Some(GatewaySocket { port, path, owner: meta.uid() })
     }
-    found.into_iter().take(MAX_GATEWAYS).collect()
 }
 
-/// Asks all gateways whose control sockets are in `folders`, and waits for their answers until `limit` has passed for
-/// all together. Sockets that a gateway has left behind, and gateways of other users, are omitted.
+/// Returns the control sockets in some directories: this user's before those of others, then by the ports' names. There
+/// may be several with the same name.
 #[must_use]
-pub fn survey(folders: &[PathBuf], request: &ControlRequest, limit: Duration) -> Vec<SurveyedGateway> {
-    let until = Instant::now() + limit;
-    let mut asked: Vec<_> = sockets(folders)
-        .into_iter()
-        .filter_map(|(port, path)| match GatewayPeer::ask(&path, request) {
-            Ok(peer) => Some(AskedGateway { port, peer: Some(peer), answer: None }),
-            // Its queue of connections is full.
-            Err(Errno::AGAIN) => Some(AskedGateway { port, peer: None, answer: None }),
-            Err(_) => None,
-        })
-        .collect();
+pub fn sockets(folders: &[PathBuf]) -> Vec<GatewaySocket> {
+    let asker = rustix::process::geteuid().as_raw();
+    let entries = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
+    let known = entries.filter_map(|entry| GatewaySocket::at(entry.path()));
+    let mut found: Vec<_> =
+        known.filter(|socket| is_trusted(asker, socket.owner, socket.owner)).take(MAX_SOCKETS).collect();
+    found.sort_by_cached_key(|socket| (socket.owner != asker, socket.port.clone()));
+    found
+}
+
+/// Returns whether a user may believe the listener at a socket, by the users of the socket's file and of the listener.
+fn is_trusted(asker: u32, owner: u32, listener: u32) -> bool {
+    listener == 0 || listener == asker || (asker == 0 && listener == owner)
+}
+
+/// Asks all gateways whose control sockets are in `folders`, at most [`MAX_GATEWAYS`], and waits for their answers
+/// within the limits. Sockets that a gateway has left behind, and gateways of other users, are omitted.
+#[must_use]
+pub fn survey<T: DeserializeOwned>(
+    folders: &[PathBuf],
+    request: &ControlRequest,
+    limits: &SurveyLimits,
+) -> Vec<SurveyedGateway<T>> {
+    let until = Instant::now() + limits.time;
+    let mut room = limits.all;
+    let mut asked = ask_all(folders, request, limits.answer);
     while let Some(left) = until.checked_duration_since(Instant::now()) {
         if asked.iter().all(|one| one.peer.is_none()) {
             break;
         }
         let waiting = asked.iter().filter_map(|one| one.peer.as_ref());
         wait(waiting.map(AsFd::as_fd), left);
-        asked.iter_mut().for_each(AskedGateway::hear);
+        asked.iter_mut().for_each(|one| one.hear(&mut room));
     }
-    asked.into_iter().filter_map(AskedGateway::result).collect()
+    asked.sort_by(|one, other| one.port.cmp(&other.port));
+    asked.into_iter().map(|one| SurveyedGateway { port: one.port, answer: one.answer }).collect()
+}
+
+fn ask_all<T>(folders: &[PathBuf], request: &ControlRequest, most: usize) -> Vec<AskedGateway<T>> {
+    let mut asked: Vec<AskedGateway<T>> = Vec::new();
+    for socket in sockets(folders) {
+        if asked.len() == MAX_GATEWAYS {
+            break;
+        }
+        if asked.iter().any(|one| one.port == socket.port) {
+            continue;
+        }
+        let peer = match GatewayPeer::ask(&socket, request, most) {
+            Ok(peer) => Some(peer),
+            // Its queue of connections is full.
+            Err(Errno::AGAIN) => None,
+            Err(_) => continue,
+        };
+        asked.push(AskedGateway { port: socket.port, peer, answer: None });
+    }
+    asked
 }
 
 /// Waits until one of some descriptors is readable.
@@ -84,53 +146,53 @@ pub fn wait<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>, limit: Duration) {
     let _ = rustix::event::poll(&mut fds, Some(&limit));
 }
 
-struct AskedGateway {
+struct AskedGateway<T> {
     port: String,
     /// The connection, until it has answered or ended.
     peer: Option<GatewayPeer>,
-    answer: Option<Result<Value, String>>,
+    answer: Option<T>,
 }
 
-impl AskedGateway {
-    fn hear(&mut self) {
+impl<T: DeserializeOwned> AskedGateway<T> {
+    /// Reads a part of the answer; `room` is the number of bytes that all gateways together may still send.
+    fn hear(&mut self, room: &mut usize) {
         let Some(peer) = &mut self.peer else { return };
+        let before = peer.inbox.len();
         let goes_on = peer.read();
-        if let Some(line) = peer.next_line() {
-            self.answer = Some(answer(&line));
-            self.peer = None;
-        } else if !goes_on {
-            self.peer = None;
+        let read = peer.inbox.len().saturating_sub(before);
+        let is_within = read <= *room;
+        *room = room.saturating_sub(read);
+        match peer.next_line() {
+            Some(line) if is_within => self.answer = answer(line),
+            None if is_within && goes_on.is_continue() => return,
+            _ => {}
         }
-    }
-
-    fn result(self) -> Option<SurveyedGateway> {
-        match self.answer {
-            Some(Ok(answer)) => Some(SurveyedGateway { port: self.port, answer: Some(answer) }),
-            Some(Err(_)) => None,
-            None => Some(SurveyedGateway { port: self.port, answer: None }),
-        }
+        self.peer = None;
     }
 }
 
-/// Returns the object of an answer, or the gateway's error.
-///
-/// # Errors
-/// The text is an error of the gateway's, or no answer.
-pub fn answer(line: &str) -> Result<Value, String> {
-    let mut answer: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    match answer.get("error").and_then(Value::as_str) {
-        Some(text) => Err(text.to_owned()),
-        None => Ok(answer.get_mut("ok").map(Value::take).unwrap_or_default()),
-    }
+#[derive(Deserialize)]
+struct GatewayReply<T> {
+    ok: Option<T>,
 }
 
-/// A connection to a gateway, without blocking.
+/// Returns what a gateway has answered; `None` if it is an error, or not as expected.
+#[must_use]
+pub fn answer<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
+    serde_json::from_slice::<GatewayReply<T>>(line).ok()?.ok
+}
+
+/// A connection to a gateway, without blocking. Lines have a maximum length: a longer one ends the connection.
 #[derive(Debug)]
 pub struct GatewayPeer {
     socket: OwnedFd,
     inbox: Vec<u8>,
-    /// Bytes of `inbox` that have no line feed.
+    /// Where the next line begins in `inbox`.
+    begin: usize,
+    /// Where the part of `inbox` begins that was not yet searched for a line feed.
     scanned: usize,
+    /// Maximum length of a line in bytes.
+    most: usize,
 }
 
 impl AsFd for GatewayPeer {
@@ -140,112 +202,68 @@ impl AsFd for GatewayPeer {
 }
 
 impl GatewayPeer {
-    /// Connects to the gateway with this control socket, and sends a request.
+    /// Connects to the gateway with this control socket, and sends a request. Lines of the answer may have `most`
+    /// bytes.
     ///
     /// # Errors
-    /// No gateway listens there, this user may not connect, or too many clients wait already ([`Errno::AGAIN`]).
-    pub fn ask(path: &Path, request: &ControlRequest) -> Result<Self, Errno> {
+    /// No gateway listens there, this user may not connect, the listener is another user's ([`Errno::ACCESS`]), or too
+    /// many clients wait already ([`Errno::AGAIN`]).
+    pub fn ask(at: &GatewaySocket, request: &ControlRequest, most: usize) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(&at.path)?)?;
+        // The file may have been replaced since it was looked at: what counts is who listens.
+        let asker = rustix::process::geteuid().as_raw();
+        let listener = sockopt::socket_peercred(&socket)?.uid.as_raw();
+        let is_impostor = at.path.parent().is_some_and(|folder| dirs::is_impostor(folder, &socket));
+        if is_impostor || !is_trusted(asker, at.owner, listener) {
+            return Err(Errno::ACCESS);
+        }
         // A request is a struct of texts: it can be encoded, and a new socket's buffer has room for it.
         let mut line = serde_json::to_vec(request).map_err(|_| Errno::INVAL)?;
         line.push(b'\n');
         rustix::net::send(&socket, &line, SendFlags::NOSIGNAL)?;
-        Ok(GatewayPeer { socket, inbox: Vec::new(), scanned: 0 })
+        Ok(GatewayPeer::new(socket, most))
     }
 
-    /// Reads once. Returns whether the connection goes on: it has not ended, and no line is too long.
-    pub fn read(&mut self) -> bool {
+    fn new(socket: OwnedFd, most: usize) -> Self {
+        GatewayPeer { socket, inbox: Vec::new(), begin: 0, scanned: 0, most }
+    }
+
+    /// Reads once, after all lines were taken. Breaks if the connection has ended, or a line is too long.
+    pub fn read(&mut self) -> ControlFlow<()> {
+        self.inbox.drain(..self.begin);
+        self.scanned -= self.begin;
+        self.begin = 0;
         let before = self.inbox.len();
-        if before >= MAX_ANSWER {
-            return false;
+        if before > self.most {
+            return ControlFlow::Break(());
         }
         self.inbox.resize(before + CHUNK, 0);
         let got = rustix::net::recv(&self.socket, &mut self.inbox[before..], RecvFlags::DONTWAIT);
         self.inbox.truncate(before + got.map_or(0, |(_, count)| count));
         match got {
-            Ok((_, count)) => count > 0,
-            Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
+            Ok((_, count)) if count > 0 => ControlFlow::Continue(()),
+            Err(Errno::AGAIN | Errno::INTR) => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
         }
     }
 
     /// Returns the next whole line that was read, without its line feed.
-    pub fn next_line(&mut self) -> Option<String> {
-        let Some(end) = self.inbox[self.scanned..].iter().position(|byte| *byte == b'\n') else {
+    pub fn next_line(&mut self) -> Option<&[u8]> {
+        let Some(at) = self.inbox[self.scanned..].iter().position(|byte| *byte == b'\n') else {
             self.scanned = self.inbox.len();
             return None;
         };
-        let line = self.inbox.drain(..=self.scanned + end).collect::<Vec<u8>>();
-        self.scanned = 0;
-        Some(String::from_utf8_lossy(&line[..line.len() - 1]).into_owned())
+        let [begin, end] = [self.begin, self.scanned + at];
+        if end - begin > self.most {
+            // It stays in `inbox`, which is then too long for another read.
+            return None;
+        }
+        [self.begin, self.scanned] = [end + 1; 2];
+        Some(&self.inbox[begin..end])
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-    use std::io::{BufRead, BufReader, Write};
-    use std::os::unix::net::UnixListener;
-
-    /// Answers one client with the pieces.
-    fn answering(folder: &Path, port: &str, pieces: &'static [&'static str]) -> std::thread::JoinHandle<String> {
-        let listener = UnixListener::bind(super::super::path_in(folder, port)).unwrap();
-        std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut request = String::new();
-            BufReader::new(stream.try_clone().unwrap()).read_line(&mut request).unwrap();
-            pieces.iter().for_each(|piece| stream.write_all(piece.as_bytes()).unwrap());
-            request
-        })
-    }
-
-    fn stats(folder: &Path, limit: Duration) -> Vec<SurveyedGateway> {
-        survey(&[folder.to_owned(), folder.join("none")], &ControlRequest::Stats, limit)
-    }
-
-    #[test]
-    fn each_gateway_answers_for_itself_and_none_waits_for_one_that_hangs() {
-        let folder = tempfile::tempdir().unwrap();
-        let good = answering(folder.path(), "vale0:gateway", &["{\"ok\":{\"tc", "p\":3}}\nmore"]);
-        let bad = answering(folder.path(), "vale1:gateway", &["{\"error\":\"not yours; ask\"}\n"]);
-        let ended = answering(folder.path(), "vale2:gateway", &[]);
-        let hangs = UnixListener::bind(super::super::path_in(folder.path(), "vale3:out")).unwrap();
-        drop(UnixListener::bind(super::super::path_in(folder.path(), "vale4:left")).unwrap());
-        std::fs::write(folder.path().join("gateway-vale5:file.sock"), "no socket").unwrap();
-        let begin = Instant::now();
-        let answers = stats(folder.path(), Duration::from_millis(300));
-        assert!(begin.elapsed() >= Duration::from_millis(300), "the one that hangs has all the time");
-        let none = |port: &str| SurveyedGateway { port: port.into(), answer: None };
-        let first = SurveyedGateway { port: "vale0:gateway".into(), answer: Some(json!({"tcp": 3})) };
-        assert_eq!(answers, [first, none("vale2:gateway"), none("vale3:out")]);
-        assert_eq!(good.join().unwrap(), "{\"do\":\"stats\"}\n");
-        bad.join().unwrap();
-        ended.join().unwrap();
-        drop(hangs);
-    }
-
-    #[test]
-    fn a_full_queue_of_connections_is_not_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = super::super::path_in(folder.path(), "vale0:gateway");
-        let full = UnixListener::bind(&path).unwrap();
-        rustix::net::listen(&full, 0).unwrap();
-        let mut waiting = Vec::new();
-        while let Ok(peer) = GatewayPeer::ask(&path, &ControlRequest::Stats) {
-            waiting.push(peer);
-        }
-        let answers = stats(folder.path(), Duration::from_secs(3600));
-        assert_eq!(answers, [SurveyedGateway { port: "vale0:gateway".into(), answer: None }]);
-    }
-
-    #[test]
-    fn a_line_without_an_end_is_given_up() {
-        let (mut peer, own) = std::os::unix::net::UnixStream::pair().unwrap();
-        own.set_nonblocking(true).unwrap();
-        let mut gateway = GatewayPeer { socket: own.into(), inbox: vec![b'x'; MAX_ANSWER], scanned: 0 };
-        peer.write_all(b"x\n").unwrap();
-        assert!(!gateway.read() && gateway.next_line().is_none());
-    }
-}
+mod tests;

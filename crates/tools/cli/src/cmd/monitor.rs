@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use netvale_control::client::{Client, ClientError};
 use netvale_control::types::{Event, EventName, SubscribeParams};
 use netvale_gateway::control::survey;
+use netvale_portspec::printable;
 use serde_json::Value;
 
 use self::flows::GatewayWatch;
@@ -212,15 +213,16 @@ fn print(event: &Event, json: bool) -> Result<(), CliError> {
     out::json(&value)
 }
 
-/// Formats an event: time, name and place; then the fields.
+/// Formats an event: time, name and place; then the fields. Peers choose some of them: no character that controls the
+/// terminal or hides others is printed.
 fn line(event: &Event) -> String {
     let place = event.port.as_ref().or(event.switch.as_ref());
     let mut words = vec![event.time.clone(), event.name.clone()];
-    words.extend(place.cloned());
+    words.extend(place.map(|place| word(&Value::from(place.as_str()))));
     words.extend(event.details.iter().map(|(key, value)| format!("{key}={}", word(value))));
     words.extend(event.by.map(|by| format!("uid={} pid={}", by.uid, by.pid)));
     words.extend(event.why.as_ref().map(|why| format!("why={}", Value::from(why.as_str()))));
-    words.join(" ")
+    printable(&words.join(" "))
 }
 
 /// Formats a value as a single word.
@@ -283,5 +285,24 @@ mod tests {
         });
         let expected = r#"T later.on set={"rate_in":null} thread="worker 1" why="a \u001b[31m\"b""#;
         assert_eq!(of(other), expected);
+    }
+
+    /// Objective: characters that control a terminal, hide or reorder text are replaced wherever a peer or the name of
+    /// a gateway's control socket puts them, and a place with blanks stays one word.
+    #[test]
+    fn a_line_controls_no_terminal() {
+        let hidden = ['\u{1b}', '\u{9b}', '\u{7f}', '\n', '\u{202e}', '\u{200b}', '\u{2066}'];
+        for c in hidden {
+            let [word, key] = [format!("a{c}b"), format!("k{c}")];
+            let odd = json!({
+                "sequence": 1, "time": "T", "now_ns": 1, "name": word, "port": word, "why": word, key: word,
+                "list": [word], "by": {"uid": 7, "pid": 8},
+            });
+            let line = of(odd);
+            assert!(!line.contains(hidden), "{line:?}");
+            assert!(line.starts_with("T a\u{fffd}b ") && line.contains(" uid=7 pid=8 why=\"a"), "{line:?}");
+        }
+        let spaced = json!({"sequence": 1, "time": "T", "now_ns": 1, "name": "n", "port": "vale0:a uid=0"});
+        assert_eq!(of(spaced), "T n \"vale0:a uid=0\"");
     }
 }

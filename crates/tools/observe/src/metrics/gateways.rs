@@ -9,14 +9,11 @@ use crate::metrics::families::{MetricFamily, families};
 use crate::metrics::samples::SampleValue::Count;
 use crate::metrics::samples::{Label, Samples};
 
-/// Maximum number of reasons with a sample of their own for each gateway.
-const MAX_REASONS: usize = 64;
-
 families! {
     /// Families of gateways.
     GATEWAYS:
     UP = Gauge "gateway_up" ["port", "switch"]
-        "1 if the gateway has answered in time; else 0, and it has no other metrics.";
+        "1 if the gateway has answered within the limits; else 0, and it has no other metrics.";
     FLOWS = Gauge "gateway_flows" ["port", "switch", "protocol"]
         "TCP connections, UDP ports and ping identifiers of guests in use.";
     OPENED = Counter "gateway_flows_opened" ["port", "switch"] "Flows that were opened.";
@@ -44,7 +41,7 @@ pub(super) fn encode(samples: &mut Samples<'_>, gateways: &[ObservedGateway]) ->
     all.labelled(&FLOWS, "protocol", |stats| vec![("tcp", stats.tcp), ("udp", stats.udp), ("icmp", stats.pings)])?;
     all.one(&OPENED, |stats| stats.opened)?;
     all.labelled(&REFUSED, "reason", |stats| {
-        stats.reasons.iter().map(|(reason, count)| (reason.as_str(), *count)).take(MAX_REASONS).collect()
+        stats.reasons.iter().map(|(reason, count)| (reason.as_str(), *count)).collect()
     })?;
     all.one(&CLOSED, |stats| stats.closed)?;
     all.labelled(&PAYLOAD, "direction", |stats| vec![("in", stats.received), ("out", stats.sent)])?;

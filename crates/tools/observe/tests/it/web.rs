@@ -172,26 +172,47 @@ fn questions_about_many_ports_have_to_wait() {
     assert!(statuses.contains(&HttpStatus::NotFound) && statuses.contains(&HttpStatus::TooMany));
 }
 
-/// Objective: the flows are those of each gateway, with names as they are; one that hangs has no list, and does not
-/// keep the others' from being shown.
+/// Answers one client of a gateway's control socket; returns the request.
+fn gateway(run_dir: &Path, port: &str, answer: serde_json::Value) -> std::thread::JoinHandle<String> {
+    let listener = UnixListener::bind(run_dir.join(format!("gateway-{port}.sock"))).expect("a socket");
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut request = [0; 64];
+        let len = stream.read(&mut request).expect("a request");
+        // The client does not read more than it accepts.
+        let _ = writeln!(stream, "{answer}");
+        String::from_utf8_lossy(&request[..len]).into_owned()
+    })
+}
+
+/// Objective: the flows are those of each gateway, with names as they are, and no more than the page shows; one that
+/// hangs or sends anything else than flows has no list, and does not keep the others' from being shown.
 #[test]
 fn flows_are_those_of_the_gateways() {
     let dir = tempfile::tempdir().expect("a folder");
-    let listen = |port: &str| UnixListener::bind(dir.path().join(format!("gateway-{port}.sock"))).expect("a socket");
-    let [gateway, _hangs] = ["vale0:gateway", "vale1:gateway"].map(listen);
-    let answers = std::thread::spawn(move || {
-        let (mut stream, _) = gateway.accept().expect("a client");
-        let mut request = [0; 64];
-        let len = stream.read(&mut request).expect("a request");
-        writeln!(stream, "{}", serde_json::json!({"ok": {"flows": [{"name": ODD}], "more": 3}})).expect("sent");
-        String::from_utf8_lossy(&request[..len]).into_owned()
-    });
+    let flow = serde_json::json!({"name": ODD, "transport": "tcp", "sent": 7, "seconds": 1.5});
+    let sent = [
+        ("vale0:a", serde_json::json!([flow])),
+        ("vale0:b", serde_json::json!([null])),
+        ("vale0:c", serde_json::json!([flow, {"sent": "x".repeat(300 << 10)}])),
+        ("vale0:d", vec![flow; 300].into()),
+    ];
+    let send = |(port, flows)| gateway(dir.path(), port, serde_json::json!({"ok": {"flows": flows, "more": 3}}));
+    let answers = sent.map(send);
+    let _hangs = UnixListener::bind(dir.path().join("gateway-vale1:gateway.sock")).expect("a socket");
     let answer = ask(&page(dir.path()), "GET /api/flows", TOKEN);
     assert_eq!((answer.status, answer.content_type), (HttpStatus::Ok, "application/json"));
     let json: serde_json::Value = serde_json::from_str(text(&answer)).expect("JSON");
+    let shown = serde_json::json!({
+        "name": ODD, "transport": "tcp", "direction": "", "guest": "", "remote": "", "sent": 7, "received": 0,
+        "seconds": 1.5,
+    });
     let expected = serde_json::json!([
-        {"port": "vale0:gateway", "flows": [{"name": ODD}], "more": 3}, {"port": "vale1:gateway"},
+        {"port": "vale0:a", "flows": [shown], "more": 3}, {"port": "vale0:b"}, {"port": "vale0:c"},
+        {"port": "vale0:d", "flows": vec![shown; 200], "more": 3}, {"port": "vale1:gateway"},
     ]);
     assert_eq!(json, expected);
-    assert_eq!(answers.join().expect("answered"), "{\"do\":\"flows\",\"most\":200}\n");
+    for answer in answers {
+        assert_eq!(answer.join().expect("answered"), "{\"do\":\"flows\",\"most\":200}\n");
+    }
 }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use netvale_control::types::Event;
 use netvale_gateway::control::message::ControlRequest;
 use netvale_gateway::control::survey::{self, GatewayPeer};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 /// The group of these events.
@@ -20,8 +21,27 @@ pub const NAMES: [(&str, &str); 4] = [
     ("flow.closed", "a flow ended"),
     ("flow.lost", "`lost` flow events were left out: there were too many a second"),
 ];
+/// The fields of a gateway's record that events have, with their names there: none is one of an event's own fields, for
+/// which a gateway, and the guest that chooses a name, could otherwise put in another value.
+const FIELDS: [(&str, &str); 13] = [
+    ("direction", "direction"),
+    ("dropped", "dropped"),
+    ("guest", "guest"),
+    ("lines", "lost"),
+    ("name", "remote_name"),
+    ("port", "guest_port"),
+    ("reason", "reason"),
+    ("received", "received"),
+    ("remote", "remote"),
+    ("seconds", "seconds"),
+    ("sent", "sent"),
+    ("transport", "transport"),
+    ("waited", "waited"),
+];
 /// Most events of one gateway in a second of the text output, and if a program reads them or the user asked for them.
 const LIMITS: [u64; 2] = [20, 1000];
+/// Maximum length of a line of the record in bytes: most have some 200, those with the longest names some 500.
+const MAX_RECORD: usize = 16 << 10;
 /// How long gateways have to begin before the first event is printed.
 const BEGIN: Duration = Duration::from_millis(250);
 /// Time between two looks for new gateways, and between the ends of seconds for the limits.
@@ -110,28 +130,31 @@ impl GatewayWatch {
 
     fn look(&mut self, now: Instant) {
         self.looked = Some(now);
-        for (port, path) in survey::sockets(&self.folders) {
-            if self.gateways.contains_key(&port) {
+        for socket in survey::sockets(&self.folders) {
+            if self.gateways.len() >= survey::MAX_GATEWAYS {
+                break;
+            }
+            if self.gateways.contains_key(&socket.port) {
                 continue;
             }
             // A socket that was left behind, or a gateway of another user: it may be replaced by one of this user's.
-            let Ok(peer) = GatewayPeer::ask(&path, &ControlRequest::Follow) else { continue };
+            let Ok(peer) = GatewayPeer::ask(&socket, &ControlRequest::Follow, MAX_RECORD) else { continue };
             let allowance = FlowAllowance::new(LIMITS[usize::from(self.choice.asked)]);
-            self.gateways.insert(port, FollowedGateway { peer, follows: false, has_ended: false, allowance });
+            self.gateways.insert(socket.port, FollowedGateway { peer, follows: false, has_ended: false, allowance });
         }
     }
 }
 
 impl FollowedGateway {
     fn read(&mut self, port: &str, choice: &FlowChoice, now: Instant, events: &mut Vec<Event>) {
-        self.has_ended = !self.peer.read();
+        self.has_ended = self.peer.read().is_break();
         while let Some(line) = self.peer.next_line() {
             if !self.follows {
                 self.follows = true;
-                self.has_ended |= survey::answer(&line).is_err();
+                self.has_ended |= survey::answer::<IgnoredAny>(line).is_none();
                 continue;
             }
-            let Some(event) = event(port, &line).filter(|event| choice.takes(event)) else { continue };
+            let Some(event) = event(port, line).filter(|event| choice.takes(event)) else { continue };
             events.extend(self.allowance.take(event, now));
         }
         if let Some(lost) = self.allowance.end_second(now, self.has_ended) {
@@ -156,14 +179,15 @@ impl FlowAllowance {
     /// Returns the event if it may be reported; otherwise, it is counted. What the gateway lost itself is counted, too.
     fn take(&mut self, event: Event, now: Instant) -> Option<Event> {
         if event.name == "flow.lost" {
-            self.lost += event.details.get("lost").and_then(Value::as_u64).unwrap_or(1);
+            let lost = event.details.get("lost").and_then(Value::as_u64).unwrap_or(1);
+            self.lost = self.lost.saturating_add(lost);
             self.second.get_or_insert(now);
             return None;
         }
         self.second.get_or_insert(now);
         self.used += 1;
         let is_left_out = self.used > self.most;
-        self.lost += u64::from(is_left_out);
+        self.lost = self.lost.saturating_add(is_left_out.into());
         (!is_left_out).then_some(event)
     }
 
@@ -180,18 +204,16 @@ impl FlowAllowance {
 }
 
 /// Converts a line of a gateway's record; `None` if it is not one.
-fn event(port: &str, line: &str) -> Option<Event> {
-    let Value::Object(mut fields) = serde_json::from_str(line).ok()? else { return None };
-    let name = fields.remove("event")?.as_str().map(|word| format!("{GROUP}.{word}"))?;
-    let name = NAMES.iter().map(|(known, _)| *known).find(|known| *known == name)?;
-    let seconds = fields.remove("time")?.as_f64()?;
-    if let Some(guest) = fields.remove("port") {
-        fields.insert("guest_port".to_owned(), guest);
-    }
-    if let Some(lost) = fields.remove("lines") {
-        fields.insert("lost".to_owned(), lost);
-    }
-    Some(made(port, name, Timestamp::from_millisecond((seconds * 1000.0) as i64).ok()?, fields))
+fn event(port: &str, line: &[u8]) -> Option<Event> {
+    let Value::Object(fields) = serde_json::from_slice(line).ok()? else { return None };
+    let word = fields.get("event")?.as_str()?;
+    let is_named = |name: &&str| name.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('.')) == Some(word);
+    let name = NAMES.iter().map(|(known, _)| *known).find(is_named)?;
+    let seconds = fields.get("time")?.as_f64()?;
+    let known = FIELDS.iter().filter_map(|(theirs, ours)| Some((*ours, fields.get(*theirs)?)));
+    let scalars = known.filter(|(_, value)| value.is_string() || value.is_number());
+    let details = scalars.map(|(field, value)| (field.to_owned(), value.clone())).collect();
+    Some(made(port, name, Timestamp::from_millisecond((seconds * 1000.0) as i64).ok()?, details))
 }
 
 fn lost_event(port: &str, lost: u64) -> Event {
@@ -214,24 +236,59 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
 
+    use serde_json::json;
+
     use super::*;
 
     const OPENED: &str = r#"{"time":1.5,"event":"opened","transport":"tcp","port":"vm7","guest":"10.0.0.9:4000"}"#;
 
     #[test]
     fn a_line_of_the_record_becomes_an_event() {
-        let event = event("vale0:gateway", OPENED).unwrap();
+        let event = event("vale0:gateway", OPENED.as_bytes()).unwrap();
         assert_eq!((event.name.as_str(), event.time.as_str()), ("flow.opened", "1970-01-01T00:00:01.500000Z"));
         assert_eq!((event.switch.as_deref(), event.port.as_deref()), (Some("vale0"), Some("vale0:gateway")));
         assert_eq!((&event.details["guest_port"], &event.details["transport"]), (&"vm7".into(), &"tcp".into()));
         for line in ["", "[]", "{}", r#"{"time":1.0,"event":"danced"}"#, r#"{"event":"opened"}"#] {
-            assert!(super::event("vale0:gateway", line).is_none(), "{line}");
+            assert!(super::event("vale0:gateway", line.as_bytes()).is_none(), "{line}");
         }
+    }
+
+    /// Objective: the DNS name of a flow, which the guest chooses, has a field of its own, and no field of a gateway's
+    /// record takes the place of an event's own, whatever a gateway sends.
+    #[test]
+    fn a_record_cannot_pass_for_another_event() {
+        let forged = json!({
+            "time": 1.5, "event": "opened", "name": "port.detached", "switch": "vale9", "sequence": 9, "now_ns": 9,
+            "by": {"uid": 0, "pid": 1}, "why": "asked for", "details": 1, "guest_port": "forged",
+            "remote_name": "forged", "lost": 9, "guest": ["10.0.0.9"], "remote": {"a": 1}, "reason": null,
+            "sent": 7, "kind": "x\u{1b}",
+        });
+        let event = json!(event("vale0:gateway", forged.to_string().as_bytes()).unwrap());
+        let expected = json!({
+            "sequence": 0, "now_ns": 0, "time": "1970-01-01T00:00:01.500000Z", "name": "flow.opened", "switch": "vale0",
+            "port": "vale0:gateway", "remote_name": "port.detached", "sent": 7,
+        });
+        assert_eq!(event, expected);
+        let by = netvale_control::types::Owner { uid: 1, pid: 1 };
+        let full =
+            Event { by: Some(by), why: Some("why".into()), ..made("vale0:a", "n", Timestamp::now(), Map::new()) };
+        let own = json!(full);
+        assert!(FIELDS.iter().all(|(_, ours)| own.get(*ours).is_none()), "{own}");
+    }
+
+    #[test]
+    fn counts_of_lost_events_do_not_overflow() {
+        let mut allowance = FlowAllowance::new(1);
+        let line = format!(r#"{{"time":1.0,"event":"lost","lines":{}}}"#, u64::MAX);
+        let lost = event("vale0:gateway", line.as_bytes()).unwrap();
+        assert!(allowance.take(lost.clone(), Instant::now()).is_none());
+        assert!(allowance.take(lost, Instant::now()).is_none());
+        assert_eq!(allowance.end_second(Instant::now(), true), Some(u64::MAX));
     }
 
     #[test]
     fn events_are_chosen_by_switch_port_guest_and_name() {
-        let event = event("vale0:gateway", OPENED).unwrap();
+        let event = event("vale0:gateway", OPENED.as_bytes()).unwrap();
         let takes = |only: &[&str], names: &[&str]| {
             let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
             FlowChoice { only: owned(only), names: owned(names), asked: false }.takes(&event)
@@ -250,12 +307,12 @@ mod tests {
         let begin = Instant::now();
         let mut allowance = FlowAllowance::new(2);
         let lost = r#"{"time":1.0,"event":"lost","lines":7}"#;
-        let taken = [OPENED, OPENED, OPENED, lost, OPENED].map(|line| event("vale0:gateway", line).unwrap());
+        let taken = [OPENED, OPENED, OPENED, lost, OPENED].map(|line| event("vale0:gateway", line.as_bytes()).unwrap());
         assert_eq!(taken.into_iter().filter_map(|event| allowance.take(event, begin)).count(), 2);
         assert_eq!(allowance.end_second(begin + LOOK / 2, false), None);
         assert_eq!(allowance.end_second(begin + LOOK, false), Some(9));
         assert_eq!(allowance.end_second(begin + 2 * LOOK, false), None);
-        let next = event("vale0:gateway", OPENED).unwrap();
+        let next = event("vale0:gateway", OPENED.as_bytes()).unwrap();
         assert!(allowance.take(next, begin + 2 * LOOK).is_some());
         allowance.lost = 3;
         assert_eq!(allowance.end_second(begin + 2 * LOOK, true), Some(3));

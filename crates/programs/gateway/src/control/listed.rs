@@ -1,0 +1,127 @@
+//! Open flows of an answer ([`FlowList`]), for programs that ask gateways which they do not trust: the list and its
+//! texts are cut, unknown fields are skipped, and other types than the expected ones are errors.
+
+use std::fmt;
+
+use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Maximum number of flows that are listed.
+pub const MAX_LISTED: usize = 200;
+/// Maximum length of a text in bytes: a name of the DNS has at most 253.
+const MAX_TEXT: usize = 256;
+
+/// The answer to [`ControlRequest::Flows`](super::message::ControlRequest::Flows).
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct FlowList {
+    /// The flows, at most [`MAX_LISTED`].
+    #[serde(deserialize_with = "flows")]
+    pub flows: Vec<ListedFlow>,
+    /// Number of flows that are not listed.
+    pub more: u64,
+}
+
+/// An open flow: some fields of the flow log.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListedFlow {
+    /// The transport protocol.
+    pub transport: CutText,
+    /// The side that began the flow: `out` or `in`.
+    pub direction: CutText,
+    /// The guest's address and port.
+    pub guest: CutText,
+    /// The other end's address and port.
+    pub remote: CutText,
+    /// The name for which the guest has got the address of the other end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<CutText>,
+    /// Bytes of payload from the guest.
+    pub sent: u64,
+    /// Bytes of payload to the guest.
+    pub received: u64,
+    /// Age of the flow.
+    pub seconds: f64,
+}
+
+/// A text of at most 256 bytes: what is longer is cut.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct CutText(String);
+
+impl From<&str> for CutText {
+    fn from(text: &str) -> Self {
+        CutText(text[..text.floor_char_boundary(MAX_TEXT)].to_owned())
+    }
+}
+
+impl<'de> Deserialize<'de> for CutText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CutTextVisitor;
+        impl Visitor<'_> for CutTextVisitor {
+            type Value = CutText;
+
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a text")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<CutText, E> {
+                Ok(text.into())
+            }
+        }
+        deserializer.deserialize_str(CutTextVisitor)
+    }
+}
+
+fn flows<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ListedFlow>, D::Error> {
+    struct FlowsVisitor;
+    impl<'de> Visitor<'de> for FlowsVisitor {
+        type Value = Vec<ListedFlow>;
+
+        fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+            out.write_str("a list of flows")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut flows = Vec::new();
+            while flows.len() < MAX_LISTED
+                && let Some(flow) = list.next_element()?
+            {
+                flows.push(flow);
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(flows)
+        }
+    }
+    deserializer.deserialize_seq(FlowsVisitor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn lists_and_texts_are_cut_and_unknown_fields_skipped() {
+        let flow =
+            json!({"name": "é".repeat(200), "guest": "10.0.0.9:1", "sent": u64::MAX, "later": [[[{"deep": 1}]]]});
+        let answer = json!({"flows": vec![flow; 300], "more": 7, "later": {}}).to_string();
+        let list: FlowList = serde_json::from_str(&answer).unwrap();
+        assert_eq!((list.flows.len(), list.more, list.flows[0].sent), (MAX_LISTED, 7, u64::MAX));
+        let again = json!(list.flows[0]);
+        assert_eq!(again["name"].as_str().map(str::len), Some(MAX_TEXT));
+        assert_eq!((again.get("later"), &again["guest"]), (None, &"10.0.0.9:1".into()));
+    }
+
+    #[test]
+    fn other_types_than_the_expected_ones_are_refused() {
+        for flows in
+            [json!(null), json!({}), json!([null]), json!(["x"]), json!([{"sent": -1}]), json!([{"guest": {}}])]
+        {
+            let answer = json!({"flows": flows, "more": 0});
+            assert!(serde_json::from_value::<FlowList>(answer.clone()).is_err(), "{answer}");
+        }
+        for more in [json!(null), json!("1"), json!(-1)] {
+            assert!(serde_json::from_value::<FlowList>(json!({"flows": [], "more": more})).is_err());
+        }
+    }
+}
