@@ -65,8 +65,8 @@ pub(crate) fn keep_limits() {
 #[cfg(not(target_env = "gnu"))]
 pub(crate) fn keep_limits() {}
 
-/// Memory that the heap gets from the kernel before it is needed: the kernel clears each page at the first access, which
-/// takes longer than most work for a restored port.
+/// Memory that the heap gets from the kernel before it is needed: the kernel clears each page at the first access,
+/// which takes longer than most work for a restored port.
 #[derive(Debug, Default)]
 pub(crate) struct HeapReserve(Vec<Vec<u8>>);
 
@@ -87,7 +87,7 @@ impl HeapReserve {
         self.0 = Vec::new();
     }
 
-    /// musl's allocator returns such blocks to the kernel at once.
+    /// musl's allocator returns such blocks to the kernel immediately.
     #[cfg(not(target_env = "gnu"))]
     pub(crate) fn release(&mut self) {
         self.0 = Vec::new();

@@ -1,5 +1,5 @@
-//! Virtual machines on socket ports, beside one on a vhost-user port: Debian's kernel under Debian 12's QEMU. Daemon and
-//! guests are an ordinary user's.
+//! Virtual machines on socket ports, beside one on a vhost-user port: Debian's kernel under Debian 12's QEMU. Daemon
+//! and guests are an ordinary user's.
 
 use crate::common::guest;
 use crate::common::stdout;

@@ -205,8 +205,8 @@ impl Dhcp6Server {
         reply
     }
 
-    /// Tells whether a client's addresses are of this network, and nothing else (RFC 8415 §18.3.3). The first one of each
-    /// association is leased if it is free, since a restart of this server has lost the leases.
+    /// Tells whether a client's addresses are of this network, and nothing else (RFC 8415 §18.3.3). The first one of
+    /// each association is leased if it is free, since a restart of this server has lost the leases.
     fn confirm(
         &mut self,
         message: &Dhcp6Message,

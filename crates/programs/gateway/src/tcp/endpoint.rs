@@ -3,7 +3,8 @@
 //! A [`TcpEndpoint`] is driven by the guest's segments ([`TcpEndpoint::hear`] returns their effect, a [`TcpHeard`]), by
 //! the flow's socket at the host's side, and by time. The caller sends what [`TcpEndpoint::next_segment`] returns until
 //! that is `None`. Payload in order is returned to the caller, up to the window and what the caller takes of a segment
-//! ([`TcpEndpoint::set_most_taken`]). Payload out of order is dropped: duplicate acknowledgements make the guest send it again.
+//! ([`TcpEndpoint::set_most_taken`]). Payload out of order is dropped: duplicate acknowledgements make the guest send
+//! it again.
 
 mod hear;
 mod send;
