@@ -29,7 +29,7 @@ const INTERIM: &str = "nvtap%d";
 /// interface on a separate thread, so the name may still be taken for some milliseconds.
 const REMOVAL: Duration = Duration::from_secs(1);
 /// Time between two attempts to use the name.
-const RETRY: Duration = Duration::from_millis(10);
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Errors of using a namespace.
 #[derive(Debug, Error)]
@@ -160,16 +160,22 @@ impl Namespace {
 /// # Errors
 /// [`NetnsError`] if the TAP cannot be made or moved.
 pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, NetnsError> {
+    let until = Instant::now() + REMOVAL;
+    loop {
+        match make_tap_once(namespace, options) {
+            Err(NetnsError::Move { source: Errno::EXIST, .. }) if Instant::now() < until => std::thread::sleep(RETRY),
+            done => return done,
+        }
+    }
+}
+
+/// Creates a TAP and moves it. If the name is taken, the kernel has moved the TAP without renaming it, and this TAP is
+/// of no use.
+fn make_tap_once(namespace: &Namespace, options: &TapOptions) -> Result<Tap, NetnsError> {
     let tap = Tap::open(&TapOptions { name: INTERIM.into(), up: false, ..options.clone() })?;
     let moved = NamespaceSocket::open().and_then(|mut netlink| {
         let link = netlink.link(tap.name())?;
-        let until = Instant::now() + REMOVAL;
-        loop {
-            match netlink.hand_to(link.index, namespace.file.as_fd(), &options.name) {
-                Err(Errno::EXIST) if Instant::now() < until => std::thread::sleep(RETRY),
-                done => break done,
-            }
-        }
+        netlink.hand_to(link.index, namespace.file.as_fd(), &options.name)
     });
     let place = namespace.place.clone();
     let name = options.name.clone();

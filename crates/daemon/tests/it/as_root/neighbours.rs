@@ -232,7 +232,7 @@ fn one_doorbell_costs_all() {
     until("all are gone", || d.ports() == ["vale0:a", "vale0:b"]);
     let refused = |name: &str| match open(BOB, name, &d.options()) {
         Err(netvale::Error::Refused { errno, text }) => {
-            assert!(errno == libc::EAGAIN && text.contains("wait"), "{text}")
+            assert!(errno == libc::EAGAIN && text.contains("try again in"), "{text}")
         }
         other => panic!("{:?}", other.map(|port| port.name().to_owned())),
     };
