@@ -236,14 +236,14 @@ loop() {
     free_at=$SECONDS
     wait_for "a loop is seen" 20 is_seen
     for guarded in l1 l2; do ! blocked $guarded || break; done
-    check "the port of a loop is blocked, and says so" "$guarded" '.notes | any(test("is blocked.*there is a loop"))'
+    check "the port of a loop is blocked, and says so" "$guarded" '.notes | any(test("is blocked.*has a loop"))'
     wait_for "its frames are dropped as loop" 5 has_dropped "$guarded" loop 1
     ok "its frames are dropped as loop"
     reaches 2 3 "while it is blocked"
     ip -n loop link set dev l2 nomaster
     wait_for "it is unblocked" 30 none_blocked
     expect "after 10 seconds" $((SECONDS - free_at)) -ge 9
-    check "its notes remember" "$guarded" '.notes | any(test("was blocked.*there is a loop"))'
+    check "its notes remember" "$guarded" '.notes | any(test("was blocked.*has a loop"))'
     ip -n loop addr add 10.1.0.9/24 dev br0
     in_space s2 ping -q -c 5 -i 0.2 -W 2 10.1.0.9 >/dev/null 2>&1 || fail "its frames pass again" "$(shown l1)"
     ok "its frames pass again"
