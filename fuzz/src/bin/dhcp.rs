@@ -19,6 +19,22 @@ use netvale_wire::MacAddr;
 
 const LEASE: Duration = Duration::from_secs(600);
 
+/// Returns the messages of an input, each with its station's byte and the time since the one before.
+fn messages(data: &[u8]) -> impl Iterator<Item = (u8, Duration, Vec<u8>)> {
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        let (&[station, passed, high, low], behind) = rest.split_first_chunk::<4>()?;
+        let len = usize::from(u16::from_be_bytes([high, low])).min(behind.len());
+        let (message, next) = behind.split_at(len);
+        rest = next;
+        Some((station, Duration::from_secs(u64::from(passed) * 6), message.to_vec()))
+    })
+}
+
+fn station_mac(station: u8) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, station % 8])
+}
+
 /// Who has an address until when, as the answers say.
 type Holders = HashMap<Ipv4Addr, (Vec<u8>, Instant)>;
 
@@ -29,20 +45,15 @@ fuzz_target!(|data: &[u8]| {
     let mut server = DhcpServer::new(settings, LeaseTable::new(own, fixed));
     let mut holders = Holders::new();
     let mut now = Instant::now();
-    let mut rest = data;
-    while let Some((&[station, passed, high, low], behind)) = rest.split_first_chunk::<4>() {
-        now += Duration::from_secs(u64::from(passed) * 6);
-        let len = usize::from(u16::from_be_bytes([high, low])).min(behind.len());
-        let (message, next) = behind.split_at(len);
-        let mac = MacAddr([2, 0, 0, 0, 0, station % 8]);
+    for (station, passed, mut bytes) in messages(data) {
+        now += passed;
+        let mac = station_mac(station);
         // Half of the time, the message is in the station's own name.
-        let mut bytes = message.to_vec();
         if station & 0x80 != 0 && bytes.len() >= 34 {
             bytes[28..34].copy_from_slice(&mac.0);
         }
         say(&mut server, &mut holders, mac, &bytes, now);
         server.leases.clean(now);
-        rest = next;
     }
     say_all_v6(data);
 });
@@ -86,35 +97,28 @@ fn given_up(holders: &mut Holders, message: &DhcpMessage) {
     }
 }
 
-const LEASE6: Duration = Duration::from_secs(600);
-
 /// Any messages of the same stations to the DHCPv6 server, with its DUID in some of them.
 fn say_all_v6(data: &[u8]) {
     let own = InterfaceAddress { address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1), prefix: 64 };
     let mac = MacAddr([2, 0, 0, 0, 0, 0xff]);
     let settings =
-        Dhcp6Settings { mode: Dhcp6Mode::Addresses, own, mac, lease: LEASE6, domains: vec!["lan".to_owned()] };
+        Dhcp6Settings { mode: Dhcp6Mode::Addresses, own, mac, lease: LEASE, domains: vec!["lan".to_owned()] };
     let mut server = Dhcp6Server::new(settings, LeaseTable6::new(own, 8));
     let mut now = Instant::now();
-    let mut rest = data;
-    while let Some((&[station, passed, high, low], behind)) = rest.split_first_chunk::<4>() {
-        now += Duration::from_secs(u64::from(passed) * 6);
-        let len = usize::from(u16::from_be_bytes([high, low])).min(behind.len());
-        let (message, next) = behind.split_at(len);
-        let mut bytes = message.to_vec();
+    for (station, passed, mut bytes) in messages(data) {
+        now += passed;
         if station & 0x80 != 0 {
             bytes.extend_from_slice(&[0, 2, 0, 10, 0, 3, 0, 1, 2, 0, 0, 0, 0, 0xff]);
         }
-        let mac = MacAddr([2, 0, 0, 0, 0, station % 8]);
+        let mac = station_mac(station);
         let in_use = |address: Ipv6Addr| address.octets()[15] == 9;
         let reply = server.take(mac, &bytes, station & 0x40 == 0, now, in_use);
         assert!(reply.is_none_or(|reply| reply.len() <= 1400 && matches!(reply[0], 2 | 7)));
         let bound: Vec<_> = server.leases.bound(now).collect();
-        assert!(bound.len() <= 8 && bound.iter().all(|lease| lease.left <= LEASE6 && !in_use(lease.address)));
+        assert!(bound.len() <= 8 && bound.iter().all(|lease| lease.left <= LEASE && !in_use(lease.address)));
         let addresses: HashSet<_> = bound.iter().map(|lease| lease.address).collect();
         assert_eq!(addresses.len(), bound.len(), "an address has two clients");
         assert!(addresses.iter().all(|address| own.contains(*address) && *address != own.address));
         server.leases.clean(now);
-        rest = next;
     }
 }
