@@ -10,7 +10,7 @@
 //! let options = PortOptions { ttl: Some(1), ..PortOptions::default() };
 //! let wrong = AttachParams { switch: "vale0".into(), port: "pcap:x".into(), options };
 //! let why = wrong.check().unwrap_err();
-//! let text = "ttl applies to VXLAN ports only; pcap:x is not one of them; omit ttl";
+//! let text = "ttl applies only to VXLAN ports, not to pcap:x; omit ttl";
 //! assert_eq!(why.to_string(), text);
 //! ```
 
