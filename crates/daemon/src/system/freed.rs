@@ -80,19 +80,24 @@ impl HeapReserve {
     }
 
     /// Makes the memory available to allocations. Until [`keep_limits`] is called again, free memory stays in the heap.
-    #[cfg(target_env = "gnu")]
     pub(crate) fn release(&mut self) {
-        // SAFETY: the call takes no pointer, and uses the allocator's own locks.
-        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, libc::c_int::MAX) };
-        self.0 = Vec::new();
-    }
-
-    /// musl's allocator returns such blocks to the kernel immediately.
-    #[cfg(not(target_env = "gnu"))]
-    pub(crate) fn release(&mut self) {
-        self.0 = Vec::new();
+        if !self.0.is_empty() {
+            keep_free_memory();
+            self.0 = Vec::new();
+        }
     }
 }
+
+/// Lets free memory stay in the heap.
+#[cfg(target_env = "gnu")]
+fn keep_free_memory() {
+    // SAFETY: the call takes no pointer, and uses the allocator's own locks.
+    unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, libc::c_int::MAX) };
+}
+
+/// musl's allocator returns such blocks to the kernel immediately.
+#[cfg(not(target_env = "gnu"))]
+fn keep_free_memory() {}
 
 #[cfg(target_env = "gnu")]
 fn give_back() {
