@@ -18,9 +18,9 @@ use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 /// Longest wait for workers to acknowledge the commands for a port. The main thread does not wait longer for a busy
 /// worker, because it must serve other requests.
 const TIMEOUT: Duration = Duration::from_millis(50);
-/// Longest wait for trusted workers to drop a port's tasks. It is longer than [`TIMEOUT`]: the port's interface must be
-/// gone before its name is used again, also on a busy machine.
-const RETIRE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Budget of time for which the main thread waits for trusted workers to drop tasks, beyond [`TIMEOUT`] for each port:
+/// a port's interface must be gone before its name is used again, also on a busy machine.
+const RETIRING: Duration = Duration::from_secs(1);
 /// Budget of time for which the main thread waits for one user's worker.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Divisor of the elapsed time: the budget is restored by a tenth of it.
@@ -76,20 +76,23 @@ struct UserWorker {
 /// Budget of time for which the main thread waits for a user's worker. Without it, a user who attaches and detaches
 /// many ports, with a worker that answers each command a little late, could occupy the main thread.
 struct WaitBudget {
+    full: Duration,
+    /// Longest single wait.
+    most: Duration,
     left: Cell<Duration>,
     at: Cell<Instant>,
 }
 
 impl WaitBudget {
-    fn new(now: Instant) -> WaitBudget {
-        WaitBudget { left: Cell::new(PATIENCE), at: Cell::new(now) }
+    fn new(full: Duration, most: Duration, now: Instant) -> WaitBudget {
+        WaitBudget { full, most, left: Cell::new(full), at: Cell::new(now) }
     }
 
     /// Returns the longest wait for the next answer.
     fn left(&self, now: Instant) -> Duration {
         let back = now.saturating_duration_since(self.at.replace(now)) / COMES_BACK;
-        self.left.set((self.left.get() + back).min(PATIENCE));
-        self.left.get().min(TIMEOUT)
+        self.left.set((self.left.get() + back).min(self.full));
+        self.left.get().min(self.most)
     }
 
     /// Charges a wait to the budget.
@@ -110,6 +113,8 @@ pub struct Workers {
     fault: Fault,
     /// State of the last pause of all workers, to which workers started during the pause are added.
     pausing: PauseState,
+    /// Budget for trusted workers' late answers to removals.
+    retiring: WaitBudget,
     /// Busy nanoseconds of each worker.
     busy: Vec<PeriodCount>,
     tasks: BTreeMap<TaskId, TaskPlace>,
@@ -137,7 +142,22 @@ impl Workers {
         let (own, leaving, tasks, pausing) = Default::default();
         let fault = fault.clone();
         let ended = Instant::now();
-        Ok(Workers { all, own, leaving, polling, fault, pausing, busy, tasks, new, next: 1, ended, length: 1 })
+        let retiring = WaitBudget::new(RETIRING, RETIRING, ended);
+        Ok(Workers {
+            all,
+            own,
+            leaving,
+            polling,
+            fault,
+            pausing,
+            retiring,
+            busy,
+            tasks,
+            new,
+            next: 1,
+            ended,
+            length: 1,
+        })
     }
 
     /// Returns the workers of the trusted domain, by number.
@@ -180,7 +200,7 @@ impl Workers {
         let number = (self.all.len()..).find(is_free).unwrap_or(usize::MAX);
         let worker = Worker::start(number, None, self.polling, self.fault.clone(), domain)?;
         self.pausing.include(&worker);
-        self.own.push(UserWorker { number, worker, patience: WaitBudget::new(Instant::now()) });
+        self.own.push(UserWorker { number, worker, patience: WaitBudget::new(PATIENCE, TIMEOUT, Instant::now()) });
         Ok(())
     }
 
@@ -339,9 +359,14 @@ impl Workers {
     }
 
     /// Removes tasks. On return, the tasks and the resources that they own have been dropped, unless that takes longer
-    /// than [`RETIRE_TIMEOUT`], or a user's worker has used up its budget.
+    /// than [`TIMEOUT`], and the budget of time for late tasks is used up.
     pub fn retire(&mut self, tasks: &[TaskId]) {
-        self.ask(tasks, RETIRE_TIMEOUT, Worker::remove);
+        let begun = Instant::now();
+        let is_trusted = self.of(tasks).all(|(worker, _)| worker.domain() == TimeDomain::TRUSTED);
+        self.ask(tasks, self.retiring.left(begun).max(TIMEOUT), Worker::remove);
+        if is_trusted {
+            self.retiring.took(begun.elapsed());
+        }
         let gone = tasks.iter().filter_map(|task| self.tasks.remove(task)).filter(|place| place.is_new);
         gone.for_each(|place| self.new.get_mut(place.worker).into_iter().for_each(|new| *new -= 1));
         self.end_idle();
@@ -576,6 +601,39 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
         assert_eq!(workers.own[0].patience.left(Instant::now() + Duration::from_secs(60)), TIMEOUT);
         workers.retire(&tasks);
+    }
+
+    /// A task that takes long to drop, and records that it was dropped.
+    struct LateDrop(Arc<AtomicU64>);
+
+    impl Task<ForwardMemory> for LateDrop {
+        fn pass(&mut self, _work: &mut ForwardMemory) -> PassResult {
+            PassResult::Idle
+        }
+    }
+
+    impl Drop for LateDrop {
+        fn drop(&mut self) {
+            std::thread::sleep(4 * TIMEOUT);
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Objective: the removal of a trusted task waits for a late drop, but many late drops delay the caller only a
+    /// little.
+    #[test]
+    fn late_drops_are_awaited_within_a_budget() {
+        let mut workers = start();
+        let dropped = Arc::new(AtomicU64::new(0));
+        let task =
+            |workers: &mut Workers| workers.place_for(TimeDomain::TRUSTED, Box::new(LateDrop(Arc::clone(&dropped))));
+        let first = task(&mut workers);
+        workers.retire(&[first]);
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        let others = [(); 40].map(|()| task(&mut workers));
+        let begun = Instant::now();
+        others.iter().for_each(|&task| workers.retire(&[task]));
+        assert!(begun.elapsed() < 40 * 3 * TIMEOUT, "{:?}", begun.elapsed());
     }
 
     /// Objective: a new task goes to the worker with the lower load, even if it has more tasks; an idle daemon compares
