@@ -327,5 +327,5 @@ fn filtering_sockets_take_only_a_part_of_the_time() {
     }
     let d = Daemon::start("workers = 1");
     tap(&d, "t0", json!({}));
-    beside_slow_frames(&d, "vale0:t0", || Listeners::at("t0", 800).unwrap());
+    beside_slow_frames(&d, "vale0:t0", || Listeners::at("t0", 100).unwrap());
 }

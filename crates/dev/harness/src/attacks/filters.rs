@@ -39,11 +39,13 @@ impl Listeners {
     }
 }
 
-/// Installs the longest possible filter (classic BPF: repeated `ld #len`, then `ret #0`).
+/// Installs a filter of the longest possible time (classic BPF: `ld #len`, repeated `div #3`, then `ret #0`):
+/// each division waits for the one before.
 fn filter(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let code = |code: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k: 0 };
-    let mut program = vec![code(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN); LONGEST - 1];
-    program.push(code(libc::BPF_RET | libc::BPF_K));
+    let code = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let mut program = vec![code(libc::BPF_ALU | libc::BPF_DIV | libc::BPF_K, 3); LONGEST];
+    program[0] = code(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0);
+    program[LONGEST - 1] = code(libc::BPF_RET | libc::BPF_K, 0);
     let whole = libc::sock_fprog { len: LONGEST as u16, filter: program.as_mut_ptr() };
     let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
     // SAFETY: the kernel reads the structure, whose size is given, and the instructions, whose number it contains; both

@@ -22,7 +22,7 @@ const BUFFERS: u32 = 16_000;
 /// Number of watches of a doorbell.
 const WATCHES: usize = 100_000;
 /// Number of sockets that listen on a TAP.
-const SOCKETS: usize = 100;
+const SOCKETS: usize = 12;
 /// Ethernet address of an unknown station.
 const NOBODY: [u8; 6] = [2, 0x66, 0, 0, 0, 1];
 /// Ethernet address of the station behind the TAP.

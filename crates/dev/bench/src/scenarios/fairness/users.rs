@@ -19,7 +19,7 @@ const BUFFERS: u32 = 32_000;
 /// Number of watches of a doorbell: fewer than would cost the user its port.
 pub const WATCHES: usize = 100_000;
 /// Sockets that listen on a TAP, with slow filters.
-pub const SOCKETS: usize = 400;
+pub const SOCKETS: usize = 50;
 /// The station to which the user sends.
 const PARTNER: u16 = BESIDE + 1;
 
