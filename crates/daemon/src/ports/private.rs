@@ -1,5 +1,5 @@
 //! Private ports: each has a VLAN of its own, which the daemon picks. Only a trunk of all VLANs, such as a gateway's
-//! port, shares it.
+//! port, shares it: other ports may not have this VLAN.
 
 use netvale_control::types::Policies;
 use netvale_policy::vlan::{DEFAULT_VLAN, MAX_VLAN, VlanId, VlanSet};
@@ -15,10 +15,13 @@ const VLANS: std::ops::RangeInclusive<VlanId> = DEFAULT_VLAN + 1..=MAX_VLAN;
 /// or gets one that no other port of the switch has.
 ///
 /// # Errors
-/// [`Refusal`] if no VLAN is free.
+/// [`Refusal`] if no VLAN is free, or the policies give the port a VLAN that was picked for another port.
 pub fn complete(d: &mut Daemon, switch: &str, full: &str, policies: Policies) -> Result<Policies, Refusal> {
     // A trunk cannot be private, which is refused when the policies are compiled.
     let has_vlans = policies.access.is_some() || policies.trunk.is_some() || policies.native.is_some();
+    if has_vlans {
+        check(d, switch, full, &policies)?;
+    }
     if policies.private != Some(true) || has_vlans {
         return Ok(policies);
     }
@@ -28,6 +31,33 @@ pub fn complete(d: &mut Daemon, switch: &str, full: &str, policies: Policies) ->
         Refusal::new(Errno::NOSPC, text)
     })?;
     Ok(Policies { access: Some(vlan), ..policies })
+}
+
+/// Checks that none of a port's VLANs was picked for another port of the switch.
+fn check(d: &Daemon, switch: &str, full: &str, policies: &Policies) -> Result<(), Refusal> {
+    let mut wanted = VlanSet::default();
+    add_vlans(&mut wanted, policies);
+    let picked = others(d, switch, full).filter_map(|(name, record)| Some((name, record.picked_vlan()?)));
+    match picked.filter(|(_, vlan)| wanted.contains(*vlan)).min() {
+        None => Ok(()),
+        Some((name, vlan)) => {
+            let text = format!("VLAN {vlan}: expected one that is not the private port {name}'s; choose another VLAN");
+            Err(Refusal::new(Errno::INVAL, text))
+        }
+    }
+}
+
+/// Adds the VLANs that policies name. A trunk of all VLANs names none.
+fn add_vlans(to: &mut VlanSet, policies: &Policies) {
+    [policies.access, policies.native].into_iter().flatten().for_each(|vlan| to.insert(vlan));
+    let trunk = policies.trunk.as_deref().filter(|trunk| !VLANS.into_iter().all(|vlan| trunk.contains(vlan)));
+    trunk.into_iter().flat_map(VlanSet::iter).for_each(|vlan| to.insert(vlan));
+}
+
+/// Returns the switch's other ports, with their full names.
+fn others<'a>(d: &'a Daemon, switch: &'a str, full: &'a str) -> impl Iterator<Item = (&'a str, &'a DaemonPort)> {
+    let is_there = move |record: &DaemonPort| record.switch.as_ref().is_some_and(|known| known.name() == switch);
+    d.ports.iter().filter(move |(name, record)| *name != full && is_there(record))
 }
 
 /// Picks a VLAN. The search begins after the last one picked, so that a VLAN is not used again soon: others may still
@@ -44,12 +74,6 @@ fn pick(d: &mut Daemon, switch: &str, full: &str) -> Option<VlanId> {
 /// Returns the VLANs of the switch's other ports. A trunk of all VLANs does not count.
 fn taken(d: &Daemon, switch: &str, full: &str) -> VlanSet {
     let mut taken = VlanSet::default();
-    let is_there = |record: &DaemonPort| record.switch.as_ref().is_some_and(|known| known.name() == switch);
-    for (_, record) in d.ports.iter().filter(|(name, record)| *name != full && is_there(record)) {
-        let policies = &record.policies;
-        [policies.access, policies.native].into_iter().flatten().for_each(|vlan| taken.insert(vlan));
-        let trunk = policies.trunk.as_deref().filter(|trunk| !VLANS.into_iter().all(|vlan| trunk.contains(vlan)));
-        trunk.into_iter().flat_map(VlanSet::iter).for_each(|vlan| taken.insert(vlan));
-    }
+    others(d, switch, full).for_each(|(_, record)| add_vlans(&mut taken, &record.policies));
     taken
 }

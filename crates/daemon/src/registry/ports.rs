@@ -6,6 +6,7 @@ use std::sync::Arc;
 use netvale_control::types::{AttachParams, Drops, Policies};
 use netvale_port::handed_over::HandOverQueue;
 use netvale_port::link::Link;
+use netvale_policy::vlan::VlanId;
 use netvale_port::{Egress, RingCounters};
 use netvale_switch::{PortId, Switch};
 
@@ -115,11 +116,14 @@ impl<B: ?Sized> PortRecord<B> {
     /// Returns the port's policies without the VLAN that the daemon has picked for a private port.
     pub fn given_policies(&self) -> Policies {
         let policies = self.policies.clone();
-        if policies.private != Some(true) {
-            return policies;
-        }
-        let access = self.declared.as_ref().and_then(|declared| declared.params.options.policies.access);
-        Policies { access, ..policies }
+        if self.picked_vlan().is_some() { Policies { access: None, ..policies } } else { policies }
+    }
+
+    /// Returns the VLAN that the daemon has picked for a private port; `None` for another port, and if its owner has
+    /// chosen the VLAN.
+    pub fn picked_vlan(&self) -> Option<VlanId> {
+        let chosen = self.declared.as_ref().and_then(|declared| declared.params.options.policies.access);
+        self.policies.access.filter(|_| self.policies.private == Some(true) && chosen.is_none())
     }
 
     /// Records whether the port can receive. When it no longer can, the switch forgets the addresses learned behind it,

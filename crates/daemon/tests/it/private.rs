@@ -39,6 +39,33 @@ fn private_ports_have_vlans_that_nobody_else_has() {
     assert!(refused["error"]["message"].as_str().unwrap().contains("private"), "{refused}");
 }
 
+/// Objective: no later port, and no change of an earlier one, joins a VLAN that was picked for a private port. One that
+/// the private port's owner has chosen may be shared.
+#[test]
+fn a_picked_vlan_is_refused_to_others() {
+    let d = Daemon::start("");
+    attach(&d, "null:uplink", json!({"trunk": "20-29"}));
+    attach(&d, "null:a", json!({"private": true}));
+    attach(&d, "null:b", json!({"private": true, "access": 10}));
+    let picked = vlan(&d, "vale0:a");
+    let around = format!("{}-{}", picked, picked + 3);
+    for policies in
+        [json!({"access": picked}), json!({"access": picked, "private": true}), json!({"trunk": around, "native": 30})]
+    {
+        let changed = set(&d, "vale0:uplink", policies.clone());
+        let added = d.call("port.attach", json!({"switch": "vale0", "port": "null:new", "options": policies}));
+        for refused in [changed, added] {
+            let message = refused["error"]["message"].as_str().unwrap_or_default().to_owned();
+            assert!(message.contains(&format!("VLAN {picked}: expected one that is not")), "{policies}: {refused}");
+        }
+    }
+    assert_eq!(show(&d, "vale0:uplink")["policies"], json!({"trunk": "20-29"}));
+    attach(&d, "null:shared", json!({"access": 10}));
+    attach(&d, "null:gateway", json!({"trunk": "all", "native": 1}));
+    assert!(set(&d, "vale0:a", json!({"isolated": true}))["error"].is_null());
+    assert_eq!(vlan(&d, "vale0:a"), picked);
+}
+
 /// Objective: changes of other policies leave the port its VLAN; without `private`, the port is as before.
 #[test]
 fn a_vlan_stays_until_the_port_is_private_no_more() {

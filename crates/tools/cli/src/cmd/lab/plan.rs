@@ -1,6 +1,6 @@
 //! What a lab's file means: the addresses of its members, and their ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +36,7 @@ pub(super) struct PlannedMember {
 /// Returns what the file has, and what is expected.
 pub(super) fn members(file: &LabFile, folder: &Path) -> Result<Vec<PlannedMember>, String> {
     check_switches(file)?;
+    check_addresses(file)?;
     if file.members.len() > MOST {
         return Err(format!("{} members: expected at most {MOST}", file.members.len()));
     }
@@ -82,6 +83,19 @@ fn check_switches(file: &LabFile) -> Result<(), String> {
         Some(twice) => Err(format!("{} has two gateways: expected one for each switch", twice.switch)),
         None => Ok(()),
     }
+}
+
+/// Refuses two members of a switch with one address, unless one of them has a private port, which is a network of its
+/// own.
+fn check_addresses(file: &LabFile) -> Result<(), String> {
+    let mut owners = BTreeMap::new();
+    for member in file.members.iter().filter(|member| !member.port.contains_key("private")) {
+        let Some(address) = member.address else { continue };
+        if let Some(other) = owners.insert((&member.switch, address), &member.name) {
+            return Err(format!("members {other} and {}: both have {address}: expected different ones", member.name));
+        }
+    }
+    Ok(())
 }
 
 fn check(member: &LabMember) -> Result<(), String> {
@@ -223,12 +237,23 @@ mod tests {
     }
 
     #[test]
+    fn private_members_may_have_one_address() {
+        let clone = |name| member(name, "address = '10.0.0.3'\nport = { private = 'on' }");
+        let found = plan(&(clone("a") + &clone("b") + &member("c", "address = '10.0.0.3'"))).unwrap();
+        assert!(found.iter().all(|member| member.address == Some(Ipv4Addr::new(10, 0, 0, 3))));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         for (text, expected) in [
             (member("a", "") + &member("a", ""), "two members are called \"a\""),
             (member("A", ""), "invalid name \"A\""),
             (member("a", "address = '10.0.0.1'"), "10.0.0.1 is not a free address"),
             (member("a", "address = '10.0.1.2'"), "10.0.1.2 is not a free address"),
+            (
+                member("a", "address = '10.0.0.3'") + &member("b", "address = '10.0.0.3'"),
+                "members a and b: both have 10.0.0.3",
+            ),
             (member("a", "socket = 'stream'\ncommand = ['qemu']"), "its command has no {socket}"),
             (member("a", "command = ['{socket}']"), "it has no socket"),
             (member("a", "port = { speed = 1 }"), "member a: port: "),
