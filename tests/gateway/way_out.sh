@@ -127,6 +127,24 @@ way_out() {
     ended "10 MiB each way, and datagrams" "$server" 0
 }
 
+# A path with a smaller MTU than the guest's network.
+narrow_path() {
+    ip -n outside addr add 192.0.2.9/32 dev down0
+    ip -n outside addr add 2001:db8::9/128 dev down0 nodad
+    ip -n host route add 192.0.2.9 dev up0 mtu 1300
+    ip -n host route add 2001:db8::9 dev up0 mtu 1300
+    background in_space outside python3 "$here/datagrams.py" serve 192.0.2.9,2001:db8::9 9009 >"$work/narrow.out" 2>&1
+    wait_for "the server for datagrams listens" 20 grep -q ready "$work/narrow.out"
+    local address
+    for address in 192.0.2.9 2001:db8::9; do
+        same "the guest learns the MTU of the path to $address" "$(inside a python3 "$here/datagrams.py" mtu "$address" 9009)" \
+            1300
+        inside a python3 "$here/datagrams.py" long "$address" 9009 >"$work/long" 2>&1 ||
+            fail "datagrams that may be fragmented pass" "$(cat "$work/long")"
+        ok "… and datagrams that may be fragmented pass"
+    done
+}
+
 has_v6() {
     inside "$1" ip -6 -j addr show dev "$1" scope global | jq -e '[.[].addr_info[]? | select(.local and (.tentative | not))] != []'
 }
@@ -197,6 +215,7 @@ begin_guest a
 addresses_and_names
 systemd_client
 way_out
+narrow_path
 pings
 policy
 way_in

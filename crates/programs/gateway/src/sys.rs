@@ -21,7 +21,8 @@ pub struct QueuedError {
     pub kind: u8,
     /// Code of the ICMP message.
     pub code: u8,
-    /// The path's MTU in bytes, if the message is "fragmentation needed" or "packet too big".
+    /// The path's MTU in bytes, if the message is "fragmentation needed" or "packet too big", or if the kernel refused
+    /// the datagram for its length.
     pub info: u32,
     /// The destination of the datagram.
     pub to: SocketAddr,
@@ -38,6 +39,21 @@ pub fn queue_errors(socket: impl AsFd, v6: bool) -> io::Result<()> {
         set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)
     } else {
         set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1)
+    }
+}
+
+/// Sets whether a datagram that exceeds the path's MTU is refused with `EMSGSIZE` instead of fragmented. `v6` is whether
+/// the socket is of IPv6.
+///
+/// # Errors
+/// The error of `setsockopt`.
+pub fn forbid_fragments(socket: impl AsFd, v6: bool, forbid: bool) -> io::Result<()> {
+    if v6 {
+        let value = if forbid { libc::IPV6_PMTUDISC_DO } else { libc::IPV6_PMTUDISC_WANT };
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, value)
+    } else {
+        let value = if forbid { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_WANT };
+        set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value)
     }
 }
 

@@ -49,6 +49,8 @@ pub struct GuestPacket<'a> {
     pub l4: &'a [u8],
     /// The packet from its IP header on, for an ICMP error about it.
     pub packet: &'a [u8],
+    /// Whether the packet must not be fragmented: DF is set, or it is of IPv6, and did not come in fragments.
+    pub dont_fragment: bool,
     /// Payload length in bytes of each UDP datagram if `l4` contains several behind one header (UDP segmentation
     /// offload); otherwise 0.
     pub segment: usize,
@@ -161,7 +163,8 @@ fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
             packet,
         }));
     }
-    whole(GuestPacket { who, to, src, dst, protocol, ttl, l4, packet, segment: 0 }, vnet)
+    let dont_fragment = header.fragment() & ipv4::DONT_FRAGMENT != 0;
+    whole(GuestPacket { who, to, src, dst, protocol, ttl, l4, packet, dont_fragment, segment: 0 }, vnet)
 }
 
 fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Option<GuestFrame<'a>> {
@@ -191,7 +194,8 @@ fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     }
     let upper = ipv6::upper(packet).ok().filter(|upper| !upper.fragment && !upper.source_route)?;
     let l4 = packet.get(upper.offset..)?;
-    whole(GuestPacket { who, to, src, dst, protocol: upper.protocol, ttl, l4, packet, segment: 0 }, vnet)
+    let protocol = upper.protocol;
+    whole(GuestPacket { who, to, src, dst, protocol, ttl, l4, packet, dont_fragment: true, segment: 0 }, vnet)
 }
 
 /// Returns a packet if its transport checksum is correct, or if the sender has left the checksum to be completed.

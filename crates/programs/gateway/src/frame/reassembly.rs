@@ -67,6 +67,7 @@ impl WholePacket {
             ttl: self.ttl,
             l4: &self.l4,
             packet: &self.first,
+            dont_fragment: false,
             segment: 0,
         };
         packet.is_intact().then_some(packet)

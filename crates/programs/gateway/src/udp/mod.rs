@@ -27,7 +27,7 @@ use crate::icmp_message::IcmpProblem;
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
-use crate::sys;
+use crate::sys::{self, QueuedError};
 use crate::timers::TimedThing;
 
 /// How long a mapping is kept after its last datagram (RFC 4787 REQ-5).
@@ -68,6 +68,8 @@ struct UdpKey {
 struct UdpMapping {
     key: UdpKey,
     socket: OwnedFd,
+    /// Whether the socket refuses to fragment datagrams.
+    dont_fragment: bool,
     used: Instant,
     peers: UdpPeers,
 }
@@ -108,8 +110,8 @@ impl UdpMappings {
         if !mapping.peers.sent(core, packet.who, remote, [datagram.payload.len(), packet.segment]) {
             return;
         }
-        if let Err(error) = send(mapping, datagram.payload, packet.segment, outer) {
-            answer_failure(core, packet, error);
+        if let Err(error) = send(mapping, packet, datagram.payload, outer) {
+            answer_failure(core, mapping, packet, error);
         }
     }
 
@@ -124,7 +126,7 @@ impl UdpMappings {
             core.guests.give_back(key.who, GuestResource::Udp);
             return None;
         };
-        let mapping = UdpMapping { key, socket, used: core.now, peers: UdpPeers::default() };
+        let mapping = UdpMapping { key, socket, dont_fragment: false, used: core.now, peers: UdpPeers::default() };
         let id = self.mappings.insert(mapping);
         self.by_key.insert(key, id);
         self.order.entry(key.who.share()).or_default().push_back((id, core.now));
@@ -255,8 +257,15 @@ fn socket(guest: IpAddr) -> Option<OwnedFd> {
     Some(socket)
 }
 
-/// Sends a payload as one datagram or, unless `segment` is 0, as datagrams of `segment` bytes each.
-fn send(mapping: &UdpMapping, payload: &[u8], segment: usize, to: SocketAddr) -> Result<(), Errno> {
+/// Sends the payload of a packet as one datagram or, if the packet has several, as datagrams of their length.
+fn send(mapping: &mut UdpMapping, packet: &GuestPacket<'_>, payload: &[u8], to: SocketAddr) -> Result<(), Errno> {
+    let segment = packet.segment;
+    let forbid = packet.dont_fragment;
+    if mapping.dont_fragment != forbid
+        && sys::forbid_fragments(&mapping.socket, mapping.key.guest.is_ipv6(), forbid).is_ok()
+    {
+        mapping.dont_fragment = forbid;
+    }
     if segment == 0 || payload.is_empty() {
         return send_one(mapping, payload, to);
     }
@@ -279,8 +288,12 @@ fn refuse(core: &mut GatewayCore, packet: &GuestPacket<'_>, ends: &FlowEnds, ref
     core.send_error(packet, if own { IcmpProblem::Port } else { IcmpProblem::Prohibited }, None);
 }
 
-fn answer_failure(core: &mut GatewayCore, packet: &GuestPacket<'_>, error: Errno) {
+fn answer_failure(core: &mut GatewayCore, mapping: &mut UdpMapping, packet: &GuestPacket<'_>, error: Errno) {
     let problem = match error {
+        Errno::MSGSIZE => match path_mtu(core, mapping) {
+            Some(mtu) => IcmpProblem::TooBig(mtu),
+            None => return,
+        },
         Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT | Errno::NETDOWN => IcmpProblem::Network,
         Errno::HOSTUNREACH => IcmpProblem::Host,
         Errno::PERM | Errno::ACCESS => IcmpProblem::Prohibited,
@@ -300,18 +313,35 @@ fn pass_on(core: &mut GatewayCore, mapping: &mut UdpMapping, from: SocketAddr, p
     Some(())
 }
 
+/// Returns the path's MTU in bytes after a datagram was refused for its length. The kernel reports it in the socket's
+/// error queue; ICMP errors before it are passed to the guest.
+fn path_mtu(core: &mut GatewayCore, mapping: &mut UdpMapping) -> Option<u16> {
+    for _ in 0..BATCH {
+        let error = sys::next_error(&mapping.socket)?;
+        if !error.by_icmp && error.errno == Errno::MSGSIZE.raw_os_error() {
+            return u16::try_from(error.info).ok();
+        }
+        pass_error(core, mapping, &error);
+    }
+    None
+}
+
 /// Passes ICMP errors from a socket's error queue to its guest.
 fn pass_errors(core: &mut GatewayCore, mapping: &mut UdpMapping) {
     for _ in 0..BATCH {
         let Some(error) = sys::next_error(&mapping.socket) else { return };
-        let guest = mapping.key.guest;
-        let Some(remote) = mapping.peers.remote(error.to).filter(|_| error.by_icmp) else { continue };
-        let v4 = guest.is_ipv4();
-        let Some(problem) = IcmpProblem::of_message(error.kind, error.code, error.info, v4) else { continue };
-        let [a, b] = guest.port().to_be_bytes();
-        let [c, d] = remote.port().to_be_bytes();
-        // The payload is no longer known; the ports are enough for the guest to find its socket.
-        let packet = bare_packet(guest.ip(), remote.ip(), UDP, &[a, b, c, d, 0, 8, 0, 0]);
-        core.send_error_about(mapping.key.who, guest.ip(), &packet, problem, error.by);
+        pass_error(core, mapping, &error);
     }
+}
+
+fn pass_error(core: &mut GatewayCore, mapping: &mut UdpMapping, error: &QueuedError) -> Option<()> {
+    let guest = mapping.key.guest;
+    let remote = mapping.peers.remote(error.to).filter(|_| error.by_icmp)?;
+    let problem = IcmpProblem::of_message(error.kind, error.code, error.info, guest.is_ipv4())?;
+    let [a, b] = guest.port().to_be_bytes();
+    let [c, d] = remote.port().to_be_bytes();
+    // The payload is no longer known; the ports are enough for the guest to find its socket.
+    let packet = bare_packet(guest.ip(), remote.ip(), UDP, &[a, b, c, d, 0, 8, 0, 0]);
+    core.send_error_about(mapping.key.who, guest.ip(), &packet, problem, error.by);
+    Some(())
 }
