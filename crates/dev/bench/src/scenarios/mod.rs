@@ -198,6 +198,7 @@ pub static ALL: &[Scenario] = &[
     vhost::PVP,
     vhost::GUESTS,
     vhost::outside::SCENARIO,
+    vhost::out::SCENARIO,
     vhost::booted::SCENARIO,
     nic::SCENARIO,
     generators::SCENARIO,

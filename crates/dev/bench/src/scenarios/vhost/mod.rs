@@ -5,6 +5,7 @@
 //! frames and counts those that return, as DPDK's `net_null` does. Host and guest have one core each.
 
 pub mod booted;
+pub mod out;
 pub mod outside;
 mod paths;
 mod releases;
@@ -85,6 +86,7 @@ pub fn peers() -> Vec<Contender> {
         "netvale-both", BOTH_GUESTS; GUESTS.needs, |case| GUESTS.has(case), |case, cores| guests(case, cores, true);
     };
     all.extend(releases::peers());
+    all.extend(out::peers());
     all.extend(outside::peers());
     all.extend(booted::peers());
     all

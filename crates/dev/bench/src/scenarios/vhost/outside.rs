@@ -17,7 +17,7 @@ const GUEST: &str = "02:00:00:00:0b:01";
 const GENERATOR: &str = "02:00:00:00:0b:02";
 
 /// DPDK's device on the host's interface. The kernel's busy polling has only costs on a veth pair.
-const AF_XDP: &str = "net_af_xdp0,iface=p1,start_queue=0,queue_count=1,busy_budget=0";
+pub(super) const AF_XDP: &str = "net_af_xdp0,iface=p1,start_queue=0,queue_count=1,busy_budget=0";
 
 const NEEDS: Needs = &[testpmd::NEEDS, NETWORKS];
 
@@ -27,7 +27,7 @@ pub const SCENARIO: Scenario = Scenario {
     about: "a generator behind an interface (veth, AF_XDP), switch, vhost port, a guest that forwards (mac), and back",
     variants: variants![SHORT => "mac mergeable", "mac in-order"],
     needs: NEEDS,
-    start: |case, cores| start(case, cores, switch),
+    start: |case, cores| start(case, cores, |site| switch(site, "netmap:p1")),
 };
 
 /// Returns the peers: the same test with DPDK between interface and guest.
@@ -42,12 +42,12 @@ pub fn peers() -> Vec<Contender> {
 }
 
 /// What a host is built from: the case, its cores, the namespace with the interface `p1`, and the guest's socket.
-struct HostSite<'a> {
-    case: &'a Case,
-    cores: Cores,
-    namespace: &'a Netns,
-    place: &'a Place,
-    socket: &'a str,
+pub(super) struct HostSite<'a> {
+    pub case: &'a Case,
+    pub cores: Cores,
+    pub namespace: &'a Netns,
+    pub place: &'a Place,
+    pub socket: &'a str,
 }
 
 fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<Rc<dyn Part>>) -> Result<Session> {
@@ -65,18 +65,18 @@ fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<R
     Ok(settled(case, words, stations, host)?.keeping(place).keeping(namespace))
 }
 
-/// Starts a switch with both ports.
-fn switch(site: &HostSite<'_>) -> Result<Rc<dyn Part>> {
+/// Starts a switch with the port `out` and the guest's.
+pub(super) fn switch(site: &HostSite<'_>, out: &str) -> Result<Rc<dyn Part>> {
     let allowed = format!("allow_dirs = [{:?}]\n", site.place.path());
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, &allowed)?;
-    for port in ["netmap:p1".to_owned(), format!("vhost:{}", site.socket)] {
+    for port in [out.to_owned(), format!("vhost:{}", site.socket)] {
         daemon.attach(VALE, port, PortOptions::default())?;
     }
     Ok(daemon)
 }
 
 /// Starts testpmd with both ports.
-fn forwarder(site: &HostSite<'_>, interface: &str) -> Result<Rc<dyn Part>> {
+pub(super) fn forwarder(site: &HostSite<'_>, interface: &str) -> Result<Rc<dyn Part>> {
     let vdevs = [interface.to_owned(), format!("net_vhost0,iface={}", site.socket)];
     let arguments = Arguments {
         name: "host",
