@@ -87,7 +87,8 @@ fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;
     let Some(known) = known else {
-        return conflict(format!("port {full} was created by a program; end the program, or choose another name"));
+        let text = "end that, or choose another name";
+        return conflict(format!("port {full} was created by a program or for another port; {text}"));
     };
     let old = canonical(&known.params);
     if old == port.params {
