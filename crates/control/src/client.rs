@@ -84,7 +84,7 @@ impl Client {
         Self::connect_within(run_dir, DEFAULT_TIMEOUT)
     }
 
-    /// Like [`Client::connect`], with its own time limit, above zero.
+    /// Like [`Client::connect`], with `timeout` as the time limit; it must be above zero.
     ///
     /// # Errors
     /// [`ClientError`] of the kind [`ClientErrorKind::Unreachable`] if no daemon answers.
@@ -196,7 +196,7 @@ impl Client {
         self.call(&Request::PortDetach(params)).map(|Confirmation {}| ())
     }
 
-    /// Lists the ports of one switch, or all ports including pipes, sorted by name and without their rings.
+    /// Lists the ports of `switch`, or, with `None`, all ports including pipes, sorted by name and without their rings.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -315,7 +315,7 @@ impl Client {
         self.call(&Request::ConfigApply(params))
     }
 
-    /// Exports the daemon's configuration as a file.
+    /// Returns the daemon's configuration as the text of a configuration file.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.

@@ -71,8 +71,8 @@ pub struct SwitchInfo {
     pub addresses: u64,
     /// Capacity of the table, in addresses.
     pub table_size: u64,
-    /// Number of frames whose source was not learned, because the address is another user's, or its user is at the
-    /// limit of addresses.
+    /// Number of frames whose source was not learned, because the address belongs to another user, or the user of the
+    /// sending port has reached the limit of addresses.
     #[serde(default)]
     pub refused_addresses: u64,
 }
@@ -151,7 +151,7 @@ pub struct MulticastDomain {
     pub vlan: Option<u16>,
     /// `ipv4` or `ipv6`.
     pub family: String,
-    /// Whether multicast frames are forwarded by group; false without a querier.
+    /// Whether multicast frames are forwarded to group members only; false without a querier: they are flooded.
     pub active: bool,
     /// The querier, if it is not this switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]

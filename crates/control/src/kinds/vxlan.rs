@@ -38,11 +38,11 @@ pub struct VxlanRemote {
     pub flood: bool,
     /// Number of frames sent to the endpoint.
     pub out_frames: u64,
-    /// Bytes of these frames.
+    /// Number of bytes in the frames sent to the endpoint.
     pub out_bytes: u64,
     /// Number of frames received from the endpoint.
     pub in_frames: u64,
-    /// Bytes of these frames.
+    /// Number of bytes in the frames received from the endpoint.
     pub in_bytes: u64,
 }
 

@@ -108,7 +108,7 @@ pub struct SubscribeParams {
 /// The reply of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscribeReply {
-    /// Number of this subscription's last event; the next event has the next number.
+    /// Number of the latest event in this subscription; the next event has the next number.
     pub sequence: u64,
     /// Time of the reply in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
@@ -131,19 +131,19 @@ pub struct Event {
     pub now_ns: u64,
     /// Name of the event ([`EventName::as_str`]). Later releases may add names.
     pub name: String,
-    /// Name of the switch concerned.
+    /// Name of the switch concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
-    /// Full name of the port concerned.
+    /// Full name of the port concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// The user and process that caused the event.
+    /// The user and process that caused the event, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Owner>,
     /// The reason for the event, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Fields specific to this event ([`EventName::details`]), with any that this release does not know.
+    /// Fields specific to this event ([`EventName::details`]), including fields unknown to this release.
     #[serde(flatten)]
     pub details: Map<String, Value>,
 }

@@ -35,7 +35,7 @@ pub struct DetachParams {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListParams {
-    /// Limits the list to this switch's ports.
+    /// Limits the list to this switch's ports; `None` lists all ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
 }
@@ -205,7 +205,7 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// A ring, or a queue that takes its place. Indices are 0 if there is no netmap ring.
+/// A netmap ring, or a queue of a port without netmap rings, whose indices are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
     /// Direction.

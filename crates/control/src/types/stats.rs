@@ -62,7 +62,7 @@ pub struct SwitchStats {
 /// Counters of multicast group messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulticastStats {
-    /// Memberships: pairs of a group and a member port.
+    /// Number of memberships: pairs of a group and a member port.
     pub memberships: u64,
     /// Number of messages that joined or left groups.
     pub reports: u64,
@@ -103,7 +103,8 @@ pub struct PortDetails {
     /// Dropped frames for the port, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub out_drops: Drops,
-    /// Frames for the port without a receiver, not counted among drops.
+    /// Number of frames for the port that arrived while it had no receiver, e.g. no program had it open; not counted
+    /// among drops.
     #[serde(default)]
     pub idle: u64,
     /// Kicks (wake-ups by eventfd) that the daemon sent to the application.
@@ -247,7 +248,7 @@ pub struct RuleStats {
 /// How a worker has spent its time since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStats {
-    /// Number, from 0.
+    /// Number of the worker, from 0.
     pub index: u32,
     /// CPU to which the worker is pinned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -258,13 +259,13 @@ pub struct WorkerStats {
     pub polled_ns: u64,
     /// Nanoseconds asleep.
     pub slept_ns: u64,
-    /// Part of the sleep during which frames waited for room at a receiver.
+    /// Nanoseconds of the sleep during which frames waited for room at a receiver.
     #[serde(default)]
     pub waited_ns: u64,
-    /// Part of the forwarding and polling during which other threads had the worker's CPU.
+    /// Nanoseconds of the forwarding and polling during which other threads had the worker's CPU.
     #[serde(default)]
     pub preempted_ns: u64,
-    /// Number of ingresses that the worker owns.
+    /// Number of ingresses (queues from which the switch takes frames) that the worker serves.
     pub ingresses: u64,
     /// Number of stalls: single operations of the worker that took longer than 100 ms.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! docs/reference/control-protocol.md against the types: examples copied from it must work.
+//! Compares docs/reference/control-protocol.md with the types: examples copied from the page must work.
 
 use netvale_control::request::methods;
 use netvale_control::types::{
@@ -63,7 +63,7 @@ fn methods_are_all_there() {
     assert_eq!(described, methods);
 }
 
-/// Objective: the daemon accepts each request, as the method of its section.
+/// Objective: each example request parses, as the method that its section describes.
 #[test]
 fn requests_are_requests() {
     for (name, text) in sections() {

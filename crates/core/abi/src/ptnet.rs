@@ -122,7 +122,8 @@ pub mod published {
         pub const SIZE_HIGH: u64 = 4;
         /// Id of the memory, by which a ptnet device names it.
         pub const ID: u64 = 8;
-        /// Offset, number and size of the objects of three pools: interfaces, rings, buffers.
+        /// Registers with the offset, number and size of the objects in each of three pools: `netmap_if`s, rings,
+        /// buffers.
         pub const POOLS: core::ops::RangeInclusive<u64> = 64..=96;
         /// Offset of the first buffer.
         pub const BUF_OFFSET: u64 = 88;

@@ -36,7 +36,7 @@ pub const fn null(index: u8) -> Argument {
 /// any arguments match.
 pub type Calls = (i64, &'static [&'static [Argument]]);
 
-/// What every program needs, with any arguments: memory, signals, its end, time, random numbers.
+/// Calls that every program needs, with any arguments: memory, signals, exit, time, random numbers.
 pub const BASE: &[i64] = &[
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -61,7 +61,7 @@ pub const BASE: &[i64] = &[
     libc::SYS_getrandom,
 ];
 
-/// A list of calls under construction. Equal lines of a call are kept once.
+/// A list of calls under construction. Equal lists of conditions for one call are kept once.
 #[derive(Default)]
 pub struct CallList(BTreeMap<i64, Vec<Vec<Argument>>>);
 
