@@ -23,8 +23,8 @@ const BLOCKED_ELSEWHERE: &str = "a doorbell of another port of the same user, or
 
 /// Number of calls whose CPU time is measured after a slow one.
 const LOOKS: u32 = 64;
-/// How many of the measured calls may use too much CPU time: an interrupt may run during a call, and in a virtual
-/// machine the host's time counts, too.
+/// Maximum number of measured calls that may use too much CPU time before the peer is reported. It is not 0, as an
+/// interrupt may run during a call, and in a virtual machine the host's time counts, too.
 const MOST_STRETCHED: u32 = 7;
 
 /// The reason reported when memory of a peer is lost.
@@ -177,7 +177,8 @@ impl Fault {
         why.or_else(lost).or_else(|| self.is_blocked().then(|| BLOCKED_ELSEWHERE.to_owned()))
     }
 
-    /// Takes the reported reason and clears the fault, for the next peer. Only for a fault whose `news` is not shared.
+    /// Returns the reported reason, `None` without one, and clears the fault, for the next peer. Only for a fault whose
+    /// `news` is not shared.
     pub fn take(&self) -> Option<String> {
         clear(&self.0.news);
         self.0.group.0.store(false, Ordering::Relaxed);

@@ -23,7 +23,7 @@ pub struct HostTx {
 }
 
 impl HostTx {
-    /// Takes over a new ring. `wake` is the application's doorbell.
+    /// Creates the host's end of a new ring. `wake` is the doorbell that wakes the application.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::counted(side, wake, Default::default())
     }
@@ -153,7 +153,7 @@ pub struct HostRx {
 }
 
 impl HostRx {
-    /// Takes over a new ring. `wake` is the application's doorbell.
+    /// Creates the host's end of a new ring. `wake` is the doorbell that wakes the application.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::counted(side, wake, Default::default())
     }
@@ -186,7 +186,8 @@ impl HostRx {
         &self.side
     }
 
-    /// Reserves `want` slots, or as many as `fit` returns if there is less room; see [`Leases::reserve`].
+    /// Reserves `want` slots, or as many as `fit` returns if there is less room; `None` if that is 0. See
+    /// [`Leases::reserve`].
     ///
     /// # Errors
     /// [`BadHead`] if the application's `head` is outside its slots.

@@ -90,7 +90,7 @@ impl RegionSizes {
         // One offset for each ring (at least four), and for two host rings.
         let if_bytes = lines(IF_HEADER + 8 * (u64::from(rings.max(4)) + 2));
         RegionSizes {
-            // One for a program on each ring, and some for programs that share the port.
+            // One object for a program on each ring, and some for programs that share the port.
             ifs: PoolSize { num: rings.saturating_add(8).saturating_add(pipes.saturating_mul(2)), size: if_bytes },
             rings: PoolSize { num: ring_num, size: ring_bytes(slots) },
             bufs: PoolSize { num: bufs, size: buf_size },

@@ -267,7 +267,7 @@ impl<T, M: LentMode> Lent<T, M> {
         Ok(())
     }
 
-    /// Leaves again because the control thread has a request. Drops a retired content.
+    /// Leaves again because the control thread has a request. Drops a retired content, if no other worker is inside.
     #[cold]
     fn turn_back(&self) -> EntryError {
         if self.recall.load(Ordering::SeqCst) & RETIRED == 0 {
@@ -332,7 +332,7 @@ impl<T, M: LentMode> Lent<T, M> {
 
     #[cold]
     fn wait_for_workers(&self, limit: Duration, then: u32) -> Result<(), InUse> {
-        // A retired content has been waited for already.
+        // The control thread has already waited for a content that is retired.
         let is_retired = self.recall.load(Ordering::SeqCst) & RETIRED != 0;
         let mut wait = WaitLimit::of_control(if is_retired { Duration::ZERO } else { limit });
         loop {
@@ -418,7 +418,7 @@ impl<T, M: LentMode> Drop for LentGuard<'_, T, M> {
     }
 }
 
-/// The control thread inside, with exclusive access to the content. Dropping this lets the thread leave.
+/// A control thread that is inside, with exclusive access to the content. Dropping this lets the thread leave.
 #[derive(Debug)]
 pub struct LentControl<'a, T, M: LentMode = OneWorker> {
     lent: &'a Lent<T, M>,

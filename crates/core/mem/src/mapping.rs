@@ -176,7 +176,8 @@ impl Mapping {
         Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
-    /// Watches the memory: this process survives its loss, and zeroed memory replaces it.
+    /// Watches the memory: if pages of it are lost (its file is truncated), zeroed memory replaces them, and this
+    /// process survives.
     #[must_use]
     pub fn watched(mut self) -> Self {
         if self.backing == Backing::Mmap {
@@ -188,9 +189,9 @@ impl Mapping {
         self
     }
 
-    /// Makes the drop wait, before it unmaps, until no hole is being punched in the file. The owner can keep the file
-    /// locked by punching holes, and munmap(2) waits for that lock while it holds the one that every other thread needs
-    /// to map memory.
+    /// Makes the drop wait, before it unmaps, until no hole is being punched in the file. The file's owner can keep the
+    /// file locked by punching holes, and munmap(2) waits for that lock while it holds the lock that every other thread
+    /// needs to map memory.
     #[must_use]
     pub fn with_holes_in(mut self, file: Arc<OwnedFd>) -> Self {
         self.holes = Some(file);

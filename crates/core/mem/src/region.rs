@@ -260,8 +260,9 @@ impl Region {
         Arc::new(Region { map, fd, apart, layout, huge, pools: Mutex::new(pools), toucher: OnceLock::new() })
     }
 
-    /// From now on, the thread of `toucher` accesses the memory when a port is created or ends, as the memory belongs
-    /// to another user, who can make an access stall. Threads that move frames still access the memory themselves.
+    /// Makes the thread of `toucher` access the memory when a port is created or ends, in place of the calling thread:
+    /// the memory belongs to another user, who can make an access stall. Threads that move frames still access the
+    /// memory themselves.
     pub fn set_toucher(&self, toucher: &Arc<Toucher>) {
         self.toucher.get_or_init(|| Arc::clone(toucher));
     }

@@ -344,7 +344,7 @@ mod tests {
             let mut seq = 1u16;
             // Number of slots that the relay has moved and the receiver has not released.
             let mut relayed = 0;
-            // That number at the last pass of the relay.
+            // The value of `relayed` after the relay's last pass.
             let mut known = 0;
             for (what, n) in ops {
                 match what {

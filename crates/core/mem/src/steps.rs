@@ -48,7 +48,7 @@ pub enum Step {
 
 /// Maximum number of recorded steps of a frame.
 const STEPS: usize = 30;
-/// How many of these steps are reserved for drops and their ports.
+/// Number of these entries that are reserved for drops and for the steps that name the ports of drops.
 const FOR_DROPS: usize = 6;
 
 /// The steps of a frame.
@@ -223,7 +223,7 @@ pub fn aside(f: impl FnOnce()) {
     OWN.with_borrow_mut(|own| own.is_open = is_open);
 }
 
-/// Ends recording. Returns the recorded steps, if any.
+/// Ends recording. Returns the recorded steps; `None` if there are none.
 #[must_use]
 pub fn end() -> Option<Steps> {
     OWN.with_borrow_mut(|own| {

@@ -103,7 +103,8 @@ impl FilterProgram {
         run::run(&self.ops, head, len)
     }
 
-    /// Runs the program on a complete frame in two parts: newly built headers, and the bytes behind them.
+    /// Runs the program on a complete frame in two parts: newly built headers, and the bytes behind them. Returns the
+    /// same as [`FilterProgram::run`] does for the whole frame.
     pub fn run_parts(&self, first: &[u8], second: &[u8]) -> u32 {
         run::run_parts(&self.ops, first, second)
     }
