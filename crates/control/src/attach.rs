@@ -4,15 +4,14 @@
 //! and two eventfds for each ring as `SCM_RIGHTS`. From then on both sides communicate through the region alone. The
 //! port is removed when the last copy of the client's socket is closed.
 //!
-//! The same connection carries further requests: about its port, from a process that inherited or received the
-//! descriptor ([`HoldRequest`](crate::device::HoldRequest)), and netmap's requests that do not open a port
+//! The same connection carries further requests: requests about its port ([`HoldRequest`](crate::device::HoldRequest)),
+//! also from a process that inherited or received the descriptor, and netmap's requests that do not open a port
 //! ([`crate::device`]). A request may carry a socket for its answer as `SCM_RIGHTS`, so that processes that share the
 //! connection do not read each other's answers. A request with [`FLAG_FILE`] carries that socket and the client's file
 //! for a new region ([`FilePlacement`]). A [`BringRequest`] carries that socket and a device's queues. The daemon
 //! refuses bytes that are not a message with `EPROTO`; the connection keeps its port.
-//!
-//! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so each side can report
-//! a mismatch.
+//! Integers are little-endian, unused bytes zero. Every message begins with a magic number and a version, so that each
+//! side can report a mismatch.
 
 mod bring;
 mod device;
@@ -96,11 +95,11 @@ pub const NOTE_LEN: usize = 32;
 /// daemon chooses the layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSizes {
-    /// `netmap_if`s.
+    /// Number and size of `netmap_if`s.
     pub ifs: (u32, u32),
-    /// Rings.
+    /// Number and size of rings.
     pub rings: (u32, u32),
-    /// Buffers.
+    /// Number and size of buffers.
     pub bufs: (u32, u32),
 }
 
@@ -251,7 +250,7 @@ pub struct AttachReply {
     pub if_size: u32,
     /// Number of `netmap_if`s.
     pub num_ifs: u32,
-    /// Number of rings of the region.
+    /// Number of ring objects in the region.
     pub num_rings: u32,
     /// Largest offset of a frame in its buffer, in bytes, if offsets were requested.
     pub max_offset: u32,

@@ -238,7 +238,7 @@ impl Client {
         self.call(&Request::TraceBegin(params))
     }
 
-    /// Reads the traced frames since the last call.
+    /// Reads the frames traced since the last call.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -246,7 +246,7 @@ impl Client {
         self.call(&Request::TraceRead)
     }
 
-    /// Describes one port with its rings, by its full name, e.g. `vale0:a`.
+    /// Describes the port with the full name `port`, e.g. `vale0:a`, and its rings.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.

@@ -82,7 +82,7 @@ pub enum Request {
     /// Starts to trace frames. Answer: [`Reply::TraceBegun`].
     #[serde(rename = "trace.begin")]
     TraceBegin(TraceBeginParams),
-    /// Reads the traced frames since the last call. Answer: [`Reply::Traced`].
+    /// Reads the frames traced since the last call. Answer: [`Reply::Traced`].
     #[serde(rename = "trace.read")]
     TraceRead,
     /// Applies a configuration file to the daemon. Answer: [`Reply::Applied`].

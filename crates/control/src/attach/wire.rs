@@ -8,7 +8,7 @@ use super::{ATTACH_VERSION, NOTE_LEN};
 /// The reason why bytes are not a message of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMessage {
-    /// The message has a wrong length: this number of bytes.
+    /// The message has this unexpected length, in bytes.
     #[error("invalid attach message of {0} bytes: the peer does not use netvale's protocol")]
     Length(usize),
     /// Wrong magic number.
@@ -20,7 +20,7 @@ pub enum BadMessage {
     /// A name or text that is not NUL-terminated UTF-8.
     #[error("the attach message has a name that is not NUL-terminated UTF-8")]
     Text,
-    /// A number is out of range: the one that this text names.
+    /// The field with this name is out of range.
     #[error("the attach message has an invalid {0}")]
     Field(&'static str),
 }

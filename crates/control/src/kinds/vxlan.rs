@@ -81,7 +81,7 @@ pub struct VxlanSetParams {
     /// Ethernet addresses behind remote endpoints.
     #[serde(default)]
     pub addresses: VxlanChanges<VxlanAddress, Mac>,
-    /// Ethernet addresses of IP addresses behind remote endpoints.
+    /// IP addresses behind remote endpoints, with their Ethernet addresses.
     #[serde(default)]
     pub neighbors: VxlanChanges<VxlanNeighbor, IpAddr>,
 }
@@ -150,7 +150,7 @@ pub struct VxlanLocalParams {
 /// Addresses behind the other ports on a tunnel's switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VxlanLocal {
-    /// Number of changes so far.
+    /// Number of changes to these addresses so far.
     pub generation: u64,
     /// The addresses; `None` if the caller has them already.
     #[serde(default, skip_serializing_if = "Option::is_none")]

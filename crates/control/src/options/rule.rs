@@ -24,7 +24,7 @@ const MOST: usize = 1024;
 pub struct CompiledRule {
     /// Whether matching frames are dropped.
     pub drops: bool,
-    /// The program, verified.
+    /// The verified program.
     pub program: FilterProgram,
     /// The expression from which the program was compiled, for people.
     pub expression: Option<String>,

@@ -7,7 +7,7 @@ use super::{Owner, PortInfo, SwitchInfo};
 
 macro_rules! events {
     ($($variant:ident = $name:literal, [$($detail:literal)*], $meaning:literal;)+) => {
-        /// All events. `docs/reference/events.md` lists them in a table.
+        /// The events that the daemon reports. `docs/reference/events.md` lists them in a table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum EventName {
             $(#[doc = $meaning] $variant),+
@@ -108,7 +108,7 @@ pub struct SubscribeParams {
 /// The reply of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscribeReply {
-    /// Number of the latest event in this subscription; the next event has the next number.
+    /// Sequence number of this subscription's latest event; the next event has the number after it.
     pub sequence: u64,
     /// Time of the reply in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
@@ -127,7 +127,7 @@ pub struct Event {
     pub sequence: u64,
     /// Time at which the event happened or was detected: RFC 3339, UTC.
     pub time: String,
-    /// The same time in nanoseconds of the daemon's monotonic clock.
+    /// Time of the event in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
     /// Name of the event ([`EventName::as_str`]). Later releases may add names.
     pub name: String,

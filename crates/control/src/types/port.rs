@@ -208,7 +208,7 @@ impl std::fmt::Display for Direction {
 /// A netmap ring, or a queue of a port without netmap rings, whose indices are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
-    /// Direction.
+    /// Direction of the ring's frames.
     pub dir: Direction,
     /// Number among the port's rings of that direction, from 0.
     pub index: u32,
@@ -227,7 +227,7 @@ pub struct RingInfo {
     pub hwtail: u32,
     /// Number of frames that have passed the ring.
     pub frames: u64,
-    /// Bytes of these frames, without virtio-net headers.
+    /// Number of bytes in the frames that have passed the ring, without virtio-net headers.
     pub bytes: u64,
     /// Frames dropped, by reason; reasons without a drop are omitted.
     #[serde(default)]

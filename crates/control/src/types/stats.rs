@@ -100,7 +100,7 @@ pub struct PortDetails {
     /// Dropped frames that the port sent, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub in_drops: Drops,
-    /// Dropped frames for the port, by reason.
+    /// Dropped frames that were destined for the port, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub out_drops: Drops,
     /// Number of frames for the port that arrived while it had no receiver, e.g. no program had it open; not counted
@@ -154,7 +154,7 @@ impl PortDetails {
 /// delivered or dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Sum of the latencies of all these frames, in nanoseconds.
+    /// Sum of the latencies of all timed frames, in nanoseconds.
     pub sum_ns: u64,
     /// Number of frames in each range of latencies, the fastest first. Empty ranges are omitted.
     pub parts: Vec<LatencyPart>,
@@ -199,7 +199,7 @@ impl Latency {
 pub struct RingStats {
     /// Number of frames.
     pub frames: u64,
-    /// Bytes of these frames, without virtio-net headers.
+    /// Number of bytes in the frames, without virtio-net headers.
     pub bytes: u64,
     /// Number of batches.
     pub batches: u64,

@@ -54,7 +54,7 @@ pub const NR_REG_MASK: u32 = 0xf;
 pub const NETMAP_HW_RING: u16 = 0x4000;
 /// `nr_ringid`: bind the host rings.
 pub const NETMAP_SW_RING: u16 = 0x2000;
-/// `nr_ringid`: the ring's index.
+/// `nr_ringid`: bits that hold the ring's index.
 pub const NETMAP_RING_MASK: u16 = 0x0fff;
 /// `nr_ringid`: `poll` syncs tx rings only if `POLLOUT` is requested.
 pub const NETMAP_NO_TX_POLL: u16 = 0x1000;

@@ -29,11 +29,11 @@ pub const COMMAND_STOP: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PtnetHeader {
-    /// [`MAGIC`].
+    /// The magic number, [`MAGIC`].
     pub magic: [u32; 2],
-    /// [`VERSION`].
+    /// Version of the layout, [`VERSION`].
     pub version: u32,
-    /// [`HEADER_BYTES`].
+    /// Size of the header, [`HEADER_BYTES`].
     pub header_bytes: u32,
     /// Features that the device offers: `FEATURE_*` bits.
     pub features: u32,
@@ -66,7 +66,7 @@ pub struct PtnetHeader {
     pub ring_pool: [u32; 2],
     /// Size of a ring object, bytes.
     pub ring_size: u32,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u32,
     /// Offset of buffer 0.
     pub buf_pool: [u32; 2],
@@ -74,7 +74,7 @@ pub struct PtnetHeader {
     pub if_pool: [u32; 2],
     /// Size of the memory, bytes.
     pub total: [u32; 2],
-    /// Zero.
+    /// Padding, zero.
     pub pad: [u32; 34],
     /// Host: status bits, `STATUS_*`.
     pub status: u32,
@@ -86,7 +86,7 @@ pub struct PtnetHeader {
     pub extra_bufs: u32,
     /// Host: offset of the `netmap_if`, while the rings run.
     pub nifp: [u32; 2],
-    /// Zero.
+    /// Padding, zero.
     pub pad2: [u32; 10],
     /// Guest: the command, one of `COMMAND_*`.
     pub command: u32,

@@ -21,7 +21,7 @@ const WATCHED: &str = "a doorbell of this peer has too many waiters: ringing it 
 /// The reason reported for a peer that is blocked because of another peer of the same user.
 const BLOCKED_ELSEWHERE: &str = "a doorbell of another port of the same user, or that user's memory, blocked a thread";
 
-/// Number of calls whose CPU time is measured after a slow one.
+/// Number of calls whose CPU time is measured after a slow call.
 const LOOKS: u32 = 64;
 /// Maximum number of measured calls that may use too much CPU time before the peer is reported. It is not 0, as an
 /// interrupt may run during a call, and in a virtual machine the host's time counts, too.
@@ -83,7 +83,7 @@ pub fn news() -> Result<Arc<OwnedFd>> {
 }
 
 impl Fault {
-    /// Creates a value without a fault, with an eventfd of its own.
+    /// Creates the state of a peer without a fault, with an eventfd of its own.
     ///
     /// # Errors
     /// The error of eventfd(2).
@@ -91,7 +91,7 @@ impl Fault {
         Ok(Fault::told_by(&news()?))
     }
 
-    /// Creates a value without a fault; `news` becomes readable with the first fault.
+    /// Creates the state of a peer without a fault; `news` becomes readable with the first fault.
     pub fn told_by(news: &Arc<OwnedFd>) -> Fault {
         Fault::of(news, FaultGroup::default())
     }

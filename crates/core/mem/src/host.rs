@@ -231,8 +231,9 @@ impl HostRx {
         self.leases.end(lease);
     }
 
-    /// Second step: publishes, unless another thread is publishing. Returns whether this call published; if it did, the
-    /// caller must take the next steps. [`full_fence`](crate::notify::full_fence) must follow.
+    /// Second step of [`HostRx::complete`]: publishes, unless another thread is publishing. Returns whether this call
+    /// published; if it did, the caller must take the next steps. [`full_fence`](crate::notify::full_fence) must
+    /// follow.
     #[inline]
     pub fn publish(&self) -> bool {
         let mine = self.leases.begin();
@@ -242,7 +243,7 @@ impl HostRx {
         mine
     }
 
-    /// Third step: kicks the application if requested, and lets other threads publish.
+    /// Third step of [`HostRx::complete`]: kicks the application if requested, and lets other threads publish.
     /// [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn kick_and_stop(&self) {
@@ -250,7 +251,7 @@ impl HostRx {
         self.leases.stop();
     }
 
-    /// Last step: publishes the slots of leases that other threads ended meanwhile.
+    /// Last step of [`HostRx::complete`]: publishes the slots of leases that other threads have ended meanwhile.
     #[inline]
     pub fn look_after(&self) {
         if self.leases.has_more() {

@@ -81,8 +81,8 @@ impl RegionSizes {
         bufs: PoolSize { num: 24 * 1024 + RESERVED_BUFS, size: DEFAULT_BUF_SIZE },
     };
 
-    /// Sizes for a private region whose largest port has `rings` rings of `slots` slots each, with room for `pipes`
-    /// pipes of the same ring size and `extra` extra buffers.
+    /// Returns sizes for a private region whose largest port has `rings` rings of `slots` slots each, with room for
+    /// `pipes` pipes of the same ring size and `extra` extra buffers.
     pub fn for_port(rings: u32, slots: u32, buf_size: u32, pipes: u32, extra: u32) -> Self {
         // Each pipe adds two ends with one tx and one rx ring each.
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));

@@ -67,7 +67,7 @@ pub struct InUse;
 /// The reason why a worker cannot enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryError {
-    /// There is no content.
+    /// The cell has no content.
     Empty,
     /// The control thread, or another worker, is inside. The cell may have a content.
     Busy,
@@ -98,7 +98,8 @@ mod sealed {
     use super::{AtomicU32, CONTROL, ManyWorkers, OneWorker, Ordering};
 
     pub trait LentMode {
-        /// Counts a worker in, unless a thread is inside that excludes it. Returns whether the worker is inside.
+        /// Counts a worker in, unless a thread that excludes the worker is inside. Returns whether the worker is
+        /// inside.
         fn enter(users: &AtomicU32) -> bool;
 
         /// Counts a worker out.
@@ -292,7 +293,7 @@ impl<T, M: LentMode> Lent<T, M> {
             let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
             if !is_for_control {
                 match self.step_in() {
-                    // Only the time of the control thread is limited, not that of other workers.
+                    // The limit applies to the control thread only: while another worker is inside, it starts anew.
                     Err(EntryError::Busy) if recall & RETIRED == 0 => wait.renew(GLANCE),
                     Err(EntryError::Busy) => return Err(EntryError::Empty),
                     other => return other,
@@ -314,7 +315,7 @@ impl<T, M: LentMode> Lent<T, M> {
         self.control_within(LIMIT, 0)
     }
 
-    /// Enters within `limit`. On failure, sets the bits `then` in `recall`.
+    /// Lets the control thread enter within `limit`. On failure, sets the bits `then` of `recall`.
     #[inline]
     fn control_within(&self, limit: Duration, then: u32) -> Result<LentControl<'_, T, M>, InUse> {
         let waited = !self.is_mine();

@@ -54,9 +54,9 @@ pub enum RegionError {
     Slots {
         /// Number of slots requested.
         slots: u32,
-        /// Minimum.
+        /// Minimum number of slots.
         least: u32,
-        /// Maximum.
+        /// Maximum number of slots.
         most: u32,
     },
     /// Threads that touch the memory stall, e.g. at a hole that is being punched in its file.
@@ -474,9 +474,9 @@ impl Region {
 }
 
 impl Drop for Region {
-    /// Has the toucher, if one is set, unmap the memory once no hole is being punched in its files. Punching a hole
-    /// locks the file; munmap(2) would wait for that lock while it holds the one that all other threads need to map
-    /// memory.
+    /// Makes the toucher (the thread of [`Region::set_toucher`]), if one is set, unmap the memory once no hole is being
+    /// punched in its files. Punching a hole locks the file; munmap(2) would wait for that lock while it holds the lock
+    /// that all other threads need to map memory.
     fn drop(&mut self) {
         let Some(toucher) = self.toucher.get() else { return };
         let files: Vec<_> = self.fd.take().into_iter().chain(self.apart.take().map(|apart| apart.csb)).collect();

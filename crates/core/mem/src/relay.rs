@@ -33,7 +33,7 @@ pub struct RelayEnd {
     side: RingSide,
     /// First slot that is not filled yet.
     filled: u32,
-    /// First slot that the application does not see yet. Before `filled` while a frame is incomplete.
+    /// First slot that the application does not see yet; it stays before `filled` while a frame is incomplete.
     hwtail: u32,
     /// First slot that the application has not released.
     released: u32,

@@ -96,7 +96,7 @@ impl RingMem {
         self.place.num_bufs
     }
 
-    /// The ring's place in the mapping.
+    /// The location of the ring and its buffers in the mapping.
     pub fn place(&self) -> RingPlace {
         self.place
     }

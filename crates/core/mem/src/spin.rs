@@ -120,7 +120,7 @@ impl Spin {
         false
     }
 
-    /// Records that a look found something: if polling was in progress, it paid off.
+    /// Records that a look found something. If polling was in progress, the trial counts as successful.
     #[inline]
     pub fn paid(&mut self) {
         if self.trial.take().is_some() {

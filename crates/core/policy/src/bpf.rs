@@ -1,4 +1,4 @@
-//! Filters: classic BPF, the language that libpcap compiles expressions such as `udp port 53` to.
+//! Filters: classic BPF, the language into which libpcap compiles expressions such as `udp port 53`.
 //!
 //! A [`FilterProgram`] is verified by the rules of the Linux kernel and decoded once, then runs for each frame. Jumps
 //! go only forward, so a run takes no more steps than the program has instructions. A run does not allocate or wait,

@@ -86,17 +86,17 @@ pub enum MessageClass {
 /// Counts of observed messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages that join or leave groups.
+    /// Number of messages that join or leave groups.
     pub reports: u64,
-    /// Queries.
+    /// Number of queries.
     pub queries: u64,
-    /// Queries from ports that may have no router behind them.
+    /// Number of queries from ports that may have no router behind them.
     pub refused_queries: u64,
-    /// Hellos of routers.
+    /// Number of hellos of routers.
     pub hellos: u64,
-    /// Unreadable messages.
+    /// Number of unreadable messages.
     pub malformed: u64,
-    /// Joins refused because of a limit.
+    /// Number of joins refused because of a limit.
     pub refused_joins: u64,
 }
 
