@@ -141,7 +141,8 @@ impl Client {
         Client::connect_within(self.socket.parent()?, self.timeout).ok()?.listener()
     }
 
-    /// Returns the process that had last called listen(2) on the socket when this connection was made.
+    /// Returns the process that had last called listen(2) on the socket when this connection was made; `None` if that
+    /// process is in a PID namespace that is invisible here.
     fn listener(&self) -> Option<u32> {
         let peer = sockopt::socket_peercred(&self.stream).ok()?;
         u32::try_from(peer.pid.as_raw_pid()).ok().filter(|&pid| pid != 0)

@@ -44,7 +44,7 @@ impl Policies {
         self.given().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// Returns the value of a policy, if set.
+    /// Returns the value of a policy; `None` if it is not set.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
         self.given().find(|(given, _)| *given == key).map(|(_, value)| value)
@@ -138,7 +138,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns the VLANs, if any are set.
+    /// Returns the VLANs; `None` if none are set.
     ///
     /// # Errors
     /// [`Misfit`] names a policy that is invalid or contradicts another.
@@ -148,7 +148,7 @@ impl Policies {
         vlans.map_err(|bad| Misfit::policy(vlan_key(&bad), bad.to_string()))
     }
 
-    /// Returns the checks on sent frames, if any are set.
+    /// Returns the checks on sent frames; `None` if none are set.
     ///
     /// # Errors
     /// [`Misfit`] if the policies lack the addresses to compare with.
@@ -181,7 +181,7 @@ impl Policies {
     }
 
     /// Returns the port's send limits for frames to unknown addresses, multicast frames and broadcast frames, in frames
-    /// per second.
+    /// per second; `None` if unlimited.
     #[must_use]
     pub fn storms(&self) -> [Option<u32>; 3] {
         [self.storm_unknown, self.storm_mcast, self.storm_bcast]

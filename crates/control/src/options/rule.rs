@@ -26,7 +26,7 @@ pub struct CompiledRule {
     pub drops: bool,
     /// The verified program.
     pub program: FilterProgram,
-    /// The expression from which the program was compiled, for people.
+    /// The expression from which the program was compiled, for people; `None` if unknown.
     pub expression: Option<String>,
 }
 

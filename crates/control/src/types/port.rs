@@ -93,7 +93,7 @@ pub struct PortInfo {
     /// The port's rings, `in` rings first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,
-    /// Details specific to the kind of port, under the kind's name.
+    /// Details specific to the kind of port, under the kind's name; `None` for a kind without details.
     #[serde(flatten)]
     pub detail: Option<PortDetail>,
     /// Notes for the port's user, e.g. `buffer used twice`.

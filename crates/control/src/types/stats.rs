@@ -11,7 +11,8 @@ use crate::kinds::{Detail, KindStats};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllStatsParams {
-    /// Limits the answer to ports with names after this one: [`AllStats::next`] of the previous answer.
+    /// Limits the answer to ports with names after this one: [`AllStats::next`] of the previous answer. `None`: starts
+    /// with the first port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
@@ -28,7 +29,7 @@ pub struct AllStats {
     pub switches: Vec<SwitchStats>,
     /// Ports, sorted by name.
     pub ports: Vec<PortDetails>,
-    /// If there are more ports: name of the last one in this answer, for `after` of the next request.
+    /// If there are more ports: name of the last one in this answer, for `after` of the next request; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// Workers, sorted by number.
@@ -81,14 +82,14 @@ pub struct MulticastStats {
 pub struct PortDetails {
     /// Full name, e.g. `vale0:a`.
     pub name: String,
-    /// Name of the port's switch.
+    /// Name of the port's switch; `None` for a pipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
     /// The kind of port.
     pub kind: PortKind,
     /// Whether the port is open.
     pub state: PortState,
-    /// Number of the region with the port's rings.
+    /// Number of the region with the port's rings; `None` for a port without a region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<u32>,
     /// The port's rings into the switch.
@@ -116,7 +117,7 @@ pub struct PortDetails {
     /// Counters of the port's policies, besides drops; `None` without policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyStats>,
-    /// Counters specific to the kind of port.
+    /// Counters specific to the kind of port; `None` for a kind without such counters.
     #[serde(flatten)]
     pub of_kind: Option<KindStats>,
     /// Latencies of the port's frames, if any were timed.
@@ -222,10 +223,10 @@ pub struct PolicyStats {
     pub blocked: bool,
     /// Number of times that the loop guard blocked the port.
     pub loops: u64,
-    /// Rules for frames that the port sends, in order.
+    /// Counters of the rules for frames that the port sends, in the order of the rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_rules: Vec<RuleStats>,
-    /// Rules for frames that the port receives, in order.
+    /// Counters of the rules for frames that the port receives, in the order of the rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub out_rules: Vec<RuleStats>,
     /// Frames in flight on the emulated link for sent frames; `None` without such a link.
@@ -236,7 +237,7 @@ pub struct PolicyStats {
     pub out_link: Option<u64>,
 }
 
-/// A rule of a filter.
+/// Counters of a filter rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleStats {
     /// Whether matching frames are dropped.

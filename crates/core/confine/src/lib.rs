@@ -66,8 +66,8 @@ pub fn permit(mut rules: CallRules) -> Result<(), SandboxError> {
     install(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
-/// Installs a filter under which the calls that match the rules fail with an error, and all others are permitted. Sets
-/// no_new_privs, as [`permit`] does.
+/// Installs a filter under which the calls that match the rules fail with the error `errno`, and all others are
+/// permitted. Sets no_new_privs, as [`permit`] does.
 ///
 /// # Errors
 /// [`SandboxError`] if the filter cannot be built or installed.

@@ -360,7 +360,7 @@ impl<T, M: LentMode> Lent<T, M> {
         Ok(())
     }
 
-    /// Takes the content out. Called by the control thread.
+    /// Takes the content out; `None` if the cell has no content. Called by the control thread.
     ///
     /// # Errors
     /// Like [`Lent::control`]; the content is then retired.

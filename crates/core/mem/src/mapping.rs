@@ -255,8 +255,8 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Returns a pointer to `bytes` bytes at `offset`, if they are inside the mapping and their address is a multiple
-    /// of `align`.
+    /// Returns a pointer to `bytes` bytes at `offset`; `None` if they are not inside the mapping, or their address is
+    /// not a multiple of `align`.
     pub fn at(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         let address = (self.start.as_ptr() as u64).wrapping_add(offset);

@@ -283,7 +283,8 @@ impl Region {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// For a region in a client's file: the offset of the pools in the file, and the memfd with the CSB arrays.
+    /// For a region in a client's file: the offset of the pools in the file, and the memfd with the CSB arrays;
+    /// otherwise `None`.
     pub fn apart(&self) -> Option<(u64, BorrowedFd<'_>)> {
         self.apart.as_ref().map(|a| (a.offset, a.csb.as_fd()))
     }

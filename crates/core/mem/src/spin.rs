@@ -37,7 +37,7 @@ pub struct Spin {
     most: Duration,
     credit: u32,
     hold_off: Duration,
-    /// End of the suspension of polling.
+    /// End of the last suspension of polling; `None` if there was none.
     not_before: Option<Instant>,
     trial: Option<SpinTrial>,
 }

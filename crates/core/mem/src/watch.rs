@@ -147,8 +147,8 @@ impl WatchRange {
         }
     }
 
-    /// Returns start and length of the range if it is watched and contains `at`. An entry that is reused meanwhile
-    /// cannot be that of the failed access, whose mapping still exists.
+    /// Returns start and length of the range; `None` if it is not watched, or does not contain `at`. An entry that is
+    /// reused meanwhile cannot be that of the failed access, whose mapping still exists.
     fn has(&self, at: usize) -> Option<(usize, usize)> {
         let start = self.start.load(Ordering::Acquire);
         let len = self.len.load(Ordering::Acquire);

@@ -133,7 +133,7 @@ pub struct KnownDomain {
     pub is_active: bool,
     /// Whether this switch is the querier.
     pub is_asking: bool,
-    /// The address of the querier, if it is not this switch.
+    /// The address of the querier; `None` if there is none, or if this switch is the querier.
     pub querier: Option<IpAddr>,
     /// The ports of routers.
     pub routers: PortSet,

@@ -145,9 +145,9 @@ pub(super) enum Op {
     ToA,
     /// Jumps to an instruction.
     Jump(u16),
-    /// Compares A with a constant and jumps accordingly.
+    /// Compares A with a constant; jumps to `yes` if the comparison holds, otherwise to `no`.
     If { test: Comparison, k: u32, yes: u16, no: u16 },
-    /// Compares A with X and jumps accordingly.
+    /// Compares A with X; jumps to `yes` if the comparison holds, otherwise to `no`.
     IfX { test: Comparison, yes: u16, no: u16 },
     /// Ends the program with a constant.
     Return(u32),

@@ -50,7 +50,7 @@ pub enum TlemError {
     },
 }
 
-/// The options of one direction.
+/// The options of one direction; `None` for an option that is not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlemOptions<'a> {
     /// The value of `-D`.
