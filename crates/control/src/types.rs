@@ -37,7 +37,7 @@ pub type Drops = BTreeMap<String, u64>;
 /// Name and version of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// `netvale`.
+    /// Name of the program: `netvale`.
     pub name: String,
     /// Release, e.g. `0.1.0`.
     pub version: String,
@@ -60,7 +60,7 @@ impl Version {
     }
 }
 
-/// A switch.
+/// Name, size and counters of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchInfo {
     /// Name, e.g. `vale0`.

@@ -14,7 +14,7 @@ pub enum BadMessage {
     /// Wrong magic number.
     #[error("the attach message lacks netvale's magic number")]
     Magic,
-    /// An unknown version.
+    /// The message has this unknown version.
     #[error("attach protocol version {0}: expected {ATTACH_VERSION}; use client and daemon of one release")]
     Version(u16),
     /// A name or text that is not NUL-terminated UTF-8.

@@ -16,7 +16,7 @@ pub struct AttachParams {
     /// The port to attach, in the grammar of `netvale attach`: `a`, `vale0:a`, `tap:NAME`, `pcap:FILE`,
     /// `pcap:in=FILE,out=FILE`.
     pub port: String,
-    /// The options.
+    /// The port's options.
     #[serde(default)]
     pub options: PortOptions,
 }
@@ -163,7 +163,7 @@ pub struct Owner {
     pub pid: i32,
 }
 
-/// A region.
+/// A region: memory with the rings and buffers of one or several ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionInfo {
     /// Number of the region; ports with the same number share memory.

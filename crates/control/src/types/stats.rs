@@ -49,7 +49,7 @@ pub struct AllStats {
     pub stalls: u64,
 }
 
-/// A switch.
+/// Counters of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchStats {
     /// The switch's entry in `switch.list`.
@@ -168,7 +168,7 @@ pub struct LatencyPart {
     /// last bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_ns: Option<u64>,
-    /// Number of frames.
+    /// Number of frames whose latency is in this range.
     pub frames: u64,
 }
 
@@ -198,11 +198,11 @@ impl Latency {
 /// Totals of a ring since its port was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingStats {
-    /// Number of frames.
+    /// Number of frames that have passed the ring.
     pub frames: u64,
-    /// Number of bytes in the frames, without virtio-net headers.
+    /// Number of bytes in the frames that have passed the ring, without virtio-net headers.
     pub bytes: u64,
-    /// Number of batches.
+    /// Number of batches in which the frames passed the ring.
     pub batches: u64,
 }
 
@@ -273,7 +273,7 @@ pub struct WorkerStats {
     pub stalls: u64,
 }
 
-/// A region.
+/// A region: memory with the rings and buffers of one or several ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionStats {
     /// Number of the region; each user has a region of number 1.

@@ -305,23 +305,23 @@ pub struct NmreqPoolsInfo {
     pub nr_mem_id: u16,
     /// Padding.
     pub pad1: [u16; 3],
-    /// Offset of the pool of `netmap_if`s.
+    /// Offset of the pool of `netmap_if`s, bytes.
     pub nr_if_pool_offset: u64,
     /// Number of `netmap_if`s.
     pub nr_if_pool_objtotal: u32,
-    /// Size of a `netmap_if`.
+    /// Size of a `netmap_if`, bytes.
     pub nr_if_pool_objsize: u32,
-    /// Offset of the pool of rings.
+    /// Offset of the pool of rings, bytes.
     pub nr_ring_pool_offset: u64,
     /// Number of rings.
     pub nr_ring_pool_objtotal: u32,
-    /// Size of a ring, with its slots.
+    /// Size of a ring with its slots, bytes.
     pub nr_ring_pool_objsize: u32,
-    /// Offset of the pool of buffers.
+    /// Offset of the pool of buffers, bytes.
     pub nr_buf_pool_offset: u64,
     /// Number of buffers.
     pub nr_buf_pool_objtotal: u32,
-    /// Size of a buffer.
+    /// Size of a buffer, bytes.
     pub nr_buf_pool_objsize: u32,
 }
 

@@ -68,7 +68,7 @@ impl FaultGroup {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether another clone exists.
+    /// Whether another clone of this group exists.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -195,7 +195,7 @@ impl FaultInner {
     }
 }
 
-/// Makes `news` readable.
+/// Makes the eventfd `news` readable.
 pub fn raise(news: &OwnedFd) {
     // The write fails only if the counter is full; then the eventfd is readable already.
     let _ = rustix::io::write(news, &1u64.to_ne_bytes());
@@ -208,7 +208,7 @@ impl AsFd for Fault {
     }
 }
 
-/// Makes `news` unreadable again.
+/// Resets the eventfd `news`, so that it is no longer readable.
 pub fn clear(news: &OwnedFd) {
     // The read fails only if the eventfd is not readable.
     let _ = rustix::io::read(news, &mut [0; 8]);

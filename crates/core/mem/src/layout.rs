@@ -116,15 +116,15 @@ const fn lines(bytes: u64) -> u32 {
 pub struct Layout {
     /// Number of entries in each CSB array: one per ring object.
     pub csb_entries: u32,
-    /// Offset of the first `nm_csb_atok`.
+    /// Offset of the first `nm_csb_atok` in bytes.
     pub csb_atok: u64,
-    /// Offset of the first `nm_csb_ktoa`.
+    /// Offset of the first `nm_csb_ktoa` in bytes.
     pub csb_ktoa: u64,
-    /// Offset of the `netmap_if` pool.
+    /// Offset of the `netmap_if` pool in bytes.
     pub if_pool: u64,
-    /// Offset of the `netmap_ring` pool.
+    /// Offset of the `netmap_ring` pool in bytes.
     pub ring_pool: u64,
-    /// Offset of the buffer pool.
+    /// Offset of the buffer pool in bytes.
     pub buf_pool: u64,
     /// Total size in bytes, a whole number of pages.
     pub total: u64,
@@ -205,27 +205,27 @@ impl Layout {
         if self.total > MAX_REGION { Err(LayoutError::TooLarge(self.total)) } else { Ok(self) }
     }
 
-    /// Offset of `netmap_if` object `i`.
+    /// Offset of `netmap_if` object `i` in bytes.
     pub fn if_at(&self, i: u32) -> u64 {
         self.if_pool.saturating_add(bytes(PoolSize { num: i, ..self.sizes.ifs }))
     }
 
-    /// Offset of `netmap_ring` object `i`.
+    /// Offset of `netmap_ring` object `i` in bytes.
     pub fn ring_at(&self, i: u32) -> u64 {
         self.ring_pool.saturating_add(bytes(PoolSize { num: i, ..self.sizes.rings }))
     }
 
-    /// Offset of buffer `i`.
+    /// Offset of buffer `i` in bytes.
     pub fn buf_at(&self, i: u32) -> u64 {
         self.buf_pool.saturating_add(bytes(PoolSize { num: i, ..self.sizes.bufs }))
     }
 
-    /// Offset of the application's half of CSB entry `i`.
+    /// Offset of the application's half of CSB entry `i` in bytes.
     pub fn atok_at(&self, i: u32) -> u64 {
         self.csb_atok + u64::from(i) * CSB_ENTRY
     }
 
-    /// Offset of the host's half of CSB entry `i`.
+    /// Offset of the host's half of CSB entry `i` in bytes.
     pub fn ktoa_at(&self, i: u32) -> u64 {
         self.csb_ktoa + u64::from(i) * CSB_ENTRY
     }

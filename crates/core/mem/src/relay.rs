@@ -94,7 +94,7 @@ impl RelayEnd {
         n - 1 - ring_space(head, self.filled, n)
     }
 
-    /// Publishes the complete frames.
+    /// Publishes the complete frames to the application.
     fn publish(&mut self) {
         let end = self.side.ring.last_whole(self.hwtail, self.filled);
         if end == self.hwtail {

@@ -42,7 +42,7 @@ pub struct Spin {
     trial: Option<SpinTrial>,
 }
 
-/// A trial in progress.
+/// A trial (a period of polling) in progress.
 #[derive(Debug)]
 struct SpinTrial {
     began: Instant,

@@ -116,7 +116,7 @@ pub struct Membership {
     pub vlan: u16,
     /// The group.
     pub group: IpAddr,
-    /// The port.
+    /// The member port.
     pub port: u16,
     /// Time in ns at which the membership expires unless it is reported again.
     pub expires_ns: u64,
@@ -135,7 +135,7 @@ pub struct KnownDomain {
     pub is_asking: bool,
     /// The address of the querier; `None` if there is none, or if this switch is the querier.
     pub querier: Option<IpAddr>,
-    /// The ports of routers.
+    /// Ports with a multicast router behind them.
     pub routers: PortSet,
 }
 
