@@ -130,7 +130,7 @@ impl AppRing {
         if i >= n { i - n } else { i }
     }
 
-    /// Returns a snapshot of slot `i`.
+    /// Returns a snapshot of slot `i`, with 0 as its `ptr`.
     #[inline]
     pub fn slot(&self, i: u32) -> NetmapSlot {
         self.side.ring.slot_word(i)

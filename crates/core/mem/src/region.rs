@@ -186,7 +186,7 @@ impl Region {
     }
 
     /// Creates a region whose pools are in `room` bytes of a client's file, at `offset`. The client may truncate the
-    /// file at any time; this process survives, but the ports of the region no longer work then.
+    /// file at any time; this process survives, but the region's ports then stop working.
     ///
     /// # Errors
     /// Like [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not page-aligned.
