@@ -4,15 +4,14 @@
 //! and two eventfds for each ring as `SCM_RIGHTS`. From then on both sides communicate through the region alone. The
 //! port is removed when the last copy of the client's socket is closed.
 //!
-//! The same connection carries further requests: about its port, from a process that inherited or received the
-//! descriptor ([`HoldRequest`](crate::device::HoldRequest)), and netmap's requests that do not open a port
+//! The same connection carries further requests: requests about its port ([`HoldRequest`](crate::device::HoldRequest)),
+//! also from a process that inherited or received the descriptor, and netmap's requests that do not open a port
 //! ([`crate::device`]). A request may carry a socket for its answer as `SCM_RIGHTS`, so that processes that share the
 //! connection do not read each other's answers. A request with [`FLAG_FILE`] carries that socket and the client's file
 //! for a new region ([`FilePlacement`]). A [`BringRequest`] carries that socket and a device's queues. The daemon
 //! refuses bytes that are not a message with `EPROTO`; the connection keeps its port.
-//!
-//! Integers are little-endian, unused bytes zero. Every message begins with magic and version, so each side can report
-//! a mismatch.
+//! Integers are little-endian, unused bytes zero. Every message begins with a magic number and a version, so that each
+//! side can report a mismatch.
 
 mod bring;
 mod device;
@@ -79,7 +78,7 @@ pub const FLAG_SHARED: u32 = 4;
 pub const FLAG_NO_HEADER: u32 = 8;
 /// The port consists of rings in a region and has no switch (netmap's `NR_REG_NULL`).
 pub const FLAG_NULL: u32 = 16;
-/// The switch cuts large segments for the new port although the port has a virtio-net header.
+/// The switch segments GSO frames before it delivers them to the new port, although the port has a virtio-net header.
 pub const FLAG_CUT: u32 = 32;
 /// The request came through netmap's API: zeros select netmap's defaults, and out-of-range numbers are clamped.
 pub const FLAG_NETMAP: u32 = 256;
@@ -96,16 +95,16 @@ pub const NOTE_LEN: usize = 32;
 /// daemon chooses the layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSizes {
-    /// `netmap_if`s.
+    /// Number and size of `netmap_if`s.
     pub ifs: (u32, u32),
-    /// Rings.
+    /// Number and size of rings.
     pub rings: (u32, u32),
-    /// Buffers.
+    /// Number and size of buffers.
     pub bufs: (u32, u32),
 }
 
-/// Place of a region in the client's file, in whole pages. The daemon reuses an existing region of the same user at
-/// that place.
+/// Location of a region in the client's file; both numbers are multiples of the page size. If the same user already has
+/// a region at this location, the daemon reuses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilePlacement {
     /// Offset of the first byte in the file.
@@ -161,7 +160,7 @@ pub struct AttachRequest {
     pub note: [u8; NOTE_LEN],
     /// Offsets of frames in their buffers; `None` without netmap's offsets option.
     pub offsets: Option<OffsetsRequest>,
-    /// The place for the region in the file that comes with the request; `None` without a file.
+    /// The region's location in the file that comes with the request; `None` without a file.
     pub file: Option<FilePlacement>,
 }
 
@@ -171,7 +170,7 @@ pub enum Role {
     /// A worker of the daemon: the ordinary rings of a switch port.
     #[default]
     Switch,
-    /// The other end of a pipe: the client swaps slots itself. The peer's rings start at
+    /// The other end of a pipe: the client swaps slots with that end's rings itself. They start at
     /// [`AttachReply::peer_csb_first`].
     Pipe,
     /// A monitor: its rx rings are filled like those of a switch port; nothing reads its tx rings.
@@ -225,7 +224,7 @@ pub struct AttachReply {
     /// Flags: [`NIC_BOUND`], [`NIC_FORWARDS`], [`NIC_RESUMED`], [`NIC_MULTI_BUFFER`].
     pub nic_flags: u32,
     /// Index of the interface, if the sockets are not bound yet: the client maps their rings, and then binds each
-    /// socket to the queue with its ring's number.
+    /// socket to the NIC queue that has the ring's number.
     pub nic_ifindex: u32,
     /// The interface's MTU in bytes.
     pub nic_mtu: u32,
@@ -251,7 +250,7 @@ pub struct AttachReply {
     pub if_size: u32,
     /// Number of `netmap_if`s.
     pub num_ifs: u32,
-    /// Number of rings of the region.
+    /// Number of ring objects in the region.
     pub num_rings: u32,
     /// Largest offset of a frame in its buffer, in bytes, if offsets were requested.
     pub max_offset: u32,

@@ -84,7 +84,7 @@ impl Client {
         Self::connect_within(run_dir, DEFAULT_TIMEOUT)
     }
 
-    /// Like [`Client::connect`], with its own time limit, above zero.
+    /// Like [`Client::connect`], with `timeout` as the time limit; it must be above zero.
     ///
     /// # Errors
     /// [`ClientError`] of the kind [`ClientErrorKind::Unreachable`] if no daemon answers.
@@ -141,7 +141,8 @@ impl Client {
         Client::connect_within(self.socket.parent()?, self.timeout).ok()?.listener()
     }
 
-    /// Returns the process that had last called listen(2) on the socket when this connection was made.
+    /// Returns the process that had last called listen(2) on the socket when this connection was made; `None` if that
+    /// process is in a PID namespace that is invisible here.
     fn listener(&self) -> Option<u32> {
         let peer = sockopt::socket_peercred(&self.stream).ok()?;
         u32::try_from(peer.pid.as_raw_pid()).ok().filter(|&pid| pid != 0)
@@ -196,7 +197,7 @@ impl Client {
         self.call(&Request::PortDetach(params)).map(|Confirmation {}| ())
     }
 
-    /// Lists the ports of one switch, or all ports including pipes, sorted by name and without their rings.
+    /// Lists the ports of `switch`, or, with `None`, all ports including pipes, sorted by name and without their rings.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -238,7 +239,7 @@ impl Client {
         self.call(&Request::TraceBegin(params))
     }
 
-    /// Reads the traced frames since the last call.
+    /// Reads the frames traced since the last call.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -246,7 +247,7 @@ impl Client {
         self.call(&Request::TraceRead)
     }
 
-    /// Describes one port with its rings, by its full name, e.g. `vale0:a`.
+    /// Describes the port with the full name `port`, e.g. `vale0:a`, and its rings.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.
@@ -315,7 +316,7 @@ impl Client {
         self.call(&Request::ConfigApply(params))
     }
 
-    /// Exports the daemon's configuration as a file.
+    /// Returns the daemon's configuration as the text of a configuration file.
     ///
     /// # Errors
     /// [`ClientError`] without an answer, or on a refusal.

@@ -45,11 +45,11 @@ struct HoldingWire {
 /// One of netmap's control requests, or the answer to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// `NETMAP_REQ_*`.
+    /// Type of the request, `NETMAP_REQ_*`.
     pub reqtype: u16,
     /// In an answer: 0, or the errno that netmap would return.
     pub status: i32,
-    /// `nr_name`: at most 63 bytes.
+    /// Name of the port (`nr_name`), at most 63 bytes.
     pub name: String,
     /// The body, padded with zeros.
     pub body: [u8; BODY_LEN],

@@ -29,8 +29,8 @@ pub fn default_run_dir() -> PathBuf {
 }
 
 /// Returns the run directory of the daemon to which this user connects at `socket`, [`CONTROL_SOCKET`] or
-/// [`ATTACH_SOCKET`]. It is the default directory, unless `NETVALE_RUN_DIR` is unset, no daemon of this user listens in
-/// the default directory, and this user may connect to the system's daemon.
+/// [`ATTACH_SOCKET`]. It is [`SYSTEM_RUN_DIR`] if `NETVALE_RUN_DIR` is unset, no daemon of this user listens in the
+/// default directory, and this user may connect to the system's daemon. Otherwise it is the default directory.
 pub fn daemon_run_dir(socket: &str) -> PathBuf {
     let own = default_run_dir();
     let system = Path::new(SYSTEM_RUN_DIR);
@@ -90,8 +90,8 @@ fn last_resort(uid: u32) -> PathBuf {
     format!("/tmp/netvale-{uid}").into()
 }
 
-/// Returns whether `dir` is this user's directory in /tmp but another user created it. Anyone can create it and answer
-/// in place of the daemon: do not connect.
+/// Returns whether `dir` is this user's directory in /tmp (`/tmp/netvale-UID`) but another user created it. If so, do
+/// not connect: the other user can answer in place of the daemon.
 pub fn is_foreign(dir: &Path) -> bool {
     is_foreign_to(rustix::process::geteuid().as_raw(), dir)
 }
@@ -112,7 +112,7 @@ fn is_foreign_to(uid: u32, dir: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: the first source that is set wins, in the documented order.
+    /// Objective: the first variable that is set determines the run directory, in the documented order.
     #[test]
     fn the_first_source_that_is_set_wins() {
         let dir = |netvale: &str, xdg: &str, uid| {
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(run_dir(|_| None, 7), PathBuf::from("/tmp/netvale-7"));
     }
 
-    /// Objective: a listener is found without a connection, for any type of socket; a stale socket file has none.
+    /// Objective: a listener is found without a connection; a stale socket file has none.
     #[test]
     fn a_listener_is_found_without_a_connection() {
         let dir = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ mod tests {
     /// another path, is not.
     #[test]
     fn another_users_directory_is_recognised_as_foreign() {
-        // A user ID that belongs to nobody, different for each test process.
+        // A user ID that no user has, different for each test process.
         let uid = 3_000_000_000 + std::process::id();
         let dir = last_resort(uid);
         assert!(!is_foreign_to(uid, &dir));

@@ -20,7 +20,7 @@ pub struct RpcError {
 pub struct ErrorData {
     /// What to do next, in one line.
     pub hint: String,
-    /// The errno that netmap would return.
+    /// The errno that netmap would return; `None` if the error has no errno.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
 }

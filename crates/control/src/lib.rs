@@ -38,8 +38,8 @@ pub mod types;
 pub use error::{ErrorCode, RpcError};
 pub use request::{Reply, Request};
 
-/// Writes a line to standard error. The line is lost if standard error is closed or full; `eprintln!` would panic, and
-/// other programs use this library, too.
+/// Writes a line to standard error. The line is lost if standard error is closed or full; `eprintln!` would panic,
+/// which a library must not do to its program.
 #[macro_export]
 macro_rules! note {
     ($($text:tt)*) => {{

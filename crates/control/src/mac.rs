@@ -16,11 +16,11 @@ pub struct Mac(pub [u8; 6]);
 pub struct BadMac;
 
 impl Mac {
-    /// Derives an address from a name: locally administered, unicast, always the same. `kind` separates the addresses
-    /// of different kinds of ports.
+    /// Derives a locally administered unicast address from a name; equal names give equal addresses. `kind` separates
+    /// the addresses of different kinds of ports.
     #[must_use]
     pub fn of_name(kind: u8, name: &str) -> Mac {
-        // FNV-1a.
+        // The FNV-1a hash of the name.
         let sum = name.bytes().fold(0x811c_9dc5u32, |sum, b| (sum ^ u32::from(b)).wrapping_mul(0x0100_0193));
         let [a, b, c, d] = sum.to_be_bytes();
         Mac([0x02, kind, a, b, c, d])

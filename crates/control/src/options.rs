@@ -73,7 +73,7 @@ enum OptionHolder {
 
 /// Access to an option's value in its structure.
 struct OptionAccess<T> {
-    /// Returns the value; `None` if it counts as omitted.
+    /// Returns the value; `None` if it counts as omitted (unset, 0 or false).
     given: fn(&T) -> Option<Value>,
     /// Stores a value whose shape (type and range) has been checked, except for the syntax of texts. Returns false if
     /// the value does not fit the field.
@@ -207,8 +207,8 @@ impl AttachOption {
         matches!(self.holder, OptionHolder::Policies(_))
     }
 
-    /// Returns whether the option affects which frames of others reach the port, or changes the switch for all ports:
-    /// VLANs, pinned or sticky addresses, membership queries.
+    /// Returns whether the option affects which frames from other ports reach this port, or changes the switch for all
+    /// ports: VLANs, pinned or sticky addresses, membership queries.
     #[must_use]
     pub fn reaches_beyond(&self) -> bool {
         matches!(self.heading, Heading::Vlans | Heading::Multicast) || matches!(self.key, "addresses" | "sticky")

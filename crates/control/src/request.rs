@@ -12,7 +12,7 @@ use crate::types::{
     SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBeginReply, TraceRead, Version,
 };
 
-/// Names of the methods listed before those of single kinds of ports.
+/// Names of the methods that [`methods`] lists before those of [`KindRequest`].
 const FIRST: &[&str] = &[
     "version",
     "switch.list",
@@ -28,7 +28,7 @@ const FIRST: &[&str] = &[
     "subscribe",
     "unsubscribe",
 ];
-/// Names of the methods listed after those of single kinds of ports.
+/// Names of the methods that [`methods`] lists after those of [`KindRequest`].
 const REST: &[&str] = &["trace.begin", "trace.read", "config.apply", "config.export", "shutdown"];
 
 /// Returns the names of all methods.
@@ -82,13 +82,13 @@ pub enum Request {
     /// Starts to trace frames. Answer: [`Reply::TraceBegun`].
     #[serde(rename = "trace.begin")]
     TraceBegin(TraceBeginParams),
-    /// Reads the traced frames since the last call. Answer: [`Reply::Traced`].
+    /// Reads the frames traced since the last call. Answer: [`Reply::Traced`].
     #[serde(rename = "trace.read")]
     TraceRead,
     /// Applies a configuration file to the daemon. Answer: [`Reply::Applied`].
     #[serde(rename = "config.apply")]
     ConfigApply(ApplyParams),
-    /// Exports the configuration as a file. Answer: [`Reply::Exported`].
+    /// Returns the configuration as the text of a configuration file. Answer: [`Reply::Exported`].
     #[serde(rename = "config.export")]
     ConfigExport,
     /// Ends the daemon. Answer: [`Reply::Done`].

@@ -2,8 +2,8 @@
 //!
 //! A line holds a request or an array of requests (a batch, JSON-RPC 2.0 section 6). The answer is a line; there is
 //! none if the line holds only notifications. Blank lines are skipped. Invalid JSON and invalid requests are answered
-//! with an error with the id `null`, and the connection stays open. Two conditions end it after an error: a line that
-//! is too long, and answers that grow too large.
+//! with an error with the id `null`, and the connection stays open. Two errors end the connection: a line that is too
+//! long, and answers that grow too large.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

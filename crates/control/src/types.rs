@@ -37,7 +37,7 @@ pub type Drops = BTreeMap<String, u64>;
 /// Name and version of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// `netvale`.
+    /// Name of the program: `netvale`.
     pub name: String,
     /// Release, e.g. `0.1.0`.
     pub version: String,
@@ -60,7 +60,7 @@ impl Version {
     }
 }
 
-/// A switch.
+/// Name, size and counters of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchInfo {
     /// Name, e.g. `vale0`.
@@ -71,8 +71,8 @@ pub struct SwitchInfo {
     pub addresses: u64,
     /// Capacity of the table, in addresses.
     pub table_size: u64,
-    /// Number of frames whose source was not learned, because the address is another user's, or its user is at the
-    /// limit of addresses.
+    /// Number of frames whose source was not learned, because the address belongs to another user, or the user of the
+    /// sending port has reached the limit of addresses.
     #[serde(default)]
     pub refused_addresses: u64,
 }
@@ -90,10 +90,10 @@ pub struct TableParams {
 pub struct TableEntry {
     /// Ethernet address.
     pub mac: Mac,
-    /// VLAN of the address, on a switch with VLANs.
+    /// VLAN of the address; `None` on a switch without VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// Full name of the port it was learned on, e.g. `vale0:a`.
+    /// Full name of the port on which the address was learned, e.g. `vale0:a`.
     pub port: String,
     /// Seconds since the last frame from this address, in steps of the interval at which the table ages entries.
     pub age_seconds: u64,
@@ -134,7 +134,7 @@ pub struct GroupsInfo {
 pub struct GroupEntry {
     /// Address of the group.
     pub group: IpAddr,
-    /// VLAN of the group, on a switch with VLANs.
+    /// VLAN of the group; `None` on a switch without VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// Full name of the member port.
@@ -146,14 +146,14 @@ pub struct GroupEntry {
 /// Multicast state of one address family in one VLAN.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulticastDomain {
-    /// The VLAN, on a switch with VLANs.
+    /// The VLAN; `None` on a switch without VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
     /// `ipv4` or `ipv6`.
     pub family: String,
-    /// Whether multicast frames are forwarded by group; false without a querier.
+    /// Whether multicast frames are forwarded to group members only; false without a querier: they are flooded.
     pub active: bool,
-    /// The querier, if it is not this switch.
+    /// Address of the querier; `None` if there is none, or if this switch is the querier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub querier: Option<IpAddr>,
     /// Whether this switch is the querier.

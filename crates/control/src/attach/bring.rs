@@ -1,9 +1,10 @@
 //! The message with which a client passes the daemon a device that the client created: a TAP in a network namespace
 //! that the daemon cannot enter.
 //!
-//! The message contains a head (magic number and version), the number of queues, and the parameters of `port.attach` as
-//! JSON. It carries a socket for the answer and the device's queues as `SCM_RIGHTS`. The answer is an [`AttachReply`]
-//! without descriptors; if its status is 0, its text is the port's full name. The port outlives the connection.
+//! The message contains a header (magic number and version), the number of queues, and the parameters of `port.attach`
+//! as JSON. It carries a socket for the answer and the device's queues as `SCM_RIGHTS`. The answer is an
+//! [`AttachReply`] without descriptors; if its status is 0, its text is the port's full name. The port outlives the
+//! connection.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -78,7 +79,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: no bytes make the decoder panic, not even behind a valid head.
+        /// Objective: no bytes make the decoder panic, not even after a valid header.
         #[test]
         fn no_bytes_make_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), begin in any::<bool>()) {
             if begin && bytes.len() >= 8 {

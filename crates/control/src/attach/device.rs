@@ -46,7 +46,7 @@ impl AttachReply {
 mod tests {
     use super::*;
 
-    /// Objective: each field is read from its place in the header.
+    /// Objective: each field is read at its offset in the header.
     #[test]
     fn each_field_is_read_from_its_place() {
         let header: Vec<u32> = (0..84).collect();

@@ -9,7 +9,7 @@ proptest! {
         let _ = AttachReply::decode(&bytes);
     }
 
-    /// Objective: a message with a valid head and any body decodes to a value within bounds, or to an error.
+    /// Objective: a message with a valid header and any body decodes to a value within bounds, or to an error.
     #[test]
     fn any_reply_decodes_within_bounds_or_fails(body in proptest::collection::vec(any::<u8>(), REPLY_LEN - 6)) {
         let mut m = AttachReply::default().encode();

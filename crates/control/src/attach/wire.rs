@@ -8,24 +8,24 @@ use super::{ATTACH_VERSION, NOTE_LEN};
 /// The reason why bytes are not a message of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadMessage {
-    /// Wrong length.
+    /// The message has this unexpected length, in bytes.
     #[error("invalid attach message of {0} bytes: the peer does not use netvale's protocol")]
     Length(usize),
     /// Wrong magic number.
     #[error("the attach message lacks netvale's magic number")]
     Magic,
-    /// An unknown version.
+    /// The message has this unknown version.
     #[error("attach protocol version {0}: expected {ATTACH_VERSION}; use client and daemon of one release")]
     Version(u16),
     /// A name or text that is not NUL-terminated UTF-8.
     #[error("the attach message has a name that is not NUL-terminated UTF-8")]
     Text,
-    /// A number out of its range.
+    /// The field with this name is out of range.
     #[error("the attach message has an invalid {0}")]
     Field(&'static str),
 }
 
-/// Head of every message.
+/// Header of every message.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct MessageHead {
@@ -38,7 +38,7 @@ impl MessageHead {
         MessageHead { magic: magic.into(), version: ATTACH_VERSION.into() }
     }
 
-    /// Returns the magic number at the start of `bytes`.
+    /// Returns the magic number at the start of `bytes`; `None` if there are fewer than 4 bytes.
     pub(crate) fn magic_of(bytes: &[u8]) -> Option<u32> {
         U32::read_from_prefix(bytes).ok().map(|(magic, _)| magic.get())
     }
@@ -78,7 +78,7 @@ impl<const N: usize> PaddedText<N> {
     }
 }
 
-/// An [`AttachRequest`](super::AttachRequest).
+/// Wire format of an [`AttachRequest`](super::AttachRequest).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct AttachRequestWire {
@@ -109,7 +109,7 @@ pub(crate) struct AttachRequestWire {
     pub(crate) file_len: U64,
 }
 
-/// An [`AttachReply`](super::AttachReply).
+/// Wire format of an [`AttachReply`](super::AttachReply).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct AttachReplyWire {
@@ -136,7 +136,8 @@ pub(crate) struct AttachReplyWire {
     pub(crate) extra_bufs: U32,
     pub(crate) hdr_len: U32,
     pub(crate) mem_id: U32,
-    /// Index of the first ring bound to the client, and the number of bound rings; likewise `rx_bound`.
+    /// Index of the first tx ring bound to the client, and the number of bound tx rings; `rx_bound` likewise for rx
+    /// rings.
     pub(crate) tx_bound: [U32; 2],
     pub(crate) rx_bound: [U32; 2],
     pub(crate) note: [u8; NOTE_LEN],

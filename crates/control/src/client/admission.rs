@@ -53,7 +53,8 @@ impl<'a> Outsider<'a> {
     }
 }
 
-/// Finds a user or a group by ID in lines of the form `NAME:PASSWORD:ID:…`. Returns the name and the text after the ID.
+/// Finds a user or a group by ID in lines of the form `NAME:PASSWORD:ID:…`. Returns the name and the text after the ID;
+/// `None` if no line has the ID.
 fn by_number(lines: &str, number: u32) -> Option<(&str, &str)> {
     lines.lines().find_map(|line| {
         let mut words = line.splitn(4, ':');

@@ -15,7 +15,7 @@ use crate::error::RpcError;
 pub enum ClientError {
     /// The control socket has no listener.
     NotRunning {
-        /// The tried socket in the run directory.
+        /// The control socket in the run directory.
         socket: PathBuf,
         /// The cause.
         source: io::Error,

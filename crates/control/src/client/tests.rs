@@ -39,7 +39,7 @@ impl RequestHandler for Fake {
             Request::PortSet(p) => {
                 Reply::Port(Box::new(PortInfo { name: p.port, policies: p.set, ..PortInfo::default() }))
             }
-            // Large enough to arrive in many pieces.
+            // A reply large enough to arrive in many pieces.
             Request::PortList(p) => Reply::Ports(vec![*port(format!("{:?}", p.switch)); 5000]),
             Request::PortShow(p) => Reply::Port(port(p.port)),
             Request::PortEvicted => {
@@ -53,7 +53,7 @@ impl RequestHandler for Fake {
             Request::ConfigExport => {
                 Reply::Exported(Box::new(ExportReply { text: "x".into(), ..ExportReply::default() }))
             }
-            // In two parts, which the client joins.
+            // The counters come in two replies, which the client joins.
             Request::StatsAll(p) => {
                 let (name, next) = if p.after.is_some() { ("b", None) } else { ("a", Some("a".to_owned())) };
                 let port = PortDetails { name: name.into(), ..PortDetails::default() };
@@ -245,8 +245,9 @@ fn waiting_for_the_end() {
     thread.join().unwrap();
 }
 
-/// Objective: events arrive in order, before an answer, with it, or alone; other notifications are ignored. Without an
-/// event the limit ends the wait and the connection stays usable; the daemon's end is an error.
+/// Objective: events arrive in order, whether before an answer, together with it, or alone; other notifications are
+/// ignored. If no event arrives within the limit, the wait ends and the connection stays usable; the daemon's end is an
+/// error.
 #[test]
 fn events_arrive_in_order() {
     let event = |sequence: u64| {

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::mac::Mac;
 
-/// An Intel 82540EM.
+/// An emulated Intel 82540EM network card.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct E1000Info {
     /// Path of the device's socket.
     pub path: String,
-    /// Ethernet address in its EEPROM.
+    /// Ethernet address in the card's EEPROM.
     pub mac: Mac,
     /// Number of register reads by guests. Each access makes the guest exit to the hypervisor.
     pub register_reads: u64,

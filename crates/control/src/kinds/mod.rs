@@ -20,11 +20,11 @@ use crate::params::params_of;
 
 /// Data of one kind of port, as a variant of the enum `All` over all kinds.
 pub trait Detail<All>: Sized {
-    /// Returns this kind's data, if present.
+    /// Returns the data of this kind; `None` if `all` contains the data of another kind.
     fn of(all: &All) -> Option<&Self>;
 }
 
-/// Defines an enum from a row for each kind with such data: its variant, and its word in the protocol.
+/// Defines an enum over kinds of ports from a row for each kind: its variant, its data, and its name in the protocol.
 macro_rules! of_kinds {
     ($(#[doc = $what:literal])+ $all:ident $( $(#[doc = $doc:literal])+ $kind:ident($own:ident) $word:literal )+) => {
         $(#[doc = $what])+
@@ -85,7 +85,8 @@ impl KindStats {
     }
 }
 
-/// Defines the requests of single kinds from a row for each: its variant, parameters and method.
+/// Defines the requests that only one kind of port takes, from a row for each request: its variant, parameters and
+/// method.
 macro_rules! requests {
     ($( $(#[doc = $doc:literal])+ $request:ident($params:ident) $method:literal )+) => {
         /// A request to ports of one kind. Serializes to the `method` and `params` members.
@@ -113,7 +114,7 @@ macro_rules! requests {
                 match self { $( KindRequest::$request(params) => &params.port, )+ }
             }
 
-            /// The full name of the port, for changing it.
+            /// The full name of the port, as a mutable reference.
             pub fn port_mut(&mut self) -> &mut String {
                 match self { $( KindRequest::$request(params) => &mut params.port, )+ }
             }

@@ -9,7 +9,7 @@ use crate::mac::Mac;
 pub struct PtnetInfo {
     /// Path of the device's socket.
     pub path: String,
-    /// With vfio-user: path of the memory device's socket.
+    /// With vfio-user: path of the memory device's socket; `None` with ivshmem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
     /// Number of doorbells, which equals the number of interrupt vectors.

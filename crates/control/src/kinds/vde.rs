@@ -22,7 +22,7 @@ pub struct VdePlug {
     pub count: u64,
     /// The plug's process and user, as the kernel reports them.
     pub who: String,
-    /// The user's ID.
+    /// The user's ID; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
     /// The text with which the plug describes itself.
@@ -36,7 +36,7 @@ pub struct VdePlug {
 pub struct VdeSetParams {
     /// Full name of the port that was attached, e.g. `vale0:lab`.
     pub port: String,
-    /// New maximum number of ports for plugs.
+    /// New maximum number of ports for plugs; `None` leaves it unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<u32>,
     /// Numbers of ports to reserve for plugs that request them by number. Missing ports are created.

@@ -38,11 +38,11 @@ pub struct VxlanRemote {
     pub flood: bool,
     /// Number of frames sent to the endpoint.
     pub out_frames: u64,
-    /// Bytes of these frames.
+    /// Number of bytes in the frames sent to the endpoint.
     pub out_bytes: u64,
     /// Number of frames received from the endpoint.
     pub in_frames: u64,
-    /// Bytes of these frames.
+    /// Number of bytes in the frames received from the endpoint.
     pub in_bytes: u64,
 }
 
@@ -81,7 +81,7 @@ pub struct VxlanSetParams {
     /// Ethernet addresses behind remote endpoints.
     #[serde(default)]
     pub addresses: VxlanChanges<VxlanAddress, Mac>,
-    /// Ethernet addresses of IP addresses behind remote endpoints.
+    /// IP addresses behind remote endpoints, with their Ethernet addresses.
     #[serde(default)]
     pub neighbors: VxlanChanges<VxlanNeighbor, IpAddr>,
 }
@@ -142,7 +142,8 @@ pub struct VxlanLocalParams {
     /// Whether to send one `vxlan.changed` notification on this connection at the next change.
     #[serde(default)]
     pub watch: bool,
-    /// The generation that the caller has: if it is the current one, the answer omits the addresses.
+    /// The generation that the caller has: if it is the current one, the answer omits the addresses. `None` requests
+    /// the addresses of any generation.
     #[serde(default)]
     pub since: Option<u64>,
 }
@@ -150,7 +151,7 @@ pub struct VxlanLocalParams {
 /// Addresses behind the other ports on a tunnel's switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VxlanLocal {
-    /// Number of changes so far.
+    /// Number of changes to these addresses so far.
     pub generation: u64,
     /// The addresses; `None` if the caller has them already.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,9 +2,9 @@
 
 use netvale_policy::units::{Rate, Size};
 
-/// Minimum default burst: two frames of maximum length.
+/// Minimum default burst in bytes: two frames of the maximum length, 64 KiB.
 const LEAST_BURST: u64 = 128 << 10;
-/// A default burst contains what the rate allows in this part of a second: 1/100, that is 10 ms.
+/// The default burst is the number of bytes that the rate allows in 1/`BURST_PART` of a second, 10 ms.
 const BURST_PART: u64 = 100;
 
 /// Returns the default burst of a rate limit.

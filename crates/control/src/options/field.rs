@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// A field that is read and written as a JSON value.
 pub trait Field: DeserializeOwned {
-    /// Returns the value; `None` if the field counts as omitted.
+    /// Returns the value; `None` if the field counts as omitted (unset, 0 or false).
     fn given(&self) -> Option<Value>;
 
     /// Stores a value whose shape (type and range) has been checked, except for the syntax of texts. Returns false if

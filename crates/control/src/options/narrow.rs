@@ -1,4 +1,4 @@
-//! Default policies of a switch's ports, which the ports' users may only narrow.
+//! Compares a port's policies with its switch's defaults, which the port's user may only make stricter.
 
 use netvale_policy::guard::{Check, Checks};
 use netvale_policy::vlan::Vlans;
@@ -35,7 +35,7 @@ impl Policies {
     }
 }
 
-/// Compares a policy of which no value is stricter than another. Returns whether it equals `most`, or `most` does not
+/// Compares a policy whose values are not ordered by strictness. Returns whether it equals `most`, or `most` does not
 /// set it.
 fn is_same<T: PartialEq>(is: &Option<T>, most: &Option<T>) -> bool {
     most.is_none() || is == most

@@ -13,7 +13,7 @@ use super::rule::{ConfiguredRule, ConfiguredRules};
 use super::written::WrittenValue;
 use super::{AttachOption, OPTIONS, OptionAccess, OptionHolder, Policies};
 
-/// The default queue holds what the rate allows in this part of a second: 1/20, that is 50 ms.
+/// The default queue holds the bytes that the rate allows in 1/`QUEUE_PART` of a second, 50 ms.
 const QUEUE_PART: u64 = 20;
 /// Minimum size of the default queue in bytes.
 const LEAST_QUEUE: u64 = 256 << 10;
@@ -44,7 +44,7 @@ impl Policies {
         self.given().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// Returns the value of a policy, if set.
+    /// Returns the value of a policy; `None` if it is not set.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value> {
         self.given().find(|(given, _)| *given == key).map(|(_, value)| value)
@@ -111,7 +111,7 @@ impl Policies {
 
 /// Values derived from several policies.
 impl Policies {
-    /// Checks that the policies agree. Rules need not be compiled yet.
+    /// Checks that the policies do not contradict each other. Rules need not be compiled yet.
     ///
     /// # Errors
     /// [`Misfit`] names a policy that contradicts another.
@@ -138,7 +138,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns the VLANs, if any are set.
+    /// Returns the VLANs; `None` if none are set.
     ///
     /// # Errors
     /// [`Misfit`] names a policy that is invalid or contradicts another.
@@ -148,7 +148,7 @@ impl Policies {
         vlans.map_err(|bad| Misfit::policy(vlan_key(&bad), bad.to_string()))
     }
 
-    /// Returns the checks on sent frames, if any are set.
+    /// Returns the checks on sent frames; `None` if none are set.
     ///
     /// # Errors
     /// [`Misfit`] if the policies lack the addresses to compare with.
@@ -173,14 +173,15 @@ impl Policies {
         })
     }
 
-    /// Returns whether the port receives frames for unknown addresses, multicast frames, and broadcast frames.
+    /// Returns whether the port receives frames for unknown addresses, multicast frames, and broadcast frames, in this
+    /// order.
     #[must_use]
     pub fn floods(&self) -> [bool; 3] {
         [self.flood, self.mcast_flood, self.bcast_flood].map(|flood| flood != Some(false))
     }
 
     /// Returns the port's send limits for frames to unknown addresses, multicast frames and broadcast frames, in frames
-    /// per second.
+    /// per second; `None` if unlimited.
     #[must_use]
     pub fn storms(&self) -> [Option<u32>; 3] {
         [self.storm_unknown, self.storm_mcast, self.storm_bcast]
@@ -249,7 +250,7 @@ impl Policies {
     }
 }
 
-/// Returns whether a policy is on that is off by default.
+/// Returns whether a policy that is off by default is on.
 pub(super) fn is_on(policy: Option<bool>) -> bool {
     policy == Some(true)
 }
@@ -323,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Objective: a set policy stays while another is set; null removes it, and nothing else.
+    /// Objective: setting a policy leaves the others unchanged; null removes that policy only.
     #[test]
     fn a_set_policy_stays_while_another_is_set() {
         let set = |policies: &Policies, values: Value| policies.with(values.as_object().unwrap()).unwrap();

@@ -24,9 +24,9 @@ const MOST: usize = 1024;
 pub struct CompiledRule {
     /// Whether matching frames are dropped.
     pub drops: bool,
-    /// The program, verified.
+    /// The verified program.
     pub program: FilterProgram,
-    /// The expression from which the program was compiled, for people.
+    /// The expression from which the program was compiled, for people; `None` if unknown.
     pub expression: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl Notation for ConfiguredRule {
     }
 }
 
-/// The text becomes that of the compiled rule.
+/// The value's text is that of the compiled rule.
 impl From<CompiledRule> for WrittenValue<ConfiguredRule> {
     fn from(rule: CompiledRule) -> Self {
         WrittenValue::of(rule.to_string(), ConfiguredRule::Compiled(rule))
@@ -81,7 +81,8 @@ pub enum BadRule {
 }
 
 impl CompiledRule {
-    /// Returns action and expression of a rule yet to be compiled; `None` if the text is not such a rule.
+    /// Returns the action and the expression of a rule yet to be compiled; `None` if the text does not begin with an
+    /// action, or contains a program.
     #[must_use]
     pub fn source(text: &str) -> Option<(&str, &str)> {
         let (action, rest) = text.trim().split_once(char::is_whitespace)?;

@@ -59,7 +59,7 @@ impl<'de> Visitor<'de> for OptionMapVisitor {
     }
 }
 
-/// Reads a key; reports a key that is not admitted at its position.
+/// Reads a key. The error for a key that is not admitted refers to the key's position in the text.
 struct OptionKeySeed(fn(&AttachOption) -> bool);
 
 impl<'de> DeserializeSeed<'de> for OptionKeySeed {
@@ -75,7 +75,7 @@ impl<'de> DeserializeSeed<'de> for OptionKeySeed {
     }
 }
 
-/// Reads a value; reports an invalid one at its position. `null` counts as omitted.
+/// Reads a value. The error for an invalid value refers to its position in the text. `null` counts as omitted.
 struct OptionValueSeed<'a> {
     option: &'static AttachOption,
     options: &'a mut PortOptions,

@@ -11,7 +11,7 @@ use crate::mac::Mac;
 /// Type and range of an option, or of a key of the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OptionShape {
-    /// True or false; a flag of its own on the command line.
+    /// True or false; on the command line, a flag without a value.
     Flag,
     /// A whole number in this range, both ends included.
     Number(u32, u32),
@@ -130,7 +130,8 @@ impl OptionShape {
         }
     }
 
-    /// Reads the value from a word of a command line. A flag has no word.
+    /// Reads the value from a word of a command line. Fails for [`OptionShape::Flag`] and [`OptionShape::Policies`],
+    /// which have no such word.
     ///
     /// # Errors
     /// The expected form, if the word does not have this shape.

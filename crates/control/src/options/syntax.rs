@@ -15,53 +15,53 @@ fn is<T: Notation>(text: &str) -> bool {
     T::read(text).is_some()
 }
 
-/// A port's description for people.
+/// Syntax of a port's description for people.
 pub static INFO: Syntax = Syntax {
     what: "up to 128 bytes of text, without control characters",
     example: "shop/web-1",
     check: is::<InfoText>,
 };
 
-/// VLANs of a trunk.
+/// Syntax of a trunk's VLANs.
 pub static VLANS: Syntax = Syntax { what: "VLANs such as 10,20-30, or all", example: "10,20-30", check: is::<VlanSet> };
 
-/// The protocol of VLAN tags.
+/// Syntax of the protocol of VLAN tags.
 pub static VLAN_PROTOCOL: Syntax = Syntax { what: "802.1q or 802.1ad", example: "802.1ad", check: is::<TagProtocol> };
 
-/// Addresses of a port.
+/// Syntax of a port's addresses.
 pub static ADDRESSES: Syntax = Syntax {
     what: "Ethernet addresses, IP addresses and prefixes, such as 02:00:00:00:00:0a,10.0.0.5,2001:db8::/64",
     example: "02:00:00:00:00:0a,10.0.0.5",
     check: is::<AllowedAddresses>,
 };
 
-/// Checks on a port's frames.
+/// Syntax of the checks on a port's frames.
 pub static CHECKS: Syntax = Syntax {
     what: "mac, ip, arp, nd, dhcp and ra, any of them separated by commas, or all",
     example: "dhcp,ra",
     check: is::<Checks>,
 };
 
-/// A rule of a filter.
+/// Syntax of a filter rule.
 pub static RULE: Syntax =
     Syntax { what: "a rule such as 'drop not arp'", example: "drop not arp", check: is::<ConfiguredRule> };
 
-/// Impairments of a link.
+/// Syntax of a link's impairments.
 pub static LINK: Syntax = Syntax {
     what: "netem parameters such as 'delay 70ms 5ms loss 1%'",
     example: "delay 70ms 5ms loss 1%",
     check: is::<Spec>,
 };
 
-/// A rate group's name and rate.
+/// Syntax of a rate group: its name and rate.
 pub static GROUP: Syntax = Syntax {
     what: "a name and a rate such as 'tenant1 100mbit' or 'tenant1 100mbit burst 1mb'",
     example: "tenant1 100mbit",
     check: is::<RateGroup>,
 };
 
-/// A rate above 0.
+/// Syntax of a rate above 0.
 pub static RATE: Syntax = Syntax { what: "a rate above 0 such as 100mbit", example: "100mbit", check: is::<Rate> };
 
-/// A size above 0.
+/// Syntax of a size above 0.
 pub static SIZE: Syntax = Syntax { what: "a size above 0 such as 64kb", example: "64kb", check: is::<Size> };

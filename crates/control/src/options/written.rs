@@ -88,7 +88,7 @@ impl<'de, T: Notation> Deserialize<'de> for WrittenValue<T> {
     }
 }
 
-/// The value of a [`WrittenValue`] whose text has at most 128 bytes and no control characters.
+/// The value of a [`WrittenValue`] whose text has 1 to 128 bytes and no control characters.
 #[derive(Clone, Copy, Debug)]
 pub struct InfoText;
 

@@ -1,4 +1,4 @@
-//! Reads JSON and refuses duplicate members of an object. Most parsers silently use the last one.
+//! Reads JSON and refuses duplicate members of an object. Most parsers silently use the last of the duplicates.
 
 use std::fmt;
 

@@ -159,7 +159,7 @@ fn many_requests_leave_the_output_bounded() {
     assert!(!ControlConnection::default().feed(line.repeat(4).as_bytes(), &mut Big).close);
 }
 
-/// Returns bytes that often enough resemble requests to pass the first checks.
+/// Generates bytes that resemble requests often enough to pass the first checks.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(br#"{"jsonrpc":"2.0","id":1,"method":"version"}"#.to_vec()),

@@ -18,7 +18,7 @@ pub struct ApplyParams {
     /// Whether to also remove ports that were attached by command.
     #[serde(default)]
     pub prune: bool,
-    /// Compiled forms of the filter rules in the file, by rule.
+    /// Compiled forms of the filter rules in the file, keyed by the rules' texts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, String>,
     /// The file's name, for messages.
@@ -56,7 +56,7 @@ pub struct ConfigChange {
     pub note: Option<String>,
 }
 
-/// A change to a setting or a port.
+/// A kind of change to a setting or a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ConfigAction {

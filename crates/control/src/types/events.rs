@@ -7,7 +7,7 @@ use super::{Owner, PortInfo, SwitchInfo};
 
 macro_rules! events {
     ($($variant:ident = $name:literal, [$($detail:literal)*], $meaning:literal;)+) => {
-        /// All events. `docs/reference/events.md` lists them in a table.
+        /// The events that the daemon reports. `docs/reference/events.md` lists them in a table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum EventName {
             $(#[doc = $meaning] $variant),+
@@ -108,7 +108,7 @@ pub struct SubscribeParams {
 /// The reply of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscribeReply {
-    /// Number of this subscription's last event; the next event has the next number.
+    /// Sequence number of this subscription's latest event; the next event has the number after it.
     pub sequence: u64,
     /// Time of the reply in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
@@ -127,23 +127,23 @@ pub struct Event {
     pub sequence: u64,
     /// Time at which the event happened or was detected: RFC 3339, UTC.
     pub time: String,
-    /// The same time in nanoseconds of the daemon's monotonic clock.
+    /// Time of the event in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
     /// Name of the event ([`EventName::as_str`]). Later releases may add names.
     pub name: String,
-    /// Name of the switch concerned.
+    /// Name of the switch concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
-    /// Full name of the port concerned.
+    /// Full name of the port concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// The user and process that caused the event.
+    /// The user and process that caused the event, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Owner>,
     /// The reason for the event, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Fields specific to this event ([`EventName::details`]), with any that this release does not know.
+    /// Fields specific to this event ([`EventName::details`]), including fields unknown to this release.
     #[serde(flatten)]
     pub details: Map<String, Value>,
 }

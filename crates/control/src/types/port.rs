@@ -16,7 +16,7 @@ pub struct AttachParams {
     /// The port to attach, in the grammar of `netvale attach`: `a`, `vale0:a`, `tap:NAME`, `pcap:FILE`,
     /// `pcap:in=FILE,out=FILE`.
     pub port: String,
-    /// The options.
+    /// The port's options.
     #[serde(default)]
     pub options: PortOptions,
 }
@@ -35,7 +35,7 @@ pub struct DetachParams {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListParams {
-    /// Limits the list to this switch's ports.
+    /// Limits the list to this switch's ports; `None` lists all ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
 }
@@ -93,7 +93,7 @@ pub struct PortInfo {
     /// The port's rings, `in` rings first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<RingInfo>,
-    /// Details specific to the kind of port, under the kind's name.
+    /// Details specific to the kind of port, under the kind's name; `None` for a kind without details.
     #[serde(flatten)]
     pub detail: Option<PortDetail>,
     /// Notes for the port's user, e.g. `buffer used twice`.
@@ -163,7 +163,7 @@ pub struct Owner {
     pub pid: i32,
 }
 
-/// A region.
+/// A region: memory with the rings and buffers of one or several ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionInfo {
     /// Number of the region; ports with the same number share memory.
@@ -205,10 +205,10 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// A ring, or a queue that takes its place. Indices are 0 if there is no netmap ring.
+/// A netmap ring, or a queue of a port without netmap rings, whose indices are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
-    /// Direction.
+    /// Direction of the ring's frames.
     pub dir: Direction,
     /// Number among the port's rings of that direction, from 0.
     pub index: u32,
@@ -227,7 +227,7 @@ pub struct RingInfo {
     pub hwtail: u32,
     /// Number of frames that have passed the ring.
     pub frames: u64,
-    /// Bytes of these frames, without virtio-net headers.
+    /// Number of bytes in the frames that have passed the ring, without virtio-net headers.
     pub bytes: u64,
     /// Frames dropped, by reason; reasons without a drop are omitted.
     #[serde(default)]

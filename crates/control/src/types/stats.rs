@@ -11,7 +11,8 @@ use crate::kinds::{Detail, KindStats};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllStatsParams {
-    /// Limits the answer to ports with names after this one: [`AllStats::next`] of the previous answer.
+    /// Limits the answer to ports with names after this one: [`AllStats::next`] of the previous answer. `None`: starts
+    /// with the first port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
@@ -28,7 +29,7 @@ pub struct AllStats {
     pub switches: Vec<SwitchStats>,
     /// Ports, sorted by name.
     pub ports: Vec<PortDetails>,
-    /// If there are more ports: name of the last one in this answer, for `after` of the next request.
+    /// If there are more ports: name of the last one in this answer, for `after` of the next request; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// Workers, sorted by number.
@@ -48,7 +49,7 @@ pub struct AllStats {
     pub stalls: u64,
 }
 
-/// A switch.
+/// Counters of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchStats {
     /// The switch's entry in `switch.list`.
@@ -62,7 +63,7 @@ pub struct SwitchStats {
 /// Counters of multicast group messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MulticastStats {
-    /// Memberships: pairs of a group and a member port.
+    /// Number of memberships: pairs of a group and a member port.
     pub memberships: u64,
     /// Number of messages that joined or left groups.
     pub reports: u64,
@@ -81,14 +82,14 @@ pub struct MulticastStats {
 pub struct PortDetails {
     /// Full name, e.g. `vale0:a`.
     pub name: String,
-    /// Name of the port's switch.
+    /// Name of the port's switch; `None` for a pipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
     /// The kind of port.
     pub kind: PortKind,
     /// Whether the port is open.
     pub state: PortState,
-    /// Number of the region with the port's rings.
+    /// Number of the region with the port's rings; `None` for a port without a region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<u32>,
     /// The port's rings into the switch.
@@ -100,10 +101,11 @@ pub struct PortDetails {
     /// Dropped frames that the port sent, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub in_drops: Drops,
-    /// Dropped frames for the port, by reason.
+    /// Dropped frames that were destined for the port, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub out_drops: Drops,
-    /// Frames for the port without a receiver, not counted among drops.
+    /// Number of frames for the port that arrived while it had no receiver, e.g. no program had it open; not counted
+    /// among drops.
     #[serde(default)]
     pub idle: u64,
     /// Kicks (wake-ups by eventfd) that the daemon sent to the application.
@@ -115,7 +117,7 @@ pub struct PortDetails {
     /// Counters of the port's policies, besides drops; `None` without policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyStats>,
-    /// Counters specific to the kind of port.
+    /// Counters specific to the kind of port; `None` for a kind without such counters.
     #[serde(flatten)]
     pub of_kind: Option<KindStats>,
     /// Latencies of the port's frames, if any were timed.
@@ -153,7 +155,7 @@ impl PortDetails {
 /// delivered or dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Sum of the latencies of all these frames, in nanoseconds.
+    /// Sum of the latencies of all timed frames, in nanoseconds.
     pub sum_ns: u64,
     /// Number of frames in each range of latencies, the fastest first. Empty ranges are omitted.
     pub parts: Vec<LatencyPart>,
@@ -166,7 +168,7 @@ pub struct LatencyPart {
     /// last bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_ns: Option<u64>,
-    /// Number of frames.
+    /// Number of frames whose latency is in this range.
     pub frames: u64,
 }
 
@@ -196,11 +198,11 @@ impl Latency {
 /// Totals of a ring since its port was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingStats {
-    /// Number of frames.
+    /// Number of frames that have passed the ring.
     pub frames: u64,
-    /// Bytes of these frames, without virtio-net headers.
+    /// Number of bytes in the frames that have passed the ring, without virtio-net headers.
     pub bytes: u64,
-    /// Number of batches.
+    /// Number of batches in which the frames passed the ring.
     pub batches: u64,
 }
 
@@ -221,10 +223,10 @@ pub struct PolicyStats {
     pub blocked: bool,
     /// Number of times that the loop guard blocked the port.
     pub loops: u64,
-    /// Rules for frames that the port sends, in order.
+    /// Counters of the rules for frames that the port sends, in the order of the rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_rules: Vec<RuleStats>,
-    /// Rules for frames that the port receives, in order.
+    /// Counters of the rules for frames that the port receives, in the order of the rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub out_rules: Vec<RuleStats>,
     /// Frames in flight on the emulated link for sent frames; `None` without such a link.
@@ -235,7 +237,7 @@ pub struct PolicyStats {
     pub out_link: Option<u64>,
 }
 
-/// A rule of a filter.
+/// Counters of a filter rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleStats {
     /// Whether matching frames are dropped.
@@ -247,7 +249,7 @@ pub struct RuleStats {
 /// How a worker has spent its time since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerStats {
-    /// Number, from 0.
+    /// Number of the worker, from 0.
     pub index: u32,
     /// CPU to which the worker is pinned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -258,20 +260,20 @@ pub struct WorkerStats {
     pub polled_ns: u64,
     /// Nanoseconds asleep.
     pub slept_ns: u64,
-    /// Part of the sleep during which frames waited for room at a receiver.
+    /// Nanoseconds of the sleep during which frames waited for room at a receiver.
     #[serde(default)]
     pub waited_ns: u64,
-    /// Part of the forwarding and polling during which other threads had the worker's CPU.
+    /// Nanoseconds of the forwarding and polling during which other threads had the worker's CPU.
     #[serde(default)]
     pub preempted_ns: u64,
-    /// Number of ingresses that the worker owns.
+    /// Number of ingresses (queues from which the switch takes frames) that the worker serves.
     pub ingresses: u64,
     /// Number of stalls: single operations of the worker that took longer than 100 ms.
     #[serde(default)]
     pub stalls: u64,
 }
 
-/// A region.
+/// A region: memory with the rings and buffers of one or several ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionStats {
     /// Number of the region; each user has a region of number 1.

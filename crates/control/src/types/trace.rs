@@ -10,10 +10,11 @@ use super::Direction;
 pub struct TraceBeginParams {
     /// Full names of the ports to trace, or the name of a switch: all of the caller's ports on it.
     pub of: Vec<String>,
-    /// A classic BPF program that selects frames, as `tcpdump -ddd` prints it, lines separated by commas.
+    /// A classic BPF program that selects frames, as `tcpdump -ddd` prints it, lines separated by commas; `None`
+    /// selects all frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Whether to trace only frames with a drop.
+    /// Whether to trace only frames of which at least one copy is dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drops: bool,
     /// One of this many frames of each ring is examined, and traced if it matches.

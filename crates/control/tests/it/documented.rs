@@ -1,4 +1,4 @@
-//! docs/reference/control-protocol.md against the types: examples copied from it must work.
+//! Compares docs/reference/control-protocol.md with the types: examples copied from the page must work.
 
 use netvale_control::request::methods;
 use netvale_control::types::{
@@ -12,19 +12,19 @@ use serde_json::Value;
 
 const DOC: &str = include_str!("../../../../docs/reference/control-protocol.md");
 
-/// Each method's section: its name and text.
+/// Returns the name and the text of each method's section.
 fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
     let methods = DOC.split("\n## Errors").next().unwrap_or_default();
     methods.split("\n### `").skip(1).map(|section| section.split_once('`').expect("a heading ends with '`'"))
 }
 
-/// The JSON blocks of a text whose fence begins with `fence`.
+/// Returns the JSON code blocks of a text whose opening fence is `fence`.
 fn blocks(text: &str, fence: &str) -> Vec<Value> {
     let parts = text.split(fence).skip(1).map(|rest| rest.split("\n```").next().unwrap_or_default());
     parts.map(|json| serde_json::from_str(json).unwrap_or_else(|error| panic!("{error} in {json}"))).collect()
 }
 
-/// Request and reply of a section.
+/// Returns the example request and the example reply of a section.
 fn examples(text: &str) -> (Value, Value) {
     match blocks(text, "\n```json\n").as_slice() {
         [request, reply] => (request.clone(), reply.clone()),
@@ -38,7 +38,7 @@ fn same<T: Serialize + DeserializeOwned>(result: &Value) {
     assert_eq!(&serde_json::to_value(read).expect("written"), result);
 }
 
-/// All names of members in a value.
+/// Appends the names of all members in `value` to `into`.
 fn names(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::Object(members) => members.iter().for_each(|(name, value)| {
@@ -63,7 +63,7 @@ fn methods_are_all_there() {
     assert_eq!(described, methods);
 }
 
-/// Objective: the daemon accepts each request, as the method of its section.
+/// Objective: each example request parses, as the method that its section describes.
 #[test]
 fn requests_are_requests() {
     for (name, text) in sections() {
@@ -167,7 +167,8 @@ fn limits_are_the_codes() {
     assert!(DOC.contains(&format!("| {} MiB | error", server::MAX_OUTPUT >> 20)));
 }
 
-/// Objective: the table has exactly the code's events, with their fields and meanings. The example is an event.
+/// Objective: the page's table has exactly the code's events, with their fields and meanings; the page's examples are
+/// events.
 #[test]
 fn events_are_all_there() {
     const PAGE: &str = include_str!("../../../../docs/reference/events.md");

@@ -1,4 +1,5 @@
-//! The bytes of the attach handshake, against recorded messages: clients and daemons of other builds read them.
+//! Compares the bytes of the attach handshake with recorded messages: clients and daemons of different builds exchange
+//! them.
 
 use netvale_control::attach::{
     AttachReply, AttachRequest, FLAG_LOSSLESS, FLAG_SHARED, FilePlacement, IN_FILE, NOTE_LEN, OffsetsRequest,
@@ -6,7 +7,7 @@ use netvale_control::attach::{
 };
 use netvale_control::device::{BODY_LEN, DeviceRequest, HoldRequest};
 
-/// Name and bytes in hexadecimal, one message a line.
+/// The recorded messages, one per line: name, and bytes in hexadecimal.
 const GOLDEN: &str = include_str!("../golden/handshake.txt");
 
 fn golden(name: &str) -> Vec<u8> {
@@ -15,7 +16,7 @@ fn golden(name: &str) -> Vec<u8> {
     digits.map(|pair| u8::from_str_radix(pair, 16).expect("hexadecimal")).collect()
 }
 
-/// Every field has a distinct value: swapped fields are detected.
+/// Returns a request in which every field has a distinct value, so that swapped fields are detected.
 fn request() -> AttachRequest {
     AttachRequest {
         name: "vale0:port{1".into(),

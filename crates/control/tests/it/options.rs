@@ -1,4 +1,4 @@
-//! The options' reference page against their table.
+//! Compares the options' reference page with the table from which it is generated.
 
 use std::path::Path;
 

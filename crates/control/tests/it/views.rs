@@ -6,7 +6,7 @@ use netvale_control::types::PortOptions;
 use netvale_portspec::AttachSpec;
 use serde_json::{Value, json};
 
-/// Objective: options have the typed view of a kind only if that kind takes all of them.
+/// Objective: `PortOptions::of` returns the typed view of a kind only if that kind takes all options that are set.
 #[test]
 fn no_view_of_options_of_another_kind() {
     let has = |options: Value| {

@@ -17,13 +17,13 @@ pub struct Nmreq {
     pub nr_offset: u32,
     /// Size of the region, bytes. Written by the host.
     pub nr_memsize: u32,
-    /// Slots in each tx ring. Requested by the application (0: default), actual value written by the host.
+    /// Number of slots in each tx ring. Requested by the application (0: default); the host writes the actual number.
     pub nr_tx_slots: u32,
-    /// Slots in each rx ring. As `nr_tx_slots`.
+    /// Number of slots in each rx ring; requested and written like `nr_tx_slots`.
     pub nr_rx_slots: u32,
-    /// Tx rings. As `nr_tx_slots`.
+    /// Number of tx rings; requested and written like `nr_tx_slots`.
     pub nr_tx_rings: u16,
-    /// Rx rings. As `nr_tx_slots`.
+    /// Number of rx rings; requested and written like `nr_tx_slots`.
     pub nr_rx_rings: u16,
     /// Index of the ring to bind, in the bits of [`NETMAP_RING_MASK`]. The other bits are the `NETMAP_*_RING` and
     /// `NETMAP_*_POLL` flags.
@@ -32,9 +32,9 @@ pub struct Nmreq {
     pub nr_cmd: u16,
     /// Argument of the command; reserved on registration.
     pub nr_arg1: u16,
-    /// Id of the memory region (0: the host chooses), or an argument of the command. Actual value written by the host.
+    /// Id of the memory region (0: the host chooses), or an argument of the command. The host writes the actual id.
     pub nr_arg2: u16,
-    /// Extra buffers. Requested by the application, number granted written by the host.
+    /// Number of extra buffers. Requested by the application; the host writes the number granted.
     pub nr_arg3: u32,
     /// `NR_REG_*` in the bits of [`NR_REG_MASK`], and the `NR_*` flags of a register request.
     pub nr_flags: u32,
@@ -54,7 +54,7 @@ pub const NR_REG_MASK: u32 = 0xf;
 pub const NETMAP_HW_RING: u16 = 0x4000;
 /// `nr_ringid`: bind the host rings.
 pub const NETMAP_SW_RING: u16 = 0x2000;
-/// `nr_ringid`: the ring's index.
+/// `nr_ringid`: bits that hold the ring's index.
 pub const NETMAP_RING_MASK: u16 = 0x0fff;
 /// `nr_ringid`: `poll` syncs tx rings only if `POLLOUT` is requested.
 pub const NETMAP_NO_TX_POLL: u16 = 0x1000;

@@ -93,17 +93,17 @@ pub struct NmreqRegister {
     pub nr_offset: u64,
     /// Size of the region, bytes. Written by the host.
     pub nr_memsize: u64,
-    /// Slots in each tx ring. Requested by the application (0: default), actual value written by the host.
+    /// Number of slots in each tx ring. Requested by the application (0: default); the host writes the actual number.
     pub nr_tx_slots: u32,
-    /// Slots in each rx ring. As `nr_tx_slots`.
+    /// Number of slots in each rx ring; requested and written like `nr_tx_slots`.
     pub nr_rx_slots: u32,
-    /// Tx rings. As `nr_tx_slots`.
+    /// Number of tx rings; requested and written like `nr_tx_slots`.
     pub nr_tx_rings: u16,
-    /// Rx rings. As `nr_tx_slots`.
+    /// Number of rx rings; requested and written like `nr_tx_slots`.
     pub nr_rx_rings: u16,
-    /// Host tx rings. As `nr_tx_slots`.
+    /// Number of host tx rings; requested and written like `nr_tx_slots`.
     pub nr_host_tx_rings: u16,
-    /// Host rx rings. As `nr_tx_slots`.
+    /// Number of host rx rings; requested and written like `nr_tx_slots`.
     pub nr_host_rx_rings: u16,
     /// Id of the memory region. Requested by the application (0: the host chooses), actual id written by the host.
     pub nr_mem_id: u16,
@@ -111,7 +111,7 @@ pub struct NmreqRegister {
     pub nr_ringid: u16,
     /// `NR_REG_*`: which rings to bind. Written by the application.
     pub nr_mode: u32,
-    /// Extra buffers. Requested by the application, number granted written by the host.
+    /// Number of extra buffers. Requested by the application; the host writes the number granted.
     pub nr_extra_bufs: u32,
     /// Padding.
     pub pad1: u32,
@@ -171,17 +171,17 @@ pub const NR_NO_TX_POLL: u64 = 0x2_0000;
 pub struct NmreqPortInfoGet {
     /// Size of the region, bytes.
     pub nr_memsize: u64,
-    /// Slots in each tx ring.
+    /// Number of slots in each tx ring.
     pub nr_tx_slots: u32,
-    /// Slots in each rx ring.
+    /// Number of slots in each rx ring.
     pub nr_rx_slots: u32,
-    /// Tx rings.
+    /// Number of tx rings.
     pub nr_tx_rings: u16,
-    /// Rx rings.
+    /// Number of rx rings.
     pub nr_rx_rings: u16,
-    /// Host tx rings.
+    /// Number of host tx rings.
     pub nr_host_tx_rings: u16,
-    /// Host rx rings.
+    /// Number of host rx rings.
     pub nr_host_rx_rings: u16,
     /// Id of the memory region. Requested by the application (0: the host chooses), actual id written by the host.
     pub nr_mem_id: u16,
@@ -252,13 +252,13 @@ assert_layout!(NmreqPortHdr, size 8, { nr_hdr_len: 0 });
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqValeNewif {
-    /// Slots in each tx ring, 0 for the default.
+    /// Number of slots in each tx ring, 0 for the default.
     pub nr_tx_slots: u32,
-    /// Slots in each rx ring, 0 for the default.
+    /// Number of slots in each rx ring, 0 for the default.
     pub nr_rx_slots: u32,
-    /// Tx rings, 0 for the default.
+    /// Number of tx rings, 0 for the default.
     pub nr_tx_rings: u16,
-    /// Rx rings, 0 for the default.
+    /// Number of rx rings, 0 for the default.
     pub nr_rx_rings: u16,
     /// Id of the memory region, 0 for the host's choice.
     pub nr_mem_id: u16,
@@ -305,23 +305,23 @@ pub struct NmreqPoolsInfo {
     pub nr_mem_id: u16,
     /// Padding.
     pub pad1: [u16; 3],
-    /// Offset of the pool of `netmap_if`s.
+    /// Offset of the pool of `netmap_if`s, bytes.
     pub nr_if_pool_offset: u64,
     /// Number of `netmap_if`s.
     pub nr_if_pool_objtotal: u32,
-    /// Size of a `netmap_if`.
+    /// Size of a `netmap_if`, bytes.
     pub nr_if_pool_objsize: u32,
-    /// Offset of the pool of rings.
+    /// Offset of the pool of rings, bytes.
     pub nr_ring_pool_offset: u64,
     /// Number of rings.
     pub nr_ring_pool_objtotal: u32,
-    /// Size of a ring, with its slots.
+    /// Size of a ring with its slots, bytes.
     pub nr_ring_pool_objsize: u32,
-    /// Offset of the pool of buffers.
+    /// Offset of the pool of buffers, bytes.
     pub nr_buf_pool_offset: u64,
     /// Number of buffers.
     pub nr_buf_pool_objtotal: u32,
-    /// Size of a buffer.
+    /// Size of a buffer, bytes.
     pub nr_buf_pool_objsize: u32,
 }
 

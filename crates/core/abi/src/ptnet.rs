@@ -29,11 +29,11 @@ pub const COMMAND_STOP: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PtnetHeader {
-    /// [`MAGIC`].
+    /// The magic number, [`MAGIC`].
     pub magic: [u32; 2],
-    /// [`VERSION`].
+    /// Version of the layout, [`VERSION`].
     pub version: u32,
-    /// [`HEADER_BYTES`].
+    /// Size of the header, [`HEADER_BYTES`].
     pub header_bytes: u32,
     /// Features that the device offers: `FEATURE_*` bits.
     pub features: u32,
@@ -58,23 +58,23 @@ pub struct PtnetHeader {
     pub mtu: u32,
     /// The host's ivshmem peer number, to which the guest's doorbells go.
     pub host_peer: u32,
-    /// Offset of the first `nm_csb_atok`, low word first.
+    /// Offset of the first `nm_csb_atok`, bytes, low word first.
     pub csb_atok: [u32; 2],
-    /// Offset of the first `nm_csb_ktoa`.
+    /// Offset of the first `nm_csb_ktoa`, bytes, low word first.
     pub csb_ktoa: [u32; 2],
-    /// Offset of the first ring object. Tx rings come first, then rx rings.
+    /// Offset of the first ring object, bytes, low word first. Tx rings come first, then rx rings.
     pub ring_pool: [u32; 2],
     /// Size of a ring object, bytes.
     pub ring_size: u32,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u32,
-    /// Offset of buffer 0.
+    /// Offset of buffer 0, bytes, low word first.
     pub buf_pool: [u32; 2],
-    /// Offset of the first `netmap_if` object.
+    /// Offset of the first `netmap_if` object, bytes, low word first.
     pub if_pool: [u32; 2],
-    /// Size of the memory, bytes.
+    /// Size of the memory, bytes, low word first.
     pub total: [u32; 2],
-    /// Zero.
+    /// Padding, zero.
     pub pad: [u32; 34],
     /// Host: status bits, `STATUS_*`.
     pub status: u32,
@@ -84,9 +84,9 @@ pub struct PtnetHeader {
     pub result: u32,
     /// Host: number of extra buffers granted, which are in the list of `ni_bufs_head`.
     pub extra_bufs: u32,
-    /// Host: offset of the `netmap_if`, while the rings run.
+    /// Host: offset of the `netmap_if`, bytes, low word first; valid while the rings run.
     pub nifp: [u32; 2],
-    /// Zero.
+    /// Padding, zero.
     pub pad2: [u32; 10],
     /// Guest: the command, one of `COMMAND_*`.
     pub command: u32,
@@ -122,9 +122,10 @@ pub mod published {
         pub const SIZE_HIGH: u64 = 4;
         /// Id of the memory, by which a ptnet device names it.
         pub const ID: u64 = 8;
-        /// Offset, number and size of the objects of three pools: interfaces, rings, buffers.
+        /// Registers with the offset, number and size of the objects in each of three pools: `netmap_if`s, rings,
+        /// buffers.
         pub const POOLS: core::ops::RangeInclusive<u64> = 64..=96;
-        /// Offset of the first buffer.
+        /// Offset of the first buffer, bytes.
         pub const BUF_OFFSET: u64 = 88;
         /// Number of buffers.
         pub const BUF_NUMBER: u64 = 92;

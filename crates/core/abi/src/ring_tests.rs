@@ -1,5 +1,5 @@
-//! Ring arithmetic, compared with a walk of one slot at a time, for every ring of up to sixteen slots and
-//! every position in it.
+//! Compares ring arithmetic with counting one slot at a time, for every ring of up to sixteen slots and every position
+//! in it.
 
 use super::*;
 

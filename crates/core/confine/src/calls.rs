@@ -17,17 +17,18 @@ pub struct Argument {
     pub value: u64,
 }
 
-/// Returns the condition that an `int` equals `value`. The kernel reads 32 bits of the register.
+/// Returns the condition that the `int` argument `index` equals `value`. It compares 32 bits of the register, as the
+/// kernel reads no more.
 pub const fn int(index: u8, value: libc::c_int) -> Argument {
     Argument { index, mask: u32::MAX as u64, value: value.cast_unsigned() as u64 }
 }
 
-/// Returns the condition that none of these bits is set.
+/// Returns the condition that argument `index` has none of these bits set.
 pub const fn without(index: u8, bits: u64) -> Argument {
     Argument { index, mask: bits, value: 0 }
 }
 
-/// Returns the condition that a pointer is null.
+/// Returns the condition that the pointer argument `index` is null.
 pub const fn null(index: u8) -> Argument {
     without(index, u64::MAX)
 }
@@ -36,7 +37,7 @@ pub const fn null(index: u8) -> Argument {
 /// any arguments match.
 pub type Calls = (i64, &'static [&'static [Argument]]);
 
-/// What every program needs, with any arguments: memory, signals, its end, time, random numbers.
+/// Calls that every program needs, with any arguments: memory, signals, exit, time, random numbers.
 pub const BASE: &[i64] = &[
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -61,7 +62,7 @@ pub const BASE: &[i64] = &[
     libc::SYS_getrandom,
 ];
 
-/// A list of calls under construction. Equal lines of a call are kept once.
+/// A list of calls under construction. Equal lists of conditions for one call are kept once.
 #[derive(Default)]
 pub struct CallList(BTreeMap<i64, Vec<Vec<Argument>>>);
 

@@ -12,7 +12,7 @@ use landlock::{
 
 use crate::SandboxError;
 
-/// Newest known version. On an older kernel, the part that it supports is used.
+/// Newest known version of Landlock. On an older kernel, the part that the kernel supports is used.
 const NEWEST: ABI = ABI::V9;
 
 /// Operations that later versions of Landlock restrict in addition to those of the first.
@@ -43,7 +43,7 @@ impl FileRights {
 }
 
 /// Restricts this thread and the threads that it will start to these files, as far as the kernel's Landlock can. Logs
-/// the gaps.
+/// what remains unrestricted.
 ///
 /// # Errors
 /// [`SandboxError::Landlock`] if the kernel refuses the rules.

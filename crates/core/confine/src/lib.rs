@@ -40,7 +40,7 @@ pub enum SandboxError {
     Arch,
 }
 
-/// Drops all capabilities except those of which `is_wanted` is true, as far as the process has them.
+/// Drops all capabilities except those that the process has and for which `is_wanted` returns true.
 ///
 /// # Errors
 /// [`SandboxError::Capabilities`] if the kernel refuses.
@@ -61,13 +61,13 @@ pub fn keep_capabilities(is_wanted: impl Fn(&Capability) -> bool) -> Result<(), 
 /// [`SandboxError`] if a filter cannot be built or installed.
 pub fn permit(mut rules: CallRules) -> Result<(), SandboxError> {
     refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?;
-    // Permitted here so that the other filter's error, ENOSYS, applies.
+    // This filter permits clone3, so that the call fails with ENOSYS, of the filter above, and not with EPERM.
     rules.insert(libc::SYS_clone3, Vec::new());
     install(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
-/// Installs a filter under which the calls that match the rules fail with an error, and all others are permitted. Sets
-/// no_new_privs, as [`permit`] does.
+/// Installs a filter under which the calls that match the rules fail with the error `errno`, and all others are
+/// permitted. Sets no_new_privs, as [`permit`] does.
 ///
 /// # Errors
 /// [`SandboxError`] if the filter cannot be built or installed.

@@ -3,8 +3,8 @@
 //!
 //! A structure that holds state has a field of type [`Fd`] for each descriptor. [`State::of`] serialises the structure
 //! as JSON and a list of descriptors, which a message over a socket carries; each [`Fd`] becomes its index in the list.
-//! [`State::read`] restores each descriptor in its place. Sender and receiver only have to agree on the structure's
-//! fields, and a forged state (a descriptor missing, named twice or left over) is refused in one place.
+//! [`State::read`] restores each descriptor in its field. Sender and receiver only have to agree on the structure's
+//! fields. This module refuses a forged state: one with a descriptor missing, named twice or left over.
 
 use std::cell::RefCell;
 use std::fmt::{self, Debug, Display, Formatter};
@@ -317,7 +317,7 @@ mod tests {
         State::from_parts(said, Fd::take_all(fds).unwrap())
     }
 
-    /// Objective: each descriptor is restored in its place, also in nested states.
+    /// Objective: each descriptor is restored in its field, also in nested states.
     #[test]
     fn each_descriptor_in_its_place() {
         let port = Port { name: "a".to_owned(), bells: vec![[some(), some()], [some(), some()]], socket: Some(some()) };

@@ -49,12 +49,12 @@ pub struct AppRing {
     published: u32,
     doorbell: Doorbell,
     kicks: KickCounts,
-    /// The mirror that copies returned slots for monitors, if there can be monitors.
+    /// Copies the frames of returned slots to the ring's monitors; `None` if the ring cannot have monitors.
     released: Option<Box<Mirror>>,
 }
 
 impl AppRing {
-    /// Takes over a new ring. `doorbell` is the host's doorbell.
+    /// Creates the application's side of a new ring. `doorbell` wakes the host.
     pub fn new(side: RingSide, dir: Dir, doorbell: Doorbell) -> Self {
         let tail = match dir {
             Dir::Tx => side.ring.num_slots() - 1,
@@ -64,7 +64,7 @@ impl AppRing {
         AppRing { side, dir, head: 0, cur: 0, tail, published: 0, doorbell, kicks, released: None }
     }
 
-    /// Sets the mirror that copies returned slots for monitors.
+    /// Sets the mirror, which copies the frames of returned slots to the ring's monitors.
     #[must_use]
     pub fn mirrored(self, released: Mirror) -> Self {
         AppRing { released: Some(Box::new(released)), ..self }
@@ -130,7 +130,7 @@ impl AppRing {
         if i >= n { i - n } else { i }
     }
 
-    /// Returns a snapshot of slot `i`.
+    /// Returns a snapshot of slot `i`, with 0 as its `ptr`.
     #[inline]
     pub fn slot(&self, i: u32) -> NetmapSlot {
         self.side.ring.slot_word(i)

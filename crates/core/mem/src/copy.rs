@@ -38,7 +38,7 @@ pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
     }
 }
 
-/// The contents of one register. The compiler would put a byte array on the stack.
+/// A value of 16 bytes that the compiler keeps in registers; a byte array would pass through the stack.
 #[cfg(target_arch = "x86_64")]
 type CopyRegister = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
@@ -66,7 +66,7 @@ unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize
     }
 }
 
-/// An integer without alignment.
+/// An integer that may be at any address.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct UnalignedInt<T>(T);

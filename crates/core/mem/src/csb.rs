@@ -17,10 +17,10 @@ use crate::mapping::Mapping;
 /// The moment at which a frame is copied for monitors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
-    /// The frame enters or leaves the ring.
+    /// When the frame enters or leaves the ring.
     Passing,
-    /// The frame's slot is released: on an rx ring by the program, which may have changed the frame; on a tx ring by
-    /// the host.
+    /// When the frame's slot is released: on an rx ring by the program, which may have changed the frame; on a tx ring
+    /// by the host.
     Released,
 }
 
@@ -73,8 +73,8 @@ impl Csb {
         self.word(self.ktoa, offset_of!(NmCsbKtoa, kern_need_kick))
     }
 
-    /// The word that names the ring into which frames of this ring are copied for monitors at `moment`
-    /// ([`crate::mirror::name`]); 0 for none. These words follow netmap's words in the host's half.
+    /// The word that holds the [name](crate::mirror::name) of the ring into which this ring's frames are copied at
+    /// `moment`, for monitors; 0 for none. The words of the two moments follow netmap's words in the host's half.
     #[inline]
     pub fn mirror(&self, moment: Moment) -> &AtomicU32 {
         let behind = match moment {

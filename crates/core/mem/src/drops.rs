@@ -27,7 +27,7 @@ impl Default for RingCounters {
 }
 
 impl RingCounters {
-    /// Counts a batch of passed frames; an empty batch does not count.
+    /// Counts a batch of frames that passed the ring; an empty batch does not count.
     #[inline]
     pub fn passed(&self, frames: u64, bytes: u64) {
         self.passed_in(u64::from(frames > 0), frames, bytes);
@@ -41,7 +41,7 @@ impl RingCounters {
         self.batches.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts `frames` dropped for one reason.
+    /// Counts `frames` dropped for one reason, and reports the drop to traces as a step.
     // Cold, so that only the path that drops a frame saves registers for the call.
     #[cold]
     #[inline(never)]

@@ -21,10 +21,10 @@ const WATCHED: &str = "a doorbell of this peer has too many waiters: ringing it 
 /// The reason reported for a peer that is blocked because of another peer of the same user.
 const BLOCKED_ELSEWHERE: &str = "a doorbell of another port of the same user, or that user's memory, blocked a thread";
 
-/// Number of calls whose CPU time is measured after a slow one.
+/// Number of calls whose CPU time is measured after a slow call.
 const LOOKS: u32 = 64;
-/// How many of the measured calls may use too much CPU time: an interrupt may run during a call, and in a virtual
-/// machine the host's time counts, too.
+/// Maximum number of measured calls that may use too much CPU time before the peer is reported. It is not 0, as an
+/// interrupt may run during a call, and in a virtual machine the host's time counts, too.
 const MOST_STRETCHED: u32 = 7;
 
 /// The reason reported when memory of a peer is lost.
@@ -68,7 +68,7 @@ impl FaultGroup {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether another clone exists.
+    /// Whether another clone of this group exists.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -83,7 +83,7 @@ pub fn news() -> Result<Arc<OwnedFd>> {
 }
 
 impl Fault {
-    /// Creates a value without a fault, with an eventfd of its own.
+    /// Creates the state of a peer without a fault, with an eventfd of its own.
     ///
     /// # Errors
     /// The error of eventfd(2).
@@ -91,7 +91,7 @@ impl Fault {
         Ok(Fault::told_by(&news()?))
     }
 
-    /// Creates a value without a fault; `news` becomes readable with the first fault.
+    /// Creates the state of a peer without a fault; `news` becomes readable with the first fault.
     pub fn told_by(news: &Arc<OwnedFd>) -> Fault {
         Fault::of(news, FaultGroup::default())
     }
@@ -177,7 +177,8 @@ impl Fault {
         why.or_else(lost).or_else(|| self.is_blocked().then(|| BLOCKED_ELSEWHERE.to_owned()))
     }
 
-    /// Takes the reported reason and clears the fault, for the next peer. Only for a fault whose `news` is not shared.
+    /// Returns the reported reason, `None` without one, and clears the fault, for the next peer. Only for a fault whose
+    /// `news` is not shared.
     pub fn take(&self) -> Option<String> {
         clear(&self.0.news);
         self.0.group.0.store(false, Ordering::Relaxed);
@@ -194,7 +195,7 @@ impl FaultInner {
     }
 }
 
-/// Makes `news` readable.
+/// Makes the eventfd `news` readable.
 pub fn raise(news: &OwnedFd) {
     // The write fails only if the counter is full; then the eventfd is readable already.
     let _ = rustix::io::write(news, &1u64.to_ne_bytes());
@@ -207,7 +208,7 @@ impl AsFd for Fault {
     }
 }
 
-/// Makes `news` unreadable again.
+/// Resets the eventfd `news`, so that it is no longer readable.
 pub fn clear(news: &OwnedFd) {
     // The read fails only if the eventfd is not readable.
     let _ = rustix::io::read(news, &mut [0; 8]);

@@ -15,7 +15,7 @@ use rustix::fs::SeekFrom;
 use crate::toucher::Toucher;
 
 thread_local! {
-    /// The waiter that waits for holes in place of this thread, if any.
+    /// The waiter that waits in place of this thread while holes are punched; `None` if the thread itself waits.
     static WAITER: RefCell<Option<Rc<HoleWaiter>>> = const { RefCell::new(None) };
 }
 

@@ -23,7 +23,7 @@ pub struct HostTx {
 }
 
 impl HostTx {
-    /// Takes over a new ring. `wake` is the application's doorbell.
+    /// Creates the host's end of a new ring. `wake` is the doorbell that wakes the application.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::counted(side, wake, Default::default())
     }
@@ -153,7 +153,7 @@ pub struct HostRx {
 }
 
 impl HostRx {
-    /// Takes over a new ring. `wake` is the application's doorbell.
+    /// Creates the host's end of a new ring. `wake` is the doorbell that wakes the application.
     pub fn new(side: RingSide, wake: impl Into<Arc<Doorbell>>) -> Self {
         Self::counted(side, wake, Default::default())
     }
@@ -186,7 +186,8 @@ impl HostRx {
         &self.side
     }
 
-    /// Reserves `want` slots, or as many as `fit` returns if there is less room; see [`Leases::reserve`].
+    /// Reserves `want` slots, or as many as `fit` returns if there is less room; `None` if that is 0. See
+    /// [`Leases::reserve`].
     ///
     /// # Errors
     /// [`BadHead`] if the application's `head` is outside its slots.
@@ -230,8 +231,9 @@ impl HostRx {
         self.leases.end(lease);
     }
 
-    /// Second step: publishes, unless another thread is publishing. Returns whether this call published; if it did, the
-    /// caller must take the next steps. [`full_fence`](crate::notify::full_fence) must follow.
+    /// Second step of [`HostRx::complete`]: publishes, unless another thread is publishing. Returns whether this call
+    /// published; if it did, the caller must take the next steps. [`full_fence`](crate::notify::full_fence) must
+    /// follow.
     #[inline]
     pub fn publish(&self) -> bool {
         let mine = self.leases.begin();
@@ -241,7 +243,7 @@ impl HostRx {
         mine
     }
 
-    /// Third step: kicks the application if requested, and lets other threads publish.
+    /// Third step of [`HostRx::complete`]: kicks the application if requested, and lets other threads publish.
     /// [`full_fence`](crate::notify::full_fence) must follow.
     #[inline]
     pub fn kick_and_stop(&self) {
@@ -249,7 +251,7 @@ impl HostRx {
         self.leases.stop();
     }
 
-    /// Last step: publishes the slots of leases that other threads ended meanwhile.
+    /// Last step of [`HostRx::complete`]: publishes the slots of leases that other threads have ended meanwhile.
     #[inline]
     pub fn look_after(&self) {
         if self.leases.has_more() {

@@ -81,8 +81,8 @@ impl RegionSizes {
         bufs: PoolSize { num: 24 * 1024 + RESERVED_BUFS, size: DEFAULT_BUF_SIZE },
     };
 
-    /// Sizes for a private region whose largest port has `rings` rings of `slots` slots each, with room for `pipes`
-    /// pipes of the same ring size and `extra` extra buffers.
+    /// Returns sizes for a private region whose largest port has `rings` rings of `slots` slots each, with room for
+    /// `pipes` pipes of the same ring size and `extra` extra buffers.
     pub fn for_port(rings: u32, slots: u32, buf_size: u32, pipes: u32, extra: u32) -> Self {
         // Each pipe adds two ends with one tx and one rx ring each.
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));
@@ -90,7 +90,7 @@ impl RegionSizes {
         // One offset for each ring (at least four), and for two host rings.
         let if_bytes = lines(IF_HEADER + 8 * (u64::from(rings.max(4)) + 2));
         RegionSizes {
-            // One for a program on each ring, and some for programs that share the port.
+            // One object for a program on each ring, and some for programs that share the port.
             ifs: PoolSize { num: rings.saturating_add(8).saturating_add(pipes.saturating_mul(2)), size: if_bytes },
             rings: PoolSize { num: ring_num, size: ring_bytes(slots) },
             bufs: PoolSize { num: bufs, size: buf_size },
@@ -116,15 +116,15 @@ const fn lines(bytes: u64) -> u32 {
 pub struct Layout {
     /// Number of entries in each CSB array: one per ring object.
     pub csb_entries: u32,
-    /// Offset of the first `nm_csb_atok`.
+    /// Offset of the first `nm_csb_atok` in bytes.
     pub csb_atok: u64,
-    /// Offset of the first `nm_csb_ktoa`.
+    /// Offset of the first `nm_csb_ktoa` in bytes.
     pub csb_ktoa: u64,
-    /// Offset of the `netmap_if` pool.
+    /// Offset of the `netmap_if` pool in bytes.
     pub if_pool: u64,
-    /// Offset of the `netmap_ring` pool.
+    /// Offset of the `netmap_ring` pool in bytes.
     pub ring_pool: u64,
-    /// Offset of the buffer pool.
+    /// Offset of the buffer pool in bytes.
     pub buf_pool: u64,
     /// Total size in bytes, a whole number of pages.
     pub total: u64,
@@ -205,27 +205,27 @@ impl Layout {
         if self.total > MAX_REGION { Err(LayoutError::TooLarge(self.total)) } else { Ok(self) }
     }
 
-    /// Offset of `netmap_if` object `i`.
+    /// Offset of `netmap_if` object `i` in bytes.
     pub fn if_at(&self, i: u32) -> u64 {
         self.if_pool.saturating_add(bytes(PoolSize { num: i, ..self.sizes.ifs }))
     }
 
-    /// Offset of `netmap_ring` object `i`.
+    /// Offset of `netmap_ring` object `i` in bytes.
     pub fn ring_at(&self, i: u32) -> u64 {
         self.ring_pool.saturating_add(bytes(PoolSize { num: i, ..self.sizes.rings }))
     }
 
-    /// Offset of buffer `i`.
+    /// Offset of buffer `i` in bytes.
     pub fn buf_at(&self, i: u32) -> u64 {
         self.buf_pool.saturating_add(bytes(PoolSize { num: i, ..self.sizes.bufs }))
     }
 
-    /// Offset of the application's half of CSB entry `i`.
+    /// Offset of the application's half of CSB entry `i` in bytes.
     pub fn atok_at(&self, i: u32) -> u64 {
         self.csb_atok + u64::from(i) * CSB_ENTRY
     }
 
-    /// Offset of the host's half of CSB entry `i`.
+    /// Offset of the host's half of CSB entry `i` in bytes.
     pub fn ktoa_at(&self, i: u32) -> u64 {
         self.csb_ktoa + u64::from(i) * CSB_ENTRY
     }

@@ -176,21 +176,22 @@ impl Leases {
         }
     }
 
-    /// First step: marks the lease's slots as filled. A full fence must follow: either this thread then sees that the
-    /// publisher has stopped, or the publisher sees the end of this lease. Both threads store, fence, and load.
+    /// First step of [`Leases::complete`]: marks the lease's slots as filled. A full fence must follow: either this
+    /// thread then sees that the publisher has stopped, or the publisher sees the end of this lease. Both threads
+    /// store, fence, and load.
     #[inline]
     pub fn end(&self, lease: Lease) {
         self.end_at(lease.start).store(lease.start + u64::from(lease.count), Ordering::Release);
     }
 
-    /// Second step: returns whether the caller must publish. If not, the thread that is publishing also publishes this
-    /// lease.
+    /// Second step of [`Leases::complete`]: returns whether the caller must publish. If not, the thread that is
+    /// publishing also publishes this lease.
     #[inline]
     pub fn begin(&self) -> bool {
         self.publishing.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Third step, after a `begin` that returned true: makes the slots of ended leases visible.
+    /// Third step of [`Leases::complete`], if `begin` returned true: makes the slots of ended leases visible.
     #[inline]
     pub fn publish(&self, publish: impl FnOnce(u32, u32)) {
         let from = self.published.load(Ordering::Relaxed);
@@ -202,14 +203,14 @@ impl Leases {
         }
     }
 
-    /// Fourth step: lets other threads publish. A full fence must follow before the last step.
+    /// Fourth step of [`Leases::complete`]: lets other threads publish. A full fence must follow before the last step.
     #[inline]
     pub fn stop(&self) {
         self.publishing.store(false, Ordering::Release);
     }
 
-    /// Last step: returns whether another thread ended a lease meanwhile without publishing it. The caller must then
-    /// call [`Leases::pass_on`].
+    /// Last step of [`Leases::complete`]: returns whether another thread has ended a lease meanwhile without publishing
+    /// it. The caller must then call [`Leases::pass_on`].
     #[inline]
     pub fn has_more(&self) -> bool {
         // A stale position can only make this return true without need.

@@ -67,7 +67,7 @@ pub struct InUse;
 /// The reason why a worker cannot enter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryError {
-    /// There is no content.
+    /// The cell has no content.
     Empty,
     /// The control thread, or another worker, is inside. The cell may have a content.
     Busy,
@@ -98,7 +98,8 @@ mod sealed {
     use super::{AtomicU32, CONTROL, ManyWorkers, OneWorker, Ordering};
 
     pub trait LentMode {
-        /// Counts a worker in, unless a thread is inside that excludes it. Returns whether the worker is inside.
+        /// Counts a worker in, unless a thread that excludes the worker is inside. Returns whether the worker is
+        /// inside.
         fn enter(users: &AtomicU32) -> bool;
 
         /// Counts a worker out.
@@ -267,7 +268,7 @@ impl<T, M: LentMode> Lent<T, M> {
         Ok(())
     }
 
-    /// Leaves again because the control thread has a request. Drops a retired content.
+    /// Leaves again because the control thread has a request. Drops a retired content, if no other worker is inside.
     #[cold]
     fn turn_back(&self) -> EntryError {
         if self.recall.load(Ordering::SeqCst) & RETIRED == 0 {
@@ -292,7 +293,7 @@ impl<T, M: LentMode> Lent<T, M> {
             let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
             if !is_for_control {
                 match self.step_in() {
-                    // Only the time of the control thread is limited, not that of other workers.
+                    // The limit applies to the control thread only: while another worker is inside, it starts anew.
                     Err(EntryError::Busy) if recall & RETIRED == 0 => wait.renew(GLANCE),
                     Err(EntryError::Busy) => return Err(EntryError::Empty),
                     other => return other,
@@ -314,7 +315,7 @@ impl<T, M: LentMode> Lent<T, M> {
         self.control_within(LIMIT, 0)
     }
 
-    /// Enters within `limit`. On failure, sets the bits `then` in `recall`.
+    /// Lets the control thread enter within `limit`. On failure, sets the bits `then` of `recall`.
     #[inline]
     fn control_within(&self, limit: Duration, then: u32) -> Result<LentControl<'_, T, M>, InUse> {
         let waited = !self.is_mine();
@@ -332,7 +333,7 @@ impl<T, M: LentMode> Lent<T, M> {
 
     #[cold]
     fn wait_for_workers(&self, limit: Duration, then: u32) -> Result<(), InUse> {
-        // A retired content has been waited for already.
+        // The control thread has already waited for a content that is retired.
         let is_retired = self.recall.load(Ordering::SeqCst) & RETIRED != 0;
         let mut wait = WaitLimit::of_control(if is_retired { Duration::ZERO } else { limit });
         loop {
@@ -359,7 +360,7 @@ impl<T, M: LentMode> Lent<T, M> {
         Ok(())
     }
 
-    /// Takes the content out. Called by the control thread.
+    /// Takes the content out; `None` if the cell has no content. Called by the control thread.
     ///
     /// # Errors
     /// Like [`Lent::control`]; the content is then retired.
@@ -418,7 +419,7 @@ impl<T, M: LentMode> Drop for LentGuard<'_, T, M> {
     }
 }
 
-/// The control thread inside, with exclusive access to the content. Dropping this lets the thread leave.
+/// A control thread that is inside, with exclusive access to the content. Dropping this lets the thread leave.
 #[derive(Debug)]
 pub struct LentControl<'a, T, M: LentMode = OneWorker> {
     lent: &'a Lent<T, M>,

@@ -50,7 +50,7 @@
 //! | [`relay`] | a pipe with a host in between, for an end without pipe support |
 //! | [`copy`] | copies of frames |
 //! | [`spin`] | how long to poll before sleeping |
-//! | [`slice`](mod@slice) | short time slices |
+//! | [`slice`](mod@slice) | short scheduler time slices for threads that forward frames |
 //! | [`watch`] | mappings of files that others may truncate |
 //! | [`words`] | shared words outside rings: a device's header |
 //! | [`noted`] | records of progress that outlive the process |

@@ -176,7 +176,8 @@ impl Mapping {
         Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
-    /// Watches the memory: this process survives its loss, and zeroed memory replaces it.
+    /// Watches the memory: if pages of it are lost (its file is truncated), zeroed memory replaces them, and this
+    /// process survives.
     #[must_use]
     pub fn watched(mut self) -> Self {
         if self.backing == Backing::Mmap {
@@ -188,9 +189,9 @@ impl Mapping {
         self
     }
 
-    /// Makes the drop wait, before it unmaps, until no hole is being punched in the file. The owner can keep the file
-    /// locked by punching holes, and munmap(2) waits for that lock while it holds the one that every other thread needs
-    /// to map memory.
+    /// Makes the drop wait, before it unmaps, until no hole is being punched in the file. The file's owner can keep the
+    /// file locked by punching holes, and munmap(2) waits for that lock while it holds the lock that every other thread
+    /// needs to map memory.
     #[must_use]
     pub fn with_holes_in(mut self, file: Arc<OwnedFd>) -> Self {
         self.holes = Some(file);
@@ -254,8 +255,8 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Returns a pointer to `bytes` bytes at `offset`, if they are inside the mapping and their address is a multiple
-    /// of `align`.
+    /// Returns a pointer to `bytes` bytes at `offset`; `None` if they are not inside the mapping, or their address is
+    /// not a multiple of `align`.
     pub fn at(&self, offset: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         let address = (self.start.as_ptr() as u64).wrapping_add(offset);

@@ -34,8 +34,8 @@ pub struct Mirror {
     lost: bool,
 }
 
-/// Returns the value of a [`Mirror`]'s word that names ring object `ring` of the region. That ring must have as many
-/// slots as the watched one.
+/// Returns the value of the word [`Csb::mirror`](crate::csb::Csb::mirror) that names ring object `ring` of the region
+/// as the destination of copies. That ring must have as many slots as the watched ring.
 pub fn name(ring: u32) -> u32 {
     ring + 1
 }

@@ -125,13 +125,13 @@ pub struct Doorbell {
     register: Option<DoorbellRegister>,
 }
 
-/// A register that a ring writes, and the value for it.
+/// A register that ringing the doorbell writes, and the value written.
 #[cfg(not(loom))]
 #[derive(Debug)]
 enum DoorbellRegister {
     /// A word of mapped memory.
     Mapped { words: crate::words::Words, index: usize, value: u32 },
-    /// A register at an offset of a file, to which a ring writes zero.
+    /// A register at an offset of a file; ringing writes zero.
     File { file: OwnedFd, at: u64 },
 }
 
@@ -218,8 +218,8 @@ impl Doorbell {
         }
     }
 
-    /// Creates a doorbell that is a device's register: a ring writes `value` to word `index`. The doorbell's descriptor
-    /// never becomes readable.
+    /// Creates a doorbell that is a device's register: ringing it writes `value` to word `index`. The doorbell's
+    /// descriptor never becomes readable.
     ///
     /// # Errors
     /// The error of eventfd(2).
@@ -228,7 +228,7 @@ impl Doorbell {
         Ok(Doorbell { register: Some(DoorbellRegister::Mapped { words, index, value }), ..Doorbell::new()? })
     }
 
-    /// Creates a doorbell that is a device's register in a file: a ring writes 32 zero bits at offset `at`. The
+    /// Creates a doorbell that is a device's register in a file: ringing it writes 32 zero bits at offset `at`. The
     /// doorbell's descriptor never becomes readable.
     ///
     /// # Errors
@@ -268,7 +268,7 @@ impl Doorbell {
         let _ = self.bounded(|| rustix::io::write(&self.fd, &1u64.to_ne_bytes()));
     }
 
-    /// Clears pending rings, so that the next wait sleeps. Returns whether a ring was pending.
+    /// Clears pending signals, so that the next wait sleeps. Returns whether any signal was pending.
     pub fn drain(&self) -> bool {
         let mut count = [0u8; 8];
         self.bounded(|| rustix::io::read(&self.fd, &mut count)) == Ok(8)

@@ -2,8 +2,8 @@
 //! accepts frames.
 //!
 //! In a ring with offsets, a slot's `ptr` holds the frame's offset in its buffer. The application may write `ptr` at
-//! any time, so each user reads it once and limits it to the ring's maximum. Most rings have no offsets, and cost one
-//! load per batch.
+//! any time, so each user reads it once and limits it to the ring's maximum. For most rings, which have no offsets, the
+//! check costs one load per batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

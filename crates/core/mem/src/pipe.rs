@@ -35,11 +35,11 @@ pub struct PipeTx {
     released: u32,
     /// First slot that does not belong to the application: the one before `released`.
     tail: u32,
-    /// The peer's `hwtail`, as this end last published it; before `moved` while a frame is incomplete.
+    /// The peer's `hwtail`, as this end last published it; it stays before `moved` while a frame is incomplete.
     shown: u32,
     wake_peer: Doorbell,
     kicks: KickCounts,
-    /// The mirror that copies frames for monitors, if there can be monitors.
+    /// Copies the sent frames to monitors; `None` if the pipe cannot have monitors.
     mirror: Option<Box<Mirror>>,
 }
 

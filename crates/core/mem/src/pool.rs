@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-/// Number of objects in a word.
+/// Number of objects whose bits one word of the bitmap holds.
 const BITS: u32 = u64::BITS;
 
 /// The free and used objects of one pool, identified by their indices.

@@ -61,7 +61,7 @@ drop_reasons! {
     Filter = "filter",
     /// The port's rate limit is exceeded.
     Rate = "rate",
-    /// The port's rate limit for broadcast, multicast and unknown destinations is exceeded.
+    /// The port's rate limit for broadcast, multicast or unknown destinations is exceeded.
     Storm = "storm",
     /// The source address belongs permanently to another port.
     AddressTaken = "address-taken",

@@ -54,9 +54,9 @@ pub enum RegionError {
     Slots {
         /// Number of slots requested.
         slots: u32,
-        /// Minimum.
+        /// Minimum number of slots.
         least: u32,
-        /// Maximum.
+        /// Maximum number of slots.
         most: u32,
     },
     /// Threads that touch the memory stall, e.g. at a hole that is being punched in its file.
@@ -186,7 +186,7 @@ impl Region {
     }
 
     /// Creates a region whose pools are in `room` bytes of a client's file, at `offset`. The client may truncate the
-    /// file at any time; this process survives, but the ports of the region no longer work then.
+    /// file at any time; this process survives, but the region's ports then stop working.
     ///
     /// # Errors
     /// Like [`Region::shared`]; `EINVAL` for a file that is too short or an offset that is not page-aligned.
@@ -260,8 +260,9 @@ impl Region {
         Arc::new(Region { map, fd, apart, layout, huge, pools: Mutex::new(pools), toucher: OnceLock::new() })
     }
 
-    /// From now on, the thread of `toucher` accesses the memory when a port is created or ends, as the memory belongs
-    /// to another user, who can make an access stall. Threads that move frames still access the memory themselves.
+    /// Makes the thread of `toucher` access the memory when a port is created or ends, in place of the calling thread:
+    /// the memory belongs to another user, who can make an access stall. Threads that move frames still access the
+    /// memory themselves.
     pub fn set_toucher(&self, toucher: &Arc<Toucher>) {
         self.toucher.get_or_init(|| Arc::clone(toucher));
     }
@@ -282,7 +283,8 @@ impl Region {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// For a region in a client's file: the offset of the pools in the file, and the memfd with the CSB arrays.
+    /// For a region in a client's file: the offset of the pools in the file, and the memfd with the CSB arrays;
+    /// otherwise `None`.
     pub fn apart(&self) -> Option<(u64, BorrowedFd<'_>)> {
         self.apart.as_ref().map(|a| (a.offset, a.csb.as_fd()))
     }
@@ -473,9 +475,9 @@ impl Region {
 }
 
 impl Drop for Region {
-    /// Has the toucher, if one is set, unmap the memory once no hole is being punched in its files. Punching a hole
-    /// locks the file; munmap(2) would wait for that lock while it holds the one that all other threads need to map
-    /// memory.
+    /// Makes the toucher (the thread of [`Region::set_toucher`]), if one is set, unmap the memory once no hole is being
+    /// punched in its files. Punching a hole locks the file; munmap(2) would wait for that lock while it holds the lock
+    /// that all other threads need to map memory.
     fn drop(&mut self) {
         let Some(toucher) = self.toucher.get() else { return };
         let files: Vec<_> = self.fd.take().into_iter().chain(self.apart.take().map(|apart| apart.csb)).collect();

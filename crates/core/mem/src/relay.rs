@@ -33,7 +33,7 @@ pub struct RelayEnd {
     side: RingSide,
     /// First slot that is not filled yet.
     filled: u32,
-    /// First slot that the application does not see yet. Before `filled` while a frame is incomplete.
+    /// First slot that the application does not see yet; it stays before `filled` while a frame is incomplete.
     hwtail: u32,
     /// First slot that the application has not released.
     released: u32,
@@ -94,7 +94,7 @@ impl RelayEnd {
         n - 1 - ring_space(head, self.filled, n)
     }
 
-    /// Publishes the complete frames.
+    /// Publishes the complete frames to the application.
     fn publish(&mut self) {
         let end = self.side.ring.last_whole(self.hwtail, self.filled);
         if end == self.hwtail {
@@ -344,7 +344,7 @@ mod tests {
             let mut seq = 1u16;
             // Number of slots that the relay has moved and the receiver has not released.
             let mut relayed = 0;
-            // That number at the last pass of the relay.
+            // The value of `relayed` after the relay's last pass.
             let mut known = 0;
             for (what, n) in ops {
                 match what {

@@ -18,11 +18,11 @@ compile_error!("slots are read as little-endian words");
 /// Location of a ring and its buffers in a mapping. Offsets are in bytes from the mapping's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
-    /// Offset of the `netmap_ring`.
+    /// Offset of the `netmap_ring` in bytes.
     pub ring: u64,
     /// Number of slots.
     pub slots: u32,
-    /// Offset of buffer 0.
+    /// Offset of buffer 0 in bytes.
     pub bufs: u64,
     /// Number of buffers, including the reserved ones.
     pub num_bufs: u32,
@@ -96,7 +96,7 @@ impl RingMem {
         self.place.num_bufs
     }
 
-    /// The ring's place in the mapping.
+    /// The location of the ring and its buffers in the mapping.
     pub fn place(&self) -> RingPlace {
         self.place
     }

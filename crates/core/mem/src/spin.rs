@@ -37,12 +37,12 @@ pub struct Spin {
     most: Duration,
     credit: u32,
     hold_off: Duration,
-    /// End of the suspension of polling.
+    /// End of the last suspension of polling; `None` if there was none.
     not_before: Option<Instant>,
     trial: Option<SpinTrial>,
 }
 
-/// A trial in progress.
+/// A trial (a period of polling) in progress.
 #[derive(Debug)]
 struct SpinTrial {
     began: Instant,
@@ -120,7 +120,7 @@ impl Spin {
         false
     }
 
-    /// Records that a look found something: if polling was in progress, it paid off.
+    /// Records that a look found something. If polling was in progress, the trial counts as successful.
     #[inline]
     pub fn paid(&mut self) {
         if self.trial.take().is_some() {

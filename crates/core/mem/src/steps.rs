@@ -48,7 +48,7 @@ pub enum Step {
 
 /// Maximum number of recorded steps of a frame.
 const STEPS: usize = 30;
-/// How many of these steps are reserved for drops and their ports.
+/// Number of a frame's recorded steps that are reserved for drops and for the steps that name their ports.
 const FOR_DROPS: usize = 6;
 
 /// The steps of a frame.
@@ -64,11 +64,11 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// No steps.
+    /// An empty list of steps.
     pub const NONE: Steps =
         Steps { list: [Step::Floods; STEPS], len: 0, more: 0, has_drop: false, is_open: false, left_out: None };
 
-    /// A single step.
+    /// Returns a list with a single step.
     #[must_use]
     pub fn one(step: Step) -> Steps {
         let mut steps = Steps::NONE;
@@ -223,7 +223,7 @@ pub fn aside(f: impl FnOnce()) {
     OWN.with_borrow_mut(|own| own.is_open = is_open);
 }
 
-/// Ends recording. Returns the recorded steps, if any.
+/// Ends recording. Returns the recorded steps; `None` if there are none.
 #[must_use]
 pub fn end() -> Option<Steps> {
     OWN.with_borrow_mut(|own| {

@@ -16,10 +16,10 @@ use crate::fault::raise;
 
 /// Time between two checks of the thread's progress.
 const LOOK: Duration = Duration::from_millis(100);
-/// Number of consecutive checks without progress after which a touch is stuck. One is not enough: this process itself
-/// may have been stopped.
+/// Number of consecutive checks without progress after which a touch counts as stuck. One is not enough: this process
+/// itself may have been stopped.
 const LOOKS: u32 = 2;
-/// Duration above which a touch is stuck unless it has used enough CPU time ([`PART`]).
+/// Duration above which a touch counts as stuck unless it has used enough CPU time ([`PART`]).
 const LONG: Duration = Duration::from_secs(1);
 /// A long touch makes progress if it has used at least 1/`PART` of its duration as CPU time.
 const PART: u32 = 16;

@@ -11,15 +11,15 @@ use crate::side::RingSide;
 /// checks them against the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLayout {
-    /// Offset of the first `nm_csb_atok`.
+    /// Offset of the first `nm_csb_atok` in bytes.
     pub csb_atok: u64,
-    /// Offset of the first `nm_csb_ktoa`.
+    /// Offset of the first `nm_csb_ktoa` in bytes.
     pub csb_ktoa: u64,
-    /// Offset of the first ring object.
+    /// Offset of the first ring object in bytes.
     pub ring_pool: u64,
     /// Size of a ring object in bytes.
     pub ring_size: u32,
-    /// Offset of buffer 0.
+    /// Offset of buffer 0 in bytes.
     pub buf_pool: u64,
     /// Number of buffers, including the two reserved ones.
     pub num_bufs: u32,

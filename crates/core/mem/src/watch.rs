@@ -63,10 +63,10 @@ impl Drop for Watch {
     }
 }
 
-/// A place in the handler's list, for one watched range.
+/// An entry of the signal handler's list: one watched range.
 #[derive(Debug)]
 struct WatchRange {
-    /// Address of the range; 0 if the place is free.
+    /// Address of the range; 0 if the entry is free.
     start: AtomicUsize,
     /// Length of the range, bytes; 0 if it is not watched.
     len: AtomicUsize,
@@ -74,10 +74,10 @@ struct WatchRange {
     fault: AtomicPtr<FaultInner>,
 }
 
-/// Number of places in a block.
+/// Number of entries in a block.
 const BLOCK: usize = 256;
 
-/// An array of places, and a link to the next block. Blocks are never freed, as the handler may be reading them.
+/// An array of entries, and a link to the next block. Blocks are never freed, as the handler may be reading them.
 struct WatchBlock {
     places: [WatchRange; BLOCK],
     next: AtomicPtr<WatchBlock>,
@@ -124,7 +124,7 @@ impl WatchRange {
         }
     }
 
-    /// Claims a free place for a range that starts at `start`.
+    /// Claims a free entry for a range that starts at `start`.
     fn claim(start: usize) -> &'static WatchRange {
         let free = |p: &&WatchRange| p.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let mut block = &FIRST;
@@ -147,8 +147,8 @@ impl WatchRange {
         }
     }
 
-    /// Returns start and length of the range if it is watched and contains `at`. A place that is reused meanwhile
-    /// cannot be the one of the failed access, whose mapping still exists.
+    /// Returns start and length of the range; `None` if it is not watched, or does not contain `at`. An entry that is
+    /// reused meanwhile cannot be that of the failed access, whose mapping still exists.
     fn has(&self, at: usize) -> Option<(usize, usize)> {
         let start = self.start.load(Ordering::Acquire);
         let len = self.len.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! Filters: classic BPF, the language that libpcap compiles expressions such as `udp port 53` to.
+//! Filters: classic BPF, the language into which libpcap compiles expressions such as `udp port 53`.
 //!
 //! A [`FilterProgram`] is verified by the rules of the Linux kernel and decoded once, then runs for each frame. Jumps
 //! go only forward, so a run takes no more steps than the program has instructions. A run does not allocate or wait,
@@ -103,7 +103,8 @@ impl FilterProgram {
         run::run(&self.ops, head, len)
     }
 
-    /// Runs the program on a complete frame in two parts: newly built headers, and the bytes behind them.
+    /// Runs the program on a complete frame in two parts: newly built headers, and the bytes behind them. Returns the
+    /// same as [`FilterProgram::run`] does for the whole frame.
     pub fn run_parts(&self, first: &[u8], second: &[u8]) -> u32 {
         run::run_parts(&self.ops, first, second)
     }

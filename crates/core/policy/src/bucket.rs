@@ -21,12 +21,12 @@ fn parts(nanoseconds: u64) -> u64 {
     nanoseconds.saturating_mul(PARTS as u64)
 }
 
-/// A frame's weight. A segment weighs as much as the frames into which it is cut.
+/// A frame's weight. A GSO frame weighs as much as all segments into which it is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Number of frames.
     pub frames: u32,
-    /// Number of bytes of all these frames.
+    /// Number of bytes of all frames together.
     pub bytes: u32,
 }
 
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(bucket.wait(&limit, 2000 * SECOND).div_ceil(1_000_000), 56);
     }
 
-    /// Objective: a segment takes the tokens of all frames into which it is cut.
+    /// Objective: a GSO frame takes the tokens of all segments into which it is cut.
     #[test]
     fn a_segment_pays_for_all_its_frames() {
         let bucket = Bucket::default();

@@ -183,7 +183,8 @@ impl Guard {
         }
     }
 
-    /// Returns the result for unreadable bytes: a violation of the first of `checks` that would have to read them.
+    /// Returns the result for unreadable bytes: the violation of the first enabled check of `checks`, all of which
+    /// would have to read the bytes; `Ok` if none is enabled.
     fn hidden(&self, checks: &[Check]) -> Result<(), Violation> {
         match checks.iter().find(|&&check| self.checks.has(check)) {
             Some(check) => Err(check.violation()),
@@ -210,7 +211,7 @@ impl Guard {
             return self.hidden(&[Check::Ip, Check::Dhcp]);
         };
         if self.checks.has(Check::Ip) && !self.allowed.v4(packet.src) {
-            // A client without an address has to request one (RFC 2131 §4.1).
+            // A DHCP client without an address must be able to request one (RFC 2131 §4.1).
             let asks = packet.upper.ports() == PacketPorts::Are(DHCP_CLIENT, DHCP_SERVER);
             if !packet.src.is_unspecified() || !asks {
                 return Err(Violation::SpoofedIp);
@@ -253,7 +254,7 @@ impl Guard {
 }
 
 /// Whether ports are those of a DHCP server or relay. Every datagram to the clients' port counts, as clients ignore the
-/// source port.
+/// source port. Unreadable ports count, too.
 fn is_dhcp_server(ports: PacketPorts) -> bool {
     match ports {
         PacketPorts::Are(src, dst) => dst == DHCP_CLIENT || (src == DHCP_SERVER && dst == DHCP_SERVER),
@@ -262,7 +263,7 @@ fn is_dhcp_server(ports: PacketPorts) -> bool {
     }
 }
 
-/// Whether ports are those of a DHCPv6 server or relay.
+/// Whether ports are those of a DHCPv6 server or relay. Unreadable ports count, too.
 fn is_dhcp6_server(ports: PacketPorts) -> bool {
     match ports {
         PacketPorts::Are(src, dst) => src == DHCP6_SERVER || dst == DHCP6_CLIENT,

@@ -86,17 +86,17 @@ pub enum MessageClass {
 /// Counts of observed messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages that join or leave groups.
+    /// Number of messages that join or leave groups.
     pub reports: u64,
-    /// Queries.
+    /// Number of queries.
     pub queries: u64,
-    /// Queries from ports that may have no router behind them.
+    /// Number of queries from ports that may have no router behind them.
     pub refused_queries: u64,
-    /// Hellos of routers.
+    /// Number of hellos of routers.
     pub hellos: u64,
-    /// Unreadable messages.
+    /// Number of unreadable messages.
     pub malformed: u64,
-    /// Joins refused because of a limit.
+    /// Number of joins refused because of a limit.
     pub refused_joins: u64,
 }
 
@@ -116,7 +116,7 @@ pub struct Membership {
     pub vlan: u16,
     /// The group.
     pub group: IpAddr,
-    /// The port.
+    /// The member port.
     pub port: u16,
     /// Time in ns at which the membership expires unless it is reported again.
     pub expires_ns: u64,
@@ -133,9 +133,9 @@ pub struct KnownDomain {
     pub is_active: bool,
     /// Whether this switch is the querier.
     pub is_asking: bool,
-    /// The address of the querier, if it is not this switch.
+    /// The address of the querier; `None` if there is none, or if this switch is the querier.
     pub querier: Option<IpAddr>,
-    /// The ports of routers.
+    /// Ports with a multicast router behind them.
     pub routers: PortSet,
 }
 

@@ -43,7 +43,7 @@ impl<T> Borrower<T> {
         self.content().ok_or(EntryError::Empty)
     }
 
-    /// The content, if the worker is inside.
+    /// The content; `None` if the worker is not inside.
     #[inline]
     pub fn content(&mut self) -> Option<&mut T> {
         // SAFETY: `inside` means that `users` counts this handle, which is borrowed exclusively, and keeps all other

@@ -35,7 +35,7 @@ pub struct Loan<'a, T> {
     content: NonNull<T>,
     /// The cell, if the content is lent.
     lent: Option<&'a Lent<T, ManyWorkers>>,
-    /// Makes the loan as `Send` and `Sync` as a reference.
+    /// Makes the compiler treat the loan like a reference to the content.
     reference: PhantomData<&'a T>,
 }
 

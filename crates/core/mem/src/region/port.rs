@@ -253,7 +253,7 @@ pub struct Binding {
 }
 
 impl Binding {
-    /// Offset of the `netmap_if` in the region.
+    /// Offset of the `netmap_if` in the region, in bytes.
     pub fn nifp(&self) -> u64 {
         self.nifp
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU32 as StdAtomicU32;
 /// A queue that records its uses in a loom cell.
 struct Queue {
     work: UnsafeCell<u32>,
-    /// Written during each use, where loom can then run another thread.
+    /// Written during each use, so that loom can run another thread at that point.
     steps: AtomicU32,
     dropped: Arc<AtomicU32>,
 }

@@ -88,7 +88,7 @@ fn many_mappings_and_the_handler_before() {
         assert_eq!(fault.reason().as_deref(), Some(LOST));
     }
     assert_eq!(maps.iter().filter(|map| map.is_damaged()).count(), CUT.len());
-    // Places are reused, without traces of their earlier use.
+    // Entries of the handler's list are reused, without traces of their earlier use.
     drop(maps);
     let again: Vec<_> = files[1..200].iter().map(|fd| map(fd).watched()).collect();
     assert!(again.iter().all(|map| !map.is_damaged() && peek(map) == 7));

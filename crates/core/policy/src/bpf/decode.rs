@@ -125,13 +125,13 @@ pub(super) enum Op {
     Const(u32),
     /// X = a constant.
     ConstX(u32),
-    /// A = a cell.
+    /// A = the cell with this number.
     Load(u8),
-    /// X = a cell.
+    /// X = the cell with this number.
     LoadX(u8),
-    /// A cell = A.
+    /// The cell with this number = A.
     Store(u8),
-    /// A cell = X.
+    /// The cell with this number = X.
     StoreX(u8),
     /// A = the result of an operation on A and a constant.
     Alu(Alu, u32),
@@ -145,9 +145,9 @@ pub(super) enum Op {
     ToA,
     /// Jumps to an instruction.
     Jump(u16),
-    /// Compares A with a constant and jumps accordingly.
+    /// Compares A with a constant; jumps to `yes` if the comparison holds, otherwise to `no`.
     If { test: Comparison, k: u32, yes: u16, no: u16 },
-    /// Compares A with X and jumps accordingly.
+    /// Compares A with X; jumps to `yes` if the comparison holds, otherwise to `no`.
     IfX { test: Comparison, yes: u16, no: u16 },
     /// Ends the program with a constant.
     Return(u32),
@@ -203,7 +203,7 @@ pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, VerificationError> {
     }
 }
 
-/// Decodes instruction number `at` of a program of `len` instructions, or refuses it. Its code is that of
+/// Decodes instruction number `at` of a program of `len` instructions, or refuses it. Instruction codes are those of
 /// linux/bpf_common.h, with the class in the low three bits.
 fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, VerificationError> {
     let k = insn.k;

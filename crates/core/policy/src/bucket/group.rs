@@ -1,4 +1,4 @@
-//! Groups: a rate that several senders share, fairly among those that wait.
+//! Rate groups: several senders share a rate, fairly among those that wait.
 //!
 //! Each member has a count of the bytes that it has sent. A member may be ahead of the waiting member with the smallest
 //! count by at most [`AHEAD`] bytes. The other members get the share that a member does not use.
@@ -110,7 +110,7 @@ impl GroupShare {
         self.group.bucket.charge(&self.group.limit, now, weights);
     }
 
-    /// Time from `now` until a frame may pass, in nanoseconds.
+    /// Time from `now` until a frame of this member may pass, in nanoseconds; 0 if a frame may pass now.
     #[must_use]
     pub fn wait(&self, now: u64) -> u64 {
         let served = self.me().served.load(Ordering::Relaxed);

@@ -16,9 +16,9 @@ const REDIRECT: u8 = 137;
 /// Reports and "done" of multicast listener discovery (RFC 2710 §3.1, RFC 3810 §5.2).
 const MLD: [u8; 3] = [131, 132, 143];
 
-/// Option with the MAC address of the sender.
+/// Type of the option with the MAC address of the sender.
 const SOURCE_LINK_LAYER: u8 = 1;
-/// Option with the MAC address of the target.
+/// Type of the option with the MAC address of the target.
 const TARGET_LINK_LAYER: u8 = 2;
 
 /// Bytes of a neighbour solicitation or advertisement that contain the target address.

@@ -6,8 +6,8 @@ use netvale_wire::{MacAddr, ethernet, ipv4, ipv6, layers};
 
 /// The smallest EtherType; smaller values are the length of an 802.3 frame (IEEE 802.3 §3.2.6).
 const MIN_ETHERTYPE: u16 = 0x0600;
-/// The start of an LLC/SNAP header, before the organisation code (IEEE 802 §9.5): both access points, and "unnumbered
-/// information".
+/// The start of an LLC/SNAP header, before the organisation code (IEEE 802 §9.5): both service access points, and the
+/// control field "unnumbered information".
 const SNAP: [u8; 3] = [0xaa, 0xaa, 0x03];
 /// Organisation codes behind which an EtherType follows: those of RFC 1042 and of the bridge tunnel of IEEE 802.1H.
 const SNAP_CODES: [[u8; 3]; 2] = [[0, 0, 0], [0, 0, 0xf8]];
@@ -39,8 +39,8 @@ pub(super) fn network(head: &[u8]) -> Option<(u16, usize)> {
 }
 
 /// Returns the EtherType in a SNAP header at the start of `llc` and the offset behind it, or `length` and `l3` for
-/// another header. Ignores the lowest bits of the access points, which do not identify the header. `None` if a SNAP
-/// header may be truncated.
+/// another header. Ignores the lowest bits of the service access points, which do not identify the header. `None` if a
+/// SNAP header may be truncated.
 fn past_snap(llc: &[u8], length: u16, l3: usize) -> Option<(u16, usize)> {
     let other = (length, l3);
     let Some(&[dsap, ssap, control, a, b, c, high, low]) = llc.first_chunk() else {
@@ -67,7 +67,7 @@ pub(super) enum UpperPayload<'a> {
     /// A fragment other than the first. Only the first fragment is checked: no host reassembles the datagram without
     /// the first fragment.
     Rest,
-    /// Unreadable.
+    /// The payload cannot be found: an extension header is truncated or invalid, or there are too many.
     Hidden,
 }
 
@@ -146,8 +146,8 @@ impl<'a> Ipv6Packet<'a> {
     }
 }
 
-/// Walks the extension headers. Unlike [`ipv6::upper`], stops at a fragment other than the first, in which payload
-/// follows instead of a header.
+/// Follows the extension headers to the payload. Unlike [`ipv6::upper`], stops at a fragment other than the first, in
+/// which payload follows instead of a header.
 fn walk(packet: &[u8], mut next: u8, whole: bool) -> UpperPayload<'_> {
     let mut rest = packet.get(ipv6::HEADER_LEN..).unwrap_or_default();
     let mut fragment = false;

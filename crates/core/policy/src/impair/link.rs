@@ -12,7 +12,7 @@ pub(super) struct LinkModel {
     overhead: i32,
     cell: u32,
     cell_overhead: i32,
-    /// Maximum wait of a frame, nanoseconds: the transmission time of a full queue.
+    /// Maximum wait of a frame, nanoseconds: the transmission time of a full queue; `None` if unlimited.
     queue: Option<u64>,
     /// Time at which the last frame has been sent, nanoseconds.
     free: u64,

@@ -44,13 +44,13 @@ impl LossModel {
 /// A state of the Markov chain, named after the fate of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChainState {
-    /// 1: frames arrive.
+    /// State 1: frames arrive.
     Arriving,
-    /// 2: frames arrive within a burst of losses.
+    /// State 2: frames arrive within a burst of losses.
     ArrivingInBurst,
-    /// 3: frames are lost in a burst.
+    /// State 3: frames are lost in a burst.
     LostInBurst,
-    /// 4: a frame is lost alone.
+    /// State 4: a frame is lost alone.
     LostAlone,
 }
 

@@ -114,7 +114,7 @@ impl Model {
         Fate::Sent { due_ns: self.due(now, len), again, flip }
     }
 
-    /// Draws a bit of a frame of `len` bytes; `None` if the frame is empty.
+    /// Draws the index of a bit in a frame of `len` bytes; `None` if the frame is empty.
     fn bit(&mut self, len: u32) -> Option<u32> {
         let bits = len.saturating_mul(8);
         let drawn = (u64::from(self.rng.next_u32()) * u64::from(bits)) >> 32;

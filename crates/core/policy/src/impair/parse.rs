@@ -272,7 +272,6 @@ fn once<T>(place: &mut Option<T>, word: &'static str, value: T) -> Result<(), Ne
     }
 }
 
-/// A whole number.
 #[derive(Clone, Copy)]
 struct WholeNumber<T>(T);
 

@@ -50,16 +50,16 @@ pub enum TlemError {
     },
 }
 
-/// The options of one direction.
+/// The options of one direction; `None` for an option that is not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlemOptions<'a> {
-    /// The value of `-D`.
+    /// The value of `-D`: the delay.
     pub delay: Option<&'a str>,
-    /// The value of `-B`.
+    /// The value of `-B`: the rate.
     pub bandwidth: Option<&'a str>,
-    /// The value of `-L`.
+    /// The value of `-L`: the loss.
     pub loss: Option<&'a str>,
-    /// The value of `-Q`.
+    /// The value of `-Q`: the size of the queue.
     pub queue: Option<&'a str>,
 }
 

@@ -30,7 +30,7 @@ impl GroupFamily {
     }
 }
 
-/// Returns the MAC address of frames to `group`.
+/// Returns the destination MAC address of frames to `group`.
 pub(super) fn mac_of(group: IpAddr) -> MacAddr {
     match group {
         IpAddr::V4(group) => {

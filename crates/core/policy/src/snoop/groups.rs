@@ -1,6 +1,6 @@
 //! A snapshot of a switch's groups, for forwarding.
 //!
-//! A snapshot contains the sets of ports once each. A frame refers to its set by the set's *number*.
+//! A snapshot contains each set of ports once, and identifies it by a *number*, which is the result of a look-up.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
