@@ -272,7 +272,7 @@ impl Vlans {
         Ok(Vlans::with(vlans, native))
     }
 
-    /// Whether the port is a member only of VLANs of which `most` is a member, too.
+    /// Whether `most` contains all VLANs of which the port is a member.
     #[must_use]
     pub fn are_among(&self, most: &Vlans) -> bool {
         self.members.0.iter().zip(&most.members.0).all(|(is, most)| is & !most == 0)
@@ -368,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any set reads back as it prints.
+        /// Objective: a printed set reads back as the same set.
         #[test]
         fn any_set_reads_back_as_written(vlans in proptest::collection::vec(1u16..=4094, 0..80)) {
             let mut set = VlanSet::default();

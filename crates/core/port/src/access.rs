@@ -1,8 +1,8 @@
 //! Access rights of files that the daemon creates for a caller: permission bits, and an access control list (acl(5))
 //! for further users and groups.
 //!
-//! The daemon has dropped the capability to change owners; a file's owner may always set the file's access control
-//! list.
+//! An access control list serves where a change of owner cannot: the daemon has dropped `CAP_CHOWN`, but a file's owner
+//! may always set the file's list.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};

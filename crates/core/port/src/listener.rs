@@ -149,11 +149,11 @@ pub struct SocketFile {
     folder: Folder,
     /// The created file. While this descriptor is open, no other file can get its inode number.
     made: FoundFile,
-    /// False while another process also listens on this socket and owns the file.
+    /// Whether this process owns the file; false while another process also listens on this socket and owns the file.
     is_ours: Claim,
 }
 
-/// A handle with which this process takes over another process's [`SocketFile`].
+/// A handle with which this process becomes the owner of another process's [`SocketFile`].
 #[derive(Clone, Debug)]
 pub struct Claim(Arc<AtomicBool>);
 
@@ -342,7 +342,7 @@ fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
         Err(Errno::ACCESS) => return Err(OpenError::KeptOut(path.into())),
         Err(e) => return Err(step("test for a listener")(e)),
     }
-    // If the removal failed, bind(2) reports it.
+    // If the removal failed, bind(2) reports that the path is in use.
     Ok(())
 }
 
@@ -356,7 +356,7 @@ fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     Access::default().give_at(&file.way())?;
     let kind = sockopt::socket_type(socket)?;
     let probe = socket_for(kind)?;
-    // The kernel chooses a unique name.
+    // With an unnamed address, the kernel chooses a unique name.
     rustix::net::bind(&probe, &SocketAddrUnix::new_unnamed())?;
     match rustix::net::connect(&probe, &SocketAddrUnix::new(file.way())?) {
         Err(Errno::CONNREFUSED | Errno::PROTOTYPE) => return Ok(false),
@@ -369,7 +369,7 @@ fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     loop {
         match who_comes(socket, kind) {
             Ok(from) if from.as_ref() == Some(&name) => return Ok(true),
-            // A connection from another program of this user. It is closed; that program can connect again.
+            // Another program of this user connected. Its connection is closed; it can connect again.
             Ok(_) => {}
             Err(Errno::AGAIN) => return Ok(false),
             Err(e) => return Err(e),

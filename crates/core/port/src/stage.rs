@@ -285,9 +285,9 @@ impl<'s> Staging<'s> {
     }
 
     /// Creates variants of a run: consecutive frames that are single pieces with no offload pending and begin with the
-    /// same [`ALIKE`] bytes as the head that was copied last. Copies `want` bytes of frames longer than [`HEAD`];
-    /// without `want`, such a frame ends the run. `takes` gets each frame's index, head and length, and returns whether
-    /// to create a variant. Returns the index of the first frame after the run.
+    /// same [`ALIKE`] bytes as the head that was copied last. Of frames longer than [`HEAD`], copies `want` bytes; if
+    /// `want` is `None`, such a frame ends the run. `takes` gets each frame's index, head and length, and returns
+    /// whether to create a variant. Returns the index of the first frame after the run.
     #[inline]
     pub fn run(
         &mut self,

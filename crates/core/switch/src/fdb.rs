@@ -250,7 +250,8 @@ impl Fdb {
         self.learn_some(mac, port, &mut 1);
     }
 
-    /// Like [`Fdb::learn`], for a batch that may make `news` more changes of the table. Counts `news` down.
+    /// Like [`Fdb::learn`]. `news` is the number of changes of the table that the batch may still make, and is
+    /// decremented.
     #[inline]
     pub(crate) fn learn_some(&self, mac: u64, port: PortId, news: &mut u32) {
         if mac & 1 != 0 || mac == 0 {
@@ -461,7 +462,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: an entry returns its address, its port and its age, whatever they are, as if each were alone.
+        /// Objective: an entry returns its address, its port and its age for every combination of these.
         #[test]
         fn an_entry_is_an_address_a_port_and_an_age(
             mac in 1u64..1 << 47, port in 0..MAX_PORTS as PortId, begun in 0..40u8, aged in 0..TICKS,

@@ -48,7 +48,7 @@ impl FilterRule {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Adds to the number of frames that the rule decided, also in another process.
+    /// Adds to the number of frames that the rule decided; also for frames that it decided in another process.
     pub fn count(&self, frames: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
     }

@@ -88,7 +88,7 @@ pub struct Forwarder {
     ring: usize,
     source: Source,
     held: HeldFrames,
-    /// The frames of the batch that wait because their port is at its rate limit.
+    /// The frames of the batch that wait because the sending port is at its rate limit.
     rest: BatchRest,
     /// Whether the ingress is the far end of the port's impaired link.
     is_link_end: bool,
@@ -364,7 +364,8 @@ impl Task<ForwardMemory> for Forwarder {
 /// One of a port's queues, with its index.
 type NumberedQueue<'a> = (usize, &'a Arc<dyn Egress>);
 
-/// The port's queue for frames of this sender that are not spread over several queues; `None` if the port has no queue.
+/// The queue of port `to` for frames of this sender that are not spread over several queues; `None` if the port has no
+/// such queue.
 #[inline]
 fn queue_of<'a>(to: &'a PortEntry, sender: BatchSender<'_>) -> Option<NumberedQueue<'a>> {
     let ring = sender.queue_of(to);

@@ -30,8 +30,8 @@ struct LaneRecord {
     offload: Offload,
 }
 
-/// Value of `len` in a gap, which fills the end of the ring where no frame fits and has only the fields `size` and
-/// `len`.
+/// Value of `len` in a gap, i.e. the unused bytes at the end of the ring if the next frame did not fit there. A gap has
+/// only the fields `size` and `len`.
 const GAP: u32 = u32::MAX;
 const ALIGN: u64 = 8;
 const HEADER: u64 = size_of::<LaneRecord>() as u64;
@@ -208,7 +208,7 @@ pub(super) struct LaneFrame {
     pub(super) size: u64,
 }
 
-/// Address, length and marks of a frame in a lane.
+/// Address, length and attributes of a frame in a lane.
 pub(super) struct FramePlace {
     pub(super) at: *const u8,
     pub(super) len: u32,

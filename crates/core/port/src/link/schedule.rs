@@ -37,7 +37,7 @@ impl PartialOrd for FrameByArrival {
     }
 }
 
-/// Frames in flight. Frames that overtake no other (nearly all) are in a queue, the rest in a heap.
+/// Frames in flight. A frame due no earlier than the last one (as nearly all are) is in a queue, the rest in a heap.
 pub(super) struct Schedule {
     queue: VecDeque<FrameInFlight>,
     others: BinaryHeap<FrameByArrival>,

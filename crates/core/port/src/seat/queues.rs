@@ -40,8 +40,8 @@ impl<Q: Ingress> SeatIngress<Q> {
 }
 
 impl<Q: Ingress> Ingress for SeatIngress<Q> {
-    // SAFETY: frames stay where the queue keeps them, and the queue stays in the seat while this thread is inside:
-    // until `release`.
+    // SAFETY: frames stay where the queue keeps them, and the queue stays in the seat until this thread leaves it in
+    // `release`.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(queue) = self.queue.enter() else { return };

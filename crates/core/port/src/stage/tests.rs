@@ -203,7 +203,7 @@ fn kept_variants_have_the_same_bytes() {
     assert!(stage.variants().is_empty() && stage.own.is_empty());
 }
 
-/// Generates frames of a few conversations, so that runs occur.
+/// Generates frames of a few conversations, so that consecutive frames often begin with the same bytes.
 fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
     let len = prop_oneof![Just(14usize), Just(19), Just(20), Just(60), Just(HEAD), Just(HEAD + 1), 20usize..2000];
     let kind = prop_oneof![9 => Just(0u8), 1 => 1u8..4];

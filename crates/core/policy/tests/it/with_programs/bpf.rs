@@ -84,7 +84,8 @@ fn programs_with_loops_are_refused() {
     }
 }
 
-/// Objective: the reach is known for all programs that libpcap compiles, except those with computed offsets.
+/// Objective: the reach (the number of bytes at a frame's start that a program reads) is known for all programs that
+/// libpcap compiles, except those with computed offsets.
 #[test]
 fn the_reach_of_usual_expressions_is_known() {
     let Some(pcap) = libpcap() else { return };

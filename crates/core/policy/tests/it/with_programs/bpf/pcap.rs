@@ -115,7 +115,7 @@ impl Pcap {
         compiled
     }
 
-    /// Loads a verified program into libpcap's interpreter, if libpcap accepts it as well.
+    /// Loads a verified program into libpcap's interpreter; `None` if libpcap's own check refuses the program.
     pub fn judge(&self, program: &FilterProgram) -> Option<Judge> {
         let insns: Vec<_> =
             program.insns().iter().map(|&Insn { code, jt, jf, k }| BpfInsn { code, jt, jf, k }).collect();
