@@ -171,7 +171,8 @@ impl PolicyState {
         }
     }
 
-    /// Whether to read a multicast control message of the port. Messages above the limit are forwarded, but not read.
+    /// Whether another multicast control message of the port may be read now. Messages above the limit are forwarded,
+    /// but not read.
     #[cold]
     pub(crate) fn may_report(&self) -> bool {
         self.messages.take(&RateLimit::frames(MESSAGES.0, MESSAGES.1), now(), [Weight::frame(0)].into_iter()) > 0

@@ -1,5 +1,5 @@
-//! Multicast snooping: control messages from workers to the thread that keeps a switch's groups, and groups and queries
-//! from that thread to the workers.
+//! Multicast snooping: passes control messages from workers to the thread that keeps a switch's groups, and passes
+//! groups and queries from that thread to the workers.
 //!
 //! ```text
 //!   workers                                  the daemon's main thread

@@ -16,7 +16,7 @@ pub(crate) struct PolicySummary {
     pub(crate) vlans: bool,
     /// Whether any port's policies need the members of multicast groups.
     pub(crate) snoops: bool,
-    /// Kinds of tags with which frames may leave a port.
+    /// For each kind of tag, whether frames may leave a port with it.
     pub(crate) kinds: [bool; KINDS],
     /// Whether any port has filters for the frames that it gets.
     pub(crate) is_filtered: bool,

@@ -78,7 +78,7 @@ impl PortTable {
         self.policed.as_deref()
     }
 
-    /// Maximum number of frames that a pass floods. More than a batch has, unless the switch has many ports.
+    /// Maximum number of frames that a pass floods. Larger than a batch unless the switch has many ports.
     #[inline]
     pub(crate) fn most_floods(&self) -> usize {
         self.most_floods
@@ -529,7 +529,7 @@ fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
     OwnerId::new(used.iter().position(|used| !used).unwrap_or(0) as u16)
 }
 
-/// The lowest free index of a port, with a place in the table; `None` if there is none.
+/// Finds the lowest free index for a port, and makes room for it in the table; `None` if the switch is full.
 fn free_place(by_id: &mut Vec<Option<Arc<PortEntry>>>) -> Option<PortId> {
     let free = by_id.iter().position(Option::is_none).unwrap_or(by_id.len());
     if free >= MAX_PORTS {

@@ -41,12 +41,12 @@ pub(super) struct Judge<'a> {
     pub(super) fdb: &'a Fdb,
     /// Number of first bytes to copy and examine of frames longer than [`HEAD`].
     want: usize,
-    /// Whether to copy and examine all bytes of frames.
+    /// Whether to copy and examine all bytes of each frame.
     is_deep: bool,
     last: Option<(Conversation, PortId)>,
     /// Number of changes that the batch may still make in the forwarding table.
     news: u32,
-    /// Multicast groups, if a port snoops.
+    /// The multicast groups; `None` if no port snoops.
     listener: Option<GroupKnowledge<'a>>,
     /// The change of tag of the last planned frame that goes to one port.
     retag: Retag,

@@ -27,7 +27,7 @@ pub(super) struct PortSets {
 }
 
 impl PortSets {
-    /// Makes the sets those of `groups`.
+    /// Sets the multicast groups to whose sets of ports later numbers refer.
     pub(super) fn set(&mut self, groups: Option<CurrentGroups>) {
         self.groups = groups;
     }
@@ -65,7 +65,7 @@ pub(super) struct FrameRun {
     pub(super) frames: Range<usize>,
     /// The plan of the first frame.
     pub(super) first: FramePlan,
-    /// The kind of tag of the first frame's only variant. The variants of the other frames follow that variant.
+    /// The kind of tag of the first frame's only variant. The variants of the other frames have the indices after it.
     pub(super) kind: usize,
 }
 
@@ -75,11 +75,11 @@ pub(super) struct BatchPlan {
     /// Frames that are planned like the frame before them. Their part of `frames` is filled only when needed.
     pub(super) runs: Vec<FrameRun>,
     pub(super) sets: PortSets,
-    /// Which flooded frames reach a port.
+    /// For each flooded frame, whether it reaches at least one port.
     reached: [bool; BATCH],
-    /// Number of flooded frames of the range.
+    /// Number of flooded frames in the range of the batch that is being planned.
     pub(super) floods: usize,
-    /// Maximum number of flooded frames of the range.
+    /// Maximum number of flooded frames in that range.
     pub(super) most_floods: usize,
     drops: [u32; REASONS],
     has_drops: bool,
@@ -153,7 +153,7 @@ impl BatchPlan {
         }
     }
 
-    /// Counts a flooded frame of the range. Returns whether the range may have no further ones.
+    /// Counts a flooded frame of the range. Returns whether the range has now reached its maximum of flooded frames.
     #[cold]
     #[inline(never)]
     pub(super) fn floods_enough(&mut self) -> bool {

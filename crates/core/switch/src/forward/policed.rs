@@ -26,7 +26,7 @@ use crate::table::PortTable;
 #[derive(Debug, Default)]
 pub(super) struct BatchRest {
     pub(super) frames: Range<usize>,
-    /// When the port may send again, in nanoseconds of the policies' clock.
+    /// Time from which the port may send again, in nanoseconds of the policies' clock.
     until: u64,
     /// Index of the first frame that the port's rates do not allow yet.
     pub(super) paid: usize,
@@ -299,7 +299,7 @@ impl Forwarder {
                 let count = groups.picks(to.id, false, true, picks).len();
                 let count = select(to, &mut picks[..count], plan);
                 if count == 0 {
-                    // Of many ports, few may be in the frames' VLANs or groups.
+                    // On a switch with many ports, most may be in none of the frames' VLANs or groups.
                     continue;
                 }
                 hand_over(

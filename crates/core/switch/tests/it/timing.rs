@@ -72,7 +72,7 @@ fn all_of_a_batch() {
     let sum = a.sent.latency().sum();
     let most = begun.elapsed().as_nanos() as u64;
     assert!(sum > 0 && sum <= 5 * most, "{sum} of {most}");
-    // There is room for ten frames.
+    // The ring has room for ten more frames.
     send(&mut a, 15);
     assert_eq!((timed(&a), b.take().len()), (20, 15));
     let switch = Switch::new("vale1");

@@ -37,9 +37,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// How a trace shows frames dropped for a reason, and a function that causes such a drop.
 enum Told {
-    /// In the record of the frame.
+    /// The drop is a step in the record of the frame.
     Frame(fn() -> Vec<TraceRecord>),
-    /// In a record without a frame; the text explains why.
+    /// The drop is in a record without a frame; the text explains why.
     Line(&'static str, fn() -> Vec<TraceRecord>),
 }
 
@@ -283,7 +283,7 @@ fn endless() -> Vec<TraceRecord> {
 
 fn bad_header() -> Vec<TraceRecord> {
     let mut bed = Bed::made(Make { hdr_len: 12, ..Make::default() }, Make::default());
-    // A checksum in the Ethernet header.
+    // The pending checksum begins in the Ethernet header, so the virtio-net header is refused.
     let mut bytes = vec![0; 12];
     bytes[0] = 1;
     bed.send(&[[bytes, flood()].concat()])
