@@ -28,8 +28,8 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 use crate::system::peer;
 
-/// An attach connection's hold on a port. The note consists of bytes that the client chose; the daemon returns them
-/// whenever it describes the port to the client.
+/// An attach connection's hold on a port, which keeps the port open until it is released or the connection closes. The
+/// note consists of bytes that the client chose; the daemon returns them whenever it describes the port to the client.
 pub(crate) struct AttachHold {
     attachment: Box<dyn Attachment>,
     note: [u8; NOTE_LEN],

@@ -20,7 +20,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 /// A step that failed.
 pub(super) struct StepFailure {
-    /// Index in the file of the port at fault; `None` if the failure concerns the settings or the removal of a port.
+    /// Index, in the file, of the port at fault; `None` if the failure concerns the settings or the removal of a port.
     pub index: Option<usize>,
     /// Why the step failed.
     pub refusal: Refusal,

@@ -39,7 +39,8 @@ pub(super) enum PortStep {
     Keep(ConfigPort),
 }
 
-/// A port of the file whose name belongs to a running port that must stay.
+/// A port of the file whose name belongs to a running port that may not be replaced, because a program created it or it
+/// was attached by hand.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Conflict {
     /// The port's index in the file.
@@ -63,7 +64,7 @@ impl ConfigPort {
 /// replaced or detached, too.
 ///
 /// # Errors
-/// The first port of the file whose name belongs to a running port that must stay.
+/// The first [`Conflict`].
 pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool) -> Result<Vec<PortStep>, Conflict> {
     let names: BTreeSet<&str> = wanted.iter().map(|port| port.full.as_str()).collect();
     let goes = |(full, declared): (&String, &Option<DeclaredPort>)| {
@@ -81,8 +82,8 @@ pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool
     Ok(steps)
 }
 
-/// Returns the step for a port of the file that has the name of a running port. `known` has the latter's parameters, if
-/// any.
+/// Returns the step for a port of the file that has the name of a running port. `known` are the running port's
+/// parameters; `None` if a program created it.
 fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result<PortStep, Conflict> {
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;

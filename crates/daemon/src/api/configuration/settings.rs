@@ -98,7 +98,8 @@ fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     Some(note.to_owned())
 }
 
-/// Returns why the change from the first value to the second needs a restart; `None` if such a change always does.
+/// Returns why the change from the first value to the second needs a restart; `None` if every change of the setting
+/// does.
 fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     let why = match setting.effect {
         Effect::WithinReach => {

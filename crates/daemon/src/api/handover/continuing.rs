@@ -68,7 +68,7 @@ pub struct ContinuedState {
     reserve: HeapReserve,
     interfaces: Vec<ContinuedInterface>,
     counters: CountersItem,
-    /// Items to restore after all others: they depend on other ports.
+    /// Items that depend on other ports, and are therefore restored after all others.
     last: Vec<Item>,
     /// For each user, the waiter that limits how long the daemon waits while a hole is punched in one of the user's
     /// memory files.
@@ -160,7 +160,7 @@ impl ContinuedState {
         Ok(())
     }
 
-    /// Adds the switches' learned addresses, once all items have arrived.
+    /// Adds the learned addresses to the switches' forwarding tables, once all items have arrived.
     pub fn complete(&mut self, d: &mut Daemon) {
         self.switches.iter().for_each(|item| learn(d, &item.name, &item.addresses));
         self.interfaces.clear();

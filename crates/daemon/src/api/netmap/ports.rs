@@ -159,10 +159,10 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: C
     Ok(naming::alias(&full))
 }
 
-/// The index of a missing port in netmap's API: its switches have at most as many ports.
+/// Port index that stands for a missing port in netmap's API. A switch of netmap has at most this many ports.
 const NONE: u32 = 254;
 
-/// The index of a port in netmap's API, which skips [`NONE`].
+/// Returns the index of a port in netmap's API, which skips [`NONE`].
 fn index_of(id: PortId) -> u32 {
     let id = u32::from(id);
     if id < NONE { id } else { id + 1 }
