@@ -46,11 +46,9 @@ use crate::system::sandbox::Reach;
 
 /// The daemon's state. Each registry guards its own map; functions of `ports` and `api` operate across several.
 pub struct Daemon {
-    /// The configuration.
     pub config: Config,
     /// Forwarding threads.
     pub workers: Workers,
-    /// The switches.
     pub switches: Switches,
     /// Memory regions that programs map.
     pub regions: Regions,
@@ -60,7 +58,6 @@ pub struct Daemon {
     pub persistent: PersistentPorts,
     /// Pipes between programs.
     pub pipes: Pipes,
-    /// Network interfaces.
     pub interfaces: Interfaces,
     /// Groups of ports that share a rate.
     pub groups: RateGroups,
@@ -96,7 +93,7 @@ pub struct Daemon {
     pub(crate) held: Vec<Box<dyn Any>>,
     /// Doorbell that port threads ring after a change of state that is saved with the service manager.
     pub(crate) news: Arc<Doorbell>,
-    /// Number of the connection on which a successor awaits the hand-over.
+    /// Number of the connection on which a successor awaits the hand-over; `None` without a successor.
     pub(crate) successor: Option<u64>,
     /// Changes not yet saved with the service manager.
     pub(crate) changes: UnsavedChanges,

@@ -204,7 +204,7 @@ impl Share {
 
     /// Returns the share nearest to `number` / `whole`, as in tc(8); `None` if it exceeds 1.
     fn nearest(number: Decimal, whole: u128) -> Option<Self> {
-        // Twice the value, so that its last bit decides the rounding.
+        // Compute twice the value, so that its last bit decides the rounding.
         let twice = number.times(2 * u128::from(u32::MAX), whole)?;
         u32::try_from(twice.div_ceil(2)).ok().map(Self)
     }

@@ -66,8 +66,8 @@ impl Access {
         }
     }
 
-    /// Makes the only further user the owner, and the only further group the owning group. `EOPNOTSUPP` if there are
-    /// several, or if this process may not change the owner.
+    /// Makes the user in `users` the owner, and the group in `groups` the owning group. `EOPNOTSUPP` if there are
+    /// several users or groups, or if this process may not change the owner.
     fn give_away(&self, file: &Path) -> Result<(), Errno> {
         let (&[] | &[_], &[] | &[_]) = (&*self.users, &*self.groups) else { return Err(Errno::OPNOTSUPP) };
         let user = self.users.first().map(|&user| Uid::from_raw(user));

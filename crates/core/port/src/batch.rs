@@ -40,7 +40,7 @@ struct BatchFrame {
     ptr: *const u8,
     /// Length of the whole frame in bytes.
     len: u32,
-    /// Index of the first piece in [`Batch::frags`], if there are several.
+    /// Index of the first piece in [`Batch::frags`] if the frame has several pieces; otherwise unused.
     frags: u16,
     pieces: u16,
     /// 0 if no offload is pending, otherwise 1 + the index in [`Batch::offloads`].

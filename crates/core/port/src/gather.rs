@@ -9,7 +9,7 @@ use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
 /// Private memory for merging frames; each thread has its own.
 #[derive(Debug)]
 pub(crate) struct MergeScratch {
-    /// The batch to deliver.
+    /// The batch to deliver: merged frames, and frames that stay unchanged.
     pub(crate) out: Batch,
     /// For each frame of `out`, the number of frames merged into it.
     pub(crate) spans: Vec<u16>,

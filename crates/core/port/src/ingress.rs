@@ -128,10 +128,10 @@ pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     /// which thus stays in the cache.
     batch: Box<Batch>,
     is_taken: bool,
-    /// Copies of the taken frames, once they have been [kept](Source::keep).
+    /// Copies of the taken frames after [`Source::keep`]; `None` otherwise.
     kept: Option<KeptFrames>,
-    /// Variants of the taken frames, if any were created: private copies of their first bytes, some with another VLAN
-    /// tag.
+    /// Variants of the taken frames (private copies of their first bytes, some with another VLAN tag); `None` if none
+    /// was created.
     stage: Option<Box<Stage>>,
 }
 

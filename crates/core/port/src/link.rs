@@ -33,7 +33,7 @@ use schedule::Schedule;
 /// Settings of an impaired link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkSettings {
-    /// Delay, loss, duplication, damage and reordering of frames.
+    /// Delay, loss, duplication, damage and reordering of frames; `None`: no impairment.
     pub impair: Option<Spec>,
     /// Rate limits, which are applied at the far end.
     pub rates: Vec<RateLimit>,
@@ -46,7 +46,7 @@ pub struct LinkSettings {
     pub seed: u64,
 }
 
-/// Maximum number of attempts to find a free lane.
+/// Maximum number of checks for a lane (a ring of bytes) to which no other thread is writing.
 const LOOKS: u32 = 1000;
 /// Maximum number of frames in flight if the settings have no limit.
 const MOST_FRAMES: u32 = 1 << 20;

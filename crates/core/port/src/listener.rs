@@ -169,8 +169,8 @@ impl Claim {
 }
 
 impl SocketFile {
-    /// Finds the file of another process's socket. Dropping the result removes the file only if it was
-    /// [claimed](SocketFile::claim).
+    /// Finds the file of another process's socket. Dropping the result removes the file only if this process has become
+    /// the file's owner ([`SocketFile::claim`]).
     ///
     /// # Errors
     /// [`OpenError`] if there is no socket at the path.
@@ -222,7 +222,7 @@ impl Listener {
     }
 
     /// Restores another process's listening socket and finds its file. Dropping the [`SocketFile`] removes the file
-    /// only if it was [claimed](SocketFile::claim).
+    /// only if this process has become the file's owner ([`SocketFile::claim`]).
     ///
     /// # Errors
     /// [`OpenError`] if the descriptor is not a listening socket, or there is no socket at the path.

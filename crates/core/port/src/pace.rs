@@ -42,7 +42,7 @@ pub trait Clock {
     /// Returns the time since a fixed moment in the past.
     fn now(&self) -> Duration;
 
-    /// Returns the same time together with the calling thread's CPU time and preemptions.
+    /// Returns the time of [`Clock::now`], together with the calling thread's CPU time and preemptions.
     fn thread_time(&self) -> ThreadTime;
 }
 
@@ -50,8 +50,8 @@ pub trait Clock {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadTime {
     now: Duration,
-    /// CPU time of the thread, if requested. Many kernels do not count interrupts in it; with a veth, interrupts do the
-    /// far end's work.
+    /// CPU time of the thread; `None` if it was not requested. Many kernels do not count interrupts in it; with a veth,
+    /// interrupts do the far end's work.
     own: Option<Duration>,
     /// Number of preemptions of the thread; `None` if unknown.
     lost: Option<u64>,
@@ -112,7 +112,7 @@ pub struct QueuePace<C = MachineClock> {
 #[derive(Debug)]
 pub struct Meter<'a, C> {
     pace: &'a QueuePace<C>,
-    /// Start of the timing, if the batch is timed.
+    /// Start of the timing; `None` if the batch is not timed.
     begun: Option<ThreadTime>,
     /// Whether all batches are timed, so that the thread's CPU time is read, too.
     looks: bool,
@@ -155,7 +155,7 @@ impl<C: Clock> QueuePace<C> {
         if nanos(self.clock.now()) < until {
             return true;
         }
-        // `looks_until` stays set if another worker has just timed a slow batch.
+        // The exchange fails, and `looks_until` stays set, if another worker has just timed a slow batch.
         let _ = self.looks_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
         false
     }

@@ -30,7 +30,7 @@ pub struct RingEgress {
     /// Whether large UDP segments are delivered uncut (USO), if the port has a virtio-net header.
     uso: bool,
     counters: Arc<RingCounters>,
-    /// Doorbell that the receiver rings when it makes room, if it supports that.
+    /// Doorbell that the receiver rings when it makes room; `None` if the receiver does not support that.
     room_bell: Option<Arc<Doorbell>>,
     /// Keeps the ring allocated in its region during deliveries.
     _mem: Arc<PortMem>,

@@ -47,7 +47,7 @@ const LINES: usize = (HEAD + TAG).div_ceil(LINE);
 pub struct Retag {
     /// Whether to remove the frame's tag.
     pub strip: bool,
-    /// The tag to add: protocol and control information, in wire order.
+    /// The tag to add: protocol and control information, in wire order; `None`: no tag.
     pub push: Option<[u8; TAG]>,
 }
 
@@ -124,7 +124,7 @@ pub struct Stage {
     used_lines: usize,
     deep: Box<[UnsafeCell<u8>]>,
     used_deep: usize,
-    /// Index of the frame whose head was copied last, and the copy.
+    /// Index of the frame whose head was copied last, and the copy; `None` if no head has been copied.
     last: Option<(usize, CopiedHead)>,
     /// The bytes of [kept](Stage::keep) variants, which no longer refer to the ingress's memory.
     own: Vec<Box<[u8]>>,
@@ -202,7 +202,6 @@ impl Stage {
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
-    /// The variants.
     #[inline]
     pub(crate) fn variants(&self) -> &Batch {
         &self.variants

@@ -18,7 +18,7 @@ pub struct DestinationGroups {
     lists: [(u16, u16); MAX_PORTS + 1],
     /// Ports with a non-empty list, in order of first appearance.
     active: Vec<PortId>,
-    /// The port to which all frames go, if there is only one.
+    /// The port to which all frames go; `None` if frames go to several ports, are flooded, or are dropped.
     only: Option<PortId>,
 }
 
@@ -137,7 +137,7 @@ impl DestinationGroups {
         to != FLOOD
     }
 
-    /// The port to which all frames go, if there is only one.
+    /// The port to which all frames go; `None` if frames go to several ports, are flooded, or are dropped.
     #[inline]
     pub fn only(&self) -> Option<PortId> {
         self.only

@@ -92,9 +92,7 @@ pub struct Forwarder {
     rest: BatchRest,
     /// Whether the ingress is the far end of the port's impaired link.
     is_link_end: bool,
-    /// State of traced frames.
     tracing: ForwarderTrace,
-    /// Timing of batches.
     timing: BatchTiming,
 }
 

@@ -57,7 +57,6 @@ impl OwnerShare {
 /// State of a port, and of the owner whose number equals the port's index.
 #[derive(Debug)]
 struct PortAndOwner {
-    /// The port's owner.
     owner: AtomicU16,
     port: OwnerShare,
     /// Number and limit of addresses of the owner whose number equals the port's index.

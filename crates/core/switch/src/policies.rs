@@ -28,7 +28,7 @@ pub struct CompiledPolicies {
     pub vlans: Option<Vlans>,
     /// Addresses that are fixed behind the port, in words whose lowest byte is the first on the wire.
     pub addresses: Vec<u64>,
-    /// Maximum number of addresses learned behind the port.
+    /// Maximum number of addresses learned behind the port; `None`: no limit.
     pub most_addresses: Option<u32>,
     /// Whether addresses are learned.
     pub learning: bool,
@@ -48,11 +48,11 @@ pub struct CompiledPolicies {
     pub multicast: Multicast,
     /// Rate limits of frames that the port sends.
     pub rates: Vec<RateLimit>,
-    /// The port's share of a rate limit that a group of ports shares.
+    /// The port's share of a rate limit that a group of ports shares; `None` if the port is in no such group.
     pub group: Option<Arc<GroupShare>>,
-    /// The impaired link (delay, loss, rate) that frames from the port pass.
+    /// The impaired link (delay, loss, rate) that frames from the port pass; `None`: no link.
     pub link: Option<Arc<Link>>,
-    /// Checks of source addresses in frames that the port sends.
+    /// Checks of source addresses in frames that the port sends; `None`: no checks.
     pub guard: Option<Guard>,
     /// Filters of frames that the port sends, and of frames that it gets.
     pub filters: [Filters; 2],

@@ -106,7 +106,7 @@ impl Snooping {
         let _ = self.queries.push(query);
     }
 
-    /// Takes the next query to send, if any.
+    /// Takes the next query to send; `None` if none is queued.
     pub(crate) fn take_query(&self) -> Option<Query> {
         self.queries.pop()
     }

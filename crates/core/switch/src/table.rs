@@ -525,7 +525,7 @@ fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
             *used = true;
         }
     }
-    // There are fewer ports than places in `used`, so an unused number exists.
+    // `used` has more entries than there are ports, so an unused number exists.
     OwnerId::new(used.iter().position(|used| !used).unwrap_or(0) as u16)
 }
 

@@ -196,7 +196,7 @@ impl LaneWriter<'_> {
     }
 }
 
-/// A frame in a lane.
+/// A frame that the reader has found in the lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneFrame {
     pub(super) position: u64,
@@ -260,7 +260,8 @@ impl LaneReader {
         }
     }
 
-    /// Returns the place of a frame, whose bytes stay valid until the frame is [done](LaneReader::done).
+    /// Returns the address, length and attributes of the frame at `position`. The frame's bytes stay valid until the
+    /// frame is [done](LaneReader::done).
     pub(super) fn frame(&self, lane: &LinkLane, position: u64) -> FramePlace {
         // SAFETY: as in `take`.
         let record = unsafe { lane.record(position) };

@@ -3,7 +3,6 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A frame in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameInFlight {
     /// Time at which the frame arrives at the far end, in nanoseconds of the link's clock.
@@ -80,7 +79,7 @@ impl Schedule {
         }
     }
 
-    /// Removes and returns the frame that is due next.
+    /// Removes and returns the frame that is due next; `None` if no frame is in flight.
     pub(super) fn pop(&mut self) -> Option<FrameInFlight> {
         match (self.queue.front(), self.others.peek()) {
             (Some(first), Some(FrameByArrival(_, other))) if other.due < first.due => {

@@ -128,7 +128,7 @@ impl<'a> Judge<'a> {
         next
     }
 
-    /// The multicast groups by which the frames were planned, if a port snoops.
+    /// The multicast groups by which the frames were planned; `None` if no port snoops.
     pub(super) fn into_groups(self) -> Option<CurrentGroups> {
         self.listener.map(GroupKnowledge::into_groups)
     }

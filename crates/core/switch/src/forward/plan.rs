@@ -22,7 +22,7 @@ pub(super) const ALL: SetNumber = SetNumber::MAX;
 /// The sets of ports to which frames for multicast groups go.
 #[derive(Default)]
 pub(super) struct PortSets {
-    /// The multicast groups that the frames were planned by.
+    /// The multicast groups by which the frames were planned; `None` if no port snoops.
     groups: Option<CurrentGroups>,
 }
 
@@ -161,7 +161,8 @@ impl BatchPlan {
         self.floods >= self.most_floods
     }
 
-    /// The port to which all variants of the range go, if there is only one.
+    /// The port to which all variants of the range go; `None` if they go to several ports or are flooded, or if there
+    /// are none.
     #[inline]
     pub(super) fn only(&self) -> Option<PortId> {
         (self.only != NOWHERE && self.only != FLOOD).then_some(self.only)

@@ -110,7 +110,7 @@ impl Forwarder {
         self.rest.floods = 0;
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
-            // The policies were removed: the rest of the batch passes without any.
+            // The policies were removed: the rest of the batch passes without policies.
             (Some(me), None) => self.forward_rest(&table, &PolicySummary::none(), me, work),
             (None, _) => self.rest = BatchRest::default(),
         }

@@ -22,9 +22,7 @@ const HEAD: usize = 128;
 /// The port and ring from which a batch comes.
 #[derive(Clone, Copy)]
 pub(super) struct BatchSender<'a> {
-    /// The port.
     pub(super) port: &'a PortEntry,
-    /// Index of the ring.
     pub(super) ring: usize,
 }
 
@@ -65,7 +63,6 @@ impl BatchSender<'_> {
 }
 
 impl PortEntry {
-    /// Number of open queues.
     pub(super) fn open_queues(&self) -> usize {
         self.port.egresses.iter().filter(|queue| queue.is_open()).count()
     }

@@ -122,7 +122,7 @@ fn frames_of_a_group_go_to_its_members() {
     bed.tell();
     assert_eq!(bed.send(1, &to_group(2, 6)), [0, 3]);
     assert_eq!(bed.send(1, &to_group(2, 7)), [0, 2, 3]);
-    // Unicast and broadcast are unaffected.
+    // Unknown unicast and broadcast frames are flooded as usual.
     assert_eq!(bed.send(1, &frame(77, 2, 0, 60)), [0, 2, 3]);
     assert_eq!(bed.send(1, &frame(255, 2, 0, 60)), [0, 2, 3]);
 }

@@ -20,8 +20,8 @@ pub(super) struct ConfigPort {
     pub index: usize,
 }
 
-/// Running ports by full name, with their attach parameters; `None` for a port that a program created by opening it, or
-/// that was created with another port, such as an interface's host stack.
+/// Running ports by full name, with their attach parameters; `None` for a port that has none: a program created it by
+/// opening it, a client passed it as a TAP, or it was created with another port, such as an interface's host stack.
 pub(super) type RunningPorts = BTreeMap<String, Option<DeclaredPort>>;
 
 /// A step for one port. The [`AttachParams`] are the present parameters of the running port.
@@ -137,7 +137,7 @@ impl PortStep {
         }
     }
 
-    /// Returns the port that the step attaches, if any.
+    /// Returns the port that the step attaches; `None` if it attaches none.
     pub(super) fn attaches(&self) -> Option<&ConfigPort> {
         match self {
             PortStep::Attach(port) | PortStep::Reattach(port, _) => Some(port),
@@ -145,7 +145,7 @@ impl PortStep {
         }
     }
 
-    /// Returns the full name of the port that the step detaches, if any.
+    /// Returns the full name of the port that the step detaches; `None` if it detaches none.
     pub(super) fn detaches(&self) -> Option<&str> {
         match self {
             PortStep::Detach(full) => Some(full),

@@ -39,7 +39,6 @@ pub type ContinuedClient = (Caller, ConnectionState, OwnedFd);
 pub enum ConnectionState {
     /// An attach connection, with its hold on a port if it has one.
     Attach(Option<AttachHold>),
-    /// A control connection.
     Control {
         /// Bytes of an incomplete request.
         pending: Vec<u8>,

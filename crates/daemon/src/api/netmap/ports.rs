@@ -169,7 +169,7 @@ fn index_of(id: PortId) -> u32 {
 }
 
 /// Returns netmap's answer for a port that does not exist on an existing switch: the index of the switch, [`NONE`] as
-/// the index of the port, and the name.
+/// the index of the port, and the name. `None` if the switch does not exist either.
 fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     let (switch, _) = name.split_once(':')?;
     let bridge = bridges.iter().position(|b| *b == switch)?;
