@@ -46,13 +46,13 @@ pub enum BadVlans {
     /// The protocol is unknown.
     #[error("invalid VLAN protocol {0:?}: expected 802.1q or 802.1ad")]
     Protocol(String),
-    /// `access` together with `trunk` or `native`.
+    /// `access` is given together with `trunk` or `native`.
     #[error("'access' excludes 'trunk' and 'native': a port has either one VLAN or is a trunk")]
     AccessAndTrunk,
-    /// `native` without `trunk`.
+    /// `native` is given without `trunk`.
     #[error("'native' requires 'trunk'; use 'access' for a port with one VLAN")]
     NativeAlone,
-    /// A tag protocol without `access` or `trunk`.
+    /// A tag protocol is given without `access` or `trunk`.
     #[error("a VLAN protocol requires 'access' or 'trunk'")]
     ProtocolAlone,
 }

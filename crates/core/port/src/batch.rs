@@ -133,7 +133,7 @@ impl Batch {
         self.frames.is_empty()
     }
 
-    /// How many more frames fit.
+    /// Number of further frames that fit.
     #[inline]
     pub fn room(&self) -> usize {
         BATCH - self.frames.len()

@@ -301,7 +301,7 @@ impl Link {
     }
 }
 
-/// Time from `now` until `due`.
+/// Returns the time from `now` until `due`, both in nanoseconds; zero if `due` has passed.
 fn until(due: u64, now: u64) -> Duration {
     Duration::from_nanos(due.saturating_sub(now))
 }

@@ -46,7 +46,7 @@ pub trait Clock {
     fn thread_time(&self) -> ThreadTime;
 }
 
-/// A point in time of a thread, as a start or an end of a measurement.
+/// What a thread's clocks show at the start or the end of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadTime {
     now: Duration,
@@ -58,7 +58,7 @@ pub struct ThreadTime {
 }
 
 impl ThreadTime {
-    /// Creates a point in time without the thread's CPU time and preemptions.
+    /// Creates a value without the thread's CPU time and preemptions.
     fn at(now: Duration) -> ThreadTime {
         ThreadTime { now, ..ThreadTime::default() }
     }

@@ -243,7 +243,7 @@ impl Fdb {
         (mac != 0).then(|| port_of(entry))
     }
 
-    /// Records that `mac` was seen behind `port`; writes only if that is a change. Ignores the zero address and group
+    /// Records that `mac` was seen behind `port`; writes only if the table changes. Ignores the zero address and group
     /// addresses.
     #[inline]
     pub fn learn(&self, mac: u64, port: PortId) {
@@ -361,7 +361,7 @@ impl Fdb {
         let before = self.tick.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tick| Some(next(tick)));
         let now = next(before.unwrap_or_else(|tick| tick));
         let nearly = now.wrapping_sub(u64::from(TICKS - 1) << TICK_AT) & TICK;
-        // An address that does not expire stays that old, so that its age does not wrap around.
+        // An address that does not expire keeps this highest age, so that its age does not wrap around.
         let aged = |e: u64| if self.owners.keeps(port_of(e)) { e & !TICK | nearly } else { 0 };
         self.change_where(|e| age(e, now) >= TICKS, aged);
     }

@@ -64,7 +64,7 @@ pub struct Filters {
 
 /// The rules' verdict on a frame of which they saw only a part.
 enum RuleVerdict<'a> {
-    /// The rule that matches, if any.
+    /// The rule that matches; `None` if no rule matches.
     Fits(Option<&'a Arc<FilterRule>>),
     /// The verdict depends on bytes that the rules did not see.
     Depends,

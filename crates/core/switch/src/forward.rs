@@ -123,7 +123,8 @@ impl Forwarder {
         self.from = from;
     }
 
-    /// Whether frames wait for room at a destination, or until their port may send again.
+    /// Whether frames wait for room at a destination, for the sending port's rate limit, or for the next pass because
+    /// this pass has flooded enough frames.
     #[inline]
     pub fn is_held(&self) -> bool {
         self.held.is_waiting() || !self.rest.is_empty()

@@ -54,7 +54,7 @@ pub struct CompiledPolicies {
     pub link: Option<Arc<Link>>,
     /// Checks of source addresses in frames that the port sends; `None`: no checks.
     pub guard: Option<Guard>,
-    /// Filters of frames that the port sends, and of frames that it gets.
+    /// Two filters: for frames that the port sends (index 0), and for frames that it gets (index 1).
     pub filters: [Filters; 2],
 }
 
@@ -139,7 +139,7 @@ pub struct PolicyState {
     pub(crate) rates: [Bucket; 2],
     moves: Bucket,
     messages: Bucket,
-    /// When the port's block ends, in nanoseconds of the policies' clock; 0: not blocked.
+    /// Time at which the port's block ends, in nanoseconds of the policies' clock; 0: not blocked.
     blocked_until: AtomicU64,
     /// Number of times that the loop guard has blocked the port.
     blocked: AtomicU64,

@@ -28,7 +28,7 @@ pub(super) struct MemberTable {
     per_port: HashMap<u16, usize>,
     /// Scheduled group-specific queries, by time in ns: one for each member that may have left.
     questions: BTreeSet<(u64, MemberKey, u16)>,
-    /// Time before which no membership ends.
+    /// Time in ns before which no membership ends.
     wake: u64,
     max_groups: usize,
     max_per_port: usize,

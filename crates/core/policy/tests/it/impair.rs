@@ -16,7 +16,7 @@ fn losses(words: &str) -> Vec<bool> {
     fates(words).map(|fate| fate == Fate::Lost).collect()
 }
 
-/// Returns the arrival times of frames on a link without losses.
+/// Returns the arrival times, in ns, of frames on a link without losses.
 fn dues(words: &str) -> Vec<f64> {
     fates(words).map(due).map(|due| due as f64).collect()
 }
@@ -278,7 +278,8 @@ fn the_seed_determines_the_fates() {
     assert_eq!(fates(&format!("{words} seed 1"), 2), fates(words, 1));
 }
 
-/// Objective: a seed yields the same fates on every machine and in every version, as reports of failures need.
+/// Objective: a seed yields the same fates on every machine and in every version, so that a reported failure can be
+/// reproduced.
 #[test]
 fn a_seed_has_the_same_fates_everywhere() {
     let mut model = Model::new(&"delay 10ms 1ms distribution normal loss 20%".parse().unwrap(), 42);

@@ -81,7 +81,7 @@ impl Drop for LinkLane {
 }
 
 fn layout(capacity: u64) -> Layout {
-    // MOST is far below the limit of a layout, and ALIGN is a power of two.
+    // This layout is valid: `capacity` is at most MOST, far below the limit of a layout, and ALIGN is a power of two.
     Layout::from_size_align(capacity as usize, ALIGN as usize).unwrap_or(Layout::new::<u64>())
 }
 

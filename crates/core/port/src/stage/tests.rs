@@ -218,7 +218,7 @@ fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
 
 proptest! {
     /// Objective: a run of similar frames yields the same variants as frames handled one by one; a run ends only at a
-    /// frame with other first bytes, several pieces, an offload, a no-learn mark or an unsuitable length; refused
+    /// frame with other first bytes, several pieces, an offload, the no-learn flag, or an unsuitable length; refused
     /// frames have no variant.
     #[test]
     fn runs_have_the_same_variants_as_single_frames(

@@ -21,8 +21,8 @@ use crate::policies::CompiledPolicies;
 use crate::summary::PolicySummary;
 use crate::table::PortTable;
 
-/// The frames of a batch that are not examined yet, because their port is at its rate limit, or because the pass has
-/// flooded enough frames ([`PortTable::most_floods`]).
+/// The frames of a batch that are not examined yet, because the sending port is at its rate limit, or because the pass
+/// has flooded enough frames ([`PortTable::most_floods`]).
 #[derive(Debug, Default)]
 pub(super) struct BatchRest {
     pub(super) frames: Range<usize>,
@@ -85,7 +85,7 @@ impl Forwarder {
         self.forward_range(table, &PolicySummary::none(), me, work);
     }
 
-    /// Puts the remaining frames up to index `until` on their port's impaired link.
+    /// Puts the remaining frames up to index `until` on the sending port's impaired link.
     fn put_on_link(&mut self, link: &Link, until: usize, work: &mut ForwardMemory) {
         let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
         // The link drops frames that find no room.
@@ -335,7 +335,7 @@ fn hand_over(
     deliver(to, sender, batch, picks, may_hold, scratch, held);
 }
 
-/// Whether the port's rates allow the whole batch, which is usual unless the port is near its limit. If so, charges the
+/// Whether the port's own rates allow the whole batch; always false for a port in a rate group. If so, charges the
 /// batch.
 fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();

@@ -128,7 +128,7 @@ fn frames_of_a_group_go_to_its_members() {
 }
 
 /// Objective: control messages longer than the copied head of other frames are read whole; messages of a port above its
-/// limit are forwarded but not read, and those of other ports are read.
+/// limit of messages per second are forwarded but not read, and those of other ports are read.
 #[test]
 fn long_messages_are_heard_whole() {
     let mut bed = Bed::new(|_| snooping(Multicast { router: Router::Always, ..Multicast::default() }));

@@ -83,7 +83,7 @@ pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool
 }
 
 /// Returns the step for a port of the file that has the name of a running port. `known` are the running port's
-/// parameters; `None` if a program created it.
+/// parameters; `None` if it has none, as [`RunningPorts`] explains.
 fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result<PortStep, Conflict> {
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;

@@ -116,8 +116,8 @@ impl ContinuedState {
     /// Returns the waiter that limits how long the daemon waits while a hole is punched in one of that user's memory
     /// files.
     fn waiter(&mut self, d: &mut Daemon, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
-        // After a wait that took too long, a trusted user gets a new waiter: one peer of root's ports must not affect
-        // the others.
+        // After a wait that took too long, a trusted user gets a new waiter, so that one slow peer of a port of root
+        // does not affect root's other ports.
         let known = self.waiters.get(&uid).filter(|known| !is_trusted_user(uid) || !known.was_late());
         if let Some(known) = known {
             return Ok(Rc::clone(known));

@@ -134,7 +134,7 @@ fn single_instructions_are_judged_as_by_the_kernel() {
     }
 }
 
-/// Objective: the maximum length of a program is the kernel's.
+/// Objective: a program may be as long as in the kernel, and no longer.
 #[test]
 fn the_longest_program_is_the_kernels() {
     if !kernel_judges() {
