@@ -383,8 +383,8 @@ fn is_as_made(file: &FoundFile) -> bool {
     is_own && file.kind() == FileType::Socket && file.mode() & !0o600 == 0
 }
 
-/// Takes and drops the next connection or datagram. Returns the peer's address, if it has one; `EAGAIN` if nothing has
-/// arrived.
+/// Takes and drops the next connection or datagram. Returns the peer's address, `None` if the peer has none; `EAGAIN`
+/// if nothing has arrived.
 fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>, Errno> {
     if kind == SocketType::DGRAM {
         return rustix::net::recvfrom(socket, &mut [0u8; 1][..], RecvFlags::DONTWAIT).map(|(_, _, from)| from);

@@ -40,7 +40,7 @@ pub struct CompiledPolicies {
     pub isolated: bool,
     /// The classes of flooded frames that the port gets.
     pub flood: Classes<bool>,
-    /// Rate limits for each class of flooded frames that the port sends.
+    /// Rate limits for each class of flooded frames that the port sends; `None`: no limit.
     pub storm: Classes<Option<RateLimit>>,
     /// Whether the port is blocked for [`BLOCKED`] when addresses move to it too often.
     pub loop_guard: bool,

@@ -48,7 +48,7 @@ pub enum AttachError {
 
 /// A snapshot of a switch's ports.
 pub(crate) struct PortTable {
-    /// The ports by index.
+    /// The ports by index; `None` for an unused index.
     by_id: Vec<Option<Arc<PortEntry>>>,
     /// The existing ports, in order of index.
     all: Vec<Arc<PortEntry>>,

@@ -57,7 +57,7 @@ impl SwitchPolicies {
         port
     }
 
-    /// Returns the first error in the tables, if any.
+    /// Returns the first error in the tables; `None` if there is none.
     pub(super) fn wrong(&self) -> Option<WrongDefault> {
         self.0.iter().find_map(|(switch, policies)| {
             let misfit = policies.check().and_then(|()| self.of(switch).check()).err()?;

@@ -209,7 +209,7 @@ pub struct SwitchItem {
 pub struct PortItem {
     /// Full name of the port.
     pub name: String,
-    /// The switch and the port's name there, if the port is on a switch.
+    /// The switch and the port's name there; `None` if the port is on no switch.
     pub on: Option<(String, String)>,
     /// Kind of the port.
     pub kind: PortKind,
@@ -238,11 +238,11 @@ pub struct PortItem {
     pub polled: bool,
     /// Counters of the ingresses and of the egresses.
     pub counters: [Vec<RingCounts>; 2],
-    /// State specific to the kind. Without it, the port is attached anew.
+    /// State specific to the kind; `None` if the port is to be attached anew.
     pub state: Option<State>,
     /// For each ingress, the receivers for whose room frames wait: port name, ring, and number of frames.
     pub waiting: Vec<Vec<(String, usize, usize)>>,
-    /// File with the waiting frames, if any.
+    /// File with the waiting frames; `None` if no frames wait.
     pub frames: Option<Fd>,
 }
 
@@ -264,8 +264,8 @@ pub struct PipeItem {
     /// For each end, the offset rules (bits, maximum, initial value) of its rings, tx first; `None` for a ring without
     /// offsets.
     pub offsets: [Vec<Option<[u32; 3]>>; 2],
-    /// Index of the end that belongs to a virtual machine, if any. The item of the machine's port then has the rest of
-    /// the pipe's state.
+    /// Index of the end that belongs to a virtual machine; `None` if neither does. With such an end, the item of the
+    /// machine's port has the rest of the pipe's state.
     pub guest: Option<usize>,
     /// For each direction, the doorbell rung when frames have arrived and the one rung when there is room. Empty for a
     /// pipe of a virtual machine.
@@ -301,7 +301,7 @@ pub enum ConnectionItem {
     },
     /// The attach protocol: a connection that holds a port, or may open one.
     Attach {
-        /// The connection's hold on a port, if any, and the note that the client left with the daemon.
+        /// The connection's hold on a port, and the note that the client left with the daemon; `None` without a hold.
         holds: Option<(HoldItem, Vec<u8>)>,
     },
 }

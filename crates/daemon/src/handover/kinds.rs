@@ -130,7 +130,7 @@ pub struct OpenInterfaceItem {
     /// Whether the program, which has the daemon's rights, binds the sockets itself.
     pub trusted: bool,
     /// If the daemon bound the sockets: whether the driver accesses the buffers directly (zero copy), and whether a
-    /// frame may span several buffers.
+    /// frame may span several buffers. `None` if it did not bind them.
     pub bound: Option<(bool, bool)>,
     /// Number of the region.
     pub region: u32,

@@ -68,7 +68,7 @@ fn may_have_rules(
         |switch: &str, counts: &dyn Fn(&str) -> bool| instructions(&d.config.switch.policies.of(switch), counts);
     let mut has = 0;
     for (name, record) in d.ports.iter().filter(|(_, record)| record.owner.uid == caller.uid) {
-        // New rules replace the port's old ones.
+        // The new rules replace the port's old ones, which therefore do not count.
         let stays = |key: &str| name != full || !names(key);
         let usual = record.switch.as_ref().map_or(0, |switch| usual(switch.name(), &stays));
         has += instructions(&record.policies, stays).saturating_sub(usual);

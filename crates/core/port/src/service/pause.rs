@@ -66,7 +66,7 @@ impl StartSignal {
 
 impl PausedService {
     /// Creates the signal for a restored thread. Dropping the [`PausedService`] sends the signal, and makes this
-    /// process the owner of the file.
+    /// process the owner of the socket's file.
     pub(super) fn before_begin(claim: Option<Claim>) -> (StartSignal, PausedService) {
         let (_resume, resumed) = mpsc::sync_channel(1);
         (StartSignal(resumed), PausedService { said: None, claim, _resume })

@@ -14,7 +14,7 @@ const RETAGS: [Retag; 4] = [
     Retag { strip: true, push: Some(TAGS[1]) },
 ];
 
-/// The bytes expected of a variant.
+/// The bytes that a frame must have after `retag`.
 fn retagged(frame: &[u8], retag: Retag) -> Vec<u8> {
     let rest = if retag.strip { &frame[ADDRESSES + TAG..] } else { &frame[ADDRESSES..] };
     [&frame[..ADDRESSES], retag.push.as_ref().map_or(&[][..], |tag| tag), rest].concat()

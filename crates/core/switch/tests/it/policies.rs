@@ -39,7 +39,7 @@ fn tag(protocol: TagProtocol, control: u16) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// Generates VLAN settings of a port.
+/// Generates VLAN settings of a port; `None`: the port has no VLANs.
 fn any_vlans() -> impl Strategy<Value = Option<Vlans>> {
     let service = |vlans: Vlans| vlans.with_protocol(TagProtocol::Dot1ad);
     prop_oneof![

@@ -113,7 +113,7 @@ fn a_trace_of_drops_shows_every_reason() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns how the records for a reason differ from the expected ones, if they do.
+/// Returns how the records for a reason differ from the expected ones; `None` if they are as expected.
 fn differs(why: DropReason) -> Option<String> {
     let (make, has_frame, because) = match told(why) {
         Frame(make) => (make, true, ""),

@@ -37,7 +37,7 @@ pub type ContinuedClient = (Caller, ConnectionState, OwnedFd);
 
 /// The protocol state of a connection.
 pub enum ConnectionState {
-    /// An attach connection, with its hold on a port if it has one.
+    /// An attach connection, with its hold on a port; `None` if it holds none.
     Attach(Option<AttachHold>),
     Control {
         /// Bytes of an incomplete request.
