@@ -244,7 +244,6 @@ pub trait PortBackend: Any {
 
     /// Returns the fault state of the port's peer, for kinds without rings that programs open; `None` for kinds without
     /// a fault state.
-    /// that keep no such record.
     fn fault(&self) -> Option<&Fault> {
         None
     }

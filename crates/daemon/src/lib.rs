@@ -78,7 +78,7 @@ pub enum StartError {
     Port {
         /// Name of the port.
         port: String,
-        /// The refusal.
+        /// Why the port could not be attached.
         refusal: refusal::Refusal,
     },
     /// The daemon could not switch to its user.

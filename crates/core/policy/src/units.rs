@@ -22,7 +22,7 @@ pub enum QuantityError {
     Malformed {
         /// The given text.
         text: String,
-        /// The expected form, with an example.
+        /// The expected form of the text, with an example.
         expected: &'static str,
     },
     /// The quantity exceeds the maximum.
@@ -30,7 +30,7 @@ pub enum QuantityError {
     TooMuch {
         /// The given text.
         text: String,
-        /// The maximum.
+        /// The largest accepted value.
         most: &'static str,
     },
 }
@@ -58,9 +58,9 @@ const TIB: u64 = 1 << 40;
 
 /// The units and messages of a type of quantity.
 struct QuantityKind {
-    /// The expected form, for errors.
+    /// The expected form of the text, for error messages.
     expected: &'static str,
-    /// The maximum, for errors.
+    /// The largest accepted value, for error messages.
     most: &'static str,
     /// The units that are accepted.
     units: &'static [(&'static str, u64)],

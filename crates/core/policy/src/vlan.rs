@@ -153,10 +153,10 @@ impl fmt::Debug for VlanSet {
 /// The protocol of tags, which determines their EtherType.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TagProtocol {
-    /// 0x8100.
+    /// EtherType 0x8100: customer tags (802.1Q).
     #[default]
     Dot1q,
-    /// 0x88a8: service tags. Customers' tags are payload.
+    /// EtherType 0x88a8: service tags (802.1ad). Customers' tags are payload.
     Dot1ad,
 }
 

@@ -66,7 +66,7 @@ impl UserPath {
         Some(UserPath { path: path.to_owned(), within: Some(PathBounds { folder: folder.to_owned(), user }) })
     }
 
-    /// The path.
+    /// The path as the user named it.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -91,7 +91,7 @@ struct LinkState {
     lanes: Box<[LinkLane]>,
     /// Number of bytes in flight, in all lanes together.
     used: AtomicU64,
-    /// Limit of `used`.
+    /// Maximum of `used`, in bytes.
     most: AtomicU64,
     /// Number of frames in flight, i.e. neither delivered nor lost yet.
     frames: AtomicU64,

@@ -203,7 +203,7 @@ impl Switch {
         self.flows
     }
 
-    /// The forwarding table without VLANs.
+    /// The forwarding table that is in use while frames belong to no VLANs.
     pub fn fdb(&self) -> &Fdb {
         &self.fdb
     }
@@ -502,7 +502,7 @@ impl Switch {
         self.table.load().all.iter().map(|e| (e.id, e.port.name.clone())).collect()
     }
 
-    /// The owner of a port; `None` if there is no such port.
+    /// The user who owns a port; `None` if there is no such port.
     pub fn owner(&self, id: PortId) -> Option<u32> {
         self.table.load().get(id).map(|e| e.port.owner)
     }

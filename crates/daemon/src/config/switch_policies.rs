@@ -19,7 +19,7 @@ pub struct SwitchPolicies(BTreeMap<String, Policies>);
 /// An error in a switch's table of policies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WrongDefault {
-    /// The switch.
+    /// Name of the switch; `*` for all switches.
     pub switch: String,
     /// The key at fault.
     pub key: &'static str,

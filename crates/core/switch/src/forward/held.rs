@@ -107,7 +107,7 @@ impl HeldFrames {
         self.is_last = true;
     }
 
-    /// Whether `frames` more frames may wait.
+    /// Whether there is memory for `frames` more frames to wait.
     pub(super) fn has_room(&self, frames: usize) -> bool {
         self.picks.len() + frames <= ROOM && self.waiting.len() < self.waiting.capacity()
     }

@@ -251,7 +251,7 @@ fn access(vlan: u16) -> CompiledPolicies {
     CompiledPolicies { vlans: Some(Vlans::access(vlan).unwrap()), ..none() }
 }
 
-/// A rule that drops everything.
+/// Filters with one rule, which drops every frame.
 fn all() -> Filters {
     let any = FilterProgram::verify(&[Insn { code: 6, jt: 0, jf: 0, k: 1 }]).unwrap();
     Filters::new(vec![FilterRule::new(true, any)])
