@@ -91,7 +91,8 @@ pub enum LearnResult {
     New,
     /// The address moved from this port.
     Moved(PortId),
-    /// The address stays behind this other port, because that port or its owner keeps it.
+    /// The address stays behind this other port: that port's addresses do not move, or those of its owner do not move
+    /// to another owner's port.
     Kept(PortId),
     /// The port or its owner is at its limit of addresses, or the table has no room for the address.
     TooMany,

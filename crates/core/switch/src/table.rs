@@ -93,7 +93,7 @@ impl PortTable {
     fn from(by_id: Vec<Option<Arc<PortEntry>>>) -> PortTable {
         let all: Vec<_> = by_id.iter().flatten().cloned().collect();
         let policed = PolicySummary::of(&all);
-        // A batch cannot have more flooded frames than `BATCH`, so a narrow switch needs no count of them.
+        // A batch cannot have more flooded frames than `BATCH`, so a switch with few ports needs no count of them.
         let most_floods = if all.len() <= MOST_COPIES / BATCH { usize::MAX } else { MOST_COPIES / all.len() };
         PortTable { by_id, all, policed, most_floods }
     }
