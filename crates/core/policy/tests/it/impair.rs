@@ -152,7 +152,7 @@ fn delays_have_the_mean_and_deviation_configured() {
 /// for u from 0 to 1, limited to 4, the value at u = (2/9)^3.
 fn pareto_moments() -> (f64, f64) {
     let cut = (2.0_f64 / 9.0).powi(3);
-    // Integrals of u^(-1/3) and of u^(-2/3) from that u to 1.
+    // Integrals of u^(-1/3) and of u^(-2/3) from `cut` to 1.
     let first = 1.5 * (1.0 - cut.powf(2.0 / 3.0));
     let second = 3.0 * (1.0 - cut.cbrt());
     let mean = 4.0 / 3.0 * (first - 1.5 * (1.0 - cut)) + 4.0 * cut;

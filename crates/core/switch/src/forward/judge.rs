@@ -351,8 +351,8 @@ impl<'a> Judge<'a> {
             LearnResult::Kept(other) => {
                 step(Step::Kept(other));
                 let keeps = |entry: &Arc<PortEntry>| self.policed.policies(entry).sticky;
-                // If not the other port itself but only its owner keeps the address, the address is not learned, and
-                // the frame passes, as without policies.
+                // If only the change of owner prevents the move, not the other port's policies, the frame passes, as
+                // without policies, and the address is not learned.
                 if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
             }
             LearnResult::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),
