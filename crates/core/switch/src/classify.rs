@@ -180,7 +180,7 @@ impl DestinationGroups {
         let mut a = if own { self.lists[usize::from(port)].0 } else { END };
         let mut b = if flood { self.lists[usize::from(FLOOD)].0 } else { END };
         let mut n = 0;
-        // `a` and `b` are the first remaining frames of two lists in order. END is larger than any index, so the
+        // `a` and `b` are the first remaining frames of two sorted lists. END is larger than any index, so the
         // smaller of the two is always the next frame.
         while let Some(place) = picks.get_mut(n).filter(|_| a != END || b != END) {
             let from = if a < b { &mut a } else { &mut b };
