@@ -79,7 +79,7 @@ impl Retag {
 /// A [`Retag`] for frames with equal first bytes: it changes only these bytes, so they are computed once and then
 /// written over the start of each frame's copy.
 struct RetagStart {
-    /// The new first bytes of the memory area that holds a frame's copy.
+    /// The bytes to write at the start of the memory area that contains a frame's copy.
     bytes: [u8; ALIKE],
     /// Offset of the frame's copy in the area.
     lead: usize,
