@@ -5,9 +5,7 @@
 pub struct Caller {
     /// Number of the connection.
     pub client: u64,
-    /// User ID.
     pub uid: u32,
-    /// Process ID.
     pub pid: i32,
 }
 

@@ -304,7 +304,7 @@ pub enum ConfigError {
     Read {
         /// Path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the attempt to read it.
         source: std::io::Error,
     },
     /// The file is malformed.

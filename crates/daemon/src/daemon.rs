@@ -46,11 +46,9 @@ use crate::system::sandbox::Reach;
 
 /// The daemon's state. Each registry guards its own map; functions of `ports` and `api` operate across several.
 pub struct Daemon {
-    /// The configuration.
     pub config: Config,
     /// Forwarding threads.
     pub workers: Workers,
-    /// The switches.
     pub switches: Switches,
     /// Memory regions that programs map.
     pub regions: Regions,
@@ -60,7 +58,6 @@ pub struct Daemon {
     pub persistent: PersistentPorts,
     /// Pipes between programs.
     pub pipes: Pipes,
-    /// Network interfaces.
     pub interfaces: Interfaces,
     /// Groups of ports that share a rate.
     pub groups: RateGroups,
@@ -96,7 +93,7 @@ pub struct Daemon {
     pub(crate) held: Vec<Box<dyn Any>>,
     /// Doorbell that port threads ring after a change of state that is saved with the service manager.
     pub(crate) news: Arc<Doorbell>,
-    /// Number of the connection on which a successor awaits the hand-over.
+    /// Number of the connection on which a successor awaits the hand-over; `None` without a successor.
     pub(crate) successor: Option<u64>,
     /// Changes not yet saved with the service manager.
     pub(crate) changes: UnsavedChanges,
@@ -234,22 +231,24 @@ pub trait PortBackend: Any {
     }
 
     /// Polls the state of the device behind the port, for kinds that are not notified of changes. Returns the reason if
-    /// the device is gone.
+    /// the device is gone, otherwise `None`.
     fn look(&self) -> Option<String> {
         None
     }
 
-    /// Returns the reason if the device behind the port is gone; the daemon then removes the port.
+    /// Returns the reason if the device behind the port is gone, otherwise `None`. The daemon removes a port whose
+    /// device is gone.
     fn gone(&self) -> Option<String> {
         None
     }
 
-    /// Returns the fault of the port's peer, for kinds without rings that programs open.
+    /// Returns the fault state of the port's peer, for kinds without rings that programs open; `None` for kinds without
+    /// a fault state.
     fn fault(&self) -> Option<&Fault> {
         None
     }
 
-    /// Returns the connection state, for kinds that serve one peer at a time.
+    /// Returns the connection state, for kinds that serve one peer at a time; `None` for other kinds.
     fn peers(&self) -> Option<PortPeers> {
         None
     }
@@ -260,7 +259,8 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Returns the link state, for kinds that have one: whether the peer's driver runs, or the interface has a carrier.
+    /// Returns the link state: whether the peer's driver runs, or the interface has a carrier. `None` for kinds without
+    /// a link state.
     fn link(&self) -> Option<bool> {
         None
     }
@@ -281,7 +281,8 @@ pub trait PortBackend: Any {
         (0, 0, 0)
     }
 
-    /// Returns the kicks that all rings together have sent and received, for kinds without counts per ring.
+    /// Returns the kicks that all rings together have sent and received, for kinds without counts per ring; `None` for
+    /// other kinds.
     fn kicks(&self) -> Option<(u64, u64)> {
         None
     }
@@ -327,7 +328,8 @@ pub trait PortBackend: Any {
         Ok(None)
     }
 
-    /// Saves the exact state while the workers are parked, and pauses the port's own threads.
+    /// Saves the exact state while the workers are parked, and pauses the port's own threads. `None` has the same
+    /// meaning as for [`PortBackend::save`].
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors, or if a thread does not pause.
@@ -344,14 +346,14 @@ pub trait PortBackend: Any {
 }
 
 impl dyn PortBackend {
-    /// Returns the backend if its type is `T`.
+    /// Returns the backend if its type is `T`, otherwise `None`.
     pub fn get<T: PortBackend>(&self) -> Option<&T> {
         (self as &dyn Any).downcast_ref()
     }
 }
 
 impl DaemonPort {
-    /// Returns the port's rings, if programs can open them.
+    /// Returns the port's rings; `None` if programs cannot open the port.
     pub fn rings(&self) -> Option<&PortRings> {
         self.behind.programs().map(|local| &local.rings)
     }

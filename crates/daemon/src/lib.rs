@@ -78,7 +78,7 @@ pub enum StartError {
     Port {
         /// Name of the port.
         port: String,
-        /// The refusal.
+        /// Why the port could not be attached.
         refusal: refusal::Refusal,
     },
     /// The daemon could not switch to its user.
@@ -314,7 +314,7 @@ fn raise_limits() {
         tracing::warn!("cannot raise the limit of open files: {e}");
     }
     make_room_for_descriptors(getrlimit(Resource::Nofile).current);
-    // Without that right, the hard limit bounds the frame memory of interfaces.
+    // Without the right to lift the limit, the hard limit bounds the frame memory of interfaces.
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None })
         .or_else(|_| setrlimit(Resource::Memlock, highest(Resource::Memlock)));
 }

@@ -468,8 +468,8 @@ pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool, caller: Caller
     Ok(())
 }
 
-/// Returns how many of the `kept` reserved places the caller cannot take: all, or none for root and the daemon's own
-/// user.
+/// Of `kept` entries that are reserved for root and the daemon's own user, returns the number that the caller cannot
+/// take: 0 for these two users, `kept` for all others.
 fn reserved(caller: Caller, kept: usize) -> usize {
     if is_trusted(caller) { 0 } else { kept }
 }

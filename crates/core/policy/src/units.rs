@@ -1,8 +1,8 @@
 //! Rates, sizes, times and shares in the syntax of iproute2.
 //!
-//! The reference is tc(8), "PARAMETERS" and "UNITS": units have the same names, in either case, numbers without a unit
-//! have the same default, and fractions of the smallest unit are cut off. Numbers are read exactly, without floating
-//! point: each value has a text that reads back as the same value.
+//! The reference is tc(8), "PARAMETERS" and "UNITS": unit names are the same and case-insensitive, numbers without a
+//! unit have the same default unit, and fractions of the smallest unit are cut off. Numbers are read exactly, without
+//! floating point: each value has a text that reads back as the same value.
 //!
 //! | type | text | without a unit | printed |
 //! |---|---|---|---|
@@ -22,7 +22,7 @@ pub enum QuantityError {
     Malformed {
         /// The given text.
         text: String,
-        /// The expected form, with an example.
+        /// The expected form of the text, with an example.
         expected: &'static str,
     },
     /// The quantity exceeds the maximum.
@@ -30,7 +30,7 @@ pub enum QuantityError {
     TooMuch {
         /// The given text.
         text: String,
-        /// The maximum.
+        /// The largest accepted value.
         most: &'static str,
     },
 }
@@ -58,9 +58,9 @@ const TIB: u64 = 1 << 40;
 
 /// The units and messages of a type of quantity.
 struct QuantityKind {
-    /// The expected form, for errors.
+    /// The expected form of the text, for error messages.
     expected: &'static str,
-    /// The maximum, for errors.
+    /// The largest accepted value, for error messages.
     most: &'static str,
     /// The units that are accepted.
     units: &'static [(&'static str, u64)],
@@ -204,7 +204,7 @@ impl Share {
 
     /// Returns the share nearest to `number` / `whole`, as in tc(8); `None` if it exceeds 1.
     fn nearest(number: Decimal, whole: u128) -> Option<Self> {
-        // Twice the value, so that its last bit decides the rounding.
+        // Compute twice the value, so that its last bit decides the rounding.
         let twice = number.times(2 * u128::from(u32::MAX), whole)?;
         u32::try_from(twice.div_ceil(2)).ok().map(Self)
     }
@@ -248,8 +248,8 @@ impl fmt::Display for Share {
         let whole = u128::from(u32::MAX);
         let percent = |unit: u128| (parts * 100 * unit + whole / 2) / whole;
         let is_exact = |unit: &u128| (percent(*unit) * whole + 50 * unit) / (100 * unit) == parts;
-        // Eight places distinguish all shares: the distance of two shares exceeds two units of the eighth place of a
-        // percent.
+        // Eight places distinguish all shares: neighbouring shares differ by 2.3e-8 percent, more than two units of the
+        // eighth place.
         let places = (0..8).find(|places| is_exact(&10_u128.pow(*places))).unwrap_or(8);
         let unit = 10_u128.pow(places);
         write!(f, "{}", percent(unit) / unit)?;

@@ -46,13 +46,13 @@ pub enum BadVlans {
     /// The protocol is unknown.
     #[error("invalid VLAN protocol {0:?}: expected 802.1q or 802.1ad")]
     Protocol(String),
-    /// `access` together with `trunk` or `native`.
+    /// `access` is given together with `trunk` or `native`.
     #[error("'access' excludes 'trunk' and 'native': a port has either one VLAN or is a trunk")]
     AccessAndTrunk,
-    /// `native` without `trunk`.
+    /// `native` is given without `trunk`.
     #[error("'native' requires 'trunk'; use 'access' for a port with one VLAN")]
     NativeAlone,
-    /// A tag protocol without `access` or `trunk`.
+    /// A tag protocol is given without `access` or `trunk`.
     #[error("a VLAN protocol requires 'access' or 'trunk'")]
     ProtocolAlone,
 }
@@ -153,10 +153,10 @@ impl fmt::Debug for VlanSet {
 /// The protocol of tags, which determines their EtherType.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TagProtocol {
-    /// 0x8100.
+    /// EtherType 0x8100: customer tags (802.1Q).
     #[default]
     Dot1q,
-    /// 0x88a8: service tags. Customers' tags are payload.
+    /// EtherType 0x88a8: service tags (802.1ad). Customers' tags are payload.
     Dot1ad,
 }
 
@@ -272,7 +272,7 @@ impl Vlans {
         Ok(Vlans::with(vlans, native))
     }
 
-    /// Whether the port is a member only of VLANs of which `most` is a member, too.
+    /// Whether `most` contains all VLANs of which the port is a member.
     #[must_use]
     pub fn are_among(&self, most: &Vlans) -> bool {
         self.members.0.iter().zip(&most.members.0).all(|(is, most)| is & !most == 0)
@@ -368,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: any set reads back as it prints.
+        /// Objective: a printed set reads back as the same set.
         #[test]
         fn any_set_reads_back_as_written(vlans in proptest::collection::vec(1u16..=4094, 0..80)) {
             let mut set = VlanSet::default();

@@ -1,8 +1,8 @@
 //! Access rights of files that the daemon creates for a caller: permission bits, and an access control list (acl(5))
 //! for further users and groups.
 //!
-//! The daemon has dropped the capability to change owners; a file's owner may always set the file's access control
-//! list.
+//! An access control list serves where a change of owner cannot: the daemon has dropped `CAP_CHOWN`, but a file's owner
+//! may always set the file's list.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -66,8 +66,8 @@ impl Access {
         }
     }
 
-    /// Makes the only further user the owner, and the only further group the owning group. `EOPNOTSUPP` if there are
-    /// several, or if this process may not change the owner.
+    /// Makes the user in `users` the owner, and the group in `groups` the owning group. `EOPNOTSUPP` if there are
+    /// several users or groups, or if this process may not change the owner.
     fn give_away(&self, file: &Path) -> Result<(), Errno> {
         let (&[] | &[_], &[] | &[_]) = (&*self.users, &*self.groups) else { return Err(Errno::OPNOTSUPP) };
         let user = self.users.first().map(|&user| Uid::from_raw(user));

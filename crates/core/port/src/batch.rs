@@ -36,11 +36,11 @@ impl Frag {
 /// The descriptor of one frame.
 #[derive(Clone, Copy, Debug)]
 struct BatchFrame {
-    /// The only piece, or the first of several.
+    /// Address of the frame's first or only piece.
     ptr: *const u8,
     /// Length of the whole frame in bytes.
     len: u32,
-    /// Index of the first piece in [`Batch::frags`], if there are several.
+    /// Index of the first piece in [`Batch::frags`] if the frame has several pieces; otherwise unused.
     frags: u16,
     pieces: u16,
     /// 0 if no offload is pending, otherwise 1 + the index in [`Batch::offloads`].
@@ -133,7 +133,7 @@ impl Batch {
         self.frames.is_empty()
     }
 
-    /// How many more frames fit.
+    /// Number of further frames that fit.
     #[inline]
     pub fn room(&self) -> usize {
         BATCH - self.frames.len()
@@ -342,13 +342,13 @@ impl FrameRef<'_> {
         self.frame.len == 0
     }
 
-    /// Whether the frame's source address must not be learned.
+    /// Whether the sender forbids learning the frame's source address (`NS_NO_LEARN`).
     #[inline]
     pub fn no_learn(&self) -> bool {
         self.frame.no_learn
     }
 
-    /// Whether the frame is a single piece, has no offload pending, and its source address may be learned.
+    /// Whether the frame is a single piece with no offload pending, whose source address may be learned.
     #[inline]
     pub(crate) fn is_bare(&self) -> bool {
         let BatchFrame { pieces, offload, no_learn, .. } = *self.frame;

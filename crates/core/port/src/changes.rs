@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use netvale_mem::notify::Doorbell;
 
-/// A counter of changes. A change rings the doorbell only if the counter was armed since the last ring.
+/// A counter of changes. A change rings the doorbell only if [`ChangeCount::arm`] was called since the last ring.
 #[derive(Debug, Default)]
 pub struct ChangeCount {
     count: AtomicU64,

@@ -1,4 +1,4 @@
-//! The far end of an egress's ring: frames that one switch delivers to the ring are the input of another switch.
+//! The reading side of an egress's ring: frames that one switch delivers to the ring are the input of another switch.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use netvale_mem::region::RingSide;
 use crate::ring_in::Intake;
 use crate::ring_out::RingEgress;
 
-/// The application's side of an rx ring, operated by the daemon itself.
+/// The application's side of an rx ring, operated by the daemon itself instead of an application.
 ///
 /// The ring's fill level comes from the egress's own memory, not from the status block, which other processes may map.
 pub struct FarEnd {
@@ -27,7 +27,7 @@ impl FarEnd {
     }
 
     /// Restores another process's far end of `ring` at the position in the status block. Only for rings that no process
-    /// but a daemon can write.
+    /// other than a daemon can write.
     pub(crate) fn continued(ring: Arc<RingEgress>) -> Self {
         let side = ring.host().side();
         let at = side.csb.head().min(side.ring.num_slots() - 1);

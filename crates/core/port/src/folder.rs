@@ -1,9 +1,9 @@
 //! Files and sockets at paths that callers name. A [`UserPath`] is looked up once; the file is then used through its
 //! descriptor.
 //!
-//! A path refers to another file once a folder or link in it is replaced. So one look-up opens the *folder* of the file
-//! and decides whether the caller may use that folder. Later calls use the file's name in the open folder. They never
-//! follow a link, and they remove a file only if it is still the one that was found.
+//! After a folder or link in a path is replaced, the path refers to another file. So one look-up opens the *folder* of
+//! the file and decides whether the caller may use that folder. Later calls use the file's name in the open folder.
+//! They never follow a link, and they remove a file only if it is still the one that was found.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::access::{permits, way};
 
 /// Rules of openat2(2) for a caller's path. The path may not leave the permitted folder and may not contain links. It
-/// may not enter another file system either: the user could run that file system (FUSE) and make the daemon wait for
+/// may not enter another file system either: a user who serves that file system (FUSE) could make the daemon wait for
 /// any length of time.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
@@ -66,7 +66,7 @@ impl UserPath {
         Some(UserPath { path: path.to_owned(), within: Some(PathBounds { folder: folder.to_owned(), user }) })
     }
 
-    /// The path.
+    /// The path as the user named it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -181,7 +181,7 @@ impl Folder {
         }
     }
 
-    /// Returns a path to the file for system calls that take no folder descriptor.
+    /// Returns a path to the file, through the open folder, for system calls that take no folder descriptor.
     pub(crate) fn way(&self) -> PathBuf {
         way(&self.fd).join(&self.name)
     }
@@ -213,7 +213,7 @@ impl FoundFile {
         self.stat.st_mode & 0o7777
     }
 
-    /// Returns a path that leads to this file even after it was renamed.
+    /// Returns a path in `/proc/self/fd` that leads to this file even after it was renamed.
     pub(crate) fn way(&self) -> PathBuf {
         way(&self.fd)
     }

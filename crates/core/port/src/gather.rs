@@ -9,19 +9,19 @@ use crate::batch::{BATCH, Batch, FrameRef, MAX_FRAGS, MAX_FRAME};
 /// Private memory for merging frames; each thread has its own.
 #[derive(Debug)]
 pub(crate) struct MergeScratch {
-    /// The batch to deliver.
+    /// The batch to deliver: merged frames, and frames that stay unchanged.
     pub(crate) out: Batch,
     /// For each frame of `out`, the number of frames merged into it.
     pub(crate) spans: Vec<u16>,
-    /// The indices 0, 1, 2, …, of which the first [`Batch::len`] are those of all frames of `out`.
+    /// The indices 0, 1, 2, …, as the picks of a delivery: the first [`Batch::len`] select all frames of `out`.
     pub(crate) all: Vec<u16>,
     /// Headers of the merged frames. The memory stays in place while `out` refers to it.
     heads: Box<[[u8; MAX_HEADERS]]>,
-    /// A copy of the next frame to merge: its headers, or the whole frame.
+    /// Buffer for a copy of the next frame to merge: of its headers, or of the whole frame.
     look: Box<[u8]>,
 }
 
-/// A merged frame under construction. Its first piece is for the headers, the others are the payloads.
+/// A merged frame under construction. Its first piece is for the new headers, the others are the payloads.
 struct GrowingFrame {
     merge: Merge,
     first: u16,

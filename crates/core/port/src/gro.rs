@@ -38,8 +38,8 @@ impl Egress for GroEgress {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // Only a batch of single-piece frames without pending offloads can be delivered in steps; others need no
-        // search.
+        // Only a batch of single-piece frames without pending offloads can be delivered in steps; for other batches,
+        // the search for mergeable frames is skipped.
         if !batch.is_plain(u32::MAX) || may_merge(batch, picks) {
             return None;
         }
@@ -130,7 +130,8 @@ mod tests {
         assert_eq!(payload, 100_000 + 100 + 6);
     }
 
-    /// Objective: if a merged frame finds no room, none of its original frames counts as delivered.
+    /// Objective: a delivery is counted in the sender's frames: if a merged frame finds no room, none of its original
+    /// frames counts as delivered.
     #[test]
     fn counts_in_frames_of_the_sender() {
         let frames: Vec<Vec<u8>> = (0..30).map(|i| tcp(i / 10 * 50_000 + i * 1000, 1000, 1)).collect();

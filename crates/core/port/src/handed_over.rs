@@ -14,8 +14,8 @@ use crate::{Batch, Egress, Room, Scratch};
 const BYTES: u64 = 1 << 20;
 /// Maximum number of frames that wait to be moved to a queue.
 const FRAMES: u32 = 4096;
-/// Number of delivering threads for which the link is sized. All workers share its lanes (buffers with one writer at a
-/// time), one more than this number.
+/// Number of delivering threads for which the link is sized. The link has one buffer ("lane") more than this number;
+/// all workers share these buffers, each of which one worker at a time writes.
 const THREADS: usize = 1;
 
 /// An untrusted user's queue, to which all workers may deliver.
@@ -40,7 +40,7 @@ impl HandOverQueue {
         LinkSettings { bytes: BYTES, frames: Some(FRAMES), ..LinkSettings::default() }
     }
 
-    /// Memory of one queue in bytes, including pages not yet allocated.
+    /// Memory in bytes that one queue takes, including pages not yet allocated.
     #[must_use]
     pub fn memory() -> u64 {
         Self::settings().memory(THREADS)

@@ -47,11 +47,10 @@ pub trait Ingress: Send {
         None
     }
 
-    /// Prepares for a pause of the worker: until [`Ingress::settle`], `take` also returns frames whose delay has not
-    /// elapsed.
+    /// Prepares for a pause of the worker: until [`Ingress::settle`], `take` also returns frames that are not due yet.
     fn hurry(&mut self) {}
 
-    /// Enters the pause: for a successor process, writes to shared memory the state that only this value contains.
+    /// Enters the pause: writes to shared memory, for a successor process, the state that only this value contains.
     /// Called after all taken frames have been released.
     fn settle(&mut self) {}
 
@@ -125,14 +124,14 @@ pub trait Ingress: Send {
 /// ```
 pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     ingress: Box<I>,
-    /// The taken frames. Between deliveries this is an empty batch, and the worker uses its one spare batch for all
-    /// sources, which thus stays in its cache.
+    /// The taken frames; an empty batch between deliveries. All sources of a worker use its one spare batch in turn,
+    /// which thus stays in the cache.
     batch: Box<Batch>,
     is_taken: bool,
-    /// Copies of the taken frames, once they have been [kept](Source::keep).
+    /// Copies of the taken frames after [`Source::keep`]; `None` otherwise.
     kept: Option<KeptFrames>,
-    /// Variants of the taken frames, if any were created: private copies of their first bytes, some with another VLAN
-    /// tag.
+    /// Variants of the taken frames (private copies of their first bytes, some with another VLAN tag); `None` if none
+    /// was created.
     stage: Option<Box<Stage>>,
 }
 
@@ -195,8 +194,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         std::mem::swap(&mut self.batch, spare);
     }
 
-    /// Starts to create variants of the taken frames, in the memory of `spare`; [`unstage`](Source::unstage) returns
-    /// that memory. Existing variants are discarded.
+    /// Starts to create variants of the taken frames (copies with another VLAN tag), in the memory of `spare`;
+    /// [`unstage`](Source::unstage) returns that memory. Existing variants are discarded.
     #[inline]
     pub fn stage(&mut self, spare: &mut Option<Box<Stage>>) -> Staging<'_> {
         let stage = self.stage.get_or_insert_with(|| spare.take().unwrap_or_default());

@@ -12,7 +12,7 @@ const HEADER: usize = 12;
 pub struct KeptFrames(Vec<Vec<u8>>);
 
 impl FromIterator<Vec<u8>> for KeptFrames {
-    /// Collects frames made by [`KeptFrames::frame`], at most [`BATCH`].
+    /// Collects at most [`BATCH`] frames made by [`KeptFrames::frame`]; the rest is omitted.
     fn from_iter<I: IntoIterator<Item = Vec<u8>>>(frames: I) -> Self {
         KeptFrames(frames.into_iter().take(BATCH).collect())
     }

@@ -21,7 +21,7 @@
 //! | [`folder`] | files and sockets at paths of callers, looked up once |
 //! | `gather` | merges adjacent frames without copying their payloads |
 //! | [`gro`] | merging for receivers that take large segments |
-//! | [`handed_over`] | a queue of an untrusted user, filled only by that user's worker |
+//! | [`handed_over`] | the queue of an untrusted user, filled only by that user's own worker |
 //! | [`hdr`] | the length of a port's virtio-net header |
 //! | [`ingress`] | sources of frames, and safe access to them |
 //! | [`kept`] | copies of frames that wait after their ingress was removed |

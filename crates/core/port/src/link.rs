@@ -3,8 +3,8 @@
 //!
 //! Frames are copied into the link's own memory, so no sender waits for frames in flight. A worker writes into a lane,
 //! a ring of bytes with one writer at a time and one reader, and takes another lane if that one is being written. The
-//! reader decides the fate of each frame in order of arrival with the link's [`Model`], and hands out frames that are
-//! due. No thread sleeps for a single frame: [`LinkEnd`] reports to its worker how long it may sleep.
+//! reader decides with the link's [`Model`], in order of arrival, whether and when each frame arrives, and hands out
+//! frames that are due. No thread sleeps for a single frame: [`LinkEnd`] reports to its worker how long it may sleep.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -33,20 +33,20 @@ use schedule::Schedule;
 /// Settings of an impaired link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkSettings {
-    /// Delay, loss, duplication, damage and reordering of frames.
+    /// Delay, loss, duplication, damage and reordering of frames; `None`: no impairment.
     pub impair: Option<Spec>,
     /// Rate limits, which are applied at the far end.
     pub rates: Vec<RateLimit>,
     /// Maximum number of bytes in flight, including the record kept for each frame.
     pub bytes: u64,
-    /// Maximum number of frames in flight without `impair`, which has its own limit; `None`: 2^20. `bytes` may allow
-    /// fewer.
+    /// Maximum number of frames in flight if `impair` is `None` (otherwise `impair` has its own limit). `None`: 2^20.
+    /// `bytes` may allow fewer.
     pub frames: Option<u32>,
     /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// Maximum number of attempts to find a free lane.
+/// Maximum number of checks for a lane (a ring of bytes) to which no other thread is writing.
 const LOOKS: u32 = 1000;
 /// Maximum number of frames in flight if the settings have no limit.
 const MOST_FRAMES: u32 = 1 << 20;
@@ -91,7 +91,7 @@ struct LinkState {
     lanes: Box<[LinkLane]>,
     /// Number of bytes in flight, in all lanes together.
     used: AtomicU64,
-    /// Limit of `used`.
+    /// Maximum of `used`, in bytes.
     most: AtomicU64,
     /// Number of frames in flight, i.e. neither delivered nor lost yet.
     frames: AtomicU64,
@@ -129,7 +129,7 @@ pub struct Link {
     shared: Arc<LinkState>,
     /// Egress for frames that need not wait; `None` if all frames leave through the far end.
     to: Option<Arc<dyn Egress>>,
-    /// The numbers of bytes and of frames in flight for which the memory suffices.
+    /// The maximum numbers of bytes and of frames in flight for which memory was allocated.
     room: (u64, usize),
     memory: u64,
 }
@@ -251,7 +251,7 @@ impl Link {
     fn pass_by(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let shared = &*self.shared;
         let (Some(to), 0) = (&self.to, shared.frames.load(Ordering::Relaxed)) else { return 0 };
-        // Frames pass directly only if the link has no impairments.
+        // Only a link without impairments passes frames directly.
         let current = shared.current.load();
         let settings = &current.settings;
         if settings.impair.is_some() {
@@ -268,8 +268,8 @@ impl Link {
 }
 
 impl Egress for Link {
-    /// Drops frames that find no room as `LinkFull`, except on a link that only limits a rate and has an egress: its
-    /// senders may wait.
+    /// Drops frames that find no room as `LinkFull`. Exception: a link that only limits a rate and has an egress leaves
+    /// them to the caller, whose senders may wait.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let passed = self.pass_by(batch, picks, scratch);
         let rest = &picks[passed.min(picks.len())..];
@@ -301,7 +301,7 @@ impl Link {
     }
 }
 
-/// Time from `now` until `due`.
+/// Returns the time from `now` until `due`, both in nanoseconds; zero if `due` has passed.
 fn until(due: u64, now: u64) -> Duration {
     Duration::from_nanos(due.saturating_sub(now))
 }

@@ -149,11 +149,11 @@ pub struct SocketFile {
     folder: Folder,
     /// The created file. While this descriptor is open, no other file can get its inode number.
     made: FoundFile,
-    /// False while another process also listens on this socket and owns the file.
+    /// Whether this process owns the file; false while another process also listens on this socket and owns the file.
     is_ours: Claim,
 }
 
-/// A handle with which this process takes over another process's [`SocketFile`].
+/// A handle with which this process becomes the owner of another process's [`SocketFile`].
 #[derive(Clone, Debug)]
 pub struct Claim(Arc<AtomicBool>);
 
@@ -169,8 +169,8 @@ impl Claim {
 }
 
 impl SocketFile {
-    /// Finds the file of another process's socket. Dropping the result removes the file only if it was
-    /// [claimed](SocketFile::claim).
+    /// Finds the file of another process's socket. Dropping the result removes the file only if this process has become
+    /// the file's owner ([`SocketFile::claim`]).
     ///
     /// # Errors
     /// [`OpenError`] if there is no socket at the path.
@@ -222,7 +222,7 @@ impl Listener {
     }
 
     /// Restores another process's listening socket and finds its file. Dropping the [`SocketFile`] removes the file
-    /// only if it was [claimed](SocketFile::claim).
+    /// only if this process has become the file's owner ([`SocketFile::claim`]).
     ///
     /// # Errors
     /// [`OpenError`] if the descriptor is not a listening socket, or there is no socket at the path.
@@ -342,7 +342,7 @@ fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
         Err(Errno::ACCESS) => return Err(OpenError::KeptOut(path.into())),
         Err(e) => return Err(step("test for a listener")(e)),
     }
-    // If the removal failed, bind(2) reports it.
+    // If the removal failed, bind(2) reports that the path is in use.
     Ok(())
 }
 
@@ -356,7 +356,7 @@ fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     Access::default().give_at(&file.way())?;
     let kind = sockopt::socket_type(socket)?;
     let probe = socket_for(kind)?;
-    // The kernel chooses a unique name.
+    // With an unnamed address, the kernel chooses a unique name.
     rustix::net::bind(&probe, &SocketAddrUnix::new_unnamed())?;
     match rustix::net::connect(&probe, &SocketAddrUnix::new(file.way())?) {
         Err(Errno::CONNREFUSED | Errno::PROTOTYPE) => return Ok(false),
@@ -369,7 +369,7 @@ fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     loop {
         match who_comes(socket, kind) {
             Ok(from) if from.as_ref() == Some(&name) => return Ok(true),
-            // A connection from another program of this user. It is closed; that program can connect again.
+            // Another program of this user connected. Its connection is closed; it can connect again.
             Ok(_) => {}
             Err(Errno::AGAIN) => return Ok(false),
             Err(e) => return Err(e),
@@ -383,8 +383,8 @@ fn is_as_made(file: &FoundFile) -> bool {
     is_own && file.kind() == FileType::Socket && file.mode() & !0o600 == 0
 }
 
-/// Takes and drops the next connection or datagram. Returns the peer's address, if it has one; `EAGAIN` if nothing has
-/// arrived.
+/// Takes and drops the next connection or datagram. Returns the peer's address, `None` if the peer has none; `EAGAIN`
+/// if nothing has arrived.
 fn who_comes(socket: &OwnedFd, kind: SocketType) -> Result<Option<SocketAddrAny>, Errno> {
     if kind == SocketType::DGRAM {
         return rustix::net::recvfrom(socket, &mut [0u8; 1][..], RecvFlags::DONTWAIT).map(|(_, _, from)| from);

@@ -154,7 +154,7 @@ mod tests {
     use crate::Source;
     use crate::tests::{bytes, deliver, taken};
 
-    /// Objective: frames come out in order, with their offloads and no-learn marks; frames that do not fit are left to
+    /// Objective: frames come out in order, with their offloads and no-learn flags; frames that do not fit are left to
     /// the caller.
     #[test]
     fn frames_come_out_in_order_with_their_marks() {

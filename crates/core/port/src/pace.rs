@@ -2,9 +2,9 @@
 //!
 //! The kernel processes a frame written to a TAP, or copied to a veth for AF_XDP, before the call returns: socket
 //! filters, firewall rules and XDP programs behind the device run in the worker. A meter times sampled batches by the
-//! machine's clock. Very slow frames get a tenth of the worker's time; the rest is dropped. Other kernel work in the
-//! worker (interrupts, other interfaces' frames) takes less time than the limits, and the time of other threads does
-//! not count.
+//! machine's clock. Very slow frames get a tenth of the worker's time; frames beyond that are dropped. Other kernel
+//! work in the worker (interrupts, other interfaces' frames) takes less time than the limits, and the time of other
+//! threads does not count.
 //!
 //! A host that preempts the virtual CPU, or a kernel that works off a backlog, causes occasional slow calls. So a slow
 //! call counts for at most 4 ms if it is the only slow one of the last 32 calls; this maximum doubles with each further
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use netvale_mem::calls::own_time;
 use netvale_mem::spin::preemptions;
 
-/// Time per frame above which a batch is slow: four times the time of a 64 KiB segment to a socket.
+/// Time per frame above which a batch is slow: four times as long as writing a 64 KiB segment to a socket takes.
 const MOST_A_FRAME: Duration = Duration::from_micros(100);
-/// A check before the end of a batch ([`Meter::is_over`]) does not find it slow until this time has passed.
+/// Time before which a check within a batch ([`Meter::is_over`]) does not regard the batch as slow.
 const MOST_A_BATCH: Duration = Duration::from_millis(1);
 /// Slow batches get 1/`PART` of the worker's time.
 const PART: u32 = 10;
-/// Slow batches may use in advance their share of this period.
+/// Slow batches may use in advance the time to which they are entitled for this period.
 const AHEAD: Duration = Duration::from_secs(2);
 /// How long all batches are timed after a slow one.
 pub const LOOKS_FOR: Duration = Duration::from_secs(1);
@@ -42,28 +42,28 @@ pub trait Clock {
     /// Returns the time since a fixed moment in the past.
     fn now(&self) -> Duration;
 
-    /// Returns the same time together with the calling thread's CPU time and preemptions.
+    /// Returns the time of [`Clock::now`], together with the calling thread's CPU time and preemptions.
     fn thread_time(&self) -> ThreadTime;
 }
 
-/// A point in time of a thread, as a start or an end of a measurement.
+/// What a thread's clocks show at the start or the end of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadTime {
     now: Duration,
-    /// CPU time of the thread, if requested. Many kernels do not count interrupts in it; with a veth, interrupts do the
-    /// far end's work.
+    /// CPU time of the thread; `None` if it was not requested. Many kernels do not count interrupts in it; with a veth,
+    /// interrupts do the far end's work.
     own: Option<Duration>,
-    /// Number of preemptions of the thread.
+    /// Number of preemptions of the thread; `None` if unknown.
     lost: Option<u64>,
 }
 
 impl ThreadTime {
-    /// Creates a point in time without the thread's CPU time and preemptions.
+    /// Creates a value without the thread's CPU time and preemptions.
     fn at(now: Duration) -> ThreadTime {
         ThreadTime { now, ..ThreadTime::default() }
     }
 
-    /// Returns the time since `begun`: CPU time if known, otherwise time of the clock.
+    /// Returns the time since `begun`: CPU time if both values have it, otherwise time of the clock.
     fn since(&self, begun: &ThreadTime) -> Duration {
         let own = self.own.zip(begun.own).map(|(to, from)| to.saturating_sub(from));
         own.unwrap_or_else(|| self.now.saturating_sub(begun.now))
@@ -100,11 +100,11 @@ pub struct QueuePace<C = MachineClock> {
     clock: C,
     /// Last number of the pseudo-random sequence that selects small batches.
     sequence: AtomicU32,
-    /// Until when all batches are timed, in nanoseconds of the clock; 0: only samples are timed.
+    /// Time until which all batches are timed, in nanoseconds of the clock; 0: only samples are timed.
     looks_until: AtomicU64,
     /// One bit for each of the last 32 timed calls: 1 if it was slow.
     slow_calls: AtomicU32,
-    /// When the time used by slow batches will be within their share, in nanoseconds of the clock.
+    /// Time at which slow batches will be within their share again, in nanoseconds of the clock.
     owes_until: AtomicU64,
 }
 
@@ -112,9 +112,9 @@ pub struct QueuePace<C = MachineClock> {
 #[derive(Debug)]
 pub struct Meter<'a, C> {
     pace: &'a QueuePace<C>,
-    /// Start of the timing, if the batch is timed.
+    /// Start of the timing; `None` if the batch is not timed.
     begun: Option<ThreadTime>,
-    /// Whether the thread's CPU time is read, too.
+    /// Whether all batches are timed, so that the thread's CPU time is read, too.
     looks: bool,
     /// Frames written since `begun`.
     frames: u32,
@@ -143,7 +143,7 @@ impl<C: Clock> QueuePace<C> {
         next < u32::MAX / SAMPLE
     }
 
-    /// Whether all batches are timed because a recent one was slow.
+    /// Whether all batches are timed at present, because a recent one was slow.
     #[inline]
     pub fn looks(&self) -> bool {
         let until = self.looks_until.load(Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl<C: Clock> QueuePace<C> {
         if nanos(self.clock.now()) < until {
             return true;
         }
-        // `looks_until` stays set if another worker has just timed a slow batch.
+        // The exchange fails, and `looks_until` stays set, if another worker has just timed a slow batch.
         let _ = self.looks_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
         false
     }
@@ -204,7 +204,7 @@ impl<C: Clock> Meter<'_, C> {
         if self.looks { self.pace.clock.thread_time() } else { ThreadTime::at(self.pace.clock.now()) }
     }
 
-    /// Whether another frame may be written. If so, counts it.
+    /// Returns whether another frame may be written. If so, counts it.
     #[inline]
     pub fn goes_on(&mut self) -> bool {
         let Some(begun) = self.begun else { return true };
@@ -323,7 +323,7 @@ mod tests {
             self.now.set(self.now.get() + time);
         }
 
-        /// Another thread runs on the CPU for `time`.
+        /// The thread is preempted: another one runs on the CPU for `time`.
         fn is_others(&self, time: Duration) {
             self.lost.set(self.lost.get() + 1);
             self.is_served(time);
@@ -336,8 +336,8 @@ mod tests {
         share: f64,
     }
 
-    /// Sends batches of `batch` frames for some seconds of the test's clock, which `frame` advances by the time of a
-    /// frame.
+    /// Sends batches of `batch` frames for some seconds of the test's clock. `frame` is called for each frame, and
+    /// advances the clock by the time that the frame takes.
     fn passed(pace: &QueuePace<Said>, batch: usize, frame: impl Fn(&Said)) -> Passed {
         let clock = &pace.clock;
         let begun = clock.now();
@@ -396,8 +396,9 @@ mod tests {
         }
     }
 
-    /// Sends batches of 64 frames for some seconds of the test's clock, several frames per call; `call` advances the
-    /// clock by the time of a call. Also returns the largest number of frames in a call, from the second batch on.
+    /// Sends batches of 64 frames for some seconds of the test's clock, several frames per call. `call` advances the
+    /// clock by the time that a call takes. Also returns the largest number of frames in a call, from the second batch
+    /// on.
     fn passed_together(pace: &QueuePace<Said>, mut call: impl FnMut(&Said, u32)) -> (Passed, usize) {
         let clock = &pace.clock;
         let begun = clock.now();

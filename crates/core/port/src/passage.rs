@@ -1,5 +1,5 @@
 //! Passages: a passage moves frames between a peer's ring and a ring of the pipe or interface that is passed through to
-//! the peer, without a switch. Its [`Seat`] stays when the peer changes.
+//! the peer, without a switch. Its [`Seat`], the holder for the peer's passage, stays when the peer changes.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -36,7 +36,7 @@ pub struct RingIngress<S = HostTx> {
     _mem: Arc<PortMem>,
 }
 
-/// Number of slots whose frame headers are prefetched together.
+/// Number of slots whose buffers are prefetched together.
 const AHEAD: u32 = 32;
 
 /// The result of reading the slots of one frame.
@@ -64,7 +64,7 @@ pub trait Intake: Send {
     /// [`BadHead`] if the application published an index outside the ring. The same bad value is reported only once.
     fn head(&mut self) -> Result<u32, BadHead>;
 
-    /// Returns all slots before `to` to the application.
+    /// Hands all slots before `to` back to the application.
     fn complete(&mut self, to: u32);
 
     /// Records that the slots up to `head` end in the middle of a frame, so [`Intake::arm`] reports new slots only once
@@ -186,7 +186,7 @@ impl<S: Intake> RingIngress<S> {
         let ring = &self.tx.side().ring;
         let buf = ring.within(slot.buf_idx, self.offset(begin, i, &slot), slot.len.into())?;
         let len = u32::from(slot.len).checked_sub(hdr_len).filter(|&len| len > 0)?;
-        // The first two bytes are flags and the segmentation type.
+        // The header's first two bytes are flags and the segmentation type: 0 means that no offload is requested.
         // SAFETY: at least hdr_len > 2 bytes of a buffer, of which two are read, once, into a register.
         if unsafe { buf.as_ptr().cast::<u16>().read_unaligned() } != 0 {
             return None;
@@ -200,7 +200,7 @@ impl<S: Intake> RingIngress<S> {
     }
 
     /// Prefetches the headers of the next frames, which are in the cache of the sender's core. Returns the slot behind
-    /// them.
+    /// those frames.
     fn prefetch_headers(&self, from: u32, head: u32) -> u32 {
         let ring = &self.tx.side().ring;
         let mut i = from;

@@ -30,7 +30,7 @@ pub struct RingEgress {
     /// Whether large UDP segments are delivered uncut (USO), if the port has a virtio-net header.
     uso: bool,
     counters: Arc<RingCounters>,
-    /// Doorbell that the receiver rings when it makes room, if it supports that.
+    /// Doorbell that the receiver rings when it makes room; `None` if the receiver does not support that.
     room_bell: Option<Arc<Doorbell>>,
     /// Keeps the ring allocated in its region during deliveries.
     _mem: Arc<PortMem>,
@@ -61,7 +61,8 @@ impl RingEgress {
         self.room_bell.as_deref()
     }
 
-    /// The form in which a frame reaches the receiver.
+    /// Returns the form in which a frame reaches the receiver: unchanged, with its checksum filled in, or cut into
+    /// segments.
     fn form(&self, frame: &FrameRef<'_>) -> FrameForm {
         let cut = match frame.offload() {
             Offload::Gso(gso) => self.hdr_len.is_cut() || !self.uso && !gso.kind.is_tcp(),
@@ -70,8 +71,8 @@ impl RingEgress {
         FrameForm::of(frame, self.hdr_len.get() > 0 && !cut)
     }
 
-    /// Like [`crate::Egress::reserve`], for a ring that a control thread may remove, such as a guest's: it cannot do so
-    /// until the reservation is dropped.
+    /// Like [`crate::Egress::reserve`], for a ring that a control thread may remove, such as a guest's. The ring cannot
+    /// be removed until the reservation is dropped.
     #[inline]
     pub fn reserve_at<'b>(at: Loan<'b, Self>, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         let lease = at.takes_plain(batch).then(|| at.lease(picks.len() as u32, |room| room))?;
@@ -87,7 +88,7 @@ impl RingEgress {
     }
 
     /// Delivers frames that fit into one slot each, unchanged: the common case, without a branch for each feature. The
-    /// slots get the flags `mark`.
+    /// slots get the flags `mark` in addition to their own.
     #[inline]
     fn deliver_plain(&self, batch: &Batch, picks: &[u16], mark: u16) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return self.without_room(picks) };
@@ -191,8 +192,8 @@ impl RingEgress {
         }
     }
 
-    /// The offset that a slot requests, in bytes. A larger offset than the maximum is replaced by the maximum, also in
-    /// the slot.
+    /// The offset that a slot requests, in bytes, limited to the maximum. An offset above the maximum is corrected in
+    /// the slot, too.
     fn agreed_offset(&self, rule: &OffsetRule, slot: u32) -> u32 {
         let ring = &self.rx.side().ring;
         let ptr = ring.ptr(slot);
@@ -213,7 +214,8 @@ impl RingEgress {
         let offset = side.offsets.rule().map_or(0, |rule| self.agreed_offset(&rule, slot));
         let header = [0u8; 12];
         let lead = header.get(..self.hdr_len.get() as usize).unwrap_or(&header);
-        // The header cannot be written if the buffer index is invalid, or if the buffer lacks room behind the offset.
+        // If the buffer lacks room behind the offset, the slot's length becomes 0. An invalid buffer index needs no
+        // such care: nobody can read such a slot.
         let told = ring.write(buf_idx, offset, lead) || ring.buf(buf_idx).is_none();
         ring.set_len_flags(slot, if told { lead.len() as u16 } else { 0 }, 0);
     }
@@ -274,7 +276,7 @@ impl RingEgress {
     /// Delivers frames of any kind, including those that need several slots, a header, or an offload finished in
     /// software.
     fn deliver_any(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
-        // Slots needed up to and including each pick.
+        // Number of slots that all picks up to and including each one need.
         let mut need = [0u32; BATCH];
         let mut total = 0u32;
         for (sum, &pick) in need.iter_mut().zip(picks) {
@@ -390,7 +392,7 @@ struct SlotWriter<'a> {
     egress: &'a RingEgress,
     slot: u32,
     left: u32,
-    /// Flags of every slot.
+    /// Flags that every slot gets, e.g. `NS_TXMON`.
     mark: u16,
     frames: u64,
     bytes: u64,

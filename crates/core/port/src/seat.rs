@@ -78,7 +78,7 @@ impl<Q> Seat<Q> {
         self.is_open.store(open, Ordering::Relaxed);
     }
 
-    /// Removes the queue immediately.
+    /// Removes the queue immediately, and returns it; `None` if the seat was empty.
     ///
     /// # Errors
     /// As for [`Lent::take`].
@@ -88,7 +88,8 @@ impl<Q> Seat<Q> {
     }
 
     /// Removes the queue after its published frames have been forwarded, so that a peer that sends and stops loses no
-    /// frames. The wait is limited, because a destination may hold senders back.
+    /// frames. The wait is limited, because a destination may hold senders back. Returns the queue; `None` if the seat
+    /// was empty.
     ///
     /// # Errors
     /// As for [`Lent::take`].
@@ -99,7 +100,7 @@ impl<Q> Seat<Q> {
             match self.queue.control() {
                 Ok(queue) if queue.as_ref().is_some_and(&has_news) && began.elapsed() < LIMIT => {}
                 Ok(_) => break,
-                // The queue was in use: the time limit is already used up.
+                // `control` has already waited for as long as the time limit allows.
                 Err(InUse) => return self.queue.take_within(Duration::ZERO),
             }
             self.poke();

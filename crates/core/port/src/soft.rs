@@ -20,7 +20,7 @@ use crate::origin::Origin;
 pub enum FrameForm {
     /// Unchanged.
     AsIs,
-    /// With its checksum filled in.
+    /// With the pending checksum filled in.
     Checksum,
     /// Cut into segments.
     Segments {

@@ -47,7 +47,7 @@ const LINES: usize = (HEAD + TAG).div_ceil(LINE);
 pub struct Retag {
     /// Whether to remove the frame's tag.
     pub strip: bool,
-    /// The tag to add: protocol and control information, in wire order.
+    /// The tag to add: protocol and control information, in wire order; `None`: no tag.
     pub push: Option<[u8; TAG]>,
 }
 
@@ -79,7 +79,7 @@ impl Retag {
 /// A [`Retag`] for frames with equal first bytes: it changes only these bytes, so they are computed once and then
 /// written over the start of each frame's copy.
 struct RetagStart {
-    /// The new first bytes of the memory area that holds a frame's copy.
+    /// The bytes to write at the start of the memory area that contains a frame's copy.
     bytes: [u8; ALIKE],
     /// Offset of the frame's copy in the area.
     lead: usize,
@@ -124,7 +124,7 @@ pub struct Stage {
     used_lines: usize,
     deep: Box<[UnsafeCell<u8>]>,
     used_deep: usize,
-    /// Index of the frame whose head was copied last, and the copy.
+    /// Index of the frame whose head was copied last, and the copy; `None` if no head has been copied.
     last: Option<(usize, CopiedHead)>,
     /// The bytes of [kept](Stage::keep) variants, which no longer refer to the ingress's memory.
     own: Vec<Box<[u8]>>,
@@ -202,7 +202,6 @@ impl Stage {
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
-    /// The variants.
     #[inline]
     pub(crate) fn variants(&self) -> &Batch {
         &self.variants
@@ -285,9 +284,9 @@ impl<'s> Staging<'s> {
     }
 
     /// Creates variants of a run: consecutive frames that are single pieces with no offload pending and begin with the
-    /// same [`ALIKE`] bytes as the head that was copied last. Copies `want` bytes of frames longer than [`HEAD`];
-    /// without `want`, such a frame ends the run. `takes` gets each frame's index, head and length, and returns whether
-    /// to create a variant. Returns the index of the first frame after the run.
+    /// same [`ALIKE`] bytes as the head that was copied last. Of frames longer than [`HEAD`], copies `want` bytes; if
+    /// `want` is `None`, such a frame ends the run. `takes` gets each frame's index, head and length, and returns
+    /// whether to create a variant. Returns the index of the first frame after the run.
     #[inline]
     pub fn run(
         &mut self,

@@ -40,7 +40,8 @@ pub trait Task<W>: Any + Send {
         None
     }
 
-    /// Withdraws the request of [`Task::ask_for_room`], and passes the descriptor that it returned to `forget`.
+    /// Withdraws the request of [`Task::ask_for_room`]. Passes the descriptor that `ask_for_room` returned to
+    /// `_forget`, so that the worker stops waiting on it.
     fn stop_asking(&mut self, _forget: &mut dyn FnMut(BorrowedFd<'_>)) {}
 
     /// Prepares for the end of the port: from now on, frames that find no room are dropped and counted instead of

@@ -12,12 +12,12 @@ use netvale_mem::{PortShape, Region};
 use crate::ring_out::RingEgress;
 use crate::{Batch, Egress, Ingress, Scratch};
 
-/// Delivers `frames` as one batch, the third frame marked by `mark`.
+/// Delivers `frames` as one batch. Calls `mark` with the batch after adding the third frame, e.g. to set its offload.
 pub(crate) fn deliver(egress: &dyn Egress, frames: &[Vec<u8>], mark: impl Fn(&mut Batch)) -> usize {
     with_batch(frames, mark, |batch, picks| egress.deliver(batch, picks, &mut Scratch::new()))
 }
 
-/// Passes `frames` to `show` as one batch, the third frame marked by `mark`, together with the indices of all frames.
+/// Passes `frames` to `show` as one batch, with the indices of all frames. `mark` is as for [`deliver`].
 pub(crate) fn with_batch<R>(
     frames: &[Vec<u8>],
     mark: impl Fn(&mut Batch),

@@ -18,7 +18,7 @@ pub struct DestinationGroups {
     lists: [(u16, u16); MAX_PORTS + 1],
     /// Ports with a non-empty list, in order of first appearance.
     active: Vec<PortId>,
-    /// The port to which all frames go, if there is only one.
+    /// The port to which all frames go; `None` if frames go to several ports, are flooded, or are dropped.
     only: Option<PortId>,
 }
 
@@ -137,7 +137,7 @@ impl DestinationGroups {
         to != FLOOD
     }
 
-    /// The port to which all frames go, if there is only one.
+    /// The port to which all frames go; `None` if frames go to several ports, are flooded, or are dropped.
     #[inline]
     pub fn only(&self) -> Option<PortId> {
         self.only
@@ -180,7 +180,8 @@ impl DestinationGroups {
         let mut a = if own { self.lists[usize::from(port)].0 } else { END };
         let mut b = if flood { self.lists[usize::from(FLOOD)].0 } else { END };
         let mut n = 0;
-        // END is larger than any index, so the smaller of the two is the next in order.
+        // `a` and `b` are the first remaining frames of two sorted lists. END is larger than any index, so the
+        // smaller of the two is always the next frame.
         while let Some(place) = picks.get_mut(n).filter(|_| a != END || b != END) {
             let from = if a < b { &mut a } else { &mut b };
             *place = *from;

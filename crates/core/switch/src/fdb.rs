@@ -91,7 +91,8 @@ pub enum LearnResult {
     New,
     /// The address moved from this port.
     Moved(PortId),
-    /// The address stays behind this other port, because that port or its owner keeps it.
+    /// The address stays behind this other port: that port's addresses do not move, or those of its owner do not move
+    /// to another owner's port.
     Kept(PortId),
     /// The port or its owner is at its limit of addresses, or the table has no room for the address.
     TooMany,
@@ -243,14 +244,15 @@ impl Fdb {
         (mac != 0).then(|| port_of(entry))
     }
 
-    /// Records that `mac` was seen behind `port`; writes only if that is a change. Ignores the zero address and group
+    /// Records that `mac` was seen behind `port`; writes only if the table changes. Ignores the zero address and group
     /// addresses.
     #[inline]
     pub fn learn(&self, mac: u64, port: PortId) {
         self.learn_some(mac, port, &mut 1);
     }
 
-    /// Like [`Fdb::learn`], for a batch that may make `news` more changes of the table. Counts `news` down.
+    /// Like [`Fdb::learn`]. `news` is the number of changes of the table that the batch may still make, and is
+    /// decremented.
     #[inline]
     pub(crate) fn learn_some(&self, mac: u64, port: PortId, news: &mut u32) {
         if mac & 1 != 0 || mac == 0 {
@@ -360,7 +362,7 @@ impl Fdb {
         let before = self.tick.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |tick| Some(next(tick)));
         let now = next(before.unwrap_or_else(|tick| tick));
         let nearly = now.wrapping_sub(u64::from(TICKS - 1) << TICK_AT) & TICK;
-        // An address that does not expire stays that old, so that its age does not wrap around.
+        // An address that does not expire keeps this highest age, so that its age does not wrap around.
         let aged = |e: u64| if self.owners.keeps(port_of(e)) { e & !TICK | nearly } else { 0 };
         self.change_where(|e| age(e, now) >= TICKS, aged);
     }
@@ -461,7 +463,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: an entry returns its address, its port and its age, whatever they are, as if each were alone.
+        /// Objective: an entry returns its address, its port and its age for every combination of these.
         #[test]
         fn an_entry_is_an_address_a_port_and_an_age(
             mac in 1u64..1 << 47, port in 0..MAX_PORTS as PortId, begun in 0..40u8, aged in 0..TICKS,

@@ -48,7 +48,7 @@ impl FilterRule {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Adds to the number of frames that the rule decided, also in another process.
+    /// Adds to the number of frames that the rule decided; also for frames that it decided in another process.
     pub fn count(&self, frames: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
     }
@@ -64,7 +64,7 @@ pub struct Filters {
 
 /// The rules' verdict on a frame of which they saw only a part.
 enum RuleVerdict<'a> {
-    /// The rule that matches, if any.
+    /// The rule that matches; `None` if no rule matches.
     Fits(Option<&'a Arc<FilterRule>>),
     /// The verdict depends on bytes that the rules did not see.
     Depends,

@@ -88,13 +88,11 @@ pub struct Forwarder {
     ring: usize,
     source: Source,
     held: HeldFrames,
-    /// The frames of the batch that wait because their port is at its rate limit.
+    /// The frames of the batch that wait because the sending port is at its rate limit.
     rest: BatchRest,
     /// Whether the ingress is the far end of the port's impaired link.
     is_link_end: bool,
-    /// State of traced frames.
     tracing: ForwarderTrace,
-    /// Timing of batches.
     timing: BatchTiming,
 }
 
@@ -125,7 +123,8 @@ impl Forwarder {
         self.from = from;
     }
 
-    /// Whether frames wait for room at a destination, or until their port may send again.
+    /// Whether frames wait for room at a destination, for the sending port's rate limit, or for the next pass because
+    /// this pass has flooded enough frames.
     #[inline]
     pub fn is_held(&self) -> bool {
         self.held.is_waiting() || !self.rest.is_empty()
@@ -364,7 +363,8 @@ impl Task<ForwardMemory> for Forwarder {
 /// One of a port's queues, with its index.
 type NumberedQueue<'a> = (usize, &'a Arc<dyn Egress>);
 
-/// The port's queue for frames of this sender that are not spread over several queues; `None` if the port has no queue.
+/// The queue of port `to` for frames of this sender that are not spread over several queues; `None` if the port has no
+/// such queue.
 #[inline]
 fn queue_of<'a>(to: &'a PortEntry, sender: BatchSender<'_>) -> Option<NumberedQueue<'a>> {
     let ring = sender.queue_of(to);

@@ -18,7 +18,7 @@ const PAUSE: u32 = 10;
 #[derive(Debug)]
 pub(crate) struct HoldLimit {
     base: Instant,
-    /// When the port may hold senders again, in milliseconds since `base`.
+    /// Time from which the port may hold senders again, in milliseconds since `base`.
     until: AtomicU64,
     /// The receiver's `Room::progress` when it was last woken but did not run in time. Senders do not wait for the
     /// receiver's wake-up again until that value changes.
@@ -37,7 +37,7 @@ impl HoldLimit {
         self.now() >= self.until.load(Ordering::Relaxed)
     }
 
-    /// Suspends holding after the port was too slow, so that a batch was held back for `held`.
+    /// Forbids holding for a while after the port was so slow that a batch was held back for `held`.
     pub(crate) fn suspend(&self, held: Duration) {
         self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
     }

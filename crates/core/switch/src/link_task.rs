@@ -21,9 +21,9 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub struct LinkTask {
     source: Source<LinkEnd>,
     to: Arc<dyn Egress>,
-    /// Number of finished frames of the batch.
+    /// Number of frames of the batch that are delivered or dropped.
     done: usize,
-    /// When the unfinished frames of the batch began to wait for room, if they wait.
+    /// Time at which the other frames of the batch began to wait for room; `None` if none waits.
     since: Option<Instant>,
     switch: Arc<Switch>,
     /// The port at the far end; its traces record losses.

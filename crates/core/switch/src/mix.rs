@@ -36,7 +36,8 @@ impl Mix {
         Mix { add: key[0] & ALL, factors, inverses: factors.map(inverse) }
     }
 
-    /// Returns the line of a pair, below `lines` (a power of two), and the word to store.
+    /// Returns the table's line for a VLAN and an address, below `lines` (a power of two), and the word to store in the
+    /// entry.
     #[inline]
     pub(crate) fn place(&self, vlan: u16, mac: u64, lines: usize) -> (usize, u64) {
         let mut x = (u64::from(vlan) << 47 | mac >> 1) ^ self.add;

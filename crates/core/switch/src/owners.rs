@@ -54,13 +54,12 @@ impl OwnerShare {
     }
 }
 
-/// What belongs to one port, and to the owner with the same number.
+/// State of a port, and of the owner whose number equals the port's index.
 #[derive(Debug)]
 struct PortAndOwner {
-    /// The port's owner.
     owner: AtomicU16,
     port: OwnerShare,
-    /// The share of the owner whose number is the index of this port.
+    /// Number and limit of addresses of the owner whose number equals the port's index.
     share: OwnerShare,
     /// Whether the port keeps its addresses: they neither expire nor move.
     keeps: AtomicBool,

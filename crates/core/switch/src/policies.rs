@@ -28,7 +28,7 @@ pub struct CompiledPolicies {
     pub vlans: Option<Vlans>,
     /// Addresses that are fixed behind the port, in words whose lowest byte is the first on the wire.
     pub addresses: Vec<u64>,
-    /// Maximum number of addresses learned behind the port.
+    /// Maximum number of addresses learned behind the port; `None`: no limit.
     pub most_addresses: Option<u32>,
     /// Whether addresses are learned.
     pub learning: bool,
@@ -40,7 +40,7 @@ pub struct CompiledPolicies {
     pub isolated: bool,
     /// The classes of flooded frames that the port gets.
     pub flood: Classes<bool>,
-    /// Rate limits for each class of flooded frames that the port sends.
+    /// Rate limits for each class of flooded frames that the port sends; `None`: no limit.
     pub storm: Classes<Option<RateLimit>>,
     /// Whether the port is blocked for [`BLOCKED`] when addresses move to it too often.
     pub loop_guard: bool,
@@ -48,13 +48,13 @@ pub struct CompiledPolicies {
     pub multicast: Multicast,
     /// Rate limits of frames that the port sends.
     pub rates: Vec<RateLimit>,
-    /// The port's share of a rate limit that a group of ports shares.
+    /// The port's share of a rate limit that a group of ports shares; `None` if the port is in no such group.
     pub group: Option<Arc<GroupShare>>,
-    /// The impaired link (delay, loss, rate) that frames from the port pass.
+    /// The impaired link (delay, loss, rate) that frames from the port pass; `None`: no link.
     pub link: Option<Arc<Link>>,
-    /// Checks of source addresses in frames that the port sends.
+    /// Checks of source addresses in frames that the port sends; `None`: no checks.
     pub guard: Option<Guard>,
-    /// Filters of frames that the port sends, and of frames that it gets.
+    /// Two filters: for frames that the port sends (index 0), and for frames that it gets (index 1).
     pub filters: [Filters; 2],
 }
 
@@ -139,7 +139,7 @@ pub struct PolicyState {
     pub(crate) rates: [Bucket; 2],
     moves: Bucket,
     messages: Bucket,
-    /// When the port's block ends, in nanoseconds of the policies' clock; 0: not blocked.
+    /// Time at which the port's block ends, in nanoseconds of the policies' clock; 0: not blocked.
     blocked_until: AtomicU64,
     /// Number of times that the loop guard has blocked the port.
     blocked: AtomicU64,
@@ -171,7 +171,8 @@ impl PolicyState {
         }
     }
 
-    /// Whether to read a multicast control message of the port. Messages above the limit are forwarded, but not read.
+    /// Whether another multicast control message of the port may be read now. Messages above the limit are forwarded,
+    /// but not read.
     #[cold]
     pub(crate) fn may_report(&self) -> bool {
         self.messages.take(&RateLimit::frames(MESSAGES.0, MESSAGES.1), now(), [Weight::frame(0)].into_iter()) > 0

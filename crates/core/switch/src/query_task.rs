@@ -52,7 +52,7 @@ impl QueryTask {
     }
 }
 
-/// Writes the query to `frame`, with the tag that `kind` (below `KINDS`) stands for.
+/// Writes the query to `frame`, with a tag of kind `kind` (an index below [`KINDS`](crate::policies::KINDS)).
 fn tagged(query: &Query, kind: usize, frame: &mut Vec<u8>) {
     frame.clear();
     let (addresses, rest) = query.frame().split_at(query.frame().len().min(TAG_AT));

@@ -1,5 +1,5 @@
-//! Multicast snooping: control messages from workers to the thread that keeps a switch's groups, and groups and queries
-//! from that thread to the workers.
+//! Multicast snooping: passes control messages from workers to the thread that keeps a switch's groups, and passes
+//! groups and queries from that thread to the workers.
 //!
 //! ```text
 //!   workers                                  the daemon's main thread
@@ -106,7 +106,7 @@ impl Snooping {
         let _ = self.queries.push(query);
     }
 
-    /// Takes the next query to send, if any.
+    /// Takes the next query to send; `None` if none is queued.
     pub(crate) fn take_query(&self) -> Option<Query> {
         self.queries.pop()
     }

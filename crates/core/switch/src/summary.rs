@@ -16,7 +16,7 @@ pub(crate) struct PolicySummary {
     pub(crate) vlans: bool,
     /// Whether any port's policies need the members of multicast groups.
     pub(crate) snoops: bool,
-    /// Kinds of tags with which frames may leave a port.
+    /// For each kind of tag, whether frames may leave a port with it.
     pub(crate) kinds: [bool; KINDS],
     /// Whether any port has filters for the frames that it gets.
     pub(crate) is_filtered: bool,
@@ -97,7 +97,7 @@ impl PolicySummary {
         if self.vlans { self.vlans(of).tagging(vlan).map(kind) } else { Some(0) }
     }
 
-    /// The port behind which a policy fixes this address, if any.
+    /// The port behind which a policy fixes this address; `None` if no policy does.
     #[inline]
     pub(crate) fn pinned(&self, mac: u64) -> Option<PortId> {
         if self.pinned.is_empty() {

@@ -48,7 +48,7 @@ pub enum AttachError {
 
 /// A snapshot of a switch's ports.
 pub(crate) struct PortTable {
-    /// The ports by index.
+    /// The ports by index; `None` for an unused index.
     by_id: Vec<Option<Arc<PortEntry>>>,
     /// The existing ports, in order of index.
     all: Vec<Arc<PortEntry>>,
@@ -78,7 +78,7 @@ impl PortTable {
         self.policed.as_deref()
     }
 
-    /// Maximum number of frames that a pass floods. More than a batch has, unless the switch has many ports.
+    /// Maximum number of frames that a pass floods. Larger than a batch unless the switch has many ports.
     #[inline]
     pub(crate) fn most_floods(&self) -> usize {
         self.most_floods
@@ -93,7 +93,7 @@ impl PortTable {
     fn from(by_id: Vec<Option<Arc<PortEntry>>>) -> PortTable {
         let all: Vec<_> = by_id.iter().flatten().cloned().collect();
         let policed = PolicySummary::of(&all);
-        // A batch cannot have more flooded frames than `BATCH`, so a narrow switch needs no count of them.
+        // A batch cannot have more flooded frames than `BATCH`, so a switch with few ports needs no count of them.
         let most_floods = if all.len() <= MOST_COPIES / BATCH { usize::MAX } else { MOST_COPIES / all.len() };
         PortTable { by_id, all, policed, most_floods }
     }
@@ -203,7 +203,7 @@ impl Switch {
         self.flows
     }
 
-    /// The forwarding table without VLANs.
+    /// The forwarding table that is in use while frames belong to no VLANs.
     pub fn fdb(&self) -> &Fdb {
         &self.fdb
     }
@@ -502,7 +502,7 @@ impl Switch {
         self.table.load().all.iter().map(|e| (e.id, e.port.name.clone())).collect()
     }
 
-    /// The owner of a port; `None` if there is no such port.
+    /// The user who owns a port; `None` if there is no such port.
     pub fn owner(&self, id: PortId) -> Option<u32> {
         self.table.load().get(id).map(|e| e.port.owner)
     }
@@ -525,11 +525,11 @@ fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
             *used = true;
         }
     }
-    // There are fewer ports than places in `used`, so an unused number exists.
+    // `used` has more entries than there are ports, so an unused number exists.
     OwnerId::new(used.iter().position(|used| !used).unwrap_or(0) as u16)
 }
 
-/// The lowest free index of a port, with a place in the table; `None` if there is none.
+/// Finds the lowest free index for a port, and makes room for it in the table; `None` if the switch is full.
 fn free_place(by_id: &mut Vec<Option<Arc<PortEntry>>>) -> Option<PortId> {
     let free = by_id.iter().position(Option::is_none).unwrap_or(by_id.len());
     if free >= MAX_PORTS {

@@ -28,7 +28,7 @@ pub struct TraceOptions {
     pub filter: Option<FilterProgram>,
     /// Traces only frames of which at least one copy was dropped.
     pub only_drops: bool,
-    /// Examines one in this many frames of each ring.
+    /// Selects one frame in each run of this many frames of a ring; only selected frames are compared with the filter.
     pub one_of: u32,
     /// Maximum number of records that wait to be read.
     pub room: usize,

@@ -39,11 +39,11 @@ pub struct Udp<'a, A> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid length of a UDP frame, {len} bytes: expected {min} to {max}")]
 pub struct BadFrameLen {
-    /// Requested length.
+    /// Requested length in bytes.
     pub len: usize,
-    /// Minimum length.
+    /// Minimum length in bytes: the headers.
     pub min: usize,
-    /// Maximum length.
+    /// Maximum length in bytes.
     pub max: usize,
 }
 

@@ -120,8 +120,7 @@ impl FlowKey {
         self.hash_ends(FlowEnd::mac(header.src()), FlowEnd::mac(header.dst()), ethertype)
     }
 
-    /// Returns the hash of two ends. The ends are sorted, which makes the hash symmetric, and mixed one after the
-    /// other.
+    /// Returns the hash of a flow with these two ends. The ends are sorted, so that both directions have the same hash.
     #[inline]
     fn hash_ends(&self, one: FlowEnd, other: FlowEnd, protocol: u16) -> u32 {
         let (first, second) = if one <= other { (one, other) } else { (other, one) };
@@ -130,8 +129,8 @@ impl FlowKey {
         if (first.high, second.high) != (0, 0) {
             state ^= mix(first.high ^ self.high, second.high ^ self.low.rotate_left(32));
         }
-        // Mixed once more: if a factor happens to be small or even, each half of one product alone depends on few bits
-        // of a port.
+        // One product is not enough: if a factor happens to be small or even, each half of it depends on few bits of a
+        // port.
         (mix(mix(state ^ self.low, tail ^ self.high), ODD) >> 32) as u32
     }
 }

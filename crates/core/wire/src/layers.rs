@@ -22,7 +22,7 @@ pub struct Layers {
     pub ethertype: u16,
     /// Offset of the network header, in bytes from the start of the frame.
     pub l3: usize,
-    /// The IP layer, if there is one.
+    /// The IP layer; `None` for other network protocols.
     pub ip: Option<IpLayer>,
 }
 

@@ -86,7 +86,7 @@ impl FromStr for MacAddr {
     }
 }
 
-/// Reads a byte of one or two hexadecimal digits. Refuses a sign.
+/// Reads a byte of one or two hexadecimal digits; `None` for any other text, including a sign.
 fn hex_byte(text: &str) -> Option<u8> {
     let digits = text.len() <= 2 && text.bytes().all(|c| c.is_ascii_hexdigit());
     digits.then(|| u8::from_str_radix(text, 16).ok()).flatten()

@@ -194,7 +194,7 @@ impl MergeFields {
     }
 }
 
-/// Returns the sum of the pseudo header of a TCP segment of `len` bytes.
+/// Returns the sum of the pseudo header of a TCP segment of `len` bytes; `None` if `headers` contain no IP header.
 fn pseudo(headers: &[u8], len: u16) -> Option<Sum> {
     let ip = Layers::parse(headers).ok()?.ip?;
     checksum::pseudo(ip.src, ip.dst, ip.protocol, len)
@@ -246,7 +246,7 @@ mod tests {
                 assert!(last.may_precede(&next) && !next.may_precede(&last));
             }
             assert_eq!(merge.count(), 5);
-            // The last segment has PSH.
+            // The last segment has PSH, so nothing can follow it.
             assert!(!merge.append(&parts[0], parts[0].len(), Offload::None));
             let (headers, offload) = merge.finish();
             assert_eq!(offload, Offload::Gso(gso));

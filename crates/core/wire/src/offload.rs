@@ -1,7 +1,7 @@
 //! Checks the offload that a frame's virtio-net header requests against the frame (virtio 1.3 §5.1.6.2).
 //!
 //! The sender is not trusted: header lengths are determined from the frame itself, and the virtio-net header must agree
-//! with them. If it does not, the frame is dropped and counted under the name of the [`BadVnet`].
+//! with them. If it does not, the frame is dropped and counted under the name of the [`BadVnet`] variant.
 
 use crate::vnet::{self, BadVnet, VnetHdr};
 use crate::{Layers, MalformedPacket, ethernet, ipv6, layers, tcp, udp};

@@ -112,8 +112,8 @@ pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<EvictionInfo> {
     d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
 }
 
-/// Returns a sentence with the reason of the last eviction from the port `port`, if there was one that the caller may
-/// see.
+/// Returns a sentence with the reason of the last eviction from the port `port`; `None` if there was none that the
+/// caller may see.
 pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
     let last = list_evicted(d, caller).into_iter().find(|one| one.port == port)?;
     Some(format!("the last program at this port was evicted: {}", last.reason))

@@ -28,8 +28,8 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::closing::{self, Strangers};
 use crate::system::peer;
 
-/// An attach connection's hold on a port. The note consists of bytes that the client chose; the daemon returns them
-/// whenever it describes the port to the client.
+/// An attach connection's hold on a port, which keeps the port open until it is released or the connection closes. The
+/// note consists of bytes that the client chose; the daemon returns them whenever it describes the port to the client.
 pub(crate) struct AttachHold {
     attachment: Box<dyn Attachment>,
     note: [u8; NOTE_LEN],
@@ -59,7 +59,6 @@ impl AttachHold {
         Ok(self.attachment.save()?.map(|item| (item, self.note.to_vec())))
     }
 
-    /// Releases the port.
     pub(crate) fn close(self, d: &mut Daemon, client: u64) {
         self.attachment.close(d, client);
     }
@@ -124,7 +123,6 @@ fn answer(
     }
 }
 
-/// A decoded message.
 enum AttachMessage {
     Attach(AttachRequest),
     Holding(HoldRequest),
@@ -274,8 +272,8 @@ fn holding(d: &mut Daemon, to: &OwnedFd, which: HoldRequest, holds: &mut Option<
     }
 }
 
-/// Answers a successor's message. A request to begin the hand-over is only noted; the main thread starts the hand-over
-/// later.
+/// Answers a successor's message, and returns whether to keep the connection. A request to begin the hand-over is only
+/// noted; the main thread starts the hand-over later.
 fn succession(d: &mut Daemon, to: &OwnedFd, which: Succession, caller: Caller) -> bool {
     let admitted = permission::admit(d, caller, PermissionRequest::HandOver).and_then(|()| match which {
         Succession::Hello(VERSION) => Ok(()),

@@ -59,7 +59,7 @@ fn port() -> Value {
 }
 
 /// Returns the JSON Schema condition that a port fulfils if it may have this option: a pattern of `port`, or the
-/// absence of other options.
+/// absence of other options. `None` if every port may have the option.
 fn condition(option: &AttachOption) -> Option<Value> {
     let mut condition = json!({});
     if let Some(kinds) = option.kinds() {

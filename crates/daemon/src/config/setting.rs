@@ -92,7 +92,7 @@ impl Setting {
         }
     }
 
-    /// Returns the setting's value in that configuration, in the file's form; null if the file would omit it.
+    /// Returns the setting's value in `config`, in the form of the file; null if the file would omit it.
     #[must_use]
     pub fn value(&self, config: &Config) -> Value {
         (self.value)(config)

@@ -19,7 +19,7 @@ pub struct SwitchPolicies(BTreeMap<String, Policies>);
 /// An error in a switch's table of policies.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WrongDefault {
-    /// The switch.
+    /// Name of the switch; `*` for all switches.
     pub switch: String,
     /// The key at fault.
     pub key: &'static str,
@@ -57,7 +57,7 @@ impl SwitchPolicies {
         port
     }
 
-    /// Returns the first error in the tables, if any.
+    /// Returns the first error in the tables; `None` if there is none.
     pub(super) fn wrong(&self) -> Option<WrongDefault> {
         self.0.iter().find_map(|(switch, policies)| {
             let misfit = policies.check().and_then(|()| self.of(switch).check()).err()?;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// Objective: a full file is parsed correctly.
+/// Objective: a file with settings in several tables, and with a port, is parsed correctly.
 #[test]
 fn a_full_file_is_parsed_correctly() {
     let text = r#"

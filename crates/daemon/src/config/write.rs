@@ -75,7 +75,7 @@ fn rules(value: &Value) -> Value {
 }
 
 /// Returns the configuration as text, with textual rules. `above` has comment lines for the start of the file;
-/// `of_port` returns a comment on a port by its index.
+/// `of_port` returns a comment on a port by its index, or `None` for no comment.
 #[must_use]
 pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<String>) -> String {
     let mut text: String = above.iter().map(|line| comment(line)).collect();

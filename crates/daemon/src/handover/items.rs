@@ -20,21 +20,15 @@ use crate::caller::Caller;
 pub enum Item {
     /// The daemon's process: its lock, listening sockets and standard output.
     Process(ProcessItem),
-    /// A memory region.
     Region(RegionItem),
-    /// A switch.
     Switch(SwitchItem),
     /// The captures of a user.
     Captures(UserCaptures),
-    /// A network interface.
     Interface(Box<InterfaceItem>),
-    /// A port.
     Port(Box<PortItem>),
-    /// A pipe between programs.
     Pipe(PipeItem),
     /// Rings of an interface that a program has open.
     OpenInterface(Box<OpenInterfaceItem>),
-    /// A client's connection.
     Client(ClientItem),
     /// Counters and learned addresses, which change with every frame: the last snapshot before the process was killed.
     Counters(CountersItem),
@@ -172,7 +166,8 @@ pub struct RegionItem {
     pub sizes: [(u32, u32); 3],
     /// Whether the region uses huge pages.
     pub huge: bool,
-    /// For a region in a user's file: device, inode, offset and length of the region in the file, in bytes.
+    /// For a region in a user's file: device, inode, offset and length of the region in the file, in bytes. `None` for
+    /// a region in the daemon's own memory.
     pub file: Option<[u64; 4]>,
     /// Index ranges of the buffers in use; `None` if they are unknown.
     pub used_bufs: Option<Vec<Range<u32>>>,
@@ -203,7 +198,8 @@ pub struct SwitchItem {
     pub owner: u32,
     /// Learned addresses (in wire order, first byte lowest, VLAN above), with the names of their ports.
     pub addresses: Vec<(u64, String)>,
-    /// Key of the flow hash. It is kept so that each flow stays on its queue and in order.
+    /// Key of the flow hash, kept so that each flow stays on its queue and in order. `None` if an older version saved
+    /// the item.
     #[serde(default)]
     pub flows: Option<[u64; 2]>,
 }
@@ -213,18 +209,19 @@ pub struct SwitchItem {
 pub struct PortItem {
     /// Full name of the port.
     pub name: String,
-    /// The switch and the port's name there, if the port is on a switch.
+    /// The switch and the port's name there; `None` if the port is on no switch.
     pub on: Option<(String, String)>,
     /// Kind of the port.
     pub kind: PortKind,
     /// The owning user, and the connection and process that created the port.
     pub owner: CallerItem,
-    /// Attach parameters, and whether they came from the configuration.
+    /// Attach parameters, and whether they came from the configuration; `None` for a port that has none: a program
+    /// created it, a client passed it as a TAP, or it was created with another port.
     pub declared: Option<(AttachParams, bool)>,
     /// Whether the port remains when no program holds its rings.
     pub persistent: bool,
     /// For a netmap persistent port, its name without a switch. Also set for the port that joins a persistent port to a
-    /// second switch.
+    /// second switch; `None` for other ports.
     pub lasting: Option<String>,
     /// Whether the port is lossless: it holds senders back.
     pub lossless: bool,
@@ -241,11 +238,11 @@ pub struct PortItem {
     pub polled: bool,
     /// Counters of the ingresses and of the egresses.
     pub counters: [Vec<RingCounts>; 2],
-    /// State specific to the kind. Without it, the port is attached anew.
+    /// State specific to the kind; `None` if the port is to be attached anew.
     pub state: Option<State>,
     /// For each ingress, the receivers for whose room frames wait: port name, ring, and number of frames.
     pub waiting: Vec<Vec<(String, usize, usize)>>,
-    /// File with the waiting frames, if any.
+    /// File with the waiting frames; `None` if no frames wait.
     pub frames: Option<Fd>,
 }
 
@@ -260,14 +257,15 @@ pub struct PipeItem {
     pub region: u32,
     /// Number of slots in each ring.
     pub slots: u32,
-    /// Index of the first ring of each end.
+    /// For each end, the index of its first ring in the region.
     pub first: [u32; 2],
     /// For each end, the connections that hold it, and whether each one shares it.
     pub held: [Vec<(u64, bool)>; 2],
-    /// For each end, the offset rules (bits, maximum, initial value) of its rings, tx first.
+    /// For each end, the offset rules (bits, maximum, initial value) of its rings, tx first; `None` for a ring without
+    /// offsets.
     pub offsets: [Vec<Option<[u32; 3]>>; 2],
-    /// Index of the end that belongs to a virtual machine, if any. The item of the machine's port then has the rest of
-    /// the pipe's state.
+    /// Index of the end that belongs to a virtual machine; `None` if neither does. With such an end, the item of the
+    /// machine's port has the rest of the pipe's state.
     pub guest: Option<usize>,
     /// For each direction, the doorbell rung when frames have arrived and the one rung when there is room. Empty for a
     /// pipe of a virtual machine.
@@ -297,13 +295,13 @@ pub enum ConnectionItem {
         unsent: Vec<u8>,
         /// Whether the client has closed its sending side.
         ended: bool,
-        /// Event filters, and the number of the last event.
+        /// Event filters, and the number of the last event; `None` without a subscription.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         events: Option<(SubscribeParams, u64)>,
     },
     /// The attach protocol: a connection that holds a port, or may open one.
     Attach {
-        /// The connection's hold on a port, if any, and the note that the client left with the daemon.
+        /// The connection's hold on a port, and the note that the client left with the daemon; `None` without a hold.
         holds: Option<(HoldItem, Vec<u8>)>,
     },
 }
@@ -316,7 +314,7 @@ pub enum HoldItem {
     Rings {
         /// The port's name.
         port: String,
-        /// The tx rings and the rx rings.
+        /// The ranges of tx rings and of rx rings that the program holds.
         rings: [Range<u32>; 2],
         /// The program's `netmap_if` for the rings.
         binding: BindingItem,
@@ -325,7 +323,7 @@ pub enum HoldItem {
     Monitor {
         /// The monitor's name.
         port: String,
-        /// The tx rings and the rx rings.
+        /// The ranges of tx rings and of rx rings that the program holds.
         rings: [Range<u32>; 2],
         /// The program's `netmap_if` for the rings.
         binding: BindingItem,
@@ -339,7 +337,7 @@ pub enum HoldItem {
     },
     /// Rings that are connected to nothing; no other item describes them.
     Bare {
-        /// The rings.
+        /// State of the rings.
         rings: State,
         /// The program's `netmap_if` for the rings.
         binding: BindingItem,

@@ -39,9 +39,9 @@ pub struct KeptCapture {
 /// State of a capture port.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FilesState {
-    /// The replayed file.
+    /// The replayed file; `None` if the port replays none.
     pub replay: Option<FileState<ReplayState>>,
-    /// The file being written, and whether it counts towards its user's allowance.
+    /// The file being written, and whether it counts towards its user's allowance; `None` if the port writes none.
     pub capture: Option<(FileState<CaptureState>, bool)>,
 }
 
@@ -81,7 +81,7 @@ pub struct InterfaceItem {
     pub has_told: bool,
     /// Descriptors that keep the interface open.
     pub nic: NicState,
-    /// The stand-in for the interface's host stack.
+    /// The stand-in for the interface's host stack; `None` if there is none.
     pub stack: Option<StackItem>,
 }
 
@@ -130,7 +130,7 @@ pub struct OpenInterfaceItem {
     /// Whether the program, which has the daemon's rights, binds the sockets itself.
     pub trusted: bool,
     /// If the daemon bound the sockets: whether the driver accesses the buffers directly (zero copy), and whether a
-    /// frame may span several buffers.
+    /// frame may span several buffers. `None` if it did not bind them.
     pub bound: Option<(bool, bool)>,
     /// Number of the region.
     pub region: u32,

@@ -52,7 +52,7 @@ pub struct RingCounts {
 struct LatencyCounts {
     /// Sum in nanoseconds.
     sum: u64,
-    /// Histogram: the upper bound of each class in nanoseconds, and the number of frames in it.
+    /// Histogram: the upper bound of each class in nanoseconds (`None`: no bound), and the number of frames in it.
     parts: Vec<(Option<u64>, u64)>,
 }
 

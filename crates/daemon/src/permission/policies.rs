@@ -43,7 +43,7 @@ pub fn may_set(d: &Daemon, caller: Caller, switch: &str, full: &str, change: &Ne
 pub fn is_within(d: &Daemon, switch: &str, policies: &Policies) -> Result<(), Refusal> {
     let most = d.config.switch.policies.of(switch);
     let beyond = policies.over(&most).beyond(&most).or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
-    // A rate group has the same rate on all switches.
+    // A rate group has the same rate on all switches, so a port must not change the rate that another switch sets.
     let regroups = || d.config.switch.policies.has_other_rate(policies).then_some("rate_group");
     let Some(key) = beyond.or_else(regroups) else { return Ok(()) };
     let usual = most.get(key).map(|usual| format!(" ({usual})")).unwrap_or_default();
@@ -68,7 +68,7 @@ fn may_have_rules(
         |switch: &str, counts: &dyn Fn(&str) -> bool| instructions(&d.config.switch.policies.of(switch), counts);
     let mut has = 0;
     for (name, record) in d.ports.iter().filter(|(_, record)| record.owner.uid == caller.uid) {
-        // New rules replace the port's old ones.
+        // The new rules replace the port's old ones, which therefore do not count.
         let stays = |key: &str| name != full || !names(key);
         let usual = record.switch.as_ref().map_or(0, |switch| usual(switch.name(), &stays));
         has += instructions(&record.policies, stays).saturating_sub(usual);

@@ -10,7 +10,7 @@ use crate::registry::regions::{FilePlace, RegionEntry};
 
 /// Maximum number of regions in programs' files. The limit bounds the daemon's address space.
 const MAX_FILES: usize = 256;
-/// Maximum number of these regions for one user other than root and the daemon's own.
+/// Maximum number of regions in files of one user, other than root and the daemon's own user.
 const MAX_FILES_OF_ONE: usize = 64;
 
 /// Checks that a caller may have ports in a region. The region's user may. Root and the daemon's own user also may,

@@ -27,7 +27,8 @@ impl OwnedMemory {
         OwnedMemory { what: format!("pipe {name}"), owner: pipe.uid, id: Some(pipe.mem_id) }
     }
 
-    /// Returns the memory of a port or of an interface's open rings, which pipes named after it share.
+    /// Returns the memory of a port or of an interface's open rings, which pipes named after it share; `None` if
+    /// neither exists.
     pub(super) fn of_base(d: &Daemon, base: &Base) -> Option<OwnedMemory> {
         let full = base.to_string();
         if let Some(record) = d.ports.get(d.persistent.place_of(&full)) {
@@ -42,7 +43,7 @@ impl OwnedMemory {
         Some(OwnedMemory { what: full, owner: port.owner.uid, id: Some(port.mem_id) })
     }
 
-    /// Returns the memory of an open ptnet device.
+    /// Returns the memory of a ptnet device; `None` if no program has it open.
     pub(super) fn of_guest(d: &Daemon, ifname: &str) -> Option<OwnedMemory> {
         d.guests.get(ifname).map(|port| OwnedMemory { what: ifname.to_owned(), owner: port.owner().uid, id: None })
     }

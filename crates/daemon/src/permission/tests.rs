@@ -189,7 +189,8 @@ fn only_owners_and_trusted_users_detach_ports() {
     assert!(sees(ALICE, Some(Owner { uid: ALICE.uid, pid: 1 })) && !sees(BOB, Some(Owner { uid: ALICE.uid, pid: 1 })));
 }
 
-/// Objective: only an owner that could occupy a CPU without the daemon may keep a port's workers awake.
+/// Objective: only a trusted user may keep the workers of a port with queues to poll awake, because that occupies a
+/// CPU.
 #[test]
 fn only_owners_allowed_a_cpu_keep_workers_awake() {
     let d = daemon("");

@@ -73,7 +73,7 @@ impl PortBackend for BroughtTap {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        // The interface may have been renamed, or be gone.
+        // The current name is saved, as the interface may have been renamed. Without a name, the interface is gone.
         let queues = &self.queues.queues;
         let Some(Ok(name)) = queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
         let BroughtTap { uso, gro, .. } = *self;

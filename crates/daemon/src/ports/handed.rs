@@ -58,8 +58,9 @@ pub fn domain_of_listener(d: &Daemon, owner: Caller, path: &Path) -> TimeDomain 
     domain_of_peers(d, owner, &users, !way.is_empty() && way.iter().all(is_fixed))
 }
 
-/// Returns each folder that the kernel visits when it resolves a path, with the entry that it looks up there. Returns
-/// nothing if the path has too many steps, as with a loop of links.
+/// Returns each folder that the kernel visits when it resolves a path, with the entry that it looks up there; `None`
+/// for one that does not exist or cannot be read. Returns nothing if the path has too many steps, as with a loop of
+/// links.
 fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     let mut way = Vec::new();
     let mut folder = PathBuf::new();

@@ -1,4 +1,4 @@
-//! The memberships of ports in groups, and their expiry.
+//! The memberships of ports in multicast groups, and their expiry.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use super::settings::SnoopSettings;
 use super::{Membership, PortSet};
 
-/// A VLAN and a group. Groups with the same MAC address are distinct: a port may leave one and stay in the other.
+/// A VLAN and a multicast group. Groups that share a MAC address are distinct: a port may leave one and stay in the
+/// other.
 pub(super) type MemberKey = (u16, IpAddr);
 
 /// The outcome of a join: a new membership, a renewed one, or a refusal.
@@ -15,19 +16,19 @@ pub(super) type MemberKey = (u16, IpAddr);
 pub(super) enum JoinResult {
     Anew,
     Again,
-    /// The switch has too many groups, or the port has.
+    /// The switch or the port has reached its limit of groups.
     Refused,
 }
 
-/// The members of a limited number of groups.
+/// The member ports of each multicast group. The number of groups is limited.
 #[derive(Debug)]
 pub(super) struct MemberTable {
     groups: BTreeMap<MemberKey, Vec<MemberEntry>>,
-    /// Number of groups of each port that is in any.
+    /// Number of groups per port. A port in no group has no entry.
     per_port: HashMap<u16, usize>,
-    /// The queries to send, by time: one for each member that may have left.
+    /// Scheduled group-specific queries, by time in ns: one for each member that may have left.
     questions: BTreeSet<(u64, MemberKey, u16)>,
-    /// Time before which no membership ends.
+    /// Time in ns before which no membership ends.
     wake: u64,
     max_groups: usize,
     max_per_port: usize,
@@ -39,9 +40,9 @@ pub(super) struct MemberTable {
 struct MemberEntry {
     port: u16,
     expires: u64,
-    /// Time of the next query for this member, if it may have left.
+    /// Time in ns of the next query for this member, if it may have left.
     ask_at: u64,
-    /// Number of queries that are still to be sent for this member; 0 unless it may have left.
+    /// Number of queries that are still to be sent for this member; 0 if no leave is being checked.
     asks_left: u8,
 }
 
@@ -94,8 +95,8 @@ impl MemberTable {
         true
     }
 
-    /// Handles a leave of a host while other hosts behind the port may be members: schedules queries, and ends the
-    /// membership if no host answers. Further leaves meanwhile have no effect.
+    /// Handles a host's leave while other hosts behind the port may be members: schedules queries, and ends the
+    /// membership if no host answers them. Further leaves have no effect while queries are scheduled.
     pub fn question(&mut self, now_ns: u64, key: MemberKey, port: u16) {
         let Some(member) = self.groups.get_mut(&key).and_then(|members| find(members, port)) else {
             return;
@@ -125,7 +126,7 @@ impl MemberTable {
         Some((key, port))
     }
 
-    /// Lets all memberships of a group end at `until` unless they are renewed.
+    /// Lets all memberships of a group end at `until` at the latest, unless they are renewed.
     pub fn lower(&mut self, key: MemberKey, until: u64) {
         for member in self.groups.get_mut(&key).into_iter().flatten() {
             member.expires = member.expires.min(until);
@@ -195,7 +196,7 @@ fn find(members: &mut [MemberEntry], port: u16) -> Option<&mut MemberEntry> {
     members.iter_mut().find(|member| member.port == port)
 }
 
-/// Counts one group of `port` less.
+/// Decrements the number of groups of `port`.
 fn count_less(per_port: &mut HashMap<u16, usize>, port: u16) {
     if let Entry::Occupied(mut groups) = per_port.entry(port) {
         *groups.get_mut() -= 1;

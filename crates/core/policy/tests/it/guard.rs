@@ -11,12 +11,12 @@ fn guard(checks: &str) -> Guard {
     Guard::new(checks.parse().unwrap(), GUARDED.parse().unwrap()).unwrap()
 }
 
-/// Returns the result of `guard` for a frame of which a switch copied the start.
+/// Returns the result of `guard` for a frame, given only the first bytes that the guard requires a switch to copy.
 fn verdict(guard: &Guard, frame: &[u8]) -> Result<(), Violation> {
     guard.check(&frame[..frame.len().min(guard.head_len())], frame.len())
 }
 
-/// Asserts for each named frame that it passes, or that it is refused with `violation`.
+/// Asserts for each row (name, whether the frame passes, frame) that the frame passes, or is refused with `violation`.
 fn table(checks: &str, violation: Violation, rows: &[(&str, bool, Vec<u8>)]) {
     let guard = guard(checks);
     for (name, passes, frame) in rows {
@@ -427,8 +427,7 @@ proptest! {
         let _ = guard.check(&head, len.into());
     }
 
-    /// Objective: damaged frames are passed or refused, and a frame that one check refuses is not passed with more
-    /// checks.
+    /// Objective: damaged frames are passed or refused, and further checks never let a refused frame pass.
     #[test]
     fn damaged_frames_get_an_answer(
         which in 0usize..12, wrap in 0usize..7, damage in prop::collection::vec((0usize..120, any::<u8>()), 0..4),

@@ -1,4 +1,5 @@
-//! The fates of many frames on impaired links, compared with theory: rates of losses, bursts, distributions and times.
+//! The fates of many frames on impaired links (loss, delay, copies, damage), compared with theory: rates of losses,
+//! bursts, distributions and times.
 
 use netvale_policy::impair::{Fate, Model, Spec};
 use proptest::prelude::*;
@@ -15,7 +16,7 @@ fn losses(words: &str) -> Vec<bool> {
     fates(words).map(|fate| fate == Fate::Lost).collect()
 }
 
-/// Returns the arrival times of frames on a link without losses.
+/// Returns the arrival times, in ns, of frames on a link without losses.
 fn dues(words: &str) -> Vec<f64> {
     fates(words).map(due).map(|due| due as f64).collect()
 }
@@ -48,8 +49,8 @@ fn autocorrelation(values: &[f64]) -> f64 {
     products / (values.len() - 1) as f64 / deviation.powi(2)
 }
 
-/// Asserts that `found` of the frames are within 3 standard deviations of the `expected` share. If the fates of frames
-/// are correlated, `alike` frames count as one independent sample.
+/// Asserts that the share of the `found` frames is within 3 standard deviations of the `expected` share. If the fates
+/// of frames are correlated, `alike` frames count as one independent sample.
 fn assert_share(found: usize, expected: f64, alike: f64) {
     let found = found as f64 / FRAMES as f64;
     let sigma = (expected * (1.0 - expected) * alike / FRAMES as f64).sqrt();
@@ -94,7 +95,7 @@ fn gemodel_losses_match_its_theory() {
     let alone = losses("loss gemodel 10%");
     assert_share(count(&alone), 0.1, 1.0);
     assert_near(burst(&alone), 1.0 / 0.9, 0.01);
-    // With losses in both states.
+    // Frames are lost in both states, with different probabilities.
     let both = losses("loss gemodel 1% 25% 70% 0.5%");
     assert_share(count(&both), bad * 0.7 + (1.0 - bad) * 0.005, alike);
 }
@@ -151,7 +152,7 @@ fn delays_have_the_mean_and_deviation_configured() {
 /// for u from 0 to 1, limited to 4, the value at u = (2/9)^3.
 fn pareto_moments() -> (f64, f64) {
     let cut = (2.0_f64 / 9.0).powi(3);
-    // Integrals of u^(-1/3) and of u^(-2/3) from that u to 1.
+    // Integrals of u^(-1/3) and of u^(-2/3) from `cut` to 1.
     let first = 1.5 * (1.0 - cut.powf(2.0 / 3.0));
     let second = 3.0 * (1.0 - cut.cbrt());
     let mean = 4.0 / 3.0 * (first - 1.5 * (1.0 - cut)) + 4.0 * cut;
@@ -219,8 +220,8 @@ fn reordered_frames_skip_the_delay() {
     assert_share(count(&skipped("delay 10ms reorder 25%")), 0.25, 1.0);
     let fifth = skipped("delay 10ms reorder 100% gap 5");
     assert!(fifth.iter().enumerate().all(|(frame, skips)| *skips == (frame % 5 == 4)));
-    // After a frame that skips the delay, four frames may not. Then each does so with a chance of one half, on average
-    // the second one.
+    // After a frame that skips the delay, the next four may not. Each further frame skips it with a probability of one
+    // half: on average, the second one does.
     assert_share(count(&skipped("delay 10ms reorder 50% gap 5")), 1.0 / 6.0, 1.0);
 }
 
@@ -244,7 +245,7 @@ fn rate_spaces_frames() {
 #[test]
 fn queue_loses_what_is_too_much() {
     let mut model = Model::new(&"rate 10mbit delay 50ms queue 15000".parse().unwrap(), 1);
-    // Of 100 Mbit/s during a second, a tenth and the contents of the queue are sent.
+    // 100 Mbit/s are sent for a second: a tenth of that passes, and the contents of the queue.
     let sent = (0..8333).filter(|frame| model.decide(frame * 120_000, 1500) != Fate::Lost).count();
     assert!((833..=833 + 12).contains(&sent), "{sent}");
 }
@@ -277,7 +278,8 @@ fn the_seed_determines_the_fates() {
     assert_eq!(fates(&format!("{words} seed 1"), 2), fates(words, 1));
 }
 
-/// Objective: a seed yields the same fates on every machine and in every version, as reports of failures need.
+/// Objective: a seed yields the same fates on every machine and in every version, so that a reported failure can be
+/// reproduced.
 #[test]
 fn a_seed_has_the_same_fates_everywhere() {
     let mut model = Model::new(&"delay 10ms 1ms distribution normal loss 20%".parse().unwrap(), 42);

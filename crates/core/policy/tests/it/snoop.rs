@@ -210,7 +210,8 @@ fn a_hasty_query_throws_nobody_out() {
     hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
     hear(&mut snoop, 20 * SECOND, 5, &query("10.0.0.1", "239.1.1.1", 1));
     assert!(!snoop.tick(22 * SECOND - 1).changed);
-    // A query with the flag "suppress router-side processing" (RFC 3376 §4.1.5), and a query for sources.
+    // Neither a query with the flag "suppress router-side processing" (RFC 3376 §4.1.5) nor a query for sources
+    // shortens a membership.
     let mut snoop = settled();
     hear(&mut snoop, 10 * SECOND, 1, &join("239.1.1.1"));
     for tail in [vec![8, 0, 0, 0], vec![0, 0, 0, 1, 9, 9, 9, 9]] {

@@ -1,4 +1,5 @@
-//! The far end of a link: decides the fate of frames, and hands out those that are due.
+//! The far end of a link: decides whether each frame is lost, damaged or duplicated and when it is due, and hands out
+//! those that are due.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -16,7 +17,7 @@ use super::{CurrentSettings, LinkState, until};
 use crate::batch::{BATCH, MAX_FRAME};
 use crate::{Batch, DropReason, Ingress, RingCounters};
 
-/// Maximum number of frames whose fate is decided in one pass, so that the worker's other tasks soon get their turn.
+/// Maximum number of frames that enter the schedule in one pass, so that the worker's other tasks are not delayed.
 const MOST_DECIDED: usize = 2 * BATCH;
 
 /// The far end of an impaired link: the ingress that returns frames once they are due.
@@ -60,7 +61,7 @@ impl LinkEnd {
         self.most = current.settings.frames().min(self.room);
     }
 
-    /// Adopts the current settings, and `changes` as the number of the last adopted change.
+    /// Adopts the current settings. `changes` is the number of the change that they include.
     #[cold]
     fn look_at_settings(&mut self, changes: u32) {
         let current = self.shared.current.load_full();
@@ -68,15 +69,15 @@ impl LinkEnd {
         self.adopt(&current);
     }
 
-    /// Returns the frame that entered the link first of those whose fate is undecided, with the index of its lane;
-    /// `None` if there are none.
+    /// Returns the frame, with the index of its lane, that arrived first of those that are neither scheduled nor
+    /// dropped yet; `None` if there are none.
     fn earliest(&mut self) -> Option<(usize, LaneFrame)> {
         let lanes = self.shared.lanes.iter().zip(&mut self.readers).enumerate();
         let found = lanes.filter_map(|(number, (lane, reader))| Some((number, reader.peek(lane)?)));
         found.min_by_key(|(_, found)| found.arrived)
     }
 
-    /// Decides the fate of new frames: schedules or drops each.
+    /// Schedules or drops each new frame, as the model decides.
     fn decide(&mut self) {
         let mut lost = 0;
         let mut full = 0;

@@ -30,8 +30,8 @@ struct LaneRecord {
     offload: Offload,
 }
 
-/// Value of `len` in a gap, which fills the end of the ring where no frame fits and has only the fields `size` and
-/// `len`.
+/// Value of `len` in a gap, i.e. the unused bytes at the end of the ring if the next frame did not fit there. A gap has
+/// only the fields `size` and `len`.
 const GAP: u32 = u32::MAX;
 const ALIGN: u64 = 8;
 const HEADER: u64 = size_of::<LaneRecord>() as u64;
@@ -81,7 +81,7 @@ impl Drop for LinkLane {
 }
 
 fn layout(capacity: u64) -> Layout {
-    // MOST is far below the limit of a layout, and ALIGN is a power of two.
+    // This layout is valid: `capacity` is at most MOST, far below the limit of a layout, and ALIGN is a power of two.
     Layout::from_size_align(capacity as usize, ALIGN as usize).unwrap_or(Layout::new::<u64>())
 }
 
@@ -196,7 +196,7 @@ impl LaneWriter<'_> {
     }
 }
 
-/// A frame in a lane.
+/// A frame that the reader has found in the lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneFrame {
     pub(super) position: u64,
@@ -208,7 +208,7 @@ pub(super) struct LaneFrame {
     pub(super) size: u64,
 }
 
-/// Address, length and marks of a frame in a lane.
+/// Address, length and attributes of a frame in a lane.
 pub(super) struct FramePlace {
     pub(super) at: *const u8,
     pub(super) len: u32,
@@ -260,7 +260,8 @@ impl LaneReader {
         }
     }
 
-    /// Returns the place of a frame, whose bytes stay valid until the frame is [done](LaneReader::done).
+    /// Returns the address, length and attributes of the frame at `position`. The frame's bytes stay valid until the
+    /// frame is [done](LaneReader::done).
     pub(super) fn frame(&self, lane: &LinkLane, position: u64) -> FramePlace {
         // SAFETY: as in `take`.
         let record = unsafe { lane.record(position) };

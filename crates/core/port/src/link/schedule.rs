@@ -3,7 +3,6 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A frame in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameInFlight {
     /// Time at which the frame arrives at the far end, in nanoseconds of the link's clock.
@@ -37,7 +36,7 @@ impl PartialOrd for FrameByArrival {
     }
 }
 
-/// Frames in flight. Frames that overtake no other (nearly all) are in a queue, the rest in a heap.
+/// Frames in flight. A frame due no earlier than the last one (as nearly all are) is in a queue, the rest in a heap.
 pub(super) struct Schedule {
     queue: VecDeque<FrameInFlight>,
     others: BinaryHeap<FrameByArrival>,
@@ -80,7 +79,7 @@ impl Schedule {
         }
     }
 
-    /// Removes and returns the frame that is due next.
+    /// Removes and returns the frame that is due next; `None` if no frame is in flight.
     pub(super) fn pop(&mut self) -> Option<FrameInFlight> {
         match (self.queue.front(), self.others.peek()) {
             (Some(first), Some(FrameByArrival(_, other))) if other.due < first.due => {

@@ -82,7 +82,7 @@ fn lost_frames_are_counted_by_name() {
     }
     let lost = link.counters().drops(DropReason::LinkLoss);
     assert_eq!(got + lost, 10_000);
-    // Six standard deviations.
+    // The limits are six standard deviations from the mean.
     assert!((4700..5300).contains(&got), "{got}");
     assert_eq!(link.shared.used.load(Ordering::Relaxed), 0);
 }
@@ -217,7 +217,7 @@ fn a_segment_takes_the_time_of_all_its_frames() {
     assert!(got[2].1.duration_since(begun) >= Duration::from_micros(36_480));
 }
 
-/// Objective: a frame's offload and no-learn mark cross the link with it.
+/// Objective: a frame's offload and its no-learn flag cross the link with it.
 #[test]
 fn marks_cross_the_link_with_their_frame() {
     let (link, mut source) = link("delay 1us");

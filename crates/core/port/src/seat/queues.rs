@@ -40,8 +40,8 @@ impl<Q: Ingress> SeatIngress<Q> {
 }
 
 impl<Q: Ingress> Ingress for SeatIngress<Q> {
-    // SAFETY: frames stay where the queue keeps them, and the queue stays in the seat while this thread is inside:
-    // until `release`.
+    // SAFETY: frames stay where the queue keeps them, and the queue stays in the seat until this thread leaves it in
+    // `release`.
     #[inline]
     unsafe fn take(&mut self, batch: &mut Batch) {
         let Ok(queue) = self.queue.enter() else { return };
@@ -106,7 +106,7 @@ impl<Q: ToPeer> Egress for SeatEgress<Q> {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let done = match self.0.queue.enter() {
             Ok(mut queue) => queue.deliver(batch, picks, scratch),
-            // The control thread is changing the queue: frames for a lossless port wait until it is done.
+            // The control thread is changing the queue: frames for a lossless port wait until the change is done.
             Err(EntryError::Busy) => Some(0),
             Err(EntryError::Empty) => None,
         };

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// The thread's state for a successor, of a type that the protocol defines.
 pub type ThreadState = Box<dyn Any + Send>;
 
-/// A request to pause.
+/// A request to a service's thread to pause.
 pub struct Pause {
     said: SyncSender<Option<ThreadState>>,
     resume: Receiver<()>,
@@ -41,7 +41,8 @@ impl Pause {
 pub struct PausedService {
     /// The protocol's state of the connected peer; `None` without a peer.
     pub said: Option<ThreadState>,
-    /// Handle that makes this process the owner of the socket's file when this is dropped.
+    /// Handle that makes this process the owner of the socket's file when this value is dropped; `None` if there is no
+    /// file, or this process owns it already.
     claim: Option<Claim>,
     _resume: SyncSender<()>,
 }
@@ -57,7 +58,6 @@ impl PausedService {
 pub(super) struct StartSignal(Receiver<()>);
 
 impl StartSignal {
-    /// Waits for the signal.
     pub(super) fn wait(self) {
         // No message is sent: the channel disconnects.
         let _ = self.0.recv();
@@ -65,8 +65,8 @@ impl StartSignal {
 }
 
 impl PausedService {
-    /// Creates the signal for a restored thread. Dropping the [`PausedService`] sends it, and claims the file for this
-    /// process.
+    /// Creates the signal for a restored thread. Dropping the [`PausedService`] sends the signal, and makes this
+    /// process the owner of the socket's file.
     pub(super) fn before_begin(claim: Option<Claim>) -> (StartSignal, PausedService) {
         let (_resume, resumed) = mpsc::sync_channel(1);
         (StartSignal(resumed), PausedService { said: None, claim, _resume })

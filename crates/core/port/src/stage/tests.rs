@@ -14,7 +14,7 @@ const RETAGS: [Retag; 4] = [
     Retag { strip: true, push: Some(TAGS[1]) },
 ];
 
-/// The bytes expected of a variant.
+/// The bytes that a frame must have after `retag`.
 fn retagged(frame: &[u8], retag: Retag) -> Vec<u8> {
     let rest = if retag.strip { &frame[ADDRESSES + TAG..] } else { &frame[ADDRESSES..] };
     [&frame[..ADDRESSES], retag.push.as_ref().map_or(&[][..], |tag| tag), rest].concat()
@@ -203,7 +203,7 @@ fn kept_variants_have_the_same_bytes() {
     assert!(stage.variants().is_empty() && stage.own.is_empty());
 }
 
-/// Generates frames of a few conversations, so that runs occur.
+/// Generates frames of a few conversations, so that consecutive frames often begin with the same bytes.
 fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
     let len = prop_oneof![Just(14usize), Just(19), Just(20), Just(60), Just(HEAD), Just(HEAD + 1), 20usize..2000];
     let kind = prop_oneof![9 => Just(0u8), 1 => 1u8..4];
@@ -218,7 +218,7 @@ fn any_frame() -> impl Strategy<Value = (Vec<u8>, u8)> {
 
 proptest! {
     /// Objective: a run of similar frames yields the same variants as frames handled one by one; a run ends only at a
-    /// frame with other first bytes, several pieces, an offload, a no-learn mark or an unsuitable length; refused
+    /// frame with other first bytes, several pieces, an offload, the no-learn flag, or an unsuitable length; refused
     /// frames have no variant.
     #[test]
     fn runs_have_the_same_variants_as_single_frames(

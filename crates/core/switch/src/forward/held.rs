@@ -17,14 +17,15 @@ use crate::owners::OwnerId;
 /// The frames of a batch that wait for room at their destinations. Only the creation allocates memory.
 pub(super) struct HeldFrames {
     waiting: Vec<WaitingPort>,
-    /// The picks of all entries of `waiting`, one entry after another. A flooded frame may wait at several ports.
+    /// The picks (indices of frames in the batch) of all entries of `waiting`, one entry after another. A flooded frame
+    /// may wait at several ports.
     picks: Vec<u16>,
-    /// Owner of the frames.
+    /// Owner of the port that sent the frames.
     pub(super) from: OwnerId,
     begun: Instant,
-    /// The destination that was asked to signal room.
+    /// The destination that was asked to signal room; `None` if none was asked.
     asked: Option<Arc<dyn Egress>>,
-    /// Whether the sending port is about to end: frames that find no room are then dropped instead of waiting.
+    /// Whether the sending port is being removed: frames that find no room are then dropped instead of waiting.
     is_last: bool,
     /// Whether a control thread waits to remove the queue that holds the frames. Progress of the receiver then does not
     /// prolong the wait.
@@ -50,7 +51,7 @@ struct WaitingPort {
     why: WaitReason,
     /// Number of frames that the ring had received from all senders at the last check.
     received: u64,
-    /// When `received` last grew. Frames of other senders also count as progress of the receiver.
+    /// Time at which `received` last grew. Frames of other senders also count as progress of the receiver.
     moved: Instant,
 }
 
@@ -106,7 +107,7 @@ impl HeldFrames {
         self.is_last = true;
     }
 
-    /// Whether `frames` more frames may wait.
+    /// Whether there is memory for `frames` more frames to wait.
     pub(super) fn has_room(&self, frames: usize) -> bool {
         self.picks.len() + frames <= ROOM && self.waiting.len() < self.waiting.capacity()
     }
@@ -135,7 +136,7 @@ impl HeldFrames {
         self.waiting.iter().map(|w| w.picks.len()).sum()
     }
 
-    /// Delivers the frames that now find room, and drops those for receivers that are too slow.
+    /// Delivers the waiting frames that now find room, and drops those whose receivers are too slow.
     pub(super) fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
         let HeldFrames { waiting, picks: all, begun, is_last, is_wanted, .. } = self;
         waiting.retain_mut(|w| {
@@ -155,7 +156,7 @@ impl HeldFrames {
         }
     }
 
-    /// Copies of the waiting frames.
+    /// Returns copies of the waiting frames, for each destination.
     pub(super) fn copies(&self, batch: &Batch) -> Vec<WaitingFrames> {
         let frames = |w: &WaitingPort| self.picks[w.picks.clone()].iter().filter_map(|&pick| batch.get(pick.into()));
         let copy = |w: &WaitingPort| WaitingFrames {
@@ -166,7 +167,7 @@ impl HeldFrames {
         self.waiting.iter().map(copy).collect()
     }
 
-    /// Continues the wait of the frames `picks`, which waited for ring `ring` of the port in another process.
+    /// Lets the frames `picks` wait for ring `ring` of the port, for which they already waited in another process.
     pub(super) fn go_on(&mut self, to: &Arc<PortEntry>, ring: usize, picks: Range<u16>) {
         let Some(egress) = to.port.egresses.get(ring) else { return };
         let picks: Vec<u16> = picks.collect();
@@ -190,7 +191,7 @@ impl HeldFrames {
 }
 
 impl WaitingPort {
-    /// Drops the remaining frames if the receiver is too slow. Returns whether it did.
+    /// If the receiver is too slow, drops the remaining frames and returns true.
     fn gives_up(&mut self, begun: Instant, is_wanted: bool) -> bool {
         let held_for = begun.elapsed();
         let is_too_slow = held_for > FOR_A_BATCH || self.stands_still(is_wanted);

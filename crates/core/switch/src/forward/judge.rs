@@ -41,12 +41,12 @@ pub(super) struct Judge<'a> {
     pub(super) fdb: &'a Fdb,
     /// Number of first bytes to copy and examine of frames longer than [`HEAD`].
     want: usize,
-    /// Whether to copy and examine all bytes of frames.
+    /// Whether to copy and examine all bytes of each frame.
     is_deep: bool,
     last: Option<(Conversation, PortId)>,
     /// Number of changes that the batch may still make in the forwarding table.
     news: u32,
-    /// Multicast groups, if a port snoops.
+    /// The multicast groups; `None` if no port snoops.
     listener: Option<GroupKnowledge<'a>>,
     /// The change of tag of the last planned frame that goes to one port.
     retag: Retag,
@@ -128,7 +128,7 @@ impl<'a> Judge<'a> {
         next
     }
 
-    /// The multicast groups by which the frames were planned, if a port snoops.
+    /// The multicast groups by which the frames were planned; `None` if no port snoops.
     pub(super) fn into_groups(self) -> Option<CurrentGroups> {
         self.listener.map(GroupKnowledge::into_groups)
     }
@@ -322,8 +322,8 @@ impl<'a> Judge<'a> {
         self.not_learned(self.fdb.learn_in(vlan, src, self.me.id, &mut 1))
     }
 
-    /// Checks a source address that is not to be learned, because the frame is marked `NS_NO_LEARN` or its batch is at
-    /// its limit of changes. A sender must not evade the port's policies with the mark.
+    /// Checks a source address that is not to be learned, because the frame has the flag `NS_NO_LEARN` or its batch is
+    /// at its limit of changes. A sender must not evade the port's policies with the flag.
     #[cold]
     fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         match self.fdb.lookup_in(vlan, src) {
@@ -351,8 +351,8 @@ impl<'a> Judge<'a> {
             LearnResult::Kept(other) => {
                 step(Step::Kept(other));
                 let keeps = |entry: &Arc<PortEntry>| self.policed.policies(entry).sticky;
-                // If not the other port itself but only its owner keeps the address, the address is not learned, and
-                // the frame passes, as without policies.
+                // If only the change of owner prevents the move, not the other port's policies, the frame passes, as
+                // without policies, and the address is not learned.
                 if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
             }
             LearnResult::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),

@@ -22,12 +22,12 @@ pub(super) const ALL: SetNumber = SetNumber::MAX;
 /// The sets of ports to which frames for multicast groups go.
 #[derive(Default)]
 pub(super) struct PortSets {
-    /// The multicast groups that the frames were planned by.
+    /// The multicast groups by which the frames were planned; `None` if no port snoops.
     groups: Option<CurrentGroups>,
 }
 
 impl PortSets {
-    /// Makes the sets those of `groups`.
+    /// Sets the multicast groups to whose sets of ports later numbers refer.
     pub(super) fn set(&mut self, groups: Option<CurrentGroups>) {
         self.groups = groups;
     }
@@ -65,7 +65,7 @@ pub(super) struct FrameRun {
     pub(super) frames: Range<usize>,
     /// The plan of the first frame.
     pub(super) first: FramePlan,
-    /// The kind of tag of the first frame's only variant. The variants of the other frames follow that variant.
+    /// The kind of tag of the first frame's only variant. The variants of the other frames have the indices after it.
     pub(super) kind: usize,
 }
 
@@ -75,11 +75,11 @@ pub(super) struct BatchPlan {
     /// Frames that are planned like the frame before them. Their part of `frames` is filled only when needed.
     pub(super) runs: Vec<FrameRun>,
     pub(super) sets: PortSets,
-    /// Which flooded frames reach a port.
+    /// For each flooded frame, whether it reaches at least one port.
     reached: [bool; BATCH],
-    /// Number of flooded frames of the range.
+    /// Number of flooded frames in the range of the batch that is being planned.
     pub(super) floods: usize,
-    /// Maximum number of flooded frames of the range.
+    /// Maximum number of flooded frames in that range.
     pub(super) most_floods: usize,
     drops: [u32; REASONS],
     has_drops: bool,
@@ -153,7 +153,7 @@ impl BatchPlan {
         }
     }
 
-    /// Counts a flooded frame of the range. Returns whether the range may have no further ones.
+    /// Counts a flooded frame of the range. Returns whether the range has now reached its maximum of flooded frames.
     #[cold]
     #[inline(never)]
     pub(super) fn floods_enough(&mut self) -> bool {
@@ -161,7 +161,8 @@ impl BatchPlan {
         self.floods >= self.most_floods
     }
 
-    /// The port to which all variants of the range go, if there is only one.
+    /// The port to which all variants of the range go; `None` if they go to several ports or are flooded, or if there
+    /// are none.
     #[inline]
     pub(super) fn only(&self) -> Option<PortId> {
         (self.only != NOWHERE && self.only != FLOOD).then_some(self.only)

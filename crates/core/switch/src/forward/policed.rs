@@ -21,12 +21,12 @@ use crate::policies::CompiledPolicies;
 use crate::summary::PolicySummary;
 use crate::table::PortTable;
 
-/// The frames of a batch that are not examined yet, because their port is at its rate limit, or because the pass has
-/// flooded enough frames ([`PortTable::most_floods`]).
+/// The frames of a batch that are not examined yet, because the sending port is at its rate limit, or because the pass
+/// has flooded enough frames ([`PortTable::most_floods`]).
 #[derive(Debug, Default)]
 pub(super) struct BatchRest {
     pub(super) frames: Range<usize>,
-    /// When the port may send again, in nanoseconds of the policies' clock.
+    /// Time from which the port may send again, in nanoseconds of the policies' clock.
     until: u64,
     /// Index of the first frame that the port's rates do not allow yet.
     pub(super) paid: usize,
@@ -85,7 +85,7 @@ impl Forwarder {
         self.forward_range(table, &PolicySummary::none(), me, work);
     }
 
-    /// Puts the remaining frames up to index `until` on their port's impaired link.
+    /// Puts the remaining frames up to index `until` on the sending port's impaired link.
     fn put_on_link(&mut self, link: &Link, until: usize, work: &mut ForwardMemory) {
         let picks = IDENTITY.get(self.rest.frames.start..until).unwrap_or_default();
         // The link drops frames that find no room.
@@ -110,7 +110,7 @@ impl Forwarder {
         self.rest.floods = 0;
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
-            // The policies were removed: the rest of the batch passes without any.
+            // The policies were removed: the rest of the batch passes without policies.
             (Some(me), None) => self.forward_rest(&table, &PolicySummary::none(), me, work),
             (None, _) => self.rest = BatchRest::default(),
         }
@@ -299,7 +299,7 @@ impl Forwarder {
                 let count = groups.picks(to.id, false, true, picks).len();
                 let count = select(to, &mut picks[..count], plan);
                 if count == 0 {
-                    // Of many ports, few may be in the frames' VLANs or groups.
+                    // On a switch with many ports, most may be in none of the frames' VLANs or groups.
                     continue;
                 }
                 hand_over(
@@ -335,7 +335,7 @@ fn hand_over(
     deliver(to, sender, batch, picks, may_hold, scratch, held);
 }
 
-/// Whether the port's rates allow the whole batch, which is usual unless the port is near its limit. If so, charges the
+/// Whether the port's own rates allow the whole batch; always false for a port in a rate group. If so, charges the
 /// batch.
 fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();

@@ -22,14 +22,12 @@ const HEAD: usize = 128;
 /// The port and ring from which a batch comes.
 #[derive(Clone, Copy)]
 pub(super) struct BatchSender<'a> {
-    /// The port.
     pub(super) port: &'a PortEntry,
-    /// Index of the ring.
     pub(super) ring: usize,
 }
 
 impl BatchSender<'_> {
-    /// The queue of `to` for this sender's frames, unless they are spread.
+    /// Index of the queue of `to` for this sender's frames, if they are not spread.
     #[inline]
     pub(super) fn queue_of(self, to: &PortEntry) -> usize {
         match to.port.egresses.len() {
@@ -50,7 +48,7 @@ impl BatchSender<'_> {
         to.port.egresses.len() < 2 || self.spreads(to) || self.queue_of(to) == to.open_queue(0)
     }
 
-    /// The queue of `to` for a frame, as a trace reports it.
+    /// Index of the queue of `to` for a frame, as a trace reports it.
     pub(super) fn queue_for(self, to: &PortEntry, batch: &Batch, pick: u16) -> usize {
         if self.spreads(to) { to.open_queue(self.number_of(to, batch, pick)) } else { self.queue_of(to) }
     }
@@ -65,7 +63,6 @@ impl BatchSender<'_> {
 }
 
 impl PortEntry {
-    /// Number of open queues.
     pub(super) fn open_queues(&self) -> usize {
         self.port.egresses.iter().filter(|queue| queue.is_open()).count()
     }
@@ -82,7 +79,8 @@ impl PortEntry {
         all.nth(number % open).map_or(0, |(queue, _)| queue)
     }
 
-    /// Number of rings from which the port sends. A guest that opens only some of its queues sends on as many.
+    /// Number of rings from which the port sends. A guest that opens only some of its queues sends on the same number
+    /// of rings.
     fn rings_in_use(&self) -> usize {
         let rings = self.port.rings.max(1);
         match self.open_queues() {

@@ -17,7 +17,7 @@ use crate::trace::spread;
 pub(super) struct BatchTiming {
     one_of: u32,
     skip: u64,
-    /// Start of the timed batch.
+    /// Start of the timed batch, in nanoseconds of the policies' clock; `None` if no batch is being timed.
     begun: Option<u64>,
     /// Number of the timed batch's frames that are neither delivered nor dropped yet.
     open: usize,

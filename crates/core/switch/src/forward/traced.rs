@@ -18,7 +18,7 @@ use crate::trace::{TraceHit, TraceRecord};
 pub(super) struct ForwarderTrace {
     /// Sequence numbers of the batch's frames, counted while there is a trace.
     numbers: Range<u64>,
-    /// A traced frame that waits for room, and the sending port when it was forwarded.
+    /// A traced frame that waits for room, and the sending port when it was forwarded; `None` if none waits.
     waiting: Option<(TraceHit, Arc<PortEntry>)>,
 }
 

@@ -82,8 +82,8 @@ fn held_by_slow_reader(
     (sent, read)
 }
 
-/// Objective: while a control thread waits for the batch's queue, reads of the receiver do not restart the time limit,
-/// as they would otherwise: frames that are unread at the limit are dropped as `Stalled`.
+/// Objective: while a control thread waits to remove the ring from which a batch was taken, reads of the receiver do
+/// not restart the time limit, as they would otherwise: frames that are unread at the limit are dropped as `Stalled`.
 #[test]
 fn progress_restarts_no_limit() {
     let switch = Switch::new("vale-test");
@@ -291,8 +291,8 @@ fn a_sleeper_holds_back_its_owners_senders() {
     }
 }
 
-/// Objective: a receiver that makes room rings the room doorbell only if it was asked, and not after the request was
-/// withdrawn.
+/// Objective: a receiver that makes room rings the room doorbell only if the sender asked for that, and not after the
+/// sender has withdrawn its request.
 #[test]
 fn a_receiver_says_when_there_is_room() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);

@@ -63,7 +63,7 @@ fn pointers_are_not_followed() {
         assert_eq!(good.rx.slot(good.rx.at(0)).flags & (NS_INDIRECT | NS_UNREADABLE), 0);
         assert_eq!(good.take(), [sent]);
     }
-    // Several slots, with an unreadable one in the middle.
+    // Of a frame in several slots, only the bytes of the unreadable slot in the middle are missing.
     let long = frame(255, 1, 9, 600);
     let middle = bad.tx.at(1);
     assert!(bad.send(&long));

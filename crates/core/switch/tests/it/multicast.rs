@@ -13,7 +13,7 @@ use netvale_switch::snooping::Snooping;
 use netvale_switch::{CompiledPolicies, ForwardMemory, PassResult, QueryTask, Switch, Task};
 use netvale_wire::MacAddr;
 
-/// A time in nanoseconds after which hosts have had time to answer a query.
+/// A time in nanoseconds by which hosts have had time to answer the first query.
 const LATER: u64 = 60_000_000_000;
 
 /// A switch with four ports, whose multicast groups the test keeps as the daemon does.
@@ -108,7 +108,7 @@ fn frames_of_a_group_go_to_its_members() {
     assert_eq!(bed.tell(), [MessageClass::Report]);
     assert_eq!(bed.send(0, &to_group(1, 5)), [1, 3]);
     assert_eq!(bed.send(0, &to_group(1, 6)), [3]);
-    // Hosts need not join a link-local group (224.0.0.0/24).
+    // Frames for a link-local group (224.0.0.0/24) go to all ports, as hosts need not join it.
     let mut local = to_group(1, 1);
     local[3..6].copy_from_slice(&[0, 0, 251]);
     assert_eq!(bed.send(0, &local), [1, 2, 3]);
@@ -122,13 +122,13 @@ fn frames_of_a_group_go_to_its_members() {
     bed.tell();
     assert_eq!(bed.send(1, &to_group(2, 6)), [0, 3]);
     assert_eq!(bed.send(1, &to_group(2, 7)), [0, 2, 3]);
-    // Unicast and broadcast are unaffected.
+    // Unknown unicast and broadcast frames are flooded as usual.
     assert_eq!(bed.send(1, &frame(77, 2, 0, 60)), [0, 2, 3]);
     assert_eq!(bed.send(1, &frame(255, 2, 0, 60)), [0, 2, 3]);
 }
 
 /// Objective: control messages longer than the copied head of other frames are read whole; messages of a port above its
-/// limit are forwarded but not read, and those of other ports are read.
+/// limit of messages per second are forwarded but not read, and those of other ports are read.
 #[test]
 fn long_messages_are_heard_whole() {
     let mut bed = Bed::new(|_| snooping(Multicast { router: Router::Always, ..Multicast::default() }));

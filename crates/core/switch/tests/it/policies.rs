@@ -39,7 +39,7 @@ fn tag(protocol: TagProtocol, control: u16) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// Generates VLAN settings of a port.
+/// Generates VLAN settings of a port; `None`: the port has no VLANs.
 fn any_vlans() -> impl Strategy<Value = Option<Vlans>> {
     let service = |vlans: Vlans| vlans.with_protocol(TagProtocol::Dot1ad);
     prop_oneof![
@@ -247,7 +247,7 @@ fn frames_that_nobody_gets_are_counted() {
         assert_eq!(ports[1].take().len(), usize::from(vlan == 10));
         assert_eq!(ports[0].sent.drops(DropReason::NoPort), lost, "to {to} with VLAN {vlan} beside it");
     }
-    // In a batch of several frames, only such frames are counted.
+    // In a batch of several frames, only those that reach no port are counted.
     set(&switch, &ports[1], CompiledPolicies { flood: Classes([false, true, true]), ..access(10) });
     send(&mut ports[0], &mut work, &[frame(255, 1, 0, 60), frame(77, 1, 0, 60), frame(255, 1, 0, 60)]);
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::NoPort)), (2, 3));
@@ -291,7 +291,7 @@ fn each_rule_drops_exactly_its_frames_by_name() {
     switch.learn(0, word(mac(30)), ports[3].id);
     send(&mut ports[3], &mut work, &[from(30)]);
     assert_eq!(drops(&ports[3], DropReason::Locked), 1);
-    // Without learning.
+    // Without learning, no address is added behind the port.
     set(&switch, &ports[3], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(33)]);
     assert_eq!(switch.addresses().lookup(word(mac(33))), None);
@@ -436,7 +436,7 @@ fn rates_let_go_of_what_waits() {
     assert_eq!(ports[0].tx.space(), 127, "all slots are returned");
     assert_eq!(ports[0].forwarder.pass(&mut work), PassResult::Idle);
 
-    // With a full lossless receiver.
+    // If the lossless receiver is full, each frame is delivered, waits or is counted.
     let full = attach(&switch, "full", Make { lossless: true, ..Make::default() });
     set(&switch, &ports[0], CompiledPolicies { rates: vec![RateLimit::frames(1, 10)], ..CompiledPolicies::default() });
     switch.learn(0, word(mac(9)), full.id);

@@ -97,7 +97,7 @@ fn flow_and_number(frame: &[u8]) -> (u16, u16) {
     (word(34), word(42))
 }
 
-/// A program with one or more rings.
+/// A port of a program that sends from one or more rings.
 struct Sender {
     tx: Vec<AppRing>,
     forwarders: Vec<Forwarder>,

@@ -21,7 +21,7 @@ use netvale_switch::{AttachedPort, ForwardMemory, Switch};
 
 const SLOTS: u32 = 256;
 
-/// An egress that counts in which ways its frames are delivered.
+/// An egress that counts the deliveries in steps and those in a single call.
 struct Counted {
     inner: Arc<dyn Egress>,
     steps: AtomicU64,
@@ -57,7 +57,7 @@ struct Station {
     host: u8,
     egress: Arc<Counted>,
     rx: AppRing,
-    /// The places for the guest's rings, if the host is a guest.
+    /// Holders of the guest's rings; `None` for a program.
     seats: Option<Seats>,
 }
 

@@ -39,7 +39,7 @@ impl Egress for CountingEgress {
     }
 }
 
-/// A switch with a port that sends, as the first one, and ports that count, up to `ports` ports.
+/// A switch whose first port sends, and whose other ports count the frames that they get.
 struct Bed {
     switch: Arc<Switch>,
     sender: TestPort,
@@ -74,7 +74,7 @@ impl Bed {
         self.counting.iter().map(|port| port.got.load(Ordering::Relaxed)).sum()
     }
 
-    /// Sends the queued frames. Returns the number of passes that it takes; none makes too many copies.
+    /// Sends the queued frames. Returns the number of passes that it takes. Fails if a pass makes too many copies.
     fn forward(&mut self) -> usize {
         self.sender.tx.sync();
         let mut passes = 0;
@@ -146,8 +146,8 @@ fn the_last_port_learns_and_gets_its_frames() {
     assert_eq!((bed.switch.fdb().lookup(word), bed.got()), (None, 2 * (MAX_PORTS - 2) as u64));
 }
 
-/// Objective: VLANs keep thousands of ports apart, in bounded passes. Steps: ports of two VLANs by turns, and one port
-/// that is in both.
+/// Objective: VLANs keep thousands of ports apart, in bounded passes. Steps: the ports alternate between two VLANs, and
+/// one port is in both.
 #[test]
 fn vlans_keep_thousands_of_ports_apart() {
     let vlans = |n: usize| match n {
@@ -166,7 +166,7 @@ fn vlans_keep_thousands_of_ports_apart() {
     assert_eq!(trunk.got.load(Ordering::Relaxed), 64);
 }
 
-/// Objective: frames for a group go to its member, whatever its number, and not to other ports.
+/// Objective: frames for a group go only to its member, here the port with the highest index.
 #[test]
 fn a_group_has_its_member_behind_the_last_port() {
     let snooping = Multicast { snooping: true, ..Multicast::default() };

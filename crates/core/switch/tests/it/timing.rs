@@ -72,7 +72,7 @@ fn all_of_a_batch() {
     let sum = a.sent.latency().sum();
     let most = begun.elapsed().as_nanos() as u64;
     assert!(sum > 0 && sum <= 5 * most, "{sum} of {most}");
-    // There is room for ten frames.
+    // The ring has room for ten more frames.
     send(&mut a, 15);
     assert_eq!((timed(&a), b.take().len()), (20, 15));
     let switch = Switch::new("vale1");
@@ -196,7 +196,7 @@ fn frames_after_the_end_of_timing_do_not_count() {
     assert_eq!((timed(&a), b.take().len()), (before, 1));
 }
 
-/// Objective: frames that wait until their port may send again are timed until they are sent.
+/// Objective: frames that wait because of the sending port's rate limit are timed until they are sent.
 #[test]
 fn frames_held_back_are_timed_until_sent() {
     let _alone = sampling(1);

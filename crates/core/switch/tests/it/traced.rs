@@ -36,7 +36,7 @@ fn all(trace: &Trace) -> Vec<TraceRecord> {
     std::iter::from_fn(|| trace.next()).collect()
 }
 
-/// The steps of each frame.
+/// Returns the recorded steps of each traced frame.
 fn steps(trace: &Trace) -> Vec<Vec<Step>> {
     all(trace).iter().map(|record| record.steps.list().to_vec()).collect()
 }

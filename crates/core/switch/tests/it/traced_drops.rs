@@ -37,9 +37,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// How a trace shows frames dropped for a reason, and a function that causes such a drop.
 enum Told {
-    /// In the record of the frame.
+    /// The drop is a step in the record of the frame.
     Frame(fn() -> Vec<TraceRecord>),
-    /// In a record without a frame; the text explains why.
+    /// The drop is in a record without a frame; the text explains why.
     Line(&'static str, fn() -> Vec<TraceRecord>),
 }
 
@@ -113,7 +113,7 @@ fn a_trace_of_drops_shows_every_reason() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns how the records for a reason differ from the expected ones, if they do.
+/// Returns how the records for a reason differ from the expected ones; `None` if they are as expected.
 fn differs(why: DropReason) -> Option<String> {
     let (make, has_frame, because) = match told(why) {
         Frame(make) => (make, true, ""),
@@ -251,7 +251,7 @@ fn access(vlan: u16) -> CompiledPolicies {
     CompiledPolicies { vlans: Some(Vlans::access(vlan).unwrap()), ..none() }
 }
 
-/// A rule that drops everything.
+/// Filters with one rule, which drops every frame.
 fn all() -> Filters {
     let any = FilterProgram::verify(&[Insn { code: 6, jt: 0, jf: 0, k: 1 }]).unwrap();
     Filters::new(vec![FilterRule::new(true, any)])
@@ -283,7 +283,7 @@ fn endless() -> Vec<TraceRecord> {
 
 fn bad_header() -> Vec<TraceRecord> {
     let mut bed = Bed::made(Make { hdr_len: 12, ..Make::default() }, Make::default());
-    // A checksum in the Ethernet header.
+    // The pending checksum begins in the Ethernet header, so the virtio-net header is refused.
     let mut bytes = vec![0; 12];
     bytes[0] = 1;
     bed.send(&[[bytes, flood()].concat()])

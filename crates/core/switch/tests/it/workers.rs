@@ -77,7 +77,8 @@ fn order_is_kept_and_nothing_is_lost() {
     assert!(lost() == 0 || longest_pause >= STOPPED, "{} frames lost, pauses of {longest_pause:?}", lost());
 }
 
-/// Objective: ports can be attached and detached while a worker forwards flooded frames, and none is left over.
+/// Objective: ports can be attached and detached while a worker forwards flooded frames; afterwards, only the sender's
+/// port is left.
 #[test]
 fn ports_come_and_go_under_load() {
     let switch = Switch::new("vale-test");

@@ -18,11 +18,9 @@ const WHY: &str = "the configuration has changed";
 /// Longest wait until the kernel has closed the device or socket of a port that an earlier step detached.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// A step that failed.
 pub(super) struct StepFailure {
-    /// Index in the file of the port at fault; `None` if the failure concerns the settings or the removal of a port.
+    /// Index, in the file, of the port at fault; `None` if the failure concerns the settings or the removal of a port.
     pub index: Option<usize>,
-    /// Why the step failed.
     pub refusal: Refusal,
     /// Differences that remain after the rollback.
     pub left: RemainingDifferences,

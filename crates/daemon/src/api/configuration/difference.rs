@@ -20,8 +20,8 @@ pub(super) struct ConfigPort {
     pub index: usize,
 }
 
-/// Running ports by full name, with their attach parameters; `None` for a port that a program created by opening it, or
-/// that was created with another port, such as an interface's host stack.
+/// Running ports by full name, with their attach parameters; `None` for a port that has none: a program created it by
+/// opening it, a client passed it as a TAP, or it was created with another port, such as an interface's host stack.
 pub(super) type RunningPorts = BTreeMap<String, Option<DeclaredPort>>;
 
 /// A step for one port. The [`AttachParams`] are the present parameters of the running port.
@@ -39,7 +39,8 @@ pub(super) enum PortStep {
     Keep(ConfigPort),
 }
 
-/// A port of the file whose name belongs to a running port that must stay.
+/// A port of the file whose name belongs to a running port that may not be replaced, because a program created it or it
+/// was attached by hand.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Conflict {
     /// The port's index in the file.
@@ -63,7 +64,7 @@ impl ConfigPort {
 /// replaced or detached, too.
 ///
 /// # Errors
-/// The first port of the file whose name belongs to a running port that must stay.
+/// The first [`Conflict`].
 pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool) -> Result<Vec<PortStep>, Conflict> {
     let names: BTreeSet<&str> = wanted.iter().map(|port| port.full.as_str()).collect();
     let goes = |(full, declared): (&String, &Option<DeclaredPort>)| {
@@ -81,8 +82,8 @@ pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool
     Ok(steps)
 }
 
-/// Returns the step for a port of the file that has the name of a running port. `known` has the latter's parameters, if
-/// any.
+/// Returns the step for a port of the file that has the name of a running port. `known` are the running port's
+/// parameters; `None` if it has none, as [`RunningPorts`] explains.
 fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result<PortStep, Conflict> {
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;
@@ -137,7 +138,7 @@ impl PortStep {
         }
     }
 
-    /// Returns the port that the step attaches, if any.
+    /// Returns the port that the step attaches; `None` if it attaches none.
     pub(super) fn attaches(&self) -> Option<&ConfigPort> {
         match self {
             PortStep::Attach(port) | PortStep::Reattach(port, _) => Some(port),
@@ -145,7 +146,7 @@ impl PortStep {
         }
     }
 
-    /// Returns the full name of the port that the step detaches, if any.
+    /// Returns the full name of the port that the step detaches; `None` if it detaches none.
     pub(super) fn detaches(&self) -> Option<&str> {
         match self {
             PortStep::Detach(full) => Some(full),

@@ -40,8 +40,8 @@ const UNNAMED: &str = "the configuration";
 /// Applies a configuration file to the daemon; with `dry_run`, only lists the differences.
 ///
 /// # Errors
-/// [`RpcError`] with the position of the fault in the file. Nothing has changed then, except for what the message
-/// lists.
+/// [`RpcError`] with the position of the fault in the file. The running state is then unchanged, except for differences
+/// that the message lists.
 pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<ApplyResult, RpcError> {
     let file = ConfigText { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
     let mut overrides = d.config.overrides.clone();

@@ -98,7 +98,8 @@ fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     Some(note.to_owned())
 }
 
-/// Returns why the change from the first value to the second needs a restart; `None` if such a change always does.
+/// Returns why the change from the first value to the second needs a restart; `None` if every change of the setting
+/// does.
 fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     let why = match setting.effect {
         Effect::WithinReach => {
@@ -116,7 +117,8 @@ fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Returns the change to report if remaining switches keep forwarding tables of another size than the wanted one.
+/// Returns the change to report if remaining switches keep forwarding tables of another size than the wanted one;
+/// otherwise, `None`.
 fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<ConfigChange> {
     let entries = Fdb::entries_of(wanted.switch.table_entries);
     let others: Vec<_> = d.switches.iter().filter(|switch| switch.fdb().capacity() != entries).collect();
@@ -148,7 +150,7 @@ pub(super) fn put(d: &mut Daemon, config: Config) -> Result<(), Refusal> {
     let from = d.config.sockets.clone();
     let to = config.sockets.clone();
     change_sockets(d, &from, &to).or_else(|why| {
-        // The first socket may have changed already.
+        // Roll back, because the first socket may have changed already.
         let _ = change_sockets(d, &to, &from);
         refuse(Errno::PERM, why.to_string())
     })?;

@@ -37,9 +37,8 @@ pub type ContinuedClient = (Caller, ConnectionState, OwnedFd);
 
 /// The protocol state of a connection.
 pub enum ConnectionState {
-    /// An attach connection, with its hold on a port if it has one.
+    /// An attach connection, with its hold on a port; `None` if it holds none.
     Attach(Option<AttachHold>),
-    /// A control connection.
     Control {
         /// Bytes of an incomplete request.
         pending: Vec<u8>,
@@ -68,7 +67,7 @@ pub struct ContinuedState {
     reserve: HeapReserve,
     interfaces: Vec<ContinuedInterface>,
     counters: CountersItem,
-    /// Items to restore after all others: they depend on other ports.
+    /// Items that depend on other ports, and are therefore restored after all others.
     last: Vec<Item>,
     /// For each user, the waiter that limits how long the daemon waits while a hole is punched in one of the user's
     /// memory files.
@@ -117,8 +116,8 @@ impl ContinuedState {
     /// Returns the waiter that limits how long the daemon waits while a hole is punched in one of that user's memory
     /// files.
     fn waiter(&mut self, d: &mut Daemon, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
-        // After a wait that took too long, a trusted user gets a new waiter: one peer of root's ports must not affect
-        // the others.
+        // After a wait that took too long, a trusted user gets a new waiter, so that one slow peer of a port of root
+        // does not affect root's other ports.
         let known = self.waiters.get(&uid).filter(|known| !is_trusted_user(uid) || !known.was_late());
         if let Some(known) = known {
             return Ok(Rc::clone(known));
@@ -160,7 +159,7 @@ impl ContinuedState {
         Ok(())
     }
 
-    /// Adds the switches' learned addresses, once all items have arrived.
+    /// Adds the learned addresses to the switches' forwarding tables, once all items have arrived.
     pub fn complete(&mut self, d: &mut Daemon) {
         self.switches.iter().for_each(|item| learn(d, &item.name, &item.addresses));
         self.interfaces.clear();

@@ -39,8 +39,8 @@ pub struct HandoverResult {
     pub others: Vec<String>,
 }
 
-/// Writes all regions to the sink. Workers need not be parked, because only the main thread changes the state of
-/// regions.
+/// Writes all regions to the sink. Workers need not be parked (paused), because only the main thread changes the state
+/// of regions.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory; errors of the sink.
@@ -51,8 +51,8 @@ pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes all other items of the registries to the sink, each as soon as it is ready, so that the successor can restore
-/// it while the next one is saved.
+/// Writes all items but the regions to the sink, each as soon as it is ready, so that the successor can restore it
+/// while the next one is saved.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory; errors of the sink.

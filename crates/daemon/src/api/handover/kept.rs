@@ -87,8 +87,8 @@ pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// Returns the item of what changes with every frame: counters and learned addresses. `None` if there are neither ports
-/// nor open host rings.
+/// Returns the item with the state that changes with every frame: counters and learned addresses. `None` if there are
+/// neither ports nor open host rings.
 pub fn counters(d: &Daemon) -> Option<CountersItem> {
     let ports: Vec<_> = d.ports.iter().map(|(name, record)| (name.to_owned(), give::counters(record))).collect();
     let host_rings: Vec<_> = d.interfaces.ports().map(|(client, port)| (client, port.counted())).collect();

@@ -34,9 +34,7 @@ pub struct PredecessorState {
 
 /// The predecessor's sockets and connections, which the main thread serves from now on.
 pub struct MainThreadState {
-    /// The listening sockets.
     pub sockets: ListeningSockets,
-    /// The restored connections.
     pub clients: Vec<ContinuedClient>,
     /// Names of the predecessor's items in the service manager's store.
     pub kept: Vec<String>,
@@ -138,7 +136,7 @@ impl PredecessorState {
         d.held.clear();
         take_output(&output);
         if continued.begins_anew() > 0 {
-            // The predecessor's sockets and devices are free once it has ended.
+            // Wait until the predecessor has ended, which frees its sockets and devices.
             let _ = receive(&fd, &mut answer);
         }
         Ok(MainThreadState { sockets, clients: continued.begin_others(d), kept })

@@ -159,17 +159,17 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: C
     Ok(naming::alias(&full))
 }
 
-/// The index of a missing port in netmap's API: its switches have at most as many ports.
+/// Port index that stands for a missing port in netmap's API. A switch of netmap has at most this many ports.
 const NONE: u32 = 254;
 
-/// The index of a port in netmap's API, which skips [`NONE`].
+/// Returns the index of a port in netmap's API, which skips [`NONE`].
 fn index_of(id: PortId) -> u32 {
     let id = u32::from(id);
     if id < NONE { id } else { id + 1 }
 }
 
 /// Returns netmap's answer for a port that does not exist on an existing switch: the index of the switch, [`NONE`] as
-/// the index of the port, and the name.
+/// the index of the port, and the name. `None` if the switch does not exist either.
 fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     let (switch, _) = name.split_once(':')?;
     let bridge = bridges.iter().position(|b| *b == switch)?;

@@ -36,7 +36,7 @@ pub fn tagged(frame: &[u8], tags: &[u16]) -> Vec<u8> {
     [&frame[..12], &tags, &frame[12..]].concat()
 }
 
-/// Returns `frame` as an 802.3 frame with an LLC/SNAP header.
+/// Returns `frame` as an 802.3 frame with an LLC/SNAP header. `code` is the organisation code (OUI) of SNAP.
 pub fn snapped(frame: &[u8], code: [u8; 3]) -> Vec<u8> {
     let len = (frame.len() - 14 + 8) as u16;
     [&frame[..12], &len.to_be_bytes(), &[0xaa, 0xaa, 3], &code, &frame[12..]].concat()
@@ -78,7 +78,7 @@ pub fn ipv6(src: &str, next: u8, payload: &[u8]) -> Vec<u8> {
     ethernet(OWN, V6, &[&fixed[..], &v6(src).octets(), &v6("ff02::1").octets(), payload].concat())
 }
 
-/// An ICMPv6 message: type, then its fixed part from the fifth byte on, and options.
+/// An ICMPv6 message of type `kind`, with code and checksum 0. `body` starts at the fifth byte.
 pub fn icmp6(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind, 0, 0, 0], body].concat()
 }

@@ -84,7 +84,8 @@ fn programs_with_loops_are_refused() {
     }
 }
 
-/// Objective: the reach is known for all programs that libpcap compiles, except those with computed offsets.
+/// Objective: the reach (the number of bytes at a frame's start that a program reads) is known for all programs that
+/// libpcap compiles, except those with computed offsets.
 #[test]
 fn the_reach_of_usual_expressions_is_known() {
     let Some(pcap) = libpcap() else { return };
@@ -133,7 +134,7 @@ fn single_instructions_are_judged_as_by_the_kernel() {
     }
 }
 
-/// Objective: the maximum length of a program is the kernel's.
+/// Objective: a program may be as long as in the kernel, and no longer.
 #[test]
 fn the_longest_program_is_the_kernels() {
     if !kernel_judges() {

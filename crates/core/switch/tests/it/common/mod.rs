@@ -23,7 +23,7 @@ pub struct TestPort {
     pub rx: AppRing,
     pub sent: Arc<RingCounters>,
     pub received: Arc<RingEgress>,
-    /// Doorbell that the receiver rings when it makes room, if it was asked.
+    /// Doorbell that the receiver rings when it makes room, if the sender asked for that.
     pub room: Arc<Doorbell>,
 }
 

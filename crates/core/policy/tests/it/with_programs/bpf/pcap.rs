@@ -33,7 +33,7 @@ type Validate = unsafe extern "C" fn(*const BpfInsn, c_int) -> c_int;
 
 /// `DLT_EN10MB`: Ethernet.
 const ETHERNET: c_int = 1;
-/// The value that programs return for a wanted frame.
+/// The value that compiled programs return for a frame that they accept.
 const SNAPLEN: c_int = 262_144;
 /// 255.255.255.0, for `ip broadcast`, in libpcap's byte order.
 const NETMASK: u32 = 0xffff_ff00;
@@ -115,7 +115,7 @@ impl Pcap {
         compiled
     }
 
-    /// Loads a verified program into libpcap's interpreter, if libpcap accepts it as well.
+    /// Loads a verified program into libpcap's interpreter; `None` if libpcap's own check refuses the program.
     pub fn judge(&self, program: &FilterProgram) -> Option<Judge> {
         let insns: Vec<_> =
             program.insns().iter().map(|&Insn { code, jt, jf, k }| BpfInsn { code, jt, jf, k }).collect();

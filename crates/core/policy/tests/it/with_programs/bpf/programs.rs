@@ -5,7 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-// Known codes: loads from frames, stores to and loads from cells, arithmetic, jumps, and the rest.
+// Valid opcodes by class: frame loads, accesses to scratch memory (`M[]`), arithmetic with a constant or with register
+// X, jumps, and the rest.
 const LOADS: [u16; 11] = [0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x80, 0x81, 0xb1, 0x00, 0x01];
 const CELLS: [u16; 4] = [0x02, 0x03, 0x60, 0x61];
 const ALU: [u16; 11] = [0x04, 0x14, 0x24, 0x34, 0x44, 0x54, 0x64, 0x74, 0x84, 0x94, 0xa4];
@@ -13,7 +14,7 @@ const ALU_X: [u16; 10] = [0x0c, 0x1c, 0x2c, 0x3c, 0x4c, 0x5c, 0x6c, 0x7c, 0x9c, 
 const JUMPS: [u16; 9] = [0x05, 0x15, 0x25, 0x35, 0x45, 0x1d, 0x2d, 0x3d, 0x4d];
 const REST: [u16; 4] = [0x07, 0x87, 0x16, 0x06];
 
-/// Generates known codes.
+/// Generates valid opcodes.
 fn code() -> impl Strategy<Value = u16> {
     prop_oneof![
         6 => select(LOADS.to_vec()),
@@ -25,7 +26,7 @@ fn code() -> impl Strategy<Value = u16> {
     ]
 }
 
-/// Generates constants: offsets in a short frame, cells and shifts, and values that may overflow.
+/// Generates constants: offsets in a short frame, indices of scratch memory, shifts, and values that may overflow.
 fn constant() -> impl Strategy<Value = u32> {
     prop_oneof![
         8 => 0..80_u32,
@@ -57,8 +58,8 @@ pub fn nearly_right() -> impl Strategy<Value = Vec<Insn>> {
     })
 }
 
-/// Makes an instruction valid that is followed by `after` others, in a program that has written the first `cells`
-/// cells.
+/// Makes an instruction valid that is followed by `after` others, in a program that has written the first `cells` words
+/// of scratch memory.
 fn mend(insn: &mut Insn, after: u32, cells: u32) {
     match insn.code {
         0x02 | 0x03 | 0x60 | 0x61 => insn.k %= cells,
