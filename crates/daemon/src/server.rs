@@ -454,7 +454,8 @@ impl DaemonServer {
             ClientConnection::Attach { fd, holds } => (fd, holds),
             ClientConnection::Control { fd, .. } => (fd, None),
         };
-        // The descriptor stays open until its turn to be closed. The call cannot fail for a descriptor in the set.
+        // Closing may be deferred, so the descriptor is removed from the set now. This cannot fail for a descriptor in
+        // the set.
         let _ = epoll::delete(&self.epoll, &fd);
         closing::close(fd, caller.uid);
         if let Some(held) = held {

@@ -83,7 +83,7 @@ mod tests {
             // The other worker has hardly less load.
             (&[(0, 50), (0, 50), (1, 41)], 2, None),
             (&[(0, 40), (0, 10), (0, 50), (1, 60)], 2, Some((2, 1))),
-            // To the least loaded worker; among idle ones, to that with the fewest tasks.
+            // The task moves to the least loaded worker; among idle ones, to the one with the fewest tasks.
             (&[(0, 50), (0, 50), (1, 20), (2, 10)], 3, Some((1, 2))),
             (&[(0, 50), (0, 50), (1, 0), (1, 0), (2, 0)], 3, Some((1, 2))),
             // The busiest worker cannot be relieved, another one can; two are equally busy.

@@ -86,8 +86,7 @@ impl Attachment for OpenMonitor {
     }
 }
 
-/// Limits the number of slots as netmap does: 0 stands for the usual number, and other numbers are clamped to
-/// [`SLOTS`].
+/// Limits the number of slots as netmap does: 0 stands for the default, `usual`; both are clamped to [`SLOTS`].
 fn slots(asked: u32, usual: u32) -> u32 {
     if asked == 0 { usual.clamp(*SLOTS.start(), *SLOTS.end()) } else { asked.clamp(*SLOTS.start(), *SLOTS.end()) }
 }
@@ -200,7 +199,8 @@ fn begin(d: &mut Daemon, local: LocalRings, watching: WatchRecord, owner: Caller
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let behind = Box::new(MonitorPort(local, WatchState::of(&watching))) as Box<dyn PortBackend>;
     d.watches.insert(full, watching);
-    // The tasks need a switch for traces. This one has no ports, so frames that a monitor receives are never traced.
+    // The tasks that make the copies need a switch for packet traces. This one has no ports, so frames that a monitor
+    // receives are never traced.
     let nowhere = Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() });
     let handed = handed.place(d, &nowhere, 0);
     d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });

@@ -201,8 +201,8 @@ fn requests_do_not_wait_for_a_hole() {
     }
 }
 
-/// Attaches a port for a guest of Mallory with some 68 MiB of memory, and connects the guest, which leaves when this is
-/// dropped.
+/// Attaches a port for a guest of Mallory with some 68 MiB of memory, and connects the guest, which leaves when the
+/// returned values are dropped.
 fn guest(d: &Daemon) -> (UnixStream, impl Sized) {
     as_user(MALLORY, || attach_guest(d, json!({})));
     connected_guest(d)
