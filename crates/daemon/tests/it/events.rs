@@ -405,7 +405,7 @@ fn one_that_does_not_read() {
     drop(bob);
 }
 
-/// Objective: ten thousand subscriptions over the limits are refused, with the name of the limit, without effect on
+/// Objective: thousands of subscriptions over the limits are refused, with the name of the limit, without effect on
 /// others: a user's quota, and the places reserved for root.
 #[test]
 fn subscriptions_over_the_limits_are_refused_by_name() {

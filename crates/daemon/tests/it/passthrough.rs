@@ -74,8 +74,7 @@ fn full_pipes_sleep() {
     let path = passthrough(&d, "netmap:p}1", json!({"slots": 16}));
     let mut program = d.open("netmap:p{1").unwrap();
     let mut guest = Port::as_guest(&path, 0).unwrap();
-    // As many frames as a ring has slots, but one. The worker forwards as many as it can, until the far ring has no
-    // room either.
+    // Sends one frame fewer than a ring has slots. The worker forwards frames until the far ring has no room either.
     let fill = |port: &mut Port, from: u8| {
         for n in 0..15 {
             assert!(port.wait(Interest::Tx, Some(common::LIMIT)).unwrap(), "no room for frame {n}");

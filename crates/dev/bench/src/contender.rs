@@ -1,4 +1,4 @@
-//! Contenders, and sessions: set-ups that are ready to measure.
+//! Contenders (netvale and its peers), and their sessions: set-ups that are ready to measure.
 
 use std::any::Any;
 use std::rc::Rc;
