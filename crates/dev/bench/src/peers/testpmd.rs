@@ -64,9 +64,9 @@ pub struct Arguments<'a> {
     pub cores: &'a [usize],
     /// The virtual devices.
     pub vdevs: &'a [String],
-    /// `--single-file-segments`, which virtio-user and memif need.
+    /// Whether to pass `--single-file-segments`, which virtio-user and memif need.
     pub single_file: bool,
-    /// `--forward-mode`.
+    /// The forwarding mode (`--forward-mode`), such as `io`, `mac` or `rxonly`.
     pub forward: &'a str,
     /// Length of generated frames, without FCS.
     pub frame_bytes: u32,

@@ -11,7 +11,7 @@ const PASTA: &[Need] = &[Need::Program("pasta", "passt")];
 const NEWER: &str = "needs a newer Debian's passt: run scripts/newer-passt.sh";
 /// The largest MTU that slirp4netns and pasta recommend, which needs fewer segments.
 const LARGE: u32 = 65520;
-/// Time limit for a program's first sign.
+/// Time limit until a program first answers.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// Returns the peers.

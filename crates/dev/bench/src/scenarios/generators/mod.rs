@@ -61,12 +61,12 @@ fn share(case: &Case) -> u32 {
     case.variant.strip_suffix("-percent").and_then(|share| share.parse().ok()).unwrap_or(100)
 }
 
-/// Returns the near end of a cable.
+/// Returns the name of the interface at the near end of a cable.
 fn near(index: usize) -> String {
     format!("a{index}")
 }
 
-/// Returns the far end of a cable, where frames are counted.
+/// Returns the name of the interface at the far end of a cable, where frames are counted.
 fn far(index: usize) -> String {
     format!("b{index}")
 }
