@@ -207,8 +207,8 @@ impl Subscriptions {
         self.0.contains_key(&client)
     }
 
-    /// Subscribes a connection to events, numbered after `sequence`, or replaces its filters. Returns the sequence
-    /// number of the connection's last event.
+    /// Subscribes a connection to events; the first one gets the number `sequence` + 1. If the connection already has a
+    /// subscription, only replaces its filters. Returns the sequence number of the connection's last event.
     pub fn subscribe(&mut self, caller: Caller, params: SubscribeParams, sequence: u64) -> u64 {
         let new = || {
             let waiting = VecDeque::new();

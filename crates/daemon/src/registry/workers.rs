@@ -647,7 +647,8 @@ mod tests {
         assert_eq!(first.map(|task| workers.worker_of(task).unwrap()), [0, 1, 0, 1]);
         workers.measure(workers.ended + PERIOD);
         workers.busy[0].last = workers.length / 2;
-        // Five tenths equal five new tasks; then the number of tasks decides.
+        // Worker 0 has a load of five tenths, so the idle worker 1 gets five new tasks until the two count as equal;
+        // then the number of tasks decides.
         let next = [(); 6].map(|()| idle(&mut workers));
         assert_eq!(next.map(|task| workers.worker_of(task).unwrap()), [1, 1, 1, 1, 1, 0]);
         let mut one = Workers::start(&[None], Polling::Spin(Duration::ZERO), &Fault::new().unwrap()).unwrap();

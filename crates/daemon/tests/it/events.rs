@@ -209,7 +209,7 @@ fn arrivals_and_departures_of_guests_are_reported() {
         let port = format!("{kind}:{}", path.display());
         let mut options = json!({"name": kind});
         if kind == "ptnet" {
-            // By ivshmem, the device would send its description to a guest that has left, and report the failure.
+            // An ivshmem device would send its description to a guest that has already left, and report the failure.
             options["vfio_user"] = json!(true);
         }
         call(&d, "port.attach", json!({"switch": "vale0", "port": port, "options": options}));

@@ -90,7 +90,7 @@ impl Arguments<'_> {
     fn command(&self, place: &Place) -> Command {
         let stdbuf = "stdbuf";
         let mut command = self.namespace.map_or_else(|| Command::new(stdbuf), |inside| inside.command(stdbuf));
-        // DPDK then has its sockets and locks below this folder instead of /var/run.
+        // Makes DPDK create its sockets and locks below this folder instead of /var/run.
         command.env("RUNTIME_DIRECTORY", place.path());
         let program = place.newer.as_ref().map_or_else(|| vec!["dpdk-testpmd".into()], NewerDpdk::testpmd);
         command.arg("-oL").args(program);

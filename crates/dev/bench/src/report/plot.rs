@@ -81,7 +81,7 @@ pub struct Plot {
     pub y: Axis,
     /// All contenders.
     pub series: Vec<Series>,
-    /// Whether each point is a bar; otherwise a line joins them.
+    /// Whether each point is drawn as a bar; otherwise, a line joins the points.
     pub has_bars: bool,
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::peers::packets;
 
 /// The scenario. Across a switch, programs do not touch the frames, as in pkt-gen; over a pipe, they write and read the
-/// first line.
+/// first cache line of each frame.
 pub const SCENARIO: Scenario = Scenario {
     name: "compat",
     about: "unmodified programs for netmap and libpcap, against ours on the same ports; sender, switch and receiver \

@@ -95,7 +95,7 @@ fn pasta(network: &Network) -> Result<RunningGateway> {
 
 fn newer() -> std::result::Result<Vec<PathBuf>, Skip> {
     let tree = trees::newest("passt-").ok_or(Skip::NotBuilt(NEWER))?;
-    // Through the tree's loader, pasta does not find this build by itself.
+    // Started by the tree's own loader, pasta cannot find and run its AVX2 build by itself.
     let has_avx2 = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains(" avx2 "));
     let own = if has_avx2 { "usr/bin/pasta.avx2" } else { "usr/bin/pasta" };
     Ok(trees::program(&tree, own))
@@ -105,7 +105,8 @@ fn newer_pasta(network: &Network) -> Result<RunningGateway> {
     with_pasta(network, &newer()?)
 }
 
-/// Starts pasta. The guest gets the host's address, and asks for names at an address that pasta replaces.
+/// Starts pasta. The guest gets the host's address, and sends DNS queries to an address that pasta replaces by the
+/// resolver's.
 fn with_pasta(network: &Network, program: &[PathBuf]) -> Result<RunningGateway> {
     let mut words = program.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let port = format!("{HOST}/{PORT}");

@@ -124,7 +124,7 @@ impl TestBench<'_> {
 /// The processes that a contender has started.
 pub struct Crew {
     senders: Vec<Rc<Worker>>,
-    /// The other processes that do work.
+    /// The processes that work besides the senders, such as receivers and forwarders.
     others: Parts,
     /// Whether the senders count their frames, because there is no cable.
     counts_itself: bool,
