@@ -117,9 +117,9 @@ pub struct DaemonServer {
 
 /// How the main loop ended.
 pub(crate) enum ServerEnd {
-    /// By a signal or a request. Contains pending captures, and the sockets to remove.
+    /// A signal or a request stopped the daemon. Contains pending captures, and the sockets to remove.
     Stopped(Captures, Vec<PathBuf>),
-    /// By a hand-over. Everything belongs to the successor and must not be touched. If the successor's connection is
+    /// A successor took over. All objects now belong to it and must not be touched. If the successor's connection is
     /// open, closing it reports that all other descriptors are closed.
     HandedOver(Option<OwnedFd>),
 }
@@ -454,7 +454,8 @@ impl DaemonServer {
             ClientConnection::Attach { fd, holds } => (fd, holds),
             ClientConnection::Control { fd, .. } => (fd, None),
         };
-        // The descriptor stays open until its turn to be closed. The call cannot fail for a descriptor in the set.
+        // Closing may be deferred, so the descriptor is removed from the set now. This cannot fail for a descriptor in
+        // the set.
         let _ = epoll::delete(&self.epoll, &fd);
         closing::close(fd, caller.uid);
         if let Some(held) = held {

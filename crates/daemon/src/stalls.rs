@@ -86,7 +86,7 @@ impl WatchedThread {
 }
 
 pub(crate) fn nanoseconds(at: Instant) -> u64 {
-    // 0 stands for an idle thread.
+    // The 1 is added because 0 stands for an idle thread.
     at.saturating_duration_since(*BASE).as_nanos() as u64 + 1
 }
 

@@ -31,7 +31,7 @@ use crate::rings::switched::{PortRings, RingDoorbells};
 pub struct JointPort {
     /// Name of the persistent port.
     pub port: String,
-    /// Length of the virtio-net header in bytes, shared with the persistent port, where it is set.
+    /// Length of the virtio-net header in bytes: shared with the persistent port, at which programs set it.
     pub hdr_len: HdrLen,
     queues: u32,
     detail: String,
@@ -83,7 +83,7 @@ pub(crate) fn turned(s: PortShape) -> PortShape {
     PortShape { tx_rings: s.rx_rings, rx_rings: s.tx_rings, tx_slots: s.rx_slots, rx_slots: s.tx_slots }
 }
 
-/// Creates rings for frames from the second switch, with the number and length of the port's tx rings.
+/// Creates rx rings that buffer the frames from the second switch, as many and as long as the port's tx rings.
 fn rings_between(d: &Daemon, rings: &PortRings, caller: Caller) -> Result<PortRings, Refusal> {
     let PortShape { rx_rings, rx_slots, .. } = turned(rings.mem.shape());
     let shape = PortShape { tx_rings: 0, rx_rings, tx_slots: rx_slots, rx_slots };
@@ -124,8 +124,8 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     Ok(())
 }
 
-/// Places tasks that take the frames delivered on the second switch, and forward them from port `id` of `switch`, the
-/// first one.
+/// Adds the worker tasks that forward frames from the second switch: they enter the first switch, `switch`, as frames
+/// from its port `id`.
 fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, switch: &Arc<Switch>, id: PortId) {
     for (ring, ingress) in ingresses.into_iter().enumerate() {
         let counters = Arc::clone(ingress.counters());

@@ -84,7 +84,7 @@ pub struct Continuation {
     pub go_on: fn(&mut Daemon, &PortItem, State) -> Result<(), Refusal>,
     /// Whether the ports depend on other ports, and are restored after them.
     pub is_last: bool,
-    /// Whether only requests change the saved state; frames and threads do not.
+    /// Whether the saved state changes only with control requests, not with the port's frames or in its threads.
     pub is_still: bool,
 }
 

@@ -22,11 +22,11 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::PortLink;
 use crate::worker::WorkerTask;
 
-/// Maximum number of passes in which a worker delivers the frames that are still on a link when it ends.
+/// Maximum number of passes in which a worker delivers the frames that are still on a link when the link is removed.
 const ROUNDS: u32 = 64;
 
-/// Returns the rate limits in bits and in frames per second that are set. The frame limit has a burst of a hundredth of
-/// a second.
+/// Returns those of the two rate limits, in bits per second and in frames per second, that are set. The burst of the
+/// frame limit is the frames of a hundredth of a second.
 pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<RateLimit> {
     let bits = bits.map(|(rate, burst)| RateLimit::bits(rate.bits(), burst.bytes()));
     let frames = frames.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(100).into()));
@@ -126,7 +126,7 @@ impl NewLinks {
         }
     }
 
-    /// Places the tasks that deliver frames from the links on workers.
+    /// Assigns the tasks that deliver the links' frames to workers.
     pub fn place(
         &mut self,
         d: &mut Daemon,

@@ -169,7 +169,7 @@ fn make(
     let egress = rings.rx.iter().map(|e| Arc::clone(e) as Arc<dyn Egress>).collect();
     let ingresses = ingresses.into_iter().map(|i| Box::new(i) as Box<dyn Ingress>).collect();
     let local = LocalRings::unheld(rings);
-    // The offsets are set before the first frames.
+    // The offsets must be in effect before the switch delivers the first frame.
     let max_offset = match &request.offsets {
         Some(asked) if !persistent => {
             let rings = local.wanted(spec)?;
@@ -300,7 +300,7 @@ fn programs<'a>(record: Option<&'a mut DaemonPort>, full: &str) -> Result<&'a mu
     })
 }
 
-/// Applies netmap's offsets option to rings that may already be in use. Returns the maximum offset in effect.
+/// Applies netmap's offsets option to rings that may already be in use. Returns the maximum offset in effect, in bytes.
 fn live_offsets(
     workers: &[&Worker],
     local: &LocalRings,

@@ -140,7 +140,7 @@ pub fn continued(d: &Daemon, id: u32, owner: Caller) -> Result<Arc<Region>, Refu
     d.regions.find(id, owner.uid).ok_or_else(none)
 }
 
-/// Returns the memory that a request names by number, or `otherwise` if the number is 0.
+/// Returns the memory that a request names by number, or `otherwise` if the number is 0 or exceeds 65535.
 pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
     u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)
 }

@@ -23,9 +23,9 @@
 //! Shared parts: [`plug`] attaches a port to its switch and detaches it, [`policies`] applies its policies, [`private`]
 //! picks the VLAN of a private port, [`links`] delays and limits a port's frames, [`multicast`] snoops for a switch,
 //! [`memory`] and [`brought`] provide a port's region, `site` determines the place and access of a device's socket,
-//! [`attachment`] is a connection's hold on it, [`faults`] evicts misbehaving programs, [`looking`] polls for events,
-//! `notes` has texts that several kinds share, [`kind`] defines a kind and its requests, [`continuation`] restores
-//! ports from another process.
+//! [`attachment`] is a connection's hold on a port, [`faults`] evicts misbehaving programs, [`looking`] polls for
+//! events, `notes` has texts that several kinds share, [`kind`] defines a kind and its requests, [`continuation`]
+//! restores ports from another process.
 
 pub mod attachment;
 pub mod bare;

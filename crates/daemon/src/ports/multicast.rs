@@ -11,8 +11,8 @@ use netvale_switch::{PortId, QueryTask, Switch};
 
 use crate::daemon::Daemon;
 
-/// Starts and ends snooping where ports have come or gone, and processes snooped messages. Returns the time until the
-/// next call.
+/// Starts snooping on switches that now have a port which requests it, ends it on those that no longer have one, and
+/// processes snooped messages. Returns the time until the next call.
 pub fn tick(d: &mut Daemon) -> Duration {
     let over = d.snoops.end();
     d.workers.retire(&over);

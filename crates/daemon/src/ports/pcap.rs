@@ -52,7 +52,7 @@ struct CaptureFile {
     path: PathBuf,
     file: File,
     egress: Arc<PcapEgress>,
-    /// Whether the file counts towards its user's allowance.
+    /// Whether the file counts towards its user's allowance of disk space.
     shares: bool,
 }
 

@@ -202,7 +202,7 @@ fn hook(d: &mut Daemon, at: &SwitchPort, mem_id: u32, caller: Caller) -> Result<
     Ok(())
 }
 
-/// Attaches a port that is on no switch, with its former policies.
+/// Attaches a port that is on no switch, with the policies that it has.
 fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
     let place = own_name(&at.port);
     let record = d.ports.get(&place).ok_or_else(|| Refusal::internal("a persistent port without a record"))?;
@@ -271,7 +271,8 @@ fn rename(d: &mut Daemon, port: &str, to: &str) {
     }
 }
 
-/// Moves an idle port to the requested region, as netmap does.
+/// Moves a port to the requested region, as netmap does. Changes nothing if no region is requested (0), or the port is
+/// on a switch or open.
 fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     if mem_id == 0 {
         return Ok(());
@@ -303,8 +304,7 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
 
 /// Opens a persistent port by its own name, on a switch or not.
 ///
-/// # Errors
-/// [`Refusal`] if the rings cannot be held.
+/// # Errors [`Refusal`] if the port joins two switches, or another program has the rings open.
 pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,

@@ -38,7 +38,7 @@ pub struct NewPort {
     pub domain: TimeDomain,
     /// Whether the port remains when no program holds its rings.
     pub persistent: bool,
-    /// Whether the port is lossless: it holds senders back.
+    /// Whether the port is lossless: when its queue is full, senders wait instead of losing frames.
     pub lossless: bool,
     /// Whether successive TCP segments to the port are merged (GRO).
     pub gro: bool,
@@ -187,7 +187,7 @@ pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.events.tell(NewEvent::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
-/// Reports to subscribers that a first program has opened a port.
+/// Reports to subscribers that a program has opened a port that no other program had open.
 pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
     d.events.tell(NewEvent::to(EventName::PortOpen, uid).at(full).by(caller));
 }

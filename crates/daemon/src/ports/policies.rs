@@ -87,7 +87,7 @@ fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<()
 }
 
 /// Compiles a port's policies for its switch, except links and rate group. Returns `None` if no policy applies to
-/// single frames. Filter rules that are also in `known` keep their counts.
+/// individual frames. Filter rules that are also in `known` keep their counts.
 ///
 /// # Errors
 /// [`Refusal`] that names the contradictory policies, or the rule that does not compile.
@@ -98,7 +98,7 @@ pub fn compile(policies: &Policies, known: PortRules<'_>) -> Result<Option<Compi
 }
 
 fn compile_all(policies: &Policies, known: PortRules<'_>) -> Result<CompiledPolicies, Misfit> {
-    // Storm control has a burst of a tenth of a second.
+    // The burst of storm control is the frames of a tenth of a second.
     let storm =
         policies.storms().map(|limit| limit.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(10).into())));
     let addresses = policies.addresses.iter().flat_map(|addresses| addresses.macs());
@@ -157,7 +157,7 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     }
     if !set.is_empty() {
         if let Err(why) = put(d, &asked.port, &policies) {
-            // Nothing may change on an error, so the MTU is set back. An error of that is ignored: the old MTU was
+            // Nothing may change on an error, so the MTU is set back. An error in doing so is ignored: the old MTU was
             // valid a moment ago.
             let _ = mtu.map(|_| put_mtu(d, &asked.port, mtu_before));
             return Err(why);
@@ -201,7 +201,8 @@ pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, Js
     d.events.tell(if let Some(caller) = by { changed.by(caller) } else { changed });
 }
 
-/// Replaces the policies of an attached port. A private port without a VLAN keeps its own, or gets one.
+/// Replaces the policies of an attached port. A private port for which `given` sets no VLAN keeps the VLAN that it has,
+/// or gets one.
 ///
 /// # Errors
 /// [`Refusal`] if they contradict each other, or no VLAN is free; in this case, nothing changes.

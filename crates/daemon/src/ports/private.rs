@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::daemon::{Daemon, DaemonPort};
 use crate::refusal::Refusal;
 
-/// The VLANs among which those of private ports are picked: VLAN 1 is that of ports without VLAN policies.
+/// The VLANs from which private ports get theirs: all but VLAN 1, which ports without VLAN policies use.
 const VLANS: std::ops::RangeInclusive<VlanId> = DEFAULT_VLAN + 1..=MAX_VLAN;
 
 /// Completes the policies of a port with the full name `full`: a private port without a VLAN keeps the one that it has,
@@ -60,8 +60,8 @@ fn others<'a>(d: &'a Daemon, switch: &'a str, full: &'a str) -> impl Iterator<It
     d.ports.iter().filter(move |(name, record)| *name != full && is_there(record))
 }
 
-/// Picks a VLAN. The search begins after the last one picked, so that a VLAN is not used again soon: others may still
-/// know addresses of its former port.
+/// Picks a VLAN; `None` if no VLAN is free. The search begins after the last one picked, so that a VLAN is not reused
+/// soon: stations may still have addresses of its former port cached.
 fn pick(d: &mut Daemon, switch: &str, full: &str) -> Option<VlanId> {
     let taken = taken(d, switch, full);
     let last = d.switches.last_private();

@@ -28,7 +28,7 @@ const USUAL_MTU: u32 = 1500;
 struct TapPort {
     /// Name of the interface when it was created.
     name: String,
-    /// Text with the interface's name and offloads.
+    /// Note for `netvale show`: the interface's name and offloads.
     detail: String,
     link: TapLink,
     /// Whether the kernel leaves UDP segmentation (USO) to the reader of the TAP.

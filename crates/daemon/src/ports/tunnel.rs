@@ -153,8 +153,8 @@ fn remote(peer: &VtepPeer) -> VxlanRemote {
     VxlanRemote { vtep: peer.ip, flood: peer.floods, out_frames, out_bytes, in_frames, in_bytes }
 }
 
-/// Makes a switch query the tunnel for unknown addresses, if a control plane provides them. Must be called again after
-/// a change of the port's VLANs.
+/// Makes a switch query the tunnel for unknown addresses, if a control plane provides the tunnel's addresses. Must be
+/// called again after a change of the port's VLANs.
 pub fn ask_port(d: &Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(port) = record.behind.get::<VxlanPort>().filter(|port| port.evpn)
@@ -169,12 +169,12 @@ pub fn neighbor_of(one: &VxlanNeighbor) -> TunnelNeighbor {
     TunnelNeighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
 }
 
-/// Returns an address as a word, with the first byte in the lowest bits.
+/// Returns a MAC address as a word, with the first byte in the lowest bits.
 pub fn word_of(Mac(bytes): Mac) -> u64 {
     MacAddr(bytes).to_word()
 }
 
-/// Returns the address in a word from [`word_of`].
+/// Returns the MAC address that [`word_of`] converted to `word`.
 pub fn mac_of(word: u64) -> Mac {
     Mac(MacAddr::from_word(word).0)
 }

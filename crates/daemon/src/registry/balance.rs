@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn the_most_profitable_task_moves_if_that_pays() {
         for (tasks, workers, expected) in [
-            // No task, or no other worker.
+            // Nothing moves without tasks, or without another worker.
             (&[][..], 2, None),
             (&[(0, 50), (0, 50)], 1, None),
             (&[(0, 50), (0, 50)], 0, None),
@@ -80,16 +80,16 @@ mod tests {
             // A worker with spare time (a load of at most 60 %) keeps its tasks.
             (&[(0, 30), (0, 30)], 2, None),
             (&[(0, 31), (0, 30)], 2, Some((1, 1))),
-            // The other worker has hardly less load.
+            // A task does not move to a worker that has hardly less load.
             (&[(0, 50), (0, 50), (1, 41)], 2, None),
             (&[(0, 40), (0, 10), (0, 50), (1, 60)], 2, Some((2, 1))),
-            // To the least loaded worker; among idle ones, to that with the fewest tasks.
+            // The task moves to the least loaded worker; among idle ones, to the one with the fewest tasks.
             (&[(0, 50), (0, 50), (1, 20), (2, 10)], 3, Some((1, 2))),
             (&[(0, 50), (0, 50), (1, 0), (1, 0), (2, 0)], 3, Some((1, 2))),
             // The busiest worker cannot be relieved, another one can; two are equally busy.
             (&[(0, 100), (1, 50), (1, 40)], 3, Some((2, 2))),
             (&[(0, 50), (0, 45), (1, 50), (1, 45)], 3, Some((1, 2))),
-            // Numbers of nonexistent workers.
+            // Tasks of workers that do not exist are ignored.
             (&[(7, 50), (7, 50)], 2, None),
         ] {
             assert_eq!(best_of(tasks, workers), expected, "{tasks:?} on {workers}");

@@ -87,7 +87,7 @@ impl Captures {
         self.users.values().for_each(|user| user.allowance.set_most(most));
     }
 
-    /// Records the file of a user's new capture, for which a portion was taken.
+    /// Records the file of a user's new capture, for which a portion was taken from the allowance.
     pub fn remember(&mut self, user: u32, place: UserPath, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
         let Some(CaptureAccount { allowance, files }) = self.users.get_mut(&user) else { return };
         let file = (device, inode);

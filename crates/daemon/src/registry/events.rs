@@ -139,7 +139,7 @@ fn wall_clock() -> String {
 struct Subscription {
     caller: Caller,
     params: SubscribeParams,
-    /// Number of the last event.
+    /// Sequence number of the last event.
     sequence: u64,
     waiting: VecDeque<(u64, Arc<str>)>,
     bytes: usize,
@@ -207,8 +207,8 @@ impl Subscriptions {
         self.0.contains_key(&client)
     }
 
-    /// Subscribes a connection to events, numbered after `sequence`, or replaces its filters. Returns the number of the
-    /// last event.
+    /// Subscribes a connection to events; the first one gets the number `sequence` + 1. If the connection already has a
+    /// subscription, only replaces its filters. Returns the sequence number of the connection's last event.
     pub fn subscribe(&mut self, caller: Caller, params: SubscribeParams, sequence: u64) -> u64 {
         let new = || {
             let waiting = VecDeque::new();
@@ -220,7 +220,8 @@ impl Subscriptions {
         one.sequence
     }
 
-    /// Returns a connection's filters and the number of its last event, for a successor.
+    /// Returns a connection's filters and the sequence number of its last event, for a successor; `None` without a
+    /// subscription.
     pub fn subscription(&self, client: u64) -> Option<(SubscribeParams, u64)> {
         self.0.get(&client).map(|one| (one.params.clone(), one.sequence))
     }

@@ -14,7 +14,7 @@ use crate::caller::{Caller, is_trusted_user};
 /// First and longest lockout: the time for which a user gets no new ports after the user's doorbell has blocked a
 /// worker. The lockout doubles each time.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// Time after the end of a lockout from which on the next lockout has the first length again.
+/// Time from the end of a lockout until it is forgotten. The next lockout then has the first length again.
 const FORGIVEN: Duration = Duration::from_secs(600);
 
 /// A user's record of doorbells that blocked.
@@ -91,7 +91,7 @@ impl Evictions {
         self.block(uid);
     }
 
-    /// Takes the users whose workers were found blocked.
+    /// Takes the users recorded by [`Evictions::hold_up`] since the last call.
     pub fn take_held_up(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.held_up)
     }

@@ -32,7 +32,7 @@ pub struct LineTemplate {
     pub owner: Caller,
     /// Domain (all trusted users, or one untrusted user) whose workers serve the lines.
     pub domain: TimeDomain,
-    /// Whether the lines hold senders back.
+    /// Whether the lines are lossless: when a line's queue is full, senders wait instead of losing frames.
     pub lossless: bool,
     /// The policies with which the port was attached.
     pub policies: Policies,

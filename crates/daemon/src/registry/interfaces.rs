@@ -91,8 +91,8 @@ impl Interfaces {
         self.ports().filter(move |(_, port)| known.as_ref().is_some_and(|nic| Arc::ptr_eq(nic, &port.nic)))
     }
 
-    /// Returns some open rings of the interface, if there are any. Further rings must be opened with the same
-    /// parameters.
+    /// Returns the open rings of one connection that has the interface open, if there is any. Further rings must be
+    /// opened with the same parameters.
     pub fn port_on(&self, ifname: &str) -> Option<&NicPort> {
         self.ports_on(ifname).next().map(|(_, port)| port)
     }

@@ -186,7 +186,7 @@ impl Mirrors {
         workers.retire(&idle);
     }
 
-    /// Removes the copy rings of those rings of a port. Call this once no program holds the rings.
+    /// Removes the copy rings of a port's rings `rings`. Call this once no program holds the rings.
     pub(crate) fn end(&mut self, workers: &mut Workers, of: &PortMem, rings: &RingRanges) {
         let region = place_of(of.region());
         let first = of.csb_first();

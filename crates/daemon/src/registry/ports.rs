@@ -67,7 +67,7 @@ pub struct PortRecord<B: ?Sized> {
     pub persistent: bool,
     /// Whether the port could receive at the last check.
     pub is_received: bool,
-    /// Whether the port is lossless: it holds senders back.
+    /// Whether the port is lossless: when its queue is full, senders wait instead of losing frames.
     pub lossless: bool,
     /// The port's policies.
     pub policies: Policies,

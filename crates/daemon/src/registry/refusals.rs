@@ -8,7 +8,7 @@ use crate::caller::Caller;
 
 /// Maximum length of a logged reason in characters.
 const LONGEST: usize = 300;
-/// Maximum number of users with a count of their own.
+/// Maximum number of users with a count of their own. Further users count only in the total.
 const MOST: usize = 1024;
 
 /// Counts of refusals.

@@ -54,7 +54,7 @@ impl Switches {
         }
     }
 
-    /// Recreates a switch of another process; `flows` is the key of its flow hash.
+    /// Recreates a switch of another process; `flows` is the key of its flow hash, `None` for a new key.
     pub fn continue_one(&mut self, name: &str, owner: u32, flows: Option<[u64; 2]>) {
         match flows.filter(|_| self.get(name).is_none()) {
             Some(flows) => self.add(Switch::with_flows(name, self.settings, flows), owner),

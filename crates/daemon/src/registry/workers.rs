@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_millis(50);
 const RETIRING: Duration = Duration::from_secs(1);
 /// Budget of time for which the main thread waits for one user's worker.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Divisor of the elapsed time: the budget is restored by a tenth of it.
+/// Divisor of the elapsed time: a tenth of it is returned to the budget.
 const COMES_BACK: u32 = 10;
 /// Part of each wait that is not charged to the budget.
 const PROMPT: Duration = Duration::from_millis(1);
@@ -33,8 +33,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
 /// Time for which a moved task stays on its worker.
 const STAY: Duration = Duration::from_secs(10);
-/// Number of parts of a period. A worker that is busy for more than one part, a tenth, counts as busy. Loads are also
-/// compared in this unit to place a new task.
+/// Number of parts into which a period is divided. A worker that is busy for more than one part counts as busy. To
+/// place a new task, loads are compared in whole parts.
 const PART: u64 = 10;
 
 /// Maximum number of workers of untrusted users.
@@ -647,7 +647,8 @@ mod tests {
         assert_eq!(first.map(|task| workers.worker_of(task).unwrap()), [0, 1, 0, 1]);
         workers.measure(workers.ended + PERIOD);
         workers.busy[0].last = workers.length / 2;
-        // Five tenths equal five new tasks; then the number of tasks decides.
+        // Worker 0 has a load of five tenths, so the idle worker 1 gets five new tasks until the two count as equal;
+        // then the number of tasks decides.
         let next = [(); 6].map(|()| idle(&mut workers));
         assert_eq!(next.map(|task| workers.worker_of(task).unwrap()), [1, 1, 1, 1, 1, 0]);
         let mut one = Workers::start(&[None], Polling::Spin(Duration::ZERO), &Fault::new().unwrap()).unwrap();

@@ -113,7 +113,8 @@ pub(crate) fn begin(region: &Region, asked: &OffsetsRequest, rings: &[OffsetRing
     Ok(max)
 }
 
-/// Returns the free slots of a ring, from the first index to before the second; all slots if the two are equal.
+/// Returns the free slots of a ring: the index of the first one, and the index after the last one. If the two are
+/// equal, all slots are free.
 fn free_slots(ring: &OffsetRing) -> (u32, u32) {
     let csb = &ring.side.csb;
     let n = ring.side.ring.num_slots();

@@ -21,9 +21,9 @@ use crate::refusal::Refusal;
 
 /// The two doorbells of a ring, one for each direction.
 pub struct RingDoorbells {
-    /// The application rings this one.
+    /// Rung by the program to notify the daemon.
     pub doorbell: Arc<Doorbell>,
-    /// The daemon rings this one for the application.
+    /// Rung by the daemon to notify the program.
     pub wake: Doorbell,
 }
 
@@ -112,7 +112,7 @@ pub struct PortRings {
 
 /// Statistics of a tx ring, which stay with the port when a worker gets the ring's ingress.
 pub struct TxStats {
-    /// Counts of kicks to the application.
+    /// Counts of kicks to the program.
     pub kicks: Arc<KickCounts>,
     /// The ring, to read its indices.
     pub side: RingSide,

@@ -22,7 +22,7 @@ use crate::system::sockets::ListeningSockets;
 
 /// `NETMAP_REQ_VALE_DELIF`.
 const DELIF: u16 = netvale_abi::nmreq::NETMAP_REQ_VALE_DELIF;
-/// Longest wait for removed objects to end.
+/// Longest wait until the memory and descriptors of removed objects are freed.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The daemon, with the clients' ends of its connections.

@@ -1,4 +1,5 @@
-//! The hand-over to a successor, including connections and listening sockets, and the take-over from a predecessor.
+//! The hand-over to a successor, including connections and listening sockets, and the take-over from a predecessor. An
+//! *item* is the saved state of one object.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;

@@ -13,7 +13,7 @@ use rustix::net::RecvFlags;
 const MOST: usize = 64;
 /// Maximum number of closing threads that close descriptors of the same user.
 const MOST_FOR_ONE: usize = 4;
-/// Duration of a close from which it counts as blocked, so that further threads are started.
+/// Duration after which a close counts as blocked, so that further threads are started.
 const SLOW: Duration = Duration::from_millis(50);
 
 struct ClosingQueue {
@@ -80,7 +80,7 @@ impl Strangers {
         self.fds.pop()
     }
 
-    /// Returns all descriptors. The caller must know that closing them does not block.
+    /// Returns all descriptors. The caller must have made sure that closing them does not block.
     pub fn into_known(mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.fds)
     }

@@ -20,7 +20,8 @@ pub(crate) struct FreedMemory(Option<Removals>);
 
 #[derive(Clone, Copy, Debug)]
 struct Removals {
-    /// Time of the first removal since the last trim, or of the last trim if its threads may not have ended by then.
+    /// Time of the first removal since the last trim, or of the last trim if threads of a removed port may not have
+    /// ended by then.
     first: Instant,
     last: Instant,
 }

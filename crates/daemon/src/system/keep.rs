@@ -34,7 +34,7 @@ pub fn main_process_is(pid: i32) {
     }
 }
 
-/// Whether a service manager keeps descriptors.
+/// Whether a service manager has started the daemon, and can store its descriptors.
 pub fn is_there() -> bool {
     manager::place().is_some()
 }

@@ -30,8 +30,8 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     if let Some(fd) = locked(&path)? {
         return Ok(fd);
     }
-    // While it holds the second lock, a process checks again and replaces the file; no other process can do so at the
-    // same time.
+    // A process replaces the file, after another check, only while it holds the second lock, so that no two processes
+    // do so at the same time.
     let begun = Instant::now();
     let _replacing = loop {
         match locked(&dir.join(REPLACING))? {
@@ -50,7 +50,8 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     locked(&path)?.ok_or_else(|| SocketError::Running(dir.into()))
 }
 
-/// Opens a file, or creates it, and locks it. Returns `None` if another process has it locked.
+/// Opens a file, or creates it, and locks it. Returns `None` if another process has it locked, or has replaced it
+/// meanwhile.
 fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
     // The directory may belong to the daemon's user while this process is root. The call therefore follows no link and
     // blocks on no file.

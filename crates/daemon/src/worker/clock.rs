@@ -18,8 +18,8 @@ const ROUNDS: u32 = 128;
 /// Time awake between two comparisons with the thread's CPU time. Each comparison takes a system call.
 const COMPARED: Duration = Duration::from_millis(10);
 
-/// Accounts for a worker's time. It reads the clock only when the worker changes between busy, idle and asleep, so that
-/// a busy worker need not read it.
+/// Accounts for a worker's time. While the worker is busy, the clock is read only every [`ROUNDS`] rounds, because
+/// reading it takes time.
 pub(super) struct WorkerClock {
     watched: Arc<WatchedThread>,
     since: Instant,

@@ -16,7 +16,7 @@ impl WorkerLoop {
         self.live < self.entries.len()
     }
 
-    /// Whether any tasks have work only after their descriptors became readable.
+    /// Whether epoll must be checked for some tasks: those that are expensive to poll, and those that rest.
     #[inline]
     pub(super) fn has_descriptors(&self) -> bool {
         self.needs_epoll || self.has_resting()

@@ -29,7 +29,7 @@ pub(super) struct TaskEntry {
     pub(super) held: bool,
     /// Time that the task has taken, in nanoseconds, extrapolated from timed rounds.
     pub(super) taken: Arc<AtomicU64>,
-    /// Whether the task had frames since the last look for tasks to let rest.
+    /// Whether the task had frames since the last search for tasks that may rest.
     pub(super) worked: bool,
     /// Time at which the descriptor was removed from the epoll set because of an error.
     pub(super) broken: Option<Instant>,
@@ -102,9 +102,9 @@ pub(super) const BELL: u64 = u64::MAX;
 /// Number of rounds between two checks of descriptors while there is work. Rounds of slow batches take milliseconds, so
 /// the worker also checks at each tick of the kernel's clock.
 const LOOK_EVERY: u32 = 16;
-/// Number of tasks up to which none rests (module `resting`): polling them costs less than looking at descriptors.
+/// Number of tasks up to which none rests (module `resting`): polling them costs less than checking descriptors.
 pub(super) const MANY: usize = 64;
-/// Number of rounds between two looks for tasks to let rest. A task rests if it had no frames in between.
+/// Number of rounds between two searches for tasks that may rest. A task rests if it had no frames in between.
 pub(super) const REST_EVERY: u32 = 256 * LOOK_EVERY;
 /// One of this many rounds is timed. A prime number samples periodic patterns evenly.
 const TIMED: u32 = 61;
@@ -191,7 +191,7 @@ impl WorkerLoop {
                 }
                 continue;
             }
-            // Polling for work that other tasks bring takes no system call in most rounds.
+            // The descriptors of resting tasks are checked only in some rounds, because that takes a system call.
             if self.has_resting() && round_no.is_multiple_of(LOOK_EVERY) && self.look(Some(Duration::ZERO)) {
                 continue;
             }

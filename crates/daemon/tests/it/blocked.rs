@@ -200,7 +200,7 @@ impl Drop for Rings<'_> {
     }
 }
 
-/// A back end that accepts everything, and blocks the descriptor of its kicks.
+/// Plays a back end that accepts everything, and blocks the descriptors of its kicks.
 fn back_end(connection: OwnedFd, stop: &Doorbell) {
     let mut kept = Vec::new();
     while let Ok(ReceiveResult::Message(mut m)) = wire::receive(connection.as_fd(), stop.as_fd()) {

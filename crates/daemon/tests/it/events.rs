@@ -209,7 +209,7 @@ fn arrivals_and_departures_of_guests_are_reported() {
         let port = format!("{kind}:{}", path.display());
         let mut options = json!({"name": kind});
         if kind == "ptnet" {
-            // By ivshmem, the device would send its description to a guest that has left, and report the failure.
+            // An ivshmem device would send its description to a guest that has already left, and report the failure.
             options["vfio_user"] = json!(true);
         }
         call(&d, "port.attach", json!({"switch": "vale0", "port": port, "options": options}));
@@ -405,7 +405,7 @@ fn one_that_does_not_read() {
     drop(bob);
 }
 
-/// Objective: ten thousand subscriptions over the limits are refused, with the name of the limit, without effect on
+/// Objective: thousands of subscriptions over the limits are refused, with the name of the limit, without effect on
 /// others: a user's quota, and the places reserved for root.
 #[test]
 fn subscriptions_over_the_limits_are_refused_by_name() {

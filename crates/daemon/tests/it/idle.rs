@@ -73,7 +73,7 @@ fn each_program_finds_its_rings_empty() {
         assert_eq!(offer(&d, &mut sender, 10..13, "vale0:kept"), all_passed(3));
         assert_eq!(number(&receive(&mut first)), 10);
         change(&d);
-        // Leave two unread.
+        // Two frames stay unread.
         drop(first);
         until("the port is idle", || show(&d, "vale0:kept")["state"] == "idle");
         assert_eq!(offer(&d, &mut sender, 20..24, "vale0:kept"), all_idle(4));

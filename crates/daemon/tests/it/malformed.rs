@@ -24,7 +24,7 @@ fn bytes_cost_no_port() {
     rustix::io::ioctl_fionbio(&conn, true).unwrap();
     let messages: [&[u8]; 4] = [b"", b"x", &[0xff; 300], b"NVdv and then something else"];
     let mut sent = 0;
-    // More unread answers than a socket holds.
+    // Causes more unread answers than a socket holds.
     until("2000 messages", || {
         match rustix::net::send(&conn, messages[sent % messages.len()], rustix::net::SendFlags::NOSIGNAL) {
             Ok(_) => sent += 1,

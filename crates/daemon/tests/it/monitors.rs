@@ -1,4 +1,4 @@
-//! Monitors of every kind of port, hostile monitors and monitors of hostile programs, and cleanup after any death.
+//! Monitors of every kind of port, hostile monitors, monitors of hostile programs, and cleanup when any of them ends.
 //! crates/programs/capi/tests/c/monitor_*.c test when copies are made.
 
 use crate::common;

@@ -79,7 +79,7 @@ impl Place {
         Place { switch, sender, receiver, received: 0 }
     }
 
-    /// Receives frames, which must have the next numbers. Returns their number.
+    /// Receives frames, which must be numbered consecutively. Returns how many have arrived.
     fn receive(&mut self) -> u32 {
         let ring = &mut self.receiver;
         ring.sync();
@@ -96,7 +96,7 @@ impl Place {
     }
 }
 
-/// Creates the tx ring of a place's sender, and its forwarder.
+/// Creates a tx ring for the sender's port of `place`, and the ring's forwarder.
 fn sender(place: &Place) -> (AppRing, Forwarder) {
     let mem = memory(SENDER_SLOTS);
     let doorbell = bell();
@@ -122,7 +122,7 @@ fn send(ring: &mut AppRing, number: u32) -> bool {
     true
 }
 
-/// A forwarder that is polled only when its descriptor is readable, which it always is.
+/// A forwarder that its worker polls only when its descriptor is readable. In these tests, the descriptor always is.
 struct Costly(Forwarder);
 
 impl Task<ForwardMemory> for Costly {
@@ -394,7 +394,8 @@ fn busy_senders_part() {
     let mut ports = ["vale0:a", "vale0:b", "vale0:c"].map(|name| Port::open_with(name, &options).unwrap());
     assert_eq!(worker_of(&d, "vale0:a"), worker_of(&d, "vale0:c"), "as many tasks each");
     for port in ["vale0:a", "vale0:c"] {
-        // The rule costs the worker more than a frame costs the sender.
+        // With this rule, a frame takes more of the worker's time than of the sender's, so that the worker is always
+        // busy.
         let set = d.call("port.set", json!({"port": port, "set": {"filter_in": [rule("pass", 200)]}}));
         assert!(set["error"].is_null(), "{set}");
     }

@@ -30,8 +30,8 @@ fn value(shape: OptionShape) -> Value {
     }
 }
 
-/// Objective: over the socket, each option is refused, by its name, for each kind without it, and nothing is attached;
-/// an option that the kind has is never given as the reason.
+/// Objective: over the control socket, an option that does not apply to the port's kind is refused by name, and nothing
+/// is attached; an option that applies is never the reason of a refusal.
 #[test]
 fn unfit_options_are_refused() {
     let d = Daemon::start("");

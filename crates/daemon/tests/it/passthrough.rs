@@ -74,8 +74,7 @@ fn full_pipes_sleep() {
     let path = passthrough(&d, "netmap:p}1", json!({"slots": 16}));
     let mut program = d.open("netmap:p{1").unwrap();
     let mut guest = Port::as_guest(&path, 0).unwrap();
-    // As many frames as a ring has slots, but one. The worker forwards as many as it can, until the far ring has no
-    // room either.
+    // Sends one frame fewer than a ring has slots. The worker forwards frames until the far ring has no room either.
     let fill = |port: &mut Port, from: u8| {
         for n in 0..15 {
             assert!(port.wait(Interest::Tx, Some(common::LIMIT)).unwrap(), "no room for frame {n}");
@@ -86,7 +85,7 @@ fn full_pipes_sleep() {
     fill(&mut guest, 1);
     fill(&mut program, 2);
     falls_asleep(&d);
-    // Asleep, the worker is woken by each released slot, and the sender by the room.
+    // Each slot that a program releases wakes the worker, and the room that this makes wakes the other end's sender.
     for i in 15..30 {
         assert_eq!(receive(&mut program), frame(255, 1, i - 15));
         assert!(guest.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
@@ -219,7 +218,7 @@ mod as_root {
             assert!(carry(&mut guest, &mut far, &frames) == frames);
             assert!(carry(&mut far, &mut guest, &frames) == frames);
             falls_asleep(&d);
-            // Each side wakes the other.
+            // A frame from either side wakes the worker and the other side.
             for i in 0..100 {
                 send(&mut far, &frame(1, 2, i));
                 assert_eq!(receive(&mut guest), frame(1, 2, i));

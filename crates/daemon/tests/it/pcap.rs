@@ -81,13 +81,14 @@ fn a_file_is_repeated_without_descriptors() {
     let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
     attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
     let _without = WithoutDescriptors::new(&d);
-    // More rounds than fit in the daemon's buffers and the ring.
+    // More frames than fit in the daemon's buffers and the ring.
     for round in 0..20_000u32 {
         assert_eq!(receive(&mut a), frame(255, 9, (round % u32::from(FRAMES)) as u8), "frame {round}");
     }
 }
 
-/// Keeps the daemon from opening files until this is dropped. The daemon could not end without new descriptors.
+/// Keeps the daemon from opening files until this is dropped. The drop restores the limit, because the daemon needs new
+/// descriptors to end.
 struct WithoutDescriptors(u32);
 
 impl WithoutDescriptors {

@@ -130,7 +130,7 @@ fn each_peer_of_a_socket_has_a_private_port_of_its_own() {
         tags.insert(u64::from(u16::from_be_bytes([got[14], got[15]])));
     }
     assert_eq!(tags, vlans);
-    // The daemon has forwarded the frames that the gateway has got: no peer was sent any.
+    // The gateway has received all frames, so the daemon has forwarded them. None was sent to a peer.
     for port in ports {
         let rings = show(&d, port)["rings"].take();
         let heard = rings.as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");

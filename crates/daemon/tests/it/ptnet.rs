@@ -76,7 +76,7 @@ fn headers_carry_pending_offloads() {
     }
     drop(guest);
     until("the port is free", || notes(&d, "one").contains("waits"));
-    // The same port for a driver without a header.
+    // The same port serves a driver without a header.
     let mut guest = Port::as_guest(&path, 0).unwrap();
     ping(&mut guest, &mut local, 7);
 }
@@ -215,7 +215,7 @@ fn held_interrupts_delay_no_other_port() {
             rustix::io::write(vector, &(u64::MAX - 1).to_ne_bytes()).unwrap();
             rustix::fs::fcntl_setfl(vector, rustix::fs::OFlags::empty()).unwrap();
         }
-        // The doorbells of the control thread and of the worker.
+        // Wakes the control thread, and stops and restarts the rings, so that both threads use the blocked vectors.
         guest.doorbells().last().unwrap().ring();
         let _ = guest.command(COMMAND_STOP, 0, 0).map(|_| guest.command(COMMAND_START, 0, 0));
         [2, 18].into_iter().for_each(|word| status.store(word, 1));

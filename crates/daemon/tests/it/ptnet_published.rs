@@ -261,7 +261,7 @@ fn orders_that_no_driver_has() {
     // A second start: running rings continue at their positions.
     assert_eq!(obeyed(driver.plugged, CREATE), 0);
     both_ways(&mut driver, &mut local, 2);
-    // A nonsensical address stops them.
+    // Setting invalid addresses of the status blocks stops the rings.
     driver.plugged.set_csb(0xdead_0000, !0);
     assert!(!notes(&d, "pub").contains("rings run"));
     assert_eq!(obeyed(driver.plugged, CREATE), errno(Errno::NXIO));
@@ -310,7 +310,7 @@ fn other_memory_at_the_same_address() {
         let mut driver = Driver::probe(&mut plugged, false);
         driver.open();
         round_the_rings(&mut driver, &mut local);
-        // The device gets no notice of this.
+        // The device is not notified that the memory at the address changes.
         plugged.remap();
         assert!(!notes(&d, "pub").contains("rings run"));
     }

@@ -20,7 +20,7 @@ static FRAME: [u8; 60] = [255; 60];
 /// An ingress that yields a number of frames, one per batch.
 struct Bringer {
     left: Arc<AtomicU64>,
-    /// Whether polling is cheap; if not, the descriptor stays readable from the first event on.
+    /// Whether the ingress is cheap to poll; if not, its descriptor stays readable from the first event on.
     cheap: bool,
     bell: Doorbell,
     counters: Arc<RingCounters>,

@@ -119,7 +119,7 @@ impl Case {
         !self.variant.ends_with("untouched")
     }
 
-    /// Converts frames a second to the case's unit.
+    /// Converts frames a second to the case's unit; 0 if the unit is not a rate.
     pub fn rate(&self, frames_a_second: f64) -> f64 {
         self.unit.rate(1_000_000, self.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
     }

@@ -1,4 +1,4 @@
-//! Contenders, and sessions: set-ups that are ready to measure.
+//! Contenders (netvale and its peers), and their sessions: set-ups that are ready to measure.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -206,7 +206,7 @@ pub struct Sample {
     pub value: f64,
     /// How much other work on the machine disturbed the measurement.
     pub disturbance: Disturbance,
-    /// Single latencies in nanoseconds, if the scenario has them.
+    /// All measured latencies in nanoseconds, if the scenario measures them.
     pub latencies: Option<Histogram<u64>>,
     /// Share of all CPUs' time that the measured programs got, in per cent, if the scenario measures it.
     pub cpu_percent: Option<f64>,

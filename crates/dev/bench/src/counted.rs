@@ -73,7 +73,7 @@ pub fn received(
     Session::new(cores, touched, measuring).with(sender).with(receiver)
 }
 
-/// A set of processes that run by themselves. Their session is returned once `count` grows.
+/// A set of processes that move frames without further commands. [`ProcessSet::session`] makes a session of them.
 pub struct ProcessSet {
     /// The name for the error that no frames arrive at the start.
     pub who: &'static str,

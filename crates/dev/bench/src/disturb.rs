@@ -26,9 +26,10 @@ const TICKS_A_SECOND: f64 = 100.0;
 /// The disturbance of a run by other work on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// Involuntary switches a second of the worst watched thread.
+    /// Involuntary context switches a second of the watched thread that has most of them.
     pub switches_a_second: f64,
-    /// Share of the window for which the worst watched thread was ready but did not run, in per cent.
+    /// Share of the window, in per cent, for which a watched thread was ready but did not run; the largest of all
+    /// watched threads.
     pub waited_percent: f64,
     /// CPU time of all other processes, in per cent of one core.
     pub foreign_percent: f64,
@@ -59,7 +60,7 @@ impl Disturbance {
 /// Scheduling counters of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadCounters {
-    /// Number of involuntary switches.
+    /// Number of involuntary context switches.
     pub switches: u64,
     /// Time for which the thread was ready but did not run.
     pub waited: Duration,

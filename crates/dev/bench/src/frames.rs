@@ -7,7 +7,8 @@ use netvale_wire::build::{Udp, udp4};
 
 use crate::error::{BenchError, Result};
 
-/// The first cache line of a frame, limited to the shortest frame: the bytes that testpmd's forwarding modes touch.
+/// Length of a frame's first cache line, but at most that of the shortest frame: the bytes that testpmd's forwarding
+/// modes touch.
 pub const LINE: usize = 60;
 
 /// Returns the locally administered address of a station, i.e. a simulated host; stations have numbers from 0 to
@@ -35,7 +36,8 @@ pub struct UdpStation {
     pub at: SocketAddrV4,
 }
 
-/// Returns a frame of `len` bytes between two stations, filled by UDP in IPv4, as a packet generator sends it.
+/// Returns a frame of `len` bytes between two stations that contains a UDP datagram in IPv4, as a packet generator
+/// sends it.
 pub fn datagram(to: &UdpStation, from: &UdpStation, len: u32) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len as usize];
     let udp = Udp {

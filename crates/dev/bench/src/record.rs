@@ -56,7 +56,8 @@ pub struct Against {
     pub peer_max: f64,
     /// The number of the peer's runs.
     pub peer_runs: usize,
-    /// How many times better ours is (above 1 is better for us, whatever the unit). `None` if a figure is zero.
+    /// The factor by which the contender is better than the peer: above 1 if it is better, whatever the unit. `None` if
+    /// a figure is zero.
     pub ratio: Option<f64>,
     /// A description of how the peer used the cores.
     pub peer_cores: String,
@@ -131,7 +132,7 @@ impl Record {
         })
     }
 
-    /// Returns how many times better ours is, if there is a peer.
+    /// Returns the factor by which the contender is better than the peer, if there is a peer.
     pub fn ratio(&self) -> Option<f64> {
         self.against.as_ref()?.ratio
     }

@@ -131,7 +131,8 @@ pub fn run_next(
 pub struct HeldSessions(Vec<(&'static str, Session)>);
 
 impl HeldSessions {
-    /// Changes the sessions that can measure the case to it, and drops the others.
+    /// Changes the sessions to the case. Drops those that cannot measure it, and those whose contender does not take
+    /// part.
     fn turn(&mut self, case: &Case, contenders: &[&Contender]) {
         let takes_part = |name: &str| contenders.iter().any(|who| who.name == name);
         self.0.retain_mut(|(name, session)| takes_part(name) && session.turn(case));

@@ -86,8 +86,7 @@ impl Attachment for OpenMonitor {
     }
 }
 
-/// Limits the number of slots as netmap does: 0 stands for the usual number, and other numbers are clamped to
-/// [`SLOTS`].
+/// Limits the number of slots as netmap does: 0 stands for the default, `usual`; both are clamped to [`SLOTS`].
 fn slots(asked: u32, usual: u32) -> u32 {
     if asked == 0 { usual.clamp(*SLOTS.start(), *SLOTS.end()) } else { asked.clamp(*SLOTS.start(), *SLOTS.end()) }
 }
@@ -115,7 +114,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let rings = monitor_rings(d, request, spec, flags.zero_copy, &parent, &wanted, caller)?;
     let ranges = wanted.rings;
     let max_offset = match &request.offsets {
-        // A zero-copy monitor shares the buffers of its target.
+        // A zero-copy monitor shares its target's buffers, so it cannot choose offsets of its own.
         Some(_) if flags.zero_copy => return offsets::unsupported("a zero-copy monitor"),
         Some(asked) => offsets::begin(rings.mem.region(), asked, &offsets::rings(&rings.mem, &ranges, |_, _| true))?,
         None => 0,
@@ -200,7 +199,8 @@ fn begin(d: &mut Daemon, local: LocalRings, watching: WatchRecord, owner: Caller
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let behind = Box::new(MonitorPort(local, WatchState::of(&watching))) as Box<dyn PortBackend>;
     d.watches.insert(full, watching);
-    // The tasks need a switch for traces. This one has no ports, so frames that a monitor receives are never traced.
+    // The tasks that make the copies need a switch for packet traces. This one has no ports, so frames that a monitor
+    // receives are never traced.
     let nowhere = Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() });
     let handed = handed.place(d, &nowhere, 0);
     d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });

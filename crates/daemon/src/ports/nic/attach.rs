@@ -122,7 +122,7 @@ struct StackPort {
     _open: OpenRing,
 }
 
-/// State for a successor.
+/// State of a host stack's port, from which a successor restores it.
 #[derive(Serialize, Deserialize)]
 struct StackState {
     interface: String,
@@ -283,7 +283,7 @@ pub const STACK: Continuation = Continuation {
     is_still: false,
 };
 
-/// Restores an interface's host stack.
+/// Restores the port of an interface's host stack.
 ///
 /// # Errors
 /// [`Refusal`] if the interface, or the TAP that stands in for its stack, does not exist.

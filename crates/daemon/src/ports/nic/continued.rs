@@ -80,8 +80,7 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
 
 /// Restores an interface. The daemon keeps it open as long as a port or the returned value refers to it.
 ///
-/// # Errors
-/// [`Refusal`] if the interface does not exist, or the descriptors are of another type.
+/// # Errors [`Refusal`] if the interface does not exist, or a descriptor is not of the expected type.
 pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<ContinuedInterface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
@@ -141,8 +140,7 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
 /// Restores a program's open rings. Forwarding tasks are placed only for host rings: frames of queues pass between the
 /// program and the kernel directly.
 ///
-/// # Errors
-/// [`Refusal`] if the memory of the rings does not exist, or the descriptors are of another type.
+/// # Errors [`Refusal`] if the memory of the rings does not exist, or a descriptor is not of the expected type.
 pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Refusal> {
     let wrong = |what: &str| Refusal::new(Errno::INVAL, what);
     let nic = d.interfaces.known(&item.interface).ok_or_else(|| wrong("the interface of these rings is missing"))?;

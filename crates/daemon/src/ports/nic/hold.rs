@@ -19,8 +19,7 @@ pub(super) fn both(queue: u32) -> RingRanges {
     RingRanges { tx: queue..queue + 1, rx: queue..queue + 1 }
 }
 
-/// Finds queue number `number` among the rings that programs have open. Returns the rings of such a program, and the
-/// queue.
+/// Returns the queue `number`, and the open port of a program that holds one of its rings; `None` if no program does.
 fn holder<'a>(d: &'a Daemon, nic: &Nic, number: u32) -> Option<(&'a NicPort, &'a Arc<OpenQueue>)> {
     let mut ports = d.interfaces.ports_on(&nic.interface().name);
     ports.find_map(|(_, port)| Some((port, port.queue(number)?)))
@@ -74,14 +73,14 @@ pub(super) fn are_free(d: &Daemon, nic: &Nic, rings: &RingRanges) -> Result<(), 
     Ok(())
 }
 
-/// Returns the queues to which some rings of an interface belong, in either direction.
+/// Returns the queues to which the tx and rx rings `rings` belong.
 pub(super) fn queues_of(nic: &Nic, rings: &RingRanges) -> impl Iterator<Item = u32> + use<> {
     let RingRanges { tx, rx } = rings.clone();
     let all = 0..nic.interface().queues;
     all.filter(move |queue| tx.contains(queue) || rx.contains(queue))
 }
 
-/// Returns the host rings among some rings of an interface.
+/// Returns the host rings among the given rings of an interface.
 pub(super) fn host_of(nic: &Nic, RingRanges { tx, rx }: &RingRanges) -> RingRanges {
     let queues = nic.interface().queues;
     let of = |range: &Range<u32>| range.start.max(queues)..range.end.max(queues);

@@ -19,7 +19,7 @@ pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
     })
 }
 
-/// Number of rings in one direction: of queues, and of host rings.
+/// Number of an interface's queue rings, and of its host rings, in one direction.
 pub(crate) type RingNumbers = (u32, u32);
 
 /// Returns the rings that a specification names in one direction. As in netmap, a ring number that exists only in the

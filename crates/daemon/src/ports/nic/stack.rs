@@ -25,8 +25,8 @@ use crate::rings::nic::NicPort;
 use crate::rings::switched::RingDoorbells;
 use crate::worker::WorkerTask;
 
-/// Creates the TAP that stands in for the interface's host stack, with `queues` queues. `finished` is set if frames
-/// must arrive complete, without pending offloads.
+/// Creates the TAP that stands in for the interface's host stack, with `queues` queues. With `finished`, the TAP has no
+/// offloads: its frames arrive with checksums and segmented.
 pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished: bool) -> Result<Arc<Stack>, Refusal> {
     let interface = nic.interface();
     let options = TapOptions {

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 /// Forwards frames from a guest's tx ring to a queue of the interface.
 pub struct OutwardPassage {
     through: ThroughTx,
-    /// Whether the kernel has been requested to report room in the queue.
+    /// Whether the kernel has been asked to report room in the queue.
     asked: bool,
 }
 

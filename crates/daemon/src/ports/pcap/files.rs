@@ -10,9 +10,9 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Permission bit to read, as in one digit of a mode.
+/// Read permission, as in one octal digit of a file mode.
 const READ: u32 = 4;
-/// Permission bit to write.
+/// Write permission, as in one octal digit of a file mode.
 const WRITE: u32 = 2;
 
 /// Reason why a capture file cannot be opened.
@@ -21,7 +21,7 @@ pub enum CaptureFileError {
     /// The file's folder cannot be opened.
     #[error("{0}")]
     Folder(#[from] OpenError),
-    /// The name is a link.
+    /// The name is a symbolic link.
     #[error("the path is a symbolic link; name the file itself")]
     Link,
     /// The name belongs to something other than a regular file.
@@ -36,7 +36,7 @@ pub enum CaptureFileError {
          file system, or 'netvale dump'"
     )]
     NoLists(u32),
-    /// The kernel's error.
+    /// Another error of a system call.
     #[error("{}", std::io::Error::from(*.0))]
     System(Errno),
 }

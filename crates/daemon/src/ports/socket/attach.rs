@@ -68,7 +68,7 @@ impl LeftSockets {
     }
 }
 
-/// Returns the peers of a port: with new sockets, or with the `N` of another process's port.
+/// Returns the source of a port's peers, with new sockets, or with the `N` sockets of another process's port.
 fn peers<S: PeerSource + 'static, const N: usize>(
     d: &Daemon,
     left: Option<&mut LeftSockets>,
@@ -314,7 +314,7 @@ fn template(asked: &AdmittedRequest<'_>, plan: &SocketPlan) -> LineTemplate {
     }
 }
 
-/// Creates or restores the line that the port itself is, with its queues.
+/// Creates or restores the attached port's own line, with its queues.
 fn own_line(
     exchange: &mut Exchange,
     template: &LineTemplate,

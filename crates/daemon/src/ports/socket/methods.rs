@@ -60,7 +60,8 @@ fn change(d: &mut Daemon, known: &mut KnownExchange, p: &VdeSetParams) -> Result
     Ok(())
 }
 
-/// The reason why a line could not be created, and the numbers of those created before it, which must be removed.
+/// The reason why a line could not be created, and the numbers of the lines that the same request had created before,
+/// which must be removed.
 struct Unmade {
     new: Vec<u16>,
     why: RpcError,

@@ -61,7 +61,7 @@ pub(super) struct SocketPort {
     /// The port's line; `None` if the port is not one of the lines.
     line: Option<Rc<SocketLine>>,
     rules: Arc<FrameRules>,
-    /// For the attached port: copies of the exchange's current sockets, to be saved.
+    /// Copies of the exchange's current sockets, to be saved; `None` unless this is the attached port.
     sockets: Option<Rc<RefCell<Vec<Fd>>>>,
 }
 

@@ -8,10 +8,11 @@ use libc::{
 
 use crate::system::sandbox::{Argument, KernelNeeds, int};
 
-/// The condition that socket(2) gets `SOCK_DGRAM`, with or without `SOCK_CLOEXEC` and `SOCK_NONBLOCK`.
+/// The condition that the type argument of socket(2) is `SOCK_DGRAM`, with or without `SOCK_CLOEXEC` and
+/// `SOCK_NONBLOCK`.
 const A_DATAGRAM: Argument = Argument {
     index: 1,
-    // The mask has 32 bits, as many as the kernel reads of a socket's type.
+    // The mask has 32 bits, because the kernel reads only those of the argument.
     mask: !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32) as u64,
     value: libc::SOCK_DGRAM as u64,
 };

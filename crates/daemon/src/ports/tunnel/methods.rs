@@ -125,7 +125,7 @@ fn addresses(d: &Daemon, on: &TunnelPort<'_>) -> Vec<LocalAddress> {
     let keeps = |record: &DaemonPort| record.policies.sticky == Some(true) || record.policies.locked == Some(true);
     let entries = on.switch.addresses().entries().into_iter();
     let local: Vec<_> = entries.filter(|e| e.port != on.id && vlans.contains(&e.vlan) && !is_tunnel(e.port)).collect();
-    // The senders behind a link are unknown, because any station may have sent.
+    // The owner of a frame that has passed a link (a delaying queue) is unknown, because any station may have sent it.
     let owners = |e: &FdbEntry| on.switch.owner(e.port).into_iter().chain([Origin::UNKNOWN.owner]);
     let stations: HashSet<_> = local.iter().flat_map(|e| owners(e).map(|owner| (e.mac, owner))).collect();
     let mut heard: BTreeMap<u64, (Vec<IpAddr>, Vec<IpAddr>)> = BTreeMap::new();

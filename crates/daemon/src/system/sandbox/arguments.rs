@@ -51,14 +51,14 @@ const CALLS: &[Calls] = &[
     (libc::SYS_setsockopt, &[&[int(1, SOL_SOCKET), int(2, SO_LINGER)]]),
     // To make eventfds nonblocking.
     (libc::SYS_ioctl, &[&[int(1, libc::FIONBIO as libc::c_int)]]),
-    // No new executable memory.
+    // All memory protections except executable.
     (libc::SYS_mmap, &[&[without(2, PROT_EXEC as u64)]]),
     (libc::SYS_mprotect, &[&[without(2, PROT_EXEC as u64)]]),
     // Thread names, and the auxiliary vector.
     (libc::SYS_prctl, &[&[int(0, PR_SET_NAME)], &[int(0, PR_GET_AUXV)]]),
-    // Only reading the process's own limits.
+    // Only reads of the process's own limits.
     (libc::SYS_prlimit64, &[&[int(0, 0), null(2)]]),
-    // Only for the calling thread; the priority only back to ordinary.
+    // Only the calling thread's CPUs, and its return to ordinary scheduling.
     (libc::SYS_sched_setaffinity, &[&[int(0, 0)]]),
     (libc::SYS_sched_setscheduler, &[&[int(0, 0), int(1, SCHED_OTHER)]]),
 ];

@@ -22,7 +22,7 @@ const OUTSIDE: &str = "NETVALE_TEST_OUTSIDE";
 /// An arbitrary process ID, for which the rules are made.
 const OWN: u32 = 4711;
 
-/// A row of the page's table, or a part of one.
+/// An operation in a row of the page's table, with what denies it and the error.
 struct Claim {
     what: String,
     by: String,

@@ -22,7 +22,7 @@ const TABLE: &str = include_str!("../../../../../docs/reference/security.md");
 const DAEMON: u32 = 70_000;
 const OWNER: u32 = 70_001;
 const OTHER: u32 = 70_002;
-/// The table's columns.
+/// User IDs of the table's columns.
 const CALLERS: [u32; 4] = [0, DAEMON, OWNER, OTHER];
 
 /// A daemon that runs as a user of its own. The owner has the switch `vale0` with the persistent port `vale0:a`, a

@@ -51,7 +51,7 @@ fn only_queues_of_that_tap_are_accepted() {
     assert_eq!(Tap::restore("nvt1", false, again(&one)).unwrap().name(), "nvt1");
 }
 
-/// Splits a state into JSON and descriptors, as for a socket.
+/// Splits a state into JSON and descriptors, as when it is sent on a socket.
 fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
     let (said, fds) = State::of(state).unwrap().into_parts();
     (said, Fd::take_all(fds).unwrap())
@@ -110,7 +110,7 @@ fn an_interface_refuses_substitutes_by_name() {
     assert_eq!(a.interface().program(), program);
 }
 
-/// Checks queues of an interface `nic` that is restored as `heir`.
+/// Checks which queues of the interface `nic` its restored copy `heir` accepts.
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, PageKind::Ordinary).unwrap().1);
     let buffers = BufferLayout { first: 0, stride: 2112, count: 400 };

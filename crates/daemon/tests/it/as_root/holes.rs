@@ -201,8 +201,8 @@ fn requests_do_not_wait_for_a_hole() {
     }
 }
 
-/// Attaches a port for a guest of Mallory with some 68 MiB of memory, and connects the guest, which leaves when this is
-/// dropped.
+/// Attaches a port for a guest of Mallory with some 68 MiB of memory, and connects the guest, which leaves when the
+/// returned values are dropped.
 fn guest(d: &Daemon) -> (UnixStream, impl Sized) {
     as_user(MALLORY, || attach_guest(d, json!({})));
     connected_guest(d)
@@ -405,8 +405,8 @@ fn a_guest_beside_a_hole_keeps_no_successor() {
     }
 }
 
-/// Whether a successor takes over, and evicts the guest's port, before the hole in the guest's memory is complete.
-/// Returns false if the hole was complete too early to prove this.
+/// Checks that a successor takes over, and evicts the guest's port, while a hole in the guest's memory is still being
+/// made. Returns false if the hole was complete too early to show this.
 fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     let d = daemon();
     let (socket, _memory) = guest(&d);

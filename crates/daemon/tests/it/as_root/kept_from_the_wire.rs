@@ -1,5 +1,4 @@
-//! The host's own frames while programs have an interface open: they do not reach the wire past programs that send on
-//! all its queues.
+//! While programs have all tx rings of an interface open, the host's own frames do not reach the wire.
 
 use crate::common;
 

@@ -219,7 +219,7 @@ fn a_vanished_interface_does_not_prevent_the_start() {
     attach(&d, "netmap:nva", json!({}));
     d.is_restarted(Signal::KILL, || {
         common::ip("link del nva");
-        // A new interface of that name.
+        // Creates a new interface of that name.
         cable_to_the_stack(1);
     });
     until("attached anew", || Interface::find("nva").unwrap().program().is_some());

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 
-/// A daemon for all users, with the shared switch `vale0`.
+/// Starts a daemon for all users, with these lines of configuration; [`SHARED`] makes the switch `vale0` a shared one.
 fn daemon(more: &str) -> Daemon {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -97,7 +97,7 @@ fn persistent_ports_keep_their_addresses_too() {
     let d = daemon(&format!("[quota]\naddresses = 1\n{SHARED}"));
     let mut alice = opened(&d, ALICE, "vale0:a");
     send(&mut alice, &frame(255, 1, 0));
-    // nmreq_vale_attach.reg.nr_mode
+    // Byte 16 of the request's body is `nmreq_vale_attach.reg.nr_mode`.
     let all = [(16, NR_REG_ALL_NIC as u8)];
     assert_eq!(request(&d, BOB, NETMAP_REQ_VALE_NEWIF, "bob0", &[]).status, 0);
     assert_eq!(request(&d, 0, NETMAP_REQ_VALE_ATTACH, "vale0:bob0", &all).status, 0);

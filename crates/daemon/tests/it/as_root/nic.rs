@@ -181,7 +181,7 @@ fn an_interface_forwards_like_any_port_of_a_switch() {
         common::send(&mut a, &frame(2, 1, tag));
         assert_eq!(receive(&mut b), frame(2, 1, tag));
     }
-    // More frames than one call to the kernel takes, and none after.
+    // Sends more frames than the kernel takes in one call, and then none that would cause another call.
     let mut burst = open(&d, "vale0:burst").unwrap();
     (0..400).for_each(|tag| assert!(burst.tx()[0].send(&frame(2, 3, tag as u8))));
     burst.tx()[0].sync();

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 fn tap(d: &Daemon, name: &str, options: Value) {
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("tap:{name}"), "options": options}));
     assert_eq!(reply["result"]["kind"], "tap", "{reply}");
-    // Without the stack's own multicasts, so tests see only their own frames.
+    // Without IPv6, the stack sends no multicasts of its own, so that tests see only their own frames.
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
     ip(&format!("addr add 10.9.0.1/24 dev {name}"));
     ip(&format!("link set {name} up"));

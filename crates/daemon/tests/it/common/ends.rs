@@ -21,8 +21,8 @@ pub trait End {
     /// Receives the next frame, waiting as a driver or a program does.
     fn receive(&mut self) -> Vec<u8>;
 
-    /// Makes the device send frames that it holds back until the driver has an interrupt handled (Send Combining).
-    /// Returns `false` if it never holds frames back.
+    /// Makes the device send the frames that Send Combining holds back, as the driver does when it handles an
+    /// interrupt. Returns `false` if the device never holds frames back.
     fn push(&mut self) -> bool {
         false
     }
@@ -95,7 +95,7 @@ impl End for Card {
 pub const BURST: u32 = 16;
 
 /// Runs rounds, each with the number of its first frame, while `during` acts on another thread. `during` gets a
-/// function that waits for as many more rounds.
+/// function that waits until the given number of further rounds has passed.
 pub fn rounds_while(mut round: impl FnMut(u32), during: impl FnOnce(&dyn Fn(u32)) + Send) {
     let rounds = AtomicU32::new(0);
     std::thread::scope(|scope| {

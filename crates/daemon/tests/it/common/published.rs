@@ -45,7 +45,7 @@ const MORE: u32 = 0x20;
 const SLOTS: usize = 64;
 /// Index of the first word of the ring offsets in a `netmap_if`.
 const OFFSETS: usize = 14;
-/// Number of words at the start of a `netmap_if` that are in use; those up to the offsets are spare.
+/// Number of words at the start of a `netmap_if` that are in use; the words from here to the offsets are spare.
 const SPARE: usize = 11;
 
 /// Index of the word with the application's `head` in its half of a status block, or with the host's `hwcur` in the

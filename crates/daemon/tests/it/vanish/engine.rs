@@ -37,7 +37,7 @@ pub trait Peer: Sized + 'static {
     /// Creates a peer in its initial state.
     fn new(dir: &Path) -> Self;
 
-    /// Uses the port: most peers pass frames both ways.
+    /// Uses the port. By default, passes a frame to and from the port `local`.
     fn exchange(mut self, local: &mut Port) {
         let there = frame(255, 9, 77);
         let back = frame(9, 8, 78);
@@ -105,11 +105,11 @@ fn reach<P: Peer>(peer: &mut P, state: &str) {
 /// How a peer vanishes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
-    /// It closes all its descriptors.
+    /// The peer closes all its descriptors.
     Closes,
     /// SIGKILL: the kernel closes all descriptors.
     Killed,
-    /// It sends no more, and keeps everything open.
+    /// The peer sends no more, and keeps all its descriptors open.
     FallsSilent,
 }
 

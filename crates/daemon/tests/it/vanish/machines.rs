@@ -123,7 +123,7 @@ impl<const CARD: bool> Line<CARD> {
         self.socket.read_exact(&mut vec![0; header.size as usize - HEADER]).unwrap();
     }
 
-    /// Returns the message that writes a register, without waiting for the answer.
+    /// Returns the message that writes a register and requests no answer.
     fn write(&self, region: u32, at: u32, value: u32) -> Vec<u8> {
         question(command::REGION_WRITE, NO_REPLY, &[at, 0, region, 4, value])
     }

@@ -57,7 +57,7 @@ impl Peer for Program {
     }
 }
 
-/// Opens the port, if necessary once its former holder has lost it.
+/// Opens the port; waits, if necessary, until its former holder has lost it.
 fn open(dir: &Path, name: &str) -> Port {
     let options = Options { run_dir: Some(dir.into()), slots: 64, ..Options::default() };
     let start = Instant::now();

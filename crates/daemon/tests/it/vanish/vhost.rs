@@ -257,7 +257,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         self.give(0, id, BUFFER | WRITABLE);
     }
 
-    /// Makes a descriptor available, with that length and those flags.
+    /// Makes descriptor `id` of a queue available; `word` contains its length, flags and next index.
     fn give(&mut self, queue: usize, id: u16, word: u64) {
         let rings = RINGS[queue];
         let place = self.available[queue] % COUNT;

@@ -27,8 +27,8 @@ type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 /// The queues of an end that has one in each direction.
 type End = (Arc<dyn Egress>, Box<dyn Ingress>);
 
-/// Returns a path from an egress at one end to an ingress at the other. The queues of the other direction must be
-/// polled too until the connection is up; `kept` keeps everything alive.
+/// Returns a path from an egress at one end to an ingress at the other. The queues of the other direction, and `kept`,
+/// are not used, but kept alive.
 fn across(batch: u32, from: End, to: End, kept: impl Any) -> Track {
     let mut burst = Burst::new(2, 1, 60, batch.clamp(1, BATCH as u32) as usize);
     let (egress, idle_ingress) = from;

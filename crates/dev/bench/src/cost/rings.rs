@@ -1,4 +1,5 @@
-//! Paths between netmap rings: pipes, switches, guests' rings.
+//! Paths between netmap rings: pipes, switches, guests' rings. A *track* is a path of which each call sends a batch and
+//! counts the frames that arrive.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::scenarios::policies::kinds::Kind;
 use crate::scenarios::stations::{Plan, Stations};
 use crate::scenarios::traffic::{SLOTS, Touch};
 
-/// Size of the trace: room for all frames that are counted and those before them.
+/// Maximum number of records in the trace: enough for all counted frames, and for those sent before.
 const TRACED: usize = 1 << 16;
 
 /// Returns a case that belongs to no scenario: frames of 60 bytes from one port to `receivers` others.
@@ -43,8 +44,8 @@ pub fn pipe(batch: u32) -> Result<Track> {
     }))
 }
 
-/// Builds a track from one port to others in turn, through a switch that runs in the sending and receiving thread;
-/// frames have virtio-net headers of `hdr_len` bytes.
+/// Builds the path from one port to others in turn, through a switch that the sending and receiving thread also runs.
+/// Frames have virtio-net headers of `hdr_len` bytes.
 fn switched(
     batch: u32,
     receivers: u32,

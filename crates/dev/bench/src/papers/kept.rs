@@ -132,7 +132,7 @@ impl Measured {
         records.map(|record| usize::from(record.disturbed) + usize::from(of_peer(record))).sum()
     }
 
-    /// Returns the widest range of a contender's runs, in parts of their median.
+    /// Returns the widest range of a contender's runs, as a fraction of their median.
     fn spread(&self) -> f64 {
         let records = self.lines.iter().filter_map(as_record);
         let sides = records.flat_map(|record| [Some(record.own()), record.peer()]).flatten();

@@ -8,7 +8,7 @@ use super::table::{Column, Reading};
 use crate::error::{BenchError, Result};
 use crate::record::figure;
 
-/// The lines of README between which the table stands.
+/// The lines of README before and after the table.
 const MARKS: [&str; 2] = ["<!-- figures: written by netvale-bench papers -->\n", "<!-- end of figures -->\n"];
 
 /// A row of the table.
@@ -120,7 +120,7 @@ impl ReadmeRow {
     }
 }
 
-/// Returns the part of a section's anchor that its title makes.
+/// Returns the part of a section's anchor that derives from its title.
 fn slug(title: &str) -> String {
     let kept = title.to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-'));

@@ -13,7 +13,7 @@ use crate::sys::child::run;
 
 /// The figure that measures the rates and shows the table.
 pub const FIGURE: &str = "4.3";
-/// The variants whose rates are in a row.
+/// The variants of the PVP test whose rates a row contains.
 const VARIANTS: [&str; 2] = ["mac mergeable", "io mergeable"];
 /// The first line: Mpps of both variants, and whether other work on the machine disturbed a run.
 const HEAD: &str = "version\tdate\tcommit\tmachine\tmac_median\tmac_min\tmac_max\tio_median\tio_min\tio_max\tdisturbed";

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use crate::prelude::*;
 use crate::sys::trees;
 
-/// What is needed to run it.
+/// What gvproxy needs to run.
 pub const NEEDS: &[Need] = &[Need::Found(|| find().map(drop))];
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// Time in which gvproxy makes a connection a port of its switch.

@@ -50,7 +50,7 @@ pub struct Iperf {
     cores: Cores,
     beside: Vec<u32>,
     streams: u32,
-    // The server is in its namespace; folder and namespace are dropped after it.
+    // The server runs in this namespace and writes to this folder, so both are dropped after it.
     _server_namespace: Netns,
     _folder: tempfile::TempDir,
 }

@@ -15,8 +15,8 @@ use crate::prelude::*;
 const BURST: usize = 64;
 /// Number of entries of the queues.
 const QUEUE: u16 = 1024;
-/// Time that the thread sleeps. The switch needs a millisecond for half a queue; times from 20 to 500 microseconds
-/// make no measurable difference.
+/// Time for which the thread sleeps if there is no work. The switch needs a millisecond for half a queue; times from 20
+/// to 500 microseconds make no measurable difference.
 const NAP: Duration = Duration::from_micros(100);
 
 /// A program with a virtio port.

@@ -64,9 +64,9 @@ pub struct Arguments<'a> {
     pub cores: &'a [usize],
     /// The virtual devices.
     pub vdevs: &'a [String],
-    /// `--single-file-segments`, which virtio-user and memif need.
+    /// Whether to pass `--single-file-segments`, which virtio-user and memif need.
     pub single_file: bool,
-    /// `--forward-mode`.
+    /// The forwarding mode (`--forward-mode`), such as `io`, `mac` or `rxonly`.
     pub forward: &'a str,
     /// Length of generated frames, without FCS.
     pub frame_bytes: u32,
@@ -90,7 +90,7 @@ impl Arguments<'_> {
     fn command(&self, place: &Place) -> Command {
         let stdbuf = "stdbuf";
         let mut command = self.namespace.map_or_else(|| Command::new(stdbuf), |inside| inside.command(stdbuf));
-        // DPDK then has its sockets and locks below this folder instead of /var/run.
+        // Makes DPDK create its sockets and locks below this folder instead of /var/run.
         command.env("RUNTIME_DIRECTORY", place.path());
         let program = place.newer.as_ref().map_or_else(|| vec!["dpdk-testpmd".into()], NewerDpdk::testpmd);
         command.arg("-oL").args(program);

@@ -81,7 +81,7 @@ pub struct Plot {
     pub y: Axis,
     /// All contenders.
     pub series: Vec<Series>,
-    /// Whether each point is a bar; otherwise a line joins them.
+    /// Whether each point is drawn as a bar; otherwise, a line joins the points.
     pub has_bars: bool,
 }
 
@@ -101,8 +101,8 @@ pub fn grouped<'a, K: PartialEq>(
     groups
 }
 
-/// Returns the points of all sides. Of several points with one key, the first counts: our figure is in the record of
-/// each peer.
+/// Returns the points of each contender in the records. Of several points with one key, the first counts: our figure is
+/// in the record of each peer.
 pub fn series(records: &[&Record], points: impl Fn(&Record, &Side<'_>) -> Vec<Point>) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for (record, side) in records.iter().flat_map(|record| record.sides().map(move |side| (record, side))) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::peers::packets;
 
 /// The scenario. Across a switch, programs do not touch the frames, as in pkt-gen; over a pipe, they write and read the
-/// first line.
+/// first cache line of each frame.
 pub const SCENARIO: Scenario = Scenario {
     name: "compat",
     about: "unmodified programs for netmap and libpcap, against ours on the same ports; sender, switch and receiver \
@@ -73,7 +73,7 @@ fn on_veth(case: &Case, cores: Cores) -> Result<Session> {
     session(case, cores, [sender, receiver], &[]).keeping(namespace).idle()
 }
 
-/// Starts a session. The sender and the switch share a core; only the receiver must not have to wait.
+/// Starts a session. The sender and the switch share a core; only the receiver must not have to wait for its CPU.
 fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more: &[u32]) -> Session {
     let pid = receiver.pid();
     let pids = Some([&[pid, sender.pid()], more].concat());

@@ -38,7 +38,8 @@ impl Lane {
     }
 }
 
-/// Creates a switch with two ports, the second with the case's stations.
+/// Attaches two ports to the switch: a sender's, and a receiver's with all stations of the case. Returns the path
+/// between them.
 pub fn pair(case: &Case, switch: &Arc<Switch>) -> Result<Lane> {
     let (forwarder, tx, _) = port(switch, "from", SLOTS, 0)?;
     let (_, _, rx) = port(switch, "to", SLOTS, 0)?;

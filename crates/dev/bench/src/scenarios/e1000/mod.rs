@@ -11,7 +11,7 @@ use roles::{CardPath, CardUser, Cards};
 const SHORT: Variant = Variant { batch: &[32], ..Variant::SHORT };
 const LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..Variant::TWO_PORTS };
 const STREAM: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
-/// TCP streams, by the length of a write in bytes.
+/// TCP streams with writes of 1,460 bytes.
 const WRITES: Variant = Variant { frame_bytes: &[1460], ..STREAM };
 const TRIPS: Variant = Variant { unit: Unit::PerSecond, ..STREAM };
 const SHORT_LARGE: Variant = Variant { unit: Unit::Gbps, frame_bytes: &[1502], ..SHORT };
@@ -105,7 +105,7 @@ pub fn booted() -> Vec<Contender> {
 /// Returns whether guests with `interface` are measured in the case.
 fn is_for(interface: Interface, case: &Case) -> bool {
     let name = case.variant.strip_suffix("-2cpus").unwrap_or(&case.variant);
-    // Interfaces on netvale's switch, and interfaces with a TAP.
+    // Between guests, the interface must be on netvale's switch; on the bridge, it must have a TAP.
     let is_reached = if name.ends_with("-between") {
         interface.is_ours()
     } else if name.ends_with("-bridged") {

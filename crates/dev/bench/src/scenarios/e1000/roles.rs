@@ -99,7 +99,7 @@ fn receiver(task: &Cards) -> Result<Takes> {
     let rest = (egress, remote, ram, fault);
     let mut outlet = Outlet::new(Box::new(ingress));
     Ok(Box::new(move || {
-        // The card uses the ring for as long as frames are taken.
+        // The other parts of the guest must exist for as long as frames are taken.
         let _alive = &rest;
         outlet.take() as u64
     }))

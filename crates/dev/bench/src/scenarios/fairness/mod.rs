@@ -30,7 +30,7 @@ pub const BESIDE: u16 = 1;
 pub const SENDER: u16 = 40_000;
 /// A number that no station has.
 pub const NOBODY: u16 = 60_000;
-/// Time after which a frame is lost. It then counts with this latency.
+/// Time after which a frame counts as lost. Its latency is then recorded as this time.
 const LOST: Duration = Duration::from_millis(20);
 /// Time limit for sending.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -136,7 +136,7 @@ pub fn blocks(daemon: &Daemon) -> Result<Company> {
             return Ok(());
         }
         opened = Instant::now();
-        // The old port is closed first.
+        // The new port has the same name, so the old one is closed first.
         drop(port.take());
         // The daemon may not have noticed yet that the old port is closed.
         let Ok(mut new) = open(&dir, false) else { return Ok(()) };

@@ -14,7 +14,7 @@ use super::company::{Company, as_stranger};
 use super::programs::{AGAIN, NAME, drain, open_as, stranger_to};
 use super::*;
 
-/// Buffers whose pages a hole in the file removes: some 64 MiB.
+/// Number of buffers whose pages a hole in the file removes: some 64 MiB.
 const BUFFERS: u32 = 32_000;
 /// Number of watches of a doorbell: fewer than would cost the user its port.
 pub const WATCHES: usize = 100_000;

@@ -11,7 +11,7 @@ const PASTA: &[Need] = &[Need::Program("pasta", "passt")];
 const NEWER: &str = "needs a newer Debian's passt: run scripts/newer-passt.sh";
 /// The largest MTU that slirp4netns and pasta recommend, which needs fewer segments.
 const LARGE: u32 = 65520;
-/// Time limit for a program's first sign.
+/// Time limit until a program first answers.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// Returns the peers.
@@ -95,7 +95,7 @@ fn pasta(network: &Network) -> Result<RunningGateway> {
 
 fn newer() -> std::result::Result<Vec<PathBuf>, Skip> {
     let tree = trees::newest("passt-").ok_or(Skip::NotBuilt(NEWER))?;
-    // Through the tree's loader, pasta does not find this build by itself.
+    // Started by the tree's own loader, pasta cannot find and run its AVX2 build by itself.
     let has_avx2 = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains(" avx2 "));
     let own = if has_avx2 { "usr/bin/pasta.avx2" } else { "usr/bin/pasta" };
     Ok(trees::program(&tree, own))
@@ -105,7 +105,8 @@ fn newer_pasta(network: &Network) -> Result<RunningGateway> {
     with_pasta(network, &newer()?)
 }
 
-/// Starts pasta. The guest gets the host's address, and asks for names at an address that pasta replaces.
+/// Starts pasta. The guest gets the host's address, and sends DNS queries to an address that pasta replaces by the
+/// resolver's.
 fn with_pasta(network: &Network, program: &[PathBuf]) -> Result<RunningGateway> {
     let mut words = program.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let port = format!("{HOST}/{PORT}");

@@ -1,13 +1,14 @@
 //! `netvale gateway` beside other user-space gateways: a guest, which is a namespace with a TAP, reaches a server
-//! outside, and the server a port of the guest.
+//! outside, and the server reaches a port of the guest.
 //!
 //! ```text
 //!  guest ── TAP ── the gateway's processes, in `host` ── veth ── outside
 //!                  192.0.2.1                     192.0.2.2, 198.51.100.1
 //! ```
 //!
-//! Guest and server run on the first CPU, except for round trips; all processes of the gateway have the second one, for
-//! netvale also the daemon. The kernel's own figures are of a veth pair in place of the gateway, and routing.
+//! Guest and server run on the first CPU, except for round trips; all processes of the gateway, including netvale's
+//! daemon, have the second one. The kernel's own figures are measured with a veth pair and routing in place of the
+//! gateway.
 
 mod contenders;
 mod network;
@@ -27,7 +28,7 @@ const RATE: Variant = Variant { unit: Unit::PerSecond, ..TCP };
 const ROUND_TRIP: Variant = Variant { unit: Unit::Micros, ..TCP };
 const MEMORY: Variant = Variant { unit: Unit::Kib, ..TCP };
 
-/// The variant whose names the gateway itself has.
+/// The variant with DNS queries that the gateway itself answers.
 const OWN_NAMES: &str = "dns-own";
 
 /// The scenario: the gateway of a switch's guests.
@@ -47,17 +48,17 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// A running gateway.
 struct RunningGateway {
-    /// Its processes.
+    /// The gateway's processes.
     parts: Parts,
-    /// Where the guest asks for names.
+    /// Address of the DNS server that the guest uses.
     names: &'static str,
-    /// The host of which the gateway itself knows the name; empty if there is none.
+    /// A host name that the gateway itself resolves; empty if there is none.
     own_name: &'static str,
     /// The guest's address, where its servers listen.
     guest: &'static str,
     /// The address at which `outside` reaches the guest's port.
     inbound: &'static str,
-    /// What must exist as long.
+    /// Objects that must exist as long as the gateway runs.
     kept: Vec<Box<dyn std::any::Any>>,
 }
 

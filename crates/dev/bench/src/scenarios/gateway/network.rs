@@ -8,11 +8,11 @@ use crate::prelude::*;
 
 /// The server's address, beyond the host's network.
 pub const SERVER: &str = "198.51.100.1";
-/// The host's address, at which it has the guest's published port.
+/// The host's address, at which the guest's published port can be reached.
 pub const HOST: &str = "192.0.2.1";
 /// The port of servers, outside and in the guest. It is iperf3's.
 pub const PORT: u16 = 5201;
-/// The port that shows that the guest's way out works.
+/// The server's port to which the guest connects to check its way out.
 const HELLO: u16 = 5000;
 /// The guest's interface.
 pub const INTERFACE: &str = "nv0";
@@ -62,8 +62,8 @@ impl Network {
     }
 
     /// Returns a command that runs at the host, on the gateway's CPU. The program finds the server for names in
-    /// `/etc/resolv.conf`, and the guest's namespace at [`Network::guest_file`]. (Programs that give up privileges may
-    /// not open what another process has open.)
+    /// `/etc/resolv.conf`, and the guest's namespace at [`Network::guest_file`]. (Programs that drop privileges may not
+    /// open the descriptors of another process.)
     pub fn command(&self, program: &Path) -> Command {
         let mut command = self.host.command("unshare");
         let script = "mount --bind \"$0\" /etc/resolv.conf && touch \"$2\" && mount -c --bind \"$1\" \"$2\" && \

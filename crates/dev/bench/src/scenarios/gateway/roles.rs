@@ -23,9 +23,9 @@ pub const ASKER: &str = "dns-asker";
 const OPENERS: usize = 32;
 /// Queries under way at the same time.
 const QUERIES: u16 = 64;
-/// Time after which an answer is lost.
+/// Time after which an answer counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time after which a connection has failed; a lost SYN is repeated after a second.
+/// Time limit for opening a connection, and for reading its end. The kernel repeats a lost SYN after a second.
 const OPENING: Duration = Duration::from_secs(3);
 /// Length of the header of a DNS message (RFC 1035, 4.1.1).
 const HEADER: usize = 12;
@@ -67,7 +67,7 @@ pub fn keeper(context: &Context) -> Result<()> {
     }
 }
 
-/// Opens connections, reads their ends, and closes them. Those that fail count as wrong.
+/// Opens connections, waits until the server closes them, and closes them, too. Connections that fail count as wrong.
 pub fn opener(context: &Context) -> Result<()> {
     let ClientCalls { to, .. } = context.arguments()?;
     let to = to.parse().map_err(|_| BenchError::Usage(format!("{to} is not an address with a port")))?;
@@ -134,7 +134,7 @@ fn question_end(message: &[u8]) -> Option<usize> {
     }
 }
 
-/// Asks for a name, with a number of queries under way. Answers that are errors count as wrong.
+/// Queries the address of a name, with [`QUERIES`] queries under way at a time. Answers that are errors count as wrong.
 pub fn asker(context: &Context) -> Result<()> {
     let ClientCalls { to, name, .. } = context.arguments()?;
     let failed = || BenchError::io(format!("asking {to} for names"));
@@ -151,7 +151,7 @@ pub fn asker(context: &Context) -> Result<()> {
         for _ in 0..count {
             number = number.wrapping_add(1);
             query[..2].copy_from_slice(&number.to_be_bytes());
-            // A lost query is asked again below.
+            // A lost query is replaced below, after [`PATIENCE`].
             let _ = socket.send(&query);
         }
     };
@@ -169,7 +169,7 @@ pub fn asker(context: &Context) -> Result<()> {
     }
 }
 
-/// Returns a query for a name's address, whose number is 0.
+/// Returns a query for a name's IPv4 address, with the message ID 0.
 fn query(name: &str) -> Vec<u8> {
     // Recursion desired, one question.
     let mut message = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];

@@ -14,11 +14,11 @@ use crate::scenarios::idle::{cpu_time, sum_of_kib};
 
 /// Connections that are open while memory is measured.
 const OPEN: u64 = 10_000;
-/// Time limit for opening them.
+/// Time limit for opening these connections.
 const OPENING: Duration = Duration::from_secs(120);
-/// Time after which a message is lost.
+/// Time after which a message counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A name outside.
+/// A name that the server outside resolves.
 const NAME: &str = "www.example.test";
 
 /// A gateway whose case is measured.
@@ -103,7 +103,8 @@ impl MeasuredGateway<'_> {
         interrupt::poll_until(Duration::from_secs(10), first)?.ok_or_else(|| BenchError::NoTraffic(who.into()))?;
         pids.extend([client.pid(), server.pid()]);
         let how = CountOptions { settle: SETTLE, pids: Some(pids), who: Some(who), ..CountOptions::default() };
-        // Failures before and after the window. (While everything is stopped, time limits pass.)
+        // The failure counts before and after the window. Failures outside it do not count, because time limits pass
+        // while everything is stopped.
         let failures = Rc::new(std::cell::Cell::new([0; 2]));
         let counts = Rc::clone(&client);
         let seen = Rc::clone(&failures);
@@ -217,7 +218,8 @@ impl Side for Datagrams {
     }
 }
 
-/// Measures by how much the gateway's memory grows while the guest opens connections, once. All are then open.
+/// Measures, only once, by how much the gateway's memory grows while the guest opens connections, all of which stay
+/// open.
 fn memory(cores: Cores, network: &Network, pids: Vec<u32>) -> Result<Session> {
     let core = Some(cores.0);
     let at = format!("{SERVER}:{PORT}");

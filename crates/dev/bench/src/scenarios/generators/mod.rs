@@ -61,12 +61,12 @@ fn share(case: &Case) -> u32 {
     case.variant.strip_suffix("-percent").and_then(|share| share.parse().ok()).unwrap_or(100)
 }
 
-/// Returns the near end of a cable.
+/// Returns the name of the interface at the near end of a cable.
 fn near(index: usize) -> String {
     format!("a{index}")
 }
 
-/// Returns the far end of a cable, where frames are counted.
+/// Returns the name of the interface at the far end of a cable, where frames are counted.
 fn far(index: usize) -> String {
     format!("b{index}")
 }
@@ -124,7 +124,7 @@ impl TestBench<'_> {
 /// The processes that a contender has started.
 pub struct Crew {
     senders: Vec<Rc<Worker>>,
-    /// The other processes that do work.
+    /// The processes that work besides the senders, such as receivers and forwarders.
     others: Parts,
     /// Whether the senders count their frames, because there is no cable.
     counts_itself: bool,
