@@ -21,7 +21,7 @@ fn written(format: PcapFormat, frames: &[(Duration, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// Reads all whole frames. Returns them and the result at the end.
+/// Reads all whole frames. Returns them, and the error that ended reading, if any.
 fn read(bytes: &[u8]) -> (Frames, Result<(), ReadError>) {
     let mut frames = Vec::new();
     let mut reader = match PcapReader::new(bytes) {

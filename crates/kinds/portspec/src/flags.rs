@@ -29,7 +29,7 @@ pub enum Rings {
 /// One or both directions, seen from the port: the application sends on tx.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Directions {
-    /// Both.
+    /// Tx and rx.
     #[default]
     Both,
     /// Tx only.

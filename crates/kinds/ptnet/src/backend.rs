@@ -19,7 +19,7 @@ pub struct GuestRings<'a> {
     pub mem: &'a Arc<PortMem>,
     /// Bytes of virtio-net header before each frame; may change while the rings run.
     pub hdr_len: HdrLen,
-    /// Whether a guest with a virtio-net header also accepts large UDP frames to be cut into datagrams (USO).
+    /// Whether a guest that uses the virtio-net header also accepts UDP segments larger than the MTU (USO).
     pub uso: bool,
     /// Whether the rings are restored and continue from the positions in their status blocks.
     pub goes_on: bool,
@@ -72,7 +72,7 @@ pub trait Backend: Send + Sync {
     /// Connects a guest's rings to the other side.
     ///
     /// # Errors
-    /// The error of a system call; [`Backend::empty`] must follow.
+    /// The error of a system call; the caller must then call [`Backend::empty`].
     fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno>;
 
     /// Disconnects the rings once all published frames are on their way. The rings are unused afterwards.

@@ -184,7 +184,7 @@ impl PtnetDevice {
         Self::laid(config, machine, backend, tell, fault, RingsLayout::new)
     }
 
-    /// Creates a predecessor's device like [`PtnetDevice::new`]; [`PtnetDevice::go_on`] must follow.
+    /// Creates a predecessor's device like [`PtnetDevice::new`]; the caller must then call [`PtnetDevice::go_on`].
     ///
     /// # Errors
     /// [`InstanceError`] if the memory is not the predecessor's.
@@ -380,8 +380,8 @@ impl PtnetDevice {
         (0..rings).map(|i| self.csb(i, host)).collect::<Option<_>>().ok_or(Errno::NXIO)
     }
 
-    /// Returns the status block of a ring at the guest's address; `None` without an address, or outside the guest's
-    /// memory.
+    /// Returns the status block of a ring at the guest's address; `None` if the guest has set no address, or the block
+    /// is not in the guest's memory.
     fn csb(&self, ring: usize, host: &DeviceHost) -> Option<Csb> {
         let half = |high: u32, low: u32| {
             let first = (u64::from(high) << 32 | u64::from(low)).checked_add(CSB * ring as u64)?;

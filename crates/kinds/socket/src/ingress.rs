@@ -12,8 +12,8 @@ use crate::parts::PeerParts;
 use crate::reader::{FrameReader, ReadStep};
 use crate::rules::PeerIntake;
 
-/// The ingress from a peer. While the peer is connected, it is in a seat: the part of the port's queue that outlives
-/// peers.
+/// The ingress from a peer. While the peer is connected, the ingress is in a seat: the part of the port's queue that
+/// outlives peers.
 pub struct PeerIngress {
     parts: PeerParts,
     reader: FrameReader,

@@ -20,7 +20,7 @@ struct CutFrame {
 }
 
 impl PeerEgress {
-    /// Adds the segments of a frame. Earlier frames are sent first.
+    /// Sends the waiting frames, and then the segments of this one.
     pub(super) fn put_segments(
         &mut self,
         pick: usize,

@@ -18,7 +18,7 @@ const TCP_RUN: usize = 256 * 1024;
 
 /// Result of sending frames.
 pub(super) struct SentOff {
-    /// Number of frames done, in order.
+    /// Number of frames sent or dropped, in order.
     pub done: usize,
     /// Whether there is no room for further frames.
     pub is_full: bool,
@@ -83,7 +83,7 @@ impl PeerEgress {
         delivery.meter.took(sent.len().max(1) as u32);
     }
 
-    /// Returns the range of frames for one call.
+    /// Returns the frames for the next system call: at most `most`, beginning with frame `first`.
     fn call_from(&self, first: usize, most: usize) -> Range<usize> {
         let rest = self.entries.get(first..).unwrap_or_default();
         let mut count = rest.len().min(most);
