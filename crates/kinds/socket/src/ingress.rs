@@ -78,7 +78,8 @@ impl Ingress for PeerIngress {
         let on = self.reader.take(&self.parts.socket, &mut intake, &self.parts.news);
         let bytes = intake.bytes;
         self.counters.passed(batch.len() as u64, bytes);
-        // After a read without frames, the worker waits for the socket's event.
+        // Without frames, the worker would now wait for an event of the socket, which may not come for data already
+        // there.
         if on != ReadStep::Wait && batch.is_empty() {
             self.poke();
         }

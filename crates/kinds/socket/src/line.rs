@@ -134,7 +134,7 @@ pub struct SocketLine {
     is_reserved: Cell<bool>,
 }
 
-/// The queues of a port.
+/// The switch's queues to and from a line's peers.
 pub type LineQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 impl SocketLine {

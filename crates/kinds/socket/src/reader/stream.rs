@@ -35,7 +35,7 @@ pub struct StreamReader {
     is_whole: bool,
     /// Whether the last peek has found the first frame incomplete.
     has_looked: bool,
-    /// Frames of the batch.
+    /// Location in `buffer` of each frame in the batch.
     frames: Vec<Range<usize>>,
     longest: usize,
     skipper: Skipper,

@@ -229,7 +229,7 @@ impl VhostDevice {
                 }
             }
             request::GET_CONFIG => return self.get_config(m).map(Some),
-            // The driver cannot write the configuration space; frames of any length are accepted.
+            // Both are ignored: the driver cannot write the configuration space, and frames of any length are accepted.
             request::SET_CONFIG | request::NET_SET_MTU => {}
             request::SET_STATUS => self.set_status(m.u64()?)?,
             request::GET_STATUS => return number(self.status),
@@ -451,7 +451,8 @@ impl VhostDevice {
             live.notify();
         }
         if seat.wake.is_none() && begin != QueueStart::Stopped {
-            // Kicks are useless: no worker sleeps to wait for receive buffers; without any, frames are dropped.
+            // Kicks are useless here: no worker waits for receive buffers. While the driver offers none, frames are
+            // dropped.
             live.queue.disarm();
         }
         v.started = true;

@@ -154,7 +154,7 @@ fn segments_that_wait_are_not_lost() {
     }
 }
 
-/// Objective: a frame longer than the only buffer, without mergeable buffers, loses only itself.
+/// Objective: without mergeable buffers, a frame longer than a buffer is dropped, and the frame after it arrives.
 #[test]
 fn too_long_for_one_buffer() {
     let mut rig = Rig::new(DriverOptions { mergeable: false, ..DriverOptions::default() });

@@ -57,7 +57,7 @@ pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
     n
 }
 
-/// Delivers frames as one batch. Returns the number handled.
+/// Delivers frames as one batch. Returns the number of frames sent or dropped.
 pub fn give(end: &End, frames: &[(Vec<u8>, Offload)]) -> usize {
     give_with(&mut Scratch::new(), end, frames)
 }
