@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::sys::{self, VxlanMessage};
 
-/// Size of the socket's receive buffer in bytes: half a millisecond at 100 Gbit/s.
+/// Size of the socket's receive buffer in bytes: a third of a millisecond at 100 Gbit/s.
 const RECEIVE_ROOM: i32 = 4 << 20;
 /// Size of a sending socket's send buffer in bytes.
 const SEND_ROOM: i32 = 4 << 20;

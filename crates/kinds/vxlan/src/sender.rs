@@ -161,8 +161,8 @@ impl TunnelSender {
         }
     }
 
-    /// Adds the frame of the pick `pick`, to be sent to the VTEP `to`; `source` is the number of the socket and the ECN
-    /// codepoint.
+    /// Adds the frame with index `pick` in [`TunnelSendContext::picks`], to be sent to the VTEP `to`; `source` is the
+    /// number of the socket and the ECN codepoint.
     #[inline]
     pub fn add(&mut self, job: &TunnelSendContext<'_>, pick: u16, to: IpWords, source: u8) {
         if let Some(lane) = self.lanes.get(self.recent)
@@ -417,7 +417,8 @@ impl TunnelSender {
         self.done[messages].iter().map(CompleteMessage::weight).sum()
     }
 
-    /// Returns how many of these messages go into a call of `frames` frames; a message is sent whole.
+    /// Returns how many of these messages the next system call sends, for at most `frames` frames; at least one, unless
+    /// `frames` is 0, because a message is sent whole.
     fn fitting(&self, messages: Range<usize>, frames: usize) -> usize {
         let mut left = frames;
         let fits = |done: &&CompleteMessage| {
@@ -441,7 +442,7 @@ impl TunnelSender {
         let Some(done) = self.done.get(message) else { return };
         let why = match error.and_then(io::Error::raw_os_error) {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => DropReason::NoRoom,
-            // Older kernels return EINVAL for messages whose datagrams exceed the path's packets.
+            // Older kernels return EINVAL for messages whose datagrams exceed the path's MTU.
             Some(libc::EMSGSIZE | libc::EINVAL) => {
                 self.outcome.too_long_to = Some(done.to);
                 DropReason::TooLong

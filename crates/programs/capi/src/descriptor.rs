@@ -1,4 +1,4 @@
-//! An open `/dev/netmap` ([`Descriptor`]): the state of this process behind a descriptor of the program.
+//! An open `/dev/netmap` ([`Descriptor`]): the state that this library keeps for a descriptor of the program.
 //!
 //! The descriptor itself is a connection to the daemon, so it refers to the same port after dup, fork and exec, and in
 //! a process that receives it over a socket.
@@ -331,7 +331,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Returns the registered port.
+    /// Returns the registered port; `None` before a registration.
     #[inline]
     pub fn bound(&self) -> Option<Arc<BoundPort>> {
         self.bound.load_full()

@@ -56,7 +56,7 @@ impl Rig {
     }
 }
 
-/// The last step of a take or a send before the driver is killed.
+/// The last step of a take or a send before the driver is killed; `End`: it is not killed.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 enum Until {
     Taken,

@@ -152,7 +152,8 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<VtepReport, CheckError> {
     Ok(report)
 }
 
-/// Returns the shortest of several round trips, and the failure that the network reports.
+/// Returns the shortest of several round trips, if there was a reply, and the failure that the network reports, or
+/// [`VtepFailure::NoAnswer`].
 fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<VtepFailure>)> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUNDS {
@@ -175,7 +176,8 @@ fn failure_of(PathError { cause, from }: PathError, port: u16) -> Option<VtepFai
     }
 }
 
-/// Returns the size of the longest answered packet, which should be `known` bytes, and the failure if it is not.
+/// Searches for the longest packet that is answered, of at most `known` bytes. Returns its size, and the failure if
+/// longer packets are lost without an error.
 fn fits(
     probe: &mut Probe,
     asker: &Asker,
