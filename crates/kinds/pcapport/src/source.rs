@@ -95,7 +95,7 @@ impl<R: Read> PcapSource<R> {
         }
     }
 
-    /// Fills `to`, which must not reach beyond the end of the input.
+    /// Fills all of `to`; fails with [`SourceFault::Cut`] if the input ends before.
     pub(crate) fn fill(&mut self, to: &mut [u8]) -> Result<(), SourceFault> {
         if self.some(to)? == to.len() { Ok(()) } else { Err(SourceFault::Cut) }
     }

@@ -56,7 +56,7 @@ pub enum PcapDirection {
     Out,
 }
 
-/// An error in writing a capture, for example a full disk, or a pipe whose reader has closed it.
+/// An error in writing a capture, for example because a disk is full, or the reader of a pipe has closed it.
 #[derive(Debug, Error)]
 #[error(
     "cannot write {}: {source}; later frames are not captured",
@@ -72,7 +72,7 @@ impl WriteError {
         WriteError { path, source }
     }
 
-    /// The underlying system error.
+    /// Returns the underlying system error, which is always there.
     pub fn io(&self) -> Option<&std::io::Error> {
         Some(&self.source)
     }

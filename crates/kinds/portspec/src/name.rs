@@ -34,9 +34,9 @@ pub enum Base {
 /// An end of a pipe. The ends differ in name only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PipeEnd {
-    /// `{`
+    /// The end written `{`.
     Master,
-    /// `}`
+    /// The end written `}`.
     Slave,
 }
 

@@ -75,7 +75,8 @@ pub trait Backend: Send + Sync {
     /// The error of a system call; the caller must then call [`Backend::empty`].
     fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno>;
 
-    /// Disconnects the rings once all published frames are on their way. The rings are unused afterwards.
+    /// Disconnects the rings. First waits, for a limited time, until the workers have taken the frames that the guest
+    /// published. The rings are unused afterwards.
     ///
     /// # Errors
     /// [`InUse`] if a worker does not return a ring: the guest must be disconnected.
@@ -90,6 +91,6 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// Adds a predecessor's counts, for a backend that can be restored.
+    /// Adds a predecessor's kick counts of a ring; does nothing for a backend that cannot be restored.
     fn add_kicks(&self, _tx: bool, _ring: usize, _sent: u64, _suppressed: u64, _received: u64) {}
 }

@@ -102,7 +102,7 @@ pub(crate) struct MemoryState {
     file: Fd,
 }
 
-/// A device's share of a machine's memory.
+/// One device's reference to a machine's memory, which is freed with the last reference.
 pub(crate) struct MachineShare {
     machine: Arc<PtnetMachine>,
     pub(crate) region: Arc<Region>,

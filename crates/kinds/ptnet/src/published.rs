@@ -121,10 +121,10 @@ impl Device for MemoryDevice {
     fn reset(&mut self, _host: &DeviceHost) {}
 }
 
-/// A callback with the header length when the guest's rings start, and `None` when they stop.
+/// A callback that is called with the header length when the guest's rings start, and with `None` when they stop.
 pub type RunListener = Box<dyn Fn(Option<u32>) + Send>;
 
-/// Guest-writable registers of a ptnet device.
+/// The state of a ptnet device's registers that a guest can change.
 #[derive(Serialize, Deserialize)]
 pub struct PtnetRegisters {
     features: u32,
@@ -454,7 +454,8 @@ impl Device for PtnetDevice {
     }
 
     fn memory_changed(&mut self, host: &DeviceHost) {
-        // The guest unmapped the status blocks; here they stay mapped only while the rings run.
+        // If the guest has unmapped the status blocks, the rings must stop: they would keep that memory mapped in this
+        // process.
         let rings = self.config.tx_rings + self.config.rx_rings;
         if self.running && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
             tracing::info!("the guest unmapped the memory with the status blocks: rings stopped");

@@ -53,7 +53,7 @@ pub struct PeerEgress {
     noted: Option<NotedCounts>,
 }
 
-/// Progress of a delivery.
+/// A delivery in progress: its time limit, and the frames and bytes sent so far.
 struct Delivery<'a> {
     meter: Meter<'a, MachineClock>,
     frames: u64,

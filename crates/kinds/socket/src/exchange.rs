@@ -49,11 +49,11 @@ const EVENTS: usize = 64;
 
 /// A new peer.
 pub struct PeerArrival {
-    /// The peer's sockets, if they do not depend on its line.
+    /// The peer's sockets; `None` if [`PeerSource::seat`] creates them once the peer has a line.
     peer: Option<SocketPeer>,
     /// The source's identifier for the peer.
     token: u64,
-    /// The line number that the peer requests; `None`: any line.
+    /// Number of the [`SocketLine`] that the peer requests; `None`: any line.
     pub number: Option<u16>,
     /// The peer's identity in words, if known.
     pub who: Option<String>,

@@ -253,7 +253,8 @@ mod tests {
         added.map(|_| batch.get(0).map_or(Offload::None, |frame| frame.offload()))
     }
 
-    /// Returns a TCP segment over IPv4; without `sum`, its checksum is left half computed.
+    /// Returns a TCP segment over IPv4; without `sum`, its checksum field only contains the sum of the pseudo-header,
+    /// as kernels leave it.
     fn segment(payload: usize, sum: Option<u16>, tag: bool) -> Vec<u8> {
         let len = 40 + payload;
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];

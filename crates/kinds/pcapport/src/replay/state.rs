@@ -82,7 +82,7 @@ impl PcapIngress {
         self.noted.as_fd()
     }
 
-    /// Notes the position if it has changed.
+    /// Writes the notes if the position has changed.
     pub(super) fn note(&mut self) {
         let next = self.next();
         if next != self.noted_at {

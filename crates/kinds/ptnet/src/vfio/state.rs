@@ -40,7 +40,7 @@ impl<D: Clone + Default + Send + 'static> DeviceServiceState<D> {
         DeviceServiceState { listener: Fd::shared(listener), service: service.state(), client }
     }
 
-    /// Returns the state of the service after a restore.
+    /// Returns the service's state with which a successor begins.
     fn told(&self) -> ServiceState<D> {
         let told = self.service.clone();
         if self.client.is_some() { told } else { told.after_a_kill() }

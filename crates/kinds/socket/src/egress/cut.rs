@@ -7,7 +7,7 @@ use netvale_wire::offload::Offload;
 use super::send::SentOff;
 use super::{Delivery, OutOfRoom, PRIVATE, PeerEgress};
 
-/// State of a frame while it is cut.
+/// State of a frame while it is cut into segments.
 #[derive(Default)]
 struct CutFrame {
     pick: usize,
@@ -20,7 +20,7 @@ struct CutFrame {
 }
 
 impl PeerEgress {
-    /// Sends the waiting frames, and then the segments of this one.
+    /// Cuts a frame into segments and sends them, after the frames that already wait.
     pub(super) fn put_segments(
         &mut self,
         pick: usize,

@@ -204,7 +204,7 @@ impl SocketRig {
         self.batch.lend(frame, |batch| output.deliver(batch, &[0], scratch)) == 1
     }
 
-    /// Returns what a line has received by now, up to a batch.
+    /// Returns the frames that a line has received by now, at most a batch.
     pub fn receive(&mut self, number: u16) -> Vec<Vec<u8>> {
         let Some(one) = self.lines.get_mut(&number) else { return Vec::new() };
         let frames = one.input.take(&mut one.spare).iter().map(|frame| bytes_of(&frame)).collect();
