@@ -269,7 +269,7 @@ impl Endpoint {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<EndpointMember>)) {
-        // Workers that leave a tunnel, and the control thread, may call this together.
+        // Workers that leave a tunnel, and the control thread, may call this at the same time.
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut members = Vec::clone(&self.members.load());
         change(&mut members);

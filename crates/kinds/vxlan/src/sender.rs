@@ -196,7 +196,7 @@ impl TunnelSender {
         self.runs.push(PickRun { from: pick, end: pick + 1, next: END });
     }
 
-    /// Sends all added frames. Returns the result since the last call.
+    /// Sends all added frames. Returns the result of everything sent since the last call.
     pub fn finish(&mut self, job: &TunnelSendContext<'_>) -> TunnelSendResult {
         self.flush(job);
         std::mem::take(&mut self.outcome)
@@ -436,7 +436,7 @@ impl TunnelSender {
         job.counters.dropped(DropReason::Device, self.done[messages].iter().map(|done| done.frames).sum());
     }
 
-    /// Drops a message that the kernel refuses.
+    /// Counts the frames of a message that the kernel refuses as dropped.
     #[cold]
     fn is_refused(&mut self, job: &TunnelSendContext<'_>, message: usize, error: Option<&io::Error>) {
         let Some(done) = self.done.get(message) else { return };

@@ -190,7 +190,7 @@ pub struct BoundPort {
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl BoundPort {
-    /// Takes over an attachment.
+    /// Creates a registered port from the rings that the daemon has attached.
     pub fn new(attached: AttachedRings, flags: u64) -> Self {
         BoundPort {
             tx: attached.tx.into_iter().map(BoundRing::new).collect(),
@@ -373,7 +373,7 @@ impl Descriptor {
     }
 }
 
-/// Rings one of the library's eventfds, as the daemon does.
+/// Signals one of the library's eventfds, as the daemon does.
 #[allow(unsafe_code)]
 fn ring(fd: c_int) {
     // SAFETY: the number is an eventfd of a ring of a live `BoundPort`, which owns the descriptor.

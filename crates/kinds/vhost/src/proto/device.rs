@@ -313,7 +313,7 @@ impl VhostDevice {
     }
 
     /// Returns the offered protocol features. A device with one pair does not offer multiple queues (`MQ`) here,
-    /// either: User-Mode Linux would take the number as that of single queues.
+    /// either: User-Mode Linux would take the number of pairs for a number of queues.
     fn protocol_offered(&self) -> u64 {
         if self.config.pairs > 1 { PROTOCOL_OFFERED } else { PROTOCOL_OFFERED & !protocol::MQ }
     }
@@ -467,7 +467,7 @@ impl VhostDevice {
         self.seats[i].queue.control().map_err(in_use(i))
     }
 
-    /// Takes a queue from the workers. Returns its position.
+    /// Takes a queue from the workers. Returns the position at which it stopped.
     fn halt(&mut self, i: usize) -> Result<u32, FrontEndViolation> {
         let v = &mut self.vrings[i];
         let seat = &self.seats[i];

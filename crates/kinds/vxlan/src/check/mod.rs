@@ -54,7 +54,7 @@ pub struct Asker {
 /// An error that prevents probing from this host.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The address is not in this network namespace.
+    /// The address does not belong to this network namespace.
     #[error("{0} is not an address of this network namespace")]
     NotHere(IpAddr),
     /// No socket for ICMP echo is available.
@@ -152,8 +152,8 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<VtepReport, CheckError> {
     Ok(report)
 }
 
-/// Returns the shortest of several round trips, if there was a reply, and the failure that the network reports, or
-/// [`VtepFailure::NoAnswer`].
+/// Returns the shortest of several round trips, if there was a reply, and the failure, if any: the one that the network
+/// reports, or [`VtepFailure::NoAnswer`].
 fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<VtepFailure>)> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUNDS {
