@@ -95,7 +95,7 @@ impl<R: Read> PcapSource<R> {
         }
     }
 
-    /// Fills all of `to`; fails with [`SourceFault::Cut`] if the input ends before.
+    /// Fills all of `to`. Returns [`SourceFault::Cut`] if the input ends first.
     pub(crate) fn fill(&mut self, to: &mut [u8]) -> Result<(), SourceFault> {
         if self.some(to)? == to.len() { Ok(()) } else { Err(SourceFault::Cut) }
     }

@@ -95,7 +95,8 @@ impl Feeder {
                 ReplayPassEnd::Error(error) => error,
                 ReplayPassEnd::End(sent) => {
                     let passes = self.status.passes.fetch_add(1, Ordering::Relaxed) + 1;
-                    // Without frames to send, an endless replay would read the file over and over.
+                    // A file without frames to send ends even an endless replay, which would otherwise only read the
+                    // file over and over.
                     if passes == self.options.passes || sent == 0 {
                         return Ok(());
                     }

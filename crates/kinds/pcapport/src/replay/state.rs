@@ -38,7 +38,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Decodes notes, which may contain any numbers.
+/// Converts the numbers that a replay has noted into its state. The numbers may have any values.
 fn state_of(numbers: [u64; NUMBERS]) -> ReplayState {
     let [pass, frame, before, begins, began, finished, ..] = numbers;
     let began = (began != 0).then(|| Duration::from_nanos(began));

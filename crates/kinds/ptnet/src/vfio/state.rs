@@ -84,7 +84,8 @@ impl DeviceServices {
     }
 
     /// Restores a predecessor's devices. Their threads wait until the returned [`PausedService`]s are dropped; until
-    /// then, no doorbell is rung and nothing is sent or written to the guest. After a kill, the devices are new ones.
+    /// then, no doorbell is rung and nothing is sent or written to the guest. If the predecessor was killed, the
+    /// devices are new ones.
     pub(crate) fn restore(
         site: &ListenAddress,
         config: PtnetDeviceConfig,
