@@ -12,7 +12,7 @@ const BUFFER: usize = 64 * 1024;
 /// An error that ends reading. The reader adds the position.
 #[derive(Debug)]
 pub(crate) enum SourceFault {
-    /// The first bytes belong to neither format.
+    /// The first bytes are the magic number of neither pcap nor pcapng.
     Magic([u8; 4]),
     /// The input ends inside a record.
     Cut,
@@ -20,14 +20,14 @@ pub(crate) enum SourceFault {
     Bad(&'static str),
     /// The frames are not Ethernet.
     LinkType(u32),
-    /// The system's error.
+    /// Reading the input failed.
     Io(std::io::Error),
 }
 
 /// The fields of a record, without the frame's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHead {
-    /// The time stamp, since 1970.
+    /// Time stamp, as the time since 1970.
     pub time: Duration,
     /// Length on the wire in bytes.
     pub orig_len: u32,
@@ -80,12 +80,12 @@ impl<R: Read> PcapSource<R> {
         PcapSource { from: BufReader::with_capacity(BUFFER, from), at: 0, record: 0 }
     }
 
-    /// Offset of the current record.
+    /// Offset of the current record in the input, in bytes.
     pub(crate) fn record(&self) -> u64 {
         self.record
     }
 
-    /// Begins a record and fills `to`. Returns false at the end of the input.
+    /// Begins a record and fills `to` with its first bytes. Returns false if the input has ended.
     pub(crate) fn begin(&mut self, to: &mut [u8]) -> Result<bool, SourceFault> {
         self.record = self.at;
         match self.some(to)? {
@@ -95,7 +95,7 @@ impl<R: Read> PcapSource<R> {
         }
     }
 
-    /// Fills `to`, which must not reach beyond the end of the input.
+    /// Fills all of `to`. Returns [`SourceFault::Cut`] if the input ends first.
     pub(crate) fn fill(&mut self, to: &mut [u8]) -> Result<(), SourceFault> {
         if self.some(to)? == to.len() { Ok(()) } else { Err(SourceFault::Cut) }
     }

@@ -56,7 +56,7 @@ pub enum PcapDirection {
     Out,
 }
 
-/// An error in writing a capture, for example a full disk, or a pipe whose reader has closed it.
+/// An error in writing a capture, for example because a disk is full, or the reader of a pipe has closed it.
 #[derive(Debug, Error)]
 #[error(
     "cannot write {}: {source}; later frames are not captured",
@@ -72,7 +72,7 @@ impl WriteError {
         WriteError { path, source }
     }
 
-    /// The underlying system error.
+    /// Returns the underlying system error, which is always there.
     pub fn io(&self) -> Option<&std::io::Error> {
         Some(&self.source)
     }
@@ -114,7 +114,8 @@ impl<W: Write> PcapWriter<W> {
         Ok(PcapWriter { to, format, path: None, stopped: false, written: 0, lost: 0 })
     }
 
-    /// Continues a capture of `written` frames. If it ended with an error, `lost` is the number of frames lost since.
+    /// Continues a capture of `written` frames. `lost` is the number of frames lost since an error stopped it; `None`
+    /// if no error did.
     pub(crate) fn continued(to: W, format: PcapFormat, written: u64, lost: Option<u64>) -> Self {
         let to = BufWriter::with_capacity(BUFFER, to);
         PcapWriter { to, format, path: None, stopped: lost.is_some(), written, lost: lost.unwrap_or(0) }
@@ -128,15 +129,15 @@ impl<W: Write> PcapWriter<W> {
     /// Appends a whole frame, captured at `time` since 1970. Times beyond the format's range become its latest time.
     ///
     /// # Errors
-    /// [`WriteError`] if writing fails, the first time only.
+    /// [`WriteError`] at the first write that fails; later calls return `Ok`.
     pub fn write(&mut self, time: Duration, frame: &[u8]) -> Result<(), WriteError> {
         self.write_cut(time, frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
     }
 
-    /// Appends the kept bytes of a frame of `orig_len` bytes, at most [`MAX_CAPTURED`].
+    /// Appends the captured part of a frame of `orig_len` bytes. Keeps at most [`MAX_CAPTURED`] bytes of it.
     ///
     /// # Errors
-    /// [`WriteError`] if writing fails, the first time only.
+    /// [`WriteError`] at the first write that fails; later calls return `Ok`.
     pub fn write_cut(&mut self, time: Duration, frame: &[u8], orig_len: u32) -> Result<(), WriteError> {
         if self.stopped {
             self.lost += 1;
@@ -169,7 +170,7 @@ impl<W: Write> PcapWriter<W> {
     /// Writes the buffer to the file.
     ///
     /// # Errors
-    /// [`WriteError`] if writing fails, the first time only.
+    /// [`WriteError`] at the first write that fails; later calls return `Ok`.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         if self.stopped {
             return Ok(());

@@ -21,7 +21,7 @@ fn written(format: PcapFormat, frames: &[(Duration, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// Reads all whole frames. Returns them and the result at the end.
+/// Reads all whole frames. Returns them, and the error that ended reading, if any.
 fn read(bytes: &[u8]) -> (Frames, Result<(), ReadError>) {
     let mut frames = Vec::new();
     let mut reader = match PcapReader::new(bytes) {
@@ -123,7 +123,7 @@ proptest! {
         }
     }
 
-    /// Objective: any bytes yield frames within bounds, and possibly an error, but never a panic.
+    /// Objective: any bytes yield frames no longer than the input, and possibly an error, but never a panic.
     #[test]
     fn no_bytes_make_the_reader_panic(magic in prop::sample::select(vec![
         vec![0x0a, 0x0d, 0x0d, 0x0a, 0x1c, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0],
@@ -249,7 +249,8 @@ fn foreign_pcapng_files_are_read() {
     }
 }
 
-/// Objective: other link types are refused with their names, before any frame if the file's start contains them.
+/// Objective: other link types are refused with their names, before any frame if the link type is at the start of the
+/// file.
 #[test]
 fn other_link_types_are_refused_by_name() {
     let name = |file: &Made| match PcapReader::new(&file.bytes[..]).err() {
@@ -309,7 +310,7 @@ fn impossible_lengths_are_reported_as_damage() {
     assert_eq!(damage(&file), (1, "a block whose two lengths differ"));
 }
 
-/// Objective: a file that is not a capture is refused; the error for a compressed one suggests to unpack it.
+/// Objective: a file that is not a capture is refused; the error for a compressed file suggests unpacking it.
 #[test]
 fn a_file_that_is_no_capture_is_recognized() {
     let text = |bytes: &[u8]| PcapReader::new(bytes).err().unwrap().to_string();

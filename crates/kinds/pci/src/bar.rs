@@ -127,8 +127,8 @@ mod tests {
         file
     }
 
-    /// Objective: registers are at their offset in the file, wherever in a page the part begins, in the device's byte
-    /// order.
+    /// Objective: registers are read in little-endian order at their offset in the file, also if the part does not
+    /// begin at a page boundary.
     #[test]
     fn registers_are_at_their_offset_in_the_file() {
         let file = file();

@@ -19,7 +19,7 @@ impl<'a> Cursor<'a> {
         Ok(Self { text, pos: 0 })
     }
 
-    /// Parses all of `text` with `parser`; if text remains, the error expects `end`.
+    /// Parses all of `text` with `parser`; if text remains, fails with `end` as the expected text.
     pub(crate) fn all<T>(text: &'a str, end: &str, parser: impl FnOnce(&mut Self) -> SpecResult<T>) -> SpecResult<T> {
         let mut cursor = Self::new(text)?;
         let value = parser(&mut cursor)?;
@@ -57,7 +57,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Takes `word` or fails.
+    /// Takes `word`, or fails with `expected` in the error if something else comes next.
     pub(crate) fn expect(&mut self, word: &str, expected: &str) -> SpecResult<()> {
         if self.eat(word) { Ok(()) } else { Err(self.fail(expected)) }
     }

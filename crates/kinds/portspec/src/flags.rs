@@ -29,7 +29,7 @@ pub enum Rings {
 /// One or both directions, seen from the port: the application sends on tx.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Directions {
-    /// Both.
+    /// Tx and rx.
     #[default]
     Both,
     /// Tx only.
@@ -43,18 +43,18 @@ pub enum Directions {
 pub struct MonitorSpec {
     /// Directions to watch.
     pub directions: Directions,
-    /// Share buffers (`z`) instead of copying frames.
+    /// Whether the monitor shares buffers (`z`) instead of copying frames.
     pub zero_copy: bool,
 }
 
 /// The flags of a binding: the letters after `/`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags {
-    /// `x`: refuses all other bindings of these rings.
+    /// `x`: whether all other bindings of these rings are refused.
     pub exclusive: bool,
-    /// `z`, `t`, `r`: open a monitor of the port. `z` alone watches both directions.
+    /// `z`, `t`, `r`: the monitor of the port to open, if one is requested. `z` alone watches both directions.
     pub monitor: Option<MonitorSpec>,
-    /// `R`, `T`: bind the rings of one direction only.
+    /// `R`, `T`: the directions whose rings are bound.
     pub directions: Directions,
 }
 

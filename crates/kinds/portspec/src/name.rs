@@ -34,9 +34,9 @@ pub enum Base {
 /// An end of a pipe. The ends differ in name only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PipeEnd {
-    /// `{`
+    /// The end written `{`.
     Master,
-    /// `}`
+    /// The end written `}`.
     Slave,
 }
 
@@ -88,8 +88,8 @@ impl PortName {
         Cursor::all(text, AFTER_NAME, |cursor| Self::take(cursor, RingSuffix::IsOfTheName))
     }
 
-    /// Takes the name off the front of a specification. Returns the name and the remaining text, to which a trailing
-    /// `-` and number belong, as a ring. The error points at the first wrong character.
+    /// Takes the name off the front of a specification. Returns the name and the remaining text. A `-` and number at
+    /// the end of the name are a ring, and stay in the text. The error points at the first wrong character.
     pub fn split_off(spec: &str) -> Result<(Self, &str), ParseError> {
         let mut cursor = Cursor::new(spec)?;
         let name = Self::take(&mut cursor, RingSuffix::MayFollow)?;
@@ -101,7 +101,7 @@ impl PortName {
         &self.base
     }
 
-    /// Returns the pipe and its end, if the port is one.
+    /// Returns the pipe and its end; `None` if the port is not a pipe.
     pub fn pipe(&self) -> Option<&PipeName> {
         self.pipe.as_ref()
     }

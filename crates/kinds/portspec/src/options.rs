@@ -123,7 +123,8 @@ fn take_key<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
     None
 }
 
-/// Takes the separator between an option's name and its value. Returns `false` for `=`, which precedes a single value.
+/// Takes the separator between an option's name and its value. Returns `true` for `:`, after which values may have
+/// keys; `false` for `=`, which precedes a single value.
 fn take_separator(cursor: &mut Cursor<'_>) -> SpecResult<bool> {
     if cursor.eat("=") {
         return Ok(false);

@@ -56,7 +56,8 @@ pub struct PortSpec {
     pub conf: Conf,
     /// Offset of frames in their buffers; `None` without the option.
     pub offset: Option<Offset>,
-    /// The name including the trailing number, if the text may mean that.
+    /// The name including a trailing `-` and number, until [`Self::settled`] decides whether they are a ring; `None` if
+    /// the text is unambiguous.
     whole: Option<PortName>,
 }
 

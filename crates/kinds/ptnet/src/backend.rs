@@ -19,7 +19,7 @@ pub struct GuestRings<'a> {
     pub mem: &'a Arc<PortMem>,
     /// Bytes of virtio-net header before each frame; may change while the rings run.
     pub hdr_len: HdrLen,
-    /// Whether a guest with a virtio-net header also accepts large UDP frames to be cut into datagrams (USO).
+    /// Whether a guest that uses the virtio-net header also accepts UDP segments larger than the MTU (USO).
     pub uso: bool,
     /// Whether the rings are restored and continue from the positions in their status blocks.
     pub goes_on: bool,
@@ -72,10 +72,11 @@ pub trait Backend: Send + Sync {
     /// Connects a guest's rings to the other side.
     ///
     /// # Errors
-    /// The error of a system call; [`Backend::empty`] must follow.
+    /// The error of a system call; the caller must then call [`Backend::empty`].
     fn fill(&self, rings: &GuestRings<'_>) -> Result<(), Errno>;
 
-    /// Disconnects the rings once all published frames are on their way. The rings are unused afterwards.
+    /// Disconnects the rings. First waits, for a limited time, until the workers have taken the frames that the guest
+    /// published. The rings are unused afterwards.
     ///
     /// # Errors
     /// [`InUse`] if a worker does not return a ring: the guest must be disconnected.
@@ -90,6 +91,6 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// Adds a predecessor's counts, for a backend that can be restored.
+    /// Adds a predecessor's kick counts of a ring; does nothing for a backend that cannot be restored.
     fn add_kicks(&self, _tx: bool, _ring: usize, _sent: u64, _suppressed: u64, _received: u64) {}
 }

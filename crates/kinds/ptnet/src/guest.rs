@@ -8,7 +8,7 @@ pub(crate) const THREAD: &str = "netvale-ptnet";
 /// State of a virtual machine.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PtnetGuest {
-    /// Bytes of header before each frame while the guest's driver runs the rings.
+    /// Bytes of header before each frame; `None` while the guest's driver does not run the rings.
     pub running: Option<u32>,
     /// Number of commands of the guest's driver.
     pub commands: u64,

@@ -47,7 +47,7 @@ impl PtnetDeviceConfig {
 pub struct GuestCommand {
     /// One of the `COMMAND_` numbers, or an invalid one.
     pub what: u32,
-    /// Number of the command, for the answer.
+    /// Sequence number of the command, which the answer repeats.
     pub number: u32,
     /// Requested features.
     pub features: u32,

@@ -90,7 +90,7 @@ pub enum GuestRingsState {
         index: u32,
         /// Number of extra buffers in its list.
         extra_bufs: u32,
-        /// Bytes of header before each frame.
+        /// Size of the header before each frame, in bytes.
         hdr_len: u32,
     },
     /// It is unknown whether the rings run.

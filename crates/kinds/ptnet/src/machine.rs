@@ -44,7 +44,7 @@ impl MachineNumber {
         taken.map(MachineNumber).ok_or_else(none)
     }
 
-    /// Reserves `number` if it is free.
+    /// Reserves `number`; returns `None` if it is 0 or in use.
     fn of(number: u16) -> Option<MachineNumber> {
         let mut numbers = lock(&NUMBERS);
         (number != 0 && numbers.used.insert(number)).then(|| {
@@ -102,11 +102,11 @@ pub(crate) struct MemoryState {
     file: Fd,
 }
 
-/// A device's share of a machine's memory.
+/// One device's reference to a machine's memory, which is freed with the last reference.
 pub(crate) struct MachineShare {
     machine: Arc<PtnetMachine>,
     pub(crate) region: Arc<Region>,
-    /// Number of the memory.
+    /// Number by which the guest's driver finds the memory.
     pub(crate) number: u16,
 }
 

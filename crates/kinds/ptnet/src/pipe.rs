@@ -55,8 +55,8 @@ pub struct PipeState {
 /// Both directions of a pipe. The program's end remains while guests come and go.
 pub struct PipeBackend {
     memory: BackendMemory,
-    /// Seats of the relays, which swap buffers between a ring of the guest and a ring of the program: from the guest,
-    /// to the guest.
+    /// The two relays, which swap buffers between a ring of the guest and a ring of the program: from the guest, to the
+    /// guest. Each has a [`Seat`], which remains when the guest, and so the relay, changes.
     seats: [Arc<Seat<Relay>>; 2],
     /// The program's rx ring, and its tx ring.
     far: [FarRing; 2],

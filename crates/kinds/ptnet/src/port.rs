@@ -149,7 +149,7 @@ impl PtnetPort {
         Layout::new(instance::sizes(&self.options.config)).map_or(0, |layout| layout.total)
     }
 
-    /// Returns the state of the service that serves virtual machines, with that of the connected one.
+    /// Returns the state of the service that serves virtual machines, including that of the connected machine.
     pub fn state(&self) -> service::ServiceState<PtnetGuest> {
         match &self.serving {
             PtnetService::Ivshmem(service, ..) => service.state(),
@@ -172,7 +172,7 @@ impl PtnetPort {
         self.backend.kicks(tx, i)
     }
 
-    /// Returns a ring of the port, while a guest has it.
+    /// Returns tx ring `i` (`tx`) or rx ring `i`; `None` while no guest has the ring.
     pub fn ring_side(&self, tx: bool, i: usize) -> Option<RingSide> {
         self.backend.side(tx, i)
     }
@@ -256,7 +256,8 @@ impl IvshmemServer {
         }
     }
 
-    /// Creates a new device and announces it to the hypervisor, or takes a restored one.
+    /// Returns the connection and its device. A new device is announced to the hypervisor; a restored one is taken
+    /// over.
     fn device(&self, connection: IvshmemConnection, peer: &GuestPeer) -> Result<(OwnedFd, PtnetInstance), String> {
         let fault = peer.fault();
         let connection = match connection {

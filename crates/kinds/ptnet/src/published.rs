@@ -121,10 +121,10 @@ impl Device for MemoryDevice {
     fn reset(&mut self, _host: &DeviceHost) {}
 }
 
-/// A callback with the header length when the guest's rings start, and `None` when they stop.
+/// A callback that is called with the header length when the guest's rings start, and with `None` when they stop.
 pub type RunListener = Box<dyn Fn(Option<u32>) + Send>;
 
-/// Guest-writable registers of a ptnet device.
+/// The state of a ptnet device's registers that a guest can change.
 #[derive(Serialize, Deserialize)]
 pub struct PtnetRegisters {
     features: u32,
@@ -184,7 +184,7 @@ impl PtnetDevice {
         Self::laid(config, machine, backend, tell, fault, RingsLayout::new)
     }
 
-    /// Creates a predecessor's device like [`PtnetDevice::new`]; [`PtnetDevice::go_on`] must follow.
+    /// Creates a predecessor's device like [`PtnetDevice::new`]; the caller must then call [`PtnetDevice::go_on`].
     ///
     /// # Errors
     /// [`InstanceError`] if the memory is not the predecessor's.
@@ -380,8 +380,8 @@ impl PtnetDevice {
         (0..rings).map(|i| self.csb(i, host)).collect::<Option<_>>().ok_or(Errno::NXIO)
     }
 
-    /// Returns the status block of a ring at the guest's address; `None` without an address, or outside the guest's
-    /// memory.
+    /// Returns the status block of a ring at the guest's address; `None` if the guest has set no address, or the block
+    /// is not in the guest's memory.
     fn csb(&self, ring: usize, host: &DeviceHost) -> Option<Csb> {
         let half = |high: u32, low: u32| {
             let first = (u64::from(high) << 32 | u64::from(low)).checked_add(CSB * ring as u64)?;
@@ -454,7 +454,8 @@ impl Device for PtnetDevice {
     }
 
     fn memory_changed(&mut self, host: &DeviceHost) {
-        // The guest unmapped the status blocks; here they stay mapped only while the rings run.
+        // If the guest has unmapped the status blocks, the rings must stop: they would keep that memory mapped in this
+        // process.
         let rings = self.config.tx_rings + self.config.rx_rings;
         if self.running && (0..rings as usize).any(|i| self.csb(i, host).is_none()) {
             tracing::info!("the guest unmapped the memory with the status blocks: rings stopped");

@@ -1,4 +1,5 @@
-//! The switch's queues, which stay while guests' rings come and go. Without a guest, workers find an empty seat.
+//! The switch's queues for a port's guests. Each is a *seat*, which remains while guests' rings come and go: it
+//! contains a ring of the connected guest, and is empty without a guest.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -91,7 +91,7 @@ fn ptnet_server(
     PtnetServer { listener: Arc::clone(listener), first, make }
 }
 
-/// A session with a new device.
+/// A session with a new device, or the reason why the device cannot be created.
 type NewDeviceSession<D> = Result<DeviceSession<D>, String>;
 
 /// A device that a service serves.
@@ -125,7 +125,7 @@ impl ServedDevice for PtnetDevice {
     }
 }
 
-/// A hypervisor that has just connected, or a predecessor's.
+/// A hypervisor that has just connected, or a predecessor's hypervisor with its session.
 enum PtnetClient<D> {
     New(OwnedFd),
     Continued(OwnedFd, Box<DeviceSession<D>>, Fault),

@@ -1,5 +1,5 @@
 //! The backlog of a peer: accepted data that waits for room in the peer's socket. It is the rest of a frame that a
-//! stream took in part, or segments of a frame that is being cut.
+//! stream socket took in part, or the later segments of a frame that is cut into segments.
 
 /// Maximum size of a backlog in bytes: twice the longest frame.
 const MOST: usize = 128 * 1024;
@@ -8,9 +8,9 @@ const MOST: usize = 128 * 1024;
 #[derive(Debug)]
 pub struct Backlog {
     bytes: Vec<u8>,
-    /// Ends of the messages in the buffer.
+    /// End of each message in `bytes`, as an offset.
     ends: Vec<usize>,
-    /// Number of sent bytes.
+    /// Offset of the first unsent byte in `bytes`.
     at: usize,
     /// Number of sent messages.
     sent: usize,

@@ -25,7 +25,7 @@ const PRIVATE: usize = 2 * (MAX_FRAME + 32 * 1024);
 /// A frame that waits to be sent.
 #[derive(Clone, Copy, Debug)]
 struct Parcel {
-    /// Index of the frame in the delivery's picks.
+    /// Position of the frame among the frames to deliver (`picks`).
     pick: usize,
     /// Length in bytes, with length prefix and virtio-net header.
     bytes: usize,
@@ -33,8 +33,8 @@ struct Parcel {
     frame: usize,
 }
 
-/// The egress to a peer. While the peer is connected, it is in a seat: the part of the port's queue that outlives
-/// peers.
+/// The egress to a peer. While the peer is connected, the egress is in a seat: the part of the port's queue that
+/// outlives peers.
 pub struct PeerEgress {
     parts: PeerParts,
     format: FrameFormat,
@@ -53,14 +53,15 @@ pub struct PeerEgress {
     noted: Option<NotedCounts>,
 }
 
-/// Progress of a delivery.
+/// A delivery in progress: its time limit, and the frames and bytes sent so far.
 struct Delivery<'a> {
     meter: Meter<'a, MachineClock>,
     frames: u64,
     bytes: u64,
 }
 
-/// Error: the socket has no room. Holds the index of the first pick that the caller must deliver again.
+/// Error: the socket has no room. Contains the position in `picks` of the first frame that the caller must deliver
+/// again.
 struct OutOfRoom(usize);
 
 /// Properties of a peer's socket.
@@ -112,7 +113,7 @@ impl PeerEgress {
         Arc::clone(&self.parts.socket)
     }
 
-    /// Delivers frames. Returns how many picks are done, sent or dropped.
+    /// Delivers the frames of `batch` with the indices `picks`. Returns how many of them are sent or dropped.
     fn put_all(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, delivery: &mut Delivery<'_>) -> usize {
         for (pick, frame) in picks.iter().enumerate() {
             let Some(frame) = batch.get(usize::from(*frame)) else { continue };
@@ -140,7 +141,7 @@ impl PeerEgress {
         }
     }
 
-    /// Adds a frame without copying it.
+    /// Adds a frame to those sent by the next system call, without copying it.
     #[inline]
     fn put_whole(
         &mut self,
@@ -159,7 +160,7 @@ impl PeerEgress {
         Ok(())
     }
 
-    /// Adds a frame after filling in its checksum.
+    /// Adds a copy of a frame with its checksum filled in.
     fn put_summed(
         &mut self,
         pick: usize,
@@ -180,7 +181,7 @@ impl PeerEgress {
         Ok(())
     }
 
-    /// Adds a frame from private memory at offset `begin`.
+    /// Adds the frame in private memory that begins at offset `begin`.
     fn add_private(&mut self, pick: usize, begin: usize) {
         let bytes = self.private.get(begin..).unwrap_or_default();
         let (head, len) = self.parts.rules.head(self.format, &Offload::None, bytes.len());

@@ -1,5 +1,6 @@
-//! Connects a port with its peers. An *exchange* has the port's lines and a source of peers. A new peer is an
-//! *arrival*; the source watches its sockets for *events*. All of this runs on the main thread and never waits.
+//! Connects a port with its peers. An *exchange* has a source of peers and the port's *lines*: queues that remain while
+//! peers come and go. A new peer is an *arrival*; the source watches its sockets for *events*. All of this runs on the
+//! main thread and never waits.
 
 mod bound;
 mod dial;
@@ -41,18 +42,18 @@ use crate::sys::maker_of;
 const NEWS: u64 = 0;
 /// epoll data of the source's own socket.
 const SOCKET: u64 = 1;
-/// epoll data of the first connection.
+/// epoll data of the first connection; later connections get the following numbers.
 const FIRST: u64 = 16;
 /// Maximum number of events per epoll_wait(2).
 const EVENTS: usize = 64;
 
 /// A new peer.
 pub struct PeerArrival {
-    /// The peer's sockets, if they do not depend on its line.
+    /// The peer's sockets; `None` if [`PeerSource::seat`] creates them once the peer has a line.
     peer: Option<SocketPeer>,
     /// The source's identifier for the peer.
     token: u64,
-    /// The line number that the peer requests; `None`: any line.
+    /// Number of the [`SocketLine`] that the peer requests; `None`: any line.
     pub number: Option<u16>,
     /// The peer's identity in words, if known.
     pub who: Option<String>,
@@ -292,7 +293,7 @@ impl Exchange {
 }
 
 impl AsFd for Exchange {
-    /// Readable when there is work.
+    /// Returns a descriptor that is readable when there is work.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.0.as_fd()
     }

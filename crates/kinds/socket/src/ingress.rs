@@ -12,8 +12,8 @@ use crate::parts::PeerParts;
 use crate::reader::{FrameReader, ReadStep};
 use crate::rules::PeerIntake;
 
-/// The ingress from a peer. While the peer is connected, it is in a seat: the part of the port's queue that outlives
-/// peers.
+/// The ingress from a peer. While the peer is connected, the ingress is in a seat: the part of the port's queue that
+/// outlives peers.
 pub struct PeerIngress {
     parts: PeerParts,
     reader: FrameReader,
@@ -78,7 +78,8 @@ impl Ingress for PeerIngress {
         let on = self.reader.take(&self.parts.socket, &mut intake, &self.parts.news);
         let bytes = intake.bytes;
         self.counters.passed(batch.len() as u64, bytes);
-        // After a read without frames, the worker waits for the socket's event.
+        // Without frames, the worker would now wait for an event of the socket, which may not come for data already
+        // there.
         if on != ReadStep::Wait && batch.is_empty() {
             self.poke();
         }

@@ -98,7 +98,7 @@ pub struct LineStory {
     pub connections: u64,
     /// The reason why the last peer was disconnected; `None` if it disconnected by itself.
     pub last_error: Option<String>,
-    /// Identity of the last peer, by which a peer gets its earlier line again.
+    /// Identity of the last peer, which gets this line again when it returns.
     pub who: Option<String>,
     /// The last peer's description of itself.
     pub about: Option<String>,
@@ -134,7 +134,7 @@ pub struct SocketLine {
     is_reserved: Cell<bool>,
 }
 
-/// The queues of a port.
+/// The switch's queues to and from a line's peers.
 pub type LineQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 impl SocketLine {

@@ -28,7 +28,7 @@ pub enum FrameFormat {
     Messages,
 }
 
-/// The rules for a port's frames.
+/// The rules for a port's frames: the size of their virtio-net header, and the MTU.
 #[derive(Debug)]
 pub struct FrameRules {
     /// Size of the virtio-net header in bytes: 0, 10 or 12.
@@ -215,8 +215,8 @@ pub fn front(bytes: &[u8], longest: usize) -> StreamFront {
 mod tests {
     use super::*;
 
-    /// Objective: the front of a stream is right at every cut; only a length that no frame has is refused, as soon as
-    /// it is complete.
+    /// Objective: the front of a stream is determined wherever the stream is cut; only a length above the maximum is
+    /// refused, as soon as all its bytes are there.
     #[test]
     fn fronts() {
         let frame = [&[0, 0, 0, 3][..], b"abc"].concat();
@@ -253,7 +253,8 @@ mod tests {
         added.map(|_| batch.get(0).map_or(Offload::None, |frame| frame.offload()))
     }
 
-    /// Returns a TCP segment over IPv4; without `sum`, its checksum is left half computed.
+    /// Returns a TCP segment over IPv4; without `sum`, its checksum field only contains the sum of the pseudo-header,
+    /// as kernels leave it.
     fn segment(payload: usize, sum: Option<u16>, tag: bool) -> Vec<u8> {
         let len = 40 + payload;
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];

@@ -111,7 +111,7 @@ fn control_len(len: impl TryInto<usize>) -> usize {
     len.try_into().unwrap_or_default().min(RIGHTS)
 }
 
-/// An empty address.
+/// An address without a family.
 const NOWHERE: libc::sockaddr_in =
     libc::sockaddr_in { sin_family: 0, sin_port: 0, sin_addr: libc::in_addr { s_addr: 0 }, sin_zero: [0; 8] };
 

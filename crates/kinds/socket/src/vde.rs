@@ -125,7 +125,7 @@ fn address_of(bytes: &[u8; ADDRESS_LEN]) -> Option<PlugAddress> {
         return None;
     }
     if let [0, name @ ..] = path {
-        // All bytes of an abstract name count.
+        // All bytes of an abstract name are part of it, zeros included.
         return name.iter().any(|&byte| byte != 0).then(|| PlugAddress::Abstract(name.to_vec()));
     }
     let end = path.iter().position(|&byte| byte == 0).filter(|end| *end < PATH_LEN)?;

@@ -5,7 +5,7 @@
 //! program, which could delay the answer. Once the descriptor is known to be an open TUN device, the TUN driver
 //! answers. All settings on which frames depend are made again. One setting cannot be checked: the absence of the
 //! driver's own header (`IFF_NO_PI`), because another flag has the same value and hides it. If an interface has this
-//! header, its owner loses their frames.
+//! header, the frames of its owner are lost.
 
 use std::os::fd::{AsFd, OwnedFd};
 

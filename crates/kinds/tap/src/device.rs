@@ -192,8 +192,8 @@ fn open_queue(name: &str, several: bool) -> Result<(OwnedFd, String), TapError> 
     Ok((fd, actual))
 }
 
-/// Opens an existing interface whose mode does not match. A multi-queue TAP is accepted with one queue; for others, the
-/// error names the interface's kind.
+/// Opens an existing interface for which the kernel refuses `mode`. A multi-queue TAP is accepted if one queue was
+/// requested; for any other interface, the error names the reason.
 fn take(fd: &OwnedFd, name: &str, mode: i32) -> Result<String, TapError> {
     let several = mode & libc::IFF_MULTI_QUEUE != 0;
     match sys::set_iff(fd, name, mode ^ libc::IFF_MULTI_QUEUE) {

@@ -76,8 +76,8 @@ fn frames_pass_unchanged_and_are_counted() {
     assert_eq!(counted, [(40, bytes); 2]);
 }
 
-/// Objective: pending offloads are passed both ways; a frame with a header that does not fit it is dropped under its
-/// own counter, and no other.
+/// Objective: pending offloads are passed both ways; a frame that contradicts its header is dropped and counted under
+/// that reason alone.
 #[test]
 fn headers_pass_pending_offloads_both_ways() {
     let (queue, stack) = queue();
@@ -104,8 +104,8 @@ fn headers_pass_pending_offloads_both_ways() {
     assert_eq!((&got[..10], &got[HDR..]), (&sent[..10], &sent[HDR..]));
 }
 
-/// Objective: frames for a full queue are neither counted, sent nor dropped; a queue whose device is gone drops under
-/// its own counter.
+/// Objective: frames for a full queue are not counted, either as sent or as dropped; frames for a queue whose device is
+/// gone are counted as dropped for that reason.
 #[test]
 fn frames_for_a_full_queue_are_not_drops() {
     let (from, sender) = queue();
@@ -138,7 +138,7 @@ fn frames_for_a_full_queue_are_not_drops() {
     source.release(&mut spare);
 }
 
-/// Objective: a frame is never shorter than an Ethernet header or longer than the limit.
+/// Objective: a frame of the maximum length arrives; a read that is shorter than a virtio-net header yields no frame.
 #[test]
 fn frame_lengths_are_bounded() {
     let (queue, stack) = queue();

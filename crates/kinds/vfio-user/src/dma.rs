@@ -82,7 +82,8 @@ impl Dma {
     ///
     /// # Errors
     /// `EINVAL` if the window wraps or is empty, `EEXIST` if it overlaps another one, `ENOSPC` if there are too many;
-    /// for memory that the guest can write, also `EINVAL` if its file can be truncated, and any error of mmap(2).
+    /// for memory that the device may read and write, also `EINVAL` if its file can be truncated, and any error of
+    /// mmap(2).
     pub fn map(&mut self, place: WindowPlace, fd: Option<&OwnedFd>) -> Result<(), Errno> {
         let end = place.address.checked_add(place.size).filter(|_| place.size > 0).ok_or(Errno::INVAL)?;
         let before = self.windows.range(..end).next_back();

@@ -83,7 +83,7 @@ impl SocketInbox {
         self.bytes.get(at..)?.first_chunk::<HEADER>().map(VfioHeader::parse)
     }
 
-    /// Takes the next message, if it is complete.
+    /// Takes the next message; returns `None` if it is incomplete.
     ///
     /// # Errors
     /// [`ConnectionEnd::Length`] if the header has an impossible length.

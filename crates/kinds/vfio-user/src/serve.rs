@@ -99,8 +99,7 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Waits until the socket is ready for `what`. If `limit` passes or `stop` becomes readable first, this is an
-    /// error.
+    /// Waits until the socket is ready for `what`. Returns an error if `limit` passes or `stop` becomes readable first.
     fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), ConnectionEnd> {
         let mut both =
             [PollFd::from_borrowed_fd(self.socket, what), PollFd::from_borrowed_fd(self.stop, PollFlags::IN)];
@@ -129,7 +128,7 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Reads all available bytes. Returns whether any were read.
+    /// Reads available bytes, at most [`CHUNK`]. Returns whether any were read.
     fn read(&self, inbox: &mut SocketInbox) -> Result<bool, ConnectionEnd> {
         let got = netvale_fdio::receive(self.socket, inbox.room(CHUNK), RecvFlags::DONTWAIT);
         let (got, fds) = got.map_or_else(|e| (Err(e), Vec::new()), |got| (Ok(got.bytes), got.fds));

@@ -34,7 +34,7 @@ pub struct SessionState {
     unread_fds: Vec<(usize, Vec<Fd>)>,
     /// Bytes of an answer that are not sent yet.
     unsent: Vec<u8>,
-    /// Descriptors of that answer; empty once its first byte is sent, with which they go.
+    /// Descriptors of that answer, which are sent with its first byte; empty afterwards.
     unsent_fds: Vec<Fd>,
 }
 

@@ -24,7 +24,7 @@ const EACH: (u64, u64) = (16, 32);
 /// Version of the layout. A record has version 0 until the device stores anything in it.
 const VERSION: u16 = 1;
 
-// Offsets in a queue's record.
+// Offsets in a queue's record, in bytes: of the version, and of the number of descriptors.
 const VERSION_AT: usize = 8;
 const DESC_NUM_AT: usize = 10;
 /// Offset of the used index in a split queue's record.
@@ -177,8 +177,8 @@ impl QueueRecord {
                 if new.at >= q.size() || old.at >= q.size() {
                     return None;
                 }
-                // If the process ended between storing a position and showing it, only the ring reveals whether the
-                // driver has seen it.
+                // If the process ended between storing a position and publishing it in the ring, only the ring shows
+                // which of the two the driver has seen.
                 self.old = if new == old || q.is_used(old) { new } else { old };
                 q.resume(self.old);
                 self.keep(self.old);
@@ -187,7 +187,7 @@ impl QueueRecord {
         Some(())
     }
 
-    /// Packed rings: stores the position about to be shown, and the previous one.
+    /// Packed rings: stores the position that the driver is about to see, and the one that it has seen.
     fn keep(&self, new: WrapIndex) {
         let old = self.old;
         let word = u64::from(new.at) | u64::from(old.at) << 16 | u64::from(new.wrap) << 32 | u64::from(old.wrap) << 40;

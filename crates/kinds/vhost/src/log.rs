@@ -14,7 +14,7 @@ use netvale_virtio::memory::{MemoryError, map};
 /// Size of guest memory per bit in bytes (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 4096;
 
-/// A dirty log, shared by a front end.
+/// A dirty log, in memory that a front end shares.
 #[derive(Debug)]
 pub struct DirtyLog {
     map: Mapping,

@@ -59,7 +59,7 @@ pub enum MemoryError {
     /// There are more than [`MAX_REGIONS`] regions.
     #[error("too many memory regions: expected at most {MAX_REGIONS}")]
     TooMany,
-    /// The file ends before the region.
+    /// The file ends before the end of the region.
     #[error("a memory region ends {past} bytes after the end of its file")]
     FileTooShort {
         /// Number of missing bytes.

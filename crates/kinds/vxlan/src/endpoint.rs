@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::sys::{self, VxlanMessage};
 
-/// Size of the socket's receive buffer in bytes: half a millisecond at 100 Gbit/s.
+/// Size of the socket's receive buffer in bytes: a third of a millisecond at 100 Gbit/s.
 const RECEIVE_ROOM: i32 = 4 << 20;
 /// Size of a sending socket's send buffer in bytes.
 const SEND_ROOM: i32 = 4 << 20;
@@ -269,7 +269,7 @@ impl Endpoint {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<EndpointMember>)) {
-        // Workers that leave a tunnel, and the control thread, may call this together.
+        // Workers that leave a tunnel, and the control thread, may call this at the same time.
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut members = Vec::clone(&self.members.load());
         change(&mut members);

@@ -161,8 +161,8 @@ impl TunnelSender {
         }
     }
 
-    /// Adds the frame of the pick `pick`, to be sent to the VTEP `to`; `source` is the number of the socket and the ECN
-    /// codepoint.
+    /// Adds the frame with index `pick` in [`TunnelSendContext::picks`], to be sent to the VTEP `to`; `source` is the
+    /// number of the socket and the ECN codepoint.
     #[inline]
     pub fn add(&mut self, job: &TunnelSendContext<'_>, pick: u16, to: IpWords, source: u8) {
         if let Some(lane) = self.lanes.get(self.recent)
@@ -196,7 +196,7 @@ impl TunnelSender {
         self.runs.push(PickRun { from: pick, end: pick + 1, next: END });
     }
 
-    /// Sends all added frames. Returns the result since the last call.
+    /// Sends all added frames. Returns the result of everything sent since the last call.
     pub fn finish(&mut self, job: &TunnelSendContext<'_>) -> TunnelSendResult {
         self.flush(job);
         std::mem::take(&mut self.outcome)
@@ -417,7 +417,8 @@ impl TunnelSender {
         self.done[messages].iter().map(CompleteMessage::weight).sum()
     }
 
-    /// Returns how many of these messages go into a call of `frames` frames; a message is sent whole.
+    /// Returns how many of these messages the next system call sends, for at most `frames` frames; at least one, unless
+    /// `frames` is 0, because a message is sent whole.
     fn fitting(&self, messages: Range<usize>, frames: usize) -> usize {
         let mut left = frames;
         let fits = |done: &&CompleteMessage| {
@@ -435,13 +436,13 @@ impl TunnelSender {
         job.counters.dropped(DropReason::Device, self.done[messages].iter().map(|done| done.frames).sum());
     }
 
-    /// Drops a message that the kernel refuses.
+    /// Counts the frames of a message that the kernel refuses as dropped.
     #[cold]
     fn is_refused(&mut self, job: &TunnelSendContext<'_>, message: usize, error: Option<&io::Error>) {
         let Some(done) = self.done.get(message) else { return };
         let why = match error.and_then(io::Error::raw_os_error) {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => DropReason::NoRoom,
-            // Older kernels return EINVAL for messages whose datagrams exceed the path's packets.
+            // Older kernels return EINVAL for messages whose datagrams exceed the path's MTU.
             Some(libc::EMSGSIZE | libc::EINVAL) => {
                 self.outcome.too_long_to = Some(done.to);
                 DropReason::TooLong

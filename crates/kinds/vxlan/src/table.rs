@@ -127,7 +127,7 @@ impl VtepTable {
         self.known(mac, vtep, now).unwrap_or_else(|| self.learn_anew(mac, vtep, now, ageing))
     }
 
-    /// Returns the result of [`VtepTable::learn`] if it would change nothing.
+    /// Returns the result of [`VtepTable::learn`] if it would change nothing; `None` if it would change the table.
     #[inline]
     pub(crate) fn known(&self, mac: u64, vtep: IpWords, now: u32) -> Option<bool> {
         if mac & 1 != 0 || mac == 0 {

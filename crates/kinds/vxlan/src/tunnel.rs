@@ -88,7 +88,8 @@ pub struct GivenAddress {
     pub vtep: IpAddr,
     /// Whether the address must not move to another VTEP.
     pub sticky: bool,
-    /// Number of the address's moves, as counted by the control plane.
+    /// Number of times that the address has moved between VTEPs (MAC mobility, RFC 7432 §15), as the control plane
+    /// counts them.
     pub sequence: u32,
 }
 

@@ -55,7 +55,7 @@ impl UserCsb {
         self.publish(ring, hwcur, hwtail);
     }
 
-    /// Returns the application's `head` and `cur`. It writes `cur` first, so `head` is read first.
+    /// Returns the application's `head` and `cur`. The application writes `cur` first, so `head` is read first.
     pub fn head_cur(&self, ring: usize) -> (u32, u32) {
         let head = self.atok(ring, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire);
         (head, self.atok(ring, offset_of!(NmCsbAtok, cur)).load(Ordering::Relaxed))

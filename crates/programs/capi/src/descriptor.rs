@@ -1,4 +1,4 @@
-//! An open `/dev/netmap` ([`Descriptor`]): the state of this process behind a descriptor of the program.
+//! An open `/dev/netmap` ([`Descriptor`]): the state that this library keeps for a descriptor of the program.
 //!
 //! The descriptor itself is a connection to the daemon, so it refers to the same port after dup, fork and exec, and in
 //! a process that receives it over a socket.
@@ -190,7 +190,7 @@ pub struct BoundPort {
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl BoundPort {
-    /// Takes over an attachment.
+    /// Creates a registered port from the rings that the daemon has attached.
     pub fn new(attached: AttachedRings, flags: u64) -> Self {
         BoundPort {
             tx: attached.tx.into_iter().map(BoundRing::new).collect(),
@@ -331,7 +331,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Returns the registered port.
+    /// Returns the registered port; `None` before a registration.
     #[inline]
     pub fn bound(&self) -> Option<Arc<BoundPort>> {
         self.bound.load_full()
@@ -373,7 +373,7 @@ impl Descriptor {
     }
 }
 
-/// Rings one of the library's eventfds, as the daemon does.
+/// Signals one of the library's eventfds, as the daemon does.
 #[allow(unsafe_code)]
 fn ring(fd: c_int) {
     // SAFETY: the number is an eventfd of a ring of a live `BoundPort`, which owns the descriptor.

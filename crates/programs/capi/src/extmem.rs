@@ -151,7 +151,7 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
     if pools.bufs.0 <= 2 { Err(Errno::INVAL) } else { Ok(pools) }
 }
 
-/// Returns the number of the region that is already in this memory.
+/// Returns the number of the region that is already in this memory; `None` if there is none.
 fn known(start: u64, len: u64) -> Option<u32> {
     let places = PLACES.lock().unwrap_or_else(PoisonError::into_inner);
     let same = places.iter().rev().find(|(place, _)| (place.start, place.len) == (start, len))?;

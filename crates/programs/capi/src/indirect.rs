@@ -42,7 +42,7 @@ struct MsgBatch<'a> {
     slots: [u32; AT_ONCE],
     /// Addresses in the program's memory.
     from: [iovec; AT_ONCE],
-    /// Places in the slots' buffers, of the same lengths.
+    /// Destinations in the slots' buffers, of the same lengths.
     to: [iovec; AT_ONCE],
     len: usize,
 }

@@ -31,7 +31,7 @@ pub(super) struct Feeder {
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,
     chunk: Option<Chunk>,
-    /// Position of the chunk's first frame; without a chunk, of the next frame.
+    /// Position of the first frame in `chunk`; if there is no chunk, position of the next frame.
     mark: FrameMark,
 }
 
@@ -95,7 +95,8 @@ impl Feeder {
                 ReplayPassEnd::Error(error) => error,
                 ReplayPassEnd::End(sent) => {
                     let passes = self.status.passes.fetch_add(1, Ordering::Relaxed) + 1;
-                    // Without frames to send, an endless replay would read the file over and over.
+                    // A file without frames to send ends even an endless replay, which would otherwise only read the
+                    // file over and over.
                     if passes == self.options.passes || sent == 0 {
                         return Ok(());
                     }
@@ -111,7 +112,7 @@ impl Feeder {
                     }
                 }
             };
-            // Cannot fail: only one error can occur.
+            // Cannot fail: the error is set only here, and the thread then ends.
             let _ = self.status.error.set(error);
             return Ok(());
         }
@@ -147,7 +148,7 @@ impl Feeder {
         }
     }
 
-    /// Returns the chunk being filled. Waits for an empty one if there is none.
+    /// Returns the chunk being filled. If there is none, waits until the ingress returns an empty one.
     fn chunk(&mut self) -> Result<&mut Chunk, NoIngress> {
         let chunk = match self.chunk.take() {
             Some(chunk) => chunk,

@@ -1,5 +1,5 @@
-//! Restores another process's replay, from its state ([`ReplayState`]) or, if that process was killed, from its notes,
-//! which are written after each batch.
+//! Restores another process's replay, from its state ([`ReplayState`]) or, if that process was killed, from its notes:
+//! counters in shared memory, written after each batch.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ pub struct ReplayState {
     pub pass: u64,
     /// Index of the next frame in this pass.
     pub frame: u64,
-    /// Number of frames in earlier passes, and the start of this pass, since the start of the replay.
+    /// Number of frames in earlier passes, and the time from the start of the replay to the start of this pass.
     pub before: (u64, Duration),
     /// `CLOCK_MONOTONIC` time at which the first frame arrived from the feeder; `None` before.
     pub began: Option<Duration>,
@@ -38,7 +38,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Decodes notes, which may contain any numbers.
+/// Converts the numbers that a replay has noted into its state. The numbers may have any values.
 fn state_of(numbers: [u64; NUMBERS]) -> ReplayState {
     let [pass, frame, before, begins, began, finished, ..] = numbers;
     let began = (began != 0).then(|| Duration::from_nanos(began));
@@ -77,12 +77,12 @@ impl PcapIngress {
         FrameMark { frame: self.mark.frame + sent, ..self.mark }
     }
 
-    /// Memory with the notes, for [`PcapIngress::after_a_kill`].
+    /// Returns the shared memory that contains the notes, for [`PcapIngress::after_a_kill`].
     pub fn noted(&self) -> BorrowedFd<'_> {
         self.noted.as_fd()
     }
 
-    /// Notes the position if it has changed.
+    /// Writes the notes if the position has changed.
     pub(super) fn note(&mut self) {
         let next = self.next();
         if next != self.noted_at {
@@ -91,7 +91,7 @@ impl PcapIngress {
         }
     }
 
-    /// Notes the position.
+    /// Writes the position, the start time and whether the replay is over to the notes.
     pub(super) fn note_all(&mut self) {
         self.noted.write(self.numbers());
     }
@@ -238,7 +238,8 @@ mod tests {
         }
     }
 
-    /// Objective: after a kill, send times continue, and an error that ended a replay is reported again.
+    /// Objective: after a kill, send times still count from the original start, and an error that ended a replay is
+    /// reported again.
     #[test]
     fn in_time_and_to_an_error() {
         let dir = tempfile::tempdir().unwrap();

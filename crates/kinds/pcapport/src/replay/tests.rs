@@ -27,8 +27,8 @@ pub(super) fn open(path: &Path, passes: u64, pace: ReplayPace) -> Source<PcapIng
     Source::new(Box::new(PcapIngress::open(path, ReplayOptions { passes, pace }, Arc::default()).unwrap()))
 }
 
-/// Acts as a worker, which polls the ingress only after the timer has fired, until the replay is over or has sent
-/// `most` frames. Returns the number of frames. A lost wake-up makes `sleep` fail.
+/// Acts as a worker: takes batches, and waits for the wake-up when there is none, until the replay is over or has sent
+/// at least `most` frames. Returns the number of frames. Panics in `sleep` if no wake-up comes.
 pub(super) fn drive(source: &mut Source<PcapIngress>, most: usize, mut each: impl FnMut(&[u8])) -> usize {
     let mut spare = Box::default();
     let mut bytes = vec![0; 65_550];

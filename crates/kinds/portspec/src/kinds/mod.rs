@@ -133,7 +133,7 @@ impl SpecKind {
     /// All kinds.
     pub const ALL: &'static [SpecKind] = ALL;
 
-    /// Returns whether this kind takes the option `key`, one of those that not all kinds take.
+    /// Returns whether this kind takes the option `key`; false for the options that all kinds take.
     #[must_use]
     pub const fn takes(&self, key: &str) -> bool {
         let mut at = 0;

@@ -39,7 +39,7 @@ pub enum PcapFiles {
     Replay(FilePath),
     /// `out=`: frames that the switch delivers are written to this file.
     Capture(FilePath),
-    /// Both.
+    /// `in=` and `out=`: one file is replayed, another one is written.
     Both {
         /// Source of frames for the switch.
         replay: FilePath,

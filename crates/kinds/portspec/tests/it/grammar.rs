@@ -280,7 +280,7 @@ fn names_are_limited_as_netmaps_are() {
     assert!(SwitchName::parse(&format!("vale{}", "x".repeat(57))).is_ok());
     assert!(SwitchName::parse(&format!("vale{}", "x".repeat(58))).is_err());
 
-    // Quotes do not count.
+    // Quotes do not count towards the length.
     let quoted = format!("vale0:'{}-1'", "b".repeat(55));
     assert_eq!(PortSpec::parse(&quoted).unwrap().to_string(), quoted);
     // With its number, the name would be too long: so the number is a ring.
@@ -288,7 +288,7 @@ fn names_are_limited_as_netmaps_are() {
     assert_eq!(spec.settled(|_| true).name.nr_name().len(), 62);
 }
 
-/// A text of any length costs no more than the longest legal one, also in the error.
+/// An overlong text is refused without parsing it, and its error keeps only the first [`MAX_TEXT`] bytes.
 #[test]
 fn overlong_texts_are_refused_at_once() {
     let error = PortSpec::parse(&"é".repeat(1 << 20)).unwrap_err();

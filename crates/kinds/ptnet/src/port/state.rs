@@ -47,7 +47,7 @@ struct IvshmemState {
 pub(super) struct GuestState {
     connection: Fd,
     memory: Fd,
-    /// The guest's doorbells, then its vectors.
+    /// The doorbells that the guest rings, then those that interrupt the guest.
     bells: Vec<Fd>,
     instance: InstanceState,
 }

@@ -40,7 +40,7 @@ impl<D: Clone + Default + Send + 'static> DeviceServiceState<D> {
         DeviceServiceState { listener: Fd::shared(listener), service: service.state(), client }
     }
 
-    /// Returns the state of the service after a restore.
+    /// Returns the service's state with which a successor begins.
     fn told(&self) -> ServiceState<D> {
         let told = self.service.clone();
         if self.client.is_some() { told } else { told.after_a_kill() }
@@ -84,7 +84,8 @@ impl DeviceServices {
     }
 
     /// Restores a predecessor's devices. Their threads wait until the returned [`PausedService`]s are dropped; until
-    /// then, no doorbell is rung and nothing is sent or written to the guest. After a kill, the devices are new ones.
+    /// then, no doorbell is rung and nothing is sent or written to the guest. If the predecessor was killed, the
+    /// devices are new ones.
     pub(crate) fn restore(
         site: &ListenAddress,
         config: PtnetDeviceConfig,

@@ -7,7 +7,7 @@ use netvale_wire::offload::Offload;
 use super::send::SentOff;
 use super::{Delivery, OutOfRoom, PRIVATE, PeerEgress};
 
-/// State of a frame while it is cut.
+/// State of a frame while it is cut into segments.
 #[derive(Default)]
 struct CutFrame {
     pick: usize,
@@ -20,7 +20,7 @@ struct CutFrame {
 }
 
 impl PeerEgress {
-    /// Adds the segments of a frame. Earlier frames are sent first.
+    /// Cuts a frame into segments and sends them, after the frames that already wait.
     pub(super) fn put_segments(
         &mut self,
         pick: usize,

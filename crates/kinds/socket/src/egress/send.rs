@@ -18,14 +18,14 @@ const TCP_RUN: usize = 256 * 1024;
 
 /// Result of sending frames.
 pub(super) struct SentOff {
-    /// Number of frames done, in order.
+    /// Number of frames sent or dropped, in order.
     pub done: usize,
     /// Whether there is no room for further frames.
     pub is_full: bool,
 }
 
 impl PeerEgress {
-    /// Sends all waiting frames before pick `next`.
+    /// Sends all waiting frames. `next` is the position in `picks` after the last of them.
     pub(super) fn send_all(&mut self, next: usize, delivery: &mut Delivery<'_>) -> Result<(), OutOfRoom> {
         let SentOff { done, is_full } = self.send(delivery);
         let pick = self.entries.get(done).map_or(next, |entry| entry.pick);
@@ -83,7 +83,7 @@ impl PeerEgress {
         delivery.meter.took(sent.len().max(1) as u32);
     }
 
-    /// Returns the range of frames for one call.
+    /// Returns the frames for the next system call: at most `most`, beginning with frame `first`.
     fn call_from(&self, first: usize, most: usize) -> Range<usize> {
         let rest = self.entries.get(first..).unwrap_or_default();
         let mut count = rest.len().min(most);
@@ -133,7 +133,8 @@ impl PeerEgress {
         accepted
     }
 
-    /// Handles an error for the first of `left` frames. Returns the number of frames done.
+    /// Handles an error for the first of `left` frames: drops it or, if the peer is gone, all of them. Returns the
+    /// number of dropped frames.
     #[cold]
     fn refused(&mut self, why: Errno, left: usize) -> usize {
         if self.is_connection && why != Errno::MSGSIZE {
@@ -179,7 +180,7 @@ impl PeerEgress {
         true
     }
 
-    /// Starts the wait for room for the backlog.
+    /// Starts to wait for room in the socket, to send the backlog.
     #[cold]
     pub(super) fn await_room(&mut self) {
         self.note(true);

@@ -127,7 +127,7 @@ fn is_waited_for(socket: &OwnedFd) -> bool {
 /// A listening socket and the format of its connections.
 pub struct ListeningSource {
     acceptor: Acceptor,
-    /// The file of a UNIX socket.
+    /// File of the socket; `None` for TCP.
     file: Option<SocketFile>,
     format: FrameFormat,
 }
@@ -239,7 +239,8 @@ fn listen_at(at: SocketAddr) -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    /// Objective: a burst passes; then one passes per interval, regardless of the number of attempts.
+    /// Objective: a burst of peers passes; after that, one peer passes per interval, regardless of the number of
+    /// attempts.
     #[test]
     fn turnstile() {
         let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! A VDE switch: a plug connects to the control socket in the switch's folder, sends the address of its own socket, and
-//! receives the address of one of the switch's sockets.
+//! A VDE switch: a plug (VDE's client) connects to the control socket in the switch's folder, sends the address of its
+//! own socket, and receives the address of one of the switch's sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;

@@ -21,7 +21,7 @@ pub enum ReadStep {
     Again,
     /// Part of a frame has arrived: read again a little later.
     Later,
-    /// There are none; an event announces the next.
+    /// There are no more; an event of the socket announces the next frame.
     Wait,
 }
 

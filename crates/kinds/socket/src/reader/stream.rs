@@ -35,7 +35,7 @@ pub struct StreamReader {
     is_whole: bool,
     /// Whether the last peek has found the first frame incomplete.
     has_looked: bool,
-    /// Frames of the batch.
+    /// Location in `buffer` of each frame in the batch.
     frames: Vec<Range<usize>>,
     longest: usize,
     skipper: Skipper,
@@ -178,7 +178,7 @@ impl StreamReader {
         Ok(next)
     }
 
-    /// Continues a frame that has begun. Returns the number of bytes of the buffer that belong to it.
+    /// Moves bytes of the buffer to the frame in `begun`, if there is an incomplete one. Returns their number.
     fn complete(&mut self) -> Result<usize, StreamEnd> {
         if self.begun.is_empty() || self.is_whole {
             return Ok(0);
@@ -195,8 +195,8 @@ impl StreamReader {
         Ok(taken)
     }
 
-    /// Appends bytes of the buffer from `from` on to the frame that has begun, up to `total` bytes of it. Returns their
-    /// number.
+    /// Appends bytes of the buffer, from offset `from` on, to `begun` until that has `total` bytes. Returns the number
+    /// of appended bytes.
     fn append(&mut self, from: usize, total: usize) -> usize {
         let lacks = total.saturating_sub(self.begun.len());
         let bytes = self.buffer.get(from..self.end).unwrap_or_default();
@@ -226,7 +226,7 @@ impl StreamReader {
     }
 }
 
-/// The end of a stream.
+/// The reason why a stream has ended.
 enum StreamEnd {
     HungUp,
     Broke(String),

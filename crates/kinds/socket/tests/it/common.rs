@@ -176,7 +176,7 @@ impl SocketRig {
         self.lines.len()
     }
 
-    /// Waits until a line has a peer, or has none.
+    /// Waits until a line has a peer (`is_taken`), or has none.
     #[track_caller]
     pub fn until_taken(&mut self, number: u16, is_taken: bool) {
         until(&format!("line {number}: {is_taken}"), || {
@@ -197,14 +197,14 @@ impl SocketRig {
         });
     }
 
-    /// Sends a frame. Returns whether it is done, sent or dropped.
+    /// Sends a frame on a line. Returns whether it was sent or dropped; false if there is no room.
     pub fn send(&mut self, number: u16, frame: &[u8]) -> bool {
         let output = &self.lines[&number].output;
         let scratch = &mut self.scratch;
         self.batch.lend(frame, |batch| output.deliver(batch, &[0], scratch)) == 1
     }
 
-    /// Returns what a line has received by now, up to a batch.
+    /// Returns the frames that a line has received by now, at most a batch.
     pub fn receive(&mut self, number: u16) -> Vec<Vec<u8>> {
         let Some(one) = self.lines.get_mut(&number) else { return Vec::new() };
         let frames = one.input.take(&mut one.spare).iter().map(|frame| bytes_of(&frame)).collect();
@@ -225,8 +225,8 @@ impl SocketRig {
         all
     }
 
-    /// Forwards received frames of a line to line 0 of another port. Returns the number of frames, and how many are
-    /// done.
+    /// Forwards received frames of a line to line 0 of another port. Returns the number of frames, and how many of them
+    /// were sent or dropped.
     pub fn forward(&mut self, number: u16, to: &mut SocketRig) -> (usize, usize) {
         let Some(one) = self.lines.get_mut(&number) else { return (0, 0) };
         let batch = one.input.take(&mut one.spare);

@@ -108,8 +108,8 @@ fn a_peer_that_is_stopped() {
     assert!(rig.line(0).is_taken());
 }
 
-/// Objective: over UDP, frames pass to and from the peer, and from no other sender; an ICMP error of the peer's host
-/// costs frames, not the port.
+/// Objective: over UDP, frames pass to and from the peer, and from no other sender; an ICMP error from the peer's host
+/// costs frames, but the peer stays connected.
 #[test]
 fn udp() {
     let here = address(1, 5000);

@@ -145,7 +145,7 @@ fn a_storm() {
 }
 
 /// Objective: on connections of messages, each message is a frame, both ways; one that is too long is dropped without
-/// ending the connection; the peer's end ends it.
+/// ending the connection; it ends when the peer hangs up.
 #[test]
 fn messages() {
     let folder = folder();

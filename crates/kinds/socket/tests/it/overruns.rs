@@ -58,8 +58,8 @@ fn both_write() {
     assert_eq!(rig.sent(0).frames(), accepted.len() as u64 + 1);
 }
 
-/// Returns a TCP segment over IPv4 with a half-computed checksum, segments of `size` bytes, after a virtio-net header
-/// of 12 bytes.
+/// Returns a virtio-net header of 12 bytes and a TCP segment over IPv4, whose checksum is to be filled in and which is
+/// to be cut into segments of `size` bytes.
 fn large_segment(payload: usize, size: u16, number: u32) -> Vec<u8> {
     let len = 40 + payload as u16;
     let mut frame = vec![1, 1];
@@ -82,8 +82,8 @@ fn sequence_of(frame: &[u8]) -> (u32, usize) {
 }
 
 /// Objective: frames with pending segmentation, from a port with virtio-net headers, arrive at a peer without such
-/// headers in segments that fit the peer's MTU. A peer that does not read receives the segments of each frame all, in
-/// order, and once, or not at all, even if the socket fills up in between.
+/// headers in segments that fit the peer's MTU. A peer that does not read gets either all segments of a frame, once and
+/// in order, or none, even if its socket fills up within the frame.
 #[test]
 fn segments_wait_for_room() {
     let folder = folder();

@@ -68,7 +68,7 @@ fn answered(rig: &mut SocketRig, control: &mut UnixStream) -> Option<PathBuf> {
         rig.serve();
         let read = control.read(&mut answer);
         let is_none = read.as_ref().is_err_and(|e| matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
-        // If part of the request was not read, the end is an error.
+        // If the switch hung up before it read the whole request, the read fails.
         count = read.unwrap_or(0);
         !is_none
     });

@@ -106,7 +106,7 @@ fn longest() {
     assert_eq!(rig.story(0).last_error, None);
 }
 
-/// Objective: half a frame is not a frame; the end of its peer is noticed.
+/// Objective: half a frame is not delivered, and the hang-up of the peer that sent it is noticed.
 #[test]
 fn half_a_frame() {
     let (_folder, mut rig, mut peer) = connected();

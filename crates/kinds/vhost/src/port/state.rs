@@ -40,7 +40,7 @@ pub struct PeerState {
     pub socket: Fd,
     /// The device.
     pub device: VhostDeviceState,
-    /// The message received in part.
+    /// The message of which only a part has been received.
     pub unread: UnreadState,
 }
 
@@ -109,7 +109,7 @@ impl VhostPort {
         self.service.on_change(call);
     }
 
-    /// Adds the positions of the port's queues. Returns whether all of them are known.
+    /// Adds the positions of the port's queues to `device`. Returns whether all of them are known.
     fn stopped_at(&self, device: &mut VhostDeviceState) -> bool {
         for (seat, ring) in self.seats.iter().zip(&mut device.rings) {
             let Ok(queue) = seat.queue.control() else { return false };

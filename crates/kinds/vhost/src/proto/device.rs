@@ -229,7 +229,7 @@ impl VhostDevice {
                 }
             }
             request::GET_CONFIG => return self.get_config(m).map(Some),
-            // The driver cannot write the configuration space; frames of any length are accepted.
+            // Both are ignored: the driver cannot write the configuration space, and frames of any length are accepted.
             request::SET_CONFIG | request::NET_SET_MTU => {}
             request::SET_STATUS => self.set_status(m.u64()?)?,
             request::GET_STATUS => return number(self.status),
@@ -313,7 +313,7 @@ impl VhostDevice {
     }
 
     /// Returns the offered protocol features. A device with one pair does not offer multiple queues (`MQ`) here,
-    /// either: User-Mode Linux would take the number as that of single queues.
+    /// either: User-Mode Linux would take the number of pairs for a number of queues.
     fn protocol_offered(&self) -> u64 {
         if self.config.pairs > 1 { PROTOCOL_OFFERED } else { PROTOCOL_OFFERED & !protocol::MQ }
     }
@@ -451,7 +451,8 @@ impl VhostDevice {
             live.notify();
         }
         if seat.wake.is_none() && begin != QueueStart::Stopped {
-            // Kicks are useless: no worker sleeps to wait for receive buffers; without any, frames are dropped.
+            // Kicks are useless here: no worker waits for receive buffers. While the driver offers none, frames are
+            // dropped.
             live.queue.disarm();
         }
         v.started = true;
@@ -466,7 +467,7 @@ impl VhostDevice {
         self.seats[i].queue.control().map_err(in_use(i))
     }
 
-    /// Takes a queue from the workers. Returns its position.
+    /// Takes a queue from the workers. Returns the position at which it stopped.
     fn halt(&mut self, i: usize) -> Result<u32, FrontEndViolation> {
         let v = &mut self.vrings[i];
         let seat = &self.seats[i];

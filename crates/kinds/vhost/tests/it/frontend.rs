@@ -44,7 +44,7 @@ fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
 }
 
 /// Objective: a front end that requests features before it owns the device, like QEMU, is not offered a configuration
-/// space, about which QEMU would warn; others are, as they read the address there.
+/// space, about which QEMU would warn; other front ends are, as they read the Ethernet address there.
 #[test]
 fn an_early_front_end_is_offered_no_configuration() {
     for owned in [false, true] {

@@ -76,7 +76,7 @@ fn frames_cross_both_ways_in_every_combination() {
     }
 }
 
-/// A TCP segment over IPv4 with `payload` bytes.
+/// Returns a TCP segment over IPv4 with `payload` bytes, and the offload that cuts it into segments of 1448 bytes.
 fn segment(payload: usize) -> (Vec<u8>, Offload) {
     let mut bytes = frame(54 + payload, 9);
     bytes[12..14].copy_from_slice(&[8, 0]);
@@ -118,7 +118,7 @@ fn large_segments_cross_whole_if_negotiated() {
     }
 }
 
-/// Objective: if frames may wait, a frame to be cut only starts once all its segments have room, so none is lost; a
+/// Objective: if frames may wait, the segments of a frame are only sent once all of them have room, so none is lost; a
 /// frame that can never have room loses segments and does not wait forever.
 #[test]
 fn segments_that_wait_are_not_lost() {
@@ -154,7 +154,7 @@ fn segments_that_wait_are_not_lost() {
     }
 }
 
-/// Objective: a frame longer than the only buffer, without mergeable buffers, loses only itself.
+/// Objective: without mergeable buffers, a frame longer than a buffer is dropped, and the frame after it arrives.
 #[test]
 fn too_long_for_one_buffer() {
     let mut rig = Rig::new(DriverOptions { mergeable: false, ..DriverOptions::default() });

@@ -209,7 +209,7 @@ fn an_end_without_notice() {
     up.receive_all(&mut device.end);
     up.send(&driver_end, 40);
     let changed = changes.load(Ordering::Relaxed);
-    // The process ends without notice; its thread would read from the socket.
+    // Simulates an end without notice. The old port's thread stays paused: it would still read from the socket.
     std::mem::forget(device.given().1);
     let (port, queues, begins) = VhostPort::restore(&device.options, sent(&state)).unwrap();
     drop(begins);
@@ -232,8 +232,8 @@ fn an_end_without_notice() {
     assert!(why.contains("the position of packed queue 0 is unknown"), "{why}");
 }
 
-/// Objective: a front end that replaces a descriptor, with the same numbers, changes the saved state; one that repeats
-/// known values does not.
+/// Objective: a front end that replaces a descriptor changes the saved state, even if all numbers stay the same; one
+/// that repeats known values does not.
 #[test]
 fn an_exchanged_descriptor_is_a_change() {
     let device = Device::new(1);

@@ -231,8 +231,8 @@ impl LiveQueue {
             let mut room = 0;
             while room < need {
                 if self.pieces.is_exhausted() {
-                    // The walk limit is reached. The next delivery begins with this frame and a fresh limit, which
-                    // helps only if earlier frames have used up a part of this one.
+                    // The limit on descriptors read per delivery is reached. The next delivery begins with this frame
+                    // and a fresh limit, which helps only if earlier frames have used up a part of the current one.
                     waits = before > 0;
                     break 'all;
                 }
@@ -251,7 +251,7 @@ impl LiveQueue {
             }
         }
         self.queue.back_to(start);
-        // Descriptors that were only peeked at are walked again later, and counted then.
+        // Descriptors that were only peeked at are read again later, and counted then.
         self.pieces.go_back(before);
         Ok(!waits)
     }

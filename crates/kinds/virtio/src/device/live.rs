@@ -105,7 +105,7 @@ impl LiveQueue {
         self.wrote_ring();
     }
 
-    /// Marks `len` bytes that were written at `at` in the dirty log, while the guest migrates.
+    /// Records in the dirty log that `len` bytes were written at `at`, while the guest migrates.
     pub fn wrote(&self, at: *const u8, len: usize) {
         if let Some(log) = &self.log
             && let Some(guest) = self.memory.guest_of(at)

@@ -24,7 +24,7 @@ pub trait DriverBuffers: Send {
     /// order, if it was not the next one.
     fn get_back(&mut self, id: u16) -> bool;
 
-    /// Frees the whole chain.
+    /// Frees all buffers of the chain that begins at `first`.
     fn recycle(&mut self, first: u16);
 
     /// Returns the oldest of the device's chains; `None` if the device has none, or chains come back in any order.

@@ -123,7 +123,7 @@ impl RunningQueue {
         Ok(fits && unsafe { batch.push_frags(&pieces[..used]) })
     }
 
-    /// Posts all free buffers.
+    /// Posts all free buffers and shows them to the device.
     fn refill(&mut self) {
         self.queue.post_free(&self.ram, BUF);
         if self.queue.publish() {

@@ -65,7 +65,7 @@ pub struct UsedBuffer {
     pub len: u32,
 }
 
-/// Maximum number of entries that [`DriverQueue::used_run`] takes together.
+/// Maximum number of entries that [`DriverQueue::used_run`] takes in one call.
 pub const RUN: usize = 32;
 
 /// The negotiated features and requested options of a driver's queue.

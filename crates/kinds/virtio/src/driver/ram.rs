@@ -71,7 +71,8 @@ impl DriverRam {
 
     /// Returns the memory as a region, as described to the device's process.
     pub fn spec(&self) -> RegionSpec {
-        // The address in this process stays private.
+        // The device's process gets the guest physical address as the user address, too, instead of an address in this
+        // process.
         RegionSpec { guest: GUEST, size: self.len as u64, user: GUEST, offset: 0 }
     }
 

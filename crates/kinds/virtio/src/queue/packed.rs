@@ -154,7 +154,7 @@ impl PackedQueue {
                 self.walk_indirect(memory, d, pieces)?;
             } else {
                 pieces.add(memory, d)?;
-                // The end of the chain must be found, whatever its length.
+                // The walk goes on beyond the limit: only the end of the chain shows where the next one begins.
                 pieces.step();
             }
             if d.flags & NEXT == 0 {

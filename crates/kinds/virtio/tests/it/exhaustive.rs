@@ -70,7 +70,8 @@ struct Descriptor {
     next: u16,
 }
 
-/// Returns the expected result for the first descriptor of a chain, followed by a writable buffer of 16 bytes.
+/// Returns the expected length of a chain in bytes, or its violation. The chain consists of `desc` and, if that links
+/// to another descriptor, a writable buffer of 16 bytes.
 fn expected(g: &Guest, desc: Descriptor, packed: bool) -> Result<u64, DriverViolation> {
     let Descriptor { addr, len, flags, next } = desc;
     if flags & INDIRECT != 0 {

@@ -56,7 +56,7 @@ impl Rig {
     }
 }
 
-/// The last step of a take or a send before the driver is killed.
+/// The last step of a take or a send before the driver is killed; `End`: it is not killed.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 enum Until {
     Taken,
@@ -89,7 +89,8 @@ fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
     rig.device.publish();
 }
 
-/// Makes the driver take frames, and post their buffers again if `posts`. Returns their numbers.
+/// Makes the driver take up to `most` frames, and post their buffers again if `posts`, but stop after the step `until`.
+/// Returns the numbers of the frames.
 fn driver_takes(rig: &mut Rig, most: usize, posts: bool, until: Until) -> Vec<u32> {
     let mut run = [UsedBuffer::default(); SIZE as usize];
     let got = rig.driver.used_run(&mut run[..most]).unwrap();

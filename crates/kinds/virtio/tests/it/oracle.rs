@@ -125,7 +125,8 @@ proptest! {
         prop_assert_eq!(queue.next(&ours, &mut pieces).unwrap(), None);
     }
 
-    /// Objective: buffers that netvale returns read the same as those of the other implementation.
+    /// Objective: the used ring has the same bytes if netvale returns buffers and if the other implementation returns
+    /// them.
     #[test]
     fn the_used_ring_reads_the_same_on_both_sides(used in prop::collection::vec((0..8u16, 0..2000u32), 1..40)) {
         let one = file();

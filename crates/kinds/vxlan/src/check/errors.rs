@@ -1,5 +1,4 @@
-//! A socket's error queue (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and errors of this host. Each
-//! has a cause.
+//! A socket's error queue (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and errors of this host.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

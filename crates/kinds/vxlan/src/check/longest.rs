@@ -33,7 +33,7 @@ pub fn search(
     loop {
         match ask(high)? {
             ProbeResponse::Reply => return Ok(LongestPacket { mtu: high, is_silent: false }),
-            // Each step is smaller, so this ends.
+            // Each size probed is smaller than the last, so the loop ends.
             ProbeResponse::TooBig(mtu) if (least..high).contains(&mtu) => high = mtu,
             ProbeResponse::TooBig(_) | ProbeResponse::Silence => break,
         }

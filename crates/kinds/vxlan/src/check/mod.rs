@@ -54,7 +54,7 @@ pub struct Asker {
 /// An error that prevents probing from this host.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The address is not in this network namespace.
+    /// The address does not belong to this network namespace.
     #[error("{0} is not an address of this network namespace")]
     NotHere(IpAddr),
     /// No socket for ICMP echo is available.
@@ -152,7 +152,8 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<VtepReport, CheckError> {
     Ok(report)
 }
 
-/// Returns the shortest of several round trips, and the failure that the network reports.
+/// Returns the shortest of several round trips, if there was a reply, and the failure, if any: the one that the network
+/// reports, or [`VtepFailure::NoAnswer`].
 fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<VtepFailure>)> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUNDS {
@@ -175,7 +176,8 @@ fn failure_of(PathError { cause, from }: PathError, port: u16) -> Option<VtepFai
     }
 }
 
-/// Returns the size of the longest answered packet, which should be `known` bytes, and the failure if it is not.
+/// Searches for the longest packet that is answered, of at most `known` bytes. Returns its size, and the failure if
+/// longer packets are lost without an error.
 fn fits(
     probe: &mut Probe,
     asker: &Asker,

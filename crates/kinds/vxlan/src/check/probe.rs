@@ -188,7 +188,7 @@ impl Probe {
         if let Some((error, _)) = errors::take(&self.udp, &mut self.buffer) {
             return Some(ProbeEvent::OfUdp(error));
         }
-        // No legitimate packets arrive on the UDP socket.
+        // The UDP socket expects no packets, so received ones are discarded.
         for _ in 0..AT_ONCE {
             if rustix::net::recv(&self.udp, &mut self.buffer[..], RecvFlags::DONTWAIT).is_err() {
                 break;

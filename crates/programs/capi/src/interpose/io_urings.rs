@@ -56,7 +56,7 @@ macro_rules! refused {
 }
 
 refused! {
-    /// io_uring_setup(2), as liburing has it.
+    /// liburing's wrapper of io_uring_setup(2).
     io_uring_setup(entries: c_uint, params: *mut c_void);
     /// io_uring_queue_init(3).
     io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint);

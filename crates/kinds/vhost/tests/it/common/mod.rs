@@ -41,7 +41,7 @@ pub fn wait(end: &mut End) {
     end.ingress.woken();
 }
 
-/// Takes all frames, passes each with its offload to `f`, and releases them.
+/// Takes all frames, passes each with its offload to `f`, and releases them. Returns their number.
 pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
     let mut batch = Batch::new();
     // SAFETY: the batch is read before `release`, and ends here.
@@ -57,7 +57,7 @@ pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
     n
 }
 
-/// Delivers frames as one batch. Returns the number handled.
+/// Delivers frames as one batch. Returns the number of frames sent or dropped.
 pub fn give(end: &End, frames: &[(Vec<u8>, Offload)]) -> usize {
     give_with(&mut Scratch::new(), end, frames)
 }

@@ -191,7 +191,7 @@ impl Driver {
     }
 }
 
-/// The options of a port beside this one.
+/// Returns the options of another port, whose socket is beside this one's.
 pub fn other(device: &Device) -> VhostOptions {
     VhostOptions { site: device.options.site.beside("-other"), ..device.options.clone() }
 }

@@ -100,7 +100,8 @@ impl Raw {
     }
 }
 
-/// Starts the transmit queue of a front end that fills the ring itself: with one frame of 60 bytes.
+/// Connects a front end and starts its transmit queue, which contains one frame of 60 bytes. Returns the front end and
+/// the guest's memory.
 pub fn started(path: &Path) -> (Raw, OwnedFd) {
     let raw = Raw::new(path);
     let memory = file();
