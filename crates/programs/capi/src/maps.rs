@@ -54,8 +54,8 @@ impl Inode {
 }
 
 impl FileMemory {
-    /// Finds the file that this program has mapped, shared, over the whole range; `None` for other memory, and for
-    /// files that are not on a file system in memory.
+    /// Finds the file of which the whole range is a shared mapping; `None` for other memory, and for a file that is not
+    /// on an in-memory file system (tmpfs, hugetlbfs).
     pub fn find(range: Range<u64>) -> Option<FileMemory> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let (line, offset) = part(lines(&maps), &range)?;
@@ -81,7 +81,7 @@ fn part<'a>(lines: impl Iterator<Item = MapsLine<'a>>, range: &Range<u64>) -> Op
     (end >= range.end).then_some((first, offset))
 }
 
-/// Returns whether `fd` is the mapping's file, on a file system in memory, open for reading and writing.
+/// Returns whether `fd` is the mapping's file, on an in-memory file system, open for reading and writing.
 fn is_that(fd: BorrowedFd<'_>, line: &MapsLine<'_>) -> bool {
     let writable = rustix::fs::fcntl_getfl(fd).is_ok_and(|mode| mode & OFlags::RWMODE == OFlags::RDWR);
     // Only files in memory support seals.

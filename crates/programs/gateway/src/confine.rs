@@ -42,7 +42,7 @@ const CALLS: &[Calls] = &[
             &[int(0, AF_INET6), kind(SOCK_DGRAM), int(2, IPPROTO_ICMPV6)],
         ],
     ),
-    // A guest's TCP connection to the name service.
+    // Socket pairs: one end is the name service's side of a guest's TCP connection to it.
     (libc::SYS_socketpair, &[&[int(0, AF_UNIX)]]),
     (
         libc::SYS_setsockopt,
@@ -60,10 +60,10 @@ const CALLS: &[Calls] = &[
     ),
     (libc::SYS_fcntl, &[&[int(1, F_DUPFD_CLOEXEC)], &[int(1, F_GETFD)], &[int(1, F_GETFL)]]),
     (libc::SYS_ioctl, &[&[int(1, libc::FIONBIO as c_int)], &[int(1, SIOCGIFINDEX)]]),
-    // No new executable memory.
+    // Memory that is not executable.
     (libc::SYS_mmap, &[&[without(2, PROT_EXEC as u64)]]),
     (libc::SYS_mprotect, &[&[without(2, PROT_EXEC as u64)]]),
-    // Only reading the process's own limits.
+    // Reads of the process's own limits, not changes.
     (libc::SYS_prlimit64, &[&[int(0, 0), null(2)]]),
 ];
 
@@ -115,7 +115,7 @@ const ANY: &[i64] = &[
 ];
 
 /// Confines this process, which must have one thread. Of the file system, it can then read the resolver file and the
-/// files beside it, and remove its own sockets and the files beside them. Files and sockets that are open stay so.
+/// files beside it, and remove its own sockets and the files beside them. Open files and sockets stay open.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly confined, and should end.
@@ -138,7 +138,7 @@ fn rules(own: u32, serves: bool) -> Result<netvale_confine::CallRules, SandboxEr
     if serves {
         list.add_line(libc::SYS_socket, &[int(0, AF_UNIX), kind(SOCK_STREAM), int(2, 0)]);
     }
-    // To abort, at a failure of the program itself.
+    // For abort(3), if the program itself fails.
     list.add_line(libc::SYS_tgkill, &[int(0, own.cast_signed())]);
     Ok(list.rules(BASE.iter().chain(ANY).copied())?)
 }
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(to_read(Path::new("/none")), BTreeSet::new());
     }
 
-    /// The variable with the folder of the process that a test starts.
+    /// Environment variable that passes the test's folder to the process that the test starts.
     const FOLDER: &str = "NETVALE_TEST_FOLDER";
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         if std::fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|all| !all.contains("landlock")) {
             return eprintln!("skipped: this kernel has no Landlock");
         }
-        // The confinement applies to the calling thread only: another one replaces the file.
+        // The confinement applies to the calling thread only: another thread can replace the file.
         let (replace, requests) = std::sync::mpsc::channel();
         let (answer, answers) = std::sync::mpsc::channel();
         let [from, to] = [folder.join("etc/new"), file.clone()];

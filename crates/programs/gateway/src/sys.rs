@@ -29,7 +29,7 @@ pub struct QueuedError {
     pub by: Option<IpAddr>,
 }
 
-/// Makes the kernel queue errors about sent datagrams at a socket. `v6` is whether the socket is of IPv6.
+/// Makes the kernel queue errors about sent datagrams at a socket. `v6` is set for an IPv6 socket.
 ///
 /// # Errors
 /// The error of `setsockopt`.

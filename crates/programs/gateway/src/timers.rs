@@ -22,13 +22,13 @@ pub enum TimedThing {
     Question(SlotId),
     /// A TCP connection to the name service.
     NameClient(SlotId),
-    /// A guest's rate.
+    /// Connections that wait for a guest's rate.
     Rate(SlotId),
     /// TCP clients of published ports that wait for their guest's MAC address.
     Callers,
     /// Router advertisements.
     Routers,
-    /// Everything whose expired entries are removed periodically.
+    /// The periodic removal of expired entries.
     Housekeeping,
 }
 

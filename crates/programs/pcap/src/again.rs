@@ -71,7 +71,7 @@ pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<O
     shared.sender = Arc::downgrade(sender);
 }
 
-/// Uncounts a closed handle. `port` stays open if other handles monitor it.
+/// Removes a closed handle from the counts. `port` stays open if other handles monitor it.
 pub fn leave(copies: &str, port: Port, is_copy: bool) {
     let mut ports = ports();
     let Some(shared) = ports.get_mut(copies) else { return };

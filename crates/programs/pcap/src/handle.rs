@@ -35,7 +35,7 @@ pub struct Handle {
     pub name: String,
     /// Snapshot length: the maximum number of captured bytes per frame.
     pub snaplen: Cell<c_int>,
-    /// Maximum wait of a read in milliseconds; 0: no limit.
+    /// Maximum wait of a read in milliseconds; 0 for no limit.
     pub timeout: Cell<c_int>,
     /// Whether time stamps are in nanoseconds.
     pub nano: Cell<bool>,

@@ -103,7 +103,7 @@ impl ActivePort {
         last.then_some(frame)
     }
 
-    /// Records the present time for the frames that a sync has just found.
+    /// Records the current time for the frames that a sync has just found.
     fn stamp(&mut self, nano: bool) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         self.now = (now.tv_sec, if nano { now.tv_nsec } else { now.tv_nsec / 1000 });
@@ -141,7 +141,7 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
     }
 }
 
-/// Passes available frames to `callback`, at most `most` (0: all). Returns their number.
+/// Passes available frames to `callback`, at most `most` (0 or less: all). Returns their number.
 fn deliver(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let mut count = 0;
     while most <= 0 || count < most {

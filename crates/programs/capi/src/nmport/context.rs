@@ -56,7 +56,8 @@ unsafe extern "C" fn default_free(_ctx: *mut NmCtx, p: *mut c_void) {
     unsafe { libc::free(p) };
 }
 
-/// Locks or unlocks. The lock is held for a few list operations, and over an mmap; waiting threads yield.
+/// Locks if `lock` is not 0, else unlocks. The lock is held for a few list operations and an mmap; waiting threads
+/// yield.
 ///
 /// # Safety
 /// The contract of callbacks in `struct nmctx`.

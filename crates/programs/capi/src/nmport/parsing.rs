@@ -25,7 +25,7 @@ fn option_bit(name: *const c_char) -> Option<u32> {
     OPTION_NAMES.iter().position(|n| *n == name).map(|i| 1 << i)
 }
 
-/// Makes an option in a specification an error.
+/// Disables an option: specifications that contain it are refused.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn nmport_disable_option(name: *const c_char) {
     }
 }
 
-/// Allows an option again.
+/// Allows an option again. Returns 0, or -1 for an unknown option.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn nmport_enable_option(name: *const c_char) -> c_int {
     }
 }
 
-/// Fills a port's request from a specification.
+/// Fills a port's request from a specification. Returns 0, or -1.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -143,7 +143,8 @@ pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
     }
 }
 
-/// Requests that frames begin at an offset in their buffers.
+/// Requests that frames begin at an offset in their buffers: `initial` bytes at first, `most` bytes at most. Returns 0,
+/// or -1.
 ///
 /// # Safety
 /// `d` is a port that is not registered.

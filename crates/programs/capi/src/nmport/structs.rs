@@ -4,7 +4,7 @@ use libc::{c_char, c_int, c_void, size_t};
 use netvale_abi::NetmapIf;
 use netvale_abi::nmreq::{NmreqHeader, NmreqOptExtmem, NmreqOptOffsets, NmreqRegister};
 
-/// `struct nmctx`.
+/// `struct nmctx`: how libnetmap reports errors and allocates memory.
 #[repr(C)]
 pub struct NmCtx {
     /// Whether errors are reported.
@@ -21,7 +21,7 @@ pub struct NmCtx {
     pub mem_descs: *mut MemDesc,
 }
 
-/// `struct nmem_d`.
+/// `struct nmem_d`: a mapped region.
 #[repr(C)]
 pub struct MemDesc {
     /// The region's number.
@@ -45,18 +45,18 @@ pub struct MemDesc {
 pub struct PortPrivate {
     /// Address and length of the mapped file of an extmem option; null without one.
     pub file: (*mut c_void, size_t),
-    /// The offsets option.
+    /// The request's offsets option; null without one.
     pub offsets: *mut NmreqOptOffsets,
-    /// Whether the request is filled in.
+    /// Whether the registration request is filled in.
     pub parsed: bool,
 }
 
 /// `struct nmport_d`; what follows `cur_rx_ring` is not public.
 #[repr(C)]
 pub struct PortDesc {
-    /// The request.
+    /// Header of the registration request.
     pub hdr: NmreqHeader,
-    /// Body of the request.
+    /// Body of the registration request.
     pub reg: NmreqRegister,
     /// The region; ports in the same region share it.
     pub mem: *mut MemDesc,

@@ -21,9 +21,9 @@ const PAYLOAD: u16 = 1232;
 pub mod record {
     /// An IPv4 address.
     pub const A: u16 = 1;
-    /// An alias: the name by which to go on.
+    /// An alias: another name with which to continue the lookup.
     pub const CNAME: u16 = 5;
-    /// The name of an address.
+    /// The name that belongs to an address.
     pub const PTR: u16 = 12;
     /// An IPv6 address.
     pub const AAAA: u16 = 28;
@@ -83,7 +83,7 @@ pub enum ParsedQuery<'a> {
     Nothing,
 }
 
-/// Returns the 16 bits at an offset.
+/// Returns the 16 bits at an offset; `None` if they are not within `bytes`.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }

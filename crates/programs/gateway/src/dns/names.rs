@@ -13,7 +13,7 @@ const INTERNET: u16 = 1;
 /// The gateway's host name within the domain.
 const GATEWAY: &str = "gateway";
 
-/// Time to live of answers from zones, in seconds: a change of a zone takes effect immediately.
+/// Time to live of answers from zones, in seconds: 0, so that a change of a zone takes effect immediately.
 const ZONE_TTL: u32 = 0;
 
 /// The sources of the names of the switch's network.
@@ -25,7 +25,7 @@ pub struct LocalNames<'a> {
     pub leases: Option<&'a LeaseTable>,
     /// The addresses that guests were seen to use, which include their IPv6 addresses.
     pub addresses: &'a GuestAddresses,
-    /// The user's zones, which come first.
+    /// The user's zones, which take precedence.
     pub zones: &'a DnsZones,
     /// The network of the guest that asks.
     pub network: NetworkId,

@@ -12,7 +12,7 @@ pub struct CaptureFilter {
 }
 
 impl CaptureFilter {
-    /// Compiles an expression. `snaplen` is the maximum number of bytes kept of each frame; 0: no limit.
+    /// Compiles an expression. `snaplen` is the maximum number of bytes kept of each frame; 0 for no limit.
     ///
     /// # Errors
     /// The expression cannot be compiled.

@@ -37,7 +37,7 @@ impl FromStr for CaptureCondition {
     }
 }
 
-/// The limits of a capture or a file; `None`: unlimited. Of several conditions of one kind, the smallest counts.
+/// The limits of a capture or a file; `None` for no limit. Of several conditions of one kind, the smallest applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CaptureLimits {
     /// Maximum time.

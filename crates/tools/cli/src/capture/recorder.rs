@@ -30,7 +30,7 @@ pub struct CapturePlan {
     pub expression: Option<String>,
     /// The compiled filter and the snapshot length.
     pub filter: CaptureFilter,
-    /// Maximum number of bytes kept of each frame; 0: no limit.
+    /// Maximum number of bytes kept of each frame; 0 for no limit.
     pub snaplen: u32,
     /// When the capture ends.
     pub end: CaptureLimits,
