@@ -115,7 +115,7 @@ pub struct WatchedFd {
     pub source: EventSource,
     /// The events to wait for: `POLLIN`, `POLLOUT`, …
     pub events: c_short,
-    /// Events found.
+    /// The ready events that the last check found.
     pub found: c_short,
     /// Events that are reported regardless of the state of the rings, because the peer hung up.
     pub ended: c_short,

@@ -276,9 +276,9 @@ impl GivenIdentity {
 /// The types of messages that servers send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dhcp6ReplyKind {
-    /// An offer of addresses.
+    /// An offer of addresses, in answer to a SOLICIT.
     Advertise,
-    /// The answer to any message other than a request for offers.
+    /// The answer to any other message, or to a SOLICIT with rapid commit.
     Reply,
 }
 

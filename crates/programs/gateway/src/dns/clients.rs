@@ -39,7 +39,7 @@ pub struct NameClient {
 }
 
 impl NameService {
-    /// Accepts and watches a guest's new connection, or closes it beyond [`MAX_CLIENTS`].
+    /// Accepts and watches a guest's new connection, or closes it if there are too many connections.
     pub fn accept(&mut self, core: &mut GatewayCore, client: NewNameClient) {
         if self.clients.len() >= MAX_CLIENTS || client.stream.set_nonblocking(true).is_err() {
             tracing::debug!("{}: too many connections to the name service", client.guest);

@@ -227,8 +227,7 @@ impl GuestRates {
         for way in RateWay::BOTH {
             granted.extend(granted_in(way, guest.ways[way as usize].grant(now)));
         }
-        // The granted bytes are not spent yet, so the bucket is fuller than it will be: the timer must not fire at
-        // once.
+        // The granted bytes are not spent yet, and the bucket still has them: the next timer is at least `PAUSE` away.
         guest.set_timer(id, now, now + PAUSE, timers);
         granted
     }

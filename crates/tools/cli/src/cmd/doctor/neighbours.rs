@@ -15,7 +15,7 @@ const CHECK: &str = "neighbours";
 const LISTED: f64 = 0.05;
 /// Maximum number of listed programs.
 const MOST: usize = 5;
-/// Tolerated lack of CPUs: no program is busy all the time.
+/// Tolerated lack, in CPUs: no program is busy all the time.
 const SLACK: f64 = 0.5;
 
 /// The machine's activity during the watch, and netvale's share of it.
