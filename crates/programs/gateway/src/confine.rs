@@ -124,7 +124,7 @@ pub fn enter(options: &GatewayOptions) -> Result<(), SandboxError> {
     let own_sockets = options.control.iter().chain(&options.dial).filter_map(|path| path.parent());
     files::restrict(&[
         FileRights::new(to_read(&options.resolv_conf), AccessFs::ReadFile),
-        // What a publisher opens to have a descriptor to spare.
+        // Published ports open it to keep a spare descriptor.
         FileRights::new(["/dev/null"], AccessFs::ReadFile),
         FileRights::new(own_sockets, AccessFs::RemoveFile),
     ])?;

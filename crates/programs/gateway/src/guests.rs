@@ -374,7 +374,8 @@ mod tests {
         assert_eq!(neighbours.is_used_since(NetworkId::UNTAGGED, address, now + Duration::from_secs(2)), None);
     }
 
-    /// Objective: guests of two networks with the same addresses have shares and addresses of their own.
+    /// Objective: guests of two networks are distinct even if they have the same addresses: each has its own limits and
+    /// entries.
     #[test]
     fn equal_addresses_of_two_networks_are_two_guests() {
         let other = NetworkId::of_vlan(7).unwrap().station(A.mac);

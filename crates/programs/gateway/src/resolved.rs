@@ -71,7 +71,7 @@ impl ResolvedNames {
         let most = (SHARED / self.guests.len()).clamp(LEAST, MOST);
         if let Some(entries) = self.guests.get_mut(&guest).filter(|entries| entries.len() > most) {
             entries.retain(|entry| entry.until > now);
-            // More than necessary, so that not each answer has to make room.
+            // More entries than necessary are removed, so that not every answer has to make room.
             let surplus = if entries.len() > most { entries.len() - most + most / 4 } else { 0 };
             entries.drain(..surplus);
         }

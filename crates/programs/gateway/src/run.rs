@@ -140,7 +140,7 @@ impl Gateway {
         })
     }
 
-    /// Reports to the owner of the link's TAP, if it is one, that the gateway is ready.
+    /// If the link is a TAP, reports to its owner that the gateway is ready.
     pub fn tell_ready(&self) {
         self.core.link.tell_ready();
     }

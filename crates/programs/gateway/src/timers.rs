@@ -1,4 +1,5 @@
-//! A heap of timers, soonest first ([`TimerHeap`]). Each names the thing ([`TimedThing`]) whose handler it calls.
+//! A heap of timers, soonest first ([`TimerHeap`]). Each timer names its owner ([`TimedThing`]), whose handler is
+//! called.
 //!
 //! A timer cannot be moved or cancelled. If it fires too early, the handler sets it again; so the heap has few entries
 //! for each flow, however often the flow's deadline moves to a later time.

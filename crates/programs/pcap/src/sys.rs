@@ -67,11 +67,11 @@ pub struct PcapInterface {
     pub next: *mut PcapInterface,
     /// The interface's name.
     pub name: *mut c_char,
-    /// Description for people.
+    /// Description to display to users.
     pub description: *mut c_char,
     /// The interface's addresses.
     pub addresses: *mut c_void,
-    /// `PCAP_IF_*`.
+    /// The interface's flags, `PCAP_IF_*`.
     pub flags: c_uint,
 }
 

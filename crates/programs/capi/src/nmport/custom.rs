@@ -46,8 +46,8 @@ pub struct ParseCtx {
     keys: [*const c_char; MAX_KEYS],
 }
 
-/// Passes each option in `options` (`@name=value`, `@name:key=value,…`) to the parser of that name. Returns 0, or the
-/// first failed parser's result, or -1.
+/// Passes each option in `options` (`@name=value`, `@name:key=value,…`) to the parser of that name. Returns 0, the
+/// result of the first parser that failed, or -1 for an invalid option.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.

@@ -94,7 +94,8 @@ unsafe fn fill(d: *mut PortDesc, spec: &PortSpec) -> c_int {
     // SAFETY: the caller's contract; C strings live during the calls to which they are passed.
     unsafe {
         if let Memory::SharedWith(name) = &spec.memory {
-            // As a specification, the name is quoted if it would otherwise be read as another name and a ring number.
+            // The conversion to a specification quotes a name that would otherwise be read as another name and a ring
+            // number.
             let spec = PortSpec::from(name.clone()).to_string();
             let Ok(name) = std::ffi::CString::new(spec) else { return crate::errno::fail(Errno::INVAL) };
             let mut at = name.as_ptr();

@@ -127,7 +127,7 @@ pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Returns the queue on which a socket bound to a port sends.
+/// Returns the queue on which a socket bound to a port sends; `None` for other sockets.
 pub fn sender(number: c_int) -> Option<Arc<OutgoingRing>> {
     if !is_bound(number) {
         return None;

@@ -23,7 +23,7 @@ pub struct GatewayStats {
     pub udp: u64,
     /// Ping identifiers in use.
     pub pings: u64,
-    /// Questions at name servers.
+    /// DNS questions that wait for a name server's answer.
     pub questions: u64,
     /// Addresses that guests have resolved from names.
     pub resolved: u64,

@@ -92,9 +92,9 @@ pub struct BoundLease<'a> {
     pub address: Ipv4Addr,
     /// The client's MAC address.
     pub mac: MacAddr,
-    /// The client's name.
+    /// The client's host name, if it has one.
     pub name: Option<&'a str>,
-    /// How long the lease is valid.
+    /// Remaining time of the lease.
     pub left: Duration,
 }
 

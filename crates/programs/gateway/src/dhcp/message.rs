@@ -103,7 +103,7 @@ pub struct DhcpMessage {
     pub secs: u16,
     /// The broadcast flag: the client can receive a reply only as a broadcast.
     pub broadcast: bool,
-    /// The client's present address; 0.0.0.0 if it has none.
+    /// The client's current address; 0.0.0.0 if it has none.
     pub ciaddr: Ipv4Addr,
     /// The client's MAC address.
     pub chaddr: MacAddr,

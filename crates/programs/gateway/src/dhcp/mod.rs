@@ -220,7 +220,7 @@ impl DhcpServer {
         DhcpReply { kind, yiaddr, options }
     }
 
-    /// Addresses a reply (RFC 2131 §4.1): to the client's present address; by broadcast if the client requests that; or
+    /// Addresses a reply (RFC 2131 §4.1): to the client's current address; by broadcast if the client requests that; or
     /// to `address` at the client's MAC address, since the client cannot answer ARP for it yet.
     fn address_reply(&self, message: &DhcpMessage, reply: &DhcpReply, address: Ipv4Addr) -> DhcpAnswer {
         if message.ciaddr.is_unspecified() && (message.broadcast || address.is_unspecified()) {

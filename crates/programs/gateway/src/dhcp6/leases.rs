@@ -57,7 +57,7 @@ pub struct BoundLease6 {
     pub address: Ipv6Addr,
     /// The station's MAC address.
     pub mac: MacAddr,
-    /// How long the lease is valid.
+    /// Remaining time of the lease.
     pub left: Duration,
 }
 

@@ -340,7 +340,7 @@ impl Dhcp6Server {
         ];
         reply.options.extend(of_network.into_iter().filter(|(code, data)| !data.is_empty() && message.wants(*code)));
         if message.kind == Dhcp6Kind::InformationRequest && message.wants(option::REFRESH_TIME) {
-            // At least ten minutes (RFC 8415 §21.23).
+            // The time must be at least ten minutes (RFC 8415 §21.23).
             reply.options.push((option::REFRESH_TIME, self.seconds().max(600).to_be_bytes().to_vec()));
         }
         reply

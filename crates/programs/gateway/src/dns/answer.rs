@@ -60,7 +60,8 @@ pub fn addresses(answer: &[u8], kind: u16) -> Vec<ResolvedAddress> {
     found
 }
 
-/// Returns the question's name and the records of the answer section, up to the first malformed one.
+/// Returns the question's name and the records of the answer section, up to the first malformed one; `None` if the
+/// question is malformed.
 fn records(answer: &[u8]) -> Option<(WireName, Vec<AnsweredRecord<'_>>)> {
     let count = usize::from(word(answer, 6)?);
     let (asked, end) = name(answer, HEADER_LEN)?;

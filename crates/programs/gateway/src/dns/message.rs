@@ -124,7 +124,7 @@ fn letter(byte: u8) -> char {
     if known { byte.to_ascii_lowercase().into() } else { '?' }
 }
 
-/// Calls `label` for each label of the name at `start`. Returns the offset behind the name, or `None` if it is
+/// Calls `label` for each label of the name at `start`. Returns the offset after the name, or `None` if it is
 /// malformed. Compression pointers are refused: a question has none.
 fn name_end(bytes: &[u8], start: usize, mut label: impl FnMut(&[u8])) -> Option<usize> {
     let mut at = start;
@@ -148,7 +148,7 @@ impl DnsQuery<'_> {
         &self.bytes[HEADER_LEN..self.end]
     }
 
-    /// Returns whether an EDNS record follows the question directly.
+    /// Returns whether the first record after the question is an EDNS record.
     fn has_edns(&self) -> bool {
         let rest = &self.bytes[self.end..];
         word(self.bytes, 10).is_some_and(|count| count > 0)

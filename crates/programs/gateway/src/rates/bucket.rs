@@ -24,7 +24,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Returns a full bucket for bytes: after a pause, 50 ms of the rate may pass together.
+    /// Returns a full bucket for bytes: after a pause, as many as in 50 ms may pass together.
     pub fn of_bytes(rate: u64, now: Instant) -> Self {
         let piece = (rate / 200).clamp(LEAST_PIECE, MOST_PIECE);
         let burst = (rate / 20).max(LEAST_BURST).max(2 * piece);

@@ -95,7 +95,7 @@ pub struct GuestRates {
 /// payload is cut into packets of that many bytes, and the headers of each count. An empty datagram costs its headers.
 pub fn datagram_cost(payload: usize, segment: usize, is_ipv4: bool) -> usize {
     let packets = if segment == 0 { 1 } else { payload.div_ceil(segment).max(1) };
-    // ICMP's header of an echo is as long as UDP's.
+    // The header of an ICMP echo is as long as UDP's.
     let headers = if is_ipv4 { 20 + 8 } else { 40 + 8 };
     payload + packets * headers
 }
@@ -278,8 +278,8 @@ fn granted_in(way: RateWay, flows: Vec<SlotId>) -> impl Iterator<Item = GrantedF
 }
 
 impl GuestRate {
-    /// Sets the limits. What a bucket has stays in it, so that a change of rules gives no burst. Returns the directions
-    /// whose rates have changed.
+    /// Sets the limits. The levels of the buckets are kept, so that a change of rules gives no burst. Returns the
+    /// directions whose rates have changed.
     fn set(&mut self, limit: GuestLimit, now: Instant) -> Vec<RateWay> {
         let mut ways = Vec::new();
         let rates = [(self.limit.sent, limit.sent), (self.limit.received, limit.received)];

@@ -161,7 +161,7 @@ fn guests_are_bounded_and_forgotten_when_idle() {
     assert!(played.rates.by_key.is_empty());
 }
 
-/// Objective: a flood of datagrams, which others may send, leaves connections that wait at least half of the rate.
+/// Objective: a flood of datagrams leaves waiting connections at least half of the rate.
 #[test]
 fn datagrams_take_at_most_half_while_connections_wait() {
     let mut played = Played::new(&["sent 8mbit"]);

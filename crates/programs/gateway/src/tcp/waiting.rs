@@ -1,4 +1,4 @@
-//! Bytes of a guest that its host's socket has not taken yet ([`WaitingBytes`]).
+//! Bytes of a guest that the host's socket has not taken yet ([`WaitingBytes`]).
 
 /// Bytes that are added at the end and removed from the beginning.
 #[derive(Default, Debug)]

@@ -238,7 +238,7 @@ fn limits_change_while_a_connection_is_open() {
         end += segment.payload.len() as u32;
         guest.say(OWN, Make::Tcp { ports, seq: 1000, ack: end, flags: ACK, payload: b"" });
     }
-    // 16 KiB are the burst; 3,616 bytes at 10,000 a second are left.
+    // 16 KiB pass as a burst; the other 3,616 bytes take some 360 ms at 10,000 bytes per second.
     assert!(begun.elapsed() > Duration::from_millis(250), "{:?}", begun.elapsed());
     guest.connect(OWN, [4001, port]);
     guest.say(OWN, Make::Tcp { ports: [4002, port], seq: 999, ack: 0, flags: SYN, payload: b"" });

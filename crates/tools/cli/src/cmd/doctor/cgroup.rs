@@ -20,7 +20,7 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// Returns the quota as a number of CPUs; `None` if there is no limit.
+    /// Returns the quota as a number of CPUs; `None` if there is no limit, or none is known.
     pub fn cpus(self) -> Option<f64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(quota_us as f64 / period_us as f64),
@@ -28,7 +28,8 @@ impl Quota {
         }
     }
 
-    /// Returns the microseconds that remain in a period after one CPU has used up the quota.
+    /// Returns the microseconds that remain in a period after one CPU has used up the quota; `None` if there is no
+    /// limit, or none is known.
     pub fn pause_us(self) -> Option<u64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(period_us.saturating_sub(quota_us)),

@@ -8,7 +8,7 @@ use crate::units;
 
 const CHECK: &str = "limits";
 
-/// The hard limits: the daemon raises its soft limits to them. `None`: unlimited.
+/// The hard limits: the daemon raises its soft limits to them. `None` for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HardLimits {
     files: Option<u64>,
