@@ -65,7 +65,7 @@ impl FileMemory {
 }
 
 /// If the mappings of a range map one consecutive part of a file, returns the first mapping, and the part's offset in
-/// the file.
+/// the file; otherwise `None`.
 fn part<'a>(lines: impl Iterator<Item = MapsLine<'a>>, range: &Range<u64>) -> Option<(MapsLine<'a>, u64)> {
     let mut within = lines.filter(|l| l.range.end > range.start && l.range.start < range.end);
     let first = within.next().filter(|l| l.range.start <= range.start && l.rights == "rw-s" && l.inode.inode != 0)?;
@@ -88,7 +88,7 @@ fn is_that(fd: BorrowedFd<'_>, line: &MapsLine<'_>) -> bool {
     writable && rustix::fs::fcntl_get_seals(fd).is_ok() && Inode::of(fd) == Ok(line.inode)
 }
 
-/// Duplicates a descriptor of the program that refers to the mapping's file.
+/// Duplicates a descriptor of the program that refers to the mapping's file. `None` if the program has none.
 fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     let numbers = std::fs::read_dir("/proc/self/fd").ok()?;
     let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -97,7 +97,7 @@ fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     found.try_clone_to_owned().ok().filter(|fd| is_that(fd.as_fd(), line))
 }
 
-/// Opens the mapping's file by its name.
+/// Opens the mapping's file by its name. `None` if the name does not lead to that file any more.
 fn named(line: &MapsLine<'_>) -> Option<OwnedFd> {
     if !line.path.starts_with('/') {
         return None;
@@ -120,7 +120,7 @@ fn lines(maps: &str) -> impl Iterator<Item = MapsLine<'_>> {
     maps.lines().filter_map(line)
 }
 
-/// Parses a line: addresses, permissions, offset, device, inode, name.
+/// Parses a line: addresses, permissions, offset, device, inode, name. `None` if it is malformed.
 fn line(text: &str) -> Option<MapsLine<'_>> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let small = |text: &str| u32::from_str_radix(text, 16).ok();

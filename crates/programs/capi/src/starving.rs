@@ -16,7 +16,7 @@ const GAP: Duration = Duration::from_millis(10);
 /// Number of syncs between reads of the clock.
 const LOOK_EVERY: u32 = 64;
 
-/// The state of the detection for a tx ring that is full.
+/// The state of the detection of spinning on a tx ring that stays full.
 #[derive(Debug, Default)]
 pub struct FullRing {
     syncs: AtomicU32,

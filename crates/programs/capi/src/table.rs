@@ -71,7 +71,7 @@ pub fn take(fd: c_int) -> Option<Arc<Descriptor>> {
     Some(old)
 }
 
-/// Claims the table and all other per-descriptor state for this process.
+/// Makes this process the owner of the table and of all other per-descriptor state.
 pub fn claim() {
     OWNER.store(pid(), Ordering::Relaxed);
 }

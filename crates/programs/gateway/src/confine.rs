@@ -114,8 +114,9 @@ const ANY: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Confines this process, which must have one thread. Of the file system, it can then read the resolver file and the
-/// files beside it, and remove its own sockets and the files beside them. Open files and sockets stay open.
+/// Confines this process, which must have one thread. Of the file system, it can then read `/dev/null`, the resolver
+/// file and the files beside it, and remove its own sockets and the files beside them. Open files and sockets stay
+/// open.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly confined, and should end.
@@ -124,7 +125,7 @@ pub fn enter(options: &GatewayOptions) -> Result<(), SandboxError> {
     let own_sockets = options.control.iter().chain(&options.dial).filter_map(|path| path.parent());
     files::restrict(&[
         FileRights::new(to_read(&options.resolv_conf), AccessFs::ReadFile),
-        // Published ports open it to keep a spare descriptor.
+        // Published ports open `/dev/null` to keep a spare descriptor.
         FileRights::new(["/dev/null"], AccessFs::ReadFile),
         FileRights::new(own_sockets, AccessFs::RemoveFile),
     ])?;
@@ -149,7 +150,7 @@ fn to_read(file: &Path) -> BTreeSet<PathBuf> {
     let folder = |path: &Path| path.parent().map(Path::to_path_buf).filter(|folder| folder != Path::new("/"));
     let mut at = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
     let mut folders = BTreeSet::from_iter(at.canonicalize().ok().as_deref().and_then(folder));
-    // As many links as the kernel follows.
+    // Follows at most as many links as the kernel does.
     for _ in 0..40 {
         let Some(parent) = folder(&at) else { break };
         let link = std::fs::read_link(&at);

@@ -319,7 +319,7 @@ pub fn is_of_host(address: IpAddr) -> bool {
 fn is_one_of_host(address: IpAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
-        // No descriptor is left for the test, and none would be for the flow.
+        // No descriptor is left for this test, so a flow would get none either: the answer does not matter.
         return true;
     };
     // Tried first: for datagrams to the host's second address in a network, the kernel chooses the first as source.

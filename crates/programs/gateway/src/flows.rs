@@ -197,9 +197,9 @@ pub struct LoggedFlowCounts {
     pub refused: u64,
     /// Flows that were closed.
     pub closed: u64,
-    /// Payload from guests.
+    /// Number of bytes of payload from guests in closed flows.
     pub sent: u64,
-    /// Payload to guests.
+    /// Number of bytes of payload to guests in closed flows.
     pub received: u64,
 }
 

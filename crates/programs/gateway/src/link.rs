@@ -121,7 +121,7 @@ impl GatewayLink {
         frames || (room && tx.iter_mut().any(|ring| ring.arm() && ring.space() >= LONGEST))
     }
 
-    /// Disarms both wake-ups.
+    /// Disarms the wake-ups for received frames and for room to send.
     pub fn disarm(&mut self) {
         let LinkWay::Port(port) = &mut self.way else { return };
         let (tx, rx) = port.rings();

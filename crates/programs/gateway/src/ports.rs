@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::guests::{GuestId, NetworkId};
 
-/// Maximum length of a line of the daemon in bytes: the longest lists all ports of all switches.
+/// Maximum length of a line from the daemon in bytes: the longest lists all ports of all switches.
 const MAX_LINE: usize = 16 << 20;
 /// Number of bytes read at a time.
 const CHUNK: usize = 16 << 10;
@@ -101,7 +101,7 @@ pub struct PortChange {
     pub network: Option<NetworkId>,
 }
 
-/// A line of the daemon: an answer or an event.
+/// A line from the daemon: an answer or an event.
 #[derive(Deserialize)]
 struct DaemonLine {
     id: Option<u64>,

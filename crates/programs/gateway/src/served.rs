@@ -55,7 +55,7 @@ pub fn connect(path: &Path, ends: &FlowEnds) -> Option<ServedSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
     let connected = SocketAddrUnix::new(path).and_then(|address| rustix::net::connect(&socket, &address));
-    // A new socket has room for the line.
+    // The buffer of a new socket has room for the whole line.
     let begun = connected.and_then(|()| rustix::net::send(&socket, line(ends).as_bytes(), SendFlags::NOSIGNAL));
     let connected = begun.map(|_| ()).map_err(|error| match error {
         Errno::AGAIN | Errno::NOENT => Errno::CONNREFUSED,

@@ -40,7 +40,7 @@ pub struct TimerHeap {
 }
 
 impl TimerHeap {
-    /// Sets a timer for a thing.
+    /// Adds a timer that is due at `at`.
     pub fn add(&mut self, at: Instant, thing: TimedThing) {
         self.heap.push(Reverse((at, thing)));
     }

@@ -136,7 +136,7 @@ impl Handle {
         code
     }
 
-    /// Returns the open port. The borrow must end before code of the program runs.
+    /// Returns the open port; `None` before activation. The borrow must end before code of the program runs.
     ///
     /// # Safety
     /// No other borrow of the port is alive.
@@ -386,7 +386,7 @@ impl Drop for ActivePort {
     }
 }
 
-/// Reads and clears the flag of `pcap_breakloop`.
+/// Returns the flag that `pcap_breakloop` sets, and clears it.
 pub fn take_break(h: &Handle) -> bool {
     h.breaking.swap(false, Ordering::Relaxed)
 }

@@ -76,7 +76,8 @@ impl ActivePort {
         Some(ReceivedFrame { at, there: len, len, slots: 1 })
     }
 
-    /// Returns a frame that spans several slots, assembled up to the snapshot length.
+    /// Returns a frame that spans several slots, assembled up to the snapshot length; `None` if its last slot has not
+    /// arrived.
     #[cold]
     fn assemble(&mut self, snaplen: u32) -> Option<ReceivedFrame> {
         let at = self.ring;
@@ -110,7 +111,8 @@ impl ActivePort {
     }
 }
 
-/// Returns the next frame that passes the filter. It belongs to the program until the next call.
+/// Returns the next frame that passes the filter; `None` if none has arrived. The frame belongs to the program until
+/// the next call.
 ///
 /// # Safety
 /// No borrow of the handle's port is alive.

@@ -129,6 +129,8 @@ unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut 
     Ok(parser.parse.map_or(0, |parse| unsafe { parse(&raw mut parse_ctx) }))
 }
 
+/// Returns the list's first parser whose prefix is `name`, if there is one.
+///
 /// # Safety
 /// The list's parsers are valid.
 unsafe fn find<'a>(mut parser: *mut Parser, name: &str) -> Option<&'a Parser> {

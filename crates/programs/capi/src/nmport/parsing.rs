@@ -75,7 +75,7 @@ pub unsafe extern "C" fn nmport_parse(d: *mut PortDesc, spec: *const c_char) -> 
     }
 }
 
-/// Returns the first disabled option of the specification.
+/// Returns the specification's first option that is disabled; `None` if it has no such option.
 fn disabled(spec: &PortSpec) -> Option<&'static str> {
     let used = [
         matches!(spec.memory, Memory::SharedWith(_)),

@@ -17,7 +17,7 @@ pub struct NmCtx {
     pub free: Option<unsafe extern "C" fn(*mut NmCtx, *mut c_void)>,
     /// Callback that locks (1) and unlocks (0) the list of regions.
     pub lock: Option<unsafe extern "C" fn(*mut NmCtx, c_int)>,
-    /// Regions in use.
+    /// First region of the list of those in use.
     pub mem_descs: *mut MemDesc,
 }
 
@@ -30,7 +30,7 @@ pub struct MemDesc {
     pub refcount: c_int,
     /// Address at which the region is mapped.
     pub mem: *mut c_void,
-    /// Length in bytes.
+    /// Length of the region in bytes.
     pub size: size_t,
     /// Whether the program provided the memory.
     pub is_extmem: c_int,
@@ -72,15 +72,15 @@ pub struct PortDesc {
     pub fd: c_int,
     /// The port's `netmap_if`.
     pub nifp: *mut NetmapIf,
-    /// First bound tx ring; there is none if first > last.
+    /// Index of the first bound tx ring; none is bound if first > last.
     pub first_tx_ring: u16,
-    /// Last bound tx ring.
+    /// Index of the last bound tx ring.
     pub last_tx_ring: u16,
-    /// First bound rx ring; there is none if first > last.
+    /// Index of the first bound rx ring; none is bound if first > last.
     pub first_rx_ring: u16,
-    /// Last bound rx ring.
+    /// Index of the last bound rx ring.
     pub last_rx_ring: u16,
-    /// The ring at which `nmport_inject` continues.
+    /// Index of the tx ring that `nmport_inject` tries first.
     pub cur_tx_ring: u16,
     /// Initialised with the first rx ring; for the program's own use.
     pub cur_rx_ring: u16,

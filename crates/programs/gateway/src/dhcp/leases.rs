@@ -290,7 +290,7 @@ impl LeaseTable {
         fixed.or_else(bound)
     }
 
-    /// Returns the MAC address to which an address is or was leased.
+    /// Returns the MAC address to which an address is or was leased; `None` if the table has no such lease.
     pub fn station(&self, address: Ipv4Addr) -> Option<MacAddr> {
         let fixed = self.fixed.iter().find(|lease| lease.address == address).map(|lease| lease.mac);
         fixed.or_else(|| Some(self.clients.get(self.by_address.get(&address)?)?.mac))

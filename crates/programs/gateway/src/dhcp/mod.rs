@@ -31,7 +31,7 @@ pub struct DhcpSettings {
     pub own: InterfaceAddress<Ipv4Addr>,
     /// Duration of a lease.
     pub lease: Duration,
-    /// The network's MTU.
+    /// The network's MTU in bytes.
     pub mtu: u16,
     /// The network's domain name.
     pub domain: String,

@@ -166,7 +166,8 @@ fn duid(data: &[u8]) -> Option<Vec<u8>> {
     DUID_LEN.contains(&data.len()).then(|| data.to_vec())
 }
 
-/// Parses an identity association: its number, the times T1 and T2, and options with addresses.
+/// Parses an identity association: its number, the times T1 and T2, and options with addresses. `None` if it is
+/// malformed.
 fn identity(data: &[u8]) -> Option<AskedIdentity> {
     let (id, rest) = data.split_first_chunk::<4>()?;
     let mut addresses = Vec::new();

@@ -122,7 +122,8 @@ impl Dhcp6Server {
         [&[0, 3, 0, 1][..], &self.settings.mac.0].concat()
     }
 
-    /// Answers a message that was not sent to the group (RFC 8415 §16, §18.4).
+    /// Answers a message that was not sent to the multicast group (RFC 8415 §16, §18.4). `None` if such a message is
+    /// ignored.
     fn answer_unicast(&self, message: &Dhcp6Message) -> Option<Dhcp6Reply> {
         let gets_status =
             matches!(message.kind, Dhcp6Kind::Request | Dhcp6Kind::Renew | Dhcp6Kind::Release | Dhcp6Kind::Decline);
@@ -158,7 +159,7 @@ impl Dhcp6Server {
         }
     }
 
-    /// Handles each identity association of a message. Returns those of the reply.
+    /// Calls `handle` for each identity association of a message. Returns the identity associations for the reply.
     fn each(
         &mut self,
         message: &Dhcp6Message,

@@ -382,7 +382,8 @@ fn framed(bytes: &[u8]) -> Option<&[u8]> {
     rest.get(..u16::from_be_bytes(*len).into())
 }
 
-/// Sends the rest of a message with its length. Returns `false` if the connection has failed.
+/// Sends as much as possible of a message with its length prefix, of which `sent` bytes have been sent already. Returns
+/// `false` if the connection has failed.
 fn send_framed(socket: &OwnedFd, message: &[u8], sent: &mut usize) -> bool {
     let bytes = [&(message.len() as u16).to_be_bytes()[..], message].concat();
     while *sent < bytes.len() {

@@ -103,7 +103,7 @@ fn of_addresses(query: &DnsQuery<'_>, addresses: &[IpAddr]) -> Vec<u8> {
     query.answer(DnsOutcome::Found, &data)
 }
 
-/// Parses the address from a reverse name such as `9.0.0.10.in-addr.arpa`.
+/// Parses the address from a reverse name such as `9.0.0.10.in-addr.arpa`. `None` for other names.
 fn address_of_name(name: &str) -> Option<IpAddr> {
     if let Some(reversed) = name.strip_suffix(".in-addr.arpa") {
         let parts: Vec<u8> = reversed.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
@@ -130,7 +130,8 @@ mod tests {
 
     const GUEST: GuestId = GuestId { network: NetworkId::UNTAGGED, mac: MacAddr([2, 0, 0, 0, 0, 9]) };
 
-    /// Asks for a name. Returns the answer's response code, its number of records, and its last four bytes.
+    /// Asks for a name. Returns the answer's response code, its number of records, and its last four bytes; `None` if
+    /// the name is not a local one.
     fn ask(name: &str, kind: u16) -> Option<(u8, u8, Vec<u8>)> {
         let net = example();
         let fixed = vec!["02:00:00:00:00:09=10.0.0.9,vm9".parse().unwrap()];

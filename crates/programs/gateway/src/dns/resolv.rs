@@ -94,7 +94,8 @@ fn parse(text: &str) -> ResolverSettings {
     settings
 }
 
-/// Parses a server's address. An IPv6 address may have a zone: `fe80::1%eth0`.
+/// Parses a server's address. An IPv6 address may have a zone: `fe80::1%eth0`. `None` if it is malformed, or the zone
+/// is not an interface.
 fn server(text: &str) -> Option<SocketAddr> {
     let Some((address, zone)) = text.split_once('%') else {
         return Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT));

@@ -141,7 +141,7 @@ fn split_transport(text: &str) -> (&str, Option<FlowTransport>) {
 }
 
 /// Splits a rule such as `10.0.0.0/8:80`, `[fd00::1]:80`, `[fd00::]/8:80`, `example.com:80` or `any:80` into
-/// destinations and ports.
+/// destinations and ports. `None` if its brackets are malformed.
 fn split_ports(text: &str) -> Option<(String, Option<&str>)> {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;

@@ -305,7 +305,7 @@ fn end_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&DhcpServers>) 
 }
 
 /// Returns the address of the guest behind a private port: the one that it has used last or, before its first frame,
-/// that of the only static lease.
+/// that of the only static lease. `None` if neither is known.
 fn latest(core: &GatewayCore, leases: Option<&DhcpServers>, network: NetworkId) -> Option<IpAddr> {
     let fixed = || leases?.leases(network).only_fixed().map(IpAddr::V4);
     core.neighbours.latest(network).or_else(fixed)

@@ -69,7 +69,7 @@ impl fmt::Display for PublishRule {
     }
 }
 
-/// Parses the host's side of a published port: `[ADDRESS:]PORT[/udp]`.
+/// Parses the host's side of a published port: `[ADDRESS:]PORT[/udp]`. `None` if it is malformed.
 pub(super) fn listening_side(text: &str) -> Option<(SocketAddr, FlowTransport)> {
     let (rest, transport) = split_transport(text);
     let (address, port) = match &split(rest)?[..] {

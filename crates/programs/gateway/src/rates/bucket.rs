@@ -24,7 +24,8 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Returns a full bucket for bytes: after a pause, as many as in 50 ms may pass together.
+    /// Returns a full bucket for `rate` bytes per second: after a pause, a burst may pass that lasts 50 ms at this
+    /// rate, or 16 KiB if that is more.
     pub fn of_bytes(rate: u64, now: Instant) -> Self {
         let piece = (rate / 200).clamp(LEAST_PIECE, MOST_PIECE);
         let burst = (rate / 20).max(LEAST_BURST).max(2 * piece);
@@ -32,7 +33,7 @@ impl TokenBucket {
         TokenBucket { rate: rate.max(1), burst, piece: piece.cast_signed(), level: burst, at: now }
     }
 
-    /// Returns a full bucket for events: after a pause, as many as in one second may happen together.
+    /// Returns a full bucket for `rate` events per second: after a pause, as many as in one second may happen together.
     pub fn of_events(rate: u32, now: Instant) -> Self {
         let rate = rate.max(1);
         TokenBucket { rate: rate.into(), burst: rate.into(), piece: 1, level: rate.into(), at: now }

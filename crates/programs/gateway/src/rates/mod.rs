@@ -162,7 +162,7 @@ impl GuestRates {
         self.queue(state, way).map_or(usize::MAX, |queue| queue.allowance(granted, now))
     }
 
-    /// Returns how many bytes a connection passes in its turn.
+    /// Returns the minimum number of bytes that a connection passes in its turn.
     pub fn piece(&mut self, state: SlotId, way: RateWay) -> usize {
         self.queue(state, way).map_or(usize::MAX / 2, |queue| queue.piece())
     }
@@ -246,7 +246,7 @@ impl GuestRates {
             let Some(guest) = self.guests.get(id) else { continue };
             let limit = self.rules.limit(guest.key, ports);
             for way in guest.set(limit, now) {
-                // They ask again, and wait according to the new rate.
+                // The released connections ask again, and wait according to the new rate.
                 released.extend(granted_in(way, guest.ways[way as usize].release()));
             }
         }

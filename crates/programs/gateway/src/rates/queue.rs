@@ -55,7 +55,7 @@ impl RateQueue {
         }
     }
 
-    /// Returns how many bytes a connection passes in its turn.
+    /// Returns the minimum number of bytes that a connection passes in its turn; a very large number without a limit.
     pub fn piece(&self) -> usize {
         self.rate.as_ref().map_or(usize::MAX / 2, |rate| rate.bucket.piece())
     }

@@ -33,7 +33,7 @@ const TURN: usize = 16;
 /// The reason why a connection has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpClosing {
-    /// Both sides have ended their directions.
+    /// Both directions have been closed in order.
     End,
     /// The guest has reset the connection.
     GuestReset,
@@ -222,8 +222,8 @@ impl TcpFlow {
         Ok(given)
     }
 
-    /// Moves bytes between socket and guest, up to a limit. `most` is how many bytes the guest's limit allows this flow
-    /// to buffer.
+    /// Moves bytes between socket and guest, with a limit on the number of segments. `most` is how many bytes the
+    /// guest's limit allows this flow to buffer.
     pub fn take_turn(&mut self, core: &mut GatewayCore, most: usize) -> TurnResult {
         if self.endpoint.state() == TcpState::Connecting {
             return TurnResult::Rests;
@@ -284,8 +284,7 @@ impl TcpFlow {
         Ok(())
     }
 
-    /// Sends segments to the guest, up to a limit, while the switch port has room. Returns whether another turn is
-    /// needed.
+    /// Sends up to `TURN` segments to the guest while the switch port has room. Returns whether another turn is needed.
     fn send(&mut self, core: &mut GatewayCore, most: usize) -> bool {
         for _ in 0..TURN {
             if !core.link.has_room() {

@@ -53,7 +53,7 @@ impl FlowHolds {
         }
     }
 
-    /// Returns how many bytes pass in one turn.
+    /// Returns the minimum number of bytes that pass in one turn; a very large number if there is no limit.
     pub fn piece(&self, core: &mut GatewayCore, way: RateWay) -> usize {
         self.state.map_or(usize::MAX / 2, |state| core.rates.piece(state, way))
     }

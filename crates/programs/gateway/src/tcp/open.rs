@@ -191,7 +191,7 @@ fn prepare(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
 }
 
-/// Makes a socket pair whose other end the name service gets.
+/// Makes a socket pair whose other end the name service gets. `None` if no descriptor is left.
 fn inner_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Option<OpenedSocket> {
     let pair = UnixStream::pair().and_then(|(own, inner)| own.set_nonblocking(true).map(|()| (own, inner)));
     let (own, stream) = pair.ok()?;

@@ -48,7 +48,7 @@ pub struct TcpSegment<'a> {
     pub payload: &'a [u8],
 }
 
-/// Parses a segment. Options that run past the header are ignored.
+/// Parses a segment. Options that run past the header are ignored. `None` if the header is malformed.
 pub fn parse(l4: &[u8]) -> Option<TcpSegment<'_>> {
     let header = tcp::Header::parse(l4).ok()?;
     let (options, payload) = l4[HEADER_LEN..].split_at(header.header_len() - HEADER_LEN);

@@ -74,7 +74,7 @@ fn connections_from_before_a_snapshot_are_reset() {
     assert_eq!(guest.wait_segment("the server's words").payload, b"still here");
 }
 
-/// Objective: each network has its own leases: all clients get the same address.
+/// Objective: each network has its own leases: clients in different networks get the same address.
 #[test]
 fn each_network_has_its_own_leases() {
     let mut guest = TestGuest::new(private);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// CPU time available to a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Quota {
-    /// Unknown.
+    /// The quota cannot be determined.
     #[default]
     Unknown,
     /// No limit.
@@ -86,7 +86,8 @@ fn version_1(folder: &Path, read: &impl Fn(&Path) -> Option<String>) -> Option<(
     limit(read(&folder.join("cpu.cfs_quota_us"))?.trim(), read(&folder.join("cpu.cfs_period_us"))?.trim())
 }
 
-/// Parses a limit. `max` and -1, which are not unsigned numbers, mean no limit.
+/// Parses a quota and its period. Returns `None` if the quota is `max` or -1, for no limit, or if a number is
+/// malformed.
 fn limit(quota: &str, period: &str) -> Option<(u64, u64)> {
     let period = period.parse().ok().filter(|&period| period > 0)?;
     Some((quota.parse().ok()?, period))

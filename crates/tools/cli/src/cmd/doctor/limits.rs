@@ -71,7 +71,8 @@ fn advise(row: CheckRow, limits: HardLimits, open: u64, locked: u64) -> CheckRow
     }
 }
 
-/// Parses the text of /proc/PID/limits: name, soft limit, hard limit.
+/// Parses the text of /proc/PID/limits: name, soft limit, hard limit. `None` if one of the limits is missing or
+/// malformed.
 fn parse(text: &str) -> Option<HardLimits> {
     let hard = |name: &str| -> Option<Option<u64>> {
         let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
