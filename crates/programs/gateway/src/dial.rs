@@ -25,7 +25,7 @@ const MAX_LINE: usize = 64;
 const MAX_CALLERS: usize = 256;
 /// How long a caller may take to send its line.
 const LINE: Duration = Duration::from_secs(10);
-/// Number of connections accepted in a row.
+/// Maximum number of connections accepted in a row.
 const BATCH: usize = 16;
 
 struct DialCaller {

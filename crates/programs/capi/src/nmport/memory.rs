@@ -16,7 +16,7 @@ use super::requests::{nmreq_push_option, nmreq_remove_option, text};
 use super::structs::PortDesc;
 
 /// Requests that a port's region be placed in the `size` bytes at `base`. The numbers and sizes of the region's objects
-/// can then be changed through [`nmport_extmem_getinfo`]. Returns 0, or -1.
+/// can then be changed through [`nmport_extmem_getinfo`]. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -66,7 +66,7 @@ fn defaults(size: u64) -> NmreqPoolsInfo {
     }
 }
 
-/// Maps a file, and requests that a port's region be placed in it. Returns 0, or -1.
+/// Maps a file, and requests that a port's region be placed in it. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn nmport_extmem_getinfo(d: *mut PortDesc) -> *mut NmreqPo
     }
 }
 
-/// Applies the `@extmem:` option of a specification. Returns 0, or -1.
+/// Applies the `@extmem:` option of a specification. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// `d` is a port that is not registered.

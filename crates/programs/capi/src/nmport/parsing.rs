@@ -51,7 +51,7 @@ pub unsafe extern "C" fn nmport_enable_option(name: *const c_char) -> c_int {
     }
 }
 
-/// Fills a port's request from a specification. Returns 0, or -1.
+/// Fills a port's request from a specification. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
 }
 
 /// Requests that frames begin at an offset in their buffers: `initial` bytes at first, `most` bytes at most. Returns 0,
-/// or -1.
+/// or -1 on an error.
 ///
 /// # Safety
 /// `d` is a port that is not registered.

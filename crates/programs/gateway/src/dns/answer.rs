@@ -75,7 +75,8 @@ fn records(answer: &[u8]) -> Option<(WireName, Vec<AnsweredRecord<'_>>)> {
     Some((asked, records))
 }
 
-/// Parses the record at an offset. Returns the record, `None` if its class is not IN, and the offset after it.
+/// Parses the record at an offset. Returns the record (`None` if its class is not IN) and the offset after it; `None`
+/// without them if the record is malformed.
 fn record_at(answer: &[u8], at: usize) -> Option<(Option<AnsweredRecord<'_>>, usize)> {
     let (owner, at) = name(answer, at)?;
     let kind = word(answer, at)?;

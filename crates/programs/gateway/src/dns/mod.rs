@@ -44,7 +44,7 @@ pub use self::resolv::PORT;
 
 /// Maximum number of unanswered questions, of all guests together.
 const MAX_QUESTIONS: usize = 4096;
-/// Maximum number of datagrams read from a question's socket in a row: only one is the answer, others are forged.
+/// Maximum number of datagrams read from a question's socket in a row: only one is the answer, any others are forged.
 const BATCH: usize = 16;
 
 /// The origin of a question, to which the answer goes.

@@ -37,7 +37,7 @@ pub const SEARCH: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Maximum number of TCP clients that wait for their guest's MAC address.
 const MAX_CALLERS: usize = 256;
-/// Number of connections accepted, or of datagrams read, in a row.
+/// Maximum number of connections accepted, or of datagrams read, in a row.
 const BATCH: usize = 64;
 /// The listen backlog.
 const BACKLOG: i32 = 1024;
