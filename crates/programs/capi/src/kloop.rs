@@ -112,7 +112,7 @@ impl KloopRun<'_> {
         let (before, _, tail) = header.indices();
         header.set_indices(head, cur, tail);
         lane.sync();
-        // The sync has reset a `head` that was invalid.
+        // The sync resets an invalid `head`, so it is read again.
         let (head, _, tail) = header.indices();
         let n = header.num_slots();
         // The slot after `tail` is the first that the worker has not finished.

@@ -1,4 +1,4 @@
-//! `NIOCREGIF` and `NIOCGINFO`: the ioctls before `NIOCCTRL`, which are translated to its requests.
+//! `NIOCREGIF` and `NIOCGINFO`, the ioctls that netmap had before `NIOCCTRL`: they are translated to its requests.
 
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;

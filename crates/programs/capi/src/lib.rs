@@ -11,9 +11,9 @@
 //!                                      descriptor, wait, epoll            (syncs, in this process)
 //! ```
 //!
-//! The program's descriptor is a connection to the daemon, which survives dup, fork and exec, and can be passed over a
-//! socket. A process that receives such a descriptor requests the port's description from the daemon
-//! (`lifecycle::adopt`).
+//! The program's descriptor is a socket that is connected to the daemon: it survives dup, fork and exec, and can be
+//! passed over another socket. A process that receives such a descriptor requests the port's description from the
+//! daemon (`lifecycle::adopt`).
 //!
 //! | module | what it is |
 //! |---|---|

@@ -35,7 +35,7 @@ pub fn remove_range(first: u32, last: u32) {
 /// Forgets epoll sets in a range that is about to be closed or overwritten.
 fn forget_sets(first: u32, last: u32) {
     let sets = (first..=last.min(MAX_FDS as u32 - 1)).map(|fd| fd as c_int).filter(|fd| epoll::is_set(*fd));
-    // A vfork child's calls do not affect the program's sets.
+    // Only for the table's owner: a vfork child's calls must not affect the program's sets.
     sets.filter(|_| table::is_owner()).for_each(epoll::closed);
 }
 

@@ -27,7 +27,7 @@ impl LoopState {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Requests a stop. A loop that has not begun yet stops immediately, as in netmap.
+    /// Requests a stop. If no loop runs, the next one stops as soon as it begins, as in netmap.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }

@@ -54,8 +54,8 @@ impl Inode {
 }
 
 impl FileMemory {
-    /// Finds the file that this program has mapped, shared, over the whole range; `None` for other memory, and for
-    /// files that are not on a file system in memory.
+    /// Finds the file of which the whole range is a shared mapping; `None` for other memory, and for a file that is not
+    /// on an in-memory file system (tmpfs, hugetlbfs).
     pub fn find(range: Range<u64>) -> Option<FileMemory> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let (line, offset) = part(lines(&maps), &range)?;
@@ -65,7 +65,7 @@ impl FileMemory {
 }
 
 /// If the mappings of a range map one consecutive part of a file, returns the first mapping, and the part's offset in
-/// the file.
+/// the file; otherwise `None`.
 fn part<'a>(lines: impl Iterator<Item = MapsLine<'a>>, range: &Range<u64>) -> Option<(MapsLine<'a>, u64)> {
     let mut within = lines.filter(|l| l.range.end > range.start && l.range.start < range.end);
     let first = within.next().filter(|l| l.range.start <= range.start && l.rights == "rw-s" && l.inode.inode != 0)?;
@@ -81,14 +81,14 @@ fn part<'a>(lines: impl Iterator<Item = MapsLine<'a>>, range: &Range<u64>) -> Op
     (end >= range.end).then_some((first, offset))
 }
 
-/// Returns whether `fd` is the mapping's file, on a file system in memory, open for reading and writing.
+/// Returns whether `fd` is the mapping's file, on an in-memory file system, open for reading and writing.
 fn is_that(fd: BorrowedFd<'_>, line: &MapsLine<'_>) -> bool {
     let writable = rustix::fs::fcntl_getfl(fd).is_ok_and(|mode| mode & OFlags::RWMODE == OFlags::RDWR);
     // Only files in memory support seals.
     writable && rustix::fs::fcntl_get_seals(fd).is_ok() && Inode::of(fd) == Ok(line.inode)
 }
 
-/// Duplicates a descriptor of the program that refers to the mapping's file.
+/// Duplicates a descriptor of the program that refers to the mapping's file. `None` if the program has none.
 fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     let numbers = std::fs::read_dir("/proc/self/fd").ok()?;
     let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -97,7 +97,7 @@ fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     found.try_clone_to_owned().ok().filter(|fd| is_that(fd.as_fd(), line))
 }
 
-/// Opens the mapping's file by its name.
+/// Opens the mapping's file by its name. `None` if the name does not lead to that file any more.
 fn named(line: &MapsLine<'_>) -> Option<OwnedFd> {
     if !line.path.starts_with('/') {
         return None;
@@ -120,7 +120,7 @@ fn lines(maps: &str) -> impl Iterator<Item = MapsLine<'_>> {
     maps.lines().filter_map(line)
 }
 
-/// Parses a line: addresses, permissions, offset, device, inode, name.
+/// Parses a line: addresses, permissions, offset, device, inode, name. `None` if it is malformed.
 fn line(text: &str) -> Option<MapsLine<'_>> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let small = |text: &str| u32::from_str_radix(text, 16).ok();

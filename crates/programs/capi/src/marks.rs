@@ -32,7 +32,7 @@ impl FdMarks {
         self.place(number).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
     }
 
-    /// Marks or unmarks a number. Returns whether it was marked.
+    /// Marks or unmarks a number. Returns whether it was marked before; false for a number that cannot be marked.
     pub fn set(&self, number: c_int, on: bool) -> bool {
         let Some((word, bit)) = self.place(number) else { return false };
         let was = if on { word.fetch_or(bit, Ordering::AcqRel) } else { word.fetch_and(!bit, Ordering::AcqRel) };

@@ -32,7 +32,7 @@ pub struct RequestOptions(Vec<NmOption>);
 const STATUS_AT: u64 = std::mem::offset_of!(NmreqOption, nro_status) as u64;
 /// Size of an option's header in bytes.
 const HEADER: usize = size_of::<NmreqOption>();
-/// Number of option types, of which all but 0 are known.
+/// Number of option types. All are known except 0, which is invalid.
 const KINDS: usize = NETMAP_REQ_OPT_OFFSETS as usize + 1;
 /// Size of a pointer in netmap's buffer in bytes.
 const POINTER: usize = size_of::<u64>();
@@ -42,9 +42,9 @@ const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINT
 
 /// The bytes that netmap would have used in its buffer so far.
 struct OptionRoom {
-    /// Size of the buffer with pointers and table, in bytes.
+    /// Bytes used in the buffer, including the pointers and the table of options.
     buffer: usize,
-    /// Size of the request alone, at most `NETMAP_REQ_MAXSIZE` bytes.
+    /// Bytes of the request alone, at most `NETMAP_REQ_MAXSIZE`.
     request: usize,
 }
 

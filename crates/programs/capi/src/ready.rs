@@ -20,7 +20,8 @@ fn port(fd: c_int, events: c_int) -> Result<(Arc<BoundPort>, c_short), Errno> {
     Ok((bound, c_short::try_from(events).map_err(|_| Errno::INVAL)?))
 }
 
-/// Requests wake-ups, then syncs. Returns the events that are ready now (no wake-up follows for these), or -1.
+/// Requests wake-ups, then syncs. Returns the events that are ready now (no wake-up follows for these), or -1 on an
+/// error.
 // SAFETY: only this library defines the name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn netvale_arm(fd: c_int, events: c_int) -> c_int {
@@ -31,14 +32,15 @@ pub extern "C" fn netvale_arm(fd: c_int, events: c_int) -> c_int {
     armed.map_or_else(errno::fail, c_int::from)
 }
 
-/// Withdraws the request for wake-ups. Returns 0, or -1.
+/// Withdraws the request for wake-ups. Returns 0, or -1 on an error.
 // SAFETY: only this library defines the name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn netvale_disarm(fd: c_int, events: c_int) -> c_int {
     errno::done(port(fd, events).map(|(bound, events)| bound.stir(events)))
 }
 
-/// Writes up to `count` of the descriptors that become readable on a wake-up. Returns their total number, or -1.
+/// Writes up to `count` of the descriptors that become readable on a wake-up. Returns their total number, or -1 on an
+/// error.
 ///
 /// # Safety
 /// There is room for `count` descriptors at `fds`.

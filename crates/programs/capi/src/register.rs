@@ -168,7 +168,7 @@ pub fn resume(fd: BorrowedFd<'_>, descriptor: &Descriptor) {
     }
 }
 
-/// Returns the daemon's request for a registration.
+/// Converts a registration into the request to the daemon.
 fn request(name: &str, reg: &NmreqRegister) -> Result<AttachRequest, Errno> {
     let mut note = [0; NOTE_LEN];
     note[..8].copy_from_slice(&reg.nr_flags.to_le_bytes());

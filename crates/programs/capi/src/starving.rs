@@ -16,14 +16,14 @@ const GAP: Duration = Duration::from_millis(10);
 /// Number of syncs between reads of the clock.
 const LOOK_EVERY: u32 = 64;
 
-/// The state of the detection for a tx ring that is full.
+/// The state of the detection of spinning on a tx ring that stays full.
 #[derive(Debug, Default)]
 pub struct FullRing {
     syncs: AtomicU32,
     /// The ring's tail at the last sync that found the ring full.
     tail: AtomicU32,
-    /// Since when checks without a pause have found the same tail, in nanoseconds of [`now`]; 0 after the tail has
-    /// moved.
+    /// Time of the first check that found the current tail, with no pause in checking since, in nanoseconds of [`now`];
+    /// 0 after the tail has moved.
     since: AtomicU64,
     /// Time of the last check, in nanoseconds of [`now`].
     seen: AtomicU64,
@@ -47,7 +47,7 @@ impl FullRing {
         }
     }
 
-    /// Returns whether the tail has not moved for long enough, without a pause between checks.
+    /// Returns whether the tail has not moved for [`PATIENCE`], with no more than [`GAP`] between checks.
     fn stands(&self, now: u64) -> bool {
         let nanos = |d: Duration| d.as_nanos() as u64;
         let since = self.since.load(Ordering::Relaxed);

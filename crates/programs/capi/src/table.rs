@@ -34,7 +34,7 @@ pub fn get(fd: c_int) -> Option<Arc<Descriptor>> {
     if is_used() { place(fd)?.load_full() } else { None }
 }
 
-/// Calls `f` with the netmap descriptor behind `fd`, without keeping a reference to it.
+/// Calls `f` with the netmap descriptor behind `fd`, without keeping a reference to it; `None` if `fd` is not netmap's.
 #[inline]
 pub fn with<T>(fd: c_int, f: impl FnOnce(&Descriptor) -> T) -> Option<T> {
     if !is_used() {
@@ -61,7 +61,7 @@ pub fn insert(fd: c_int, descriptor: Arc<Descriptor>) -> bool {
     true
 }
 
-/// Removes `fd` from the table. Returns its entry.
+/// Removes `fd` from the table. Returns its entry; `None` if there was none, or if a vfork child called.
 pub fn take(fd: c_int) -> Option<Arc<Descriptor>> {
     if !is_used() || place(fd).is_none_or(|p| p.load().is_none()) || !is_owner() {
         return None;
@@ -71,7 +71,7 @@ pub fn take(fd: c_int) -> Option<Arc<Descriptor>> {
     Some(old)
 }
 
-/// Claims the table and all other per-descriptor state for this process.
+/// Makes this process the owner of the table and of all other per-descriptor state.
 pub fn claim() {
     OWNER.store(pid(), Ordering::Relaxed);
 }

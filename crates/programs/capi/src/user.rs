@@ -106,7 +106,7 @@ pub fn probe(addr: u64, len: usize) -> Result<(), Errno> {
 /// Copies bytes through a pipe, so that the kernel checks both addresses.
 ///
 /// # Safety
-/// Whichever of both addresses does not come from the program must be valid for `len` bytes.
+/// Each address that does not come from the program must be valid for `len` bytes.
 pub unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) -> Result<(), Errno> {
     const PIPE: usize = 4096;
     let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;

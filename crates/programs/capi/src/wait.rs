@@ -53,7 +53,7 @@ impl EventSource {
         }
     }
 
-    /// Returns the time until the end of the daemon's connection may be reported again.
+    /// Returns the time until the end of the daemon's connection may be reported again; zero if it may be now.
     fn until_end_is_told(&self) -> Duration {
         match self {
             EventSource::Port(port) => port.with(BoundPort::until_end_is_told).unwrap_or_default(),
@@ -115,7 +115,7 @@ pub struct WatchedFd {
     pub source: EventSource,
     /// The events to wait for: `POLLIN`, `POLLOUT`, …
     pub events: c_short,
-    /// Events found.
+    /// The ready events that the last check found.
     pub found: c_short,
     /// Events that are reported regardless of the state of the rings, because the peer hung up.
     pub ended: c_short,
@@ -184,7 +184,7 @@ fn sleep(
     let wakes: Vec<c_int> = armed.iter().flat_map(WakeArming::go_to_sleep).collect();
     let ready = ports.iter().any(|p| p.poll() != 0);
     let mut fds: Vec<pollfd> = others.to_vec();
-    // A connection that the daemon closed: the port was detached, or the daemon ended. For other descriptors the kernel
+    // A netmap descriptor hangs up when its port is detached or the daemon ends. For other descriptors the kernel
     // reports a hang-up itself.
     let mut left = left;
     for p in ports.iter() {

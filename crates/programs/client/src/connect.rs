@@ -57,7 +57,7 @@ pub fn connect_to(run_dir: Option<&Path>) -> Result<OwnedFd, Error> {
     connect(&dir)
 }
 
-/// Requests a port on a connection without one.
+/// Requests a port on a connection that has none.
 ///
 /// # Errors
 /// [`Error::Refused`] if the daemon refuses; another [`Error`] if its answer is unusable.

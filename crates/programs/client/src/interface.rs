@@ -58,7 +58,7 @@ pub fn mac(spec: &PortSpec) -> [u8; 6] {
 mod tests {
     use super::*;
 
-    /// Objective: only marked names are ports, in all their spellings.
+    /// Objective: only names with a prefix (`vale…:`, `netmap:`, `nv:`) are ports, in all their spellings.
     #[test]
     fn only_marked_names_are_ports() {
         let port = |name: &str| interface(name).map(|p| p.to_string());
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Objective: a switch's port can be divided; a port with a single direction or a partner cannot.
+    /// Objective: a switch's port can be divided; a monitor, a pipe's end and a port of one direction cannot.
     #[test]
     fn only_ports_with_two_directions_can_be_divided() {
         let rx = |name| interface(name).and_then(|p| one_way(&p, Directions::Rx)).map(|p| p.to_string());

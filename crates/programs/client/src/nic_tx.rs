@@ -12,7 +12,7 @@ pub(crate) struct NicTx {
     pub(crate) through: ThroughTx,
 }
 
-/// Maximum wait of a dropped ring for the kernel to take frames for which it had no room.
+/// Maximum time for which a dropped ring waits until the kernel has room for its last frames.
 const FAREWELL: Duration = Duration::from_millis(100);
 
 impl Drop for NicTx {

@@ -234,7 +234,8 @@ impl OutgoingInner {
             sent = ring.send(frame);
             ring.sync();
         }
-        // The connection is checked when that costs little: without room, or after a kick, but not after each.
+        // To save system calls, the connection is checked only without room, or after a kick, then at most once per
+        // `CHECK`.
         let kicked = ring.kicks().sent() != rung && checked.is_none_or(|last| last.elapsed() >= CHECK);
         if (!sent || kicked) && connection.is_some_and(is_closed) {
             return Err(SendError::Closed);

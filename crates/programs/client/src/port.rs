@@ -65,7 +65,7 @@ pub enum Interest {
 }
 
 impl Port {
-    /// Assembles a port. `keep` owns whatever must exist as long as the port, if it is not the daemon's.
+    /// Assembles a port. `keep` owns what must exist as long as the port, if the daemon does not own it.
     pub(crate) fn new(
         name: String,
         conn: Option<OwnedFd>,

@@ -19,7 +19,7 @@ trait WaitableRing {
     /// Returns the state of the ring's adaptive polling.
     fn spin(&mut self) -> &mut Spin;
 
-    /// Updates the ring's indices. Returns whether it is ready.
+    /// Updates the ring's indices. Returns whether the ring is ready.
     fn look(&mut self) -> bool;
 
     /// Requests a kick. Returns whether the ring is ready already.

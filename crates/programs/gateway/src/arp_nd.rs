@@ -33,7 +33,8 @@ pub fn take_arp(core: &mut GatewayCore, who: GuestId, packet: &[u8]) {
     let Ok(packet) = arp::Packet::parse(packet) else { return };
     let (sender, address) = packet.sender();
     let (_, target) = packet.target();
-    // The sender in the packet must be the frame's own: only a proxy sends ARP for another, and this network has none.
+    // The sender in the packet must be the frame's sender: only a proxy sends ARP for another, and this network has
+    // none.
     if sender != who.mac {
         return;
     }

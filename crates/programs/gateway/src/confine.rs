@@ -42,7 +42,7 @@ const CALLS: &[Calls] = &[
             &[int(0, AF_INET6), kind(SOCK_DGRAM), int(2, IPPROTO_ICMPV6)],
         ],
     ),
-    // A guest's TCP connection to the name service.
+    // Socket pairs: one end is the name service's side of a guest's TCP connection to it.
     (libc::SYS_socketpair, &[&[int(0, AF_UNIX)]]),
     (
         libc::SYS_setsockopt,
@@ -60,10 +60,10 @@ const CALLS: &[Calls] = &[
     ),
     (libc::SYS_fcntl, &[&[int(1, F_DUPFD_CLOEXEC)], &[int(1, F_GETFD)], &[int(1, F_GETFL)]]),
     (libc::SYS_ioctl, &[&[int(1, libc::FIONBIO as c_int)], &[int(1, SIOCGIFINDEX)]]),
-    // No new executable memory.
+    // Memory that is not executable.
     (libc::SYS_mmap, &[&[without(2, PROT_EXEC as u64)]]),
     (libc::SYS_mprotect, &[&[without(2, PROT_EXEC as u64)]]),
-    // Only reading the process's own limits.
+    // Reads of the process's own limits, not changes.
     (libc::SYS_prlimit64, &[&[int(0, 0), null(2)]]),
 ];
 
@@ -114,8 +114,9 @@ const ANY: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Confines this process, which must have one thread. Of the file system, it can then read the resolver file and the
-/// files beside it, and remove its own sockets and the files beside them. Files and sockets that are open stay so.
+/// Confines this process, which must have one thread. Of the file system, it can then read `/dev/null`, the resolver
+/// file and the files beside it, and remove its own sockets and the files beside them. Open files and sockets stay
+/// open.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly confined, and should end.
@@ -124,7 +125,7 @@ pub fn enter(options: &GatewayOptions) -> Result<(), SandboxError> {
     let own_sockets = options.control.iter().chain(&options.dial).filter_map(|path| path.parent());
     files::restrict(&[
         FileRights::new(to_read(&options.resolv_conf), AccessFs::ReadFile),
-        // What a publisher opens to have a descriptor to spare.
+        // Published ports open `/dev/null` to keep a spare descriptor.
         FileRights::new(["/dev/null"], AccessFs::ReadFile),
         FileRights::new(own_sockets, AccessFs::RemoveFile),
     ])?;
@@ -138,7 +139,7 @@ fn rules(own: u32, serves: bool) -> Result<netvale_confine::CallRules, SandboxEr
     if serves {
         list.add_line(libc::SYS_socket, &[int(0, AF_UNIX), kind(SOCK_STREAM), int(2, 0)]);
     }
-    // To abort, at a failure of the program itself.
+    // For abort(3), if the program itself fails.
     list.add_line(libc::SYS_tgkill, &[int(0, own.cast_signed())]);
     Ok(list.rules(BASE.iter().chain(ANY).copied())?)
 }
@@ -149,7 +150,7 @@ fn to_read(file: &Path) -> BTreeSet<PathBuf> {
     let folder = |path: &Path| path.parent().map(Path::to_path_buf).filter(|folder| folder != Path::new("/"));
     let mut at = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
     let mut folders = BTreeSet::from_iter(at.canonicalize().ok().as_deref().and_then(folder));
-    // As many links as the kernel follows.
+    // Follows at most as many links as the kernel does.
     for _ in 0..40 {
         let Some(parent) = folder(&at) else { break };
         let link = std::fs::read_link(&at);
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(to_read(Path::new("/none")), BTreeSet::new());
     }
 
-    /// The variable with the folder of the process that a test starts.
+    /// Environment variable that passes the test's folder to the process that the test starts.
     const FOLDER: &str = "NETVALE_TEST_FOLDER";
 
     #[test]
@@ -196,7 +197,7 @@ mod tests {
         if std::fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|all| !all.contains("landlock")) {
             return eprintln!("skipped: this kernel has no Landlock");
         }
-        // The confinement applies to the calling thread only: another one replaces the file.
+        // The confinement applies to the calling thread only: another thread can replace the file.
         let (replace, requests) = std::sync::mpsc::channel();
         let (answer, answers) = std::sync::mpsc::channel();
         let [from, to] = [folder.join("etc/new"), file.clone()];

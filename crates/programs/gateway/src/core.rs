@@ -64,8 +64,8 @@ impl FlowRefusal {
 pub struct PermittedFlow {
     /// The address to which the host's socket connects: the loopback for the gateway's own address.
     pub outer: SocketAddr,
-    /// The name for which the guest has got the destination's address: the one by which a rule allows the flow, or the
-    /// latest.
+    /// The DNS name that the guest resolved to the destination's address: the one by which a rule allows the flow, or
+    /// else the latest; `None` without a name.
     pub name: Option<Arc<str>>,
 }
 
@@ -102,21 +102,21 @@ pub struct GatewayCore {
     pub rates: GuestRates,
     /// The MAC addresses of guests' IP addresses.
     pub neighbours: GuestAddresses,
-    /// The networks from which frames have come, and the one without tags.
+    /// The networks (VLANs) from which frames have arrived, and the untagged one.
     pub networks: NetworkSet,
     /// What guests may reach.
     pub policy: EgressPolicy,
     /// TCP ports of the gateway's own addresses that lead to UNIX sockets.
     pub served: Vec<ServedPort>,
-    /// The names for which guests have got addresses.
+    /// The DNS names that guests have resolved, with their addresses.
     pub resolved: ResolvedNames,
     /// The log of flows that were opened, refused and closed.
     pub flows: FlowLog,
-    /// Timers of flows, questions and housekeeping.
+    /// Timers of flows, DNS questions and housekeeping.
     pub timers: TimerHeap,
     /// Random numbers.
     pub random: RandomPool,
-    /// The time at which the loop's present round began.
+    /// The time at which the loop's current round began.
     pub now: Instant,
     /// Guests' TCP connections that the name service has not accepted yet.
     pub name_clients: Vec<NewNameClient>,
@@ -169,7 +169,8 @@ impl GatewayCore {
         })
     }
 
-    /// Decides whether a guest's flow may begin. At the gateway's address that leads there, it is the host's loopback.
+    /// Decides whether a guest's flow may begin. The gateway's address that stands for the host's loopback counts as
+    /// 127.0.0.1 or ::1.
     ///
     /// # Errors
     /// The reason why the flow may not begin.
@@ -177,8 +178,8 @@ impl GatewayCore {
         self.judge_with(ends, &self.names_of(ends), is_of_host)
     }
 
-    /// Returns whether the rules still allow an open flow. Those from the host's side need no rule. `name` is the name
-    /// with which the flow began: it counts for as long as the flow is open.
+    /// Returns whether the rules still allow an open flow. Flows from the host's side need no rule. `name` is the name
+    /// with which the flow began: it counts as a name of the destination while the flow is open.
     pub fn permits(&self, review: &mut FlowReview, ends: &FlowEnds, name: Option<&Arc<str>>) -> bool {
         if ends.direction == FlowDirection::In {
             return true;
@@ -222,12 +223,12 @@ impl GatewayCore {
         }
     }
 
-    /// Counts a guest's flow that begins. Returns `false` if too many have begun in this direction.
+    /// Counts a new flow of a guest. Returns `false` if the guest exceeds its rate of new flows in this direction.
     pub fn may_begin(&mut self, who: GuestId, direction: FlowDirection) -> bool {
         self.rates.may_begin(who, direction, &self.flows.ports, self.now)
     }
 
-    /// Returns whether a guest's rate lets a datagram of a [cost](crate::rates::datagram_cost) pass.
+    /// Returns whether a guest's rate limit lets a datagram of this [cost](crate::rates::datagram_cost) pass.
     pub fn passes(&mut self, who: GuestId, way: RateWay, cost: usize) -> bool {
         self.rates.passes(who, way, cost, &self.flows.ports, self.now)
     }
@@ -236,7 +237,7 @@ impl GatewayCore {
         self.resolved.names(ends.who, ends.remote.ip(), self.now)
     }
 
-    /// Records that a guest's flow may not begin, with the latest name of its destination.
+    /// Records the refusal of a guest's flow in the flow log, with the latest name of its destination.
     pub fn refused(&mut self, ends: &FlowEnds, reason: &'static str) {
         let names = self.names_of(ends);
         self.flows.refused(ends, names.first().map(|name| &**name), reason, self.now);
@@ -282,7 +283,7 @@ impl GatewayCore {
         self.send_error_about(packet.who, packet.src, packet.packet, problem, by);
     }
 
-    /// As [`GatewayCore::send_error`], about a packet of which only the first bytes are known.
+    /// As [`GatewayCore::send_error`], for a packet that is given by its first bytes and its sender's addresses.
     pub fn send_error_about(
         &mut self,
         who: GuestId,
@@ -309,8 +310,8 @@ impl GatewayCore {
     }
 }
 
-/// Returns whether an address is one of the host's own, or embeds one: a socket can be bound to it, or the kernel
-/// chooses it as the source of datagrams to it. Nothing is sent.
+/// Returns whether an address is one of the host's own, or embeds one (as NAT64 does). An address is the host's if a
+/// socket can be bound to it, or the kernel chooses it as the source of datagrams to it. Nothing is sent.
 pub fn is_of_host(address: IpAddr) -> bool {
     is_one_of_host(address) || held_v4(address).is_some_and(|held| is_one_of_host(held.into()))
 }
@@ -318,10 +319,10 @@ pub fn is_of_host(address: IpAddr) -> bool {
 fn is_one_of_host(address: IpAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
-        // No descriptor is left to find out: the flow could not begin either.
+        // No descriptor is left for this test, so a flow would get none either: the answer does not matter.
         return true;
     };
-    // The source of datagrams to a second address of the same network is the first one.
+    // Tried first: for datagrams to the host's second address in a network, the kernel chooses the first as source.
     if rustix::net::bind(&socket, &SocketAddr::new(address, 0)).is_ok() {
         return true;
     }
@@ -332,8 +333,8 @@ fn is_one_of_host(address: IpAddr) -> bool {
     own.is_none_or(|own| own.ip() == address || is_routers_anycast(address, own.ip()))
 }
 
-/// Returns whether an address is that of all routers of the network of `own` (RFC 4291 §2.6.1): the host is one of them
-/// if it forwards.
+/// Returns whether an address is the subnet-router anycast address of the network of `own` (RFC 4291 §2.6.1): a host
+/// that forwards packets receives what is sent to it.
 fn is_routers_anycast(address: IpAddr, own: IpAddr) -> bool {
     let (IpAddr::V6(address), IpAddr::V6(own)) = (address, own) else { return false };
     address.to_bits() as u64 == 0 && address.to_bits() >> 64 == own.to_bits() >> 64

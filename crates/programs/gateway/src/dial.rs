@@ -1,7 +1,7 @@
 //! The dial socket: a UNIX socket by which the user's programs connect to guests' TCP ports.
 //!
-//! A program ([`Dialer`]'s caller) sends a line `ADDRESS:PORT`. From then on, its connection is one to that port; it
-//! ends if the guest cannot be reached.
+//! A program (a caller of the [`Dialer`]) sends a line `ADDRESS:PORT`. The gateway then relays its connection to that
+//! port of the guest, and closes it if the guest cannot be reached.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ const MAX_LINE: usize = 64;
 const MAX_CALLERS: usize = 256;
 /// How long a caller may take to send its line.
 const LINE: Duration = Duration::from_secs(10);
-/// Number of connections accepted in a row.
+/// Maximum number of connections accepted in a row.
 const BATCH: usize = 16;
 
 struct DialCaller {
@@ -67,10 +67,10 @@ impl Dialer {
         Ok(Dialer { listener, path: path.to_owned(), callers: NumberedValues::default(), waiting: Vec::new() })
     }
 
-    /// Watches the socket.
+    /// Adds the listening socket to the gateway's epoll set.
     ///
     /// # Errors
-    /// The socket cannot be watched.
+    /// The error of epoll_ctl(2).
     pub fn watch(&self, core: &GatewayCore) -> io::Result<()> {
         core.poller.add(&self.listener, WatchedThing::Dial, WatchMode::Readable)
     }
@@ -95,7 +95,8 @@ impl Dialer {
         }
     }
 
-    /// Reads a caller's line. Returns the caller once the line is complete; disconnects it if it is malformed.
+    /// Reads a caller's line. Returns the caller once the line is complete, `None` before; disconnects it if the line
+    /// is malformed.
     pub fn ready(&mut self, core: &GatewayCore, id: SlotId) -> Option<DialedGuest> {
         let caller = self.callers.get(id)?;
         let line = match peeked(&caller.socket) {
@@ -186,7 +187,8 @@ mod tests {
         assert_eq!(peeked(&own.into()), Err(Errno::CONNRESET));
     }
 
-    /// Objective: the socket is its user's alone, replaces only a dead one, and is removed at the end.
+    /// Objective: only its user may use the socket; it replaces only a socket without a listener, and is removed at the
+    /// end.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn the_socket_is_its_users() {

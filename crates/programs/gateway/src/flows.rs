@@ -1,8 +1,8 @@
 //! The flow log: a line of JSON for each flow that is opened, refused or closed, with the flow's ends (addresses and
 //! ports) and, at its close, the bytes carried.
 //!
-//! Lines wait in bounded memory while they cannot be written ([`FlowLog`]). Lines beyond that are dropped, and a line
-//! of its own reports their number. Recorded refusals are limited to a number per second, since guests can cause any
+//! Lines that cannot be written yet wait in bounded memory ([`FlowLog`]). Further lines are dropped, and a separate
+//! line reports their number. Only a limited number of refusals per second is recorded, since guests can cause any
 //! number of them.
 
 use std::collections::BTreeMap;
@@ -80,25 +80,25 @@ pub struct FlowBytes {
     pub received: u64,
 }
 
-/// A flow that is open, or was until now.
+/// A flow that is open, or has just ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenFlow {
     /// The endpoints.
     pub ends: FlowEnds,
-    /// The name for which the guest has got the address of the other end.
+    /// The DNS name that the guest resolved to the other end's address; `None` without one.
     pub name: Option<Arc<str>>,
     /// The payload so far.
     pub bytes: FlowBytes,
     /// When the flow began.
     pub began: Instant,
-    /// What the guest's limits have done to it.
+    /// The effect of the guest's limits on the flow.
     pub limited: FlowLimited,
 }
 
-/// What the limits of its guest have done to a flow.
+/// The effect of its guest's limits on a flow.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FlowLimited {
-    /// How long it has waited for the guest's rate.
+    /// Total time for which the flow had to wait because of the guest's rate limit.
     pub waited: Duration,
     /// Number of its datagrams that were dropped.
     pub dropped: u64,
@@ -197,9 +197,9 @@ pub struct LoggedFlowCounts {
     pub refused: u64,
     /// Flows that were closed.
     pub closed: u64,
-    /// Payload from guests.
+    /// Number of bytes of payload from guests in closed flows.
     pub sent: u64,
-    /// Payload to guests.
+    /// Number of bytes of payload to guests in closed flows.
     pub received: u64,
 }
 
@@ -233,7 +233,7 @@ impl FlowLog {
         }
     }
 
-    /// Records that a flow has begun. `name` is the name for which the guest has got the address of the other end.
+    /// Records that a flow has begun. `name` is the DNS name that the guest resolved to the other end's address.
     pub fn opened(&mut self, ends: &FlowEnds, name: Option<&str>) {
         self.counts.opened += 1;
         self.line(FlowLine::new("opened", ends, &self.ports, name));
@@ -265,7 +265,7 @@ impl FlowLog {
         self.line(FlowLine { event: "closed", reason: Some(reason), ..FlowLine::of_open(flow, &self.ports, now) });
     }
 
-    /// Returns whether anyone reads the lines.
+    /// Returns whether lines go to a file or are kept for followers.
     fn is_read(&self) -> bool {
         self.out.is_some() || self.followed
     }

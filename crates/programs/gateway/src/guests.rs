@@ -1,7 +1,7 @@
 //! Guests: how much each uses of the gateway's resources, and the MAC addresses of their IP addresses.
 //!
-//! A guest's id ([`GuestId`]) is its network ([`NetworkId`]) and its MAC address. The [`GuestTable`] has each guest's
-//! use of resources, and [`GuestAddresses`] the MAC addresses of IP addresses.
+//! A guest's id ([`GuestId`]) is its network ([`NetworkId`]) and its MAC address. The [`GuestTable`] counts each
+//! guest's use of resources, and [`GuestAddresses`] maps IP addresses to MAC addresses.
 //!
 //! The limits of a private network, which is behind one port, are those of one guest: inventing MAC addresses gains
 //! nothing there. In the network without tags, the switch must stop guests that do so (`--guard`). A [`NetworkSet`] is
@@ -171,7 +171,7 @@ impl GuestTable {
         let most = [limits.tcp, limits.connecting, limits.udp, limits.pings, limits.questions][resource as usize];
         let who = who.share();
         let is_new = !self.guests.contains_key(&who);
-        // A private network needs no place of this number: there are no more of them than VLANs.
+        // Private networks do not count towards the limit: there are no more of them than VLANs.
         if is_new && who.network == NetworkId::UNTAGGED && self.guests.len() >= MAX_GUESTS {
             return false;
         }
@@ -239,7 +239,7 @@ pub struct GuestAddresses {
 }
 
 impl GuestAddresses {
-    /// Records that a frame or a message has shown the guest that has an IP address.
+    /// Records that a guest uses an IP address, as a frame or message from the guest shows.
     pub fn learn(&mut self, address: IpAddr, who: GuestId, now: Instant) {
         let key = NetworkAddress { network: who.network, address };
         if let Some(entry) = self.entries.get_mut(&key).filter(|entry| entry.mac == who.mac) {
@@ -289,7 +289,8 @@ impl GuestAddresses {
         of_guest.map(|(key, _)| key.address).collect()
     }
 
-    /// Returns the address of a network that was used last: of IPv4, or else of IPv6, without link-local ones.
+    /// Returns the address in a network that was used last: an IPv4 address if any is known, else an IPv6 address that
+    /// is not link-local.
     pub fn latest(&self, network: NetworkId) -> Option<IpAddr> {
         let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let of_network = self.entries.iter().filter(|(key, _)| key.network == network && !local(&key.address));
@@ -373,7 +374,8 @@ mod tests {
         assert_eq!(neighbours.is_used_since(NetworkId::UNTAGGED, address, now + Duration::from_secs(2)), None);
     }
 
-    /// Objective: guests of two networks with the same addresses have shares and addresses of their own.
+    /// Objective: guests of two networks are distinct even if they have the same addresses: each has its own limits and
+    /// entries.
     #[test]
     fn equal_addresses_of_two_networks_are_two_guests() {
         let other = NetworkId::of_vlan(7).unwrap().station(A.mac);

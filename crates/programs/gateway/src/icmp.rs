@@ -29,7 +29,7 @@ use crate::timers::TimedThing;
 
 /// How long a socket is kept after its last request.
 const IDLE: Duration = Duration::from_secs(60);
-/// Replies, and errors, read from a socket in a row.
+/// Maximum number of replies, and of errors, read from a socket in a row.
 const BATCH: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -43,13 +43,13 @@ struct PingKey {
 struct EchoFlow {
     key: PingKey,
     outer: IpAddr,
-    /// The name for which the guest has got the destination's address.
+    /// The DNS name that the guest resolved to the destination's address.
     name: Option<Arc<str>>,
     socket: OwnedFd,
     began: Instant,
     used: Instant,
     counts: FlowBytes,
-    /// Number of messages that the guest's rate has not let pass.
+    /// Number of messages that the guest's rate limit dropped.
     dropped: u64,
 }
 
@@ -276,7 +276,7 @@ impl EchoFlows {
         core.flows.closed(&flow.record(), reason, core.now);
     }
 
-    /// Returns the flows that are open, in no order.
+    /// Returns the flows that are open, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
         self.flows.values().map(EchoFlow::record)
     }

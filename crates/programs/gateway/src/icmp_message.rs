@@ -31,7 +31,7 @@ pub enum IcmpProblem {
     Network,
     /// The host cannot be reached.
     Host,
-    /// No program has the port.
+    /// No program listens on the port.
     Port,
     /// A policy forbids the packet.
     Prohibited,

@@ -21,7 +21,7 @@
 //! | [`arp_nd`], [`ra`], [`dhcp`], [`dhcp6`], [`dns`] | address resolution, address assignment, names |
 //! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | flows from guests to other hosts |
 //! | [`publish`] | published ports: flows from the host's side to guests |
-//! | [`served`], [`dial`] | UNIX sockets of the host: of the gateway's own ports, and for connections to guests |
+//! | [`served`], [`dial`] | UNIX sockets of the host: behind the gateway's own ports; for connections to guests |
 //! | [`policy`], [`resolved`] | which destinations guests may reach; the names of addresses |
 //! | [`rates`] | limits of guests' rates |
 //! | [`flows`] | the flow log |

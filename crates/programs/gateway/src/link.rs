@@ -1,5 +1,5 @@
-//! The gateway's port of the switch: frames with a virtio-net header, in both directions. [`tap`] takes its place for a
-//! guest without a switch.
+//! The gateway's port of the switch: frames with a virtio-net header, in both directions. [`tap`] is the alternative
+//! for a guest without a switch.
 
 pub mod tap;
 
@@ -16,7 +16,7 @@ pub const MAX_FRAME: usize = 65_550 + 4 + 12;
 const SLOTS: u32 = 1024;
 /// Size of a slot's buffer in bytes.
 const BUFFER: u32 = 2112;
-/// Slots that the longest frame needs.
+/// Number of slots that the longest frame needs.
 const LONGEST: u32 = (MAX_FRAME as u32).div_ceil(BUFFER);
 
 /// The gateway's port, with a count of the frames that were lost for lack of room.
@@ -58,7 +58,7 @@ impl GatewayLink {
         GatewayLink { way: LinkWay::Tap(tap), lost: 0 }
     }
 
-    /// Returns whether the link is a TAP, whose end is that of its guest.
+    /// Returns whether the link is a TAP, which ends together with its only guest.
     pub fn is_tap(&self) -> bool {
         matches!(self.way, LinkWay::Tap(_))
     }
@@ -121,7 +121,7 @@ impl GatewayLink {
         frames || (room && tx.iter_mut().any(|ring| ring.arm() && ring.space() >= LONGEST))
     }
 
-    /// Disarms both wake-ups.
+    /// Disarms the wake-ups for received frames and for room to send.
     pub fn disarm(&mut self) {
         let LinkWay::Port(port) = &mut self.way else { return };
         let (tx, rx) = port.rings();

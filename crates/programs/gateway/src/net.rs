@@ -114,7 +114,7 @@ pub struct GatewayNet {
     pub mtu: u16,
     /// The DNS domain of guests' names.
     pub domain: String,
-    /// The gateway's further address that leads to the host's loopback; `None`: all of the gateway's addresses do.
+    /// The gateway's further address that leads to the host's loopback; `None` if all of the gateway's addresses do.
     pub host: Option<Ipv4Addr>,
 }
 
@@ -136,8 +136,8 @@ impl GatewayNet {
         Ipv6Addr::new(0xfe80, 0, 0, 0, word(a ^ 2, b), word(c, 0xff), word(0xfe, d), word(e, f))
     }
 
-    /// Returns the gateway's address by which guests see an address of the host's loopback; `None` if it has none of
-    /// that IP version.
+    /// Returns the gateway's address that stands for a loopback address of the host (`like`) in guests' packets; `None`
+    /// if the gateway has none of that IP version.
     pub fn loopback(&self, like: IpAddr) -> Option<IpAddr> {
         match self.host {
             Some(host) if like.is_ipv4() => Some(host.into()),
@@ -153,7 +153,7 @@ impl GatewayNet {
         }
     }
 
-    /// Returns whether the gateway's own services, such as the name service, have an address.
+    /// Returns whether the gateway's own services, such as the name service, are reachable at an address.
     pub fn has_services(&self, address: IpAddr) -> bool {
         self.is_own(address) && self.host.is_none_or(|host| IpAddr::V4(host) != address)
     }
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Objective: an address for the host is the gateway's own, and only it leads to the host's loopback.
+    /// Objective: with a separate address for the host, only that address leads to the host's loopback.
     #[test]
     fn the_hosts_address_alone_leads_to_the_loopback() {
         let [gateway, host, guest]: [IpAddr; 3] =

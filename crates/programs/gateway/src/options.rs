@@ -19,7 +19,7 @@ use crate::served::ServedPort;
 pub const LEASE: Duration = Duration::from_secs(3600);
 /// The default MTU of the guests' network, in bytes.
 pub const MTU: u16 = 1500;
-/// Valid MTUs: at least the minimum of IPv6; at most what a frame of 64 KiB has room for.
+/// Valid MTUs in bytes: at least the minimum of IPv6; at most what a frame of 64 KiB has room for.
 pub const MTUS: std::ops::RangeInclusive<u16> = 1280..=65_520;
 
 /// The configuration of a gateway.
@@ -27,7 +27,7 @@ pub const MTUS: std::ops::RangeInclusive<u16> = 1280..=65_520;
 pub struct GatewayOptions {
     /// The gateway's addresses, with the prefix lengths of their networks.
     pub addresses: GatewayAddresses,
-    /// The gateway's MAC address; `None`: it is made from its IP address.
+    /// The gateway's MAC address; `None` to derive it from the IP address.
     pub mac: Option<MacAddr>,
     /// MTU of the guests' network, in bytes.
     pub mtu: u16,
@@ -35,13 +35,13 @@ pub struct GatewayOptions {
     pub domain: String,
     /// Further domains in which guests look for short names (RFC 3397).
     pub search: Vec<String>,
-    /// The gateway's further address that leads to the host's loopback; `None`: the others do.
+    /// The gateway's further address that leads to the host's loopback; `None` if the gateway's other addresses do.
     pub host: Option<Ipv4Addr>,
     /// Whether the gateway runs a DHCP server.
     pub dhcp: bool,
     /// Whether the gateway sends IPv6 router advertisements.
     pub adverts: bool,
-    /// What the gateway gives by DHCPv6.
+    /// What the gateway provides by DHCPv6.
     pub dhcp6: Dhcp6Mode,
     /// Static DHCP leases.
     pub leases: Vec<StaticLease>,
@@ -55,11 +55,11 @@ pub struct GatewayOptions {
     pub publish: Vec<PublishRule>,
     /// TCP ports of the gateway's own addresses that lead to UNIX sockets.
     pub served: Vec<ServedPort>,
-    /// Path of the UNIX socket by which programs connect to guests; `None`: no such socket.
+    /// Path of the UNIX socket by which programs connect to guests; `None` for no such socket.
     pub dial: Option<PathBuf>,
-    /// The file of the flow log; `None`: no log.
+    /// The file of the flow log; `None` for no log.
     pub flows: Option<PathBuf>,
-    /// Path of the control socket; `None`: the gateway has none.
+    /// Path of the control socket; `None` for no such socket.
     pub control: Option<PathBuf>,
     /// Limits of the resources that each guest may use.
     pub limits: GuestLimits,
@@ -108,7 +108,7 @@ impl GatewayOptions {
         }
     }
 
-    /// Returns a MAC address made from the IP address: it is the same after a restart, so guests' neighbour entries
+    /// Returns a MAC address derived from the IP address: it is the same after a restart, so guests' neighbour entries
     /// stay valid.
     fn made_mac(&self) -> MacAddr {
         let v4 = self.addresses.v4.map(|own| own.address.octets());

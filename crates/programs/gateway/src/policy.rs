@@ -4,8 +4,8 @@
 //! the rules change. An [`EgressPolicy`] is a list of rules ([`EgressRule`]), of which the most specific one that
 //! matches decides. Built-in rules refuse the host's loopback and networks that are not part of the Internet.
 //!
-//! A rule with a name matches a flow if the guest has learned the destination's address as that name's
-//! ([`resolved`](crate::resolved)). Rules with addresses come before rules with names: no answer of a name server makes
+//! A rule with a name matches a flow if the guest has resolved that name to the destination's address
+//! ([`resolved`](crate::resolved)). Rules with addresses come before rules with names: no answer of a name server lets
 //! guests reach an address that a rule refuses.
 
 mod pattern;
@@ -53,11 +53,11 @@ pub struct EgressRequest<'a> {
     pub guest: GuestId,
     /// The transport.
     pub transport: FlowTransport,
-    /// The destination at the host's side. The gateway's own addresses are the host's loopback there.
+    /// The destination of the host's socket: the host's loopback in place of the gateway's own addresses.
     pub dst: IpAddr,
     /// The destination's port; 0 for ICMP.
     pub port: u16,
-    /// The names for which the guest has got the destination's address, in lower case and without the last dot.
+    /// The DNS names that the guest resolved to the destination's address, in lower case and without the last dot.
     pub names: &'a [Arc<str>],
 }
 
@@ -206,7 +206,7 @@ impl EgressPolicy {
     }
 }
 
-/// Returns the IPv4 address that a NAT64 (RFC 6052) or 6to4 (RFC 3056) address embeds.
+/// Returns the IPv4 address that a NAT64 (RFC 6052) or 6to4 (RFC 3056) address embeds; `None` for other addresses.
 pub fn held_v4(address: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(address) = address else { return None };
     let bits = address.to_bits();

@@ -111,7 +111,7 @@ pub enum WatchMode {
     Changes,
 }
 
-/// An epoll set. A descriptor leaves it when it is closed.
+/// An epoll set. Closing a descriptor removes it from the set.
 #[derive(Debug)]
 pub struct Poller(OwnedFd);
 
@@ -136,7 +136,7 @@ impl Poller {
         Ok(epoll::add(&self.0, fd, EventData::new_u64(thing.to_word()), flags)?)
     }
 
-    /// Takes a descriptor out of the set.
+    /// Removes a descriptor from the set.
     ///
     /// # Errors
     /// The descriptor is not in the set.

@@ -1,8 +1,8 @@
 //! The private ports of the switch: which port's frames have which VLAN.
 //!
 //! The daemon reports the switch's ports and their changes on the gateway's control connection ([`PortWatch`]), which
-//! never blocks the gateway. [`PortNames`] has the ports' names; a [`PortChange`] is a port that has come, has got
-//! another VLAN or is gone. A port whose peer has left goes, and comes back for the next one.
+//! never blocks the gateway. [`PortNames`] has the ports' names; a [`PortChange`] is a port that was added, has changed
+//! its VLAN or is gone. A port whose peer leaves is reported as gone, and as added for the next peer.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
@@ -19,13 +19,13 @@ use serde_json::{Map, Value, json};
 
 use crate::guests::{GuestId, NetworkId};
 
-/// Maximum length of a line of the daemon in bytes: the longest lists all ports of all switches.
+/// Maximum length of a line from the daemon in bytes: the longest lists all ports of all switches.
 const MAX_LINE: usize = 16 << 20;
 /// Number of bytes read at a time.
 const CHUNK: usize = 16 << 10;
-/// The id of the requests whose answer lists all ports; requests about one port have other ids.
+/// JSON-RPC id of the requests whose answer lists all ports.
 const ALL: u64 = 1;
-/// The id of the requests about one port.
+/// JSON-RPC id of the requests about one port.
 const ONE: u64 = 2;
 
 /// The names of the ports in VLANs.
@@ -37,7 +37,7 @@ pub struct PortNames {
 }
 
 impl PortNames {
-    /// Returns the network of the port with a name.
+    /// Returns the network of the port with a name; `None` if it has no VLAN of its own, or is unknown.
     pub fn network(&self, name: &str) -> Option<NetworkId> {
         self.networks.get(name).copied()
     }
@@ -92,16 +92,16 @@ impl PortNames {
     }
 }
 
-/// A port of the switch, by its name there, and its network; `None` if it has no VLAN of its own, or is gone.
+/// A change of a port of the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortChange {
     /// The port's name on its switch.
     pub name: String,
-    /// The network of the port's frames.
+    /// The network of the port's frames from now on; `None` if the port has no VLAN of its own, or is gone.
     pub network: Option<NetworkId>,
 }
 
-/// A line of the daemon: an answer or an event.
+/// A line from the daemon: an answer or an event.
 #[derive(Deserialize)]
 struct DaemonLine {
     id: Option<u64>,
@@ -196,7 +196,7 @@ impl PortWatch {
             (Some(NOTIFICATION), ..) => self.hear_event(&line.params, changes),
             (None, Some(ALL), Some(result)) => self.hear_all(&result, changes),
             (None, Some(ONE), Some(port)) => changes.extend(self.change(&port)),
-            // The port that was asked about is gone; an event reports that.
+            // An error: the port of the request is gone, which an event reports.
             _ => {}
         }
     }
@@ -210,7 +210,7 @@ impl PortWatch {
         }
         let Some(port) = text("port").map(str::to_owned) else { return };
         let is_gone = is(EventName::PortDetached);
-        // The next peer of a port is another guest, perhaps a clone of the one that has left: it finds the port as new.
+        // A port's next peer is another guest, perhaps a clone of the one that has left: the port must count as new.
         if is_gone || is(EventName::GuestLeft) {
             changes.extend(self.name_of(&port).map(|name| PortChange { name, network: None }));
         }
@@ -219,7 +219,7 @@ impl PortWatch {
         }
     }
 
-    /// Compares a list of all ports with those known: what is not in it is gone.
+    /// Adds the changes that follow from a list of all ports: known ports that are not in it are gone.
     fn hear_all(&mut self, result: &Map<String, Value>, changes: &mut Vec<PortChange>) {
         let ports = result.get("ports").and_then(Value::as_array);
         let there: Vec<_> =
@@ -231,7 +231,7 @@ impl PortWatch {
         self.known = names;
     }
 
-    /// Reads a port's description.
+    /// Converts a port's description into a change; `None` for a port of another switch.
     fn change(&mut self, port: &Map<String, Value>) -> Option<PortChange> {
         let name = self.name_of(port.get("name")?.as_str()?)?;
         let vlan = port.get("policies").and_then(|policies| policies.get("access")).and_then(Value::as_u64);

@@ -1,5 +1,5 @@
-//! Router advertisements (RFC 4861 §6.2): the prefix from which guests make their addresses, the default router, the
-//! MTU, and the name service (RFC 8106). [`RouterAdverts`] sends them periodically and when solicited.
+//! Router advertisements (RFC 4861 §6.2): the prefix from which guests generate their addresses, the default router,
+//! the MTU, and the name service (RFC 8106). [`RouterAdverts`] sends them periodically and when solicited.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::timers::TimedThing;
 
 /// Time between unsolicited advertisements.
 const INTERVAL: Duration = Duration::from_secs(200);
-/// The least time between two multicast advertisements.
+/// Minimum time between two multicast advertisements.
 const PAUSE: Duration = Duration::from_secs(3);
 /// Lifetime of the router and of the name service, in seconds.
 const ROUTER_LIFETIME: u16 = 1800;
@@ -32,9 +32,9 @@ const SOLICITATION_LEN: usize = 8;
 /// The times of multicast advertisements in one network.
 #[derive(Debug, Default)]
 struct AdvertTimes {
-    /// When the last one was sent.
+    /// When the last advertisement was sent.
     last: Option<Instant>,
-    /// When one is due because a guest has asked for it.
+    /// When an advertisement is due because a guest has solicited it.
     due: Option<Instant>,
 }
 
@@ -44,12 +44,12 @@ struct AdvertTimes {
 pub struct RouterAdverts {
     mode: Dhcp6Mode,
     networks: BTreeMap<NetworkId, AdvertTimes>,
-    /// When the next periodic ones are due.
+    /// When the next periodic advertisements are due; `None` if there are none.
     round: Option<Instant>,
 }
 
 impl RouterAdverts {
-    /// Returns the state before the first advertisement. They tell guests what they get by DHCPv6.
+    /// Returns the state before the first advertisement. `mode` determines the flags that point guests to DHCPv6.
     pub fn new(mode: Dhcp6Mode) -> Self {
         RouterAdverts { mode, networks: BTreeMap::new(), round: None }
     }
@@ -101,7 +101,7 @@ impl RouterAdverts {
         }
     }
 
-    /// Sends a network no more advertisements until a guest of it is heard.
+    /// Stops advertising in a network until a guest of it sends again.
     pub fn forget(&mut self, network: NetworkId) {
         self.networks.remove(&network);
     }
@@ -129,9 +129,9 @@ fn send(core: &mut GatewayCore, who: GuestId, to: IpAddr, mode: Dhcp6Mode, lifet
 
 /// The flags of an advertisement (RFC 4861 §4.2, §4.6.2).
 struct AdvertFlags {
-    /// Of the router: M (addresses by DHCPv6) and O (settings by DHCPv6).
+    /// The router's flags M (addresses by DHCPv6) and O (settings by DHCPv6).
     router: u8,
-    /// Of the prefix: L (on-link) and A (guests make their addresses).
+    /// The prefix's flags L (on-link) and A (guests generate their addresses).
     prefix: u8,
 }
 
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(search_list("lan"), [3, b'l', b'a', b'n', 0, 0, 0, 0]);
     }
 
-    /// Objective: the flags tell guests to ask for what DHCPv6 gives; guests make no addresses where it gives some.
+    /// Objective: the flags M and O announce what DHCPv6 provides; A is cleared if DHCPv6 provides addresses.
     #[test]
     fn flags_say_what_dhcpv6_gives() {
         let flags = [Dhcp6Mode::Off, Dhcp6Mode::Settings, Dhcp6Mode::Addresses].map(|mode| {

@@ -28,7 +28,8 @@ impl RandomPool {
         taken
     }
 
-    /// Requests up to 256 bytes are never cut short once the kernel's generator is initialized (getrandom(2)).
+    /// Refills the pool, in requests of 256 bytes: these are never cut short once the kernel's generator is initialized
+    /// (getrandom(2)).
     fn refill(&mut self) {
         for part in self.bytes.chunks_mut(256) {
             while getrandom(&mut *part, GetRandomFlags::empty()).is_err() {}

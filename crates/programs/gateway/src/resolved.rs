@@ -1,7 +1,7 @@
-//! The addresses that each guest has got for names, by answers of the name service ([`ResolvedNames`]).
+//! The addresses that each guest has resolved from names through the name service ([`ResolvedNames`]).
 //!
-//! An entry belongs to one guest: an answer for one guest opens nothing for another. It is kept for the answer's time
-//! to live and [`GRACE`] more, since guests' programs keep addresses for a while themselves.
+//! An entry belongs to one guest: an answer to one guest permits nothing to another. It is kept for the answer's time
+//! to live and [`GRACE`] more, since guests' programs cache addresses.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::guests::{GuestId, NetworkId};
 
 /// How long an entry is kept beyond its answer's time to live.
 pub const GRACE: Duration = Duration::from_secs(60);
-/// The longest time to live that counts.
+/// Maximum time to live of an entry; longer ones are shortened.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of guests with entries.
 const MAX_GUESTS: usize = 1024;
@@ -20,7 +20,7 @@ const MAX_GUESTS: usize = 1024;
 const MOST: usize = 1024;
 /// Maximum number of entries of one guest, while there are many.
 const LEAST: usize = 64;
-/// Number of entries that guests share.
+/// Number of entries that are divided evenly among guests, within the limits [`LEAST`] and [`MOST`].
 const SHARED: usize = 64 * MOST;
 
 /// An address in an answer, with its time to live.
@@ -42,13 +42,13 @@ struct ResolvedName {
 /// The names that guests have asked for, with the addresses in the answers.
 #[derive(Debug, Default)]
 pub struct ResolvedNames {
-    /// For each guest, in the order of the answers.
+    /// Each guest's entries, in the order of the answers.
     guests: HashMap<GuestId, Vec<ResolvedName>>,
 }
 
 impl ResolvedNames {
-    /// Records the addresses of an answer to a guest's question for `name`. The oldest entries of the guest give way.
-    /// All stations behind a private port are one guest.
+    /// Records the addresses of an answer to a guest's question for `name`. At the limit, the guest's oldest entries
+    /// are removed. All stations behind a private port are one guest.
     pub fn record(&mut self, guest: GuestId, name: &str, addresses: &[ResolvedAddress], now: Instant) {
         let guest = guest.share();
         if addresses.is_empty() {
@@ -71,13 +71,13 @@ impl ResolvedNames {
         let most = (SHARED / self.guests.len()).clamp(LEAST, MOST);
         if let Some(entries) = self.guests.get_mut(&guest).filter(|entries| entries.len() > most) {
             entries.retain(|entry| entry.until > now);
-            // More than necessary, so that not each answer has to make room.
+            // More entries than necessary are removed, so that not every answer has to make room.
             let surplus = if entries.len() > most { entries.len() - most + most / 4 } else { 0 };
             entries.drain(..surplus);
         }
     }
 
-    /// Returns the names for which a guest has got an address, the latest first.
+    /// Returns the names that a guest has resolved to an address, the latest first.
     pub fn names(&self, guest: GuestId, address: IpAddr, now: Instant) -> Vec<Arc<str>> {
         let entries = self.guests.get(&guest.share()).into_iter().flatten().rev();
         let valid = entries.filter(|entry| entry.address == address && entry.until > now);

@@ -35,7 +35,7 @@ use crate::udp::UdpMappings;
 const FRAMES: usize = 256;
 /// Maximum number of timers that fire per round of the loop.
 const TIMERS: usize = 1024;
-/// The longest time for which the loop sleeps.
+/// Maximum time for which the loop sleeps.
 const SLEEP: Duration = Duration::from_secs(60);
 /// Time between removals of expired leases, neighbour entries and clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
@@ -140,7 +140,7 @@ impl Gateway {
         })
     }
 
-    /// Reports to the owner of the link's TAP, if it is one, that the gateway is ready.
+    /// If the link is a TAP, reports to its owner that the gateway is ready.
     pub fn tell_ready(&self) {
         self.core.link.tell_ready();
     }
@@ -214,8 +214,8 @@ impl Gateway {
         count
     }
 
-    /// Carries out a further request of each client of the control socket, and tells those that follow the flow log
-    /// what is new. Returns whether there may be more requests.
+    /// Executes a further request of each client of the control socket, and sends the new lines of the flow log to the
+    /// clients that follow it. Returns whether there may be more requests.
     fn take_orders(&mut self) -> bool {
         let again = self.control.as_mut().map(ControlServer::take_again).unwrap_or_default();
         again.into_iter().for_each(|id| self.serve_control(id));

@@ -50,12 +50,12 @@ pub struct ServedSocket {
     pub connected: Result<(), Errno>,
 }
 
-/// Connects to a served port's socket. `None` if there is no descriptor for it.
+/// Connects to a served port's socket. Returns `None` if no descriptor is left.
 pub fn connect(path: &Path, ends: &FlowEnds) -> Option<ServedSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
     let connected = SocketAddrUnix::new(path).and_then(|address| rustix::net::connect(&socket, &address));
-    // A new socket has room for the line.
+    // The buffer of a new socket has room for the whole line.
     let begun = connected.and_then(|()| rustix::net::send(&socket, line(ends).as_bytes(), SendFlags::NOSIGNAL));
     let connected = begun.map(|_| ()).map_err(|error| match error {
         Errno::AGAIN | Errno::NOENT => Errno::CONNREFUSED,
@@ -91,7 +91,7 @@ mod tests {
         }
     }
 
-    /// Objective: the program at the socket is told the guest's address; without a program, the connection is refused.
+    /// Objective: the program at the socket receives the guest's address; without a program, the connection is refused.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn the_program_is_told_the_guests_address() {

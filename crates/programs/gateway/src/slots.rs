@@ -50,7 +50,7 @@ impl<T> NumberedValues<T> {
         place.value.as_mut().filter(|_| place.generation == id.generation)
     }
 
-    /// Removes and returns the value with an id.
+    /// Removes and returns the value with an id; `None` if it was removed before.
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
         self.get(id)?;
         let place = &mut self.places[id.index as usize];

@@ -30,7 +30,7 @@ pub struct QueuedError {
     pub by: Option<IpAddr>,
 }
 
-/// Makes the kernel queue errors about sent datagrams at a socket. `v6` is whether the socket is of IPv6.
+/// Makes the kernel queue errors about sent datagrams at a socket. `v6` is set for an IPv6 socket.
 ///
 /// # Errors
 /// The error of `setsockopt`.
@@ -96,7 +96,7 @@ pub fn next_error(socket: impl AsFd) -> Option<QueuedError> {
     parse_error(&bytes, socket_address(&address)?)
 }
 
-/// Finds the first error among control messages.
+/// Finds the first error among control messages; `None` if there is no well-formed one.
 fn parse_error(control: &[u8], to: SocketAddr) -> Option<QueuedError> {
     let wanted = [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
     extended_error(message_of(control, &wanted)?, to)
@@ -138,7 +138,7 @@ fn extended_error(bytes: &[u8], to: SocketAddr) -> Option<QueuedError> {
     })
 }
 
-/// Parses the bytes of a `sockaddr_in` or `sockaddr_in6`.
+/// Parses the bytes of a `sockaddr_in` or `sockaddr_in6`; `None` for another address family.
 fn socket_address(bytes: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(*bytes.first_chunk()?);
     let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);

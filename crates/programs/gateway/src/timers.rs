@@ -1,4 +1,5 @@
-//! A heap of timers, soonest first ([`TimerHeap`]). Each names the thing ([`TimedThing`]) whose handler it calls.
+//! A heap of timers, soonest first ([`TimerHeap`]). Each timer names its owner ([`TimedThing`]), whose handler is
+//! called.
 //!
 //! A timer cannot be moved or cancelled. If it fires too early, the handler sets it again; so the heap has few entries
 //! for each flow, however often the flow's deadline moves to a later time.
@@ -22,13 +23,13 @@ pub enum TimedThing {
     Question(SlotId),
     /// A TCP connection to the name service.
     NameClient(SlotId),
-    /// A guest's rate.
+    /// Connections that wait for a guest's rate.
     Rate(SlotId),
     /// TCP clients of published ports that wait for their guest's MAC address.
     Callers,
     /// Router advertisements.
     Routers,
-    /// Everything whose expired entries are removed periodically.
+    /// The periodic removal of expired entries.
     Housekeeping,
 }
 
@@ -39,7 +40,7 @@ pub struct TimerHeap {
 }
 
 impl TimerHeap {
-    /// Sets a timer for a thing.
+    /// Adds a timer that is due at `at`.
     pub fn add(&mut self, at: Instant, thing: TimedThing) {
         self.heap.push(Reverse((at, thing)));
     }

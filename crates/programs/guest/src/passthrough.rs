@@ -55,7 +55,7 @@ impl PassthroughError {
 
 /// Returns the character device of an interface, if the interface is a ptnet device.
 pub fn device_of(interface: &str) -> Option<PathBuf> {
-    // The name must not be a path elsewhere.
+    // The name must not make the path lead elsewhere.
     if interface.contains('/') || interface.starts_with('.') {
         return None;
     }
@@ -74,7 +74,7 @@ pub fn devices() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The words of a device's header.
+/// A device's header as 32-bit words.
 pub type DeviceHeader = [u32; size_of::<PtnetHeader>() / 4];
 
 /// The rings of a ptnet device, in use until dropped.

@@ -63,7 +63,7 @@ pub fn sender(ports: &PortsInUse, copies: Option<&str>) -> Option<Arc<OutgoingRi
     ports.get(copies?)?.sender.upgrade()
 }
 
-/// Counts a new handle of a port. `is_copy` is whether it reads from the monitor.
+/// Counts a new handle of a port. `is_copy` is set if the handle reads from the monitor.
 pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<OutgoingRing>) {
     let shared = ports.entry(copies.to_owned()).or_default();
     shared.handles += 1;
@@ -71,7 +71,7 @@ pub fn enter(ports: &mut PortsInUse, copies: &str, is_copy: bool, sender: &Arc<O
     shared.sender = Arc::downgrade(sender);
 }
 
-/// Uncounts a closed handle. `port` stays open if other handles monitor it.
+/// Removes a closed handle from the counts. `port` stays open if other handles monitor it.
 pub fn leave(copies: &str, port: Port, is_copy: bool) {
     let mut ports = ports();
     let Some(shared) = ports.get_mut(copies) else { return };

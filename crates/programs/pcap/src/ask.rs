@@ -80,7 +80,7 @@ on_handle! {
     fn pcap_datalink(p, h) -> c_int = c"pcap_datalink" { after(h, DLT_EN10MB) }
     /// Returns the link type, which is always Ethernet.
     fn pcap_datalink_ext(p, h) -> c_int = c"pcap_datalink_ext" { after(h, DLT_EN10MB) }
-    /// Returns a list with Ethernet only.
+    /// Stores a list that contains only Ethernet in `list`. Returns its length, 1, or an error.
     fn pcap_list_datalinks(p, h, list: *mut *mut c_int) -> c_int = c"pcap_list_datalinks" {
         if !h.is_active() {
             return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
@@ -96,7 +96,7 @@ on_handle! {
         }
         1
     }
-    /// Accepts Ethernet only.
+    /// Accepts Ethernet and refuses any other link type.
     fn pcap_set_datalink(p, h, kind: c_int) -> c_int = c"pcap_set_datalink" {
         if kind == DLT_EN10MB { after(h, 0) } else { h.fail(sys::ERROR, "a netvale port supports only Ethernet") }
     }

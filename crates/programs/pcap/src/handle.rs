@@ -35,7 +35,7 @@ pub struct Handle {
     pub name: String,
     /// Snapshot length: the maximum number of captured bytes per frame.
     pub snaplen: Cell<c_int>,
-    /// Maximum wait of a read in milliseconds; 0: no limit.
+    /// Maximum wait of a read in milliseconds; 0 for no limit.
     pub timeout: Cell<c_int>,
     /// Whether time stamps are in nanoseconds.
     pub nano: Cell<bool>,
@@ -136,7 +136,7 @@ impl Handle {
         code
     }
 
-    /// Returns the open port. The borrow must end before code of the program runs.
+    /// Returns the open port; `None` before activation. The borrow must end before code of the program runs.
     ///
     /// # Safety
     /// No other borrow of the port is alive.
@@ -386,7 +386,7 @@ impl Drop for ActivePort {
     }
 }
 
-/// Reads and clears the flag of `pcap_breakloop`.
+/// Returns the flag that `pcap_breakloop` sets, and clears it.
 pub fn take_break(h: &Handle) -> bool {
     h.breaking.swap(false, Ordering::Relaxed)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use libc::{c_int, c_void};
 use netvale::OutgoingRing;
 
-/// `struct netvale_output` (netvale_output.h).
+/// `struct netvale_output` (netvale_output.h): the functions by which the netmap library queries a sender.
 #[repr(C)]
 struct PcapOutput {
     of: *mut c_void,

@@ -76,7 +76,8 @@ impl ActivePort {
         Some(ReceivedFrame { at, there: len, len, slots: 1 })
     }
 
-    /// Returns a frame that spans several slots, assembled up to the snapshot length.
+    /// Returns a frame that spans several slots, assembled up to the snapshot length; `None` if its last slot has not
+    /// arrived.
     #[cold]
     fn assemble(&mut self, snaplen: u32) -> Option<ReceivedFrame> {
         let at = self.ring;
@@ -103,14 +104,15 @@ impl ActivePort {
         last.then_some(frame)
     }
 
-    /// Records the present time for the frames that a sync has just found.
+    /// Records the current time for the frames that a sync has just found.
     fn stamp(&mut self, nano: bool) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         self.now = (now.tv_sec, if nano { now.tv_nsec } else { now.tv_nsec / 1000 });
     }
 }
 
-/// Returns the next frame that passes the filter. It belongs to the program until the next call.
+/// Returns the next frame that passes the filter; `None` if none has arrived. The frame belongs to the program until
+/// the next call.
 ///
 /// # Safety
 /// No borrow of the handle's port is alive.
@@ -141,7 +143,7 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
     }
 }
 
-/// Passes available frames to `callback`, at most `most` (0: all). Returns their number.
+/// Passes available frames to `callback`, at most `most` (0 or less: all). Returns their number.
 fn deliver(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let mut count = 0;
     while most <= 0 || count < most {

@@ -26,7 +26,7 @@ fn refused(h: &Handle, e: Errno) -> c_int {
     sys::ERROR
 }
 
-/// Sends one frame. Returns its length.
+/// Sends one frame. Returns its length, or an error.
 ///
 /// # Safety
 /// `frame` has `len` bytes.
@@ -59,12 +59,12 @@ unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
 }
 
 on_handle! {
-    /// Sends a frame. Returns its length.
+    /// Sends a frame. Returns its length, or an error.
     fn pcap_inject(p, h, frame: *const c_void, len: size_t) -> c_int = c"pcap_inject" {
         // SAFETY: the caller's contract.
         unsafe { inject(h, frame.cast(), len) }
     }
-    /// Sends a frame. Returns 0.
+    /// Sends a frame. Returns 0, or an error.
     fn pcap_sendpacket(p, h, frame: *const u8, len: c_int) -> c_int = c"pcap_sendpacket" {
         let Ok(len) = usize::try_from(len) else { return refused(h, Errno::INVAL) };
         // SAFETY: the caller's contract.

@@ -27,7 +27,7 @@ on_handle! {
     fn pcap_set_snaplen(p, h, snaplen: c_int) -> c_int = c"pcap_set_snaplen" { before(h, || h.snaplen.set(snaplen)) }
     /// Has no effect: a port receives whatever the switch sends to it.
     fn pcap_set_promisc(p, h, _on: c_int) -> c_int = c"pcap_set_promisc" { before(h, || ()) }
-    /// Returns 0: a port has no radio.
+    /// Returns 0, for no: a port has no radio.
     fn pcap_can_set_rfmon(p, h) -> c_int = c"pcap_can_set_rfmon" { before(h, || ()) }
     /// Has no effect: a port has no radio.
     fn pcap_set_rfmon(p, h, _on: c_int) -> c_int = c"pcap_set_rfmon" { before(h, || ()) }

@@ -8,7 +8,7 @@ use libc::{c_char, c_int, c_uint, c_void, timeval};
 
 /// `pcap_t`: opaque, as it may be this library's ([`Handle`](crate::handle::Handle)) or the system's.
 pub enum Pcap {}
-/// `pcap_dumper_t`.
+/// `pcap_dumper_t`: an open capture file.
 pub enum Dumper {}
 
 /// `struct pcap_pkthdr`. With nanosecond precision, `tv_usec` holds nanoseconds.
@@ -23,10 +23,10 @@ pub struct PktHdr {
     pub len: c_uint,
 }
 
-/// `pcap_handler`.
+/// `pcap_handler`: the program's callback for a frame.
 pub type PcapHandler = unsafe extern "C" fn(*mut u8, *const PktHdr, *const u8);
 
-/// `struct bpf_insn`.
+/// `struct bpf_insn`: an instruction of a filter.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BpfInsn {
@@ -38,7 +38,7 @@ pub struct BpfInsn {
     pub k: u32,
 }
 
-/// `struct bpf_program`.
+/// `struct bpf_program`: a compiled filter.
 #[repr(C)]
 #[derive(Debug)]
 pub struct BpfProgram {
@@ -48,7 +48,7 @@ pub struct BpfProgram {
     pub insns: *mut BpfInsn,
 }
 
-/// `struct pcap_stat`.
+/// `struct pcap_stat`: a handle's counters.
 #[repr(C)]
 #[derive(Debug)]
 pub struct PcapStat {
@@ -60,18 +60,18 @@ pub struct PcapStat {
     pub ifdrop: c_uint,
 }
 
-/// `struct pcap_if`.
+/// `struct pcap_if`: an entry in the list of interfaces.
 #[repr(C)]
 pub struct PcapInterface {
     /// The next interface.
     pub next: *mut PcapInterface,
     /// The interface's name.
     pub name: *mut c_char,
-    /// Description for people.
+    /// Description to display to users.
     pub description: *mut c_char,
     /// The interface's addresses.
     pub addresses: *mut c_void,
-    /// `PCAP_IF_*`.
+    /// The interface's flags, `PCAP_IF_*`.
     pub flags: c_uint,
 }
 
@@ -91,11 +91,11 @@ pub const ERROR_ACTIVATED: c_int = -4;
 pub const ERROR_NO_SUCH_DEVICE: c_int = -5;
 /// The user may not open the interface.
 pub const ERROR_PERM_DENIED: c_int = -8;
-/// `PCAP_TSTAMP_HOST`.
+/// `PCAP_TSTAMP_HOST`: time stamps by the host's clock.
 pub const TSTAMP_HOST: c_int = 0;
-/// `PCAP_TSTAMP_PRECISION_MICRO`.
+/// `PCAP_TSTAMP_PRECISION_MICRO`: time stamps in microseconds.
 pub const PRECISION_MICRO: c_int = 0;
-/// `PCAP_TSTAMP_PRECISION_NANO`.
+/// `PCAP_TSTAMP_PRECISION_NANO`: time stamps in nanoseconds.
 pub const PRECISION_NANO: c_int = 1;
 
 /// A function of the system's libpcap, looked up at its first call.

@@ -5,7 +5,7 @@
 //! with the one argument that they may have: on x86-64 and aarch64 Linux it arrives in the register of a fixed
 //! argument.
 //!
-//! Their code must not panic: a panic would end the program at the border of `extern "C"`.
+//! Their code must not panic: a panic that reaches an `extern "C"` function aborts the program.
 
 mod epolls;
 mod files;

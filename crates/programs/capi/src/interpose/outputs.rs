@@ -1,4 +1,4 @@
-//! `netvale_watch_output` (netvale_output.h).
+//! `netvale_watch_output` (netvale_output.h): a program defines when one of its descriptors has room to send.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::output::{self, SendQueue};
 use crate::{epoll, errno, table};
 
-/// `struct netvale_output`.
+/// `struct netvale_output` of netvale_output.h: the functions of a program's send queue, called with `of`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NetvaleOutput {
@@ -61,7 +61,8 @@ impl Drop for RegisteredOutput {
     }
 }
 
-/// Makes this library report `POLLOUT` on `fd` while `output` has room; null ends that. Returns 0, or -1.
+/// Makes this library report `POLLOUT` on `fd` while `output` has room; a null `output` ends that. Returns 0, or -1
+/// with `EBADF` for a negative `fd`.
 ///
 /// # Safety
 /// `output` is null, or a structure whose functions may be called with its `of` until `release` has been called.

@@ -12,13 +12,13 @@ use rustix::io::Errno;
 use crate::packet::{self, ifreq, socket};
 use crate::{errno, real, table};
 
-/// Returns the interface index in a packet socket's address.
+/// Returns the interface index in a packet socket's address; `None` if `addr` is not an `AF_PACKET` address.
 ///
 /// # Safety
 /// `addr` is null or readable for `len` bytes.
 unsafe fn index_in(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
     let enough = len as usize >= std::mem::offset_of!(sockaddr_ll, sll_hatype);
-    // SAFETY: long enough for the fields read here; unaligned reads need no alignment.
+    // SAFETY: `addr` is long enough for the fields read here, and the reads do not depend on its alignment.
     unsafe {
         let family =
             !addr.is_null() && enough && c_int::from((&raw const (*addr).sa_family).read_unaligned()) == AF_PACKET;
@@ -26,7 +26,7 @@ unsafe fn index_in(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
     }
 }
 
-/// Returns the program's bytes as a slice.
+/// Returns the program's bytes as a slice; an empty one for null.
 ///
 /// # Safety
 /// `at` is null, or readable for `len` bytes during the call.
@@ -54,7 +54,7 @@ fn sent(result: Result<usize, Errno>) -> ssize_t {
 }
 
 /// Returns the destination of a send on `fd`: `Some(Some(index))` for the port with that index, `Some(None)` for the
-/// port to which `fd` is bound, `None` for the kernel.
+/// port to which `fd` is bound, `None` if the kernel must handle the send.
 fn to_port(fd: c_int, index: Option<c_int>) -> Option<Option<c_int>> {
     match index {
         Some(i) if packet::port_at(i).is_some() => Some(Some(i)),

@@ -56,7 +56,7 @@ pub unsafe extern "C" fn ppoll(
         // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::ppoll(fds, count, timeout, mask) };
     };
-    // SAFETY: the program passed null or a time.
+    // SAFETY: the program passed null or a valid `timespec`.
     match unsafe { time(timeout) } {
         Ok(limit) => poll_with(fds, limit, mask),
         Err(e) => errno::fail(e),
@@ -100,7 +100,8 @@ fn is_set(fd: c_int) -> bool {
     epoll::is_set(fd) && epoll::is_ours(fd)
 }
 
-/// Returns the program's array if this library reports events of any of its entries.
+/// Returns the program's array if this library reports events of any of its entries; `None` leaves the call to the
+/// kernel.
 ///
 /// # Safety
 /// `fds` is null or points to `count` entries.
@@ -117,7 +118,7 @@ pub(super) fn millis(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// Returns a time limit; `None` for null.
+/// Converts a timeout; null means no limit, `Ok(None)`. `EINVAL` for a negative time and for 10⁹ nanoseconds or more.
 ///
 /// # Safety
 /// `at` is null or points to a time.
@@ -130,15 +131,15 @@ pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno
     }
 }
 
-/// Who reports the events of an entry: this library, the kernel, or both. Both do for a socket on which the library
-/// reports room to send, and for an epoll set that contains netmap descriptors.
+/// Who reports the events of a poll entry: this library, the kernel, or both. Both do for a socket whose room to send
+/// the library reports, and for an epoll set that contains netmap descriptors.
 #[derive(Default)]
 struct Answerers {
     /// The library's entries for the descriptor, as a range of `ports`.
     ports: Range<usize>,
     /// Index of the kernel's entry for the descriptor in `others`.
     other: Option<usize>,
-    /// Whether the library's entries belong to a set, which is ready if any of them is.
+    /// Whether the library's entries are the members of an epoll set, which is readable if any of them is ready.
     is_set: bool,
 }
 
@@ -211,7 +212,7 @@ pub unsafe extern "C" fn select(
         // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::select(n, read, write, except, timeout) };
     };
-    // SAFETY: the program passed null or a time.
+    // SAFETY: the program passed null or a valid `timeval`.
     let limit = match unsafe { timeout.as_ref() } {
         None => None,
         Some(t) => match (u64::try_from(t.tv_sec), u64::try_from(t.tv_usec)) {
@@ -248,7 +249,7 @@ pub unsafe extern "C" fn pselect(
         // SAFETY: the program's arguments, by the C function's contract.
         return unsafe { real::pselect(n, read, write, except, timeout, mask) };
     };
-    // SAFETY: the program passed null or a time.
+    // SAFETY: the program passed null or a valid `timespec`.
     match unsafe { time(timeout) } {
         Ok(limit) => sets.wait(limit, mask),
         Err(e) => errno::fail(e),
@@ -266,7 +267,7 @@ const ASKS: [(c_short, c_short); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
 impl SelectSets {
-    /// Returns the sets if this library reports events of any descriptor in them.
+    /// Returns the sets if this library reports events of any descriptor in them; `None` leaves the call to the kernel.
     ///
     /// # Safety
     /// Each set is null or belongs to the program for the length of the call.

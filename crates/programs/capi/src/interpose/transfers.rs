@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::packet::socket::listened;
 use crate::{errno, real, table};
 
-/// Does nothing: the alternative to `listened` for functions that do not read.
+/// Does nothing: replaces `listened` in functions that do not receive from a socket.
 fn quiet(_fd: c_int) {}
 
 /// Defines functions that refuse a netmap descriptor with one errno, and call the C library for any other descriptor

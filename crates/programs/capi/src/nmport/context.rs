@@ -29,7 +29,7 @@ static DEFAULT: DefaultCtx = DefaultCtx(std::cell::UnsafeCell::new(NmCtx {
 static CURRENT: AtomicPtr<NmCtx> = AtomicPtr::new(std::ptr::null_mut());
 static LOCKED: AtomicBool = AtomicBool::new(false);
 
-/// A symbol that programs reference to request a thread-safe libnetmap. This one is always thread-safe.
+/// A symbol that programs reference to request a thread-safe libnetmap. This library is always thread-safe.
 // SAFETY: libnetmap's own name; an int that this library never reads.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_upper_case_globals)]
@@ -56,7 +56,8 @@ unsafe extern "C" fn default_free(_ctx: *mut NmCtx, p: *mut c_void) {
     unsafe { libc::free(p) };
 }
 
-/// Locks or unlocks. The lock is held for a few list operations, and over an mmap; waiting threads yield.
+/// Locks if `lock` is not 0, else unlocks. The lock is held for a few list operations and an mmap; waiting threads
+/// yield.
 ///
 /// # Safety
 /// The contract of callbacks in `struct nmctx`.
@@ -176,7 +177,7 @@ unsafe extern "C" {
     fn vsnprintf(into: *mut c_char, size: size_t, format: *const c_char, args: *mut c_void) -> c_int;
 }
 
-/// The part of `nmctx_ferror` that follows its variable arguments.
+/// The rest of `nmctx_ferror`, once its variable arguments are in a `va_list`.
 ///
 /// # Safety
 /// The conditions of vprintf; the context is valid.
@@ -199,7 +200,7 @@ unsafe extern "C" fn ferror(ctx: *mut NmCtx, format: *const c_char, args: *mut c
 #[unsafe(naked)]
 pub unsafe extern "C" fn nmctx_ferror() {
     std::arch::naked_asm!(
-        // 176 bytes register save area, 24 bytes va_list, 16-byte alignment for the call.
+        // 176 bytes for the register save area, 24 for the va_list, 16 to align the stack for the call.
         "sub rsp, 216",
         "mov [rsp + 48], rdx",
         "mov [rsp + 56], rcx",
@@ -249,7 +250,7 @@ pub unsafe extern "C" fn nmctx_ferror() {
         "stp q2, q3, [sp, 144]",
         "stp q4, q5, [sp, 176]",
         "stp q6, q7, [sp, 208]",
-        // __stack, __gr_top, __vr_top, __gr_offs, __vr_offs.
+        // The fields of the va_list: __stack, __gr_top, __vr_top, __gr_offs, __vr_offs.
         "add x9, sp, 240",
         "str x9, [sp, 16]",
         "add x10, sp, 112",

@@ -18,7 +18,7 @@ const KEY_MUST_SET: c_uint = 2;
 const OPTION_DISABLED: c_uint = 1;
 const OPTION_ALLOW_EMPTY: c_uint = 2;
 
-/// `struct nmreq_opt_key`.
+/// `struct nmreq_opt_key` of libnetmap.h: a key that an option may have.
 #[repr(C)]
 pub struct OptKey {
     key: *const c_char,
@@ -26,7 +26,7 @@ pub struct OptKey {
     flags: c_uint,
 }
 
-/// `struct nmreq_opt_parser`.
+/// `struct nmreq_opt_parser` of libnetmap.h: the program's parser of one option.
 #[repr(C, align(16))]
 pub struct Parser {
     prefix: *const c_char,
@@ -38,7 +38,7 @@ pub struct Parser {
     keys: [OptKey; MAX_KEYS],
 }
 
-/// `struct nmreq_parse_ctx`.
+/// `struct nmreq_parse_ctx` of libnetmap.h: a parser's argument, with the value of each key; null for absent keys.
 #[repr(C)]
 pub struct ParseCtx {
     ctx: *mut NmCtx,
@@ -46,8 +46,8 @@ pub struct ParseCtx {
     keys: [*const c_char; MAX_KEYS],
 }
 
-/// Passes each option in `options` (`@name=value`, `@name:key=value,…`) to the parser of that name. Returns 0, or the
-/// first failed parser's result, or -1.
+/// Passes each option in `options` (`@name=value`, `@name:key=value,…`) to the parser of that name. Returns 0, the
+/// result of the first parser that failed, or -1 for an invalid option.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -129,6 +129,8 @@ unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut 
     Ok(parser.parse.map_or(0, |parse| unsafe { parse(&raw mut parse_ctx) }))
 }
 
+/// Returns the list's first parser whose prefix is `name`, if there is one.
+///
 /// # Safety
 /// The list's parsers are valid.
 unsafe fn find<'a>(mut parser: *mut Parser, name: &str) -> Option<&'a Parser> {

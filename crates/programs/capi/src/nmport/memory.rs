@@ -15,8 +15,8 @@ use super::context::{fail, nmctx_free, nmctx_malloc};
 use super::requests::{nmreq_push_option, nmreq_remove_option, text};
 use super::structs::PortDesc;
 
-/// Requests a port's region in `size` bytes at `base`. The numbers and sizes of its objects can be changed through
-/// [`nmport_extmem_getinfo`].
+/// Requests that a port's region be placed in the `size` bytes at `base`. The numbers and sizes of the region's objects
+/// can then be changed through [`nmport_extmem_getinfo`]. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size
     }
 }
 
-/// Returns netmap's default numbers and sizes of objects, with as many buffers as fit the rest of the memory.
+/// Returns netmap's default numbers and sizes of objects, with as many buffers as fit in the rest of the memory.
 fn defaults(size: u64) -> NmreqPoolsInfo {
     let ifs = 2u32;
     let if_size = 1024u32;
@@ -66,7 +66,7 @@ fn defaults(size: u64) -> NmreqPoolsInfo {
     }
 }
 
-/// Requests a port's region in a file, which is mapped.
+/// Maps a file, and requests that a port's region be placed in it. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -102,8 +102,8 @@ fn map_file(path: &Path) -> std::io::Result<(*mut c_void, size_t)> {
     if base == MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok((base, size)) }
 }
 
-/// Returns the pools in a port's extmem option: numbers and sizes of objects, which the program may change. Null
-/// without the option.
+/// Returns the description of the pools in a port's extmem option: numbers and sizes of objects, which the program may
+/// change. Returns null if the port has no such option.
 ///
 /// # Safety
 /// `d` is a port.
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn nmport_extmem_getinfo(d: *mut PortDesc) -> *mut NmreqPo
     }
 }
 
-/// Applies the `@extmem:` option of a specification.
+/// Applies the `@extmem:` option of a specification. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// `d` is a port that is not registered.

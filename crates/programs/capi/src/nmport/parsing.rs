@@ -25,7 +25,7 @@ fn option_bit(name: *const c_char) -> Option<u32> {
     OPTION_NAMES.iter().position(|n| *n == name).map(|i| 1 << i)
 }
 
-/// Makes an option in a specification an error.
+/// Disables an option: specifications that contain it are refused.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn nmport_disable_option(name: *const c_char) {
     }
 }
 
-/// Allows an option again.
+/// Allows an option again. Returns 0, or -1 for an unknown option.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn nmport_enable_option(name: *const c_char) -> c_int {
     }
 }
 
-/// Fills a port's request from a specification.
+/// Fills a port's request from a specification. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn nmport_parse(d: *mut PortDesc, spec: *const c_char) -> 
     }
 }
 
-/// Returns the first disabled option of the specification.
+/// Returns the specification's first option that is disabled; `None` if it has no such option.
 fn disabled(spec: &PortSpec) -> Option<&'static str> {
     let used = [
         matches!(spec.memory, Memory::SharedWith(_)),
@@ -94,7 +94,8 @@ unsafe fn fill(d: *mut PortDesc, spec: &PortSpec) -> c_int {
     // SAFETY: the caller's contract; C strings live during the calls to which they are passed.
     unsafe {
         if let Memory::SharedWith(name) = &spec.memory {
-            // As a specification, the name is quoted if it would otherwise be read as another name and a ring number.
+            // The conversion to a specification quotes a name that would otherwise be read as another name and a ring
+            // number.
             let spec = PortSpec::from(name.clone()).to_string();
             let Ok(name) = std::ffi::CString::new(spec) else { return crate::errno::fail(Errno::INVAL) };
             let mut at = name.as_ptr();
@@ -143,7 +144,8 @@ pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
     }
 }
 
-/// Requests that frames begin at an offset in their buffers.
+/// Requests that frames begin at an offset in their buffers: `initial` bytes at first, `most` bytes at most. Returns 0,
+/// or -1 on an error.
 ///
 /// # Safety
 /// `d` is a port that is not registered.

@@ -76,7 +76,7 @@ pub unsafe extern "C" fn nmreq_header_decode(
     }
 }
 
-/// Returns whether a specification has a prefix, which libnetmap requires.
+/// Returns whether the name in a specification has a prefix (`netmap:` or a switch's name), which libnetmap requires.
 pub fn is_prefixed(spec: &str) -> bool {
     spec.split(['@', '/']).next().is_some_and(|name| name.contains(':'))
 }
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn nmreq_remove_option(header: *mut NmreqHeader, option: *
     }
 }
 
-/// Returns the option of a type in a request's list; null without one.
+/// Returns the option of a type in a request's list; null if there is none.
 ///
 /// # Safety
 /// The list's options are valid.

@@ -101,6 +101,8 @@ pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, siz
     }
 }
 
+/// Copies a frame into free slots of a ring. Returns `false` if the ring does not have enough of them.
+///
 /// # Safety
 /// The conditions of [`nmport_inject`].
 unsafe fn put(ring: *mut NetmapRing, buf: *const u8, size: usize) -> bool {

@@ -4,7 +4,7 @@ use libc::{c_char, c_int, c_void, size_t};
 use netvale_abi::NetmapIf;
 use netvale_abi::nmreq::{NmreqHeader, NmreqOptExtmem, NmreqOptOffsets, NmreqRegister};
 
-/// `struct nmctx`.
+/// `struct nmctx`: how libnetmap reports errors and allocates memory.
 #[repr(C)]
 pub struct NmCtx {
     /// Whether errors are reported.
@@ -17,11 +17,11 @@ pub struct NmCtx {
     pub free: Option<unsafe extern "C" fn(*mut NmCtx, *mut c_void)>,
     /// Callback that locks (1) and unlocks (0) the list of regions.
     pub lock: Option<unsafe extern "C" fn(*mut NmCtx, c_int)>,
-    /// Regions in use.
+    /// First region of the list of those in use.
     pub mem_descs: *mut MemDesc,
 }
 
-/// `struct nmem_d`.
+/// `struct nmem_d`: a mapped region.
 #[repr(C)]
 pub struct MemDesc {
     /// The region's number.
@@ -30,7 +30,7 @@ pub struct MemDesc {
     pub refcount: c_int,
     /// Address at which the region is mapped.
     pub mem: *mut c_void,
-    /// Length in bytes.
+    /// Length of the region in bytes.
     pub size: size_t,
     /// Whether the program provided the memory.
     pub is_extmem: c_int,
@@ -45,18 +45,18 @@ pub struct MemDesc {
 pub struct PortPrivate {
     /// Address and length of the mapped file of an extmem option; null without one.
     pub file: (*mut c_void, size_t),
-    /// The offsets option.
+    /// The request's offsets option; null without one.
     pub offsets: *mut NmreqOptOffsets,
-    /// Whether the request is filled in.
+    /// Whether the registration request is filled in.
     pub parsed: bool,
 }
 
 /// `struct nmport_d`; what follows `cur_rx_ring` is not public.
 #[repr(C)]
 pub struct PortDesc {
-    /// The request.
+    /// Header of the registration request.
     pub hdr: NmreqHeader,
-    /// Body of the request.
+    /// Body of the registration request.
     pub reg: NmreqRegister,
     /// The region; ports in the same region share it.
     pub mem: *mut MemDesc,
@@ -72,15 +72,15 @@ pub struct PortDesc {
     pub fd: c_int,
     /// The port's `netmap_if`.
     pub nifp: *mut NetmapIf,
-    /// First bound tx ring; there is none if first > last.
+    /// Index of the first bound tx ring; none is bound if first > last.
     pub first_tx_ring: u16,
-    /// Last bound tx ring.
+    /// Index of the last bound tx ring.
     pub last_tx_ring: u16,
-    /// First bound rx ring; there is none if first > last.
+    /// Index of the first bound rx ring; none is bound if first > last.
     pub first_rx_ring: u16,
-    /// Last bound rx ring.
+    /// Index of the last bound rx ring.
     pub last_rx_ring: u16,
-    /// The ring at which `nmport_inject` continues.
+    /// Index of the tx ring that `nmport_inject` tries first.
     pub cur_tx_ring: u16,
     /// Initialised with the first rx ring; for the program's own use.
     pub cur_rx_ring: u16,

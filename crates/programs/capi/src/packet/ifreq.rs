@@ -1,4 +1,4 @@
-//! Answers to netdevice(7)'s ioctls for ports.
+//! Implements netdevice(7)'s ioctls for ports.
 
 use libc::{ARPHRD_ETHER, IFF_BROADCAST, IFF_MULTICAST, IFF_RUNNING, IFF_UP};
 use netvale::interface;
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::{index_of, port_at, socket};
 use crate::user;
 
-/// ioctls about an interface (linux/sockios.h).
+/// Numbers of the ioctls about an interface (linux/sockios.h).
 mod sioc {
     pub const GIFNAME: u32 = 0x8910;
     pub const GIFFLAGS: u32 = 0x8913;
@@ -29,7 +29,7 @@ const NAME: usize = libc::IFNAMSIZ;
 /// MTU of a port in bytes: with the Ethernet header, such a frame fits into a buffer of 2048 bytes.
 const MTU: i32 = 1500;
 
-/// Returns whether an ioctl queries an interface.
+/// Returns whether an ioctl concerns an interface, by its name or index.
 pub fn is_question(number: u32) -> bool {
     use sioc::*;
     matches!(
@@ -50,8 +50,8 @@ pub fn is_question(number: u32) -> bool {
     )
 }
 
-/// Answers an ioctl that queries an interface, with its `struct ifreq` at `addr`; `None` if the interface is not a
-/// port.
+/// Answers an ioctl about an interface, with its `struct ifreq` at `addr`; `None` leaves the call to the kernel, as the
+/// interface is not a port.
 pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
     // For an unmapped address, the kernel itself returns the error.
     let mut name = [0u8; NAME];
@@ -75,7 +75,7 @@ pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
 /// Returns the new value of the `union` in `struct ifreq`; `None` leaves it unchanged.
 fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
     let spec = port_at(index).ok_or(Errno::NODEV)?.1;
-    // Programs make one of these ioctls before they send, mostly before they drop privileges.
+    // Programs make one of these ioctls before they send, and mostly before they drop the privileges to open the port.
     if matches!(number, sioc::GIFINDEX | sioc::GIFHWADDR) {
         socket::named(index);
     }

@@ -63,8 +63,8 @@ impl PacketSockets {
     }
 }
 
-/// Returns the port's name for sending only: its received frames may be read by another user of the port, such as this
-/// program's libpcap.
+/// Returns the name that opens the port for sending only: another user of the port, such as this program's libpcap, may
+/// be reading the frames that it receives.
 fn sending(spec: &PortSpec) -> String {
     interface::one_way(spec, Directions::Tx).as_ref().unwrap_or(spec).to_string()
 }
@@ -127,7 +127,7 @@ pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Returns the queue on which a socket bound to a port sends.
+/// Returns the queue on which a socket bound to a port sends; `None` for other sockets.
 pub fn sender(number: c_int) -> Option<Arc<OutgoingRing>> {
     if !is_bound(number) {
         return None;
@@ -138,8 +138,9 @@ pub fn sender(number: c_int) -> Option<Arc<OutgoingRing>> {
 /// Sends a frame from a socket bound to a port, or to the port with this index. `flags` are those of send(2).
 ///
 /// # Errors
-/// `ENXIO` if neither is a port; the daemon's refusal; `EMSGSIZE`; `EAGAIN` without room within the socket's time limit
-/// or on a non-blocking socket; `ENOBUFS` if the ring stays full; `ENETDOWN` if the port or the daemon is gone.
+/// `ENXIO` if neither is a port; the daemon's refusal; `EMSGSIZE` for a frame that is too long; `EAGAIN` without room
+/// within the socket's time limit or on a non-blocking socket; `ENOBUFS` if the ring stays full for [`TIMEOUT`];
+/// `ENETDOWN` if the port or the daemon is gone.
 pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Result<usize, Errno> {
     let sender = match index {
         Some(index) => with_sockets(|s| s.sender(index)),
@@ -165,7 +166,7 @@ pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Re
     }
 }
 
-/// Returns the socket's time limit for room, and the error after it.
+/// Returns how long a send may wait for room, and the error once this time has passed.
 fn send_timeout(number: c_int) -> (Duration, Errno) {
     let Some(fd) = crate::borrow(number) else { return (Duration::ZERO, Errno::AGAIN) };
     if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {

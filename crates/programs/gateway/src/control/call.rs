@@ -11,7 +11,7 @@ use super::message::ControlRequest;
 /// Maximum length of an answer in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// The reason why a gateway has not done what was requested.
+/// The reason why a request to a gateway failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlCallError {
     /// No gateway listens.
@@ -22,15 +22,15 @@ pub enum ControlCallError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The gateway refuses; the text is its own.
+    /// The gateway refused the request, with this reason.
     #[error("{0}")]
     Refused(String),
-    /// The connection has ended, or the answer is none.
+    /// The connection failed or ended without an answer, or the answer is invalid.
     #[error("the gateway at {path} has not answered: {why}")]
     Broken {
         /// Path of the socket.
         path: PathBuf,
-        /// What has happened.
+        /// Description of the failure.
         why: String,
     },
 }
@@ -45,7 +45,7 @@ impl GatewayControl {
     /// Connects to the gateway whose control socket has this path.
     ///
     /// # Errors
-    /// No gateway listens there, or this user may not connect.
+    /// [`ControlCallError::Unreachable`] if no gateway listens there, or this user may not connect.
     pub fn connect(path: &Path) -> Result<Self, ControlCallError> {
         let path = path.to_owned();
         match UnixStream::connect(&path) {
@@ -57,11 +57,12 @@ impl GatewayControl {
     /// Sends a request, and waits for its answer.
     ///
     /// # Errors
-    /// The gateway refuses, or the connection ends.
+    /// [`ControlCallError::Refused`] if the gateway refuses; [`ControlCallError::Broken`] if the connection ends, or
+    /// the answer is invalid.
     pub fn ask(&mut self, request: &ControlRequest) -> Result<Value, ControlCallError> {
         let text = serde_json::to_string(request).map_err(|error| self.broken(&error))?;
         let sent = writeln!(self.stream.get_mut(), "{text}");
-        // A gateway that refuses the client says so before it reads anything, and closes the connection.
+        // A gateway that refuses the client sends the refusal before it reads a request, and closes the connection.
         let line = self.next_line()?.ok_or_else(|| match sent {
             Ok(()) => self.broken(&"it has closed the connection"),
             Err(error) => self.broken(&error),
@@ -73,10 +74,10 @@ impl GatewayControl {
         }
     }
 
-    /// Returns the next line, without its line feed; `None` if the gateway has ended.
+    /// Returns the next line, without its line feed; `None` at the end of the connection.
     ///
     /// # Errors
-    /// The connection fails.
+    /// [`ControlCallError::Broken`] if the connection fails.
     pub fn next_line(&mut self) -> Result<Option<String>, ControlCallError> {
         let mut line = String::new();
         let read = (&mut self.stream).take(MAX_ANSWER).read_line(&mut line);

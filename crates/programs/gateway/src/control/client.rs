@@ -1,4 +1,5 @@
-//! The server's end of a client's connection: lines that come in pieces, and answers that wait for room.
+//! The server's end of a client's connection: assembles requests from partial reads, and queues answers until the
+//! socket has room for them.
 
 use std::os::fd::OwnedFd;
 
@@ -9,11 +10,11 @@ use serde_json::Value;
 use super::message;
 use crate::flows;
 
-/// Maximum length of a request in bytes, with its line feed.
+/// Maximum length of a request in bytes, including its line feed.
 const MAX_LINE: usize = 1 << 20;
 /// Number of bytes read by one call.
 const CHUNK: usize = 16 << 10;
-/// Lines of the flow log beyond this many bytes are lost for a client that does not read.
+/// Maximum number of bytes queued for a client: lines of the flow log beyond it are dropped.
 const MAX_WAITING: usize = 1 << 20;
 
 /// A client's connection.
@@ -21,18 +22,18 @@ pub struct ControlClient {
     socket: OwnedFd,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// Whether the client gets the lines of the flow log.
+    /// Whether the client receives the lines of the flow log.
     pub follows: bool,
-    /// Lines of the flow log that the client has not got.
+    /// Number of lines of the flow log that were dropped, and not yet reported to the client.
     lost: u64,
-    /// Whether the client sends nothing more.
+    /// Whether no more requests are read: the client has closed its side, or sent a line that is too long.
     is_read: bool,
-    /// Whether the connection is of no use any more.
+    /// Whether the connection has failed.
     is_broken: bool,
 }
 
 impl ControlClient {
-    /// Wraps a socket that does not block.
+    /// Wraps a non-blocking socket.
     pub fn new(socket: OwnedFd) -> Self {
         ControlClient {
             socket,
@@ -50,8 +51,8 @@ impl ControlClient {
         &self.socket
     }
 
-    /// Returns the next line, without its line feed, or an error if it is too long; `None` if there is none yet, or
-    /// while the client has answers to read.
+    /// Returns the next line, without its line feed, or an error if it is too long; `None` if no whole line has
+    /// arrived, or while answers to the client are still queued.
     pub fn next_line(&mut self) -> Option<Result<Vec<u8>, String>> {
         if !self.write() {
             return None;
@@ -74,7 +75,7 @@ impl ControlClient {
         }
     }
 
-    /// Reads once. Returns whether there was something.
+    /// Reads once. Returns whether bytes arrived.
     fn read(&mut self) -> bool {
         if self.is_read {
             return false;
@@ -98,7 +99,7 @@ impl ControlClient {
         self.outbox.push(b'\n');
     }
 
-    /// Queues lines of the flow log, unless too many wait.
+    /// Queues lines of the flow log; drops and counts them if the queue would exceed [`MAX_WAITING`].
     pub fn tell(&mut self, lines: &[u8]) {
         if self.outbox.len() + lines.len() > MAX_WAITING {
             self.lost += lines.iter().filter(|byte| **byte == b'\n').count() as u64;

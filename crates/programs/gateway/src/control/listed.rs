@@ -1,5 +1,5 @@
-//! Open flows of an answer ([`FlowList`]), for programs that ask gateways which they do not trust: the list and its
-//! texts are cut, unknown fields are skipped, and other types than the expected ones are errors.
+//! The open flows in a gateway's answer ([`FlowList`]), for programs that query gateways they do not trust: the list
+//! and its texts are cut to a maximum length, unknown fields are skipped, and values of unexpected types are errors.
 
 use std::fmt;
 
@@ -27,20 +27,20 @@ pub struct FlowList {
 pub struct ListedFlow {
     /// The transport protocol.
     pub transport: CutText,
-    /// The side that began the flow: `out` or `in`.
+    /// `out` if the guest opened the flow, `in` if the other end did.
     pub direction: CutText,
     /// The guest's address and port.
     pub guest: CutText,
     /// The other end's address and port.
     pub remote: CutText,
-    /// The name for which the guest has got the address of the other end.
+    /// The DNS name that the guest resolved to the other end's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<CutText>,
     /// Bytes of payload from the guest.
     pub sent: u64,
     /// Bytes of payload to the guest.
     pub received: u64,
-    /// Age of the flow.
+    /// Age of the flow in seconds.
     pub seconds: f64,
 }
 

@@ -9,10 +9,10 @@ use crate::dns::zones::DnsZone;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum ControlRequest {
-    /// The user's rules: `{"rules":["allow 192.0.2.7:443/tcp",…]}`.
+    /// Lists the user's rules: `{"rules":["allow 192.0.2.7:443/tcp",…]}`.
     Rules,
-    /// Adds a rule that allows flows. This and the other changes of rules are answered by `{"ended":N}`, once the flows
-    /// that the rules no longer allow have ended.
+    /// Adds a rule that allows flows. This and the other changes of rules are answered by `{"ended":N}`: the number of
+    /// flows that were ended because the rules no longer allow them.
     Allow {
         /// The rule without its verb.
         rule: String,
@@ -22,14 +22,14 @@ pub enum ControlRequest {
         /// The rule without its verb.
         rule: String,
     },
-    /// Adds a rule that limits guests, in place of the one for the same guests.
+    /// Adds a rule that limits guests; it replaces an earlier one for the same guests.
     Limit {
         /// The rule without its verb.
         rule: String,
     },
     /// Removes a rule.
     Remove {
-        /// The rule with its verb; of one that limits guests, the verb and the guests suffice.
+        /// The rule with its verb; for a rule that limits guests, the verb and the guests suffice.
         rule: String,
     },
     /// Replaces all rules of the user.
@@ -39,31 +39,32 @@ pub enum ControlRequest {
     },
     /// Publishes a port.
     Publish {
-        /// The port.
+        /// The port and its destination, such as `127.0.0.1:2222:10.0.0.5:22`.
         rule: String,
     },
-    /// Closes a published port, given in full or by its side at the host.
+    /// Closes a published port.
     Unpublish {
-        /// The port.
+        /// The published port as in [`ControlRequest::Publish`], or only its side at the host.
         rule: String,
     },
-    /// The published ports: `{"published":["127.0.0.1:2222:10.0.0.5:22",…]}`.
+    /// Lists the published ports: `{"published":["127.0.0.1:2222:10.0.0.5:22",…]}`.
     Published,
-    /// The DHCP leases: `{"leases":[{"ip":…,"mac":…,"name":…,"seconds":…},…]}`.
+    /// Lists the DHCP leases: `{"leases":[{"ip":…,"mac":…,"name":…,"seconds":…},…]}`.
     Leases,
-    /// Counters.
+    /// Returns the counters ([`GatewayStats`](super::stats::GatewayStats)).
     Stats,
-    /// The open flows: `{"flows":[…],"more":N}`, with the fields of the flow log. `more` are not listed.
+    /// Lists the open flows: `{"flows":[…],"more":N}`. Each has the fields of the flow log; `more` flows are not
+    /// listed.
     Flows {
-        /// How many are listed at most; `None`: as many as the gateway lists at all.
+        /// Maximum number of flows to list; `None` for the gateway's own maximum.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most: Option<usize>,
     },
-    /// From the answer on, the lines of the flow log.
+    /// Sends the client, after the answer, the lines of the flow log.
     Follow,
-    /// The zones of names: `{"zones":[…]}`.
+    /// Lists the zones of DNS names: `{"zones":[…]}`.
     Names,
-    /// Adds a zone of names, or replaces the one of the same name.
+    /// Adds a zone of DNS names, or replaces the one of the same name.
     SetNames {
         /// The zone.
         zone: DnsZone,
@@ -73,7 +74,7 @@ pub enum ControlRequest {
 /// Parses a line.
 ///
 /// # Errors
-/// The line is not a request: the text says so.
+/// The reason why the line is not a request.
 pub fn parse(line: &[u8]) -> Result<ControlRequest, String> {
     let expected = r#"send one JSON object a line, such as {"do":"rules"}"#;
     serde_json::from_slice(line).map_err(|why| format!("not a request: {why}; {expected}"))

@@ -1,8 +1,8 @@
 //! The control socket of a running gateway: rules, published ports and flows, for programs of the same user.
 //!
-//! A UNIX stream socket; each line in both directions is a JSON object. A line of a client is a [`ControlRequest`]; the
-//! answer is `{"ok":{…}}` or `{"error":"what; what to do"}`. Who follows the flow log gets its lines after the answer.
-//! Peers of another user than the gateway's own are refused, except root.
+//! The socket is a UNIX stream socket, and each line in either direction is a JSON object. A client's line is a
+//! [`ControlRequest`]; the answer is `{"ok":{…}}` or `{"error":"what; what to do"}`. A client that follows the flow log
+//! receives its lines after the answer. Peers of another user than the gateway's own are refused, except root.
 //!
 //! | module | contents |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | [`survey`] | requests to all gateways together, within limits of time and size |
 //! | `client` | the server's end of a client's connection |
 //!
-//! The [`ControlServer`] has the connections, without blocking. Each round of the gateway's loop takes at most one
-//! request of each client.
+//! [`ControlServer`] handles the connections without blocking. Each round of the gateway's loop takes at most one
+//! request from each client.
 
 pub mod call;
 mod client;
@@ -50,10 +50,10 @@ pub fn path_in(dir: &Path, port: &str) -> PathBuf {
     dir.join(format!("gateway-{port}.sock"))
 }
 
-/// The reason why a gateway has no control socket.
+/// The reason why a gateway cannot open its control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// Another program listens there.
+    /// The path is in use: another program listens there, or it is not a socket.
     #[error("{0} is in use, perhaps by another gateway; end that, or choose another path with --control")]
     Busy(PathBuf),
     /// The kernel refuses the path.
@@ -66,22 +66,22 @@ pub enum ControlError {
     },
 }
 
-/// The control socket with its clients. It is removed from its folder when the server is dropped.
+/// The control socket with its clients. Dropping the server removes the socket's file.
 pub struct ControlServer {
     listener: OwnedFd,
     path: PathBuf,
     /// Device and inode of the socket's file, by which it is recognised as this server's.
     file: Option<[u64; 2]>,
     clients: NumberedValues<ControlClient>,
-    /// Clients that may have another request.
+    /// Clients whose last request has been taken, and which may have sent another.
     again: Vec<SlotId>,
 }
 
 impl ControlServer {
-    /// Listens at a path, in place of a socket file that a gateway has left there.
+    /// Listens at a path. A socket file that a killed gateway has left there is replaced.
     ///
     /// # Errors
-    /// Another gateway listens there, or the kernel refuses.
+    /// [`ControlError::Busy`] if the path is in use; [`ControlError::Listen`] if the kernel refuses it.
     pub fn open(path: &Path) -> Result<Self, ControlError> {
         let failed = |source: io::Error| ControlError::Listen { path: path.to_owned(), source };
         let listener = match listener(path) {
@@ -100,16 +100,16 @@ impl ControlServer {
         Ok(ControlServer { listener, path: path.to_owned(), file, clients, again: Vec::new() })
     }
 
-    /// Watches the socket.
+    /// Adds the listening socket to the gateway's epoll set.
     ///
     /// # Errors
-    /// The kernel cannot add the socket to the set.
+    /// The error of epoll_ctl(2).
     pub fn watch(&self, core: &GatewayCore) -> io::Result<()> {
-        // Not level-triggered: without descriptors, an accept that fails would be tried again and again.
+        // Edge-triggered: while no descriptor is free, accept fails, and a level-triggered socket would stay ready.
         core.poller.add(&self.listener, WatchedThing::Control, WatchMode::Changes)
     }
 
-    /// Accepts the connections that wait.
+    /// Accepts all pending connections. A client that is refused gets the reason before its connection is closed.
     pub fn accept(&mut self, core: &GatewayCore) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(socket) = rustix::net::accept_with(&self.listener, flags) {
@@ -142,8 +142,8 @@ impl ControlServer {
         }
     }
 
-    /// Returns a client's next request, or the error for a line that is none; `None` if there is no line yet, or the
-    /// client has not read its answers.
+    /// Returns a client's next request, or an error if its line is not a request; `None` if no whole line has arrived,
+    /// or the client has not read its answers.
     pub fn next(&mut self, core: &mut GatewayCore, id: SlotId) -> Option<Result<ControlRequest, String>> {
         let client = self.clients.get(id)?;
         let line = client.next_line();
@@ -173,7 +173,7 @@ impl ControlServer {
         }
     }
 
-    /// Sends the new lines of the flow log to those that follow it.
+    /// Sends the new lines of the flow log to the clients that follow it.
     pub fn tell(&mut self, core: &mut GatewayCore) {
         let news = core.flows.news();
         if news.is_empty() {
@@ -189,12 +189,12 @@ impl ControlServer {
         }
     }
 
-    /// Returns the clients that may have another request.
+    /// Removes and returns the clients that may have sent another request.
     pub fn take_again(&mut self) -> Vec<SlotId> {
         std::mem::take(&mut self.again)
     }
 
-    /// Returns whether a client may have another request.
+    /// Returns whether a client may have sent another request.
     pub fn is_busy(&self) -> bool {
         !self.again.is_empty()
     }
@@ -213,7 +213,7 @@ impl Drop for ControlServer {
     }
 }
 
-/// Returns whether a path is that of a socket at which nobody listens any more.
+/// Returns whether a path is a socket at which no process listens.
 fn is_left(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -226,7 +226,7 @@ fn identity(path: &Path) -> Option<[u64; 2]> {
     fs::symlink_metadata(path).ok().map(|meta| [meta.dev(), meta.ino()])
 }
 
-/// Opens a socket that only its user may connect to.
+/// Opens a listening socket to which only this process's user may connect.
 fn listener(path: &Path) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

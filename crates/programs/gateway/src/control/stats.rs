@@ -9,11 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::dns::QueryCounts;
 use crate::flows::REASONS;
 
-/// What other reasons are counted as: those of a later release, or invented ones.
+/// The key under which unknown reasons are counted: those of a later release, or invented ones.
 const OTHER: &str = "other";
 
-/// The answer to [`ControlRequest::Stats`](super::message::ControlRequest::Stats). Counters begin at 0 with the
-/// gateway.
+/// The answer to [`ControlRequest::Stats`](super::message::ControlRequest::Stats). Counters start at 0 when the gateway
+/// starts.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewayStats {
@@ -23,9 +23,9 @@ pub struct GatewayStats {
     pub udp: u64,
     /// Ping identifiers in use.
     pub pings: u64,
-    /// Questions at name servers.
+    /// DNS questions that wait for a name server's answer.
     pub questions: u64,
-    /// Addresses of names that guests have got.
+    /// Addresses that guests have resolved from names.
     pub resolved: u64,
     /// DHCP leases that have not expired.
     pub leases: u64,
@@ -33,7 +33,7 @@ pub struct GatewayStats {
     pub opened: u64,
     /// Flows that were refused or could not be opened.
     pub refused: u64,
-    /// The refused flows by the reason in the record: one of [`REASONS`], or `other`.
+    /// The refused flows by the reason in the flow log: one of [`REASONS`], or `other`.
     #[serde(deserialize_with = "reasons")]
     pub reasons: BTreeMap<String, u64>,
     /// Flows that were closed.
@@ -44,15 +44,16 @@ pub struct GatewayStats {
     pub received: u64,
     /// DNS queries of guests by outcome.
     pub queries: QueryCounts,
-    /// Datagrams that guests' limits have not let pass.
+    /// Datagrams that were dropped because of guests' limits.
     pub dropped: u64,
-    /// How often a connection has waited for its guest's rate.
+    /// How often a connection had to wait because of its guest's rate limit.
     pub waits: u64,
     /// Frames for guests that were dropped, because the gateway's port had no room.
     pub lost_frames: u64,
 }
 
-/// Reads the numbers of refused flows: those of unknown reasons become one, so that nobody can have any number of them.
+/// Reads the counts of refused flows by reason. Unknown reasons share one entry, so that the map cannot grow without
+/// limit.
 fn reasons<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, u64>, D::Error> {
     struct ReasonsVisitor;
     impl<'de> Visitor<'de> for ReasonsVisitor {

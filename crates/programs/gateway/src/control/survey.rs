@@ -1,10 +1,10 @@
-//! Requests to all gateways of a run directory together ([`survey`]), within limits of time and size that none of them
-//! can extend. A [`GatewayPeer`] is a connection to one of them, without blocking.
+//! Queries all gateways of a run directory together ([`survey`]), within limits of time and size that no gateway can
+//! extend. A [`GatewayPeer`] is a non-blocking connection to one gateway.
 //!
-//! A gateway that a guest has taken over is no more trusted than the guest: answers are read into types with bounds
-//! ([`GatewayStats`](super::stats::GatewayStats), [`FlowList`](super::listed::FlowList)), not into generic JSON.
-//! Other users who can create files in a run directory are not trusted, either: only sockets are connected to, and only
-//! listeners that may answer this user are asked.
+//! A gateway that a guest has taken over is no more trusted than the guest: answers are read into bounded types
+//! ([`GatewayStats`](super::stats::GatewayStats), [`FlowList`](super::listed::FlowList)), not into generic JSON. Other
+//! users who can create files in a run directory are not trusted, either: this module connects only to sockets, and
+//! sends a request only to listeners that it trusts (this user's, root's).
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,17 +21,17 @@ use serde::de::DeserializeOwned;
 
 use super::message::ControlRequest;
 
-/// Maximum number of gateways that are asked.
+/// Maximum number of gateways that are queried.
 pub const MAX_GATEWAYS: usize = 64;
-/// Maximum number of control sockets that are considered: most may be without a gateway.
+/// Maximum number of control sockets that are considered; many of them may have no gateway.
 const MAX_SOCKETS: usize = 4096;
 /// Number of bytes read by one call.
 const CHUNK: usize = 16 << 10;
 
-/// What the gateways may take for their answers.
+/// Limits on the answers of all gateways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SurveyLimits {
-    /// Time for all together.
+    /// Maximum time for all answers together.
     pub time: Duration,
     /// Maximum length of one gateway's answer in bytes.
     pub answer: usize,
@@ -39,12 +39,12 @@ pub struct SurveyLimits {
     pub all: usize,
 }
 
-/// A gateway that was asked, and its answer.
+/// A gateway that was queried, and its answer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SurveyedGateway<T> {
     /// Name of its port: `vale0:gateway`.
     pub port: String,
-    /// The answer; `None` if there was none within the limits, an error, or one that is not as expected.
+    /// The answer; `None` if it did not arrive within the limits, is an error, or is not of the expected type.
     pub answer: Option<T>,
 }
 
@@ -55,7 +55,7 @@ pub fn folders(run_dir: &Path) -> Vec<PathBuf> {
     [run_dir.to_owned()].into_iter().chain(own).filter(|folder| !dirs::is_foreign(folder)).collect()
 }
 
-/// The control socket of a gateway that may run.
+/// A control socket, whose gateway may no longer run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewaySocket {
     /// Name of the gateway's port.
@@ -66,8 +66,8 @@ pub struct GatewaySocket {
 }
 
 impl GatewaySocket {
-    /// Returns the socket at a path; `None` if the name is not that of a control socket, or the file is no socket: a
-    /// symbolic link is none.
+    /// Returns the socket at a path; `None` if its name is not that of a control socket, or the file is not a socket.
+    /// Symbolic links are not followed.
     #[must_use]
     pub fn at(path: PathBuf) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
@@ -77,8 +77,8 @@ impl GatewaySocket {
     }
 }
 
-/// Returns the control sockets in some directories: this user's before those of others, then by the ports' names. There
-/// may be several with the same name.
+/// Returns the control sockets in some directories: this user's before those of others, each in the order of the ports'
+/// names. Several may have the same port name.
 #[must_use]
 pub fn sockets(folders: &[PathBuf]) -> Vec<GatewaySocket> {
     let asker = rustix::process::geteuid().as_raw();
@@ -90,13 +90,13 @@ pub fn sockets(folders: &[PathBuf]) -> Vec<GatewaySocket> {
     found
 }
 
-/// Returns whether a user may believe the listener at a socket, by the users of the socket's file and of the listener.
+/// Returns whether the user `asker` may trust the user `listener` at a socket whose file belongs to the user `owner`.
 fn is_trusted(asker: u32, owner: u32, listener: u32) -> bool {
     listener == 0 || listener == asker || (asker == 0 && listener == owner)
 }
 
-/// Asks all gateways whose control sockets are in `folders`, at most [`MAX_GATEWAYS`], and waits for their answers
-/// within the limits. Sockets that a gateway has left behind, and gateways of other users, are omitted.
+/// Queries all gateways whose control sockets are in `folders`, at most [`MAX_GATEWAYS`], and waits for their answers
+/// within the limits. Sockets without a gateway, and gateways of users that are not trusted, are omitted.
 #[must_use]
 pub fn survey<T: DeserializeOwned>(
     folders: &[PathBuf],
@@ -129,7 +129,7 @@ fn ask_all<T>(folders: &[PathBuf], request: &ControlRequest, most: usize) -> Vec
         }
         let peer = match GatewayPeer::ask(&socket, request, most) {
             Ok(peer) => Some(peer),
-            // Its queue of connections is full.
+            // The gateway's listen backlog is full: it is listed without an answer.
             Err(Errno::AGAIN) => None,
             Err(_) => continue,
         };
@@ -138,17 +138,17 @@ fn ask_all<T>(folders: &[PathBuf], request: &ControlRequest, most: usize) -> Vec
     asked
 }
 
-/// Waits until one of some descriptors is readable.
+/// Waits until one of the descriptors is readable, for up to `limit`.
 pub fn wait<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>, limit: Duration) {
     let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
-    // An interrupted wait is a short one.
+    // A signal may end the wait early.
     let _ = rustix::event::poll(&mut fds, Some(&limit));
 }
 
 struct AskedGateway<T> {
     port: String,
-    /// The connection, until it has answered or ended.
+    /// The connection, until the gateway has answered or the connection has ended.
     peer: Option<GatewayPeer>,
     answer: Option<T>,
 }
@@ -176,7 +176,7 @@ struct GatewayReply<T> {
     ok: Option<T>,
 }
 
-/// Returns what a gateway has answered; `None` if it is an error, or not as expected.
+/// Returns the content of a gateway's answer; `None` if it is an error, or not of the expected type.
 #[must_use]
 pub fn answer<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     serde_json::from_slice::<GatewayReply<T>>(line).ok()?.ok
@@ -187,9 +187,9 @@ pub fn answer<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
 pub struct GatewayPeer {
     socket: OwnedFd,
     inbox: Vec<u8>,
-    /// Where the next line begins in `inbox`.
+    /// Start of the next line in `inbox`.
     begin: usize,
-    /// Where the part of `inbox` begins that was not yet searched for a line feed.
+    /// Start of the part of `inbox` that was not yet searched for a line feed.
     scanned: usize,
     /// Maximum length of a line in bytes.
     most: usize,
@@ -202,8 +202,8 @@ impl AsFd for GatewayPeer {
 }
 
 impl GatewayPeer {
-    /// Connects to the gateway with this control socket, and sends a request. Lines of the answer may have `most`
-    /// bytes.
+    /// Connects to the gateway with this control socket, and sends a request. A line of the answer may have up to
+    /// `most` bytes.
     ///
     /// # Errors
     /// No gateway listens there, this user may not connect, the listener is another user's ([`Errno::ACCESS`]), or too
@@ -212,14 +212,14 @@ impl GatewayPeer {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(&at.path)?)?;
-        // The file may have been replaced since it was looked at: what counts is who listens.
+        // The file may have been replaced since it was examined: the user who listens decides.
         let asker = rustix::process::geteuid().as_raw();
         let listener = sockopt::socket_peercred(&socket)?.uid.as_raw();
         let is_impostor = at.path.parent().is_some_and(|folder| dirs::is_impostor(folder, &socket));
         if is_impostor || !is_trusted(asker, at.owner, listener) {
             return Err(Errno::ACCESS);
         }
-        // A request is a struct of texts: it can be encoded, and a new socket's buffer has room for it.
+        // A request consists of texts, so encoding cannot fail, and the buffer of a new socket has room for it.
         let mut line = serde_json::to_vec(request).map_err(|_| Errno::INVAL)?;
         line.push(b'\n');
         rustix::net::send(&socket, &line, SendFlags::NOSIGNAL)?;
@@ -230,7 +230,7 @@ impl GatewayPeer {
         GatewayPeer { socket, inbox: Vec::new(), begin: 0, scanned: 0, most }
     }
 
-    /// Reads once, after all lines were taken. Breaks if the connection has ended, or a line is too long.
+    /// Reads once, after all lines were taken. Returns `Break` if the connection has ended, or a line is too long.
     pub fn read(&mut self) -> ControlFlow<()> {
         self.inbox.drain(..self.begin);
         self.scanned -= self.begin;
@@ -249,7 +249,7 @@ impl GatewayPeer {
         }
     }
 
-    /// Returns the next whole line that was read, without its line feed.
+    /// Returns the next whole line that was read, without its line feed; `None` if there is none, or it is too long.
     pub fn next_line(&mut self) -> Option<&[u8]> {
         let Some(at) = self.inbox[self.scanned..].iter().position(|byte| *byte == b'\n') else {
             self.scanned = self.inbox.len();
@@ -257,7 +257,7 @@ impl GatewayPeer {
         };
         let [begin, end] = [self.begin, self.scanned + at];
         if end - begin > self.most {
-            // It stays in `inbox`, which is then too long for another read.
+            // The line stays in `inbox`, which is then too long: the next read ends the connection.
             return None;
         }
         [self.begin, self.scanned] = [end + 1; 2];

@@ -54,7 +54,8 @@ impl FromStr for StaticLease {
     }
 }
 
-/// Returns the first label of a name, in lower case; `None` if it is no valid host name (RFC 1123 §2.1) or is reserved.
+/// Returns the first label of a name, in lower case; `None` if it is not a valid host name (RFC 1123 §2.1) or is
+/// reserved.
 pub fn label(name: &[u8]) -> Option<String> {
     let first = name.split(|byte| *byte == b'.' || *byte == 0).next()?;
     let fits = !first.is_empty() && first.len() <= MAX_LABEL;
@@ -91,9 +92,9 @@ pub struct BoundLease<'a> {
     pub address: Ipv4Addr,
     /// The client's MAC address.
     pub mac: MacAddr,
-    /// The client's name.
+    /// The client's host name, if it has one.
     pub name: Option<&'a str>,
-    /// How long the lease is valid.
+    /// Remaining time of the lease.
     pub left: Duration,
 }
 
@@ -233,7 +234,7 @@ impl LeaseTable {
         }
     }
 
-    /// Ends the offer to a client that has chosen another server's.
+    /// Ends the offer to a client that has accepted another server's offer.
     pub fn withdraw(&mut self, client: &[u8]) {
         if let Some(lease) = self.clients.get_mut(client).filter(|lease| lease.state == LeaseState::Offered) {
             lease.state = LeaseState::Free;
@@ -274,7 +275,7 @@ impl LeaseTable {
         self.clients.get(client)?.name.as_deref()
     }
 
-    /// Returns the MAC address and the IP address of the host with a name, if there is one.
+    /// Returns the MAC address and the IP address of the client with this host name, if there is one.
     pub fn by_name(&self, name: &str) -> Option<(MacAddr, Ipv4Addr)> {
         let fixed = self.fixed.iter().find(|lease| lease.name.as_deref() == Some(name));
         let fixed = fixed.map(|lease| (lease.mac, lease.address));
@@ -289,7 +290,7 @@ impl LeaseTable {
         fixed.or_else(bound)
     }
 
-    /// Returns the MAC address to which an address is or was leased.
+    /// Returns the MAC address to which an address is or was leased; `None` if the table has no such lease.
     pub fn station(&self, address: Ipv4Addr) -> Option<MacAddr> {
         let fixed = self.fixed.iter().find(|lease| lease.address == address).map(|lease| lease.mac);
         fixed.or_else(|| Some(self.clients.get(self.by_address.get(&address)?)?.mac))

@@ -103,7 +103,7 @@ pub struct DhcpMessage {
     pub secs: u16,
     /// The broadcast flag: the client can receive a reply only as a broadcast.
     pub broadcast: bool,
-    /// The client's present address; 0.0.0.0 if it has none.
+    /// The client's current address; 0.0.0.0 if it has none.
     pub ciaddr: Ipv4Addr,
     /// The client's MAC address.
     pub chaddr: MacAddr,
@@ -135,8 +135,8 @@ impl JoinedOptions {
         Some(Ipv4Addr::from(<[u8; 4]>::try_from(self.get(code)?).ok()?))
     }
 
-    /// Adds the options of a field up to the end option. Returns `None` if an option runs past the field, or all are
-    /// too long.
+    /// Adds the options of a field up to the end option. Returns `None` if an option runs past the field, or all
+    /// options together exceed [`MAX_OPTIONS`] bytes.
     fn read(&mut self, mut field: &[u8]) -> Option<()> {
         loop {
             match field {
@@ -194,7 +194,7 @@ impl DhcpMessage {
     }
 
     /// Returns the key of the client: its MAC address, followed by its identifier if it has one. The identifier alone
-    /// would not do: clones of one machine have the same, and a guest could use another's.
+    /// is not enough: clones of a machine share it, and a guest could use another guest's.
     pub fn client(&self) -> Vec<u8> {
         [&self.chaddr.0, self.client_id.as_deref().unwrap_or_default()].concat()
     }

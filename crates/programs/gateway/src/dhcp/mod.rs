@@ -31,7 +31,7 @@ pub struct DhcpSettings {
     pub own: InterfaceAddress<Ipv4Addr>,
     /// Duration of a lease.
     pub lease: Duration,
-    /// The network's MTU.
+    /// The network's MTU in bytes.
     pub mtu: u16,
     /// The network's domain name.
     pub domain: String,
@@ -82,7 +82,7 @@ impl DhcpServer {
         now: Instant,
         in_use: impl Fn(Ipv4Addr) -> bool,
     ) -> Option<DhcpAnswer> {
-        // With another MAC address in the message, a guest could take or end that guest's lease.
+        // With another guest's MAC address in its message, a guest could take or end that guest's lease.
         let message = DhcpMessage::parse(bytes).filter(|message| message.chaddr == mac)?;
         let client = message.client();
         match message.kind {
@@ -220,7 +220,7 @@ impl DhcpServer {
         DhcpReply { kind, yiaddr, options }
     }
 
-    /// Addresses a reply (RFC 2131 §4.1): to the client's present address; by broadcast if the client requests that; or
+    /// Addresses a reply (RFC 2131 §4.1): to the client's current address; by broadcast if the client requests that; or
     /// to `address` at the client's MAC address, since the client cannot answer ARP for it yet.
     fn address_reply(&self, message: &DhcpMessage, reply: &DhcpReply, address: Ipv4Addr) -> DhcpAnswer {
         if message.ciaddr.is_unspecified() && (message.broadcast || address.is_unspecified()) {
@@ -248,17 +248,17 @@ fn search_list(domains: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// The DHCP servers of all networks, each with its own leases, and equal settings and static leases.
+/// The DHCP servers of all networks: each has its own leases; settings and static leases are the same.
 #[derive(Debug)]
 pub struct DhcpServers {
     servers: HashMap<NetworkId, DhcpServer>,
-    /// The server of a network from which no message has come: it has the static leases.
+    /// Stands for the server of any network from which no message has come yet: it has only the static leases.
     unused: DhcpServer,
     fixed: Arc<[StaticLease]>,
 }
 
 impl DhcpServers {
-    /// Creates the servers, of which none has leases but the static ones.
+    /// Creates the set of servers, with only the static leases.
     pub fn new(settings: DhcpSettings, fixed: Vec<StaticLease>) -> Self {
         let fixed: Arc<[StaticLease]> = fixed.into();
         let leases = LeaseTable::with_most(settings.own, Arc::clone(&fixed), 0);

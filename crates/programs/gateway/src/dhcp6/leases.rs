@@ -22,11 +22,11 @@ const MAX_OF_STATION: usize = 16;
 const OFFER: Duration = Duration::from_secs(60);
 /// How long an address is not given out after a client has declined it as already in use.
 const DECLINED: Duration = Duration::from_secs(600);
-/// The interface identifiers of leased addresses. People choose lower ones; guests make higher ones.
+/// The interface identifiers of leased addresses. Users configure lower ones, and guests generate higher ones (SLAAC).
 const IDENTIFIERS: std::ops::RangeInclusive<u64> = 0x1000..=0xffff_ffff;
 
-/// A client's identity association. The station's address is a part of it: with another station's DUID, a guest gets
-/// nothing of that station's.
+/// A client's identity association. It includes the station's MAC address: a guest that sends another station's DUID
+/// does not get that station's leases.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Dhcp6Client {
     /// MAC address of the station.
@@ -57,7 +57,7 @@ pub struct BoundLease6 {
     pub address: Ipv6Addr,
     /// The station's MAC address.
     pub mac: MacAddr,
-    /// How long the lease is valid.
+    /// Remaining time of the lease.
     pub left: Duration,
 }
 
@@ -98,7 +98,7 @@ impl LeaseTable6 {
         self.is_possible(address) && !declined && !held
     }
 
-    /// Returns whether there is room for a lease of a client. What has ended takes no room from others.
+    /// Returns whether the limits permit a lease of a client. Leases that have ended do not count.
     fn has_room(&self, client: &Dhcp6Client, now: Instant) -> bool {
         if self.clients.get(client).is_some_and(|lease| lease.is_held(now)) {
             return true;
@@ -107,7 +107,8 @@ impl LeaseTable6 {
         held().count() < self.most && held().filter(|(known, _)| known.mac == client.mac).count() < MAX_OF_STATION
     }
 
-    /// Makes room for a client's entry: forgets the oldest lease that is not held, of the station or of all.
+    /// Makes room for a client's entry: if the station or the table is full, removes the station's or the table's
+    /// oldest lease that has ended.
     fn make_room(&mut self, client: &Dhcp6Client, now: Instant) {
         if self.clients.contains_key(client) {
             return;
@@ -134,7 +135,8 @@ impl LeaseTable6 {
     }
 
     /// Returns an address for a client: the one that it has or had, one that it wants, or a free one; `None` if there
-    /// is none, or no room for the lease. `in_use` returns whether another station was seen to use an address.
+    /// is none, or the limits do not permit the lease. `in_use` returns whether another station was seen to use an
+    /// address.
     pub fn choose(
         &self,
         client: &Dhcp6Client,
@@ -310,7 +312,8 @@ mod tests {
         assert_eq!(bound.count(), MAX_OF_STATION);
     }
 
-    /// Objective: leases that have ended or were released take no room from others of the station, or of others.
+    /// Objective: leases that have ended or were released do not count towards the limits of the station and of the
+    /// table.
     #[test]
     fn what_has_ended_makes_room() {
         let mut leases = LeaseTable6::new(table().net, 20);

@@ -24,7 +24,7 @@ pub mod option {
     pub const PREFERENCE: u16 = 7;
     /// Status code.
     pub const STATUS: u16 = 13;
-    /// Two messages instead of four.
+    /// Rapid commit: a lease by two messages instead of four.
     pub const RAPID_COMMIT: u16 = 14;
     /// Name servers (RFC 3646).
     pub const DNS: u16 = 23;
@@ -32,7 +32,7 @@ pub mod option {
     pub const DOMAINS: u16 = 24;
     /// Identity association for prefixes.
     pub const IA_PD: u16 = 25;
-    /// When a client without leases has to ask again.
+    /// Time after which a client without leases must request the settings again.
     pub const REFRESH_TIME: u16 = 32;
 }
 
@@ -92,19 +92,19 @@ pub struct AskedIdentity {
 pub struct Dhcp6Message {
     /// The type.
     pub kind: Dhcp6Kind,
-    /// The transaction, which the reply repeats.
+    /// The transaction ID, which the reply repeats.
     pub transaction: [u8; 3],
     /// The client's DUID.
     pub client: Option<Vec<u8>>,
-    /// The DUID of the server to which the message goes; `None`: to all.
+    /// The DUID of the server for which the message is meant; `None` for any.
     pub server: Option<Vec<u8>>,
     /// The identity associations for addresses.
     pub identities: Vec<AskedIdentity>,
-    /// Whether there is an identity association of any kind.
+    /// Whether there is an identity association of any kind: for addresses, temporary addresses or prefixes.
     pub has_identity: bool,
-    /// Whether the client takes a reply in place of an offer.
+    /// Whether the client accepts a lease in place of an offer (rapid commit).
     pub rapid: bool,
-    /// The codes of the options that the client wants; `None`: it has not said so.
+    /// The codes of the options that the client wants; `None` if the message has no such list, which means all.
     pub requested: Option<Vec<u16>>,
 }
 
@@ -135,7 +135,7 @@ impl Dhcp6Message {
             option::IA_NA => {
                 self.has_identity = true;
                 let identity = identity(data)?;
-                // Two with the same number would be the same lease.
+                // A second association with the same number would be the same lease.
                 if self.identities.len() < MOST && self.identities.iter().all(|known| known.id != identity.id) {
                     self.identities.push(identity);
                 }
@@ -157,7 +157,7 @@ impl Dhcp6Message {
     }
 }
 
-/// Sets a value that may occur only once.
+/// Sets a value that may occur only once. Returns `None` if it was set before.
 fn set_once<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }
@@ -166,14 +166,15 @@ fn duid(data: &[u8]) -> Option<Vec<u8>> {
     DUID_LEN.contains(&data.len()).then(|| data.to_vec())
 }
 
-/// Parses an identity association: its number, two times, and options with addresses.
+/// Parses an identity association: its number, the times T1 and T2, and options with addresses. `None` if it is
+/// malformed.
 fn identity(data: &[u8]) -> Option<AskedIdentity> {
     let (id, rest) = data.split_first_chunk::<4>()?;
     let mut addresses = Vec::new();
     for (code, data) in options(rest.get(8..)?)? {
         if code == option::ADDRESS {
             let (address, rest) = data.split_first_chunk::<16>()?;
-            // Two lifetimes, and options of which none matters: they only have to be well-formed.
+            // The rest is two lifetimes and options, which are ignored, but must be well-formed.
             options(rest.get(8..)?)?;
             if addresses.len() < MOST {
                 addresses.push(Ipv6Addr::from(*address));
@@ -199,15 +200,15 @@ fn options(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>> {
 /// Status codes (RFC 8415 §21.13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dhcp6Status {
-    /// Done.
+    /// The request is fulfilled.
     Success,
     /// There is no address for the identity association.
     NoAddress,
     /// The client has no lease with this number.
     NoBinding,
-    /// An address is not of this network.
+    /// An address does not belong to this network.
     NotOnLink,
-    /// The client has to send to the group of all servers.
+    /// The client must send to the multicast group of all servers.
     UseMulticast,
 }
 
@@ -234,12 +235,12 @@ impl Dhcp6Status {
     }
 }
 
-/// An address in a reply, with its lifetime in seconds; 0: the client may not use it any more.
+/// An address in a reply, with its lifetime in seconds; 0 if the client must stop using the address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeasedAddress {
     /// The address.
     pub address: Ipv6Addr,
-    /// The preferred and the valid lifetime.
+    /// The preferred and the valid lifetime, which are equal, in seconds.
     pub seconds: u32,
 }
 
@@ -259,7 +260,7 @@ impl GivenIdentity {
         let shortest = self.addresses.iter().map(|given| given.seconds).filter(|seconds| *seconds > 0).min();
         let seconds = shortest.unwrap_or(0);
         let mut bytes = self.id.to_be_bytes().to_vec();
-        // When the client renews, and rebinds (RFC 8415 §21.4).
+        // T1 and T2: the times until the client renews and rebinds (RFC 8415 §21.4).
         bytes.extend_from_slice(&(seconds / 2).to_be_bytes());
         bytes.extend_from_slice(&((u64::from(seconds) * 4 / 5) as u32).to_be_bytes());
         for LeasedAddress { address, seconds } in &self.addresses {
@@ -276,9 +277,9 @@ impl GivenIdentity {
 /// The types of messages that servers send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dhcp6ReplyKind {
-    /// An offer.
+    /// An offer of addresses, in answer to a SOLICIT.
     Advertise,
-    /// An answer.
+    /// The answer to any other message, or to a SOLICIT with rapid commit.
     Reply,
 }
 
@@ -294,7 +295,7 @@ pub struct Dhcp6Reply {
 }
 
 impl Dhcp6Reply {
-    /// Adds a status.
+    /// Adds a status that applies to the whole message.
     pub fn status(mut self, status: Dhcp6Status) -> Self {
         self.options.push((option::STATUS, status.bytes()));
         self

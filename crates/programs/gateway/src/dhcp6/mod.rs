@@ -28,7 +28,7 @@ pub const SERVER_PORT: u16 = 547;
 pub const CLIENT_PORT: u16 = 546;
 /// The group of all servers.
 pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
-/// The highest preference: a client need not wait for other servers.
+/// The highest preference: a client that sees it does not wait for other servers.
 const PREFERENCE: u8 = 255;
 
 /// What the server gives to clients.
@@ -36,9 +36,9 @@ const PREFERENCE: u8 = 255;
 pub enum Dhcp6Mode {
     /// Nothing: there is no server.
     Off,
-    /// The name server and the domains; addresses are made by guests.
+    /// The name server and the domains; guests generate their own addresses.
     Settings,
-    /// Addresses, too.
+    /// The name server, the domains and addresses.
     Addresses,
 }
 
@@ -60,9 +60,9 @@ impl FromStr for Dhcp6Mode {
 pub struct Dhcp6Settings {
     /// What the server gives.
     pub mode: Dhcp6Mode,
-    /// The server's address, which is the name server's, too.
+    /// The server's address, which is also the name server's.
     pub own: InterfaceAddress<Ipv6Addr>,
-    /// The server's MAC address, of which its DUID is made.
+    /// The server's MAC address, from which its DUID is formed.
     pub mac: MacAddr,
     /// Duration of a lease.
     pub lease: Duration,
@@ -122,7 +122,8 @@ impl Dhcp6Server {
         [&[0, 3, 0, 1][..], &self.settings.mac.0].concat()
     }
 
-    /// Answers a message that was not sent to the group (RFC 8415 §16, §18.4).
+    /// Answers a message that was not sent to the multicast group (RFC 8415 §16, §18.4). `None` if such a message is
+    /// ignored.
     fn answer_unicast(&self, message: &Dhcp6Message) -> Option<Dhcp6Reply> {
         let gets_status =
             matches!(message.kind, Dhcp6Kind::Request | Dhcp6Kind::Renew | Dhcp6Kind::Release | Dhcp6Kind::Decline);
@@ -158,7 +159,7 @@ impl Dhcp6Server {
         }
     }
 
-    /// Handles each identity association of a message. Returns those of the reply.
+    /// Calls `handle` for each identity association of a message. Returns the identity associations for the reply.
     fn each(
         &mut self,
         message: &Dhcp6Message,
@@ -175,7 +176,7 @@ impl Dhcp6Server {
         given
     }
 
-    /// Offers addresses or, if the client takes that, leases them immediately (RFC 8415 §18.3.1).
+    /// Offers addresses or, if the client requests rapid commit, leases them immediately (RFC 8415 §18.3.1).
     fn solicit(
         &mut self,
         message: &Dhcp6Message,
@@ -185,7 +186,7 @@ impl Dhcp6Server {
     ) -> Dhcp6Reply {
         if message.rapid {
             let given = self.each(message, mac, |server, client, asked| {
-                // They are hints here: those of other networks are no reason to refuse the client.
+                // In this message, addresses are hints: those of other networks are ignored.
                 let hints = asked.addresses.iter().copied().filter(|address| server.leases.is_inside(*address));
                 Some(server.lease(client, asked.id, &hints.collect::<Vec<_>>(), now, in_use))
             });
@@ -205,8 +206,9 @@ impl Dhcp6Server {
         reply
     }
 
-    /// Tells whether a client's addresses are of this network, and nothing else (RFC 8415 §18.3.3). The first one of
-    /// each association is leased if it is free, since a restart of this server has lost the leases.
+    /// Replies whether a client's addresses belong to this network (RFC 8415 §18.3.3); `None` if the message has no
+    /// address. The first address of each association is leased if it is free, since this server may have lost the
+    /// lease by a restart.
     fn confirm(
         &mut self,
         message: &Dhcp6Message,
@@ -242,7 +244,7 @@ impl Dhcp6Server {
         Some(self.lease(client, asked.id, &asked.addresses, now, in_use))
     }
 
-    /// Leases the client's address, one of those that it wants, or another.
+    /// Leases the address that the client has or had, one that it wants, or a free one.
     fn lease(
         &mut self,
         client: &Dhcp6Client,
@@ -323,7 +325,7 @@ impl Dhcp6Server {
         u32::try_from(self.settings.lease.as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// Makes a reply with the identifiers only.
+    /// Makes a reply with only the DUIDs of server and client.
     fn bare(&self, message: &Dhcp6Message, kind: Dhcp6ReplyKind) -> Dhcp6Reply {
         let mut options = vec![(option::SERVER_ID, self.duid())];
         options.extend(message.client.clone().map(|client| (option::CLIENT_ID, client)));
@@ -339,7 +341,7 @@ impl Dhcp6Server {
         ];
         reply.options.extend(of_network.into_iter().filter(|(code, data)| !data.is_empty() && message.wants(*code)));
         if message.kind == Dhcp6Kind::InformationRequest && message.wants(option::REFRESH_TIME) {
-            // At least ten minutes (RFC 8415 §21.23).
+            // The time must be at least ten minutes (RFC 8415 §21.23).
             reply.options.push((option::REFRESH_TIME, self.seconds().max(600).to_be_bytes().to_vec()));
         }
         reply
@@ -350,7 +352,7 @@ fn none_left(client: &Dhcp6Client) -> GivenIdentity {
     GivenIdentity { id: client.identity, addresses: Vec::new(), status: Some(Dhcp6Status::NoAddress) }
 }
 
-/// Encodes domains in DNS wire format (RFC 8415 §10), as many as fit with the rest into a datagram without fragments.
+/// Encodes domains in DNS wire format (RFC 8415 §10), up to 512 bytes: the reply must not need fragments.
 fn domain_list(domains: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for domain in domains {
@@ -363,7 +365,7 @@ fn domain_list(domains: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// The DHCPv6 servers of all networks, each with its own leases and equal settings.
+/// The DHCPv6 servers of all networks: each has its own leases; the settings are the same.
 #[derive(Debug)]
 pub struct Dhcp6Servers {
     servers: HashMap<NetworkId, Dhcp6Server>,
@@ -371,7 +373,7 @@ pub struct Dhcp6Servers {
 }
 
 impl Dhcp6Servers {
-    /// Creates the servers, of which none has leases.
+    /// Creates the set of servers, without leases.
     pub fn new(settings: Dhcp6Settings) -> Self {
         Dhcp6Servers { servers: HashMap::new(), settings }
     }

@@ -5,20 +5,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::message::{HEADER_LEN, record, word};
 use crate::resolved::ResolvedAddress;
 
-/// Records of an answer that are read; real answers have few.
+/// Maximum number of records that are read from an answer; real answers have few.
 const MAX_RECORDS: usize = 128;
-/// Addresses that are taken from an answer.
+/// Maximum number of addresses taken from an answer.
 const MAX_ADDRESSES: usize = 64;
-/// Aliases that are followed.
+/// Maximum number of aliases that are followed.
 const MAX_ALIASES: usize = 16;
-/// Compression pointers that are followed in one name.
+/// Maximum number of compression pointers that are followed in one name.
 const MAX_JUMPS: usize = 32;
 /// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
 /// The DNS class IN.
 const INTERNET: u16 = 1;
 
-/// The keys of addresses among the parameters of a service binding (RFC 9460 §14.3.2).
+/// The keys `ipv4hint` and `ipv6hint` among the parameters of a service binding (RFC 9460 §14.3.2).
 const HINTS: [u16; 2] = [4, 6];
 
 /// A name without compression, in lower case.
@@ -33,9 +33,9 @@ struct AnsweredRecord<'a> {
     at: usize,
 }
 
-/// Returns the addresses in `answer`, a message with one question for records of the type `kind`: those of A, AAAA,
-/// HTTPS and SVCB records of that type. Their owner is the question's name, or one to which a chain of aliases in the
-/// same answer leads; an address lives no longer than the aliases that lead to it.
+/// Returns the addresses in `answer`, a server's answer to a question for records of the type `kind`: those in A, AAAA,
+/// HTTPS and SVCB records of that type. A record's owner must be the question's name, or a name to which a chain of
+/// aliases in the same answer leads. An address's time to live is at most that of each alias on the way.
 pub fn addresses(answer: &[u8], kind: u16) -> Vec<ResolvedAddress> {
     let is_found = answer.get(3).is_some_and(|flags| flags & 0xf == 0);
     let Some((asked, records)) = records(answer).filter(|_| is_found) else { return Vec::new() };
@@ -60,7 +60,8 @@ pub fn addresses(answer: &[u8], kind: u16) -> Vec<ResolvedAddress> {
     found
 }
 
-/// Returns the question's name and the records of the answer section, up to the first malformed one.
+/// Returns the question's name and the records of the answer section, up to the first malformed one; `None` if the
+/// question is malformed.
 fn records(answer: &[u8]) -> Option<(WireName, Vec<AnsweredRecord<'_>>)> {
     let count = usize::from(word(answer, 6)?);
     let (asked, end) = name(answer, HEADER_LEN)?;
@@ -74,7 +75,8 @@ fn records(answer: &[u8]) -> Option<(WireName, Vec<AnsweredRecord<'_>>)> {
     Some((asked, records))
 }
 
-/// Parses the record at an offset. Returns the record, if it is of the class IN, and the offset behind it.
+/// Parses the record at an offset. Returns the record (`None` if its class is not IN) and the offset after it; `None`
+/// without them if the record is malformed.
 fn record_at(answer: &[u8], at: usize) -> Option<(Option<AnsweredRecord<'_>>, usize)> {
     let (owner, at) = name(answer, at)?;
     let kind = word(answer, at)?;
@@ -89,7 +91,7 @@ fn record_at(answer: &[u8], at: usize) -> Option<(Option<AnsweredRecord<'_>>, us
     Some(((class == INTERNET).then_some(record), at + len))
 }
 
-/// Reads the name at an offset, compressed or not. Returns it with the offset behind it.
+/// Reads the name at an offset, compressed or not. Returns the name and the offset after it; `None` if it is malformed.
 fn name(message: &[u8], start: usize) -> Option<(WireName, usize)> {
     let mut found = Vec::new();
     let mut at = start;
@@ -128,7 +130,8 @@ fn of_record(record: &AnsweredRecord<'_>) -> Vec<IpAddr> {
     }
 }
 
-/// Returns the addresses among the parameters of a service binding (RFC 9460 §2.2): priority, target, parameters.
+/// Returns the address hints in the data of a service binding (RFC 9460 §2.2: priority, target, parameters); `None` if
+/// the data is malformed.
 fn hints(data: &[u8]) -> Option<Vec<IpAddr>> {
     let (_, at) = name(data, 2)?;
     let mut rest = data.get(at..)?;

@@ -39,7 +39,7 @@ pub struct NameClient {
 }
 
 impl NameService {
-    /// Accepts a guest's new connection and watches it. Beyond the limit, it is closed.
+    /// Accepts and watches a guest's new connection, or closes it if there are too many connections.
     pub fn accept(&mut self, core: &mut GatewayCore, client: NewNameClient) {
         if self.clients.len() >= MAX_CLIENTS || client.stream.set_nonblocking(true).is_err() {
             tracing::debug!("{}: too many connections to the name service", client.guest);
@@ -79,7 +79,7 @@ impl NameService {
 
     /// Begins the next question of a connection, unless one is unanswered.
     fn ask_of_client(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>, id: SlotId) {
-        // One message at a time. Those that are answered locally are complete when `take` returns.
+        // One question at a time. A question that is answered locally is complete when `take` returns.
         while let Some(client) = self.clients.get(id).filter(|client| !client.asked) {
             let Some(message) = framed(&client.inbox).map(<[u8]>::to_vec) else { break };
             client.inbox.drain(..2 + message.len());
@@ -127,7 +127,7 @@ impl NameService {
         }
     }
 
-    /// Begins to answer the next question of each connection that was just answered.
+    /// Serves the connections whose question was just answered, so that their next one begins.
     pub fn go_on(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>) {
         for id in std::mem::take(&mut core.asked_again) {
             self.client_ready(core, leases, id);

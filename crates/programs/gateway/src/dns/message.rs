@@ -21,9 +21,9 @@ const PAYLOAD: u16 = 1232;
 pub mod record {
     /// An IPv4 address.
     pub const A: u16 = 1;
-    /// An alias: the name by which to go on.
+    /// An alias: another name with which to continue the lookup.
     pub const CNAME: u16 = 5;
-    /// The name of an address.
+    /// The name that belongs to an address.
     pub const PTR: u16 = 12;
     /// An IPv6 address.
     pub const AAAA: u16 = 28;
@@ -83,7 +83,7 @@ pub enum ParsedQuery<'a> {
     Nothing,
 }
 
-/// Returns the 16 bits at an offset.
+/// Returns the 16 bits at an offset; `None` if they are not within `bytes`.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
@@ -124,7 +124,7 @@ fn letter(byte: u8) -> char {
     if known { byte.to_ascii_lowercase().into() } else { '?' }
 }
 
-/// Calls `label` for each label of the name at `start`. Returns the offset behind the name, or `None` if it is
+/// Calls `label` for each label of the name at `start`. Returns the offset after the name, or `None` if it is
 /// malformed. Compression pointers are refused: a question has none.
 fn name_end(bytes: &[u8], start: usize, mut label: impl FnMut(&[u8])) -> Option<usize> {
     let mut at = start;
@@ -148,7 +148,7 @@ impl DnsQuery<'_> {
         &self.bytes[HEADER_LEN..self.end]
     }
 
-    /// Returns whether an EDNS record follows the question directly.
+    /// Returns whether the first record after the question is an EDNS record.
     fn has_edns(&self) -> bool {
         let rest = &self.bytes[self.end..];
         word(self.bytes, 10).is_some_and(|count| count > 0)

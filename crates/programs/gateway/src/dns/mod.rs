@@ -6,8 +6,8 @@
 //! from that server with the same question goes to the guest unchanged but for the ID, including unknown record types,
 //! EDNS, the case of letters and the truncation flag. Questions that come by TCP are forwarded and answered by TCP.
 //!
-//! The policy decides which names servers are asked for. The addresses in an answer are recorded for its guest, since
-//! rules may allow them by their names ([`answer`], [`resolved`](crate::resolved)).
+//! The policy decides for which names servers are queried. The addresses in an answer are recorded for the guest that
+//! asked, since rules may allow them by their names ([`answer`], [`resolved`](crate::resolved)).
 
 pub mod answer;
 pub mod clients;
@@ -44,7 +44,7 @@ pub use self::resolv::PORT;
 
 /// Maximum number of unanswered questions, of all guests together.
 const MAX_QUESTIONS: usize = 4096;
-/// Datagrams read from a question's socket in a row: all but the answer are forged.
+/// Maximum number of datagrams read from a question's socket in a row: only one is the answer, any others are forged.
 const BATCH: usize = 16;
 
 /// The origin of a question, to which the answer goes.
@@ -83,7 +83,7 @@ struct NameQuestion {
     id: [u8; 2],
     /// Offset in `message` at which the question section ends.
     end: usize,
-    /// How often a server has been asked; servers are asked in turn.
+    /// Number of attempts so far; each attempt asks the next server.
     tries: usize,
     until: Instant,
     exchange: ServerExchange,
@@ -172,7 +172,7 @@ impl NameService {
         self.begin(core, who, asker, &query);
     }
 
-    /// Refuses a question for a name that no server may be asked for.
+    /// Refuses a question whose name the policy does not allow to be looked up.
     fn refuse(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, query: &DnsQuery<'_>) {
         let ends = match asker {
             NameAsker::Datagram { guest, own } => Some((FlowTransport::Udp, guest, own)),
@@ -188,7 +188,7 @@ impl NameService {
         self.deliver(core, who, asker, answer.as_deref());
     }
 
-    /// Begins a question to servers.
+    /// Records a question, and sends it to the first server.
     fn begin(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, query: &DnsQuery<'_>) {
         let id = self.questions.insert(NameQuestion {
             asker,
@@ -262,7 +262,7 @@ impl NameService {
         }
     }
 
-    /// Reads a server's answer. One with an error code lets the next server be asked.
+    /// Reads a server's answer. If it has an error code, the next server is asked.
     pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
         let heard = match self.questions.get(id) {
             Some(question) => question.hear(readiness, &mut self.scratch),
@@ -287,7 +287,7 @@ impl NameService {
     /// Asks the next server if the present one has not answered in time.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(question) = self.questions.get(id) else { return };
-        // The timer may be that of the server asked before.
+        // The timer may belong to an earlier attempt.
         if question.until <= core.now {
             self.ask_next(core, id);
         }
@@ -382,7 +382,8 @@ fn framed(bytes: &[u8]) -> Option<&[u8]> {
     rest.get(..u16::from_be_bytes(*len).into())
 }
 
-/// Sends the rest of a message with its length. Returns `false` if the connection has failed.
+/// Sends as much as possible of a message with its length prefix, of which `sent` bytes have been sent already. Returns
+/// `false` if the connection has failed.
 fn send_framed(socket: &OwnedFd, message: &[u8], sent: &mut usize) -> bool {
     let bytes = [&(message.len() as u16).to_be_bytes()[..], message].concat();
     while *sent < bytes.len() {

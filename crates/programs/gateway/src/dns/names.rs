@@ -13,7 +13,7 @@ const INTERNET: u16 = 1;
 /// The gateway's host name within the domain.
 const GATEWAY: &str = "gateway";
 
-/// Time to live of answers from zones, in seconds: a change of a zone takes effect immediately.
+/// Time to live of answers from zones, in seconds: 0, so that a change of a zone takes effect immediately.
 const ZONE_TTL: u32 = 0;
 
 /// The sources of the names of the switch's network.
@@ -25,7 +25,7 @@ pub struct LocalNames<'a> {
     pub leases: Option<&'a LeaseTable>,
     /// The addresses that guests were seen to use, which include their IPv6 addresses.
     pub addresses: &'a GuestAddresses,
-    /// The user's zones, which come first.
+    /// The user's zones, which take precedence.
     pub zones: &'a DnsZones,
     /// The network of the guest that asks.
     pub network: NetworkId,
@@ -103,7 +103,7 @@ fn of_addresses(query: &DnsQuery<'_>, addresses: &[IpAddr]) -> Vec<u8> {
     query.answer(DnsOutcome::Found, &data)
 }
 
-/// Parses the address from a reverse name such as `9.0.0.10.in-addr.arpa`.
+/// Parses the address from a reverse name such as `9.0.0.10.in-addr.arpa`. `None` for other names.
 fn address_of_name(name: &str) -> Option<IpAddr> {
     if let Some(reversed) = name.strip_suffix(".in-addr.arpa") {
         let parts: Vec<u8> = reversed.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
@@ -130,7 +130,8 @@ mod tests {
 
     const GUEST: GuestId = GuestId { network: NetworkId::UNTAGGED, mac: MacAddr([2, 0, 0, 0, 0, 9]) };
 
-    /// Asks for a name. Returns the answer's response code, its number of records, and its last four bytes.
+    /// Asks for a name. Returns the answer's response code, its number of records, and its last four bytes; `None` if
+    /// the name is not a local one.
     fn ask(name: &str, kind: u16) -> Option<(u8, u8, Vec<u8>)> {
         let net = example();
         let fixed = vec!["02:00:00:00:00:09=10.0.0.9,vm9".parse().unwrap()];

@@ -44,7 +44,7 @@ pub struct ResolverFile {
 }
 
 impl ResolverFile {
-    /// Names a file. [`ResolverFile::settings`] reads it.
+    /// Records a file's path. [`ResolverFile::settings`] reads the file.
     pub fn new(path: &Path) -> Self {
         ResolverFile { path: path.to_path_buf(), settings: parse(""), stamp: None, looked: None }
     }
@@ -65,7 +65,7 @@ impl ResolverFile {
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
-        // If the file is missing, too long or not UTF-8, the former settings stay.
+        // If the file is missing, too long or not UTF-8, the previous settings stay.
         let small = meta.filter(|meta| meta.size() <= MAX_FILE);
         if let Some(text) = small.and_then(|_| fs::read_to_string(&self.path).ok()) {
             self.settings = parse(&text);
@@ -94,7 +94,8 @@ fn parse(text: &str) -> ResolverSettings {
     settings
 }
 
-/// Parses a server's address. An IPv6 address may have a zone: `fe80::1%eth0`.
+/// Parses a server's address. An IPv6 address may have a zone: `fe80::1%eth0`. `None` if it is malformed, or the zone
+/// is not an interface.
 fn server(text: &str) -> Option<SocketAddr> {
     let Some((address, zone)) = text.split_once('%') else {
         return Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT));

@@ -1,5 +1,5 @@
-//! Zones of names that the user has added ([`DnsZones`]). They come before the names of the switch's network and before
-//! all servers.
+//! DNS zones that the user has added ([`DnsZones`]). They take precedence over the names of the switch's network and
+//! over servers.
 
 use std::net::IpAddr;
 
@@ -17,12 +17,12 @@ const MAX_REGEXP: usize = 64 << 10;
 /// A zone, as users write it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct DnsZone {
-    /// The zone's name, such as `containers.internal.`. All names are below the empty one.
+    /// The zone's name, such as `containers.internal.`. A zone with an empty name contains all names.
     pub name: String,
-    /// The address of names without a record; `None`: they do not exist.
+    /// The address of names without a record; `None` if such names do not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_ip: Option<IpAddr>,
-    /// The records, of which the first that matches counts.
+    /// The records; the first one that matches a name answers.
     #[serde(default)]
     pub records: Vec<ZoneRecord>,
 }
@@ -30,13 +30,13 @@ pub struct DnsZone {
 /// A record of a zone.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct ZoneRecord {
-    /// The name within the zone; empty: only the regular expression counts.
+    /// The name within the zone; empty if only the regular expression selects names.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// A regular expression for names within the zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regexp: Option<String>,
-    /// The address; `None`: the names exist, without an address.
+    /// The address; `None` if the names exist without an address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
 }
@@ -55,10 +55,10 @@ pub enum BadZone {
     Regexp(String, String),
 }
 
-/// What the zones say about a name.
+/// A zone's answer for a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZoneAnswer {
-    /// The name exists, with an address of the type asked for or without.
+    /// The name exists; `None` without an address of the requested type.
     Found(Option<IpAddr>),
     /// The name does not exist.
     NoName,
@@ -71,7 +71,7 @@ struct CompiledZone {
     expressions: Vec<Option<Regex>>,
 }
 
-/// All zones, of which the first that a name is below counts.
+/// All zones, in the order in which they are searched: the first one that contains a name answers.
 #[derive(Debug, Default)]
 pub struct DnsZones(Vec<CompiledZone>);
 
@@ -97,13 +97,13 @@ impl DnsZones {
         Ok(())
     }
 
-    /// Returns the zones, in the order in which they count.
+    /// Returns the zones, in the order in which they are searched.
     pub fn all(&self) -> impl Iterator<Item = &DnsZone> {
         self.0.iter().map(|known| &known.zone)
     }
 
-    /// Returns the answer for a name in lower case without the last dot; `None` if it is in no zone, or if the type is
-    /// not one of addresses, which servers are asked for.
+    /// Returns the answer for a name in lower case without the last dot; `None` if no zone contains the name, or the
+    /// type is not A or AAAA: for other types, servers are queried.
     pub fn answer(&self, name: &str, kind: u16) -> Option<ZoneAnswer> {
         if !matches!(kind, record::A | record::AAAA) {
             return None;

@@ -11,7 +11,7 @@ use crate::guests::GuestId;
 
 /// Time to live, or hop limit, of the gateway's packets.
 pub const TTL: u8 = 64;
-/// The most bytes before the transport header: virtio-net, Ethernet with a VLAN tag, IPv6 and fragment header.
+/// Maximum number of bytes before the transport header: virtio-net, Ethernet with a VLAN tag, IPv6 and fragment header.
 pub const MAX_HEADERS: usize =
     VNET_LEN + ethernet::HEADER_LEN + ethernet::VLAN_TAG_LEN + ipv6::HEADER_LEN + ipv6::FRAGMENT_LEN;
 
@@ -28,7 +28,7 @@ pub struct PacketEnds {
     pub dst: IpAddr,
 }
 
-/// The fields of a fragment.
+/// The fields of a fragment's header.
 #[derive(Clone, Copy, Debug)]
 struct FragmentPlace {
     ident: u32,

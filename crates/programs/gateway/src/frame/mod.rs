@@ -119,8 +119,8 @@ struct FrameTag {
     ethertype: u16,
 }
 
-/// Reads the tag in front of a frame's payload. Returns `None` if it is cut short or has the reserved VLAN 4095. A
-/// second tag is the EtherType of an unknown protocol.
+/// Reads the tag in front of a frame's payload. Returns `None` if the tag is cut short or has the reserved VLAN 4095. A
+/// second tag is taken for the EtherType of an unknown protocol.
 fn read_tag(ethertype: u16, payload: &[u8]) -> Option<FrameTag> {
     if ethertype != ethernet::VLAN {
         return Some(FrameTag { network: NetworkId::UNTAGGED, len: 0, ethertype });
@@ -198,7 +198,7 @@ fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     whole(GuestPacket { who, to, src, dst, protocol, ttl, l4, packet, dont_fragment: true, segment: 0 }, vnet)
 }
 
-/// Returns a packet if its transport checksum is correct, or if the sender has left the checksum to be completed.
+/// Returns a packet if its transport checksum is correct or still to be computed (checksum offload); `None` otherwise.
 fn whole<'a>(packet: GuestPacket<'a>, vnet: &VnetHdr) -> Option<GuestFrame<'a>> {
     let segment = if vnet.gso_type == vnet::GSO_UDP_L4 { vnet.gso_size.into() } else { 0 };
     let left = vnet.flags & vnet::F_NEEDS_CSUM != 0;

@@ -81,7 +81,7 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
-    /// Adds a fragment. Returns the packet if this fragment completes it.
+    /// Adds a fragment. Returns the packet if this fragment completes it, otherwise `None`.
     pub fn add(&mut self, piece: &IpFragment<'_>, now: Instant) -> Option<WholePacket> {
         let end = piece.offset + piece.payload.len();
         let cut = piece.more && !piece.payload.len().is_multiple_of(8);

@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::MAX_FRAME;
 
-/// The most parts of a frame that one call takes (the kernel's limit is 1024).
+/// Maximum number of parts of a frame that one call writes (the kernel's limit is 1024).
 const PARTS: usize = 64;
 
 /// A TAP's queue, non-blocking, with virtio-net headers of 12 bytes, and the socket to its owner.
@@ -21,13 +21,13 @@ pub struct GuestTap {
 /// The error if the owner has not sent a TAP.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestTapError {
-    /// The owner has closed the socket, or the socket is none.
+    /// The owner has closed the socket, or the descriptor is not a socket.
     #[error("expected the queue of a TAP on the socket, found {0}")]
     NoTap(String),
 }
 
 impl GuestTap {
-    /// Receives the TAP's queue from the owner. Waits until it comes.
+    /// Waits for the TAP's queue from the owner, and receives it.
     ///
     /// # Errors
     /// [`GuestTapError::NoTap`] if the owner closes the socket first.
@@ -98,7 +98,7 @@ mod tests {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
         let (mine, theirs) = pair(SocketType::STREAM);
-        // A queue of messages keeps the boundaries of writes, as a TAP does.
+        // A SEQPACKET socket keeps the boundaries of writes, as a TAP does.
         let (queue, other) = pair(SocketType::SEQPACKET);
         netvale_fdio::send(&mine, b"t", &[queue], SendFlags::empty()).unwrap();
         let link = GuestTap::receive_from(theirs).unwrap();

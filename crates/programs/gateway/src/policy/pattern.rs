@@ -32,7 +32,7 @@ impl NamePattern {
         !self.is_below
     }
 
-    /// Returns the number of labels: of two patterns for names below another, the one with more is more specific.
+    /// Returns the number of labels: of two `*.` patterns, the one with more labels is more specific.
     pub fn labels(&self) -> u8 {
         // A name has at most 127 labels.
         self.name.split('.').count() as u8
@@ -42,7 +42,8 @@ impl NamePattern {
 impl FromStr for NamePattern {
     type Err = ();
 
-    /// Parses a name. One without a dot must end in one: `all` is more likely to be a mistake for `any` than a name.
+    /// Parses a pattern. A name of one label must end with a dot: `all` is more likely to be a mistake for `any` than a
+    /// name.
     fn from_str(text: &str) -> Result<Self, ()> {
         let below = text.strip_prefix("*.");
         let given = below.unwrap_or(text);

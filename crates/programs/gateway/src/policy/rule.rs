@@ -36,7 +36,7 @@ pub(super) enum RuleTarget {
 pub struct BadEgressRule(String);
 
 impl EgressRule {
-    /// Parses a rule. `allow` is whether it allows the flows that it matches, or denies them.
+    /// Parses a rule, which allows the flows that it matches if `allow` is set, and denies them otherwise.
     ///
     /// # Errors
     /// The text is not a rule.
@@ -51,7 +51,7 @@ impl EgressRule {
         Ok(EgressRule { target: target.parse().map_err(|()| bad())?, ports, transport, allow, built_in: false })
     }
 
-    /// Returns whether the rule is about this flow.
+    /// Returns whether the rule matches this flow.
     pub(super) fn fits(&self, request: &EgressRequest<'_>) -> bool {
         let ports = match &self.ports {
             Some(ports) => request.transport != FlowTransport::Icmp && ports.contains(&request.port),
@@ -68,14 +68,15 @@ impl EgressRule {
         request.names.iter().position(|name| pattern.matches(name))
     }
 
-    /// Returns whether the rule is about a name.
+    /// Returns whether the rule's destination is a name or pattern that matches this name.
     pub(super) fn matches_name(&self, name: &str) -> bool {
         matches!(&self.target, RuleTarget::Name(pattern) if pattern.matches(name))
     }
 
-    /// Rules are compared by this: the greatest one decides. The order is: networks, with longer prefixes first; names,
-    /// with one name before all names below another; all addresses. Among equals: ports, transport; then the user's
-    /// rule before a built-in one, then the denying one.
+    /// Returns the key by which rules are compared: the greatest decides. Rules for networks come first, longer
+    /// prefixes before shorter ones; then names, a single name before patterns, more labels before fewer; then all
+    /// addresses. Between equal ones, a rule with ports comes first, then one with a transport, the user's before a
+    /// built-in one, and a denying one.
     pub(super) fn rank(&self) -> [u8; 7] {
         let [class, one, size] = match &self.target {
             RuleTarget::Any | RuleTarget::V4(_, 0) | RuleTarget::V6(_, 0) => [0, 0, 0],
@@ -86,7 +87,7 @@ impl EgressRule {
         [class, one, size, flags[0], flags[1], flags[2], flags[3]]
     }
 
-    /// Returns whether the rule is about all ports and transports of its destinations.
+    /// Returns whether the rule applies to all ports and transports of its destinations.
     pub(super) fn is_whole(&self) -> bool {
         self.ports.is_none() && self.transport.is_none()
     }
@@ -140,7 +141,7 @@ fn split_transport(text: &str) -> (&str, Option<FlowTransport>) {
 }
 
 /// Splits a rule such as `10.0.0.0/8:80`, `[fd00::1]:80`, `[fd00::]/8:80`, `example.com:80` or `any:80` into
-/// destinations and ports.
+/// destinations and ports. `None` if its brackets are malformed.
 fn split_ports(text: &str) -> Option<(String, Option<&str>)> {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;
@@ -188,7 +189,7 @@ impl FromStr for RuleTarget {
 }
 
 impl RuleTarget {
-    /// Returns whether an address is among the destinations, whatever its names are.
+    /// Returns whether an address is among the destinations; a target that is a name contains none.
     fn contains(&self, address: IpAddr) -> bool {
         match (self, address) {
             (RuleTarget::Any, _) => true,

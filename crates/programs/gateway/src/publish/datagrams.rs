@@ -38,7 +38,7 @@ struct PublishedClient {
     began: Instant,
     used: Instant,
     bytes: FlowBytes,
-    /// Number of datagrams that the guest's rate has not let pass.
+    /// Number of datagrams that the guest's rate limit dropped.
     dropped: u64,
 }
 
@@ -174,7 +174,7 @@ impl PublishedClients {
         of_port.iter().for_each(|key| self.close(core, key, "unpublished"));
     }
 
-    /// Returns the flows that are open, in no order.
+    /// Returns the flows that are open, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
         self.clients.iter().map(|(key, client)| client.record(key))
     }

@@ -37,7 +37,7 @@ pub const SEARCH: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Maximum number of TCP clients that wait for their guest's MAC address.
 const MAX_CALLERS: usize = 256;
-/// Number of connections accepted, or of datagrams read, in a row.
+/// Maximum number of connections accepted, or of datagrams read, in a row.
 const BATCH: usize = 64;
 /// The listen backlog.
 const BACKLOG: i32 = 1024;
@@ -119,8 +119,8 @@ impl Publisher {
         })
     }
 
-    /// Closes a published port, given in full or by its side at the host. Connections through it go on; its datagrams
-    /// end. Returns whether there is such a port.
+    /// Stops publishing a port, given in full or by its side at the host. TCP connections through the port stay open,
+    /// its UDP flows end. Returns whether there is such a port.
     pub fn remove(&mut self, core: &mut GatewayCore, text: &str) -> bool {
         let given = text.parse().ok();
         let side = rule::listening_side(text);
@@ -141,7 +141,7 @@ impl Publisher {
         self.ports.values().map(|port| &port.rule)
     }
 
-    /// Returns the flows of published UDP ports, in no order.
+    /// Returns the flows of published UDP ports, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
         self.clients.open_flows()
     }
@@ -206,7 +206,7 @@ impl Publisher {
         }
     }
 
-    /// Sends a guest's datagram to a client of a published port. Returns `false` if `seen` is no such client.
+    /// Sends a guest's datagram to a client of a published port. Returns `false` if the guest sees no client as `seen`.
     pub fn take(
         &mut self,
         core: &mut GatewayCore,
@@ -220,7 +220,7 @@ impl Publisher {
         self.clients.answer(core, end, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
     }
 
-    /// Ends what a network's guests have of published ports: their clients are reset or forgotten.
+    /// Ends the clients of published ports of a network's guests: waiting TCP clients are reset, UDP clients forgotten.
     pub fn forget(&mut self, core: &mut GatewayCore, network: NetworkId) {
         for caller in self.callers.extract_if(.., |caller| caller.end.network == network) {
             reset(&caller.socket);
@@ -304,8 +304,8 @@ fn end_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&DhcpServers>) 
     Some(PublishedEnd { network, guest: SocketAddr::new(address, rule.port) })
 }
 
-/// Returns the address of the guest behind a private port: the one that it has used last or, before it is heard, the
-/// only static lease.
+/// Returns the address of the guest behind a private port: the one that it has used last or, before its first frame,
+/// that of the only static lease. `None` if neither is known.
 fn latest(core: &GatewayCore, leases: Option<&DhcpServers>, network: NetworkId) -> Option<IpAddr> {
     let fixed = || leases?.leases(network).only_fixed().map(IpAddr::V4);
     core.neighbours.latest(network).or_else(fixed)
@@ -326,7 +326,7 @@ fn refuse_all(port: &PublishedPort) {
     }
 }
 
-/// Makes the closing of a socket reset its connection (`SO_LINGER` of 0).
+/// Makes close(2) of a socket reset its connection (`SO_LINGER` of 0).
 fn reset(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO));
 }

@@ -1,5 +1,5 @@
 //! Published ports as text: `[ADDRESS:]PORT:GUEST:PORT[/udp]`. GUEST is an address, a name, or the name of a private
-//! port; `GUEST@NAME` is a guest behind the private port NAME, and `@NAME` the one that was heard last there.
+//! port; `GUEST@NAME` is a guest behind the private port NAME, and `@NAME` the guest there whose address was seen last.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,7 +18,7 @@ pub enum PublishedGuest {
     Address(IpAddr),
     /// The guest's name in the DHCP leases, or the name of its private port.
     Name(String),
-    /// The guest whose address was seen last.
+    /// The guest behind the private port whose address was seen last.
     Latest,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for PublishRule {
     }
 }
 
-/// Parses the host's side of a published port: `[ADDRESS:]PORT[/udp]`.
+/// Parses the host's side of a published port: `[ADDRESS:]PORT[/udp]`. `None` if it is malformed.
 pub(super) fn listening_side(text: &str) -> Option<(SocketAddr, FlowTransport)> {
     let (rest, transport) = split_transport(text);
     let (address, port) = match &split(rest)?[..] {
@@ -94,7 +94,7 @@ fn port_number(text: &str) -> Option<u16> {
 fn parse(text: &str) -> Option<PublishRule> {
     let (rest, transport) = split_transport(text);
     let (rest, port) = rest.rsplit_once(':')?;
-    // A port's name may contain colons: what is before the at sign contains the name of no port.
+    // Only the text before the at sign is split at colons: the port's name after it may contain some.
     let (rest, behind) = rest.split_once('@').map_or((rest, None), |(rest, behind)| (rest, Some(behind)));
     let parts = split(rest)?;
     let (address, [listen_port, guest]) = match &parts[..] {

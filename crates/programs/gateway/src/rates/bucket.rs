@@ -1,30 +1,31 @@
-//! A token bucket ([`TokenBucket`]): what may pass in a time, with a burst after a pause.
+//! A token bucket ([`TokenBucket`]): limits a rate, and permits a burst after a pause.
 
 use std::time::{Duration, Instant};
 
 /// Nanoseconds in a second.
 const SECOND: u128 = 1_000_000_000;
-/// The least burst of bytes: some segments.
+/// Minimum burst in bytes: several segments.
 const LEAST_BURST: u64 = 16 << 10;
-/// The least number of bytes for which a stream waits: a segment.
+/// Minimum number of bytes for which a stream waits: a segment.
 const LEAST_PIECE: u64 = 1448;
-/// The most bytes for which a stream waits: as many as one call reads.
+/// Maximum number of bytes for which a stream waits: as many as one call reads.
 const MOST_PIECE: u64 = 64 << 10;
 
-/// A rate of units (bytes, or flows), and the units that may pass now. The number may be negative: a debt.
+/// A rate of units (bytes, or flows), and the number of units that may pass now, which is negative for a debt.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     /// Units per second; at least 1.
     rate: u64,
     burst: i64,
-    /// How many units a stream waits for, rather than passing fewer.
+    /// Minimum number of units that a stream passes: with fewer, it waits.
     piece: i64,
     level: i64,
     at: Instant,
 }
 
 impl TokenBucket {
-    /// Returns a full bucket for bytes: after a pause, 50 ms of the rate may pass together.
+    /// Returns a full bucket for `rate` bytes per second: after a pause, a burst may pass that lasts 50 ms at this
+    /// rate, or 16 KiB if that is more.
     pub fn of_bytes(rate: u64, now: Instant) -> Self {
         let piece = (rate / 200).clamp(LEAST_PIECE, MOST_PIECE);
         let burst = (rate / 20).max(LEAST_BURST).max(2 * piece);
@@ -32,18 +33,18 @@ impl TokenBucket {
         TokenBucket { rate: rate.max(1), burst, piece: piece.cast_signed(), level: burst, at: now }
     }
 
-    /// Returns a full bucket for events: after a pause, a second's may happen together.
+    /// Returns a full bucket for `rate` events per second: after a pause, as many as in one second may happen together.
     pub fn of_events(rate: u32, now: Instant) -> Self {
         let rate = rate.max(1);
         TokenBucket { rate: rate.into(), burst: rate.into(), piece: 1, level: rate.into(), at: now }
     }
 
-    /// Returns this bucket with another one's rate, and no more in it than before.
+    /// Returns this bucket with another one's rate and burst, and no higher level than before.
     pub fn changed_to(&self, new: TokenBucket) -> Self {
         TokenBucket { level: self.level.min(new.burst), at: self.at, ..new }
     }
 
-    /// Adds what the time since the last call has brought.
+    /// Adds the units for the time since the last call.
     pub fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.at).as_nanos();
         let gained = passed * u128::from(self.rate) / SECOND;
@@ -52,25 +53,25 @@ impl TokenBucket {
             self.level = self.burst;
             self.at = now;
         } else {
-            // Less than the burst, which is an i64.
+            // The cast loses nothing: the gain is less than the burst, which is an i64.
             self.level += gained as i64;
-            // The rest of the time counts for the next unit.
+            // The remainder of the time counts towards the next unit.
             self.at += Duration::from_nanos((gained * SECOND / u128::from(self.rate)) as u64);
         }
     }
 
-    /// Returns how many units a stream may pass: 0, or at least a piece.
+    /// Returns how many units a stream may pass: 0, or at least a [piece](TokenBucket::piece).
     pub fn stream(&mut self, now: Instant) -> usize {
         self.refill(now);
         if self.level >= self.piece { self.level as usize } else { 0 }
     }
 
-    /// Returns the size of a piece.
+    /// Returns the minimum number of units that a stream passes.
     pub fn piece(&self) -> usize {
         self.piece as usize
     }
 
-    /// Passes units that cannot wait, if the debt is not larger than a burst.
+    /// Spends units that cannot wait, unless the debt has reached a burst. Returns whether they pass.
     pub fn pass(&mut self, units: usize, now: Instant) -> bool {
         self.refill(now);
         let passes = self.level > -self.burst;
@@ -80,7 +81,7 @@ impl TokenBucket {
         passes
     }
 
-    /// Takes a unit, if there is one.
+    /// Takes a unit, if there is one. Returns whether there was.
     pub fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
         let taken = self.level >= 1;
@@ -93,7 +94,7 @@ impl TokenBucket {
         self.level = self.level.saturating_sub(i64::try_from(units).unwrap_or(i64::MAX));
     }
 
-    /// Returns when a stream may pass a piece.
+    /// Returns when a stream may pass a [piece](TokenBucket::piece).
     pub fn next(&self, now: Instant) -> Instant {
         let missing = (i128::from(self.piece) - i128::from(self.level)).max(0).cast_unsigned();
         let nanos = (missing * SECOND).div_ceil(u128::from(self.rate));
@@ -101,7 +102,7 @@ impl TokenBucket {
         at.max(now)
     }
 
-    /// Returns whether nothing has passed lately: the bucket is as good as a new one.
+    /// Returns whether the bucket is full, like a new one.
     pub fn is_full(&mut self, now: Instant) -> bool {
         self.refill(now);
         self.level == self.burst

@@ -1,12 +1,12 @@
 //! Limits of guests: bytes per second each way, flows that begin in a second, connections at a time ([`GuestRates`]).
 //!
 //! Each limited guest has buckets of its own. A connection that finds its guest's bucket empty waits in that guest's
-//! queue, and its bytes stay in the socket, or with the guest, whose window closes: nothing is lost. Datagrams cannot
-//! wait: beyond the rate, they are dropped. They may take what a stream would get, down to a debt of one burst, so that
-//! a download does not cost a guest its DNS; but while connections wait, only half of the rate.
+//! queue. Its bytes stay in the socket, or at the guest, whose TCP window closes: nothing is lost. Datagrams cannot
+//! wait: beyond the rate, they are dropped. They may run the bucket into a debt of one burst, so that a download does
+//! not starve a guest's DNS; but while connections wait, datagrams get only half of the rate.
 //!
-//! A guest's limit takes nothing from others: what waits takes no turns, and one timer of the guest wakes the next
-//! connections.
+//! A guest's limit costs other guests nothing: waiting connections are not polled, and one timer of the guest wakes
+//! those that may continue.
 
 pub mod bucket;
 pub mod queue;
@@ -24,11 +24,11 @@ use crate::ports::PortNames;
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::{TimedThing, TimerHeap};
 
-/// Maximum number of guests of the network without tags with buckets of their own; the others share one set, apart from
-/// those that a rule names.
+/// Maximum number of guests of the network without tags that have buckets of their own. Further guests share one set of
+/// buckets, except those that a rule names.
 const MAX_GUESTS: usize = 4096;
 
-/// The least time between two wake-ups of a guest's connections.
+/// Minimum time between two wake-ups of a guest's connections.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A direction of payload.
@@ -54,16 +54,16 @@ pub struct GrantedFlow {
     pub way: RateWay,
 }
 
-/// How often limits have held something up.
+/// How often limits have dropped or delayed something.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LimitedCounts {
     /// Datagrams that were dropped.
     pub dropped: u64,
-    /// How often a connection has waited for its guest's rate.
+    /// How often a connection had to wait because of its guest's rate limit.
     pub waits: u64,
 }
 
-/// The turn of a connection that waits in a guest's queue.
+/// The place of a waiting connection in its guest's queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateTurn {
     state: SlotId,
@@ -72,11 +72,11 @@ pub struct RateTurn {
 
 #[derive(Debug)]
 struct GuestRate {
-    /// The guest; `None`: all those beyond a number, that no rule names.
+    /// The guest; `None` for the buckets that all guests beyond [`MAX_GUESTS`] share.
     key: Option<GuestId>,
     limit: GuestLimit,
     ways: [RateQueue; 2],
-    /// Flows that the guest begins, and those that others begin through published ports.
+    /// Buckets for new flows: those that the guest begins, and those that others begin through published ports.
     new: [Option<TokenBucket>; 2],
     /// When the guest's timer fires.
     timer: Option<Instant>,
@@ -91,11 +91,11 @@ pub struct GuestRates {
     counts: LimitedCounts,
 }
 
-/// Returns what a datagram, or one that is cut into pieces of `segment` bytes (unless that is 0), costs of a rate: the
-/// payload, and the headers of each packet. So one without payload costs, too.
+/// Returns the cost of a datagram in bytes: its payload, and the headers of its packet. If `segment` is not 0, the
+/// payload is cut into packets of that many bytes, and the headers of each count. An empty datagram costs its headers.
 pub fn datagram_cost(payload: usize, segment: usize, is_ipv4: bool) -> usize {
     let packets = if segment == 0 { 1 } else { payload.div_ceil(segment).max(1) };
-    // ICMP's header of an echo is as long as UDP's.
+    // The header of an ICMP echo is as long as UDP's.
     let headers = if is_ipv4 { 20 + 8 } else { 40 + 8 };
     payload + packets * headers
 }
@@ -111,12 +111,12 @@ impl GuestRates {
         &self.rules
     }
 
-    /// Returns how often limits have held something up.
+    /// Returns how often limits have dropped or delayed something.
     pub fn counts(&self) -> LimitedCounts {
         self.counts
     }
 
-    /// Returns the state of a guest; `None` if no rule limits it.
+    /// Returns the id of a guest's limits and buckets; `None` if no rule limits the guest.
     pub fn state(&mut self, who: GuestId, ports: &PortNames, now: Instant) -> Option<SlotId> {
         if self.rules.is_empty() {
             return None;
@@ -156,13 +156,13 @@ impl GuestRates {
         self.guests.get(state).map(|guest| &mut guest.ways[way as usize])
     }
 
-    /// Returns how many bytes a connection may pass now. While others of its guest wait, it must wait behind them,
-    /// unless it was `granted` its turn.
+    /// Returns how many bytes a connection may pass now: 0 while other connections of its guest wait, unless it was
+    /// `granted` its turn.
     pub fn allowance(&mut self, state: SlotId, way: RateWay, granted: bool, now: Instant) -> usize {
         self.queue(state, way).map_or(usize::MAX, |queue| queue.allowance(granted, now))
     }
 
-    /// Returns how many bytes a connection passes in its turn.
+    /// Returns the minimum number of bytes that a connection passes in its turn.
     pub fn piece(&mut self, state: SlotId, way: RateWay) -> usize {
         self.queue(state, way).map_or(usize::MAX / 2, |queue| queue.piece())
     }
@@ -174,7 +174,7 @@ impl GuestRates {
         }
     }
 
-    /// Returns whether a datagram of a [cost](datagram_cost) passes. One that does not is counted.
+    /// Returns whether a datagram of this [cost](datagram_cost) passes; if not, counts it as dropped.
     pub fn passes(&mut self, who: GuestId, way: RateWay, cost: usize, ports: &PortNames, now: Instant) -> bool {
         let Some(guest) = self.guest(who, ports, now) else { return true };
         let passes = guest.ways[way as usize].passes(cost, now);
@@ -182,18 +182,19 @@ impl GuestRates {
         passes
     }
 
-    /// Counts a flow that begins. Returns `false` if too many of its guest have begun in this direction.
+    /// Counts a new flow. Returns `false` if its guest exceeds its rate of new flows in this direction.
     pub fn may_begin(&mut self, who: GuestId, direction: FlowDirection, ports: &PortNames, now: Instant) -> bool {
         let guest = self.guest(who, ports, now);
         guest.and_then(|guest| guest.new[direction as usize].as_mut()).is_none_or(|bucket| bucket.take(now))
     }
 
-    /// Returns how many TCP connections a guest may have at a time, if a rule says so.
+    /// Returns the maximum number of TCP connections that a guest may have at a time; `None` if no rule sets it.
     pub fn most_open(&mut self, who: GuestId, ports: &PortNames, now: Instant) -> Option<u32> {
         self.guest(who, ports, now)?.limit.open
     }
 
-    /// Lets a connection wait until its guest may pass bytes.
+    /// Lets a connection wait until its guest may pass bytes. Returns its place in the queue; `None` if the guest's
+    /// state was removed.
     pub fn wait(
         &mut self,
         state: SlotId,
@@ -226,26 +227,26 @@ impl GuestRates {
         for way in RateWay::BOTH {
             granted.extend(granted_in(way, guest.ways[way as usize].grant(now)));
         }
-        // What is granted has not passed yet.
+        // The granted bytes are not spent yet, and the bucket still has them: the next timer is at least `PAUSE` away.
         guest.set_timer(id, now, now + PAUSE, timers);
         granted
     }
 
-    /// Sets the rules. Returns the connections that may ask again.
+    /// Sets the rules. Returns the connections that must ask for their allowance again.
     pub fn set_rules(&mut self, rules: LimitRules, ports: &PortNames, now: Instant) -> Vec<GrantedFlow> {
         self.rules = rules;
         self.refresh(ports, now)
     }
 
     /// Looks up the limits of all guests again, after rules or names of ports have changed. Returns the connections
-    /// that may ask again.
+    /// that must ask for their allowance again.
     pub fn refresh(&mut self, ports: &PortNames, now: Instant) -> Vec<GrantedFlow> {
         let mut released = Vec::new();
         for id in self.guests.ids() {
             let Some(guest) = self.guests.get(id) else { continue };
             let limit = self.rules.limit(guest.key, ports);
             for way in guest.set(limit, now) {
-                // They wait again, for a time by the new rate.
+                // The released connections ask again, and wait according to the new rate.
                 released.extend(granted_in(way, guest.ways[way as usize].release()));
             }
         }
@@ -259,7 +260,7 @@ impl GuestRates {
         gone.into_iter().for_each(|id| drop(self.guests.remove(id)));
     }
 
-    /// Forgets guests whose buckets are as good as new ones.
+    /// Removes the state of guests whose buckets are full and whose queues are empty.
     pub fn clean(&mut self, now: Instant) {
         for id in self.guests.ids() {
             if let Some(guest) = self.guests.get(id)
@@ -277,8 +278,8 @@ fn granted_in(way: RateWay, flows: Vec<SlotId>) -> impl Iterator<Item = GrantedF
 }
 
 impl GuestRate {
-    /// Sets the limits. What a bucket has stays in it, so that a change of rules gives no burst. Returns the directions
-    /// whose rates have changed.
+    /// Sets the limits. The levels of the buckets are kept, so that a change of rules gives no burst. Returns the
+    /// directions whose rates have changed.
     fn set(&mut self, limit: GuestLimit, now: Instant) -> Vec<RateWay> {
         let mut ways = Vec::new();
         let rates = [(self.limit.sent, limit.sent), (self.limit.received, limit.received)];

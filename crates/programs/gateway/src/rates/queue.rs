@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::bucket::TokenBucket;
 use crate::slots::SlotId;
 
-/// For how long after a connection has waited datagrams get only half of the rate.
+/// How long datagrams are still limited to half of the rate after a connection has waited.
 const SHARING: Duration = Duration::from_millis(100);
 
 /// A rate, and the connections that wait for it.
@@ -23,12 +23,12 @@ pub struct RateQueue {
 #[derive(Debug)]
 struct QueueRate {
     bucket: TokenBucket,
-    /// What datagrams may take while connections wait: half of the rate.
+    /// A bucket with half of the rate, which also limits datagrams while connections wait.
     datagrams: TokenBucket,
 }
 
 impl RateQueue {
-    /// Sets the bytes a second; `None`: no limit. What a bucket has stays in it.
+    /// Sets the rate in bytes per second; `None` for no limit. The levels of the buckets are kept.
     pub fn set(&mut self, rate: Option<u64>, now: Instant) {
         let before = self.rate.take();
         self.rate = rate.map(|rate| {
@@ -44,8 +44,8 @@ impl RateQueue {
         });
     }
 
-    /// Returns how many bytes a connection may pass now. While others wait, it must wait behind them, unless it was
-    /// `granted` its turn.
+    /// Returns how many bytes a connection may pass now: 0 while other connections wait, unless it was `granted` its
+    /// turn.
     pub fn allowance(&mut self, granted: bool, now: Instant) -> usize {
         let Some(QueueRate { bucket, .. }) = &mut self.rate else { return usize::MAX };
         match (granted, self.waiting.is_empty()) {
@@ -55,7 +55,7 @@ impl RateQueue {
         }
     }
 
-    /// Returns how many bytes a connection passes in its turn.
+    /// Returns the minimum number of bytes that a connection passes in its turn; a very large number without a limit.
     pub fn piece(&self) -> usize {
         self.rate.as_ref().map_or(usize::MAX / 2, |rate| rate.bucket.piece())
     }
@@ -106,13 +106,13 @@ impl RateQueue {
         std::mem::take(&mut self.waiting).into_values().collect()
     }
 
-    /// Returns when the next connection may pass a piece; `None`: none waits.
+    /// Returns when the next connection may pass a piece; `None` if none waits.
     pub fn next(&self, now: Instant) -> Option<Instant> {
         let rate = self.rate.as_ref().filter(|_| !self.waiting.is_empty())?;
         Some(rate.bucket.next(now))
     }
 
-    /// Returns whether the queue is as good as a new one.
+    /// Returns whether no connection waits and the bucket is full, as in a new queue.
     pub fn is_idle(&mut self, now: Instant) -> bool {
         self.waiting.is_empty() && self.rate.as_mut().is_none_or(|rate| rate.bucket.is_full(now))
     }

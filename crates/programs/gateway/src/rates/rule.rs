@@ -1,5 +1,5 @@
-//! Rules that limit guests ([`LimitRule`]), as on the command line, and which of them hold for a guest
-//! ([`LimitRules`]).
+//! Rules that limit guests ([`LimitRule`]), as on the command line, and the set of rules ([`LimitRules`]) from which a
+//! guest's limits follow.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +13,12 @@ use crate::ports::PortNames;
 
 /// The verb of these rules in a list of rules.
 pub const VERB: &str = "limit";
-/// The least rate: below it, nothing works.
+/// Minimum rate that a rule may set: less is of no use.
 const LEAST: Rate = Rate::from_bits(8_000);
-/// The largest number of flows.
+/// Maximum number of flows that a rule may set.
 const MOST: u32 = 1_000_000;
 
-/// The guests for which a rule holds.
+/// The guests to which a rule applies.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LimitedGuests {
     /// Each guest that no other rule names.
@@ -29,14 +29,14 @@ pub enum LimitedGuests {
     Port(String),
 }
 
-/// The limits of a guest; `None`: no limit of this kind.
+/// The limits of a guest; `None` for each kind that is not limited.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct GuestLimit {
-    /// Payload from the guest.
+    /// Rate of payload from the guest.
     pub sent: Option<Rate>,
-    /// Payload to the guest.
+    /// Rate of payload to the guest.
     pub received: Option<Rate>,
-    /// Flows that begin in a second.
+    /// New flows per second.
     pub new: Option<u32>,
     /// TCP connections at a time.
     pub open: Option<u32>,
@@ -69,13 +69,13 @@ fn lower<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
 /// A rule that limits guests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LimitRule {
-    /// The guests for which it holds.
+    /// The guests to which the rule applies.
     pub guests: LimitedGuests,
-    /// What it limits.
+    /// The limits that the rule sets.
     pub limit: GuestLimit,
 }
 
-/// The reason why a text is not such a rule.
+/// The error for text that is not a rule of this kind.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("invalid limit {text:?}: {why}; expected [MAC|@PORT] [sent RATE] [received RATE] [new N/s] [open N]")]
 pub struct BadLimitRule {
@@ -128,7 +128,8 @@ fn guests(word: &str) -> Result<LimitedGuests, String> {
     }
 }
 
-/// Parses the guests of a rule that is to be removed: nothing, a MAC address or `@PORT`; what follows does not matter.
+/// Parses the guests of a rule that is to be removed: nothing, a MAC address or `@PORT`. The rest of the text is
+/// ignored. Returns `None` if a guest is malformed.
 pub fn named(text: &str) -> Option<LimitedGuests> {
     let word = text.split_whitespace().next().filter(|word| is_guest(word));
     word.map_or(Some(LimitedGuests::Each), |word| guests(word).ok())
@@ -210,9 +211,10 @@ impl LimitRules {
         self.0.keys().any(|guests| matches!(guests, LimitedGuests::Port(_)))
     }
 
-    /// Returns the limits of a guest: of each kind, that of the rule that names the guest, or else that of each guest.
-    /// In a network of several ports, the strictest of theirs; in one without a known port, which may be any, the
-    /// strictest of all ports. `None` stands for a guest that no rule names.
+    /// Returns the limits of a guest. Each kind of limit comes from the rule that names the guest or, if that has none,
+    /// from the rule for each guest. A network with several ports has the strictest of their limits; one without a
+    /// known port may be that of any port, and has the strictest limits of all. `who` is `None` for the guests that no
+    /// rule names.
     pub fn limit(&self, who: Option<GuestId>, ports: &PortNames) -> GuestLimit {
         let of = |guests: &LimitedGuests| self.0.get(guests).copied().unwrap_or_default();
         let each = of(&LimitedGuests::Each);
@@ -293,7 +295,7 @@ mod tests {
         assert_eq!(words(limit(network.station(mac))), (Some("10mbit".into()), Some(9)));
     }
 
-    /// Objective: what no known port has may be any port's: it gets the strictest of their limits.
+    /// Objective: a VLAN without a known port may be that of any port, and has the strictest limits of all ports.
     #[test]
     fn a_network_without_a_known_port_has_the_strictest_limit() {
         let mut rules = LimitRules::default();

@@ -123,8 +123,8 @@ fn who_ends_leaves_the_queue() {
     assert_eq!(granted, Some(vec![two]));
 }
 
-/// Objective: with another rate, connections that wait ask again, since their time to wait is another one; without a
-/// rate, they go on; a rule that leaves the rate as it is leaves them in the queue.
+/// Objective: if the rate changes or is no longer limited, waiting connections are released to ask again; a rule that
+/// does not change the rate leaves them in the queue.
 #[test]
 fn a_change_of_the_rate_releases_who_waits() {
     let mut played = Played::new(&["sent 8mbit new 5/s"]);
@@ -141,8 +141,8 @@ fn a_change_of_the_rate_releases_who_waits() {
     assert_eq!(played.pass(A, false), usize::MAX);
 }
 
-/// Objective: guests are forgotten only once that gives them nothing, and those that invent addresses beyond a number
-/// share one set of buckets.
+/// Objective: guests are forgotten only once their buckets are full, so that they gain nothing, and guests beyond a
+/// number, such as those with invented addresses, share one set of buckets.
 #[test]
 fn guests_are_bounded_and_forgotten_when_idle() {
     let mut played = Played::new(&["sent 8mbit"]);
@@ -161,7 +161,7 @@ fn guests_are_bounded_and_forgotten_when_idle() {
     assert!(played.rates.by_key.is_empty());
 }
 
-/// Objective: a flood of datagrams, which others may send, leaves connections that wait at least half of the rate.
+/// Objective: a flood of datagrams leaves waiting connections at least half of the rate.
 #[test]
 fn datagrams_take_at_most_half_while_connections_wait() {
     let mut played = Played::new(&["sent 8mbit"]);
@@ -185,8 +185,8 @@ fn datagrams_take_at_most_half_while_connections_wait() {
     assert!((950_000..1_100_000).contains(&datagrams), "{datagrams}");
 }
 
-/// Objective: beyond the number of guests with entries, one that a rule names has its own limit, and a connection that
-/// waits leaves the queue in which it is, whatever its guest's entry is by then.
+/// Objective: beyond the maximum number of guests with state, a guest that a rule names has its own limit, and a
+/// waiting connection that ends leaves the queue that it joined, even if its guest has got other state since.
 #[test]
 fn a_named_guest_never_shares_and_a_turn_stays_in_its_queue() {
     let mut played = Played::new(&["sent 8mbit", "02:00:00:00:00:02 sent 80mbit"]);

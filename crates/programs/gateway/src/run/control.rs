@@ -1,4 +1,4 @@
-//! What a running gateway does at the request of a client of its control socket.
+//! Execution of the requests that clients of the control socket send to a running gateway.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::slots::SlotId;
 const MAX_LISTED: usize = 16_384;
 
 impl Gateway {
-    /// Carries out a client's next request, if there is one.
+    /// Executes a client's next request, if there is one.
     pub(super) fn serve_control(&mut self, id: SlotId) {
         let Some(control) = &mut self.control else { return };
         let Some(request) = control.next(&mut self.core, id) else { return };
@@ -30,10 +30,10 @@ impl Gateway {
         }
     }
 
-    /// Carries out a request.
+    /// Executes a request.
     ///
     /// # Errors
-    /// The request cannot be carried out: the text says why, and what to do.
+    /// The reason why the request cannot be executed, and what to do.
     pub fn obey(&mut self, request: ControlRequest) -> Result<Value, String> {
         match request {
             ControlRequest::Rules => Ok(json!({"rules": self.rules()})),
@@ -80,7 +80,7 @@ impl Gateway {
         Ok(self.change_limits(rules))
     }
 
-    /// Sets the limits, from now on: no flow ends.
+    /// Sets the limits of all flows, open ones included; no flow ends.
     fn change_limits(&mut self, rules: LimitRules) -> Value {
         let core = &mut self.core;
         let released = core.rates.set_rules(rules, &core.flows.ports, core.now);
@@ -214,7 +214,7 @@ impl Gateway {
     }
 }
 
-/// Returns a rule that limits guests without its verb; `None` if the rule has another one.
+/// Returns what follows the verb of a rule that limits guests; `None` if the rule has another verb.
 fn limit_of(text: &str) -> Option<&str> {
     let (verb, rule) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
     (verb == rule::VERB).then_some(rule)

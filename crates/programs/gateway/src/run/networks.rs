@@ -1,4 +1,4 @@
-//! The networks of private ports: they come and go with their ports.
+//! The networks of private ports, which are added and removed together with their ports.
 
 use std::io;
 
@@ -8,7 +8,8 @@ use crate::poller::{WatchMode, WatchedThing};
 use crate::ports::{PortChange, PortNames, PortWatch};
 
 impl Gateway {
-    /// Makes the gateway follow the switch's ports: it then knows their names, and ends the flows of ports that go.
+    /// Makes the gateway follow the switch's ports: the gateway then knows their names, and ends the flows of removed
+    /// ports.
     ///
     /// # Errors
     /// The connection cannot be watched.
@@ -28,7 +29,7 @@ impl Gateway {
                     tracing::warn!("each private port now has the strictest of the limits with @PORT");
                 }
                 self.ports = None;
-                // A port that gets a VLAN from now on must not be taken for the one that had it.
+                // A port that gets a VLAN from now on must not be mistaken for the previous port of that VLAN.
                 let networks = self.core.flows.ports.networks();
                 networks.into_iter().for_each(|network| self.forget(network));
                 self.core.flows.ports = PortNames::default();
@@ -39,10 +40,10 @@ impl Gateway {
 
     pub(super) fn take_change(&mut self, change: PortChange) {
         if let Some(network) = change.network {
-            // A guest that was restored behind the port waits for router advertisements without asking for them.
+            // A guest that was restored from a snapshot waits for router advertisements without soliciting them.
             self.core.networks.insert(network);
         }
-        // The record names the port of the flows that end.
+        // Done before the change is applied, so that the flow log still names the port of the flows that end.
         if let Some(network) = self.core.flows.ports.left_by(&change) {
             self.forget(network);
         }

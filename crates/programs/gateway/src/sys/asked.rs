@@ -28,7 +28,7 @@ pub struct AskedDatagram {
     pub asked: Option<IpAddr>,
 }
 
-/// Makes the kernel report the destination address of each datagram. `v6` is whether the socket is of IPv6.
+/// Makes the kernel report the destination address of each datagram. `v6` is set for an IPv6 socket.
 ///
 /// # Errors
 /// The error of `setsockopt`.
@@ -138,7 +138,8 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    /// Objective: for both IP versions, a socket bound to the wildcard address answers from the address that was asked.
+    /// Objective: for both IP versions, a socket bound to the wildcard address answers from the address to which the
+    /// request was sent.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn an_answer_leaves_from_the_address_that_was_asked() {

@@ -53,7 +53,7 @@ pub struct TcpHeard<'a> {
     pub opened: bool,
     /// The guest has reset the connection.
     pub reset: bool,
-    /// A reset that answers an unacceptable segment.
+    /// A reset that answers an unacceptable segment; `None` if none is due.
     pub refusal: Option<SegmentOut>,
 }
 
@@ -61,38 +61,47 @@ pub struct TcpHeard<'a> {
 #[derive(Debug)]
 pub struct TcpEndpoint {
     pub(super) state: TcpState,
-    /// Sequence numbers for sending: our initial one (`first`), the oldest unacknowledged (`una`), the next to send
-    /// (`next`), and the one after all that was ever sent (`max`).
+    /// Our initial sequence number.
     first: TcpSeq,
+    /// The oldest sequence number that the guest has not acknowledged.
     una: TcpSeq,
+    /// The next sequence number to send; after a timeout, it goes back to `una`.
     next: TcpSeq,
+    /// The sequence number after the highest that was ever sent.
     max: TcpSeq,
-    /// The guest's window in bytes, the sequence and acknowledgement numbers of the segment that set it, and its shift.
+    /// The guest's window in bytes.
     window: u32,
+    /// Sequence number of the segment that set the window.
     window_seq: TcpSeq,
+    /// Acknowledgement number of the segment that set the window.
     window_ack: TcpSeq,
+    /// Shift of the window field in the guest's segments.
     window_scale: u8,
     mss: u16,
     queue: UnackedQueue,
-    /// Whether the host's side has ended its direction (`ended`), and whether the guest has acknowledged our FIN
-    /// (`end_acked`).
+    /// Whether the host's side has ended its direction.
     ended: bool,
+    /// Whether the guest has acknowledged our FIN.
     end_acked: bool,
-    /// Receiving: the next expected sequence number, the end of the offered window (`edge`), and the bytes for which
-    /// the caller has room.
+    /// The next sequence number expected from the guest.
     expected: TcpSeq,
+    /// End of the receive window that was offered to the guest.
     edge: TcpSeq,
+    /// Number of bytes for which the caller has room.
     room: u32,
-    /// The most bytes that the caller takes from one segment, whatever the window has offered.
+    /// Maximum number of bytes that the caller takes from one segment, even if the window has offered more.
     most_taken: usize,
     scaled: bool,
     guest_ended: bool,
-    /// What is due to be sent: a SYN, an acknowledgement (`owed`), duplicate ones, a retransmission of the first bytes,
-    /// one byte into a closed window (`probe`).
+    /// Whether a SYN is due.
     syn_due: bool,
+    /// Whether an acknowledgement is due.
     owed: bool,
+    /// Number of duplicate acknowledgements that are due.
     duplicates: u32,
+    /// Whether a retransmission of the first bytes in flight is due.
     resend: bool,
+    /// Whether one byte is due as a probe of the guest's closed window.
     probe: bool,
     path: PathState,
     timer: Option<Instant>,
@@ -251,7 +260,7 @@ impl TcpEndpoint {
         self.most_taken = most;
     }
 
-    /// Returns the number of bytes that may wait in any case, so that the connection goes on: two segments.
+    /// Returns the number of bytes that may always wait, so that the connection never stalls: two segments.
     pub fn floor(&self) -> usize {
         2 * usize::from(self.mss)
     }
@@ -261,7 +270,7 @@ impl TcpEndpoint {
         self.edge.since(self.expected)
     }
 
-    /// Returns when [`TcpEndpoint::on_time`] must be called; `None`: no timer is set.
+    /// Returns when [`TcpEndpoint::on_time`] must be called; `None` if no timer is set.
     pub fn deadline(&self) -> Option<Instant> {
         self.timer
     }

@@ -23,17 +23,17 @@ use crate::rates::RateWay;
 const CHUNK: usize = 64 << 10;
 /// No more is read from a flow's socket while this many bytes for the guest are unsent.
 const AHEAD: usize = 128 << 10;
-/// The most bytes queued for the guest per flow, if the guest's limit leaves that much.
+/// Maximum number of bytes queued for the guest per flow, if the guest's limit leaves that much.
 const MOST: usize = 4 << 20;
-/// The bytes that a flow may queue for the guest even if the guest's limit is reached.
+/// Number of bytes that a flow may queue for the guest even if the guest's limit is reached.
 const LEAST: usize = 16 << 10;
-/// Segments that a flow sends in one turn.
+/// Maximum number of segments that a flow sends in one [turn](TcpFlow::take_turn).
 const TURN: usize = 16;
 
 /// The reason why a connection has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TcpClosing {
-    /// Both sides have ended their directions.
+    /// Both directions have been closed in order.
     End,
     /// The guest has reset the connection.
     GuestReset,
@@ -74,7 +74,7 @@ impl TcpClosing {
 pub struct TcpFlow {
     /// The endpoints, which identify the flow.
     pub ends: FlowEnds,
-    /// The name for which the guest has got the destination's address.
+    /// The DNS name that the guest resolved to the destination's address.
     pub(super) name: Option<Arc<str>>,
     /// The gateway's end of the connection with the guest.
     pub endpoint: TcpEndpoint,
@@ -83,10 +83,11 @@ pub struct TcpFlow {
     pub(super) first_packet: Vec<u8>,
     pub(super) began: Instant,
     pub(super) bytes: FlowBytes,
-    /// What the socket is ready for, as far as known.
+    /// Whether the socket may have bytes to read.
     readable: bool,
+    /// Whether the socket may accept bytes.
     writable: bool,
-    /// The guest's bytes for which the socket, or the guest's rate, had no room.
+    /// The guest's bytes that the socket, or the guest's rate, has not let pass yet.
     waiting: WaitingBytes,
     /// Whether the connection waits for its guest's rate.
     pub(super) holds: FlowHolds,
@@ -102,12 +103,12 @@ pub struct TcpFlow {
     pub(super) is_half_open: bool,
 }
 
-/// The outcome of a flow's turn.
+/// The outcome of [`TcpFlow::take_turn`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TurnResult {
     /// Nothing is left to do until an event.
     Rests,
-    /// There is more to do, in another turn.
+    /// There is more to do, in another call.
     GoesOn,
     /// The connection has ended.
     Closed(TcpClosing),
@@ -136,7 +137,7 @@ impl TcpFlow {
         }
     }
 
-    /// Returns the flow as the log has it.
+    /// Returns the flow's record for the flow log.
     pub fn record(&self) -> OpenFlow {
         let limited = FlowLimited { waited: self.holds.waited(), dropped: 0 };
         OpenFlow { ends: self.ends, name: self.name.clone(), bytes: self.bytes, began: self.began, limited }
@@ -176,8 +177,9 @@ impl TcpFlow {
         }
     }
 
-    /// Counts the flow's memory, and offers a window: as much as the guest's limit of buffered bytes leaves; while the
-    /// connection waits for the guest's rate, two pieces of that, of which one is there at its next turn.
+    /// Counts the flow's memory, and sets the window that is offered to the guest: as much as the guest's limit of
+    /// buffered bytes leaves and, while the connection waits for the guest's rate, at most twice what passes in one
+    /// turn.
     fn offer(&mut self, core: &mut GatewayCore) {
         self.charge(core);
         let left = self.waiting.len().saturating_add(core.guests.bytes_left(self.ends.who));
@@ -220,8 +222,8 @@ impl TcpFlow {
         Ok(given)
     }
 
-    /// Moves bytes between socket and guest, up to a limit. `most` is how many bytes the guest's limit allows this flow
-    /// to buffer.
+    /// Moves bytes between socket and guest, with a limit on the number of segments. `most` is how many bytes the
+    /// guest's limit allows this flow to buffer.
     pub fn take_turn(&mut self, core: &mut GatewayCore, most: usize) -> TurnResult {
         if self.endpoint.state() == TcpState::Connecting {
             return TurnResult::Rests;
@@ -282,8 +284,7 @@ impl TcpFlow {
         Ok(())
     }
 
-    /// Sends segments to the guest, up to a limit, while the switch port has room. Returns whether another turn is
-    /// needed.
+    /// Sends up to `TURN` segments to the guest while the switch port has room. Returns whether another turn is needed.
     fn send(&mut self, core: &mut GatewayCore, most: usize) -> bool {
         for _ in 0..TURN {
             if !core.link.has_room() {
@@ -305,7 +306,7 @@ impl TcpFlow {
         is_open && !is_held && self.endpoint.unsent() == 0 && self.endpoint.queued() < most.clamp(LEAST, MOST)
     }
 
-    /// Returns when the flow must be closed if its state does not change, or the guest is not heard.
+    /// Returns when the flow must be closed if its state does not change, or no segment of the guest arrives.
     pub(super) fn limit(&self) -> Instant {
         match self.endpoint.state() {
             TcpState::Open => self.endpoint.heard_at() + super::IDLE,

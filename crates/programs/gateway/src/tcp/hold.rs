@@ -12,11 +12,11 @@ enum FlowHold {
     /// The connection may ask for bytes to pass.
     #[default]
     Free,
-    /// It was allowed no bytes, and is to wait.
+    /// The connection was allowed no bytes, and must join its guest's queue.
     Needs,
-    /// It waits in its guest's queue.
+    /// The connection waits in its guest's queue.
     Waits(RateTurn),
-    /// Its turn has come.
+    /// The connection's turn in the queue has come.
     Granted,
 }
 
@@ -24,7 +24,7 @@ enum FlowHold {
 #[derive(Clone, Default, Debug)]
 pub struct FlowHolds {
     ways: [FlowHold; 2],
-    /// The guest's state, as last asked for.
+    /// Id of the guest's limits, as last looked up; `None` if the guest has none.
     state: Option<SlotId>,
     since: Option<Instant>,
     waited: Duration,
@@ -53,7 +53,7 @@ impl FlowHolds {
         }
     }
 
-    /// Returns how many bytes pass in one turn.
+    /// Returns the minimum number of bytes that pass in one turn; a very large number if there is no limit.
     pub fn piece(&self, core: &mut GatewayCore, way: RateWay) -> usize {
         self.state.map_or(usize::MAX / 2, |state| core.rates.piece(state, way))
     }
@@ -66,17 +66,17 @@ impl FlowHolds {
         }
     }
 
-    /// Returns whether the connection waits, or is to wait.
+    /// Returns whether the connection waits, or must wait.
     pub fn is_held(&self, way: RateWay) -> bool {
         matches!(self.ways[way as usize], FlowHold::Needs | FlowHold::Waits(_))
     }
 
-    /// Puts the connection into its guest's queue, if it is to wait.
+    /// Puts the connection into its guest's queue, if it must wait.
     pub fn queue(&mut self, core: &mut GatewayCore, who: GuestId, flow: SlotId) {
         for way in RateWay::BOTH {
             let hold = &mut self.ways[way as usize];
             if *hold == FlowHold::Needs {
-                // The state may be gone, with the rules or after a pause.
+                // The guest's state may have been removed since, by a change of rules or because it was idle.
                 let state = core.rates.state(who, &core.flows.ports, core.now);
                 let wait = |state| core.rates.wait(state, GrantedFlow { flow, way }, core.now, &mut core.timers);
                 *hold = state.and_then(wait).map_or(FlowHold::Free, FlowHold::Waits);
@@ -104,7 +104,7 @@ impl FlowHolds {
         self.count(core.now);
     }
 
-    /// Returns for how long the connection has waited, without the present time of waiting.
+    /// Returns how long the connection has waited, without a wait that is still in progress.
     pub fn waited(&self) -> Duration {
         self.waited
     }

@@ -148,7 +148,7 @@ impl TcpFlows {
         !self.busy.is_empty()
     }
 
-    /// Gives each busy flow a turn. Returns `true` if flows are left because the switch port has no room.
+    /// Lets each busy flow move bytes once. Returns `true` if flows are left because the switch port has no room.
     pub fn take_turns(&mut self, core: &mut GatewayCore) -> bool {
         for _ in 0..self.busy.len() {
             if !core.link.has_room() {
@@ -173,7 +173,7 @@ impl TcpFlows {
         false
     }
 
-    /// Gives turns to flows that have waited for their guest's rate.
+    /// Makes flows busy again that have waited for their guest's rate.
     pub fn grant(&mut self, core: &GatewayCore, granted: Vec<GrantedFlow>) {
         for GrantedFlow { flow: id, way } in granted {
             if let Some(flow) = self.flows.get(id) {
@@ -251,7 +251,7 @@ impl TcpFlows {
         core.flows.closed(&flow.record(), closing.word(), core.now);
     }
 
-    /// Returns the flows that are open, in no order.
+    /// Returns the flows that are open, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
         self.flows.values().filter(|flow| flow.endpoint.state() != TcpState::Connecting).map(TcpFlow::record)
     }

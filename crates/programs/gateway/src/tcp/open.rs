@@ -27,7 +27,7 @@ const QUOTED: usize = 128;
 /// A socket for a guest's connection, and the result of `connect`.
 struct OpenedSocket {
     socket: OwnedFd,
-    /// The name for which the guest has got the destination's address.
+    /// The DNS name that the guest resolved to the destination's address.
     name: Option<Arc<str>>,
     /// `true` if the socket is connected, `false` while it is connecting, or the error.
     connecting: Result<bool, Errno>,
@@ -82,7 +82,8 @@ impl TcpFlows {
         self.by_key.contains_key(&TcpKey::of(ends))
     }
 
-    /// Opens a connection to a guest for a client whose connection is `socket`. Resets the client's if that fails.
+    /// Opens a connection to a guest for a client whose connection is `socket`; resets the client's connection if that
+    /// fails.
     pub fn call(&mut self, core: &mut GatewayCore, socket: OwnedFd, ends: FlowEnds) {
         let _ = rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO));
         let begins =
@@ -124,7 +125,7 @@ fn open_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Result<OpenedSocket, 
 /// Where the host's side of a guest's connection ends.
 enum FlowPlace {
     Names,
-    /// At a UNIX socket.
+    /// At the UNIX socket of a served port.
     Served(PathBuf),
     Outer(PermittedFlow),
 }
@@ -168,7 +169,7 @@ fn give_back_share(core: &mut GatewayCore, ends: &FlowEnds) {
     core.guests.give_back(ends.who, GuestResource::Tcp);
 }
 
-/// Opens a socket that connects to a host. `None` if there is no descriptor for it.
+/// Opens a socket that connects to a host. Returns `None` if no descriptor is left.
 fn outer_socket(flow: PermittedFlow) -> Option<OpenedSocket> {
     let PermittedFlow { outer, name } = flow;
     let family = if outer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -190,7 +191,7 @@ fn prepare(socket: &OwnedFd) {
     let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
 }
 
-/// Makes a socket pair whose other end the name service gets.
+/// Makes a socket pair whose other end the name service gets. `None` if no descriptor is left.
 fn inner_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Option<OpenedSocket> {
     let pair = UnixStream::pair().and_then(|(own, inner)| own.set_nonblocking(true).map(|()| (own, inner)));
     let (own, stream) = pair.ok()?;

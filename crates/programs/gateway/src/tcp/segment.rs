@@ -40,15 +40,15 @@ pub struct TcpSegment<'a> {
     pub flags: u8,
     /// Window field, before scaling.
     pub window: u16,
-    /// MSS option of a SYN: the longest payload that the guest accepts, in bytes.
+    /// MSS option of a SYN, if present: the longest payload that the guest accepts, in bytes.
     pub mss: Option<u16>,
-    /// Window scale option of a SYN: the shift of the guest's later windows.
+    /// Window scale option of a SYN, if present: the shift of the guest's later windows.
     pub scale: Option<u8>,
     /// Payload.
     pub payload: &'a [u8],
 }
 
-/// Parses a segment. Options that run past the header are ignored.
+/// Parses a segment. Options that run past the header are ignored. `None` if the header is malformed.
 pub fn parse(l4: &[u8]) -> Option<TcpSegment<'_>> {
     let header = tcp::Header::parse(l4).ok()?;
     let (options, payload) = l4[HEADER_LEN..].split_at(header.header_len() - HEADER_LEN);
@@ -179,7 +179,8 @@ impl SegmentFrame {
 }
 
 impl SegmentWriter {
-    /// Returns the headers of a segment. The receiver completes the checksum, and cuts a segment longer than `mss`.
+    /// Returns the headers of a segment; `None` if it is too long for an IP packet. The receiver completes the
+    /// checksum, and cuts a segment longer than `mss`.
     pub fn headers(&self, segment: &SegmentOut, mss: u16) -> Option<SegmentFrame> {
         let options = if segment.syn.is_some() { SYN_OPTIONS } else { 0 };
         let len = HEADER_LEN + options;

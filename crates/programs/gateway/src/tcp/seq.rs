@@ -39,8 +39,9 @@ impl TcpSeq {
     }
 }
 
-/// Chooses the first sequence number of each connection (RFC 6528): it grows with time between the same two ends, so
-/// that a guest whose former connection is in TIME-WAIT accepts the next one, and cannot be guessed from other ends.
+/// Chooses the first sequence number of each connection (RFC 6528). Between the same two endpoints, the number grows
+/// with time, so that a guest whose previous connection is in TIME-WAIT accepts the next one. The numbers of other
+/// connections do not help to guess it.
 pub struct SequenceClock {
     secret: RandomState,
     start: Instant,
@@ -56,7 +57,7 @@ impl SequenceClock {
     /// Returns the first sequence number of a connection that begins now.
     pub fn first(&self, ends: &FlowEnds, now: Instant) -> TcpSeq {
         let place = self.secret.hash_one((ends.who, ends.guest, ends.remote)) as u32;
-        // One step each 4 µs.
+        // The clock of sequence numbers advances every 4 µs (RFC 9293 §3.4.1).
         let time = (now.saturating_duration_since(self.start).as_micros() / 4) as u32;
         TcpSeq(place).plus(time)
     }
@@ -82,8 +83,8 @@ mod tests {
         assert_eq!((last.later(next), next.later(last)), (next, next));
     }
 
-    /// Objective: between the same ends, a later connection begins behind an earlier one, and not at a place that other
-    /// ends share.
+    /// Objective: between the same endpoints, a later connection starts at a later sequence number; between other
+    /// endpoints, it starts elsewhere.
     #[test]
     fn the_next_connection_of_the_same_ends_begins_later() {
         let clock = SequenceClock::default();

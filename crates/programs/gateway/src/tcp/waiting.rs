@@ -1,11 +1,11 @@
-//! Bytes of a guest that its host's socket has not taken yet ([`WaitingBytes`]).
+//! Bytes of a guest that the host's socket has not taken yet ([`WaitingBytes`]).
 
 /// Bytes that are added at the end and removed from the beginning.
 #[derive(Default, Debug)]
 pub struct WaitingBytes {
     bytes: Vec<u8>,
-    /// Number of bytes at the beginning that are removed already: moving the others for each piece would cost more than
-    /// the pieces.
+    /// Number of bytes at the beginning that were removed. They stay in memory until they are more than half: moving
+    /// the rest after each removal would cost more.
     gone: usize,
 }
 
@@ -25,7 +25,7 @@ impl WaitingBytes {
         self.len() == 0
     }
 
-    /// Returns the number of bytes of memory.
+    /// Returns the number of bytes of memory that the buffer takes.
     pub fn memory(&self) -> usize {
         self.bytes.capacity()
     }

@@ -32,7 +32,7 @@ use crate::timers::TimedThing;
 
 /// How long a mapping is kept after its last datagram (RFC 4787 REQ-5).
 const IDLE: Duration = Duration::from_secs(125);
-/// Datagrams, and errors, read from a socket in a row.
+/// Maximum number of datagrams, and of errors, read from a socket in a row.
 const BATCH: usize = 64;
 
 /// The ports and the payload of a guest's datagram.
@@ -188,7 +188,7 @@ impl UdpMappings {
         }
     }
 
-    /// Returns the flows that are open, in no order.
+    /// Returns the flows that are open, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
         self.mappings.values().flat_map(|mapping| mapping.peers.open_flows(&mapping.key))
     }

@@ -19,12 +19,12 @@ struct UdpPeer {
     remote: SocketAddr,
     /// The destination to which the host's socket sends.
     outer: SocketAddr,
-    /// The name for which the guest has got the destination's address.
+    /// The DNS name that the guest resolved to the destination's address.
     name: Option<Arc<str>>,
     began: Instant,
     used: Instant,
     bytes: FlowBytes,
-    /// Number of datagrams that the guest's rate has not let pass.
+    /// Number of datagrams that the guest's rate limit dropped.
     dropped: u64,
 }
 
@@ -36,7 +36,7 @@ impl UdpPeer {
     }
 }
 
-/// The destinations of one socket, in no order.
+/// The destinations of one socket, in no particular order.
 #[derive(Debug, Default)]
 pub struct UdpPeers(Vec<UdpPeer>);
 

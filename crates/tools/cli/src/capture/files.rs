@@ -21,7 +21,7 @@ pub struct OutputFiles {
 /// A sequence of numbered files.
 #[derive(Debug, Default)]
 struct FileRing {
-    /// Maximum number of files to keep; `None`: all are kept.
+    /// Maximum number of files to keep; `None` to keep all.
     keep: Option<u64>,
     made: u64,
     there: VecDeque<PathBuf>,
@@ -34,7 +34,7 @@ impl OutputFiles {
         OutputFiles { path: path.to_owned(), ring: None }
     }
 
-    /// Writes to a sequence of files named after `path`, and keeps the newest `keep` of them; `None`: all.
+    /// Writes to a sequence of files named after `path`, and keeps the newest `keep` of them, or all if it is `None`.
     #[must_use]
     pub fn ring(path: &Path, keep: Option<u64>) -> OutputFiles {
         OutputFiles { path: path.to_owned(), ring: Some(FileRing { keep, ..FileRing::default() }) }

@@ -12,7 +12,7 @@ pub struct CaptureFilter {
 }
 
 impl CaptureFilter {
-    /// Compiles an expression. `snaplen` is the maximum number of bytes kept of each frame; 0: no limit.
+    /// Compiles an expression. `snaplen` is the maximum number of bytes kept of each frame; 0 for no limit.
     ///
     /// # Errors
     /// The expression cannot be compiled.
@@ -35,7 +35,7 @@ impl CaptureFilter {
 mod tests {
     use super::*;
 
-    /// Objective: without an expression all frames are selected, and longer ones are cut.
+    /// Objective: without an expression all frames are selected, and those longer than the limit are cut.
     #[test]
     fn longer_frames_are_cut() {
         let filter = CaptureFilter::new(Some(" "), 3).unwrap();

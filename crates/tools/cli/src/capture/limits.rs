@@ -37,16 +37,16 @@ impl FromStr for CaptureCondition {
     }
 }
 
-/// The limits of a capture or a file; `None`: unlimited. Of several conditions of one kind, the smallest counts.
+/// The limits of a capture or a file; `None` for no limit. Of several conditions of one kind, the smallest applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CaptureLimits {
-    /// Maximum time.
+    /// Maximum duration.
     pub duration: Option<Duration>,
-    /// Maximum bytes.
+    /// Maximum number of bytes.
     pub bytes: Option<u64>,
-    /// Maximum frames.
+    /// Maximum number of frames.
     pub packets: Option<u64>,
-    /// Maximum files.
+    /// Maximum number of files.
     pub files: Option<u64>,
 }
 

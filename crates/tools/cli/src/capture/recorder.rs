@@ -30,7 +30,7 @@ pub struct CapturePlan {
     pub expression: Option<String>,
     /// The compiled filter and the snapshot length.
     pub filter: CaptureFilter,
-    /// Maximum number of bytes kept of each frame; 0: no limit.
+    /// Maximum number of bytes kept of each frame; 0 for no limit.
     pub snaplen: u32,
     /// When the capture ends.
     pub end: CaptureLimits,
@@ -86,11 +86,11 @@ struct CaptureRun<'a> {
     counts: Vec<CapturedCounts>,
     /// Frames lost by each port's monitor, if known.
     lost: Vec<Option<u64>>,
-    /// Bytes of earlier files.
+    /// Number of bytes in earlier files.
     earlier: u64,
-    /// Frames in all files.
+    /// Number of frames in all files.
     packets: u64,
-    /// Start of the capture: to measure its duration, and as time since 1970.
+    /// Start of the capture: the instant to measure its duration from, and the time since 1970.
     began: (Instant, Duration),
     done: bool,
 }

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::source::WaitEvent;
 
-/// Bytes that a pipe which polls as writable accepts without blocking (Linux's `PIPE_BUF`).
+/// Number of bytes that a pipe accepts without blocking when poll reports it as writable (Linux's `PIPE_BUF`).
 const PIECE: usize = 4096;
 /// Interval at which a FIFO is checked for a reader.
 const LOOK: Duration = Duration::from_millis(50);
@@ -29,7 +29,7 @@ pub enum Sink {
 }
 
 impl Sink {
-    /// Standard output.
+    /// Opens standard output.
     ///
     /// # Errors
     /// Standard output is closed.
@@ -139,8 +139,8 @@ fn pipe_in(pipe: &mut File, mut blocks: &[u8], stop: &UnixStream) -> io::Result<
     Ok(())
 }
 
-/// Waits for at most `left` until the pipe accepts bytes or has lost its reader. Returns whether either is so. Sets the
-/// deadline in `end` once `stop` is readable.
+/// Waits for at most `left` until the pipe accepts bytes or has lost its reader. Returns whether either has happened.
+/// Sets the deadline in `end` once `stop` is readable.
 fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Option<Instant>) -> io::Result<bool> {
     let mut fds = vec![PollFd::new(pipe, PollFlags::OUT)];
     if end.is_none() {

@@ -34,7 +34,8 @@ pub struct CapturedFrame<'a> {
     pub direction: PcapDirection,
 }
 
-/// A further event that ends a wait: a descriptor and its poll events. `ERR` and `HUP` always count.
+/// A further event that ends a wait: a descriptor and its poll events. `ERR` and `HUP` end the wait even
+/// if they are not among these.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitEvent<'a>(pub BorrowedFd<'a>, pub PollFlags);
 

@@ -146,7 +146,7 @@ pub fn compile(drops: bool, expression: &str) -> Result<CompiledRule, CliError> 
 /// Compiles the rules of a configuration. Returns the programs by the rules' text.
 ///
 /// # Errors
-/// One of them cannot be compiled.
+/// A rule cannot be compiled.
 pub fn programs(config: &Config) -> Result<BTreeMap<String, String>, CliError> {
     let sources = config.policies().flat_map(Policies::sources).map(WrittenValue::text);
     sources.map(|rule| Ok((rule.to_owned(), compiled(rule)?))).collect()

@@ -98,7 +98,7 @@ fn arrow(flow: &Value) -> &'static str {
     if text(flow, "direction") == "in" { "<-" } else { "->" }
 }
 
-/// Formats an event: time, event, ends; then the name, the reason and the bytes, as far as it has them.
+/// Formats an event: time, event, ends; then the name, the reason and the bytes, if the event has them.
 fn told(event: &Value) -> String {
     let seconds = event.get("time").and_then(Value::as_f64).unwrap_or_default();
     let time = Timestamp::from_millisecond((seconds * 1000.0) as i64).unwrap_or_default();

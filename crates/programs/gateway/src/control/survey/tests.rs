@@ -1,4 +1,4 @@
-//! Gateways that answer, hang, lie and flood; sockets that are none.
+//! Surveys of gateways that answer, hang, send errors or send too much, and of files that are not control sockets.
 
 use super::*;
 use crate::control::path_in;
@@ -8,10 +8,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 const LIMITS: SurveyLimits = SurveyLimits { time: Duration::from_millis(300), answer: 1 << 16, all: 1 << 20 };
-/// For surveys that end before the time has passed.
+/// Limits of surveys that must end before the time has passed.
 const LONG: SurveyLimits = SurveyLimits { time: Duration::from_secs(3600), ..LIMITS };
 
-/// Answers one client with the pieces, as far as it reads them.
+/// Starts a gateway that reads one client's request, and sends it the pieces. The thread returns the request.
 fn answering(folder: &Path, port: &str, pieces: Vec<String>) -> std::thread::JoinHandle<String> {
     let listener = UnixListener::bind(path_in(folder, port)).unwrap();
     std::thread::spawn(move || {
@@ -59,7 +59,8 @@ fn each_gateway_answers_for_itself_and_none_waits_for_one_that_hangs() {
     drop(hangs);
 }
 
-/// Objective: an answer beyond its limit, or beyond what all may send, is none, and does not keep others from theirs.
+/// Objective: an answer beyond its own limit, or beyond the limit of all together, counts as missing; other gateways'
+/// answers arrive.
 #[test]
 fn answers_beyond_the_limits_of_size_are_none() {
     let folder = tempfile::tempdir().unwrap();
@@ -91,7 +92,7 @@ fn links_and_other_files_are_no_control_sockets() {
     drop(live);
 }
 
-/// Objective: sockets that nobody listens at do not take the places of gateways.
+/// Objective: sockets at which no process listens do not count towards the maximum number of gateways.
 #[test]
 fn sockets_without_a_gateway_hide_none() {
     let folder = tempfile::tempdir().unwrap();

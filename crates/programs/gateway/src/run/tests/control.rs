@@ -27,7 +27,7 @@ impl TestGuest {
         self.obey(request).unwrap()["ended"].as_u64().unwrap()
     }
 
-    /// Lets a guest get an address for a name.
+    /// Records that a guest has resolved a name to an address.
     fn resolve(&mut self, mac: [u8; 6], name: &str, address: [u8; 4]) {
         let address = ResolvedAddress { address: address.into(), ttl: 60 };
         let now = self.gateway.core.now;
@@ -217,8 +217,8 @@ fn clients_ask_and_follow_through_the_socket() {
     assert!(!path.exists());
 }
 
-/// Objective: limits that are set while flows are open hold for them; a download goes on at the guest's rate and loses
-/// nothing, new flows beyond the number are refused with the reason, and rules that go let all through again.
+/// Objective: limits that are set while flows are open apply to them: a download continues at the guest's rate without
+/// loss, and new flows beyond the rate are refused with the reason; once the rules are removed, nothing is limited.
 #[test]
 fn limits_change_while_a_connection_is_open() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -238,7 +238,7 @@ fn limits_change_while_a_connection_is_open() {
         end += segment.payload.len() as u32;
         guest.say(OWN, Make::Tcp { ports, seq: 1000, ack: end, flags: ACK, payload: b"" });
     }
-    // 16 KiB are the burst; 3,616 bytes at 10,000 a second are left.
+    // 16 KiB pass as a burst; the other 3,616 bytes take some 360 ms at 10,000 bytes per second.
     assert!(begun.elapsed() > Duration::from_millis(250), "{:?}", begun.elapsed());
     guest.connect(OWN, [4001, port]);
     guest.say(OWN, Make::Tcp { ports: [4002, port], seq: 999, ack: 0, flags: SYN, payload: b"" });
@@ -332,7 +332,7 @@ fn connections_that_wait_respect_the_limit_of_buffered_bytes() {
     }
     let flows = guest.obey(json!({"do": "flows"})).unwrap();
     let taken: u64 = flows["flows"].as_array().unwrap().iter().map(|flow| flow["sent"].as_u64().unwrap()).sum();
-    // The burst has passed.
+    // At most the burst, the limit of bytes, two segments of each connection, and what passes meanwhile.
     assert!((40_000..16_384 + 40_000 + 8 * 2 * 1460 + 20_000).contains(&taken), "{taken} of 320,000");
 }
 

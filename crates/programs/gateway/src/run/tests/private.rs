@@ -74,7 +74,7 @@ fn connections_from_before_a_snapshot_are_reset() {
     assert_eq!(guest.wait_segment("the server's words").payload, b"still here");
 }
 
-/// Objective: each network has its own leases: all clients get the same address.
+/// Objective: each network has its own leases: clients in different networks get the same address.
 #[test]
 fn each_network_has_its_own_leases() {
     let mut guest = TestGuest::new(private);
@@ -91,8 +91,8 @@ fn each_network_has_its_own_leases() {
     }
 }
 
-/// Objective: published ports lead to the guests behind the ports that they name: one that was heard, and one that is
-/// asked for at a given address.
+/// Objective: published ports lead to the guests behind the private ports that they name: to a guest that has sent
+/// frames before, and to one at a given address, which ARP resolves.
 #[test]
 fn published_ports_lead_to_private_ports() {
     let [first, second] = [free_port(), free_port()];
@@ -122,8 +122,8 @@ fn published_ports_lead_to_private_ports() {
     assert_eq!(guest.wait_segment("a call").flags & (SYN | ACK), SYN);
 }
 
-/// Objective: when a private port goes, its guest's connections end, and its addresses and leases are forgotten; a
-/// guest that gets the VLAN next is reset, not mistaken for the former one.
+/// Objective: when a private port is removed, its guest's connections end, and its addresses and leases are forgotten;
+/// segments of a guest that gets the VLAN next are reset, and not taken for the previous guest's.
 #[test]
 fn a_guest_goes_with_its_port() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -152,7 +152,7 @@ fn a_guest_goes_with_its_port() {
     assert_eq!(lines[1]["reason"], "port-gone");
 }
 
-/// Objective: without private ports, frames with a tag are not the gateway's.
+/// Objective: without private ports, the gateway ignores frames with a tag.
 #[test]
 fn tagged_frames_are_ignored_without_private_ports() {
     let mut guest = TestGuest::new(allow_loopback);

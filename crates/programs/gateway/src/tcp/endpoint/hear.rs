@@ -51,7 +51,7 @@ impl TcpEndpoint {
             return TcpHeard::default();
         }
         self.take_syn(segment);
-        // The window that our SYN has offered.
+        // Our SYN has offered this window.
         self.edge = self.expected.plus(PLAIN_ROOM);
         self.state = TcpState::Open;
         self.una = segment.ack;
@@ -119,8 +119,8 @@ impl TcpEndpoint {
         self.take_window(segment);
     }
 
-    /// Returns whether an acknowledgement is a duplicate (RFC 5681 §2). With a closed window it is none: it then
-    /// answers a probe.
+    /// Returns whether an acknowledgement is a duplicate (RFC 5681 §2). With a closed window it is not: it answers a
+    /// probe.
     fn is_repeated(&self, segment: &TcpSegment<'_>) -> bool {
         let same_window = u32::from(segment.window) << self.window_scale == self.window;
         segment.is_empty() && same_window && self.window > 0 && self.next != self.una

@@ -7,9 +7,9 @@ use netvale_wire::tcp::{ACK, FIN, PSH, SYN};
 use super::super::segment::{SegmentOut, SynOptions};
 use super::{PLAIN_ROOM, SCALE, TcpEndpoint, TcpState};
 
-/// The most payload bytes of a segment, which the receiver cuts into packets (TSO).
+/// Maximum number of payload bytes of a segment, which the receiver cuts into packets (TSO).
 const MAX_SEGMENT: usize = 64_000;
-/// The least time between probes of a closed window.
+/// Minimum time between probes of a closed window.
 const PROBE: Duration = Duration::from_millis(300);
 
 impl TcpEndpoint {

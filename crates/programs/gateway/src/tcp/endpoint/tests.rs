@@ -176,8 +176,8 @@ fn what_is_beyond_the_window_is_not_taken() {
     assert_eq!(u32::from(sent[0].window) << SCALE, ROOM, "the guest is told that it opens");
 }
 
-/// Objective: the window is what may wait, at least two segments; the guest is told that it opens again, and sends
-/// again what the caller did not take.
+/// Objective: the window is as large as the number of bytes that may wait, at least two segments; the guest gets an
+/// update when the window opens again, and must retransmit what the caller did not take.
 #[test]
 fn a_window_is_as_large_as_what_may_wait() {
     let mut connection = TestConnection::open();

@@ -19,7 +19,7 @@ pub fn narrowed(command: Command, words: &[OsString]) -> Command {
     }
 }
 
-/// Returns the kind of port named on a command line that has `--help`.
+/// Returns the kind of port named on a command line that has `--help`; `None` without `--help` or such a port.
 fn asked_kind(words: &[OsString]) -> Option<&'static SpecKind> {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let after = words.iter().position(|word| *word == "attach")? + 1;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// CPU time available to a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Quota {
-    /// Unknown.
+    /// The quota cannot be determined.
     #[default]
     Unknown,
     /// No limit.
@@ -20,7 +20,7 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// Returns the quota as a number of CPUs; `None` if there is no limit.
+    /// Returns the quota as a number of CPUs; `None` if there is no limit, or none is known.
     pub fn cpus(self) -> Option<f64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(quota_us as f64 / period_us as f64),
@@ -28,7 +28,8 @@ impl Quota {
         }
     }
 
-    /// Returns the microseconds that remain in a period after one CPU has used up the quota.
+    /// Returns the microseconds that remain in a period after one CPU has used up the quota; `None` if there is no
+    /// limit, or none is known.
     pub fn pause_us(self) -> Option<u64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(period_us.saturating_sub(quota_us)),
@@ -85,7 +86,8 @@ fn version_1(folder: &Path, read: &impl Fn(&Path) -> Option<String>) -> Option<(
     limit(read(&folder.join("cpu.cfs_quota_us"))?.trim(), read(&folder.join("cpu.cfs_period_us"))?.trim())
 }
 
-/// Parses a limit. `max` and -1, which are not unsigned numbers, mean no limit.
+/// Parses a quota and its period. Returns `None` if the quota is `max` or -1, for no limit, or if a number is
+/// malformed.
 fn limit(quota: &str, period: &str) -> Option<(u64, u64)> {
     let period = period.parse().ok().filter(|&period| period > 0)?;
     Some((quota.parse().ok()?, period))

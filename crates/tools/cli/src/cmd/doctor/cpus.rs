@@ -24,12 +24,12 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Returns the CPUs of this process.
+    /// Returns the CPUs of this process; `None` if the kernel does not report them.
     pub fn of_this_process() -> Option<Cpus> {
         Self::of(None)
     }
 
-    /// Returns the CPUs of another process.
+    /// Returns the CPUs of another process; `None` if the kernel does not report them.
     pub fn of_process(pid: u32) -> Option<Cpus> {
         Self::of(Some(Pid::from_raw(pid.cast_signed())?))
     }
@@ -142,7 +142,7 @@ fn placement(workers: &[WorkerLoad]) -> String {
     }
 }
 
-/// Returns a CPU to which two workers are pinned.
+/// Returns a CPU to which two workers are pinned, if there is one.
 fn shared_cpu(workers: &[WorkerLoad]) -> Option<u32> {
     let mut pinned: Vec<_> = workers.iter().filter_map(|worker| worker.cpu).collect();
     pinned.sort_unstable();

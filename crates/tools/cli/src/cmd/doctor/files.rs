@@ -13,12 +13,12 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// Returns the number in a file.
+/// Returns the number in a file; `None` if it cannot be read or is not a number.
 pub fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
     read(path)?.parse().ok()
 }
 
-/// Returns the bracketed choice, as in `always [madvise] never`.
+/// Returns the bracketed choice, as in `always [madvise] never`; `None` without brackets.
 pub fn chosen(text: &str) -> Option<&str> {
     text.split_once('[')?.1.split_once(']').map(|(choice, _)| choice)
 }

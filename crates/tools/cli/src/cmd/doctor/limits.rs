@@ -8,7 +8,7 @@ use crate::units;
 
 const CHECK: &str = "limits";
 
-/// The hard limits: the daemon raises its soft limits to them. `None`: unlimited.
+/// The hard limits: the daemon raises its soft limits to them. `None` for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HardLimits {
     files: Option<u64>,
@@ -71,7 +71,8 @@ fn advise(row: CheckRow, limits: HardLimits, open: u64, locked: u64) -> CheckRow
     }
 }
 
-/// Parses the text of /proc/PID/limits: name, soft limit, hard limit.
+/// Parses the text of /proc/PID/limits: name, soft limit, hard limit. `None` if one of the limits is missing or
+/// malformed.
 fn parse(text: &str) -> Option<HardLimits> {
     let hard = |name: &str| -> Option<Option<u64>> {
         let rest = text.lines().find_map(|line| line.strip_prefix(name))?;

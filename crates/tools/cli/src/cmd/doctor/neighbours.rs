@@ -15,13 +15,13 @@ const CHECK: &str = "neighbours";
 const LISTED: f64 = 0.05;
 /// Maximum number of listed programs.
 const MOST: usize = 5;
-/// Tolerated lack of CPUs: no program is busy all the time.
+/// Tolerated lack, in CPUs: no program is busy all the time.
 const SLACK: f64 = 0.5;
 
 /// The machine's activity during the watch, and netvale's share of it.
 #[derive(Clone, Debug)]
 pub struct Neighbours<'a> {
-    /// The CPU time used.
+    /// The CPU time that processes used.
     pub spent: &'a CpuUse,
     /// Process ids to ignore: the daemon's and this process's.
     pub own: &'a [u32],
@@ -62,7 +62,7 @@ impl Neighbours<'_> {
         allowed as f64 - (busy - ours).max(0.0)
     }
 
-    /// Returns how many of netvale's CPUs were busy; `None` if netvale may use all CPUs.
+    /// Returns how many of netvale's CPUs were busy; `None` if netvale may use all CPUs, or the use of one is unknown.
     fn busy_here(&self) -> Option<f64> {
         if self.cpus.allowed.len() == self.cpus.online {
             return None;
@@ -71,7 +71,7 @@ impl Neighbours<'_> {
     }
 }
 
-/// Judges the other programs.
+/// Checks whether other programs leave enough CPU time for netvale.
 pub fn judge(facts: &Neighbours<'_>) -> CheckRow {
     if facts.spent.processes.is_empty() && facts.spent.busy_cpus.is_none() {
         return CheckRow::unknown(CHECK, "/proc does not show the other processes");

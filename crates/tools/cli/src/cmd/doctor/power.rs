@@ -44,13 +44,13 @@ struct IdleState {
     latency_us: u64,
 }
 
-/// Checks the enabled idle states of these CPUs.
+/// Checks the enabled idle states of the first of these CPUs that has idle states.
 pub fn idle_states(cpus: &[usize]) -> CheckRow {
     judge_idle(&cpus.iter().copied().find_map(idle_of).unwrap_or_default())
 }
 
-/// Returns the enabled states of one CPU; `None` if it has none. Except on hybrid machines, all CPUs have the same
-/// states.
+/// Returns the enabled idle states of one CPU; `None` if it has no idle states. Except on hybrid machines, all CPUs
+/// have the same states.
 fn idle_of(cpu: usize) -> Option<Vec<IdleState>> {
     let state = |number| {
         let of = |file: &str| files::read(format!("{SYS}/cpu{cpu}/cpuidle/state{number}/{file}"));

@@ -5,7 +5,7 @@ use crate::cmd::sandbox::obstacle::{self, Obstacle};
 
 const CHECK: &str = "sandbox";
 
-/// Checks the switches that deny user namespaces. Root needs none of them.
+/// Checks the kernel's switches that deny user namespaces to ordinary users; they do not affect root.
 pub fn look() -> CheckRow {
     judge(obstacle::find(), rustix::process::geteuid().is_root())
 }
@@ -28,7 +28,8 @@ mod tests {
     use super::super::row::CheckState;
     use super::*;
 
-    /// Objective: an obstacle is advice to a user whom it concerns, and is named to root.
+    /// Objective: a switch that denies user namespaces yields advice for an ordinary user; for root, it is only
+    /// reported.
     #[test]
     fn an_obstacle_is_advice_to_ordinary_users() {
         let obstacle = Obstacle { why: "a switch is 0", remedy: "set it" };

@@ -124,8 +124,8 @@ fn total(text: &str) -> Option<MachineTicks> {
     is_known.then_some(total)
 }
 
-/// Returns the busy, stolen and total time from user, nice, system, idle, iowait, irq, softirq and steal. Guest time is
-/// already part of user.
+/// Returns the busy, stolen and total time, in ticks, from user, nice, system, idle, iowait, irq, softirq and steal.
+/// Guest time is already part of user. `None` if fields are missing.
 fn times(fields: &str) -> Option<(u64, u64, u64)> {
     let ticks: Vec<u64> = fields.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
     let [user, nice, system, idle, iowait, irq, softirq, rest @ ..] = &ticks[..] else { return None };

@@ -1,4 +1,4 @@
-//! The link in Wireshark's folder.
+//! Makes the link `netvale-extcap` to this program in Wireshark's extcap folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -25,7 +25,7 @@ pub enum InterfaceName {
 /// The parts of a remote port's address that an interface's name contains; the command's options supply the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemotePlace {
-    /// The user.
+    /// The user on that host.
     pub user: Option<String>,
     /// The host's name or address.
     pub host: Option<String>,

@@ -60,9 +60,9 @@ pub struct RemoteCapture {
 /// The parameters of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct CaptureParams<'a> {
-    /// `r`, `t` or `rt`.
+    /// The frames to capture: received (`r`), sent (`t`) or both (`rt`).
     pub direction: &'a str,
-    /// Bytes kept of each frame; 0: all.
+    /// Maximum number of bytes kept of each frame; 0 for no limit.
     pub snaplen: u32,
     /// An expression of pcap-filter(7), which the other host compiles.
     pub filter: Option<&'a str>,
