@@ -68,7 +68,7 @@ pub fn run(args: &RunArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         }
     };
     program::check(&path)?;
-    // A container may have no socket but that for attaching.
+    // A container may have only the daemon's attach socket, not its control socket.
     let dir = ctx.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(ATTACH_SOCKET));
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     if let Some(why) = Client::obstacle(&dir, ATTACH_SOCKET) {
