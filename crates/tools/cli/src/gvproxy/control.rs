@@ -21,7 +21,7 @@ struct LeasesAnswer {
     leases: Vec<GatewayLease>,
 }
 
-/// The gateway, which is asked one request at a time, each on a connection of its own.
+/// A client of the gateway. It sends one request at a time, each on its own connection.
 #[derive(Debug)]
 pub(super) struct GvControl {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct GvControl {
 }
 
 impl GvControl {
-    /// Names the gateway with this control socket.
+    /// Creates a client for the gateway's control socket at `path`, without connecting yet.
     pub(super) fn new(path: PathBuf) -> GvControl {
         GvControl { path, turn: Mutex::new(()) }
     }
@@ -59,7 +59,7 @@ impl GvControl {
     }
 
     fn ask(&self, request: &ControlRequest) -> Result<Value, ControlCallError> {
-        // The gateway has few clients at a time.
+        // Requests are sent one at a time, because the gateway accepts few control connections.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         GatewayControl::connect(&self.path)?.ask(request)
     }

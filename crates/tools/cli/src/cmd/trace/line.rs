@@ -49,7 +49,7 @@ fn steps(steps: &[TraceStep]) -> String {
                 rest = behind;
                 destination(port, there)
             }
-            // The next step names the port itself.
+            // `For` is shown only before a drop: other steps name the port themselves.
             TraceStep::For(_) if !matches!(behind.first(), Some(TraceStep::Dropped(..))) => continue,
             other => text(other),
         };

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::addresses;
 use super::endpoint::GvEndpoint;
 
-/// The option for a capture, which has the name of a kind of port.
+/// Name of the option for a capture file. It is also the name of a kind of port, which only this module may contain.
 pub(super) const CAPTURE_OPTION: &str = "pcap";
 /// The scheme of the addresses of vfkit's sockets.
 pub(super) const VFKIT_SCHEME: &str = "unixgram";
