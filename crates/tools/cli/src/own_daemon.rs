@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use netvale_control::client::Client;
 use rustix::fs::FlockOperation;
 
-/// Limit until a new daemon answers. [`ENDING`] is the limit until a daemon has ended.
+/// Maximum wait until a new daemon answers.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Maximum wait until a daemon has ended, after which it is killed.
 const ENDING: Duration = Duration::from_secs(10);
 /// How long to retry while an earlier daemon, whose program was killed, still holds the run directory.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -134,7 +135,7 @@ impl Drop for OwnDaemon {
 
 fn command(run_dir: &Path, folders: &[&Path]) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    // The program's file may be called like a drop-in: with that name in argv[0], it would be one again.
+    // The program's file may have a drop-in's name: with that name in argv[0], it would act as the drop-in again.
     command.arg0("netvale").arg("--run-dir").arg(run_dir).arg("up");
     folders.iter().for_each(|folder| _ = command.arg("--allow-dir").arg(folder));
     command.args(["--log-level", "warn", "--parent"]).arg(std::process::id().to_string());

@@ -156,7 +156,7 @@ struct EvpnAgent {
     netlink: NetlinkSocket,
     events: NetlinkEvents,
     session: Option<DaemonSession>,
-    /// Since when the agent has been connected to the daemon, or without a connection.
+    /// When the agent last connected to the daemon or lost the connection.
     since: Instant,
     backoff: Duration,
     retry_at: Instant,
@@ -165,7 +165,7 @@ struct EvpnAgent {
     keeps: bool,
     /// Whether a device of a mirror has changed.
     is_touched: bool,
-    /// When to read the tables again because they changed during the last reading, and the delay after that reading.
+    /// If the tables changed during the last reading: when to read them again, and the delay between the two readings.
     again: Option<(Instant, Duration)>,
     instances: BTreeMap<u32, VniInstance>,
     /// The VNIs of ports for which no mirror could be made, with the reason.

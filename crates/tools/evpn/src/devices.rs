@@ -325,8 +325,8 @@ impl MirrorDevices {
         }
     }
 
-    /// Adds a local MAC address to the bridge. `moves` is set if the address may be remote so far, and replaces that
-    /// entry.
+    /// Adds a local MAC address to the bridge. `moves` is set if the address may be remote until now: the local entry
+    /// then replaces the remote one.
     ///
     /// # Errors
     /// `EEXIST` if the address is remote, unless `moves` is set.
