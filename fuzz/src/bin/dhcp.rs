@@ -1,7 +1,7 @@
 //! Any messages of some stations to the gateway's DHCP and DHCPv6 servers, as time passes.
 //!
-//! Input, again and again: a station (one byte), tenths of a minute that pass (one byte), the message's length (two
-//! bytes), the message.
+//! Input, repeated: a station (one byte), tenths of a minute that pass (one byte), the message's length (two bytes),
+//! the message.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::collections::{HashMap, HashSet};

@@ -28,7 +28,7 @@ const MOST: usize = 64;
 const MIRROR: MirrorDevices = MirrorDevices { bridge: 1, tunnel: 2, locals: 3 };
 /// RTM_NEWNEIGH, RTM_DELNEIGH, RTM_NEWLINK, RTM_DELLINK of linux/rtnetlink.h.
 const KINDS: [u16; 4] = [28, 29, 16, 17];
-/// AF_BRIDGE, AF_INET, AF_INET6.
+/// AF_BRIDGE, AF_INET, AF_INET6, and AF_BRIDGE again: two bits of the input select one.
 const FAMILIES: [u8; 4] = [7, 2, 10, 7];
 /// `NDA_DST` of linux/neighbour.h.
 const DST: u16 = 1;

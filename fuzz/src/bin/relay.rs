@@ -19,7 +19,7 @@ const SLOTS: u32 = 8;
 const BUF: u32 = 128;
 /// Maximum number of reads of shared memory for one slot, which is checked, moved, and copied for a monitor.
 const A_SLOT: u64 = 24;
-/// Maximum number of reads of a call that do not depend on slots.
+/// Maximum number of reads of shared memory by one call, besides those for slots.
 const A_CALL: u64 = 64;
 const MOST: u64 = A_CALL + A_SLOT * SLOTS as u64;
 

@@ -97,7 +97,7 @@ const MACS: [&str; 6] = [
     "00:00:00:00:00:00",
     "ff:ff:ff:ff:ff:ff",
 ];
-/// A step is root's if its first byte is at least this.
+/// A step whose first byte is at least this is a request by root.
 const ROOT: u8 = 0xf0;
 
 struct FuzzedDaemon {

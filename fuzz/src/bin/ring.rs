@@ -19,7 +19,7 @@ const BUF: u32 = 128;
 /// Maximum number of reads of shared memory for one slot, which is checked, and whose bytes are read in pieces,
 /// possibly first for a checksum.
 const A_SLOT: u64 = 64;
-/// Maximum number of reads of a pass that do not depend on slots.
+/// Maximum number of reads of shared memory by one pass, besides those for slots.
 const A_PASS: u64 = 256;
 
 fn port(switch: &Arc<Switch>, name: &str, hdr_len: u32) -> Option<(Arc<PortMem>, Arc<RingEgress>, Forwarder)> {
@@ -77,7 +77,8 @@ fuzz_target!(|data: &[u8]| {
                 bounded(A_PASS + A_SLOT * u64::from(SLOTS), "a pass", || forwarder.pass(work))
             {
                 passes += 1;
-                // Each change of memory between two reads may move the head once.
+                // Each of the up to 31 changes that are made between reads may move the head, which permits another
+                // pass.
                 assert!(passes <= 34, "the same slots were forwarded again and again");
             }
         }

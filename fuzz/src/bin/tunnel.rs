@@ -50,7 +50,7 @@ fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<TunnelEnd> 
     let options = TunnelOptions {
         vni,
         remotes: vec![remote],
-        // The tunnel that does not learn answers requests for addresses.
+        // One tunnel does not learn addresses: it answers ARP requests and neighbour solicitations itself.
         learning: vni != VNI,
         any_peer: false,
         ageing: 300,

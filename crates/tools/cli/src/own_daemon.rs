@@ -14,7 +14,7 @@ use rustix::fs::FlockOperation;
 const LIMIT: Duration = Duration::from_secs(20);
 /// Maximum wait until a daemon has ended, after which it is killed.
 const ENDING: Duration = Duration::from_secs(10);
-/// How long to retry while an earlier daemon, whose program was killed, still holds the run directory.
+/// How long to retry while an earlier daemon, whose starting program was killed, still holds the run directory.
 const LEAVING: Duration = Duration::from_secs(2);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -43,8 +43,8 @@ impl OwnDaemon {
         OwnDaemon::run(run_dir, || command(run_dir, folders))
     }
 
-    /// Starts the daemon with a configuration file, and out of reach of the terminal's signals, so that its user's
-    /// other processes can end before it.
+    /// Starts the daemon with a configuration file, and out of reach of the terminal's signals: after Ctrl-C, the
+    /// caller can end its other processes before the daemon.
     pub(crate) fn start_apart(run_dir: &Path, config: Option<&Path>) -> Result<OwnDaemon, OwnDaemonFailure> {
         OwnDaemon::run(run_dir, || {
             let mut command = command(run_dir, &[])?;
@@ -62,7 +62,8 @@ impl OwnDaemon {
             let mut process = OwnDaemon { child: child.map_err(failed)?, run_dir: run_dir.to_owned() };
             match process.answers() {
                 Ok(()) => return Ok(process),
-                // An earlier daemon whose program was killed is about to exit.
+                // An earlier daemon still has the run directory: the program that started it was killed, so it is about
+                // to exit.
                 Err(_) if begun.elapsed() < LEAVING && is_used(run_dir) => std::thread::sleep(10 * PAUSE),
                 Err(why) => return Err(why),
             }

@@ -303,7 +303,7 @@ impl EvpnAgent {
         if let Some(ports) = self.ports(now) {
             self.match_ports(ports)?;
         }
-        // All are checked, not only up to the first, because each logs its own excess.
+        // Every VNI is checked, also after one that has room, because each logs its own excess.
         let short = self.instances.values_mut().filter_map(|one| one.is_short(now).then_some(())).count();
         if short > 0 {
             info!("there is room again for entries beyond the limits; reading the kernel's tables again");

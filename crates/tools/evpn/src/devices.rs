@@ -49,7 +49,7 @@ pub enum DeviceError {
     Kernel {
         /// The step that failed.
         what: &'static str,
-        /// The device.
+        /// The device's name.
         name: String,
         /// The kernel's error.
         source: Errno,

@@ -9,7 +9,7 @@ use netvale_gateway::dns::zones::DnsZone;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A lease of the gateway.
+/// A guest's addresses, as the gateway has leased them by DHCP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct GatewayLease {
     pub ip: String,
@@ -34,12 +34,12 @@ impl GvControl {
         GvControl { path, turn: Mutex::new(()) }
     }
 
-    /// Publishes a port.
+    /// Publishes a port of the host, as `rule` says.
     pub(super) fn publish(&self, rule: String) -> Result<(), ControlCallError> {
         self.ask(&ControlRequest::Publish { rule }).map(drop)
     }
 
-    /// Ends a published port.
+    /// Ends the published port that `rule` describes.
     pub(super) fn unpublish(&self, rule: String) -> Result<(), ControlCallError> {
         self.ask(&ControlRequest::Unpublish { rule }).map(drop)
     }

@@ -116,7 +116,7 @@ impl RunningNetwork<'_> {
         Ok(())
     }
 
-    /// Adds the names and ports that the settings have from the start.
+    /// Adds the zones of names, and exposes the ports, that the settings list.
     fn fill(&self, settings: &GvSettings) -> Result<(), GvFailure> {
         for zone in &settings.zones {
             self.api.control.set_names(zone.for_gateway()).map_err(GvFailure::step("cannot add network services"))?;

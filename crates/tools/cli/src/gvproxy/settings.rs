@@ -286,7 +286,7 @@ fn add_tunnels(config: &mut GvConfig, given: &GvOptions) -> Result<(), GvFailure
 }
 
 fn notification_path(text: &str, is_option: bool) -> Result<Option<PathBuf>, GvFailure> {
-    // In the file, the key has a plain path.
+    // The file's key is a plain path; the option is a URL.
     if text.is_empty() || !is_option {
         return Ok(Some(text).filter(|text| !text.is_empty()).map(PathBuf::from));
     }

@@ -15,7 +15,7 @@ use rustix::net::{SendFlags, Shutdown, SocketFlags};
 use super::endpoint::GvEndpoint;
 use super::{GvFailure, addresses};
 
-/// A connection.
+/// A connected stream socket: a UNIX or a TCP socket.
 #[derive(Debug)]
 pub(super) struct GvStream(OwnedFd);
 

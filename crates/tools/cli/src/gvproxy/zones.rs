@@ -88,8 +88,8 @@ fn address(object: &JsonObject, field: &str) -> Result<Option<IpAddr>, String> {
     text.parse().map(Some).map_err(|_| format!("invalid IP address: {text}"))
 }
 
-/// Returns the zones after `new` is added, and the index of the changed zone. If there is a zone of the same name,
-/// `new` replaces it, and gets its records after its own.
+/// Returns the zones after `new` is added, and the index of the changed zone. A zone of the same name is replaced by
+/// `new`, whose records the former zone's follow.
 pub(super) fn merged(zones: &[GvZone], mut new: GvZone) -> (Vec<GvZone>, usize) {
     let mut zones = zones.to_vec();
     match zones.iter().position(|zone| zone.name == new.name) {

@@ -40,7 +40,7 @@ pub(super) struct LabMember {
     pub port: Map<String, Value>,
 }
 
-/// The parsed file.
+/// The contents of a lab's file.
 #[derive(Debug)]
 pub(super) struct LabFile {
     pub gateways: Vec<LabGateway>,
@@ -54,7 +54,7 @@ fn addresses<'de, D: serde::Deserializer<'de>>(from: D) -> Result<GatewayAddress
 }
 
 impl LabFile {
-    /// Reads the file.
+    /// Reads and parses a lab's file.
     pub fn read(path: &Path) -> Result<LabFile, CliError> {
         let text = std::fs::read_to_string(path);
         let text = text

@@ -14,9 +14,9 @@ use crate::{CliContext, CliError};
 
 const LOCK: &str = "lab.lock";
 const STATE: &str = "lab.json";
-/// The daemon's configuration, from the lab's file.
+/// File name of the daemon's configuration, which the lab's file contains.
 const CONFIG: &str = "netvale.toml";
-/// How long a lab may take to end.
+/// Maximum wait for a lab to end.
 const ENDING: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -106,7 +106,7 @@ fn check(member: &LabMember) -> Result<(), String> {
 /// Returns the first free address after `from`, or else the last one before it.
 fn next_free(from: Ipv4Addr, is_free: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
     let start = u32::from(from);
-    // All members and reserved addresses fit into the first 512 addresses on either side.
+    // Fewer than 512 addresses are in use, so a search up to this distance suffices.
     let after = (1..=512).map(|by| start.wrapping_add(by));
     let before = (1..=512).map(|by| start.wrapping_sub(by));
     after.chain(before).map(Ipv4Addr::from).find(|address| is_free(*address))

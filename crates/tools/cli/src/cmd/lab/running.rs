@@ -57,7 +57,7 @@ struct LabSignals {
     wake: UnixStream,
 }
 
-/// A member's process.
+/// A member's process: the first one in its namespaces, or its program.
 enum MemberProcess {
     Namespaces(SandboxMember),
     Program(Child),
@@ -190,7 +190,7 @@ impl RunningLab {
                 return Err(CliError::failed(what, "start it again; messages are above"));
             }
             let _ = rustix::event::poll(&mut [PollFd::new(&signals.wake, PollFlags::IN)], None);
-            // More bytes than this wake the process once more.
+            // Bytes beyond these 64 stay in the socket, and end the next wait.
             let _ = (&signals.wake).read(&mut [0; 64]);
         }
         Ok(())

@@ -34,7 +34,7 @@ pub(super) struct MemberState {
     /// How the member's program is connected; `None`: the member is in namespaces.
     pub socket: Option<MemberSocket>,
     pub command: Vec<String>,
-    /// The file of its output.
+    /// The file with the output of the member's command.
     pub log: PathBuf,
 }
 

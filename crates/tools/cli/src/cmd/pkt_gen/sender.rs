@@ -96,7 +96,8 @@ impl<'a> PktSender<'a> {
         self.frags == 1 && self.job.hdr_len == 0 && self.sequence.is_none() && self.source.is_constant()
     }
 
-    /// Writes `n` equal frames: fills each buffer once, for as long as it stays in its slot. Returns their bytes.
+    /// Writes `n` equal frames. A buffer that has the frame already, and is still in the same slot, is not written
+    /// again. Returns the frames' bytes.
     fn fill_simple(&mut self, n: u32) -> u64 {
         let frame = self.source.frame();
         let len = frame.len() as u16;
