@@ -339,7 +339,8 @@ fn step(f: &mut FuzzedDaemon, input: &mut FuzzInput<'_>) {
         9 | 10 => line(input, folder, here).into_bytes(),
         _ => input.bytes().to_vec(),
     };
-    // In a valid message, the first descriptor is a socket for the answer, and the second a file.
+    // A valid request may have a socket for its answer as the first descriptor, and a file as the second. An eventfd
+    // takes the socket's place here.
     let fds: &[BorrowedFd<'_>] = match input.byte() {
         0..=199 if op < 7 && message.len() > 100 => &[eventfd.as_fd(), file.as_fd()],
         200..=210 => &[eventfd.as_fd()],

@@ -66,7 +66,7 @@ pub enum AgentError {
     /// The netlink socket cannot be opened, or fails.
     #[error("netlink: {0}")]
     Netlink(#[from] Errno),
-    /// The kernel devices of a mirror cannot be made.
+    /// The kernel devices of a mirror cannot be made or removed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
@@ -87,7 +87,7 @@ pub fn run(options: AgentOptions, stop: &AtomicBool) -> Result<(), AgentError> {
 /// Removes the mirrors of all VNIs. Returns these VNIs.
 ///
 /// # Errors
-/// [`AgentError`]
+/// [`AgentError`] if netlink fails, or a device cannot be removed.
 pub fn clean() -> Result<Vec<u32>, AgentError> {
     let mut netlink = NetlinkSocket::open()?;
     let vnis = marked(&mut netlink)?;

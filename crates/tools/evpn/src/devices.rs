@@ -139,7 +139,7 @@ pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDev
 /// Removes the marked devices of a VNI that exist.
 ///
 /// # Errors
-/// [`DeviceError::Kernel`]
+/// [`DeviceError::Kernel`] if the kernel refuses a step.
 pub fn remove(netlink: &mut NetlinkSocket, vni: u32) -> Result<(), DeviceError> {
     let [bridge, tunnel, locals, peer] = names(vni);
     // The VXLAN device is removed first, so that zebra drops the whole VNI. The kernel removes a veth peer together

@@ -26,7 +26,7 @@ const MAX_CLIENTS: usize = 64;
 /// Maximum length of a line of the PROXY protocol, version 1.
 const MAX_PREFACE: usize = 107;
 
-/// A request.
+/// A received request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HttpRequest {
     pub method: String,
@@ -43,7 +43,7 @@ pub(super) struct HttpRequest {
 pub(super) enum HttpReply {
     /// The status and the body.
     Text(u16, String),
-    /// This function takes over the connection.
+    /// No answer: this function takes over the connection.
     Taken(Box<dyn FnOnce(GvStream) + Send>),
 }
 

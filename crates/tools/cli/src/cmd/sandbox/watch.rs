@@ -100,7 +100,7 @@ fn text(line: &Value) -> Option<String> {
     Some(format!("{verdict} {:<4} {from}{}{name}{reason}", word("transport")?, word("remote")?))
 }
 
-/// Names come from outside: whatever controls a terminal is replaced.
+/// Replaces control characters by `?`: names come from outside, and must not control the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
