@@ -19,7 +19,7 @@ fn a_flow_sample_follows_sflow_version_5() {
     };
     let expected = [
         1,
-        64, // format flow_sample, length
+        64, // flow_sample, and its length
         7,
         0x12345,
         1000,
@@ -27,12 +27,12 @@ fn a_flow_sample_follows_sflow_version_5() {
         2,
         0x12345,
         3, // input and output
-        1, // number of records
+        1, // records
         1,
-        24, // record: format sampled_header, length
+        24, // sampled_header, and its length
         1,
         64,
-        4, // Ethernet; length with the check sequence; length of the check sequence, which is removed
+        4, // Ethernet, whose length includes the missing check sequence
         5,
         0x0102_0304,
         0x0500_0000,
@@ -62,7 +62,7 @@ fn counters_are_followed_by_the_name_of_the_port() {
         128,
         1,
         9,
-        2, // format counters_sample, length, sequence, port, number of records
+        2, // counters_sample: sequence, port, records
         1,
         88,
         9,
@@ -70,7 +70,7 @@ fn counters_are_followed_by_the_name_of_the_port() {
         0,
         0,
         1,
-        3, // record: format if_counters, length, port, type, speed (two words), duplex, status up
+        3, // if_counters: number, type, speed, duplex, up
         2,
         0,
         1,
@@ -78,7 +78,7 @@ fn counters_are_followed_by_the_name_of_the_port() {
         none,
         2,
         none,
-        none, // in: octets (two words), unicast, multicast, broadcast, discards, errors, unknown protocols
+        none, // in
         0,
         60,
         1,
@@ -86,7 +86,7 @@ fn counters_are_followed_by_the_name_of_the_port() {
         none,
         0,
         none,
-        0, // out: octets (two words), unicast, multicast, broadcast, discards, errors; promiscuous mode
+        0, // out, promiscuous
         1005,
         12,
         7,
