@@ -1,4 +1,5 @@
-//! What several targets need: memory that changes while it is read, and limits on how often it is.
+//! Common parts of the targets: memory that changes while it is read, limits on the number of reads, and a reader for
+//! inputs.
 
 mod replay;
 
@@ -9,7 +10,8 @@ use std::sync::Arc;
 
 pub use replay::{TargetInput, replay};
 
-/// A target: libFuzzer's, or a program that runs the inputs that its arguments name.
+/// Defines a target: one for libFuzzer or, without the feature `libfuzzer`, a program that runs the inputs that its
+/// arguments name.
 #[macro_export]
 macro_rules! fuzz_target {
     (|$data:ident: $kind:ty| $body:block) => {
@@ -26,16 +28,17 @@ macro_rules! fuzz_target {
     };
 }
 
-/// A view of all whole words of a mapping.
+/// Returns a view of all whole 32-bit words of a mapping.
 pub fn words(map: &Arc<Mapping>) -> Words {
     Words::new(map, 0, map.len() / 4).expect("a mapping begins at a word")
 }
 
-/// Takes the changes of memory from the beginning of an input: how many, then eight bytes each, which say how many
-/// reads later than the one before it happens, to which word, and the word's new value.
+/// Takes changes of `memory` from the beginning of an input, and returns the rest of the input. The first byte has the
+/// number of changes (up to 31). Each change has eight bytes: the number of reads since the previous change, the word
+/// to change, and the word's new value.
 ///
-/// From then on, this thread's reads meet them: the changes are made between two reads of one call, as by a peer on
-/// another processor, but each time at the same moment. Words count from `first`, `span` of them.
+/// The changes are then made between this thread's reads, even in the middle of a call, as by a peer on another CPU,
+/// but reproducibly. Only the `span` words from `first` on are changed.
 pub fn meddle<'a>(data: &'a [u8], memory: &Words, first: usize, span: usize) -> &'a [u8] {
     probe::unwatch();
     let Some((&count, rest)) = data.split_first() else { return data };
@@ -73,38 +76,39 @@ pub fn bounded<T>(most: u64, what: &str, f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The bytes of an input, one after the other; zeros behind its end.
+/// A reader for the bytes of an input. After the end, it returns zeros.
 pub struct FuzzInput<'a>(pub &'a [u8]);
 
 impl<'a> FuzzInput<'a> {
-    /// Whether it is used up.
+    /// Returns whether all bytes have been read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next byte.
+    /// Returns the next byte.
     pub fn byte(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         *first
     }
 
-    /// The next two bytes.
+    /// Returns the next two bytes as a number.
     pub fn half(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// The next four bytes.
+    /// Returns the next four bytes as a number.
     pub fn word(&mut self) -> u32 {
         u32::from(self.half()) | u32::from(self.half()) << 16
     }
 
-    /// A number below `n`, from one byte.
+    /// Returns a number below `n`, from one byte.
     pub fn below(&mut self, n: usize) -> usize {
         usize::from(self.byte()) % n.max(1)
     }
 
-    /// A number that is interesting with rings of `n` slots: most often an index, now and then anything.
+    /// Returns a number for use with rings of `n` slots: in most cases an index, valid or just beyond the ring,
+    /// sometimes any number.
     pub fn index(&mut self, n: u32) -> u32 {
         match self.byte() {
             0xff => self.word(),
@@ -112,7 +116,7 @@ impl<'a> FuzzInput<'a> {
         }
     }
 
-    /// The next bytes, as many as a byte says.
+    /// Returns a string of bytes, whose length is in the byte before it.
     pub fn bytes(&mut self) -> &'a [u8] {
         let n = usize::from(self.byte());
         let (bytes, rest) = self.0.split_at(n.min(self.0.len()));

@@ -1,11 +1,11 @@
-//! Targets without libFuzzer: each input that the arguments name runs once.
+//! Runs targets without libFuzzer, once for each input that the arguments name.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What a target takes of an input's bytes.
+/// The type of a target's parameter.
 pub trait TargetInput<'a> {
-    /// As libFuzzer gives it.
+    /// Converts an input's bytes.
     fn of(bytes: &'a [u8]) -> Self;
 }
 
@@ -22,8 +22,8 @@ impl<'a> TargetInput<'a> for &'a str {
     }
 }
 
-/// Runs a target on each file that the arguments name, and on all in the folders that they name. A panic names the
-/// input before it.
+/// Runs a target on each file that the arguments name, and on all files in folders that they name. If the target
+/// panics, prints the input's file.
 pub fn replay(target: impl Fn(&[u8])) -> ExitCode {
     let files = match files(std::env::args_os().skip(1).map(PathBuf::from).collect()) {
         Ok(files) => files,
@@ -37,13 +37,13 @@ pub fn replay(target: impl Fn(&[u8])) -> ExitCode {
         target(bytes);
         drop(guard);
     }
-    // A target for which nothing is kept still takes an empty input.
+    // Every target runs the empty input, even if there are no files.
     target(&[]);
     println!("{} inputs", files.len());
     ExitCode::SUCCESS
 }
 
-/// Names the input when the target panics on it.
+/// Prints the input's file if it is dropped by a panic.
 struct NamedInput<'a>(&'a Path);
 
 impl Drop for NamedInput<'_> {

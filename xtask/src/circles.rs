@@ -71,7 +71,7 @@ fn circles(modules: &[Module]) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the shortest path from a module back to itself.
+/// Returns the shortest path from a module back to itself; `None` if there is none.
 fn way_back<'a>(uses: &'a ModuleUses, from: &'a str) -> Option<Vec<&'a str>> {
     let mut ways = VecDeque::from([vec![from]]);
     let mut seen = BTreeSet::new();
@@ -106,7 +106,7 @@ fn uses_at(modules: &[Module], parent: &[String]) -> ModuleUses {
     uses
 }
 
-/// Returns the module below `parent` that contains a path.
+/// Returns the module directly below `parent` that contains a path; `None` if there is none.
 fn side(path: &ModulePath, parent: &[String]) -> Option<String> {
     match path.strip_prefix(parent)?.first() {
         Some(name) => Some(name.clone()),

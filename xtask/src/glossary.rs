@@ -118,7 +118,7 @@ fn singular(noun: &str) -> String {
     noun.strip_suffix('s').unwrap_or(noun).to_owned()
 }
 
-/// Returns the text of `//!` or `///`.
+/// Returns the text of the documentation comments among `attributes`.
 fn docs(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {

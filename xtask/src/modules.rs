@@ -171,7 +171,7 @@ impl PathCollector<'_> {
         self.imports.insert(here.to_owned(), target);
     }
 
-    /// Like [`PathCollector::absolute`], but the first name may also be a module directly below.
+    /// Like [`PathCollector::absolute`], but the first name may also be a child of the current module.
     fn absolute_or_below(&self, names: &[String]) -> Option<ModulePath> {
         self.absolute(names).or_else(|| Some(self.path.iter().chain(names).cloned().collect()))
     }

@@ -1,7 +1,7 @@
 //! Any filter over any frame.
 //!
-//! Input: a byte that says how many instructions there are, the instructions of eight bytes each as in a
-//! `struct sock_filter` of a little-endian machine, then the frame.
+//! Input: the number of instructions in one byte, the instructions of eight bytes each, as in a little-endian `struct
+//! sock_filter`, then the frame.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 #[path = "../../../crates/core/policy/tests/it/with_programs/bpf/pcap.rs"]
@@ -14,7 +14,8 @@ use netvale_fuzz::fuzz_target;
 use netvale_policy::bpf::{BeyondReach, FilterProgram, Insn};
 use pcap::Pcap;
 
-/// Not every machine that fuzzes has libpcap; without it only the program's answers are compared with one another.
+/// libpcap's interpreter, whose results are compared; `None` on a machine without libpcap, where only the program's own
+/// results are compared.
 static PCAP: LazyLock<Option<Pcap>> = LazyLock::new(|| Pcap::load().ok());
 
 fuzz_target!(|data: &[u8]| {
@@ -33,7 +34,8 @@ fn insn(input: &mut FuzzInput<'_>) -> Insn {
     Insn { code: input.half(), jt: input.byte(), jf: input.byte(), k: input.word() }
 }
 
-/// A program answers the same from a frame's first bytes as from the whole frame, or not at all.
+/// Runs a program over the whole frame and over its first bytes, which must yield the same result, or [`BeyondReach`].
+/// Returns the result.
 fn run(program: &FilterProgram, frame: &[u8]) -> u32 {
     let part = |bytes: usize| program.run(&frame[..bytes.min(frame.len())], frame.len() as u32);
     let whole = part(frame.len()).expect("nothing is beyond a whole frame");

@@ -23,15 +23,15 @@ use rustix::net::{
 
 const SLOTS: u32 = 8;
 const SHAPE: PortShape = PortShape { tx_rings: 2, rx_rings: 2, tx_slots: SLOTS, rx_slots: SLOTS };
-/// Reads of shared memory of one call. The daemon may say that rings are as long as netmap's longest.
+/// Maximum number of reads of shared memory by one call, since the daemon may claim rings of netmap's maximum length.
 const MOST: u64 = 64 + 32 * 16_384;
-/// Most descriptors of an answer here.
+/// Maximum number of descriptors in an answer of this daemon.
 const FDS: usize = 16;
 
 /// An answer: its bytes and descriptors.
 type DaemonAnswer = (Vec<u8>, Vec<OwnedFd>);
 
-/// The daemon's end: a thread that answers each message with what it was given.
+/// The client's connection to a thread that acts as the daemon: it answers each message with the next of `answers`.
 struct ScriptedDaemon {
     conn: OwnedFd,
     answers: Sender<DaemonAnswer>,
@@ -86,7 +86,7 @@ thread_local! {
     })();
 }
 
-/// A right answer, from which the input departs.
+/// Returns a valid answer. The input then changes some of its bytes.
 fn reply(port: &PortMem, peer: &PortMem, kind: u8) -> AttachReply {
     let l = *port.region().layout();
     let role = [Role::Switch, Role::Pipe, Role::Monitor, Role::Switch][usize::from(kind & 3)];
@@ -120,7 +120,8 @@ fn reply(port: &PortMem, peer: &PortMem, kind: u8) -> AttachReply {
     }
 }
 
-/// The answer's bytes with some of them changed, and descriptors, of which some may be wrong or missing.
+/// Returns the answer's bytes, of which the input changes some, and its descriptors, of which some may be wrong or
+/// missing.
 fn answers(reply: &AttachReply, region: &Region, input: &mut FuzzInput<'_>) -> DaemonAnswer {
     let mut bytes = reply.encode().to_vec();
     for _ in 0..input.byte() & 7 {

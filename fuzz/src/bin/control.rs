@@ -10,7 +10,7 @@ use netvale_control::{Reply, Request, RpcError};
 use netvale_daemon::config::{self, Overrides};
 use netvale_fuzz::fuzz_target;
 
-/// Carries out nothing, but remembers; refuses some.
+/// Records all requests, refuses some, and carries out none.
 #[derive(Default)]
 struct DummyHandler(Vec<Request>);
 

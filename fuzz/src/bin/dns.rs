@@ -1,6 +1,6 @@
-//! Any message as a guest's question, and any message as a server's answer to it.
+//! Any bytes as a guest's DNS query, and any bytes as a server's answer to it.
 //!
-//! Input: the question's length (two bytes), the question, the answer.
+//! Input: the query's length (two bytes), the query, the answer.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::net::IpAddr;
@@ -51,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Each address that is found in an answer is there.
+/// Checks that each address extracted from an answer occurs in the answer's bytes.
 fn look_for_addresses(answer: &[u8], kind: u16) {
     let found = addresses(answer, kind);
     assert!(found.len() <= 64);

@@ -1,5 +1,5 @@
-//! Any register accesses and any descriptors, status blocks and buffers, to an e1000 whose queues are used in between;
-//! its memory comes and goes, and changes in the middle of a call.
+//! netvale's e1000 device under any register accesses, with any contents of descriptors, status blocks and buffers. Its
+//! queues are used between the accesses; the guest's memory is removed and mapped again, and changes during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -19,11 +19,12 @@ use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 const SIZE: u64 = 1 << 16;
 const BASE: u64 = 0x1000;
-/// Reads of shared memory of one call: rings have at most 4,096 descriptors in this memory, each of which is read once,
-/// and its buffer in pieces.
+/// Maximum number of reads of shared memory by one call: this memory has room for rings of 4,096 descriptors, each of
+/// which is read once, and its buffer in pieces.
 const MOST: u64 = 256 + 8 * 4096;
 
-/// Registers that matter to queues: the others are reached by any number, too.
+/// Registers that affect the queues. The input selects them by their position in this list, and any register by its
+/// offset.
 const NEAR: [u32; 20] = [
     CTRL, CTRL_EXT, RCTL, TCTL, TDBAL, TDLEN, TDH, TDT, RDBAL, RDLEN, RDH, RDT, CSBAL, CSBAH, IMS, ITR, RDTR, TIDV,
     VET, RSRPD,
@@ -37,7 +38,7 @@ struct E1000Guest {
 fn guest() -> Option<E1000Guest> {
     let (fd, map, _) = sealed_memfd("fuzz", SIZE, PageKind::Ordinary).ok()?;
     let mut dma = Dma::default();
-    // Two windows, so that things can lie across.
+    // Two adjacent windows, so that rings and buffers can extend over both.
     for (offset, address) in [(0, BASE), (SIZE / 2, BASE + SIZE / 2)] {
         dma.map(WindowPlace { flags: 3, offset, address, size: SIZE / 2 }, Some(&fd)).ok()?;
     }
@@ -48,7 +49,7 @@ thread_local! {
     static GUEST: Option<E1000Guest> = guest();
 }
 
-/// A driver's way to a card that works, from which the input goes on.
+/// Initializes the card as a driver does. The input continues from that state.
 fn up(core: &mut Core) {
     let all = [
         (CTRL, CTRL_SLU),

@@ -1,5 +1,5 @@
-//! A card that answers any register with anything and writes anything to descriptors, status block and buffers of our
-//! driver.
+//! netvale's e1000 driver with a card that returns any values of registers, and writes anything to the driver's
+//! descriptors, status block and buffers.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -18,10 +18,12 @@ use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Ingress, Scratch, Source};
 
 const SLOTS: u32 = 8;
-/// Reads of shared memory of one call: a few for each descriptor of a ring and each frame of a batch of four.
+/// Maximum number of reads of shared memory by one call: a few for each descriptor of a ring, and for each frame of a
+/// batch of four.
 const MOST: u64 = 64 + 16 * SLOTS as u64;
 
-/// Registers read as what the input said last; the reset ends, or the driver would wait for it.
+/// A card whose registers read as the last value from the input. The control register reads as 0: the driver waits
+/// until it no longer has the reset bit.
 #[derive(Default)]
 struct ScriptedCard {
     value: AtomicU32,
@@ -42,11 +44,11 @@ impl CardRegisters for ScriptedCard {
 }
 
 thread_local! {
-    /// The driver's memory, for one input after the other.
+    /// The driver's memory, reused for all inputs.
     static RAM: Option<Arc<CardRam>> = CardRam::new(SLOTS).ok().map(Arc::new);
 }
 
-/// First words of the rings, by direction, and words of a ring.
+/// Returns the position of the transmit or receive ring in the driver's memory, in 32-bit words.
 fn ring_at(receive: bool) -> usize {
     if receive { 2048 } else { 1024 }
 }
@@ -61,7 +63,7 @@ fn scribble(memory: &Words, input: &mut FuzzInput<'_>) {
     memory.store(at, if input.byte() & 1 == 0 { input.index(SLOTS) } else { input.word() });
 }
 
-/// A descriptor is done: status and length.
+/// Completes a descriptor as the card does: writes its length and status.
 fn done(memory: &Words, receive: bool, input: &mut FuzzInput<'_>) {
     let at = ring_at(receive) + 4 * input.below(SLOTS as usize);
     memory.store(at + 2, input.word() % (BUF as u32 + 300));
@@ -73,7 +75,7 @@ fuzz_target!(|data: &[u8]| {
     let options = CardDriverOptions { slots: SLOTS, csb: kind & 1 != 0, combine: u32::from(kind >> 4) };
     let Some(ram) = RAM.with(Clone::clone) else { return };
     let memory = words(ram.mapping());
-    // What the input before left in descriptors.
+    // Clears what the previous input left in the descriptors.
     [false, true].into_iter().for_each(|rx| (0..4 * SLOTS as usize).for_each(|i| memory.store(ring_at(rx) + i, 0)));
     let block = (kind & 2 != 0).then_some((ram.block() >> 32) as u32);
     let card = Arc::new(ScriptedCard { block, ..ScriptedCard::default() });

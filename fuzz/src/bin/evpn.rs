@@ -1,7 +1,7 @@
-//! What the kernel says to the EVPN agent, as bytes: whole messages, spoilt ones and any others; and what the agent
-//! makes of it for the daemon and for the kernel, whose parts the target plays.
+//! The EVPN agent's state of one VNI under any messages of the kernel: valid ones, corrupted ones and arbitrary bytes.
+//! The target acts as the kernel and as the daemon, and checks the changes that the agent requests from both.
 //!
-//! Input: for each step a byte that says which, and what it is made of.
+//! Input: for each step a byte that selects it, and its parameters.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,22 +20,24 @@ use netvale_fuzz::FuzzInput;
 use netvale_fuzz::fuzz_target;
 use netvale_netlink::Messages;
 
-/// After that many times of doing what the kernel is asked for, nothing is left to do: an IP address that is taken from
-/// one station can then be another's.
+/// Number of times the planned changes are applied to the kernel's tables, after which none may be left. The second
+/// time is for an IP address that must be removed from one station before it is added to another.
 const ROUNDS: usize = 2;
-/// Steps of an input.
+/// Maximum number of steps of an input.
 const MOST: usize = 64;
 const MIRROR: MirrorDevices = MirrorDevices { bridge: 1, tunnel: 2, locals: 3 };
 /// RTM_NEWNEIGH, RTM_DELNEIGH, RTM_NEWLINK, RTM_DELLINK of linux/rtnetlink.h.
 const KINDS: [u16; 4] = [28, 29, 16, 17];
-/// AF_BRIDGE, AF_INET, AF_INET6.
+/// AF_BRIDGE, AF_INET, AF_INET6, and AF_BRIDGE again: two bits of the input select one.
 const FAMILIES: [u8; 4] = [7, 2, 10, 7];
-/// NDA_DST, NDA_LLADDR, NDA_MASTER of linux/neighbour.h.
+/// `NDA_DST` of linux/neighbour.h.
 const DST: u16 = 1;
+/// `NDA_LLADDR` of linux/neighbour.h.
 const LLADDR: u16 = 2;
+/// `NDA_MASTER` of linux/neighbour.h.
 const MASTER: u16 = 9;
 
-/// The kernel, the agent's parts that are one VNI's, and the daemon.
+/// The agent's state of one VNI, and the remote entries that the daemon has received.
 #[derive(Default)]
 struct EvpnWorld {
     tables: Tables,
@@ -64,7 +66,7 @@ fn ip(n: u8, v6: bool) -> Vec<u8> {
     }
 }
 
-/// A message with its header: `ndmsg` or `ifinfomsg`, and attributes.
+/// Builds a netlink message of a header (`ndmsg` or `ifinfomsg`) and attributes.
 fn message(kind: u16, header: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = vec![0; 16];
     bytes.extend(header);
@@ -80,7 +82,7 @@ fn message(kind: u16, header: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// An entry as the kernel tells of it, and attributes of any kind behind it.
+/// Builds a message about a neighbour or forwarding entry, possibly with one more attribute of any kind.
 fn entry(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let what = input.byte();
     let family = FAMILIES[usize::from(what >> 1 & 3)];
@@ -102,7 +104,7 @@ fn entry(input: &mut FuzzInput<'_>) -> Vec<u8> {
     message(KINDS[usize::from(what & 1)], &header, &attributes)
 }
 
-/// A device, with attributes of any kind.
+/// Builds a message about a device, with attributes of any kind.
 fn device(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let what = input.byte();
     let header = [what & 7, 0, 0, 0, what >> 3, 0, 0, 0, input.byte(), 0, 0, 0, 0, 0, 0, 0];
@@ -111,7 +113,7 @@ fn device(input: &mut FuzzInput<'_>) -> Vec<u8> {
     message(KINDS[2 + usize::from(what & 1)], &header, &attributes)
 }
 
-/// The same bytes with one of them changed.
+/// Returns the bytes with one of them changed.
 fn spoilt(mut bytes: Vec<u8>, input: &mut FuzzInput<'_>) -> Vec<u8> {
     let at = input.below(bytes.len());
     bytes[at] ^= input.byte();
@@ -158,7 +160,8 @@ impl EvpnWorld {
         }
     }
 
-    /// Notifications were lost: the tables are read anew, and some is gone from them.
+    /// Acts as after lost notifications: replaces the tables by new ones, without the entries that the bits of `gone`
+    /// select.
     fn read_anew(&mut self, gone: u8) {
         let facts: Vec<Fact> = [
             self.tables.flood().map(Fact::Flood).collect::<Vec<_>>(),
@@ -180,7 +183,7 @@ impl EvpnWorld {
         self.tables.keys().for_each(|key| self.listed.note(key, &self.tables));
     }
 
-    /// What the daemon is told, after some time.
+    /// Applies the changes that the agent sends to the daemon after some time.
     fn tell(&mut self, start: Instant, passes: Duration) {
         self.passed += passes;
         for change in self.feed.changes(&self.tables, start + self.passed, HOLD) {
@@ -191,7 +194,7 @@ impl EvpnWorld {
             (told.vteps, told.addresses, told.neighbors),
             (self.flood.len(), self.addresses.len(), self.neighbors.len())
         );
-        // What there is was told immediately, and what is local is not remote.
+        // The daemon has received all remote entries, and no local address as a remote one.
         assert!(self.tables.flood().all(|vtep| self.flood.contains(&vtep)));
         assert!(self.tables.remotes().all(|(mac, remote)| self.addresses.get(&mac) == Some(&remote)));
         assert!(self.remote_neighbors().all(|(ip, n)| self.neighbors.get(&ip) == Some(&(n.mac, n.router))));
@@ -203,7 +206,7 @@ impl EvpnWorld {
         self.tables.neighbors().filter(|(_, n)| n.remote)
     }
 
-    /// Nothing is told twice, and nothing withdrawn that was not told.
+    /// Applies a change to the daemon's entries. Nothing may be added twice, or removed that was not added.
     fn apply(&mut self, change: FeedChange) {
         let is_news = match change {
             FeedChange::Flood(vtep) => self.flood.insert(vtep),
@@ -219,7 +222,8 @@ impl EvpnWorld {
         assert!(is_news, "{change:?}");
     }
 
-    /// The daemon lists addresses, and the kernel does what it is asked for. Then nothing more is to be done.
+    /// Passes a list of local addresses from the daemon to the agent, and applies the planned changes to the kernel's
+    /// tables. After that, the agent must plan no further change.
     fn list(&mut self, input: &mut FuzzInput<'_>) {
         let address = |input: &mut FuzzInput<'_>| {
             let n = input.byte();
@@ -251,7 +255,7 @@ impl EvpnWorld {
         }
     }
 
-    /// When the hold time is over, the daemon has what the kernel has.
+    /// Checks that the daemon has the kernel's remote entries once the hold time is over.
     fn end(&mut self, start: Instant) {
         self.tell(start, Duration::ZERO);
         self.tell(start, HOLD);

@@ -1,7 +1,7 @@
-//! Frames of any kind through merging (GRO) and back through segmentation: what comes out is what went in.
+//! Any frames through merging (GRO) and then segmentation, which must restore them.
 //!
-//! Input: for each frame eight bytes that say how it differs from the one before it in its flow, so that most frames
-//! can be merged.
+//! Input: for each frame one byte that selects its flow, and five that describe how it differs from the flow's previous
+//! frame, so that most frames can be merged.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -19,9 +19,11 @@ use netvale_wire::segment::complete_checksum;
 
 const SLOTS: u32 = 256;
 const BUF: u32 = 2048;
-/// Where things are in a frame over IPv4, and over IPv6.
+/// Offset of the IP header in a frame.
 const L3: usize = 14;
+/// Offset of the TCP header over IPv4.
 const V4: usize = L3 + 20;
+/// Offset of the TCP header over IPv6.
 const V6: usize = L3 + 40;
 
 struct GroReceiver {
@@ -30,7 +32,8 @@ struct GroReceiver {
     scratch: Scratch,
 }
 
-/// A receiver that takes no large segments, behind an egress that merges: all that is merged is cut again.
+/// Creates a ring that accepts no large segments, behind an egress that merges frames: whatever it merges is segmented
+/// again.
 fn receiver() -> Option<GroReceiver> {
     let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: 2, rx_slots: SLOTS };
     let mem = Arc::new(Region::private(RegionSizes::for_port(1, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
@@ -49,7 +52,7 @@ struct GroFlow {
     ident: u16,
 }
 
-/// A TCP frame with right lengths and checksums, unless the input spoils them.
+/// Returns a TCP frame with valid lengths and checksums, unless the input corrupts it.
 fn frame(flow: &mut GroFlow, input: &mut FuzzInput<'_>) -> Vec<u8> {
     let [kind, len, skip, spoil_at, spoil] = [(); 5].map(|()| input.byte());
     let v6 = kind & 1 != 0;
@@ -90,7 +93,7 @@ fn frame(flow: &mut GroFlow, input: &mut FuzzInput<'_>) -> Vec<u8> {
     f
 }
 
-/// Puts the right checksum into the TCP header.
+/// Writes the valid checksum into the TCP header.
 fn finish(f: &mut [u8], v6: bool) {
     let (l4, addresses) = if v6 { (V6, L3 + 8..V6) } else { (V4, L3 + 12..V4) };
     let pseudo = netvale_wire::Sum::of(&f[addresses]).add_u16(6).add_u16((f.len() - l4) as u16).fold();
@@ -98,8 +101,8 @@ fn finish(f: &mut [u8], v6: bool) {
     let _ = complete_checksum(&mut [f], l4 as u16, 16);
 }
 
-/// What may differ: both zeros of a checksum; with DF, whose identification says nothing, that and the header's
-/// checksum.
+/// Returns whether a frame was restored. A TCP checksum of 0xffff equals one of 0. With DF, the IPv4 identification has
+/// no meaning: it may differ, and so may the header's checksum.
 fn same(sent: &[u8], came: &[u8]) -> bool {
     if sent.len() != came.len() {
         return false;

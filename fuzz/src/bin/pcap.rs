@@ -1,5 +1,5 @@
-//! Any bytes as a capture file: every frame lies in the file, errors come once, and what was read can be written and
-//! read again.
+//! Any bytes as a capture file: the frames have no more bytes than the file, an error is returned only once, and the
+//! frames can be written and read again.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Any text, read as a port specification and as what `netvale attach` takes.
+//! Any text as the name of a port to open, and of a port to attach.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::fmt::{Debug, Display};
@@ -17,7 +17,7 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// What parses is printed as a text that parses to the same value; an error points into its text.
+/// Checks that a parsed value prints as text that parses to the same value, and that an error points into its text.
 fn check<T: Debug + Display + PartialEq>(text: &str, parse: impl Fn(&str) -> Result<T, ParseError>) {
     match parse(text) {
         Ok(value) => assert_eq!(parse(&value.to_string()).as_ref(), Ok(&value), "{text:?}"),

@@ -1,5 +1,5 @@
-//! Pipes, relays and mirrors in a region whose two other sides write any indices, slots, words and offsets, also in the
-//! middle of a call.
+//! Pipes, relays and mirrors in a region to which the programs at both ends write any indices, slots, words and
+//! offsets, also during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 
 const SLOTS: u32 = 8;
 const BUF: u32 = 128;
-/// Reads of shared memory for a slot that is moved, looked at, and copied for a monitor; and those of a call that do
-/// not depend on slots.
+/// Maximum number of reads of shared memory for one slot, which is checked, moved, and copied for a monitor.
 const A_SLOT: u64 = 24;
+/// Maximum number of reads of shared memory by one call, besides those for slots.
 const A_CALL: u64 = 64;
 const MOST: u64 = A_CALL + A_SLOT * SLOTS as u64;
 
@@ -49,7 +49,7 @@ fn rig() -> Option<RelayRig> {
 }
 
 impl RelayRig {
-    /// What the other sides do: anything, to any ring.
+    /// Writes anything to any ring, as the programs at both ends may.
     fn write(&self, op: u8, input: &mut FuzzInput<'_>) {
         let sides: Vec<&RingSide> = self.port.tx.iter().chain(&self.port.rx).chain(&self.copies.tx).collect();
         let side = sides[input.below(sides.len())];
@@ -70,7 +70,7 @@ impl RelayRig {
         }
     }
 
-    /// What our side does.
+    /// Calls a function of the pipe, the reader or the relay.
     fn act(&mut self, op: u8, n: u32) {
         match op {
             8 => {
@@ -108,7 +108,7 @@ fuzz_target!(|data: &[u8]| {
     let region = Arc::clone(&rig.region);
     let memory = words(region.mapping());
     let layout = *region.layout();
-    // Rings and status blocks: what is in buffers decides nothing.
+    // Only rings and status blocks change: no decision depends on the contents of buffers.
     let first = layout.ring_pool as usize / 4;
     let end = layout.buf_pool as usize / 4;
     let mut input = FuzzInput(meddle(data, &memory, first, end - first));
@@ -123,7 +123,7 @@ fuzz_target!(|data: &[u8]| {
         let ends = [rig.pipe.head(), rig.relay.to().hwtail(), rig.relay.from().hwcur()];
         assert!(ends.iter().all(|&i| i < SLOTS) && rig.pipe.space() < SLOTS && rig.reader.space() < SLOTS);
     }
-    // The reserved buffers are nobody's: nothing was written there.
+    // Nothing may write to the two reserved buffers.
     let reserved = layout.buf_at(0) as usize / 4..layout.buf_at(2) as usize / 4;
     assert!(reserved.into_iter().all(|i| memory.load(i) == 0), "a reserved buffer was written");
     netvale_mem::probe::unwatch();

@@ -1,8 +1,8 @@
-//! Any requests of several users without rights, over both sockets, in any order, with hang-ups in between: what the
-//! daemon's main thread serves.
+//! The daemon's main thread under any requests of several unprivileged users, over both sockets, in any order, with
+//! hang-ups in between.
 //!
-//! No user here may take an interface, a TAP or a tunnel; files and sockets they may name in a folder of the target's
-//! own. Tunnels are root's, who says anything about them, and asks anything of them.
+//! These users may not attach an interface, a TAP or a tunnel, but may name files and sockets in a folder of this
+//! target. Tunnels belong to root, who sends any requests about them.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,10 +17,10 @@ use netvale_fuzz::fuzz_target;
 use rustix::event::{EventfdFlags, eventfd};
 
 const USERS: [u32; 3] = [70_001, 70_002, 70_003];
-/// Most requests of an input: its time is bounded then.
+/// Maximum number of steps of an input, which bounds its time.
 const MOST: usize = 64;
 
-/// Ports that can be opened, and names that requests are about.
+/// Names of ports to open: existing ones, and others.
 const NAMES: [&str; 24] = [
     "vale0:a",
     "vale0:b",
@@ -82,12 +82,13 @@ const METHODS: [&str; 15] = [
     "vxlan.set",
     "vxlan.local",
 ];
-/// Tunnels that root has.
+/// Tunnels that root attaches.
 const TUNNELS: [&str; 4] =
     ["vxlan:7,local=HERE,remote=10.0.0.2", "vxlan:8,local=HERE", "vxlan:7,local=HERE,port=4790", "vxlan:9,local=::1"];
-/// What a VTEP, an IP address or an Ethernet address may be.
+/// IP addresses of VTEPs and neighbours, valid and invalid ones.
 const IPS: [&str; 8] =
     ["10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::2", "224.0.0.1", "HERE", "0.0.0.0", "::ffff:10.0.0.2"];
+/// Ethernet addresses, valid and invalid ones.
 const MACS: [&str; 6] = [
     "02:00:00:00:00:01",
     "02:00:00:00:00:02",
@@ -96,7 +97,7 @@ const MACS: [&str; 6] = [
     "00:00:00:00:00:00",
     "ff:ff:ff:ff:ff:ff",
 ];
-/// Steps from this byte on are root's.
+/// A step whose first byte is at least this is a request by root.
 const ROOT: u8 = 0xf0;
 
 struct FuzzedDaemon {
@@ -105,7 +106,8 @@ struct FuzzedDaemon {
     here: String,
     file: OwnedFd,
     eventfd: OwnedFd,
-    /// Descriptors when there were no connections and no ports.
+    /// Number of open descriptors without connections and ports, which each input must restore; `None` during the first
+    /// inputs.
     descriptors: Option<usize>,
     runs: u32,
 }
@@ -122,7 +124,7 @@ fn fuzzed() -> Option<FuzzedDaemon> {
     let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     rustix::fs::ftruncate(&file, 1 << 20).ok()?;
     let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-    // An address of this process' own: several fuzzers may run.
+    // An address derived from the PID, since several fuzzers may run.
     let [a, b, ..] = std::process::id().to_le_bytes();
     let here = format!("127.{}.{b}.1", 1 | a);
     Some(FuzzedDaemon { rig: FuzzRig::new(&config)?, folder, here, file, eventfd, descriptors: None, runs: 0 })
@@ -189,12 +191,12 @@ fn device_request(input: &mut FuzzInput<'_>) -> DeviceRequest {
 
 const SWITCHES: [&str; 5] = ["vale0", "vale1", "vale2", "vales", "vale9"];
 
-/// Things of a list, as JSON.
+/// Returns up to three elements of a JSON list.
 fn listed(input: &mut FuzzInput<'_>, mut one: impl FnMut(&mut FuzzInput<'_>) -> String) -> String {
     (0..input.byte() & 3).map(|_| one(input)).collect::<Vec<_>>().join(",")
 }
 
-/// What comes and what goes.
+/// Returns a JSON object with a list to add and a list to remove.
 fn changes(
     input: &mut FuzzInput<'_>,
     add: impl FnMut(&mut FuzzInput<'_>) -> String,
@@ -225,7 +227,7 @@ fn neighbor(input: &mut FuzzInput<'_>) -> String {
     format!(r#"{{"ip":{ip},"mac":{mac},"router":{}}}"#, n & 1 != 0)
 }
 
-/// Parameters of `vxlan.set`, or of `vxlan.local`.
+/// Returns the method and parameters of a request `vxlan.set` if `sets`, else of `vxlan.local`.
 fn about_tunnel(input: &mut FuzzInput<'_>, sets: bool) -> String {
     let port = format!("{}:{}", SWITCHES[input.below(5)], ["t0", "t1", "t2", "a", "n1"][input.below(5)]);
     let how = input.byte();
@@ -240,7 +242,7 @@ fn about_tunnel(input: &mut FuzzInput<'_>, sets: bool) -> String {
     format!(r#""vxlan.set","params":{{"port":"{port}","replace":{},{lists}}}"#, how & 1 != 0)
 }
 
-/// A line of root's, who has tunnels.
+/// Returns a request of root about a tunnel, as a line.
 fn roots_line(input: &mut FuzzInput<'_>, here: &str) -> String {
     let params = match input.byte() % 5 {
         0 => {
@@ -299,7 +301,7 @@ fn line(input: &mut FuzzInput<'_>, folder: &str, here: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#).replace("HERE", here) + "\n"
 }
 
-/// A TAP to be handed over, whose descriptors are none.
+/// Returns a request to attach a TAP with the client's descriptors, which are not those of a TAP.
 fn bring_request(input: &mut FuzzInput<'_>) -> BringRequest {
     let port = ["tap:x", "tap:b", "null:x"][input.below(3)].to_owned();
     let switch = ["vale0", "vale1", "vales"][input.below(3)].into();
@@ -337,7 +339,8 @@ fn step(f: &mut FuzzedDaemon, input: &mut FuzzInput<'_>) {
         9 | 10 => line(input, folder, here).into_bytes(),
         _ => input.bytes().to_vec(),
     };
-    // The socket for the answer, then a file.
+    // A valid request may have a socket for its answer as the first descriptor, and a file as the second. An eventfd
+    // takes the socket's place here.
     let fds: &[BorrowedFd<'_>] = match input.byte() {
         0..=199 if op < 7 && message.len() > 100 => &[eventfd.as_fd(), file.as_fd()],
         200..=210 => &[eventfd.as_fd()],
@@ -363,7 +366,7 @@ fuzz_target!(|data: &[u8]| {
             fuzzed.rig.check(&USERS);
         }
         fuzzed.rig.end(&USERS, fuzzed.descriptors);
-        // Threads, and what is opened at the first use, are there after the first inputs.
+        // After the first inputs, all threads have started, and everything that is opened on first use is open.
         fuzzed.runs += 1;
         if fuzzed.runs == 50 {
             fuzzed.descriptors = descriptors();

@@ -1,5 +1,5 @@
-//! Any contents of slots, buffers and indices of one port, with and without a virtio-net header, against the switch's
-//! intake and delivery; they also change in the middle of a call.
+//! The switch with any contents of slots, buffers and indices of a port from which it takes frames and to which it
+//! delivers them, with and without virtio-net headers. The contents also change during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -16,9 +16,10 @@ use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, Switch,
 
 const SLOTS: u32 = 8;
 const BUF: u32 = 128;
-/// Reads of shared memory for a slot: it is looked at, and its bytes are read, perhaps for a checksum first and in
-/// several pieces. And those of a pass that do not depend on slots.
+/// Maximum number of reads of shared memory for one slot, which is checked, and whose bytes are read in pieces,
+/// possibly first for a checksum.
 const A_SLOT: u64 = 64;
+/// Maximum number of reads of shared memory by one pass, besides those for slots.
 const A_PASS: u64 = 256;
 
 fn port(switch: &Arc<Switch>, name: &str, hdr_len: u32) -> Option<(Arc<PortMem>, Arc<RingEgress>, Forwarder)> {
@@ -70,13 +71,14 @@ fuzz_target!(|data: &[u8]| {
                     rx.csb.publish_head(u32::from(*at) % 10, 0);
                 }
             }
-            // A ring of eight slots holds eight frames at most: it must come to rest.
+            // A ring of eight slots holds at most eight frames, so that the passes must run out of frames.
             let mut passes = 0;
             while let PassResult::Frames(_) =
                 bounded(A_PASS + A_SLOT * u64::from(SLOTS), "a pass", || forwarder.pass(work))
             {
                 passes += 1;
-                // Changes in between may move the head, each of them once.
+                // Each of the up to 31 changes that are made between reads may move the head, which permits another
+                // pass.
                 assert!(passes <= 34, "the same slots were forwarded again and again");
             }
         }

@@ -26,12 +26,12 @@ const MTU: u32 = 1500;
 const LONGEST: usize = 14 + MTU as usize;
 /// Bytes of the length in front of a frame in a stream.
 const PREFIX: usize = 4;
-/// Steps of an input.
+/// Maximum number of steps of an input.
 const STEPS: usize = 32;
-/// Looks at the socket after which all frames must have arrived: a frame that is cut in two takes three.
+/// Number of times the socket is read until all frames must have arrived: a frame that is cut in two needs three.
 const LOOKS: usize = 8;
 
-/// A receiver for which all offloads are completed.
+/// A ring that accepts no offloads: checksums and segmentation are completed before delivery.
 struct RingReceiver {
     ring: RingEgress,
     mem: Arc<PortMem>,
@@ -67,7 +67,7 @@ thread_local! {
     static RECEIVER: std::cell::RefCell<RingReceiver> = std::cell::RefCell::new(receiver().expect("memory"));
 }
 
-/// A frame of that many bytes to an unknown address.
+/// Returns a frame of `len` bytes, or of 15 if `len` is less, to an unknown address.
 fn frame(number: u8, len: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5, number];
     frame.extend((frame.len()..len.max(15)).map(|at| at as u8));
@@ -106,7 +106,7 @@ impl FuzzedPeer {
         &mut self.sent[0]
     }
 
-    /// A frame as the peer sends it, with a header of zeros or of the input's bytes.
+    /// Sends a frame to the port, with a virtio-net header of zeros or of the input's bytes.
     fn send_frame(&mut self, input: &mut FuzzInput<'_>) {
         let len = usize::from(input.half()) * usize::from(1 + (input.byte() & 3)) % (MAX_FRAME + 8);
         let mut bytes = vec![0; self.header];
@@ -121,7 +121,7 @@ impl FuzzedPeer {
         self.write(&bytes);
     }
 
-    /// What has come, to a receiver for which all offloads are completed.
+    /// Records the frames that have arrived from the peer, and delivers them to the receiver.
     fn receive(&mut self, receiver: &mut RingReceiver) {
         let mut spare = Box::new(Batch::new());
         let batch = self.source.take(&mut spare);
@@ -150,7 +150,7 @@ impl FuzzedPeer {
         }
     }
 
-    /// The peer reads all that has come.
+    /// Reads everything that the port has sent to the peer.
     fn read(&mut self) {
         let mut bytes = vec![0; PREFIX + self.header + MAX_FRAME];
         while let Ok((count, _)) = rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT)
@@ -164,7 +164,8 @@ impl FuzzedPeer {
         }
     }
 
-    /// The frames of what one side sent, with headers, up to the first invalid length; whether there is one.
+    /// Returns the frames, with headers, in what one side sent, up to the first invalid length; and whether there is
+    /// such a length, or an empty message.
     fn frames(&self, all: &[Vec<u8>]) -> (Vec<Vec<u8>>, bool) {
         if self.format == FrameFormat::Messages {
             return (all.iter().filter(|one| !one.is_empty()).cloned().collect(), all.iter().any(Vec::is_empty));
@@ -183,7 +184,7 @@ impl FuzzedPeer {
         (frames, false)
     }
 
-    /// All valid frames have arrived in order, and each of the others was counted as a drop.
+    /// Checks that all valid frames have arrived in order, and that each of the others was counted as a drop.
     fn check_arrived(&self) {
         let (frames, ends) = self.frames(&self.sent);
         let mut rest = frames.iter();
@@ -199,7 +200,7 @@ impl FuzzedPeer {
         assert_eq!(self.line.over().is_some(), ends, "{:?}", self.line.over());
     }
 
-    /// The peer reads frames that were sent to it, in order, unchanged, and no longer than it takes.
+    /// Checks that the peer has read frames that were sent to it, in order, unchanged, and no longer than permitted.
     fn check_read(&self) {
         let (frames, is_bad) = self.frames(&self.read);
         assert!(!is_bad);
@@ -239,7 +240,7 @@ fn peer(format: FrameFormat, header: u32, mut input: FuzzInput<'_>) {
     });
 }
 
-/// A valid request has a usable address and a printable description.
+/// Checks that a valid request of a plug has a usable address and a printable description.
 fn plug(bytes: &[u8]) {
     let Ok(request) = PlugRequest::parse(bytes) else { return };
     assert!(request.description.len() <= 134);

@@ -1,7 +1,7 @@
-//! Datagrams of any kind from a known VTEP to a tunnel, whole, and put together by the kernel; and frames of any kind
-//! into it.
+//! Any datagrams from a known VTEP to a tunnel, single ones and ones that the kernel has merged (GRO), and any frames
+//! into the tunnel.
 //!
-//! Input: for each datagram or frame a byte that says which, and what it is made of.
+//! Input: for each datagram or frame a byte that selects its kind, and its parameters.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -26,9 +26,9 @@ const OTHER: u32 = 8;
 const PORT: u16 = 4789;
 const SLOTS: u32 = 256;
 const BUF: u32 = 2048;
-/// Datagrams and frames of an input.
+/// Maximum number of datagrams and frames of an input.
 const MOST: usize = 16;
-/// linux/udp.h.
+/// `UDP_SEGMENT` of linux/udp.h.
 const UDP_SEGMENT: libc::c_int = 103;
 
 struct TunnelEnd {
@@ -40,7 +40,7 @@ struct FuzzedTunnel {
     ends: [TunnelEnd; 2],
     peer: UdpSocket,
     to: SocketAddr,
-    /// A receiver that takes nothing that is left undone.
+    /// A ring that accepts no offloads: checksums and segmentation are completed before delivery.
     ring: RingEgress,
     mem: Arc<PortMem>,
     scratch: Scratch,
@@ -50,7 +50,7 @@ fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<TunnelEnd> 
     let options = TunnelOptions {
         vni,
         remotes: vec![remote],
-        // The other one answers requests for addresses.
+        // One tunnel does not learn addresses: it answers ARP requests and neighbour solicitations itself.
         learning: vni != VNI,
         any_peer: false,
         ageing: 300,
@@ -72,7 +72,7 @@ fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<TunnelEnd> 
 }
 
 fn fuzzed() -> Option<FuzzedTunnel> {
-    // Addresses of this process' own: several fuzzers may run.
+    // Addresses derived from the PID, since several fuzzers may run.
     let [a, b, ..] = std::process::id().to_le_bytes();
     let [local, remote] = [1, 2].map(|n| IpAddr::from([127, 1 | a, b, n]));
     let endpoint = Arc::new(Endpoint::new(local, PORT).ok()?);
@@ -90,7 +90,7 @@ thread_local! {
         std::cell::RefCell::new(fuzzed().expect("sockets of the loopback interface"));
 }
 
-/// A TCP or UDP frame over IPv4 whose checksum is left to do, unless the input spoils it.
+/// Returns a TCP or UDP frame over IPv4 whose checksum covers only the pseudo header. The input may corrupt the frame.
 fn half_done(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let kind = input.byte();
     let len = input.half() % 9000;
@@ -111,7 +111,7 @@ fn half_done(input: &mut FuzzInput<'_>) -> Vec<u8> {
     frame
 }
 
-/// Who has an address: a request, whole or spoilt.
+/// Returns an ARP request or a neighbour solicitation. The input may corrupt it.
 fn request(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let v6 = input.byte() & 1 != 0;
     let at = input.byte();
@@ -147,7 +147,8 @@ impl FuzzedTunnel {
         let frame = frame(kind, input);
         let vni = [VNI, VNI, OTHER, 9][usize::from(kind >> 2 & 3)];
         let bytes = if kind & 0x10 == 0 { [&header::encode(vni)[..], &frame].concat() } else { frame };
-        // With this set, the kernel cuts a message, and over the loopback interface puts it together again.
+        // With a size other than 0, the kernel segments the message, and on the loopback interface merges the segments
+        // again.
         let each = if kind & 0x20 == 0 { 0 } else { libc::c_int::from(input.half() % 1400) };
         // SAFETY: `each` is an int, of the length given, and outlives the call.
         unsafe { libc::setsockopt(self.peer.as_raw_fd(), libc::SOL_UDP, UDP_SEGMENT, (&raw const each).cast(), 4) };
@@ -163,10 +164,10 @@ impl FuzzedTunnel {
         }
     }
 
-    /// What has come, through a receiver for which everything is done that was left.
+    /// Takes the frames that have arrived, and delivers them to the ring.
     fn receive(&mut self) {
         let mut spare = Box::new(Batch::new());
-        // The one hands over what it has read for the other.
+        // The tunnels share a socket: each passes on the datagrams that it has read for the other.
         for end in [0, 1, 0, 1] {
             let source = &mut self.ends[end].source;
             loop {

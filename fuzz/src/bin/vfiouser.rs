@@ -48,7 +48,8 @@ fn fd(memory: &Region, kind: u8) -> Option<OwnedFd> {
     }
 }
 
-/// Command and flags, number and kind of descriptors, length of the payload, payload.
+/// Takes a message from the input: command and flags, number and kind of descriptors, length of the payload, payload;
+/// `None` at the end.
 fn message(memory: &Region, data: &mut &[u8]) -> Option<VfioMessage> {
     let [command, fds, len, rest @ ..] = *data else { return None };
     let (payload, rest) = rest.split_at(usize::from(*len).min(rest.len()));

@@ -1,4 +1,4 @@
-//! Any vhost-user messages, with any descriptors, against our device; its queues are used in between.
+//! Any vhost-user messages, with any descriptors, to netvale's device; its queues are used in between.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;
@@ -40,7 +40,8 @@ fn fd(shared: &VhostUserState, kind: u8) -> Option<OwnedFd> {
     }
 }
 
-/// Request, flags, number and kind of descriptors, length of the payload, payload.
+/// Takes a message from the input: request, flags, number and kind of descriptors, length of the payload, payload;
+/// `None` at the end.
 fn message(shared: &VhostUserState, data: &mut &[u8]) -> Option<VhostMessage> {
     let [request, flags, fds, len, rest @ ..] = *data else { return None };
     let (payload, rest) = rest.split_at(usize::from(*len).min(rest.len()));

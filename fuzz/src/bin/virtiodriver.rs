@@ -1,5 +1,5 @@
-//! A device that writes anything to the rings and buffers of our virtio driver, in all layouts, also in the middle of a
-//! call.
+//! netvale's virtio driver with a device that writes anything to the driver's rings and buffers, in all ring layouts,
+//! also during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::cell::RefCell;
@@ -17,12 +17,12 @@ use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features;
 use netvale_virtio::queue::QueueFeatures;
 
-/// Reads of shared memory of one call, for each buffer of the queue and each frame of a batch of four; a frame that
-/// needs work is copied in pieces.
+/// Maximum number of reads of shared memory by one call for each buffer of the queue.
 const A_BUFFER: u64 = 64;
+/// Maximum number of reads by one call for a batch of four frames, which may be copied in pieces.
 const A_CALL: u64 = 1024;
 
-/// The driver's memory for queues of one size, for one input after the other.
+/// The driver's memory for queues of one size, reused for all inputs.
 struct DriverMemory {
     ram: DriverRam,
     queues: Vec<QueueRam>,
@@ -71,13 +71,13 @@ fn rig(own: &mut DriverMemory, kind: u8) -> Option<DriverRig> {
 }
 
 impl DriverRig {
-    /// The device writes a word anywhere.
+    /// Writes a word to any place, as the device may.
     fn scribble(&self, input: &mut FuzzInput<'_>) {
         let area = self.areas[input.below(2)][input.below(4)];
         self.memory.store(area + usize::from(input.half()) % 1024, input.word());
     }
 
-    /// The device says that it is done with a buffer, in the way of the layout; the input may make it wrong.
+    /// Marks a buffer as used, as a device does in this ring layout. The input may make the entry invalid.
     fn use_one(&self, queue: usize, done: &mut u16, input: &mut FuzzInput<'_>) {
         let n = self.size;
         let [desc, _, used, buf] = self.areas[queue];
@@ -95,7 +95,7 @@ impl DriverRig {
             self.memory.store(used, u32::from(done.wrapping_add(1)) << 16);
         }
         *done = done.wrapping_add(1);
-        // The header: what is to do, and how many buffers.
+        // The buffer's virtio-net header: the offloads, and the number of buffers.
         let header = buf + 528 * (id as usize % usize::from(n));
         self.memory.store(header, input.word());
         self.memory.store(header + 2, u32::from(input.byte()) << 16);

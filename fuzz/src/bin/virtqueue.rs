@@ -1,6 +1,6 @@
-//! Any contents of a guest's memory, rings and buffers alike, against both queues of our device, in both layouts, with
-//! the dirty log and the record of what is in flight on or off; they also change in the middle of a call. The record
-//! keeps what the input before left in it.
+//! Both queues of netvale's virtio device with any contents of the guest's memory (rings and buffers), in both ring
+//! layouts, with and without the dirty log and the in-flight record. The contents also change during calls. The
+//! in-flight record keeps what the previous input left in it.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -19,11 +19,13 @@ use netvale_virtio::features::{self, Framing};
 use netvale_virtio::memory::{GuestMemory, Hint, RegionSpec};
 use netvale_virtio::queue::{DeviceQueue, Pieces, QueueAddresses, QueueFeatures};
 
-/// Guest memory in two regions that touch each other: buffers may lie across them.
+/// Size in bytes of each of the two regions of guest memory, which are adjacent: buffers may extend over both.
 const SIZE: u64 = 0x800;
+/// Address of the first region in the address space of the guest's VMM.
 const USER: u64 = 0x10_0000;
 const QUEUE: u16 = 8;
-/// Reads of shared memory of one call: of each of eight chains eight descriptors, and a few of what each of them names.
+/// Maximum number of reads of shared memory by one call: for each of eight chains eight descriptors, and a few for the
+/// buffer of each.
 const MOST: u64 = 64 + 8 * 8 * 16;
 
 struct VirtqueueRig {

@@ -1,7 +1,7 @@
-//! Any virtio-net header before any frame: the check, then what the header asks for.
+//! Any virtio-net header before any frame: the header's check, then the offload that it requests.
 //!
-//! Input: the header's 12 bytes, then the frame. The header's `num_buffers`, which a sender leaves
-//! alone, says where the frame is cut into two pieces.
+//! Input: the header's 12 bytes, then the frame. The header's `num_buffers`, which senders do not use, selects where
+//! the frame is cut into two pieces.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let frame = &data[vnet::LEN_MRG..];
     let cut = usize::from(header.num_buffers).min(frame.len());
     FlowKey::new([1, 2]).hash(frame);
-    // A prefix may lead to an error that the whole frame does not, but never to another answer.
+    // A prefix of the frame may fail the check although the whole frame passes, but never yields another offload.
     let whole = header.check(frame.len(), frame);
     if let Ok(offload) = header.check(frame.len(), &frame[..cut]) {
         assert_eq!(Ok(offload), whole);
@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Two frames that merge make one that its receiver takes as it is.
+/// Checks that if two frames can be merged, the header of the merged frame passes the check unchanged.
 fn merge(frame: &[u8], cut: usize) {
     let (first, second) = frame.split_at(cut);
     let Some(mut merge) = Merge::begin(first, first.len(), Offload::None) else { return };
@@ -40,8 +40,8 @@ fn merge(frame: &[u8], cut: usize) {
     }
 }
 
-/// The checksum does not depend on how the frame lies in pieces, and completing it never fails for
-/// a header that passed the check.
+/// Checks that a completed checksum does not depend on how the frame is cut, and that completing it never fails after
+/// the header has passed the check.
 fn complete(frame: &[u8], cut: usize, start: u16, offset: u16) {
     let mut one = frame.to_vec();
     let mut two = frame.to_vec();
@@ -51,7 +51,8 @@ fn complete(frame: &[u8], cut: usize, start: u16, offset: u16) {
     assert_eq!(one, two);
 }
 
-/// Segments hold the payload once and in order, none is too long, and their checksums are right.
+/// Checks that segments contain the payload once and in order, that none is too long, and that their checksums are
+/// valid.
 fn cut_into_segments(frame: &[u8], gso: &Gso) {
     let (headers, payload) = frame.split_at(gso.hdr_len.into());
     let mut segmenter = Segmenter::new(headers, payload.len(), gso).expect("checked header");
@@ -70,7 +71,7 @@ fn cut_into_segments(frame: &[u8], gso: &Gso) {
     assert_eq!(sent, payload);
 }
 
-/// The sum over pseudo header, transport header and payload of a segment is all ones.
+/// Checks that the sum over a segment's pseudo header, transport header and payload is all ones.
 fn assert_checksum(segment: &[u8], gso: &Gso) {
     let l4 = &segment[usize::from(gso.csum_start)..];
     let protocol = gso.kind.protocol();

@@ -1,4 +1,4 @@
-//! The file of the numbers, and its history.
+//! The file with the counters' numbers, and its history.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::Findings;
 /// Path of the file.
 pub const FILE: &str = "xtask/counters.toml";
 
-/// Numbers by name.
+/// The counters' numbers, by the counters' names.
 pub type CounterNumbers = BTreeMap<String, u64>;
 
 /// Parses lines of the form `name = number`; `#` starts a comment. Any other line is a finding.

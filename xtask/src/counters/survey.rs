@@ -57,7 +57,7 @@ pub struct Surveyor {
 }
 
 impl Surveyor {
-    /// Reads what the counters need to know about the tree at `root`.
+    /// Reads the names of the kinds of ports from the tree at `root`.
     pub fn new(root: &Path) -> Result<Self, String> {
         Ok(Self { kinds: kinds::Kinds::read(&read(root, kinds::LIST)?)? })
     }

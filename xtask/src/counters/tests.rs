@@ -100,7 +100,7 @@ fn moved_places_are_old() {
     assert_eq!(sites, [site("b.rs", 9, "x"), site("b.rs", 10, "y")]);
 }
 
-/// Objective: without git the tree is counted, and the history is skipped.
+/// Objective: without git, the counts are compared with the file, and not with its history.
 #[test]
 fn without_git_the_tree_is_counted() {
     let tree = Tree::new("no-git");

@@ -49,7 +49,7 @@ impl DaemonClient {
         question(&mut self.client).map_err(to_cli)
     }
 
-    /// Returns the daemon's process id, if visible here.
+    /// Returns the daemon's process id; `None` if it is not visible from this PID namespace.
     pub fn pid(&mut self) -> Option<u32> {
         self.client.daemon_pid()
     }

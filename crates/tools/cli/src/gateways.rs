@@ -24,7 +24,7 @@ pub struct GatewayChoice {
     control: Option<PathBuf>,
 }
 
-/// Returns the name of a gateway's port.
+/// Returns the full name of a gateway's port: `port` itself, or `port:gateway` if it is only a switch.
 #[must_use]
 pub fn port_name(port: &str) -> String {
     if port.contains(':') { port.to_owned() } else { format!("{port}:gateway") }
@@ -81,7 +81,7 @@ impl GatewayCaller {
     /// Sends a request, and returns the answer's object.
     ///
     /// # Errors
-    /// [`CliError::refused`] with the gateway's words, or [`CliError::failed`] if the connection ends.
+    /// [`CliError::refused`] with the gateway's message, or [`CliError::failed`] if the connection ends.
     pub fn ask(&mut self, request: &ControlRequest) -> Result<Value, CliError> {
         self.0.ask(request).map_err(to_cli)
     }
@@ -109,7 +109,7 @@ fn to_cli(error: ControlCallError) -> CliError {
     }
 }
 
-/// Returns the texts of a list in an answer.
+/// Returns the strings in the answer's array `list`; none if there is no such array.
 #[must_use]
 pub fn texts(answer: &Value, list: &str) -> Vec<String> {
     let list = answer.get(list).and_then(Value::as_array).into_iter().flatten();

@@ -66,6 +66,8 @@ fn library() -> Result<Library, CliError> {
     })
 }
 
+/// Compiles `text`. Returns the program's instructions, or libpcap's message.
+///
 /// # Safety
 /// `library` must be a libpcap.
 unsafe fn with_library(library: &Library, text: &CStr) -> Result<Vec<Insn>, String> {

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use netvale_control::client::Client;
 use rustix::fs::FlockOperation;
 
-/// Limit until a new daemon answers. [`ENDING`] is the limit until a daemon has ended.
+/// Maximum wait until a new daemon answers.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Maximum wait until a daemon has ended, after which it is killed.
 const ENDING: Duration = Duration::from_secs(10);
-/// How long to retry while an earlier daemon, whose program was killed, still holds the run directory.
+/// How long to retry while an earlier daemon, whose starting program was killed, still holds the run directory.
 const LEAVING: Duration = Duration::from_secs(2);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -42,8 +43,8 @@ impl OwnDaemon {
         OwnDaemon::run(run_dir, || command(run_dir, folders))
     }
 
-    /// Starts the daemon with a configuration file, and out of reach of the terminal's signals, so that its user's
-    /// other processes can end before it.
+    /// Starts the daemon with a configuration file, and out of reach of the terminal's signals: after Ctrl-C, the
+    /// caller can end its other processes before the daemon.
     pub(crate) fn start_apart(run_dir: &Path, config: Option<&Path>) -> Result<OwnDaemon, OwnDaemonFailure> {
         OwnDaemon::run(run_dir, || {
             let mut command = command(run_dir, &[])?;
@@ -61,7 +62,8 @@ impl OwnDaemon {
             let mut process = OwnDaemon { child: child.map_err(failed)?, run_dir: run_dir.to_owned() };
             match process.answers() {
                 Ok(()) => return Ok(process),
-                // An earlier daemon whose program was killed is about to exit.
+                // An earlier daemon still has the run directory: the program that started it was killed, so it is about
+                // to exit.
                 Err(_) if begun.elapsed() < LEAVING && is_used(run_dir) => std::thread::sleep(10 * PAUSE),
                 Err(why) => return Err(why),
             }
@@ -134,7 +136,7 @@ impl Drop for OwnDaemon {
 
 fn command(run_dir: &Path, folders: &[&Path]) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    // The program's file may be called like a drop-in: with that name in argv[0], it would be one again.
+    // The program's file may have a drop-in's name: with that name in argv[0], it would act as the drop-in again.
     command.arg0("netvale").arg("--run-dir").arg(run_dir).arg("up");
     folders.iter().for_each(|folder| _ = command.arg("--allow-dir").arg(folder));
     command.args(["--log-level", "warn", "--parent"]).arg(std::process::id().to_string());

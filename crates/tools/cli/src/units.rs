@@ -12,7 +12,7 @@ pub fn norm(value: f64, unit: &str, scale: bool) -> String {
     format!("{scaled:.decimals$} {prefix}{unit}")
 }
 
-/// Returns `value` below 1,000 with its prefix, if a prefix is large enough.
+/// Scales `value` below 1,000, as far as the prefixes up to T permit. Returns it with its prefix.
 fn prefixed(value: f64) -> (f64, &'static str) {
     let mut scaled = (value, "");
     for prefix in ["K", "M", "G", "T"] {

@@ -53,7 +53,8 @@ impl AttachedContainer<'_> {
     pub fn begin(&self, namespace: &Namespace) -> Result<(), CniError> {
         match self.config.mode {
             InterfaceMode::Tap => tap::attach(self.config, self.container, self.port, namespace),
-            // The socket's description contains the addresses, so `complete` makes both.
+            // The description of the socket contains the addresses, which are not known yet: `complete` makes socket
+            // and description.
             InterfaceMode::VhostUser => Ok(()),
         }
     }

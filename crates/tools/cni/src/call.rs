@@ -7,7 +7,7 @@ use crate::error::{CniError, Code};
 
 /// The supported versions of the CNI specification, oldest first.
 pub const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", NEWEST];
-/// The newest of these versions.
+/// The newest supported version of the CNI specification.
 pub const NEWEST: &str = "1.1.0";
 
 /// The requested operation.
@@ -27,7 +27,7 @@ pub enum CniCommand {
     Version,
 }
 
-/// The container for which an operation is, and its interface.
+/// The container and the interface that an operation concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     /// The container's ID (`CNI_CONTAINERID`).

@@ -53,8 +53,8 @@ impl OpenFolder {
         Ok(OpenFolder(rustix::fs::openat(&self.0, name, FOLDER, Mode::empty())?))
     }
 
-    /// Changes the owner of root's folder to `uid` and `gid`. A folder that `uid` already owns stays unchanged; another
-    /// user's is refused.
+    /// Changes the owner of a folder that belongs to this process's user to `uid` and `gid`. A folder that `uid`
+    /// already owns stays unchanged; another user's is refused.
     fn given_to(self, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         let found = rustix::fs::fstat(&self.0)?.st_uid;
         match () {

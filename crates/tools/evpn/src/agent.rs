@@ -66,7 +66,7 @@ pub enum AgentError {
     /// The netlink socket cannot be opened, or fails.
     #[error("netlink: {0}")]
     Netlink(#[from] Errno),
-    /// The kernel devices of a mirror cannot be made.
+    /// The kernel devices of a mirror cannot be made or removed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
@@ -87,7 +87,7 @@ pub fn run(options: AgentOptions, stop: &AtomicBool) -> Result<(), AgentError> {
 /// Removes the mirrors of all VNIs. Returns these VNIs.
 ///
 /// # Errors
-/// [`AgentError`]
+/// [`AgentError`] if netlink fails, or a device cannot be removed.
 pub fn clean() -> Result<Vec<u32>, AgentError> {
     let mut netlink = NetlinkSocket::open()?;
     let vnis = marked(&mut netlink)?;
@@ -156,7 +156,7 @@ struct EvpnAgent {
     netlink: NetlinkSocket,
     events: NetlinkEvents,
     session: Option<DaemonSession>,
-    /// Since when the agent has been connected to the daemon, or without a connection.
+    /// When the agent last connected to the daemon or lost the connection.
     since: Instant,
     backoff: Duration,
     retry_at: Instant,
@@ -165,7 +165,7 @@ struct EvpnAgent {
     keeps: bool,
     /// Whether a device of a mirror has changed.
     is_touched: bool,
-    /// When to read the tables again because they changed during the last reading, and the delay after that reading.
+    /// If the tables changed during the last reading: when to read them again, and the delay between the two readings.
     again: Option<(Instant, Duration)>,
     instances: BTreeMap<u32, VniInstance>,
     /// The VNIs of ports for which no mirror could be made, with the reason.
@@ -303,7 +303,7 @@ impl EvpnAgent {
         if let Some(ports) = self.ports(now) {
             self.match_ports(ports)?;
         }
-        // All are checked, not only up to the first, because each logs its own excess.
+        // Every VNI is checked, also after one that has room, because each logs its own excess.
         let short = self.instances.values_mut().filter_map(|one| one.is_short(now).then_some(())).count();
         if short > 0 {
             info!("there is room again for entries beyond the limits; reading the kernel's tables again");

@@ -49,7 +49,7 @@ pub enum DeviceError {
     Kernel {
         /// The step that failed.
         what: &'static str,
-        /// The device.
+        /// The device's name.
         name: String,
         /// The kernel's error.
         source: Errno,
@@ -139,7 +139,7 @@ pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDev
 /// Removes the marked devices of a VNI that exist.
 ///
 /// # Errors
-/// [`DeviceError::Kernel`]
+/// [`DeviceError::Kernel`] if the kernel refuses a step.
 pub fn remove(netlink: &mut NetlinkSocket, vni: u32) -> Result<(), DeviceError> {
     let [bridge, tunnel, locals, peer] = names(vni);
     // The VXLAN device is removed first, so that zebra drops the whole VNI. The kernel removes a veth peer together
@@ -325,8 +325,8 @@ impl MirrorDevices {
         }
     }
 
-    /// Adds a local MAC address to the bridge. `moves` is set if the address may be remote so far, and replaces that
-    /// entry.
+    /// Adds a local MAC address to the bridge. `moves` is set if the address may be remote until now: the local entry
+    /// then replaces the remote one.
     ///
     /// # Errors
     /// `EEXIST` if the address is remote, unless `moves` is set.

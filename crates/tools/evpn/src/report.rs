@@ -56,7 +56,7 @@ pub struct RemoteStatus {
 /// Returns the status of each VNI that has a mirror.
 ///
 /// # Errors
-/// [`AgentError`]
+/// [`AgentError`] if netlink fails.
 pub fn read() -> Result<Vec<VniStatus>, AgentError> {
     let mut netlink = NetlinkSocket::open()?;
     let devices = devices::all(&mut netlink)?;

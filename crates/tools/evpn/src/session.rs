@@ -158,7 +158,7 @@ impl DaemonSession {
     /// Requests the list of ports with EVPN, sorted by name.
     ///
     /// # Errors
-    /// [`SessionError`]
+    /// [`SessionError`] if the daemon refuses, the connection fails, or the answer is malformed.
     pub fn ports(&mut self) -> Result<Vec<EvpnPort>, SessionError> {
         let listings: Vec<SessionPort> = self.call("port.list", &serde_json::json!({}))?;
         let mut ports: Vec<EvpnPort> = listings.into_iter().filter_map(evpn_port).collect();
@@ -170,7 +170,7 @@ impl DaemonSession {
     /// again, [`DaemonSession::changed`] contains the port.
     ///
     /// # Errors
-    /// [`SessionError`]
+    /// [`SessionError`] if the daemon refuses, the connection fails, or the answer is malformed.
     pub fn local(&mut self, port: &str, since: Option<u64>) -> Result<VxlanLocal, SessionError> {
         self.changed.remove(port);
         self.call("vxlan.local", &VxlanLocalParams { port: port.to_owned(), watch: true, since })
@@ -180,7 +180,7 @@ impl DaemonSession {
     /// [`MAX_ITEMS_REPLACED`], which then replace all earlier entries.
     ///
     /// # Errors
-    /// [`SessionError`]
+    /// [`SessionError`] if the daemon refuses, the connection fails, or the answer is malformed.
     pub fn set(&mut self, port: &str, replace: bool, changes: &[FeedChange]) -> Result<(), SessionError> {
         self.call::<Value>("vxlan.set", &set_of(port, replace, changes)).map(drop)
     }

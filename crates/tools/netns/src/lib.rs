@@ -45,7 +45,7 @@ pub enum NetnsError {
     /// The network namespace cannot be entered.
     #[error("cannot enter the network namespace {place}: {source}{}", hint(*.source))]
     Enter {
-        /// The namespace.
+        /// The path of the namespace's file.
         place: String,
         /// The kernel's error.
         source: Errno,
@@ -53,7 +53,7 @@ pub enum NetnsError {
     /// The TAP cannot be moved to the namespace.
     #[error("cannot move the TAP to the network namespace {place} as {name}: {source}{}", hint(*.source))]
     Move {
-        /// The namespace.
+        /// The path of the namespace's file.
         place: String,
         /// The TAP's name in that namespace.
         name: String,

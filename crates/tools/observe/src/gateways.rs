@@ -1,6 +1,6 @@
-//! The gateways whose control sockets are in the run directory: each is asked for its counters and its flows, within
-//! limits of time and size for all together, so that one which hangs or floods delays nobody for longer, and takes no
-//! more memory.
+//! A client of the gateways whose control sockets are in the run directory: it requests their counters and open flows.
+//! Limits on time and size apply to all gateways together, so that a gateway that hangs, or sends without end, costs no
+//! more time and memory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use netvale_gateway::control::stats::GatewayStats;
 use netvale_gateway::control::survey::{self, SurveyLimits};
 use serde::Serialize;
 
-/// How long all gateways together have to answer.
+/// Maximum wait for the answers of all gateways together.
 pub const LIMIT: Duration = Duration::from_millis(250);
 /// Limits of answers with counters, which have some 600 bytes.
 const OF_STATS: SurveyLimits = SurveyLimits { time: LIMIT, answer: 64 << 10, all: 1 << 20 };
@@ -40,19 +40,20 @@ impl ObservedGateway {
 pub struct GatewayFlows {
     /// Name of the gateway's port.
     pub port: String,
-    /// `flows` and `more`; absent if the gateway has not answered within the limits.
+    /// The list, serialized as the keys `flows` and `more`; `None`, without these keys, if the gateway has not answered
+    /// within the limits.
     #[serde(flatten)]
     pub list: Option<FlowList>,
 }
 
-/// Returns each gateway with a control socket in one of some directories, with open flows.
+/// Returns each gateway with a control socket in one of the `folders`, with its open flows.
 #[must_use]
 pub fn flows(folders: &[PathBuf]) -> Vec<GatewayFlows> {
     let answers = survey::survey(folders, &ControlRequest::Flows { most: Some(MAX_LISTED) }, &OF_FLOWS);
     answers.into_iter().map(|one| GatewayFlows { port: one.port, list: one.answer }).collect()
 }
 
-/// Returns the counters of all gateways with a control socket in one of some directories.
+/// Returns each gateway with a control socket in one of the `folders`, with its counters.
 #[must_use]
 pub fn observe(folders: &[PathBuf]) -> Vec<ObservedGateway> {
     let answers = survey::survey(folders, &ControlRequest::Stats, &OF_STATS);
@@ -69,8 +70,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a gateway cannot make the reader keep what it has not asked for: unknown fields and reasons are not
-    /// kept, and an answer beyond the limit, or of another type, is none.
+    /// Objective: a gateway cannot make the reader store more than it requested: unknown fields are dropped, unknown
+    /// reasons are merged, and an answer beyond the limit or of another type is discarded.
     #[test]
     fn counters_are_kept_only_as_far_as_they_are_known() {
         let folder = tempfile::tempdir().unwrap();
@@ -86,7 +87,7 @@ mod tests {
             std::thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
                 let _ = stream.read(&mut [0; 64]).unwrap();
-                // The reader does not read more than it accepts.
+                // The write fails if the reader has stopped at its limit.
                 let _ = writeln!(stream, "{}", json!({"ok": stats}));
             })
         });

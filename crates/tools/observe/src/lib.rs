@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`http`] | a small HTTP server with limits on requests, connections and times |
 //! | [`daemon`] | the control connection, renewed after it has ended |
-//! | [`gateways`] | counters and flows of gateways, which are asked beside the daemon |
+//! | [`gateways`] | counters and flows of gateways, which are separate processes |
 //! | [`source`] | all counters; clients that request them at about the same time share one answer of the daemon |
 //! | [`metrics`] | the daemon's counters as families of metrics |
 //! | [`metrics_page`] | the page `/metrics` |

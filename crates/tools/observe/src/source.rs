@@ -17,7 +17,7 @@ use crate::gateways::{self, ObservedGateway};
 use crate::metrics::collect::Snapshot;
 use crate::metrics::format::TextFormat;
 
-/// Maximum age of an answer.
+/// Maximum age of figures with which a request is answered.
 pub const FRESH: Duration = Duration::from_millis(100);
 
 /// The daemon's counters, and their encoded texts. Gateways are asked for theirs when a text needs them.
@@ -32,13 +32,13 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Returns the counters.
+    /// Returns the daemon's counters.
     #[must_use]
     pub fn stats(&self) -> &AllStats {
         &self.stats
     }
 
-    /// Returns the counters as text in a format. The text is encoded only once.
+    /// Returns the counters, with those of the gateways, as metrics in a text format. The text is encoded only once.
     pub fn text(&self, format: TextFormat) -> Arc<str> {
         let [open, own] = &self.texts;
         let known = if format == TextFormat::OpenMetrics { open } else { own };
@@ -59,17 +59,17 @@ impl Figures {
 }
 
 impl Figures {
-    /// Returns a daemon's counters, to be completed by those of the gateways in some directories.
+    /// Wraps a daemon's counters. [`Figures::text`] adds those of the gateways whose control sockets are in `folders`.
     #[must_use]
     pub fn new(stats: AllStats, folders: Vec<PathBuf>) -> Figures {
         Figures { stats: Arc::new(stats), folders, ..Figures::default() }
     }
 }
 
-/// The daemon's figures, or the error.
+/// The figures, or the error of the request to the daemon.
 pub type FiguresResult = Result<Arc<Figures>, Arc<ClientError>>;
 
-/// The source of figures.
+/// Requests figures from the daemon, and shares each answer among clients for up to [`FRESH`].
 #[derive(Debug)]
 pub struct FiguresSource {
     state: Mutex<SourceState>,

@@ -236,7 +236,8 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let name = port_name(&args.port);
     let stop = signals::stop_pipe()?;
     options.control.clone_from(&args.control);
-    // A sandbox's command has the user's rights: its gateway takes no orders from a path that the command can guess.
+    // With `--tap` the guest is a sandbox's command, which runs as this user: it could open a control socket whose path
+    // it can guess.
     if options.control.is_none() && !args.tap {
         options.control = Some(gateways::new_path(ctx, &name)?);
     }
@@ -255,7 +256,7 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns whether an address is one of the gateway's network that nobody has.
+/// Returns whether `address` is a host address of the gateway's network that neither the gateway nor a lease uses.
 fn is_spare(address: Ipv4Addr, options: &GatewayOptions) -> bool {
     let own = options.addresses.v4;
     let in_network = own.is_some_and(|own| own.is_host(address) && own.address != address);
@@ -266,11 +267,11 @@ fn port_link(name: &str, ctx: &CliContext) -> Result<GatewayLink, CliError> {
     GatewayLink::open(name, ctx.run_dir.as_deref()).map_err(|error| port_error(name, &error))
 }
 
-/// Returns the link to the guest whose owner has started this process. A signal from the terminal is for that guest:
-/// this process gets a session of its own.
+/// Returns the link to a single guest, whose TAP arrives over standard input. This process gets its own session, so
+/// that Ctrl-C on the terminal reaches only the guest.
 fn tap_link() -> Result<GatewayLink, CliError> {
     let next = "`netvale sandbox` starts a gateway in this way";
-    // Fails only if this process leads a group already.
+    // Fails only if this process already leads a process group.
     let _ = rustix::process::setsid();
     let owner = std::io::stdin().as_fd().try_clone_to_owned();
     let owner = owner.map_err(|error| CliError::failed(format!("cannot use standard input: {error}"), next))?;
@@ -290,7 +291,7 @@ fn be_trunk(ctx: &CliContext, port: &str) -> Result<(), CliError> {
     if daemon.ask(|client| client.show(port))?.policies.contains_key("trunk") {
         return Ok(());
     }
-    // A policy that is null gets the switch's default, unless the trunk excludes that.
+    // `null` resets a policy to the switch's default; a default that excludes a trunk is not applied.
     let set = serde_json::json!({"private": null, "access": null, "trunk": "all", "native": 1});
     let set = set.as_object().cloned().unwrap_or_default();
     daemon.ask(|client| client.set(port, set)).map(drop)

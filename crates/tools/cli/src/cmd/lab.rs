@@ -92,7 +92,8 @@ pub fn run(args: &LabArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Becomes the command, in the member's namespaces. Returns the error if that fails.
+/// Replaces this process with the command, in the member's namespaces. Returns `Ok(error)` if that fails, `Err` if the
+/// member cannot be entered.
 fn exec(folder: &LabFolder, name: &str, command: &[OsString]) -> Result<CliError, CliError> {
     let state = folder.state()?;
     let Some(member) = state.members.iter().find(|member| member.name == name) else {

@@ -179,7 +179,7 @@ impl Spreader {
         any
     }
 
-    /// Distributes at most one burst. Returns the number of finished slots.
+    /// Distributes at most one burst of received frames. Returns the number of slots that they occupy.
     fn spread(&mut self, rx: &RxRing, moved: &mut [MovedCounts]) -> u32 {
         let mut at = 0;
         let mut frames = 0;
@@ -202,7 +202,7 @@ impl Spreader {
         at
     }
 
-    /// Returns the pipe for the flow of the frame at `at`.
+    /// Returns the index of the pipe for the flow of the frame that begins `at` slots after the head.
     fn pipe_of(&self, rx: &RxRing, at: u32) -> usize {
         let slot = rx.slot(rx.at(at));
         let mut head = [0u8; HEAD];

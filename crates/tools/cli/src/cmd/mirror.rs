@@ -103,7 +103,7 @@ fn monitor(name: &str) -> Result<String, CliError> {
     let spec = PortSpec::parse(name).map_err(|e| wrong(e.to_string()))?;
     match spec.flags.monitor {
         Some(_) => Ok(name.to_owned()),
-        // A number at the end may be part of the port's name.
+        // A port's name alone, without flags or a ring: a number at its end counts as part of the name.
         None if spec.clone().settled(|_| true) == PortSpec::from(spec.written_name().clone()) => {
             Ok(format!("{name}/rt"))
         }

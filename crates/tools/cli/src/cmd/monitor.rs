@@ -16,7 +16,7 @@ use self::flows::GatewayWatch;
 use crate::ctx::DaemonClient;
 use crate::{CliContext, CliError, out, values};
 
-/// Number of events that wait to be printed.
+/// Maximum number of events that wait to be printed.
 const QUEUE: usize = 64;
 
 /// Maximum length of a single wait if the user sets no limit.
@@ -92,12 +92,12 @@ pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Subscribes to the daemon's events and follows the gateways, each in a thread, which end with the process. Nothing
-/// that happens after this call is missed.
+/// Subscribes to the daemon's events and to the gateways' flows. Two threads, which end with the process, pass them to
+/// the returned channel. Nothing that happens after this call is missed.
 fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<MonitorStep>, CliError> {
     let (flows, mut names): (Vec<_>, Vec<_>) = args.events.iter().cloned().partition(|name| flows::is_flow(name));
     let has_flows = args.events.is_empty() || !flows.is_empty();
-    // Of a daemon from which no events are asked for, its end is still of interest.
+    // For flow events alone, the daemon's events serve only to notice its end.
     let only_flows = names.is_empty() && has_flows && !args.events.is_empty();
     if only_flows {
         names = vec![EventName::DaemonEnding.as_str().to_owned()];
@@ -105,7 +105,7 @@ fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<MonitorStep>, 
     let mut daemon = ctx.daemon()?;
     let params = SubscribeParams { only: args.only.clone(), names, snapshot: false };
     daemon.ask(|client| client.subscribe(params))?;
-    // A reader that is slow slows down the threads: the daemon and the gateways then count what they leave out.
+    // A slow reader of the output blocks the threads: the daemon and the gateways then drop events and report how many.
     let (steps, taken) = mpsc::sync_channel(QUEUE);
     if has_flows {
         let asked = args.json || !flows.is_empty();
@@ -119,7 +119,7 @@ fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<MonitorStep>, 
     Ok(taken)
 }
 
-/// Passes on the gateways' events until nobody takes them.
+/// Passes on the gateways' events until the channel's receiver is dropped.
 fn follow(watch: &mut GatewayWatch, first: Vec<Event>, steps: &SyncSender<MonitorStep>) {
     let mut events = first;
     while events.into_iter().all(|event| steps.send(MonitorStep::Event(Box::new(event))).is_ok()) {
@@ -213,8 +213,8 @@ fn print(event: &Event, json: bool) -> Result<(), CliError> {
     out::json(&value)
 }
 
-/// Formats an event: time, name and place; then the fields. Peers choose some of them: no character that controls the
-/// terminal or hides others is printed.
+/// Formats an event: time, name, port or switch, then the other fields. Peers choose some values, so characters that
+/// control the terminal or hide others are replaced.
 fn line(event: &Event) -> String {
     let place = event.port.as_ref().or(event.switch.as_ref());
     let mut words = vec![event.time.clone(), event.name.clone()];

@@ -235,7 +235,8 @@ pub fn run(args: &PktGenArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 
 /// Bit of -o: the receiver reads frames.
 const OPT_ACCESS: u32 = 2;
-/// Bits of -o: the sender copies each frame, in netmap by hand or with memcpy.
+/// Bits of -o: the sender copies each frame. In netmap's pkt-gen they select its own copy loop or memcpy; here they are
+/// equal.
 const OPT_COPY: u32 = 4 | 8;
 /// All valid bits of -o, including prefetch.
 const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;

@@ -72,7 +72,7 @@ pub fn told(port: &PortInfo) -> String {
         other => other.to_string(),
     };
     let policies = OPTIONS.iter().filter_map(|option| Some((option.key, port.policies.get(option.key)?)));
-    // Printed with its unit: as in tc, a bare 100 would mean 100 bits per second.
+    // Rates are printed with their unit: as in tc, a bare 100 would mean 100 bits per second.
     let said = |key: &str, value: &Value| match value.as_str().filter(|_| key.starts_with("rate_")) {
         Some(rate) => rate.parse::<Rate>().map_or_else(|_| rate.to_owned(), |rate| rate.to_string()),
         None => word(value),

@@ -68,7 +68,7 @@ pub fn run(args: &RunArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         }
     };
     program::check(&path)?;
-    // A container may have no socket but that for attaching.
+    // A container may have only the daemon's attach socket, not its control socket.
     let dir = ctx.run_dir.clone().unwrap_or_else(|| dirs::daemon_run_dir(ATTACH_SOCKET));
     let dir = std::path::absolute(&dir).unwrap_or(dir);
     if let Some(why) = Client::obstacle(&dir, ATTACH_SOCKET) {
@@ -86,7 +86,7 @@ pub fn run(args: &RunArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Err(CliError::failed(format!("cannot run {}: {error}", path.display()), "check its name and permissions"))
 }
 
-/// Returns a list of paths with `ours` in front of the variable's value.
+/// Returns `ours`, followed by the value of the environment variable `variable` if it is set: both are lists of paths.
 fn joined(ours: &OsStr, variable: &str) -> OsString {
     let mut all = ours.to_owned();
     if let Some(theirs) = std::env::var_os(variable).filter(|v| !v.is_empty()) {

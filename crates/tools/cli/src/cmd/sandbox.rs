@@ -8,7 +8,7 @@
 //! | the command | |
 //!
 //! The kernel kills `inside` if this process ends, and with it all processes of its PID namespace. The gateway ends
-//! with its connection to `inside`, which ends if the gateway does.
+//! when its connection to `inside` closes, and `inside` ends if the gateway does.
 
 mod inside;
 pub(crate) mod member;
@@ -44,7 +44,7 @@ const ADDRESSES: &str = "192.0.0.1/29,fd6e:7661:6c65::1/64";
 const SIGNALS: &[libc::c_int] =
     &[libc::SIGCHLD, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER | libc::CLONE_NEWNET | libc::CLONE_NEWNS | libc::CLONE_NEWPID;
-/// Exit codes of shells for a command that a signal has ended: this, plus the signal's number.
+/// A command that a signal has killed gets the exit code of shells: this, plus the signal's number.
 const BY_SIGNAL: i32 = 128;
 
 /// Run a command whose only network is a gateway with rules.
@@ -117,7 +117,8 @@ pub fn run(args: &SandboxArgs, _: &CliContext) -> Result<ExitCode, CliError> {
     let (of_inside, of_gateway) = pair()?;
     let (of_parent, to_parent) = pair()?;
     let (gateway, lines) = SandboxGateway::start(args, &net, of_gateway)?;
-    // Blocked from here on in both processes; the gateway has its own handlers.
+    // Both processes block these signals from here on, and read them from a queue. The gateway has already started,
+    // with its own handlers.
     let mask = sys::block(&[SIGNALS, &[libc::SIGTTOU]].concat()).map_err(failed("blocking signals"))?;
     match sys::clone_into(NAMESPACES).map_err(|why| no_namespaces(&why))? {
         None => {
@@ -136,13 +137,14 @@ pub fn run(args: &SandboxArgs, _: &CliContext) -> Result<ExitCode, CliError> {
     }
 }
 
-/// Maps users and groups of the new namespaces, and lets their first process go on. If that fails, the process ends.
+/// Maps the user and group IDs of the new user namespace, and lets its first process continue. Kills that process if
+/// the IDs cannot be mapped.
 fn begin(inside: Pid, mut channel: UnixStream) -> Result<(), CliError> {
     map_ids(inside).map_err(|why| {
         let _ = rustix::process::kill_process(inside, Signal::KILL);
         not_permitted(&format!("cannot map users of a user namespace: {why}"))
     })?;
-    // If the process has ended, its exit code follows.
+    // Fails only if the process has ended, whose exit code the caller then gets.
     let _ = channel.write_all(b"m");
     Ok(())
 }
@@ -162,7 +164,7 @@ fn map_ids(inside: Pid) -> io::Result<()> {
     all("uid_map").or_else(|_| one("uid_map", rustix::process::geteuid().as_raw()))
 }
 
-/// Returns the map of a namespace below one with the map `own`, in which all IDs are the same.
+/// Returns the map for a child of the namespace whose map is `own`: each ID of this namespace is mapped to itself.
 fn identity(own: &str) -> String {
     let line = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -172,7 +174,7 @@ fn identity(own: &str) -> String {
     own.lines().filter_map(line).collect()
 }
 
-/// Returns the exit code that shells have for this end of a process.
+/// Returns the exit code of shells for a process that has ended with `status`.
 fn exit_code(status: WaitStatus) -> u8 {
     let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| BY_SIGNAL + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
@@ -187,7 +189,7 @@ fn no_namespaces(why: &io::Error) -> CliError {
     not_permitted(&format!("cannot make a user namespace: {why}"))
 }
 
-/// Returns the error after the kernel has refused what a user namespace permits.
+/// Returns the error for an operation that user namespaces permit, but this kernel has refused.
 fn not_permitted(what: &str) -> CliError {
     let obstacle = obstacle::of_refusal();
     CliError::failed(format!("{what}: {}", obstacle.why), obstacle.remedy)

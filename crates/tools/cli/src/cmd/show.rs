@@ -109,6 +109,7 @@ fn counts(ring: &RingInfo) -> [String; 7] {
 
 /// Columns omitted on a narrow terminal, in the order of omission.
 const SPARE: [&str; 9] = ["HWCUR", "HWTAIL", "CUR", "WORKER", "GOT", "SAVED", "SENT", "SLOTS", "BYTES"];
+/// The headings of the columns that [`counts`] returns.
 const COUNTS: [&str; 7] = ["FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
 
 fn other_rings(rings: &[RingInfo], width: Option<usize>) -> String {

@@ -171,7 +171,7 @@ fn watch(
     stop: &AtomicBool,
 ) -> Result<(), CliError> {
     let mut left = args.iterations.unwrap_or(u64::MAX);
-    // The first figures come soon, the others at the requested interval.
+    // Rates need two readings: the second is made soon, later ones at the requested interval.
     let mut next = Instant::now() + delay(args).min(Duration::from_millis(200));
     loop {
         terminal.draw(|frame| screen::draw(frame, state)).map_err(|error| terminal_error(&error))?;

@@ -97,7 +97,8 @@ fn end_with(parent: u32) -> Result<(), CliError> {
     Err(CliError::failed(format!("process {parent} is not the parent of this process, or has ended"), next))
 }
 
-/// Returns the first of the CPUs that does not exist: it is not in the kernel's list, which includes offline CPUs.
+/// Returns the first of the CPUs that is not in the folder `list`, which includes offline CPUs; `None` if all exist, or
+/// if the kernel provides no list.
 fn missing(cpus: &[u64], list: &Path) -> Option<u64> {
     cpus.iter().copied().find(|cpu| list.is_dir() && !list.join(format!("cpu{cpu}")).exists())
 }

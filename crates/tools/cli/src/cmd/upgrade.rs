@@ -91,7 +91,7 @@ fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Comma
     // The successor's output before it takes over appears only in error messages; afterwards the successor writes to
     // its predecessor's log.
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    // Only root may read the environment of a daemon that has changed its user.
+    // Only root may read the environment of a daemon that has changed its user; for others, the variables are omitted.
     for variable in std::fs::read(proc.join("environ")).map(words).into_iter().flatten() {
         let bytes = variable.into_vec();
         let Some(at) = bytes.iter().position(|&b| b == b'=') else { continue };

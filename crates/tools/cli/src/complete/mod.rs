@@ -25,11 +25,11 @@ pub fn with_values(command: Command) -> Command {
     command.mut_subcommands(with_values)
 }
 
-/// Returns candidates for the word at the cursor, which is the parameter. The shell is offered those that begin with
-/// the word.
+/// A function that returns candidates for the word at the cursor. `matching` then keeps those that begin with the word.
 type Values = fn(&str) -> Vec<String>;
 
-/// Returns the candidates for an argument, selected by the command and the argument's value name in the help.
+/// Returns the function that lists an argument's candidates, selected by the command and the argument's value name in
+/// the help; `None` if the values are not names of objects.
 fn values_of(command: &str, arg: &Arg) -> Option<Values> {
     let value = arg.get_value_names()?.first()?.as_str();
     match (command, value) {

@@ -13,7 +13,8 @@ pub struct MovedCounts {
     pub bytes: u64,
 }
 
-/// Edits a frame in transit. Gets the ring's memory and the index of the frame's first buffer.
+/// A function that edits a frame after the move. Its arguments are the transmit ring's memory and the index of the
+/// frame's first buffer.
 pub trait FrameEdit: FnMut(&RingMem, u32) {}
 impl<T: FnMut(&RingMem, u32)> FrameEdit for T {}
 

@@ -14,7 +14,7 @@ struct StoredFrame {
     uses: u8,
 }
 
-/// The arrival of a frame: time, order among equal times, frame number, and the bit to invert.
+/// The arrival of a frame: time in nanoseconds, order among equal times, frame number, and the bit to invert, if any.
 type Arrival = Reverse<(u64, u64, u64, Option<u32>)>;
 
 /// One direction of a link.
@@ -30,9 +30,9 @@ pub struct LinkDirection {
     first: u64,
     arrivals: BinaryHeap<Arrival>,
     count: u64,
-    /// Frames lost, by the model or for lack of room.
+    /// Frames that the model dropped, as configured.
     pub lost: u64,
-    /// Frames lost for lack of room.
+    /// Frames dropped because the memory was full, or too many frames were in flight.
     pub full: u64,
 }
 

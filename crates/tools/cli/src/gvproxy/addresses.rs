@@ -11,7 +11,7 @@ pub(super) fn joined(host: &str, port: &str) -> String {
 /// Splits text into host and port.
 ///
 /// # Errors
-/// Go's text.
+/// Returns the message that Go would return.
 pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
     let about = |what: &str| if text.is_empty() { what.to_owned() } else { format!("address {text}: {what}") };
     let missing = || about("missing port in address");
@@ -30,7 +30,7 @@ pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
 /// Returns the addresses at which a port listens: without a host, those of all interfaces, of both IP versions.
 ///
 /// # Errors
-/// Go's text; or the port is 0, which is not available.
+/// Returns the message that Go would return; or the port is 0, which is not supported.
 pub(super) fn listen_places(network: &str, local: &str) -> Result<Vec<SocketAddr>, String> {
     let failed = |why: &str| format!("listen {network}: {why}");
     let (host, port) = split(local).map_err(|why| failed(&why))?;
@@ -50,7 +50,7 @@ pub(super) fn listen_places(network: &str, local: &str) -> Result<Vec<SocketAddr
 /// Returns a guest's address and port.
 ///
 /// # Errors
-/// gvproxy's text.
+/// Returns gvproxy's message.
 pub(super) fn guest_place(remote: &str) -> Result<SocketAddr, String> {
     let invalid = || "invalid remote addr".to_owned();
     let (host, port) = remote.split_once(':').filter(|(_, port)| !port.contains(':')).ok_or_else(invalid)?;
@@ -62,7 +62,7 @@ pub(super) fn guest_place(remote: &str) -> Result<SocketAddr, String> {
 /// Parses a port.
 ///
 /// # Errors
-/// Go's text.
+/// Returns the message that Go would return.
 pub(super) fn port_number(text: &str) -> Result<u16, String> {
     text.parse().map_err(|why: std::num::ParseIntError| {
         let is_range = *why.kind() == std::num::IntErrorKind::PosOverflow;
@@ -84,7 +84,8 @@ pub(super) fn reason(why: &io::Error) -> String {
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
-/// Returns the kernel's error that a message of the gateway ends in, as in `…: Address already in use (os error 98)…`.
+/// Returns the kernel's error in a message of the gateway, such as `…: Address already in use (os error 98)…`; `None`
+/// if the message has none.
 pub(super) fn kernel_error(message: &str) -> Option<io::Error> {
     let (_, rest) = message.split_once("(os error ")?;
     let number = rest.split(')').next()?.parse().ok()?;

@@ -21,7 +21,7 @@ use super::stream::GvStream;
 use super::zones::{GvZone, merged};
 use super::{addresses, endpoint, framing, log};
 
-/// Who asks.
+/// The clients of a listener, on whom it depends which requests are permitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApiAudience {
     /// Programs at `-listen`.
@@ -113,7 +113,8 @@ impl GvApi {
         self.exposed.expose(&protocol, &local, &remote).map_err(failed)
     }
 
-    /// Lists the exposed ports; to the host, also the sockets, whose paths are no business of guests.
+    /// Lists the exposed ports, and for programs of the host the exposed sockets, too. Guests do not see the host's
+    /// paths.
     fn exposed_to(&self, audience: ApiAudience) -> Vec<ExposedPort> {
         let is_listed = |port: &ExposedPort| audience != ApiAudience::Guests || !is_socket(&port.protocol);
         self.exposed.all().into_iter().filter(is_listed).collect()
@@ -145,7 +146,7 @@ impl GvApi {
     }
 
     fn zones(&self) -> MutexGuard<'_, Vec<GvZone>> {
-        // The list is replaced as a whole.
+        // A panic leaves the list consistent: it is only replaced as a whole.
         self.zones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -217,7 +218,7 @@ impl GvApi {
     }
 }
 
-/// Connects a guest's stream to the switch's port. `rest` is what the guest has sent already.
+/// Connects a guest's stream to the switch's port. `rest` are the bytes that the guest sent after the request.
 fn join(stream: GvStream, port: GvStream, form: ConnectFraming, rest: &[u8]) {
     match form {
         ConnectFraming::Hyperkit => {
@@ -251,8 +252,9 @@ impl Write for SharedStream {
     }
 }
 
-/// The names of the types of requests in Go's errors.
+/// Name of the type of requests to expose a port, in Go's errors.
 const EXPOSE: &str = "ExposeRequest";
+/// Name of the type of requests to unexpose a port, in Go's errors.
 const UNEXPOSE: &str = "UnexposeRequest";
 
 fn post_only(request: &HttpRequest) -> ApiResult {
@@ -271,13 +273,13 @@ fn protocol(body: &JsonObject) -> Result<String, (u16, String)> {
     Ok(if text.is_empty() { "tcp".to_owned() } else { text })
 }
 
-/// Returns the guest's place; without a host, it is the one that asks.
+/// Returns the guest's address and port. If `remote` has no host, the client is the guest.
 fn with_host(remote: &str, client: Option<&str>) -> Result<String, String> {
     let (host, _) = addresses::split(remote)?;
     if !host.is_empty() {
         return Ok(remote.to_owned());
     }
-    // A program at a UNIX socket has no address: gvproxy's text then has its sign for none.
+    // A client at a UNIX socket has no address: Go prints `@` instead, which gvproxy's message contains.
     let (host, _) = addresses::split(client.unwrap_or("@"))?;
     Ok(format!("{host}{remote}"))
 }

@@ -27,7 +27,7 @@ pub(super) struct GvConfig {
     pub notification: String,
 }
 
-/// The network.
+/// The key `stack`: the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct StackConfig {
@@ -48,7 +48,7 @@ pub(super) struct StackConfig {
     pub ec2_metadata_access: bool,
 }
 
-/// The sockets of guests.
+/// The key `interfaces`: the addresses of guests' sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct InterfacesConfig {
@@ -59,7 +59,7 @@ pub(super) struct InterfacesConfig {
     pub vfkit: String,
 }
 
-/// A socket that leads to one in the guest, over SSH.
+/// A socket of the host that leads to a socket in the guest, over SSH.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct SshForward {

@@ -9,7 +9,7 @@ use netvale_gateway::dns::zones::DnsZone;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A lease of the gateway.
+/// A guest's addresses, as the gateway has leased them by DHCP.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct GatewayLease {
     pub ip: String,
@@ -21,7 +21,7 @@ struct LeasesAnswer {
     leases: Vec<GatewayLease>,
 }
 
-/// The gateway, which is asked one request at a time, each on a connection of its own.
+/// A client of the gateway. It sends one request at a time, each on its own connection.
 #[derive(Debug)]
 pub(super) struct GvControl {
     path: PathBuf,
@@ -29,17 +29,17 @@ pub(super) struct GvControl {
 }
 
 impl GvControl {
-    /// Names the gateway with this control socket.
+    /// Creates a client for the gateway's control socket at `path`, without connecting yet.
     pub(super) fn new(path: PathBuf) -> GvControl {
         GvControl { path, turn: Mutex::new(()) }
     }
 
-    /// Publishes a port.
+    /// Publishes a port of the host, as `rule` says.
     pub(super) fn publish(&self, rule: String) -> Result<(), ControlCallError> {
         self.ask(&ControlRequest::Publish { rule }).map(drop)
     }
 
-    /// Ends a published port.
+    /// Ends the published port that `rule` describes.
     pub(super) fn unpublish(&self, rule: String) -> Result<(), ControlCallError> {
         self.ask(&ControlRequest::Unpublish { rule }).map(drop)
     }
@@ -59,7 +59,7 @@ impl GvControl {
     }
 
     fn ask(&self, request: &ControlRequest) -> Result<Value, ControlCallError> {
-        // The gateway has few clients at a time.
+        // Requests are sent one at a time, because the gateway accepts few control connections.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         GatewayControl::connect(&self.path)?.ask(request)
     }

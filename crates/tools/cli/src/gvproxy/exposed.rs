@@ -19,7 +19,7 @@ use super::stream::GvListener;
 
 /// Maximum length of an exposed address in bytes: that of a path.
 const LONGEST: usize = 4096;
-/// Maximum length of the address of an exposed port.
+/// Maximum length of the address of an exposed port in bytes.
 const LONGEST_PLACE: usize = 300;
 /// Maximum number of exposed ports and sockets.
 const MOST: usize = 4096;
@@ -34,7 +34,7 @@ pub(super) struct ExposedPort {
 
 /// What carries an exposed port's connections.
 enum ExposedMeans {
-    /// The gateway, by these rules.
+    /// The gateway, by these rules for published ports.
     Published(Vec<String>),
     /// This program, by this listener.
     Socket(Arc<GvListener>),
@@ -63,7 +63,7 @@ impl ExposedPorts {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists all.
+    /// Lists all exposed ports and sockets.
     pub(super) fn all(&self) -> Vec<ExposedPort> {
         self.entries().values().map(|entry| entry.port.clone()).collect()
     }
@@ -71,7 +71,7 @@ impl ExposedPorts {
     /// Exposes a guest's port at a local address, or at a UNIX socket's path.
     ///
     /// # Errors
-    /// gvproxy's text.
+    /// Returns gvproxy's message.
     pub(super) fn expose(&self, protocol: &str, local: &str, remote: &str) -> Result<(), String> {
         let longest = if matches!(protocol, "tcp" | "udp") { LONGEST_PLACE } else { LONGEST };
         if local.len() > longest || remote.len() > longest {
@@ -102,7 +102,7 @@ impl ExposedPorts {
     /// Ends an exposed port or socket: it accepts no connection from now on.
     ///
     /// # Errors
-    /// gvproxy's text.
+    /// Returns gvproxy's message.
     pub(super) fn unexpose(&self, protocol: &str, local: &str) -> Result<(), String> {
         let removed = self.entries().remove(&(local.to_owned(), protocol.to_owned()));
         match removed.ok_or("proxy not found")?.means {
@@ -134,7 +134,7 @@ impl ExposedPorts {
                 // A host without IPv6 has the port by IPv4 only.
                 Err(ControlCallError::Refused(why)) if !rules.is_empty() && has_no_v6(&why) => {}
                 Err(why) => {
-                    // The first failure is the one to report.
+                    // A failure of this cleanup is ignored: the first error is returned.
                     let _ = self.unpublish(&rules);
                     return Err(refusal(protocol, local, &why));
                 }
@@ -230,7 +230,7 @@ mod tests {
     use super::super::relay::GuestDialer;
     use super::*;
 
-    /// A gateway that answers each request by `answer`, and echoes what guests would get.
+    /// Returns the exposed ports of a gateway whose control socket answers each request by `answer`.
     fn ports(dir: &Path, answer: fn(&str) -> &'static str) -> ExposedPorts {
         let path = |name: &str| -> PathBuf { dir.join(name) };
         let listener = UnixListener::bind(path("control")).unwrap();

@@ -15,7 +15,7 @@ use super::stream::GvListener;
 /// Listens at a forward's socket, and carries its connections to the guest.
 ///
 /// # Errors
-/// The forward cannot be, or another file has the path.
+/// The forward is invalid, or a file other than a socket exists at the path.
 pub(super) fn begin(forward: &SshForward, number: usize, places: &SshPlaces) -> Result<Arc<GvListener>, GvFailure> {
     let path = local_path(&forward.socket)?;
     let guest: SocketAddr = SSH_PLACE.parse().map_err(GvFailure::step("the guest's address"))?;

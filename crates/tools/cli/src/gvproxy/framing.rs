@@ -1,5 +1,5 @@
-//! Frames of Hyperkit's stream (two bytes of length, the low one first) as frames of QEMU's (four bytes, the high one
-//! first), which the switch's port takes, and back.
+//! Converts frames between Hyperkit's stream (a two-byte length, low byte first) and QEMU's (a four-byte length, high
+//! byte first), which the switch's port uses.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) fn carry(before: &[u8], peer: impl Read, mut to_peer: impl Write + Se
     let switch = Arc::new(switch);
     let from_switch = Arc::clone(&switch);
     let back = std::thread::Builder::new().name("frames".into()).spawn(move || {
-        // The connection of either side has ended: no frame can follow.
+        // An error means that either side has closed its connection: no frame can follow.
         let _ = to_hyperkit(BufReader::with_capacity(BUFFER, &*from_switch), &mut to_peer);
         from_switch.shutdown(Shutdown::Both);
     });
@@ -43,7 +43,7 @@ fn to_qemu<R: Read, W: Write>(from: BufReader<R>, to: W) -> io::Result<()> {
 fn to_hyperkit<R: Read, W: Write>(from: BufReader<R>, to: W) -> io::Result<()> {
     let put = |to: &mut BufWriter<W>, frame: &[u8]| match u16::try_from(frame.len()) {
         Ok(len) => to.write_all(&len.to_le_bytes()).and_then(|()| to.write_all(frame)),
-        // A longer frame has no room in the peer's form.
+        // A frame too long for the two-byte length is dropped.
         Err(_) => Ok(()),
     };
     convert(from, to, u32::from_be_bytes, put)

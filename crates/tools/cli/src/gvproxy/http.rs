@@ -13,7 +13,7 @@ use super::stream::{GvListener, GvStream};
 const MAX_HEAD: usize = 16 << 10;
 /// Maximum number of fields of a request.
 const MAX_FIELDS: usize = 64;
-/// Maximum length of a request's body in bytes, with the sizes of its chunks.
+/// Maximum length of a request's body in bytes, without the chunks' framing.
 const MAX_BODY: usize = 1 << 20;
 /// Time limit for a request, and for each write of the answer.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -21,12 +21,12 @@ const LIMIT: Duration = Duration::from_secs(10);
 const CLOSING: Duration = Duration::from_secs(1);
 /// Maximum bytes read from a client after the answer.
 const MAX_REST: usize = 256 << 10;
-/// Maximum number of connections of a listener that are being served.
+/// Maximum number of connections of a listener that are served at a time.
 const MAX_CLIENTS: usize = 64;
 /// Maximum length of a line of the PROXY protocol, version 1.
 const MAX_PREFACE: usize = 107;
 
-/// A request.
+/// A received request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HttpRequest {
     pub method: String,
@@ -35,15 +35,15 @@ pub(super) struct HttpRequest {
     pub body: Vec<u8>,
     /// Bytes after the request that were read with it.
     pub rest: Vec<u8>,
-    /// The client's address, if a line of the PROXY protocol has told it.
+    /// The client's address, from the line of the PROXY protocol; `None` if clients send no such line.
     pub client: Option<String>,
 }
 
 /// The answer to a request.
 pub(super) enum HttpReply {
-    /// Status and body: an error, or what was asked for.
+    /// The status and the body.
     Text(u16, String),
-    /// The connection is taken over: this is called with it.
+    /// No answer: this function takes over the connection.
     Taken(Box<dyn FnOnce(GvStream) + Send>),
 }
 
@@ -97,14 +97,14 @@ fn begin(stream: GvStream, answers: Arc<dyn HttpAnswers>, preface: HttpPreface, 
     }
 }
 
-/// The connections that are being served.
+/// The number of connections that are served, with a signal for threads that wait until one ends.
 #[derive(Default)]
 struct ClientPlaces {
     taken: Mutex<usize>,
     freed: Condvar,
 }
 
-/// The place of a connection, freed on drop.
+/// One of the `MAX_CLIENTS` places for connections, freed on drop.
 struct ClientPlace(Arc<ClientPlaces>);
 
 impl ClientPlace {
@@ -163,7 +163,7 @@ fn send(mut stream: &GvStream, status: u16, body: &str, is_head: bool) -> io::Re
     stream.write_all(format!("{head}{}", if is_head { "" } else { body }).as_bytes())
 }
 
-/// Ends a connection such that the client receives all data: unread bytes would reset it.
+/// Closes a connection such that the client receives all data. The kernel would reset a connection with unread bytes.
 fn part(mut stream: &GvStream) {
     stream.shutdown(Shutdown::Write);
     let until = Instant::now() + CLOSING;
@@ -196,7 +196,7 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Why there is no request.
+/// Why no request could be read.
 #[derive(Debug, PartialEq, Eq)]
 enum RequestError {
     /// The client gets this status.

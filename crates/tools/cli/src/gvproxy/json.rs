@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Returns the first value of a body.
 ///
 /// # Errors
-/// Go's text.
+/// Returns the message that Go would return.
 pub(super) fn first_value(body: &[u8]) -> Result<Value, String> {
     let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
     match values.next() {
@@ -36,7 +36,7 @@ fn syntax_error(body: &[u8], why: &serde_json::Error) -> String {
     }
 }
 
-/// Serializes a value on a line, with the characters of HTML escaped.
+/// Serializes a value as a line, with `<`, `>` and `&` escaped.
 pub(super) fn line(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_default();
     format!("{}\n", text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
@@ -50,10 +50,11 @@ pub(super) struct JsonObject {
 }
 
 impl JsonObject {
-    /// Takes an object; null is an empty one. `kind` is its type, and `name` that type's name without its package.
+    /// Takes an object; null is an empty one. `kind` is the object's type in Go, and `name` the type's name without its
+    /// package.
     ///
     /// # Errors
-    /// The value is not an object: Go's text.
+    /// The value is not an object: returns Go's message.
     pub(super) fn of(value: Value, kind: &str, name: &'static str) -> Result<JsonObject, String> {
         match value {
             Value::Object(fields) => Ok(JsonObject { fields, name }),
@@ -62,7 +63,7 @@ impl JsonObject {
         }
     }
 
-    /// Returns the value of a field.
+    /// Returns the value of a field, whose name may have any case of letters; `None` if it is missing.
     pub(super) fn value(&self, field: &str) -> Option<&Value> {
         self.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(field)).map(|(_, value)| value)
     }
@@ -70,7 +71,7 @@ impl JsonObject {
     /// Returns the text of a field of type `kind`; empty if it is missing.
     ///
     /// # Errors
-    /// The value is not text: Go's text.
+    /// The value is not a string: returns Go's message.
     pub(super) fn text(&self, field: &str, kind: &str) -> Result<String, String> {
         match self.value(field) {
             None | Some(Value::Null) => Ok(String::new()),
@@ -79,7 +80,7 @@ impl JsonObject {
         }
     }
 
-    /// Returns Go's text for a value of the wrong type.
+    /// Returns Go's message for a value of the wrong type.
     pub(super) fn wrong(&self, field: &str, value: &Value, kind: &str) -> String {
         format!("json: cannot unmarshal {} into Go struct field {}.{field} of type {kind}", noun(value), self.name)
     }
@@ -87,7 +88,7 @@ impl JsonObject {
 
 fn noun(value: &Value) -> &'static str {
     match value {
-        // A missing value is never of the wrong type.
+        // `null` does not occur here: it counts as a missing value.
         Value::Null | Value::Bool(_) => "bool",
         Value::Number(_) => "number",
         Value::String(_) => "string",

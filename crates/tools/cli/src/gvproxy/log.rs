@@ -17,7 +17,7 @@ pub(super) enum GvLogLevel {
 static HIGHEST: AtomicU8 = AtomicU8::new(GvLogLevel::Info as u8);
 
 impl GvLogLevel {
-    /// Returns the level with a name, in any case of letters.
+    /// Returns the level with a name, in any case of letters; `None` if there is none.
     pub(super) fn named(name: &str) -> Option<GvLogLevel> {
         match name.to_ascii_lowercase().as_str() {
             "panic" | "fatal" => Some(GvLogLevel::Fatal),

@@ -125,7 +125,7 @@ fn started(options: &options::GvOptions) -> ExitCode {
     if let Err(why) = serve::run(&settings) {
         log::error(format_args!("gvproxy exiting: {why}"));
     }
-    // gvproxy's status is 0 even then.
+    // gvproxy's exit status is 0 even after an error.
     ExitCode::SUCCESS
 }
 

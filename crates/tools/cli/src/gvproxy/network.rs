@@ -17,13 +17,16 @@ use super::stream::GvStream;
 use super::{GvFailure, kinds, log};
 use crate::own_daemon::OwnDaemon;
 
-/// The name of the switch, and of the ports whose peers are guests.
+/// The name of the switch.
 pub(super) const SWITCH: &str = "vale0";
+/// Name of the port for the guest at the socket of `-listen-qemu`, `-listen-bess` or `-listen-vfkit`.
 const GUEST_PORT: &str = "vm";
+/// Name of the port for `/connect` and `-listen-stdio`.
 const CONNECT_PORT: &str = "connect";
 const GATEWAY_PORT: &str = "vale0:gateway";
-/// Limit until the gateway answers, and until it has ended.
+/// Maximum wait until the gateway answers.
 const LIMIT: Duration = Duration::from_secs(20);
+/// Maximum wait until the gateway has ended, after which it is killed.
 const ENDING: Duration = Duration::from_secs(5);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -75,7 +78,7 @@ impl GvNetwork {
     /// Returns a descriptor that is readable once the gateway has ended.
     ///
     /// # Errors
-    /// The kernel has none.
+    /// pidfd_open(2) fails.
     pub(super) fn gateway_end(&self) -> Result<OwnedFd, GvFailure> {
         let pid = Pid::from_child(&self.gateway);
         rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(GvFailure::step("cannot watch the gateway"))
@@ -108,7 +111,7 @@ fn gateway(net: &NetSettings, place: &GvPlace) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// Returns the gateway's options but those that are paths.
+/// Returns the gateway's options, except those with paths.
 fn words(net: &NetSettings) -> Vec<String> {
     let mut words = Vec::new();
     let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
@@ -192,7 +195,7 @@ impl SwitchClient {
     pub(super) fn stations(&self) -> Result<BTreeMap<String, usize>, GvFailure> {
         let ports = self.ask(|client| client.ports(Some(SWITCH)))?;
         let mut names: Vec<_> = ports.into_iter().map(|port| port.name).filter(|name| name != GATEWAY_PORT).collect();
-        // The guest of a socket of its own is the first.
+        // Guests of `/connect` come after the guest that has its own socket.
         names.sort_by_key(|name| name.starts_with(&format!("{SWITCH}:{CONNECT_PORT}")));
         let number = |name: &str| names.iter().position(|known| known == name);
         Ok(self.learned()?.into_iter().filter_map(|(mac, port)| Some((mac, number(&port)?))).collect())
@@ -209,7 +212,7 @@ impl SwitchClient {
     }
 }
 
-/// Logs where the network's own daemon can be asked.
+/// Logs the command that shows the switch of the network's daemon.
 pub(super) fn tell(place: &GvPlace) {
     log::info(format_args!("netvale --run-dir {} list shows the switch", place.folder().display()));
 }

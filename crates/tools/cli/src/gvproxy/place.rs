@@ -11,9 +11,10 @@ use crate::own_daemon;
 
 /// The beginning of the folder's name.
 const PREFIX: &str = "netvale-gvproxy-";
-/// Maximum length of the path of the folder above, such that sockets below have valid paths (unix(7)).
+/// Maximum length in bytes of the parent folder's path, such that the sockets' paths fit into an address (unix(7)).
 const LONGEST_BASE: usize = 48;
-/// Minimum age of a folder that is taken for one of a killed program.
+/// Minimum age of an unlocked folder to be removed as that of a killed program: the daemon of a newer one may be
+/// starting.
 const OLD: Duration = Duration::from_secs(60);
 
 /// The folder. Removed when this is dropped.

@@ -17,7 +17,7 @@ const PIECE: usize = 64 << 10;
 /// Pause in accepting connections after the kernel lacked resources for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The way to guests.
+/// Connects to guests through the gateway.
 #[derive(Clone, Debug)]
 pub(super) struct GuestDialer {
     /// Path of the gateway's dial socket.
@@ -36,7 +36,7 @@ impl GuestDialer {
     }
 }
 
-/// A way to a guest: makes a connection to it.
+/// A function that makes a connection to a guest.
 pub(super) type GuestWay = Box<dyn Fn() -> io::Result<GvStream> + Send + Sync>;
 
 /// Accepts connections in a thread of its own until the listener is closed, and carries each to a guest.
@@ -81,7 +81,7 @@ pub(super) fn relay(one: GvStream, other: GvStream) {
     match back {
         Ok(back) => {
             carry(&one, &other);
-            // It has ended as well once the other direction cannot be read any more.
+            // Waits until the other direction has ended, too.
             let _ = back.join();
         }
         Err(why) => log::warning(format_args!("cannot start a thread for a connection: {why}")),

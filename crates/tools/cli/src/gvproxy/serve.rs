@@ -66,9 +66,9 @@ fn wait(reasons: &Receiver<String>) -> Result<(), GvFailure> {
 /// Sends a reason once a descriptor is readable.
 fn watch_fd(name: &str, fd: OwnedFd, over: Sender<String>, why: &'static str) -> Result<(), GvFailure> {
     let work = move || {
-        // An error of poll(2) would be one of every wait: only a signal ends a wait early.
+        // Only a wait that a signal interrupted is repeated: any other error of poll(2) would recur.
         while poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
-        // Nobody receives it if the network is ending.
+        // Fails if the network is already ending.
         let _ = over.send(why.to_owned());
     };
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
@@ -116,7 +116,7 @@ impl RunningNetwork<'_> {
         Ok(())
     }
 
-    /// Adds the names and ports that the settings have from the start.
+    /// Adds the zones of names, and exposes the ports, that the settings list.
     fn fill(&self, settings: &GvSettings) -> Result<(), GvFailure> {
         for zone in &settings.zones {
             self.api.control.set_names(zone.for_gateway()).map_err(GvFailure::step("cannot add network services"))?;
@@ -162,13 +162,14 @@ impl RunningNetwork<'_> {
     }
 }
 
-/// Returns the ports whose guest's end is the network's, as gvproxy accepts one guest there.
+/// Returns the names of the ports whose guest ends the network when it leaves: gvproxy accepts one guest there, and
+/// then exits.
 fn single_ports(settings: &GvSettings) -> Vec<String> {
     let has_guest = settings.qemu.is_some() || settings.bess.is_some() || settings.vfkit.is_some();
     if has_guest { vec!["vm".to_owned(), "vfkit".to_owned()] } else { Vec::new() }
 }
 
-/// Carries frames between standard input and output and the switch. The end of standard input is the network's.
+/// Carries frames between standard input and output and the switch. The network ends when standard input does.
 fn carry_stdio(socket: PathBuf, over: Sender<String>) -> Result<(), GvFailure> {
     let port = GvStream::connect(&socket).map_err(GvFailure::step("cannot connect to the switch"))?;
     let work = move || {

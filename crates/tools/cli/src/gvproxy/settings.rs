@@ -79,7 +79,7 @@ pub(super) struct NetSettings {
 /// Merges options and file, starts the log, and checks the result.
 ///
 /// # Errors
-/// gvproxy's texts; or names what this program does not have.
+/// Returns gvproxy's message, or names what this program does not support.
 pub(super) fn settle(given: &GvOptions) -> Result<GvSettings, GvFailure> {
     let has_file = !given.config.is_empty();
     let mut config = if has_file { config::read(Path::new(&given.config))? } else { GvConfig::default() };
@@ -205,7 +205,7 @@ fn usable(subnet: &str) -> Result<(Ipv4Addr, Ipv4Addr, u8), GvFailure> {
     Ok((Ipv4Addr::from_bits(base + 1), Ipv4Addr::from_bits((base | !mask) - 1), prefix))
 }
 
-/// Returns the address that leads to the host's loopback, the only translation that there is.
+/// Returns the address that leads to the host's loopback. Other entries of `stack.nat` are not supported.
 fn host_address(stack: &StackConfig, usual: Ipv4Addr) -> Result<Ipv4Addr, GvFailure> {
     let mut nat = stack.nat.iter();
     let host = match (nat.next(), nat.next()) {
@@ -236,14 +236,14 @@ fn mac(text: &str) -> Result<MacAddr, GvFailure> {
     text.parse().map_err(|_| GvFailure(format!("address {text}: invalid MAC address")))
 }
 
-/// Returns the domains of the host's first line `search`.
+/// Returns the domains of the first `search` line of the host's `/etc/resolv.conf`.
 fn host_search() -> Vec<String> {
     let file = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let line = file.lines().find_map(|line| line.strip_prefix("search ")).unwrap_or_default();
     line.split_whitespace().map(|domain| domain.trim_end_matches('.').to_owned()).collect()
 }
 
-/// Adds what only a network without a file has: names, and a port for SSH.
+/// Adds what only a network without a configuration file has: names, and a port for SSH.
 fn default_network(stack: &mut StackConfig, net: &NetSettings, given: &GvOptions) -> Result<(), GvFailure> {
     if given.ssh_port != -1 && !(1024..=65535).contains(&given.ssh_port) {
         return Err(GvFailure("ssh-port value must be between 1024 and 65535".to_owned()));
@@ -286,7 +286,7 @@ fn add_tunnels(config: &mut GvConfig, given: &GvOptions) -> Result<(), GvFailure
 }
 
 fn notification_path(text: &str, is_option: bool) -> Result<Option<PathBuf>, GvFailure> {
-    // In the file, the key has a plain path.
+    // The file's key is a plain path; the option is a URL.
     if text.is_empty() || !is_option {
         return Ok(Some(text).filter(|text| !text.is_empty()).map(PathBuf::from));
     }
@@ -300,7 +300,7 @@ fn parsed(text: &str) -> Result<Option<GvEndpoint>, GvFailure> {
     if text.is_empty() { Ok(None) } else { GvEndpoint::parse(text).map(Some) }
 }
 
-/// The sockets of guests.
+/// The parsed addresses of guests' sockets.
 struct GuestSockets {
     qemu: Option<GvEndpoint>,
     bess: Option<GvEndpoint>,
@@ -378,7 +378,8 @@ mod tests {
         assert_eq!(of(&["-listen-qemu", "tcp://0.0.0.0:1"]).unwrap().framing, ConnectFraming::Qemu);
     }
 
-    /// Objective: a file has neither names, leases nor ports but its own; addresses follow from its network.
+    /// Objective: a network from a file has only the file's names, leases and ports; its addresses follow from the
+    /// subnet.
     #[test]
     fn a_files_network_has_only_what_the_file_says() {
         let dir = tempfile::tempdir().unwrap();

@@ -13,17 +13,18 @@ use super::relay::GuestDialer;
 use super::stream::GvStream;
 use super::{PROGRAM, log};
 
-/// The environment variable with which this program is ssh's ProxyCommand: the dial socket's path, and the guest.
+/// The environment variable with the dial socket's path. If it is set, this program acts as ssh's ProxyCommand.
 const DIAL: &str = "NETVALE_GVPROXY_DIAL";
+/// The environment variable with the guest's address and port, for the ProxyCommand.
 const GUEST: &str = "NETVALE_GVPROXY_GUEST";
-/// Limit until a connection through ssh is there, or fails.
+/// Maximum wait for a connection through ssh.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Minimum time between two starts of ssh.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Polling interval until ssh listens.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The private places that ssh needs.
+/// The network's resources that ssh needs.
 #[derive(Clone, Debug)]
 pub(super) struct SshPlaces {
     /// The folder of ssh's sockets, which also has a link to this program.
@@ -43,8 +44,8 @@ pub(super) struct SshTarget {
     pub dest: String,
 }
 
-/// A way to a socket in the guest. ssh starts with the first connection, and again if it has ended. It ends when this
-/// is dropped.
+/// A tunnel to a socket in the guest. Its ssh process starts with the first connection, restarts if it has ended, and
+/// is killed when the tunnel is dropped.
 #[derive(Debug)]
 pub(super) struct SshTunnel {
     target: SshTarget,
@@ -61,7 +62,7 @@ struct SshProcess {
 }
 
 impl SshTunnel {
-    /// Creates a tunnel; `name` is one that no other has.
+    /// Creates a tunnel. `name` must be unique in the folder.
     pub(super) fn new(target: SshTarget, places: &SshPlaces, name: &str) -> SshTunnel {
         let socket = places.folder.join(format!("ssh-{name}.sock"));
         SshTunnel { target, places: places.clone(), socket, process: Mutex::default() }
@@ -102,8 +103,8 @@ impl SshTunnel {
             _ => {}
         }
         let mut command = Command::new("ssh");
-        // Only the options here count, not those of the user's files. The guest's key changes with each new guest, and
-        // the way to it is a private one, so the key is not checked, as gvproxy does.
+        // Only the options here count, not those of the user's files. The guest's host key is not checked, as in
+        // gvproxy: it changes with each new guest, and the path to the guest is private.
         let proxy = format!("ProxyCommand={}", quoted(&escaped(&link)));
         let mut options = vec![proxy];
         options.extend(OPTIONS.iter().map(|option| (*option).to_owned()));
@@ -154,7 +155,7 @@ impl Drop for SshTunnel {
     }
 }
 
-/// Whether a target's words can be ssh's arguments.
+/// Checks that ssh cannot take a target's words for other arguments.
 pub(super) fn check(target: &SshTarget) -> Result<(), String> {
     if target.user.is_empty() || target.user.starts_with('-') {
         return Err(format!("invalid SSH user {:?}: expected a name", target.user));
@@ -167,6 +168,7 @@ pub(super) fn check(target: &SshTarget) -> Result<(), String> {
 }
 
 /// If ssh has started this program as its ProxyCommand, connects it to the guest, and returns the exit code at the end.
+/// Otherwise returns `None`.
 pub(super) fn as_proxy_command() -> Option<ExitCode> {
     let path = std::env::var_os(DIAL)?;
     let guest = std::env::var(GUEST).ok()?.parse().ok()?;

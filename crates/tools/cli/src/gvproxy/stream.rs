@@ -15,7 +15,7 @@ use rustix::net::{SendFlags, Shutdown, SocketFlags};
 use super::endpoint::GvEndpoint;
 use super::{GvFailure, addresses};
 
-/// A connection.
+/// A connected stream socket: a UNIX or a TCP socket.
 #[derive(Debug)]
 pub(super) struct GvStream(OwnedFd);
 
@@ -90,7 +90,7 @@ impl GvListener {
     /// Listens at an address. A file at the path of a UNIX socket is not replaced.
     ///
     /// # Errors
-    /// gvproxy's text; or names what this program cannot listen at.
+    /// Returns gvproxy's message, or names a kind of address that this program does not support.
     pub(super) fn listen(endpoint: &GvEndpoint) -> Result<GvListener, GvFailure> {
         match endpoint.scheme.as_str() {
             "unix" => GvListener::at_path(Path::new(&endpoint.path)),
@@ -111,7 +111,7 @@ impl GvListener {
     /// Listens at a path, with the permissions that the user's umask leaves.
     ///
     /// # Errors
-    /// gvproxy's text.
+    /// Returns gvproxy's message.
     pub(super) fn at_path(path: &Path) -> Result<GvListener, GvFailure> {
         let failed = |why: io::Error| GvFailure(addresses::bind_error("unix", &path.display().to_string(), &why));
         let fd = UnixListener::bind(path).map_err(failed)?.into();
@@ -123,7 +123,7 @@ impl GvListener {
     /// Listens at a path in the place of any socket there, for this user only. gvproxy replaces every file.
     ///
     /// # Errors
-    /// gvproxy's text; or the file there is not a socket.
+    /// Returns gvproxy's message; or the file there is not a socket.
     pub(super) fn in_place_of(path: &Path) -> Result<GvListener, GvFailure> {
         let shown = path.display();
         match std::fs::symlink_metadata(path) {

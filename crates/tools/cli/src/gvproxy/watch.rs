@@ -73,7 +73,7 @@ fn send_all(socket: &std::path::Path, notices: &Receiver<GvNotice>) {
     }
 }
 
-/// The guests that were seen, with their ports.
+/// The Ethernet addresses of the guests seen, with the full names of their ports.
 #[derive(Debug, Default)]
 struct SeenGuests(BTreeMap<String, String>);
 
@@ -90,8 +90,8 @@ impl SeenGuests {
     }
 }
 
-/// Watches guests until the daemon ends. `single` are the ports whose guest's end is the network's: the reason is sent
-/// to `over`, as is that of the daemon's end.
+/// Watches guests until the daemon ends. `single` are the ports whose guest ends the network when it leaves. The reason
+/// is then sent to `over`, as after the daemon's end.
 ///
 /// # Errors
 /// The daemon does not answer, or the thread cannot be started.
@@ -113,7 +113,7 @@ pub(super) fn begin(
                 Ok(Some(event)) => take(&event, &mut seen, &notifier, &single, &over),
                 Ok(None) => {}
                 Err(_) => {
-                    // Nobody receives it if the network is ending.
+                    // Fails if the network is already ending.
                     let _ = over.send("the switch's daemon has ended".to_owned());
                     return;
                 }

@@ -41,7 +41,7 @@ fn address_or_empty<S: Serializer>(address: &Option<IpAddr>, out: S) -> Result<S
 }
 
 impl GvZone {
-    /// Creates the zone that every network has: the gateway and the host.
+    /// Creates a zone of the default network, with records for the gateway and the host.
     pub(super) fn usual(name: &str, gateway: IpAddr, host: IpAddr) -> GvZone {
         let record = |name: &str, ip| GvRecord { name: name.to_owned(), ip: Some(ip), regexp: None };
         let records = vec![record("gateway", gateway), record("host", host)];
@@ -51,7 +51,7 @@ impl GvZone {
     /// Reads a zone from a request's body.
     ///
     /// # Errors
-    /// gvproxy's text.
+    /// Returns gvproxy's message.
     pub(super) fn read(body: &[u8]) -> Result<GvZone, String> {
         let zone = JsonObject::of(json::first_value(body)?, "types.Zone", "Zone")?;
         let records = match zone.value("Records") {
@@ -88,8 +88,8 @@ fn address(object: &JsonObject, field: &str) -> Result<Option<IpAddr>, String> {
     text.parse().map(Some).map_err(|_| format!("invalid IP address: {text}"))
 }
 
-/// Returns the zones after `new` is added: its records come before those of a zone of the same name, in that one's
-/// place. Also returns the changed zone's place.
+/// Returns the zones after `new` is added, and the index of the changed zone. A zone of the same name is replaced by
+/// `new`, whose records the former zone's follow.
 pub(super) fn merged(zones: &[GvZone], mut new: GvZone) -> (Vec<GvZone>, usize) {
     let mut zones = zones.to_vec();
     match zones.iter().position(|zone| zone.name == new.name) {

@@ -18,7 +18,7 @@ use crate::CliError;
 /// A command that attaches a port suitable for any machine.
 pub const FOR_ANY_MACHINE: &str = "netvale attach vale0 vhost:/run/netvale/vm1.sock";
 
-/// Returns a port's description in one line.
+/// Returns a port's description in one line; `None` if its kind has none.
 pub fn facts(detail: &PortDetail) -> Option<String> {
     match detail {
         PortDetail::Vxlan(tunnel) => Some(vxlan::facts(tunnel)),

@@ -5,7 +5,7 @@ use netvale_control::types::PtnetInfo;
 use super::{FOR_ANY_MACHINE, GuestArguments, GuestMachine, Vmm, vfio_user};
 use crate::CliError;
 
-/// Returns the arguments for a machine.
+/// Returns the arguments that attach a ptnet port to a virtual machine.
 pub(super) fn arguments(p: &PtnetInfo, machine: GuestMachine<'_>) -> Result<GuestArguments, CliError> {
     let path = &p.path;
     let vectors = p.vectors;

@@ -3,7 +3,8 @@
 use super::{GuestArguments, GuestMachine, Vmm};
 use crate::CliError;
 
-/// Returns the arguments for a machine, whose memory must be shared, as for vhost ports.
+/// Returns the arguments that attach vfio-user devices to a virtual machine, whose memory must be shared, as for vhost
+/// ports.
 pub(super) fn arguments(
     sockets: &[&str],
     machine: GuestMachine<'_>,

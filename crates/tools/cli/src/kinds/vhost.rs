@@ -7,7 +7,7 @@ use super::{GuestArguments, GuestMachine, VmSupport, Vmm};
 /// The reason why a guest's device gets no MSI-X vectors, or why the guest must not use them.
 const CRASHES: &str = "without KVM, QEMU before 8.0 crashes when a guest uses a vhost-user device's MSI-X vectors";
 
-/// Returns the arguments for a machine.
+/// Returns the arguments that attach a vhost-user port to a virtual machine.
 pub(super) fn arguments(v: &VhostInfo, machine: GuestMachine<'_>) -> GuestArguments {
     let GuestMachine { vmm, memory, installed } = machine;
     let crashes = installed.crashes_with_vectors();

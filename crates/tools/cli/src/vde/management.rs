@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::VdeFailure;
 use super::place::{LONGEST_SOCKET, give};
 
-/// Connections that may wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 16;
 
 /// A listening UNIX socket. Its file is removed when this is dropped.
@@ -90,7 +90,7 @@ fn make_room(path: &Path) -> Result<(), VdeFailure> {
     }
 }
 
-/// Returns the first default file of commands that exists: the user's or the system's.
+/// Returns the first default file of commands that exists: the user's or the system's; `None` if neither does.
 pub(super) fn usual_commands() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let own = home.map(|home| Path::new(OsStr::new(&home)).join(".vde2/vde_switch.rc"));

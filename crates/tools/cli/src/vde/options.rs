@@ -288,7 +288,7 @@ fn shown(word: &[u8]) -> String {
     String::from_utf8_lossy(word).into_owned()
 }
 
-/// Splits `name=value`.
+/// Splits `name=value`; without `=`, the value is `None`.
 fn split(name: &[u8]) -> (&[u8], Option<&[u8]>) {
     let mut parts = name.splitn(2, |&byte| byte == b'=');
     (parts.next().unwrap_or_default(), parts.next())

@@ -14,8 +14,9 @@ use super::VdeFailure;
 use super::answers::VdeError;
 use super::options::VdeOptions;
 
-/// The name of the switch in the daemon. [`PORT`] is the `vde:` port, by which plugs connect.
+/// The name of the switch in the daemon.
 const SWITCH: &str = "vale0";
+/// The name of the `vde:` port, by which plugs connect.
 const PORT: &str = "port";
 /// Maximum payload of a frame in bytes: the size of VDE plugs' buffers.
 const MTU: u32 = 9216;

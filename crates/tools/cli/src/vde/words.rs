@@ -82,7 +82,8 @@ pub enum ReadLine {
 }
 
 impl LineBuffer {
-    /// Adds bytes. Returns the lines that they complete; a line that is too long is returned as soon as it is.
+    /// Adds bytes. Returns the lines that they complete; a line that is too long is reported as soon as it exceeds the
+    /// limit.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<ReadLine> {
         let mut lines = Vec::new();
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {

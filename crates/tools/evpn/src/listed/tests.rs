@@ -119,9 +119,9 @@ fn ip_moves_away() {
     assert!(listed.plan(&tables, false).contains(&TableChange::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
-/// Objective: an IP address moved to a remote MAC address, and is now, in the kernel, at a local MAC address with which
-/// it is not listed. It is removed there, and given back to the MAC address with which it is listed; then no change is
-/// left.
+/// Objective: an IP address that was remote, and that the kernel now has at a local MAC address with which the daemon
+/// does not list it, is removed there, then added to the MAC address with which the daemon lists it. No change is left
+/// after that.
 #[test]
 fn an_ip_address_left_with_another_is_given_back() {
     let mut tables = local();

@@ -90,7 +90,8 @@ impl HttpListener {
         Ok(HttpListener { fd, own: None })
     }
 
-    /// Returns the address. If the listener was bound to port 0, it has the port that the kernel has chosen.
+    /// Returns the address, with the port that the kernel has chosen if the listener was bound to port 0; `None` for
+    /// other kinds of sockets.
     #[must_use]
     pub fn place(&self) -> Option<ListenPlace> {
         let address = rustix::net::getsockname(&self.fd).ok()?;

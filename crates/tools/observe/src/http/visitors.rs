@@ -145,7 +145,7 @@ impl Visitors {
     /// call this again, unless a place is freed earlier.
     pub fn make_room(&self, now: Instant) -> Instant {
         let clients = self.clients();
-        // Until then, other visitors may become overdue.
+        // The earliest time at which a visitor whose time starts now can be overdue.
         let again = now + CROWDED_REQUEST;
         if clients.iter().any(|client| client.is_cut()) {
             return again;

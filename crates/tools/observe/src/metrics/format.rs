@@ -111,7 +111,7 @@ mod tests {
             ("text/plain", Prometheus),
             ("text/plain;version=0.0.4;q=1,*/*;q=0.1", Prometheus),
             ("application/openmetrics-text; version=1.0.0, text/plain;version=0.0.4;q=0.5", OpenMetrics),
-            // Prometheus 2.42 and 3.0.
+            // The fields that Prometheus 2.42 and 3.0 send.
             (
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                  text/plain;version=0.0.4;q=0.5,*/*;q=0.1",

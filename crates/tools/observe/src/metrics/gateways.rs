@@ -1,4 +1,4 @@
-//! Metrics of gateways, which are processes of their own: they are asked beside the daemon.
+//! Metrics of gateways. Each gateway is a separate process, from which its counters are requested.
 
 use std::fmt::Result as Encoded;
 
@@ -33,7 +33,7 @@ families! {
         "Frames for guests that were dropped, because the gateway's port had no room.";
 }
 
-/// Encodes the counters of some gateways.
+/// Encodes the counters of all gateways.
 pub(super) fn encode(samples: &mut Samples<'_>, gateways: &[ObservedGateway]) -> Encoded {
     let up = gateways.iter().map(|gateway| (whose(gateway), Count(gateway.stats.is_some().into())));
     samples.all(&UP, up)?;

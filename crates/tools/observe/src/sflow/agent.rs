@@ -106,8 +106,8 @@ impl SflowAgent {
         Ok(())
     }
 
-    /// Sends the sample of a frame, which stands for `one_of` frames. Skips drops that happened before there was a
-    /// frame.
+    /// Sends the sample of a frame, which stands for `one_of` frames. Skips drops that were recorded without a frame
+    /// (length 0).
     fn frame(&mut self, frame: &TracedFrame, one_of: u32) {
         if frame.len == 0 {
             return;

@@ -84,7 +84,7 @@ impl WebCaptures {
     }
 }
 
-/// A running capture in the count, which is reduced on drop.
+/// Counts a running capture; the drop reduces the count.
 struct Ticket(Arc<AtomicUsize>);
 
 impl Drop for Ticket {

@@ -19,7 +19,7 @@ pub struct WebFlows {
 }
 
 impl WebFlows {
-    /// Creates the cache for the gateways of the run directory `run_dir`, and of the user's own.
+    /// Creates the cache for the gateways of the run directory `run_dir`, and of the user's own run directory.
     #[must_use]
     pub fn new(run_dir: &Path) -> WebFlows {
         WebFlows { folders: survey::folders(run_dir), list: Mutex::new(None) }

@@ -21,7 +21,7 @@ pub enum TokenError {
     /// The system returned no random bytes, or the file cannot be read or made.
     #[error("cannot read or create {}: {source}", path.display())]
     Io {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -29,7 +29,7 @@ pub enum TokenError {
     /// Users of this host who are neither root nor the file's owner can access the file.
     #[error("{}: other users of this host can read or change it (mode {mode:o}); use mode 600", path.display())]
     Open {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
         /// The file's permissions.
         mode: u32,
@@ -45,7 +45,7 @@ pub enum TokenError {
     /// The file has no valid token.
     #[error("{}: expected one line of 16 to 256 letters, digits and characters of -._~", path.display())]
     Malformed {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
     },
 }

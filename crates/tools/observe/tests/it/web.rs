@@ -179,14 +179,14 @@ fn gateway(run_dir: &Path, port: &str, answer: serde_json::Value) -> std::thread
         let (mut stream, _) = listener.accept().expect("a client");
         let mut request = [0; 64];
         let len = stream.read(&mut request).expect("a request");
-        // The client does not read more than it accepts.
+        // The write fails if the client has stopped at its limit.
         let _ = writeln!(stream, "{answer}");
         String::from_utf8_lossy(&request[..len]).into_owned()
     })
 }
 
-/// Objective: the flows are those of each gateway, with names as they are, and no more than the page shows; one that
-/// hangs or sends anything else than flows has no list, and does not keep the others' from being shown.
+/// Objective: each gateway's flows are returned, with unchanged names, and at most as many as the page shows. A gateway
+/// that hangs or sends something else has no list, and does not affect the others.
 #[test]
 fn flows_are_those_of_the_gateways() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! The file of a lab: what a configuration file of the daemon has, and gateways and members.
+//! The file of a lab: a configuration file of the daemon, with sections for gateways and members.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -28,11 +28,11 @@ pub(super) struct LabGateway {
 pub(super) struct LabMember {
     pub name: String,
     pub switch: String,
-    /// How a program connects to its port; none: the command runs in namespaces.
+    /// How the command connects to the port; `None`: the command runs in namespaces, with an interface.
     pub socket: Option<MemberSocket>,
-    /// Its address; none: the next free one.
+    /// The member's address; `None`: the next free one of the gateway's network.
     pub address: Option<Ipv4Addr>,
-    /// The command and its arguments; none: the namespaces wait for `netvale lab exec`.
+    /// The command and its arguments; if empty, the namespaces wait for `netvale lab exec`.
     #[serde(default)]
     pub command: Vec<String>,
     /// Options and policies of the port, as the keys of `[[port]]`.
@@ -40,7 +40,7 @@ pub(super) struct LabMember {
     pub port: Map<String, Value>,
 }
 
-/// The parsed file.
+/// The contents of a lab's file.
 #[derive(Debug)]
 pub(super) struct LabFile {
     pub gateways: Vec<LabGateway>,
@@ -54,7 +54,7 @@ fn addresses<'de, D: serde::Deserializer<'de>>(from: D) -> Result<GatewayAddress
 }
 
 impl LabFile {
-    /// Reads the file.
+    /// Reads and parses a lab's file.
     pub fn read(path: &Path) -> Result<LabFile, CliError> {
         let text = std::fs::read_to_string(path);
         let text = text
@@ -74,7 +74,7 @@ impl LabFile {
     }
 }
 
-/// Takes the entries of a section out of the file.
+/// Removes the entries `[[name]]` from the table, and parses them. Returns no entries if there are none.
 fn section<T: serde::de::DeserializeOwned>(table: &mut toml::Table, name: &str) -> Result<Vec<T>, String> {
     let entries = match table.remove(name) {
         None => return Ok(Vec::new()),

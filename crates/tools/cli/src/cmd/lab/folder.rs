@@ -14,9 +14,9 @@ use crate::{CliContext, CliError};
 
 const LOCK: &str = "lab.lock";
 const STATE: &str = "lab.json";
-/// The daemon's configuration, from the lab's file.
+/// File name of the daemon's configuration, which the lab's file contains.
 const CONFIG: &str = "netvale.toml";
-/// How long a lab may take to end.
+/// Maximum wait for a lab to end.
 const ENDING: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -42,7 +42,7 @@ impl LabFolder {
         &self.dir
     }
 
-    /// Takes the folder for a new lab.
+    /// Locks the folder for a new lab. Creates it if needed, and removes files that a killed lab left.
     ///
     /// # Errors
     /// A lab runs there, or the folder cannot be used.
@@ -63,7 +63,7 @@ impl LabFolder {
                 "end it with `netvale lab down`, or name another folder with --run-dir",
             ));
         }
-        // What an earlier lab has left that was killed.
+        // A lab that was killed leaves files.
         fs::read_dir(&self.dir).into_iter().flatten().flatten().for_each(|entry| remove_of_member(&entry.path()));
         Ok(TakenFolder { dir: self.dir.clone(), is_own, _lock: lock })
     }
@@ -109,7 +109,8 @@ impl LabFolder {
     }
 }
 
-/// The folder of a lab that this process runs; empty, and removed, at its end.
+/// The locked folder of the lab that this process runs. Dropping it removes the lab's files, and the folder unless it
+/// was the user's.
 #[derive(Debug)]
 pub(super) struct TakenFolder {
     dir: PathBuf,
@@ -154,12 +155,12 @@ fn cannot_write(path: &Path, why: &std::io::Error) -> CliError {
     CliError::failed(format!("cannot write {}: {why}", path.display()), "name another folder with --run-dir")
 }
 
-/// Removes a file of the lab, or of one of its members.
+/// Removes the file if it is a lab's state, configuration or log, or the folder if it is a member's VDE socket.
 fn remove_of_member(path: &Path) {
     let extension = path.extension().and_then(|text| text.to_str());
     let name = path.file_name().and_then(|text| text.to_str());
     match (name, extension) {
-        // The folder of a VDE switch.
+        // A VDE socket is a folder; other sockets end with their ports.
         (_, Some("sock")) if path.is_dir() => _ = fs::remove_dir_all(path),
         (Some(STATE | CONFIG), _) | (_, Some("log")) => _ = fs::remove_file(path),
         _ => {}

@@ -1,4 +1,4 @@
-//! What a lab's file means: the addresses of its members, and their ports.
+//! Plans a lab from its file: assigns addresses, networks and ports to the members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -13,10 +13,10 @@ use super::file::{LabFile, LabGateway, LabMember};
 use crate::cmd::sandbox::network::{INTERFACE, SandboxNet};
 use crate::kinds::member::{MemberSocket, interface_port};
 
-/// The most members: each has a number in its addresses.
+/// Maximum number of members: a member's number is the last byte of its MAC address.
 const MOST: usize = 200;
 
-/// A member with all that the file leaves open.
+/// A member, with values for everything that the file leaves open.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedMember {
     pub name: String,
@@ -25,7 +25,7 @@ pub(super) struct PlannedMember {
     pub mac: MacAddr,
     pub address: Option<Ipv4Addr>,
     pub command: Vec<String>,
-    /// The network of a member in namespaces.
+    /// The network of a member in namespaces; `None` for a program at a socket.
     pub net: Option<SandboxNet>,
     pub port: AttachParams,
 }
@@ -33,7 +33,7 @@ pub(super) struct PlannedMember {
 /// Plans the members of a lab whose sockets are in `folder`.
 ///
 /// # Errors
-/// Returns what the file has, and what is expected.
+/// Returns a message with what was found in the file, and what is expected.
 pub(super) fn members(file: &LabFile, folder: &Path) -> Result<Vec<PlannedMember>, String> {
     check_switches(file)?;
     check_addresses(file)?;
@@ -58,7 +58,8 @@ pub(super) fn members(file: &LabFile, folder: &Path) -> Result<Vec<PlannedMember
     Ok(plans)
 }
 
-/// Returns the member's address, or the next free one of its gateway's network.
+/// Returns the member's address, or else the next free one of its gateway's network; `None` if the file has neither an
+/// address nor an IPv4 gateway.
 fn address(
     member: &LabMember,
     gateway: Option<GatewayAddresses>,
@@ -116,10 +117,10 @@ fn check(member: &LabMember) -> Result<(), String> {
     }
 }
 
-/// Returns the first address after `from`, and around the end of the network, that is free.
+/// Returns the first free address after `from`, or else the last one before it.
 fn next_free(from: Ipv4Addr, is_free: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
     let start = u32::from(from);
-    // All members and reserved addresses fit into the first 512 addresses on either side.
+    // Fewer than 512 addresses are in use, so a search up to this distance suffices.
     let after = (1..=512).map(|by| start.wrapping_add(by));
     let before = (1..=512).map(|by| start.wrapping_sub(by));
     after.chain(before).map(Ipv4Addr::from).find(|address| is_free(*address))
@@ -159,7 +160,7 @@ fn planned(
     })
 }
 
-/// Returns the member's port.
+/// Returns the parameters with which the member's port is attached.
 fn port(member: &LabMember, socket: Option<&(MemberSocket, PathBuf)>) -> Result<AttachParams, String> {
     let mut options = member.port.clone();
     options.insert("name".into(), member.name.clone().into());

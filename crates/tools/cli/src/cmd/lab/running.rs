@@ -29,10 +29,10 @@ const STARTING: Duration = Duration::from_secs(20);
 const ENDING: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Runs the lab of a file until a signal ends it, or a part that all need has ended.
+/// Runs the lab of a file until a signal ends it, or until the daemon or a gateway has ended.
 ///
 /// # Errors
-/// The file has a mistake, or a part cannot start, or has ended.
+/// The file has a mistake, a process cannot be started, or the daemon or a gateway has ended.
 pub(super) fn up(path: &Path, folder: &LabFolder) -> Result<(), CliError> {
     let file = LabFile::read(path)?;
     let taken = folder.take()?;
@@ -51,13 +51,13 @@ pub(super) fn up(path: &Path, folder: &LabFolder) -> Result<(), CliError> {
     done
 }
 
-/// What ends or wakes this process.
+/// The flag that a signal sets to end the lab, and the socket that wakes this process.
 struct LabSignals {
     stop: Arc<AtomicBool>,
     wake: UnixStream,
 }
 
-/// A member's process.
+/// A member's process: the first one in its namespaces, or its program.
 enum MemberProcess {
     Namespaces(SandboxMember),
     Program(Child),
@@ -79,7 +79,7 @@ struct RunningLab {
 }
 
 impl RunningLab {
-    /// Starts everything. Namespaces come first: this process then has a single thread.
+    /// Starts all processes. Namespaces come first, since only a process with a single thread can make them.
     fn start(
         &mut self,
         file: &LabFile,
@@ -190,13 +190,13 @@ impl RunningLab {
                 return Err(CliError::failed(what, "start it again; messages are above"));
             }
             let _ = rustix::event::poll(&mut [PollFd::new(&signals.wake, PollFlags::IN)], None);
-            // More bytes than this wake the process once more.
+            // Bytes beyond these 64 stay in the socket, and end the next wait.
             let _ = (&signals.wake).read(&mut [0; 64]);
         }
         Ok(())
     }
 
-    /// Ends all processes: first the members, which may still send.
+    /// Ends all processes: members first, as they may send until their end.
     fn end(mut self) {
         self.members.iter().for_each(RunningMember::ask_to_end);
         until_ended(|| self.members.iter_mut().all(RunningMember::is_over));
@@ -245,7 +245,7 @@ impl RunningMember {
         }
     }
 
-    /// Returns the exit code of a member that has just ended.
+    /// Returns the exit code of a member, once; `None` while it runs, and after the code was returned.
     fn just_ended(&mut self) -> Option<i32> {
         if self.has_ended {
             return None;
@@ -282,7 +282,7 @@ impl RunningMember {
 
     fn kill(&mut self) {
         match &mut self.process {
-            // The number of a process that has ended may be another's.
+            // The PID of a process that has ended may belong to another process by now.
             _ if self.has_ended => {}
             MemberProcess::Namespaces(process) => process.kill(),
             MemberProcess::Program(child) => {

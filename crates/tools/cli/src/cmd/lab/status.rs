@@ -1,4 +1,4 @@
-//! What is known of a lab that runs.
+//! The state of a running lab, and its output for `netvale lab status`.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -23,31 +23,31 @@ pub(super) struct LabState {
     pub members: Vec<MemberState>,
 }
 
-/// A member.
+/// A member's part of the state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct MemberState {
     pub name: String,
     pub switch: String,
     pub address: Option<Ipv4Addr>,
-    /// Its first process.
+    /// PID of the member's first process.
     pub pid: i32,
-    /// How its program is connected; none: it is in namespaces.
+    /// How the member's program is connected; `None`: the member is in namespaces.
     pub socket: Option<MemberSocket>,
     pub command: Vec<String>,
-    /// The file of its output.
+    /// The file with the output of the member's command.
     pub log: PathBuf,
 }
 
 impl MemberState {
-    /// Whether its first process runs.
+    /// Returns whether the member's first process still runs.
     pub fn runs(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // The state follows the program's name in parentheses; Z is a process that has ended.
+        // The state follows the program's name in parentheses; Z is a zombie.
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 }
 
-/// Returns the published ports of a switch's gateway, which answers.
+/// Returns the published ports of a switch's gateway; `None` if the gateway does not answer.
 pub(super) fn published(dir: &Path, switch: &str) -> Option<Vec<String>> {
     let mut gateway = GatewayControl::connect(&control::path_in(dir, &port_name(switch))).ok()?;
     Some(texts(&gateway.ask(&ControlRequest::Published).ok()?, "published"))

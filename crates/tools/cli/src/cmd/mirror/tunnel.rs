@@ -116,7 +116,7 @@ fn cannot_open(headers: TunnelHeaders, to: &SocketAddr, error: &io::Error) -> Cl
 }
 
 /// Returns whether a frame is a datagram of the mirror itself, which would otherwise be mirrored for ever. Of a
-/// fragment without UDP header, only addresses and protocol are compared.
+/// fragment, which may lack the UDP header, only the destination address and the protocol are compared.
 fn is_own(frame: &[u8], headers: TunnelHeaders, to: &SocketAddr) -> bool {
     let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
     let protocol = if matches!(headers, TunnelHeaders::Erspan(_)) { GRE } else { UDP };

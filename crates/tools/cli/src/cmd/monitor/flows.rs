@@ -21,8 +21,8 @@ pub const NAMES: [(&str, &str); 4] = [
     ("flow.closed", "a flow ended"),
     ("flow.lost", "`lost` flow events were left out: there were too many a second"),
 ];
-/// The fields of a gateway's record that events have, with their names there: none is one of an event's own fields, for
-/// which a gateway, and the guest that chooses a name, could otherwise put in another value.
+/// The fields of a gateway's record that are copied to the event, with their names in the event. These names differ
+/// from the event's own fields, which a gateway, or a guest that chooses a DNS name, could otherwise forge.
 const FIELDS: [(&str, &str); 13] = [
     ("direction", "direction"),
     ("dropped", "dropped"),
@@ -38,16 +38,17 @@ const FIELDS: [(&str, &str); 13] = [
     ("transport", "transport"),
     ("waited", "waited"),
 ];
-/// Most events of one gateway in a second of the text output, and if a program reads them or the user asked for them.
+/// Maximum number of events per gateway and second: by default, and if a program reads them or the user named flow
+/// events in `--events`.
 const LIMITS: [u64; 2] = [20, 1000];
 /// Maximum length of a line of the record in bytes: most have some 200, those with the longest names some 500.
 const MAX_RECORD: usize = 16 << 10;
-/// How long gateways have to begin before the first event is printed.
+/// Maximum wait for the gateways' first answers, before the first event is printed.
 const BEGIN: Duration = Duration::from_millis(250);
-/// Time between two looks for new gateways, and between the ends of seconds for the limits.
+/// Interval between two searches for new gateways; also the period to which `LIMITS` apply.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What the user has asked for.
+/// The flow events that the user selected.
 #[derive(Clone, Debug, Default)]
 pub struct FlowChoice {
     /// Switches, ports and guests' private ports; empty: all.
@@ -65,7 +66,7 @@ impl FlowChoice {
         let switch = event.switch.as_deref().unwrap_or_default();
         let is_meant =
             |only: &String| only == switch || Some(only) == event.port.as_ref() || *only == format!("{switch}:{guest}");
-        // Who asks for some events learns how many of them are missing.
+        // Whatever names are selected, the user learns that events are missing.
         let is_loss = event.name == "flow.lost";
         (self.names.is_empty() || is_loss || self.names.iter().any(is_named))
             && (self.only.is_empty() || self.only.iter().any(is_meant))
@@ -94,14 +95,15 @@ struct FollowedGateway {
 }
 
 impl GatewayWatch {
-    /// Follows the gateways that run now, each within a limit of time, and later those that start.
+    /// Requests the records of the gateways that run now; `next` finds those that start later.
     pub fn new(folders: Vec<PathBuf>, choice: FlowChoice) -> Self {
         let mut watch = GatewayWatch { folders, choice, gateways: BTreeMap::new(), looked: None };
         watch.look(Instant::now());
         watch
     }
 
-    /// Waits until the gateways have begun to report, or the limit has passed. Returns the events meanwhile.
+    /// Waits until all gateways have answered the request, at most for `BEGIN`. Returns the events that arrived
+    /// meanwhile.
     pub fn begin(&mut self) -> Vec<Event> {
         let until = Instant::now() + BEGIN;
         let mut events = Vec::new();
@@ -113,7 +115,7 @@ impl GatewayWatch {
         events
     }
 
-    /// Waits for events, at most until the next look for new gateways.
+    /// Waits for events, at most for `limit` or until the next search for new gateways. Returns them, or none.
     pub fn next(&mut self, limit: Duration) -> Vec<Event> {
         survey::wait(self.gateways.values().map(|gateway| gateway.peer.as_fd()), limit.min(LOOK));
         let now = Instant::now();
@@ -137,7 +139,7 @@ impl GatewayWatch {
             if self.gateways.contains_key(&socket.port) {
                 continue;
             }
-            // A socket that was left behind, or a gateway of another user: it may be replaced by one of this user's.
+            // The socket is stale, or belongs to another user's gateway. The next search tries it again.
             let Ok(peer) = GatewayPeer::ask(&socket, &ControlRequest::Follow, MAX_RECORD) else { continue };
             let allowance = FlowAllowance::new(LIMITS[usize::from(self.choice.asked)]);
             self.gateways.insert(socket.port, FollowedGateway { peer, follows: false, has_ended: false, allowance });
@@ -163,7 +165,7 @@ impl FollowedGateway {
     }
 }
 
-/// How many events of a gateway are reported in a second.
+/// Limits the events of a gateway that are reported in a second, and counts the others.
 struct FlowAllowance {
     most: u64,
     second: Option<Instant>,
@@ -176,7 +178,8 @@ impl FlowAllowance {
         FlowAllowance { most, second: None, used: 0, lost: 0 }
     }
 
-    /// Returns the event if it may be reported; otherwise, it is counted. What the gateway lost itself is counted, too.
+    /// Returns the event if it may be reported; otherwise counts it as lost, and returns `None`. A `flow.lost` event is
+    /// added to the count: it has the number of events that the gateway itself lost.
     fn take(&mut self, event: Event, now: Instant) -> Option<Event> {
         if event.name == "flow.lost" {
             let lost = event.details.get("lost").and_then(Value::as_u64).unwrap_or(1);
@@ -203,7 +206,7 @@ impl FlowAllowance {
     }
 }
 
-/// Converts a line of a gateway's record; `None` if it is not one.
+/// Converts a line of a gateway's record to an event; `None` if the line is invalid or of an unknown kind.
 fn event(port: &str, line: &[u8]) -> Option<Event> {
     let Value::Object(fields) = serde_json::from_slice(line).ok()? else { return None };
     let word = fields.get("event")?.as_str()?;

@@ -227,14 +227,14 @@ fn fill_ethernet(frame: &mut [u8], src: MacAddr, dst: MacAddr) {
     frame[..n].copy_from_slice(&header[..n]);
 }
 
-/// The address and port of a sender or receiver in a frame's headers.
+/// The MAC address, IP address and UDP port of a frame's sender or receiver.
 struct UdpEnd<A> {
     mac: MacAddr,
     ip: A,
     port: u16,
 }
 
-/// Returns the UDP, IP and Ethernet addresses of a frame's headers.
+/// Returns the parameters of a frame from one end to the other, with pkt-gen's payload.
 fn udp<A>(from: UdpEnd<A>, to: UdpEnd<A>) -> build::Udp<'static, A> {
     build::Udp {
         src_mac: from.mac,

@@ -11,7 +11,8 @@ use super::report::{ThreadCounts, watch};
 use super::{PktGenJob, SPIN, pin};
 use crate::CliError;
 
-/// Offset of the sequence number in a frame: at the last 8 bytes of a frame of 50, the shortest that can have one.
+/// Offset of the 8-byte sequence number in a frame, after the Ethernet, IPv4 and UDP headers. A frame needs 50 bytes to
+/// have one.
 pub const SEQUENCE_AT: usize = 42;
 
 /// Sends on all rings, each in its own thread.
@@ -95,7 +96,8 @@ impl<'a> PktSender<'a> {
         self.frags == 1 && self.job.hdr_len == 0 && self.sequence.is_none() && self.source.is_constant()
     }
 
-    /// Writes `n` equal frames: fills each buffer once, for as long as it stays in its slot. Returns their bytes.
+    /// Writes `n` equal frames. A buffer that has the frame already, and is still in the same slot, is not written
+    /// again. Returns the frames' bytes.
     fn fill_simple(&mut self, n: u32) -> u64 {
         let frame = self.source.frame();
         let len = frame.len() as u16;

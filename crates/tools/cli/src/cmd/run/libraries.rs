@@ -1,4 +1,5 @@
-//! Finds the libraries that must be loaded before the C library and libpcap.
+//! Finds the library to preload, which replaces the C library's calls, and netvale's libpcap, which replaces the
+//! system's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -23,25 +23,27 @@ use crate::CliError;
 
 /// Exit code if the namespaces cannot be set up.
 const FAILED: u8 = 1;
-/// Exit codes of shells for a command that does not exist, and for one that cannot be run.
+/// Exit code of shells for a command that does not exist.
 const NOT_FOUND: u8 = 127;
+/// Exit code of shells for a command that exists but cannot be run.
 const NOT_RUN: u8 = 126;
-/// Time between attempts to mount the name server's file: 100 ms.
+/// Time between attempts to mount `resolv.conf`: 100 ms.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Families of sockets that belong to a network namespace, or reach no network.
 const FAMILIES: [libc::c_int; 5] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET];
-/// Calls that act outside of the namespaces: io_uring opens sockets past the filter, and requests for keys make the
-/// kernel start a program of the host, which may ask the host's name servers.
+/// System calls with effects outside the namespaces: io_uring creates sockets without passing the seccomp filter, and
+/// key requests make the kernel start a program of the host, which may query the host's name servers.
 const OUTSIDE: [i64; 4] = [libc::SYS_io_uring_setup, libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl];
-/// The numbers of ioctl in the x32 ABI, which differ from that of the 64-bit one; old kernels take the first as well.
+/// The numbers of `ioctl` in the x32 ABI, where it is 514 instead of 16. Old kernels accept 514 without the x32 bit,
+/// too.
 #[cfg(target_arch = "x86_64")]
 const X32_IOCTL: [i64; 2] = [514, 514 | 0x4000_0000];
 #[cfg(not(target_arch = "x86_64"))]
 const X32_IOCTL: [i64; 0] = [];
-/// Requests by which a process writes to its terminal's input.
+/// Requests of `ioctl` by which a process writes to its terminal's input.
 const INPUTS: [libc::c_int; 2] = [libc::TIOCSTI as libc::c_int, libc::TIOCLINUX as libc::c_int];
 
-/// What the first process has from outside.
+/// What the first process gets from the process that cloned it.
 pub(super) struct SandboxInside<'a> {
     pub command: &'a [OsString],
     pub net: SandboxNet,
@@ -49,7 +51,7 @@ pub(super) struct SandboxInside<'a> {
     pub parent: UnixStream,
     /// The socket to the gateway, which sends a byte once it is ready.
     pub gateway: UnixStream,
-    /// The mask of blocked signals for the command.
+    /// The signal mask with which the command starts: this process blocks more signals.
     pub mask: SignalMask,
 }
 
@@ -57,7 +59,7 @@ impl SandboxInside<'_> {
     /// Runs the command in this process's namespaces, and returns its exit code.
     pub fn run(mut self) -> Result<u8, CliError> {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed("watching the parent"))?;
-        // The parent may have ended before. Its own message has the reason.
+        // No byte: the parent has ended, possibly before the line above, and has printed the reason.
         if !has_byte(&mut self.parent) {
             return Ok(FAILED);
         }
@@ -68,7 +70,7 @@ impl SandboxInside<'_> {
         set_sysctls();
         rustix::thread::set_no_new_privs(true).map_err(failed("setting no_new_privs"))?;
         limit_calls().map_err(|why| CliError::failed(format!("cannot filter the command's calls: {why}"), NEXT))?;
-        // The gateway has reported why it could not start.
+        // No byte: the gateway could not start, and has printed the reason.
         if !has_byte(&mut self.gateway) {
             return Ok(FAILED);
         }
@@ -79,7 +81,7 @@ impl SandboxInside<'_> {
         }
     }
 
-    /// Mounts what differs from the host's files.
+    /// Mounts the namespaces' own `/proc`, and a `resolv.conf` that names the gateway.
     fn mount(&self) -> Result<NameFile, CliError> {
         let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", propagation).map_err(failed("separating the mounts"))?;
@@ -110,7 +112,8 @@ impl SandboxInside<'_> {
         })
     }
 
-    /// Waits for the command's end, forwards signals from outside, and keeps the name server's file in place.
+    /// Waits for the command's end, forwards signals from outside, and keeps `resolv.conf` mounted. Returns the exit
+    /// code.
     fn keep(&self, child: &Child, mut signals: SignalQueue, mut names: NameFile) -> Result<u8, CliError> {
         let command = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let mounts = File::open("/proc/self/mountinfo").ok();
@@ -163,16 +166,17 @@ fn has_byte(from: &mut UnixStream) -> bool {
     from.read_exact(&mut [0]).is_ok()
 }
 
-/// Permits pings and ports below 1024 to the command, in its own network. They are left out if /proc/sys is read-only.
+/// Permits pings and ports below 1024 to the command, in its own network. If /proc/sys is read-only, they remain
+/// forbidden.
 fn set_sysctls() {
     let group = rustix::process::getegid().as_raw();
     let _ = fs::write("/proc/sys/net/ipv4/ping_group_range", format!("{group} {group}"));
     let _ = fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
 }
 
-/// Denies sockets that do not belong to a network namespace, such as those of virtual machines (`AF_VSOCK`), and
-/// calls that act outside of it. Denies input for the terminal, which the caller's shell would read
-/// after the command's end.
+/// Denies sockets that do not belong to a network namespace, such as those of virtual machines (`AF_VSOCK`), and calls
+/// that act outside of it. Denies writing to the terminal's input, which the caller's shell would read after the
+/// command's end.
 fn limit_calls() -> Result<(), SandboxError> {
     let other_families = none_of(0, &FAMILIES)?;
     let calls = [libc::SYS_socket, libc::SYS_socketpair].into_iter().flat_map(numbers);

@@ -1,5 +1,5 @@
-//! A command in namespaces of its own whose interface is a port of a switch: a member of `netvale lab`. Its first
-//! process is that of a sandbox; this one takes the gateway's place, and gets the interface.
+//! A member of `netvale lab`: a command in its own namespaces, whose interface is a port of a switch. The first process
+//! there is that of a sandbox, but it passes the interface to this process instead of to a gateway.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -39,16 +39,17 @@ impl SandboxMember {
                     let mask = sys::block(&[SIGNALS, &[libc::SIGTTOU]].concat()).map_err(failed("blocking signals"))?;
                     SandboxInside { command, net, parent, gateway: of_inside, mask }.run()
                 });
-                // Nothing of the process that this one is a copy of is dropped or written here.
+                // Exits without destructors: they would act on resources of the process that this one was cloned from.
                 std::process::exit(code.map_or_else(|error| report(&error), i32::from))
             }
         }
     }
 
-    /// Maps users and groups of the namespaces, lets them be set up, and returns the queue of their interface.
+    /// Maps users and groups of the namespaces, lets the first process set them up, and returns the TAP queue of their
+    /// interface.
     ///
     /// # Errors
-    /// A step fails; the log has the reason of those inside.
+    /// A step fails. If it failed in the namespaces, the log has the reason.
     pub fn begin(&mut self) -> Result<OwnedFd, CliError> {
         let channel = self.parent.take().ok_or_else(|| CliError::failed("the member runs already", "end it first"))?;
         super::begin(self.inside, channel)?;
@@ -59,13 +60,13 @@ impl SandboxMember {
         })
     }
 
-    /// Lets the command start: its interface is a port of the switch.
+    /// Lets the command start, once its interface is a port of the switch.
     pub fn tell_ready(&self) {
-        // If the process has ended, its exit status follows.
+        // Fails only if the process has ended, which `ended` reports.
         let _ = rustix::net::send(&self.gateway, b"r", SendFlags::NOSIGNAL);
     }
 
-    /// Returns the first process, which is in the namespaces.
+    /// Returns the PID of the first process in the namespaces.
     pub fn id(&self) -> Pid {
         self.inside
     }
@@ -81,14 +82,15 @@ impl SandboxMember {
         let _ = waitpid(Some(self.inside), WaitOptions::empty());
     }
 
-    /// Returns the command's exit code if it has ended; to be called until then only.
+    /// Returns the command's exit code if it has ended, `None` while it runs. Not to be called after it has returned a
+    /// code: the process no longer exists.
     pub fn ended(&self) -> Option<i32> {
         let (_, status) = waitpid(Some(self.inside), WaitOptions::NOHANG).ok()??;
         Some(super::exit_code(status).into())
     }
 }
 
-/// Leaves the caller's terminal, whose signals are not for this process, and writes to the log.
+/// Leaves the caller's terminal, so that its signals do not reach this process, and redirects the output to the log.
 fn leave_terminal(log: &File) -> Result<(), CliError> {
     let redirect = || -> rustix::io::Result<()> {
         rustix::process::setsid()?;

@@ -10,19 +10,19 @@ use std::path::Path;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// The folder of systemd-resolved, with its socket and its variants of the file.
+/// The folder of systemd-resolved, with its sockets and its variants of `resolv.conf`.
 const RESOLVED: &str = "/run/systemd/resolve";
 const RESOLVED_FILES: [&str; 2] = ["resolv.conf", "stub-resolv.conf"];
 /// Folders with sockets of other name services.
 const OTHERS: [&str; 3] = ["/run/nscd", "/var/run/nscd", "/run/avahi-daemon"];
-/// A folder that exists everywhere and has no use: the new file's file system is mounted here for a moment.
+/// A folder that always exists and that commands do not need: the tmpfs with the new file is briefly mounted here.
 const INTERIM: &str = "/proc/driver";
 
 /// The file that is mounted over the host's `resolv.conf`.
 #[derive(Debug)]
 pub(super) struct NameFile {
     text: String,
-    /// Device and inode.
+    /// Device and inode of the mounted file; `None` if it is not mounted.
     mounted: Option<(u64, u64)>,
 }
 
@@ -50,9 +50,8 @@ impl NameFile {
         self.put()
     }
 
-    /// Mounts the file again if the host has replaced its own: that removes mounts over the former one. Returns whether
-    /// the file is in place. While the host's file is absent, or just being replaced, it is not, and a later attempt
-    /// succeeds.
+    /// Mounts the file again if the host has replaced its own, which removed the mount. Returns whether the file is
+    /// mounted: `false` while the host's file is absent or being replaced, when the caller tries again later.
     pub fn renew(&mut self) -> bool {
         if identity() != self.mounted || self.mounted.is_none() {
             self.mounted = None;
@@ -74,7 +73,7 @@ impl NameFile {
         Ok(())
     }
 
-    /// Returns whether the file is in place.
+    /// Returns whether the file is mounted.
     pub fn is_mounted(&self) -> bool {
         self.mounted.is_some()
     }

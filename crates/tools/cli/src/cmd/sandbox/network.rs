@@ -11,7 +11,7 @@ use crate::CliError;
 
 /// Name of the command's interface.
 pub(crate) const INTERFACE: &str = "eth0";
-/// The port of name servers.
+/// UDP port of name servers.
 const NAMES: u16 = 53;
 
 /// The addresses of the gateway and of the command.
@@ -24,8 +24,8 @@ pub(crate) struct SandboxNet {
 }
 
 impl SandboxNet {
-    /// Returns the network in which the gateway has these addresses. The command's are the ones after the gateway's, or
-    /// before it at the network's end.
+    /// Returns the network in which the gateway has these addresses. The command gets the next address after the
+    /// gateway's, or the one before it at the network's end.
     pub fn of(gateway: GatewayAddresses) -> SandboxNet {
         let v4 = gateway.v4.map(|own| {
             let bits = u32::from(own.address);
@@ -35,8 +35,8 @@ impl SandboxNet {
         SandboxNet { gateway, v4, v6: gateway.v6.map(|own| host_in(own.address, 1)), mac: None }
     }
 
-    /// Returns the network of the station with this number and Ethernet address. Its IPv6 address has the number added
-    /// to the gateway's.
+    /// Returns the network of the station with this number and Ethernet address. The station's IPv6 address is the
+    /// gateway's plus `number`.
     pub fn station(gateway: GatewayAddresses, v4: Option<Ipv4Addr>, mac: [u8; 6], number: u8) -> SandboxNet {
         SandboxNet { gateway, v4, v6: gateway.v6.map(|own| host_in(own.address, number)), mac: Some(mac) }
     }
@@ -87,11 +87,11 @@ impl SandboxNet {
         queue.ok_or_else(|| CliError::failed("the TAP has no queue", "please report this"))
     }
 
-    /// Sends the gateway's name server an empty datagram, to which it does not answer. The gateway thus knows the
-    /// command's Ethernet address, and loses no first datagram of a published port.
+    /// Sends the gateway's name server an empty datagram, to which it does not answer. The gateway thus learns the
+    /// command's Ethernet address, and need not drop the first datagram to a published port.
     fn greet(&self) {
         for (own, gateway) in self.addresses() {
-            // Without IPv6, there is no such address, and nothing to be known.
+            // Fails on a kernel without IPv6, where the command has no IPv6 address to be learned.
             let _ = UdpSocket::bind((own.address, 0)).and_then(|socket| socket.send_to(&[], (gateway, NAMES)));
         }
     }
@@ -103,7 +103,7 @@ impl SandboxNet {
         let index = netlink.link(INTERFACE)?.index;
         for (own, gateway) in self.addresses() {
             let done = netlink.add_address(index, own).and_then(|()| netlink.add_route(index, &default_route(gateway)));
-            // A kernel without IPv6 leaves the command without it.
+            // On a kernel without IPv6, the command does without it.
             if gateway.is_ipv4() {
                 done?;
             }

@@ -11,7 +11,7 @@ pub(crate) struct Obstacle {
     pub remedy: &'static str,
 }
 
-/// The switches of the kernel and of distributions: file, value that denies user namespaces, reason, remedy.
+/// The settings of the kernel and of distributions: file, value that denies user namespaces, reason and remedy.
 const SWITCHES: [(&str, &str, Obstacle); 3] = [
     (
         "/proc/sys/user/max_user_namespaces",
@@ -40,18 +40,18 @@ const SWITCHES: [(&str, &str, Obstacle); 3] = [
     ),
 ];
 
-/// The obstacle if no switch is the reason.
+/// The obstacle if none of the settings is the reason.
 const UNKNOWN: Obstacle = Obstacle {
     why: "the kernel, or a container's seccomp profile, forbids it",
     remedy: "run it outside the container, or permit clone and unshare with namespaces in the container's profile",
 };
 
-/// Returns the switch that denies user namespaces to ordinary users.
+/// Returns the kernel setting that denies user namespaces to ordinary users; `None` if no known setting does.
 pub(crate) fn find() -> Option<Obstacle> {
     find_with(|file| fs::read_to_string(file).ok())
 }
 
-/// Returns the obstacle after the kernel has refused.
+/// Returns the obstacle to report after the kernel has refused a user namespace.
 pub(super) fn of_refusal() -> Obstacle {
     find().unwrap_or(UNKNOWN)
 }

@@ -110,7 +110,7 @@ impl SandboxOutside {
         Ok(code)
     }
 
-    /// Waits until the gateway has written its record, and has ended.
+    /// Waits until the gateway has written its flows and has ended; kills it after [`ENDING`].
     fn finish(mut self) {
         let begun = Instant::now();
         while !self.gateway.has_ended() {

@@ -14,14 +14,15 @@ pub(super) fn denying(text: &str) -> Result<String, String> {
     EgressRule::parse(text, false).map(|_| text.to_owned()).map_err(|why| why.to_string())
 }
 
-/// Checks a published port. The guest, which it lacks, is the command.
+/// Checks a published port, which is written without a guest: the guest is the command.
 pub(super) fn published(text: &str) -> Result<String, String> {
     let expected = || format!("invalid published port {text:?}: expected [ADDRESS:]PORT:PORT[/udp], e.g. 8080:80");
     let whole = with_guest(text, "192.0.0.2", "::2").ok_or_else(expected)?;
     whole.parse::<PublishRule>().map(|_| text.to_owned()).map_err(|_| expected())
 }
 
-/// Adds the command's address to a published port. A port at an IPv6 address of the host leads to IPv6.
+/// Adds the command's address to a published port. A port at an IPv6 address of the host leads to the command's IPv6
+/// address.
 fn with_guest(text: &str, v4: &str, v6: &str) -> Option<String> {
     let (listen, port) = text.rsplit_once(':')?;
     let guest = if listen.starts_with('[') { format!("[{v6}]") } else { v4.to_owned() };

@@ -33,7 +33,7 @@ pub(super) fn block(signals: &[c_int]) -> io::Result<SignalMask> {
 
 fn set_of(signals: &[c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initializes the set, which is valid for both calls; an unknown number is refused.
+    // SAFETY: sigemptyset initializes the set, which is valid for both calls; sigaddset refuses an unknown number.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
@@ -59,7 +59,7 @@ pub(crate) fn end_with_this(command: &mut Command) {
     let parent = rustix::process::getpid();
     let set = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        // If this process has ended before, no signal comes.
+        // If the parent ended before that call, no signal comes.
         let is_alive = rustix::process::getppid() == Some(parent);
         if is_alive { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     };
@@ -70,9 +70,9 @@ pub(crate) fn end_with_this(command: &mut Command) {
 /// A signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReceivedSignal {
-    /// Its number.
+    /// The signal's number.
     pub number: c_int,
-    /// Why it was sent: the kernel, kill(2), sigqueue(3), ….
+    /// How the signal was sent (`si_code`): by the kernel, kill(2), sigqueue(3), ….
     pub code: c_int,
     /// The process that sent it; 0 if that is outside this process's PID namespace, or the kernel.
     pub sender: u32,
@@ -123,8 +123,8 @@ pub(super) fn send_queued(to: Pid, signal: c_int) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Continues as two processes, of which the new one is in new namespaces. Returns the new process to the caller, and
-/// `None` in the new process.
+/// Clones this process into new namespaces, as fork(2) does. Returns the new process's PID in this process, and `None`
+/// in the new one. Fails if this process has several threads.
 pub(super) fn clone_into(namespaces: c_int) -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("this process has several threads"));

@@ -5,7 +5,7 @@ use std::fs::File;
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-/// The terminal and this process's group, if that is in the foreground.
+/// The terminal and this process's group; `None` if there is no terminal, or the group is not in its foreground.
 #[derive(Debug)]
 pub(super) struct TerminalGroup(Option<(File, Pid)>);
 
@@ -17,7 +17,8 @@ impl TerminalGroup {
         TerminalGroup(terminal.filter(|tty| tcgetpgrp(tty).is_ok_and(|found| found == group)).map(|tty| (tty, group)))
     }
 
-    /// Puts this process's group into the foreground again. SIGTTOU must be blocked, since another group may be there.
+    /// Puts this process's group into the foreground again. SIGTTOU must be blocked: the kernel sends it to a
+    /// background group that changes the foreground group.
     pub fn restore(&self) {
         if let Some((terminal, group)) = &self.0
             && tcgetpgrp(terminal).is_ok_and(|found| found != *group)

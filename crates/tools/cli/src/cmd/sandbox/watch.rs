@@ -12,7 +12,7 @@ use crate::CliError;
 /// Maximum length of a line of the record, in bytes.
 const MAX_LINE: usize = 1 << 16;
 
-/// The record as it comes, and the file into which it is copied.
+/// Reads the gateway's record of flows from a pipe, prints it, and copies it to the file of `--flows`.
 #[derive(Debug)]
 pub(super) struct FlowWatch {
     from: File,
@@ -40,7 +40,7 @@ impl FlowWatch {
         self.is_at_end
     }
 
-    /// Prints what has come, without waiting.
+    /// Prints the flows in the pipe, without waiting for more.
     pub fn read(&mut self) {
         let mut bytes = [0; 4096];
         loop {
@@ -100,7 +100,7 @@ fn text(line: &Value) -> Option<String> {
     Some(format!("{verdict} {:<4} {from}{}{name}{reason}", word("transport")?, word("remote")?))
 }
 
-/// Names come from outside: whatever controls a terminal is replaced.
+/// Replaces control characters by `?`: names come from outside, and must not control the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

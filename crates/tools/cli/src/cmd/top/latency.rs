@@ -9,7 +9,7 @@ pub struct LatencyRow {
     pub port: String,
     /// Number of timed frames.
     pub frames: u64,
-    /// Mean in nanoseconds.
+    /// Mean in nanoseconds; never `None`, since there is no row without frames.
     pub mean_ns: Option<u64>,
     /// Upper bound, in nanoseconds, of the histogram bucket with the median; `None` for the last bucket, which has
     /// none.

@@ -80,7 +80,7 @@ fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
     ]
 }
 
-/// Minimum width limit of the names' column in cells.
+/// Width in cells to which the column of names may grow, even if all names are shorter.
 const NAMES: usize = 24;
 
 /// Returns the indices of the columns of [`text::HEADS`] that fit, with their widths in cells. The first column, of

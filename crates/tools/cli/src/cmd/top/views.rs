@@ -66,7 +66,7 @@ pub fn latency(state: &TopState) -> Table<'static> {
     Table::new(rows, widths).header(heads).column_spacing(1)
 }
 
-/// Formats a time; `None` is above the last bound.
+/// Formats a latency; `None` means that it exceeds the histogram's last bound, 1 s.
 fn said(ns: Option<u64>) -> String {
     ns.map_or_else(|| "> 1s".to_owned(), |ns| format!("{:.3?}", std::time::Duration::from_nanos(ns)))
 }

@@ -49,7 +49,7 @@ fn steps(steps: &[TraceStep]) -> String {
                 rest = behind;
                 destination(port, there)
             }
-            // The next step names the port itself.
+            // `For` is shown only before a drop: other steps name the port themselves.
             TraceStep::For(_) if !matches!(behind.first(), Some(TraceStep::Dropped(..))) => continue,
             other => text(other),
         };
@@ -119,7 +119,8 @@ mod tests {
         of(Timestamp::UNIX_EPOCH, &frame).split_once(' ').map(|(_, line)| line.to_owned()).unwrap_or_default()
     }
 
-    /// Objective: steps at a destination follow it; a frame is delivered unless it is dropped, waits or is in flight.
+    /// Objective: a destination's steps are printed after it; a frame is delivered unless it is dropped, waits or is in
+    /// flight.
     #[test]
     fn the_steps_of_a_destination_stand_with_it() {
         let to = |port: &str| TraceStep::To(port.into());

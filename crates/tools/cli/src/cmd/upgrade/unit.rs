@@ -16,7 +16,7 @@ pub struct SystemdUnit {
 }
 
 impl SystemdUnit {
-    /// Returns the service whose main process is `pid`.
+    /// Returns the service whose main process is `pid`; `None` if there is none.
     pub fn of(pid: u32) -> Option<SystemdUnit> {
         let unit = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?.lines().find_map(SystemdUnit::in_group)?;
         (unit.property("MainPID")? == pid.to_string()).then_some(unit)
@@ -45,7 +45,7 @@ impl SystemdUnit {
             .map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
     }
 
-    /// Returns the programs of the unit and of the running process.
+    /// Returns the paths of the program that the unit starts, and of the one that the process runs.
     fn programs(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
         let starts = self.property("ExecStart").and_then(|all| {
             let path = all.split("path=").nth(1)?.split(" ;").next()?;
@@ -53,7 +53,7 @@ impl SystemdUnit {
         });
         let runs = fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| {
             let path = path.to_string_lossy();
-            // The running program's file has been replaced.
+            // This suffix means that the running program's file has been replaced.
             PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(&path))
         });
         starts.into_iter().chain(runs)

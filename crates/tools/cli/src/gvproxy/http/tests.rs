@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Sends bytes as a client that then ends its direction. Returns the request, or the status of the refusal.
+/// Sends bytes as a client that then closes the connection. Returns the request, or why there is none.
 fn read(bytes: &[u8], preface: HttpPreface) -> Result<HttpRequest, RequestError> {
     let (mut client, own) = UnixStream::pair().unwrap();
     let own = GvStream::from(OwnedFd::from(own));

@@ -5,12 +5,12 @@ use std::path::Path;
 use super::addresses;
 use super::endpoint::GvEndpoint;
 
-/// The option for a capture, which has the name of a kind of port.
+/// Name of the option for a capture file. It is also the name of a kind of port, which only this module may contain.
 pub(super) const CAPTURE_OPTION: &str = "pcap";
 /// The scheme of the addresses of vfkit's sockets.
 pub(super) const VFKIT_SCHEME: &str = "unixgram";
 
-/// Returns the port for `-listen-qemu`.
+/// Returns the port for `-listen-qemu`, in the notation of `netvale attach`.
 pub(super) fn qemu_port(endpoint: &GvEndpoint) -> String {
     if endpoint.scheme == "unix" {
         return stream_port(Path::new(&endpoint.path));
@@ -23,17 +23,17 @@ pub(super) fn qemu_port(endpoint: &GvEndpoint) -> String {
     format!("stream:{}", addresses::joined(host, &endpoint.port))
 }
 
-/// Returns the port for `-listen-bess`.
+/// Returns the port for `-listen-bess`, in the notation of `netvale attach`.
 pub(super) fn bess_port(endpoint: &GvEndpoint) -> String {
     format!("seqpacket:{}", endpoint.path)
 }
 
-/// Returns the port for `-listen-vfkit`.
+/// Returns the port for `-listen-vfkit`, in the notation of `netvale attach`.
 pub(super) fn vfkit_port(endpoint: &GvEndpoint) -> String {
     format!("unixgram:{}", endpoint.path)
 }
 
-/// Returns the port for streams at a path, in QEMU's form.
+/// Returns a port for QEMU's frame streams at a UNIX socket, in the notation of `netvale attach`.
 pub(super) fn stream_port(path: &Path) -> String {
     format!("stream:{}", path.display())
 }

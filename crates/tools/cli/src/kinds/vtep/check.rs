@@ -191,7 +191,7 @@ fn is_wrong(tunnel: &VxlanInfo, report: &VtepReport) -> bool {
     }
 }
 
-/// Returns advice on the tunnel's MTU.
+/// Returns advice on the tunnel's MTU; empty if there is none.
 fn notes(args: &VtepCheckArgs, tunnel: &VxlanInfo, reports: &[VtepReport]) -> String {
     let Some(fits) = reports.iter().filter_map(VtepReport::inner_mtu).min() else { return String::new() };
     if fits < tunnel.mtu {

@@ -8,8 +8,9 @@ use super::super::console::VdeConsole;
 use super::super::usage;
 use super::ROWS;
 
-/// The column headings of `debug/list`. [`PLUGINS`] has those of `plugin/list`.
+/// The column headings of `debug/list`.
 pub(super) const EVENTS: &str = "CATEGORY               TAG STATUS HELP\n------------           --- ------ ----\n";
+/// The column headings of `plugin/list`.
 pub(super) const PLUGINS: &str = "NAME                   HELP\n------------           ----\n";
 /// Maximum nesting depth of `load`.
 const MOST_LOADING: usize = 8;

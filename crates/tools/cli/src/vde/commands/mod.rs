@@ -10,7 +10,7 @@ use super::answers::{VdeAnswer, VdeError};
 use super::console::VdeConsole;
 use super::words::VdeCommand;
 
-/// Runs a command. The string has its arguments, i.e. the rest of the line after the path.
+/// A function that runs a command. The string has the command's arguments, i.e. the rest of the line after the path.
 type CarryOut = fn(&mut VdeConsole, &str) -> VdeAnswer;
 
 /// A command, or the heading of a menu (without a function).

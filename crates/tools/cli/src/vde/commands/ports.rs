@@ -159,7 +159,7 @@ fn reset_one_or_all(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError
     Ok(())
 }
 
-/// `port/print`: prints one port, or all, if a plug is connected.
+/// `port/print`: prints one port or all, except ports without a plug.
 pub(super) fn print_active(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(print(console, rest, false))
 }
