@@ -39,7 +39,7 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
 pub struct TestDaemon {
     launch: Launch,
     manager: Option<Manager>,
-    // Dropped before the folder.
+    // Declared before the folder, so that the process is killed before the folder is removed.
     process: Mutex<Option<ChildProcess>>,
     lives: AtomicU32,
     dir: TempDir,

@@ -8,7 +8,7 @@ use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::succession::{Succession, VERSION};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// The message that follows all items.
+/// The daemon's message that follows all items of its state.
 const END: &[u8] = b".\"end\"";
 
 /// A connection to a daemon's attach socket.

@@ -186,8 +186,8 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
     Ok(set)
 }
 
-/// Gives the attacked tunnel and a bystander's tunnel, as a control plane would, VTEPs that do not exist and addresses
-/// behind them.
+/// Like a control plane, changes the VTEPs and addresses of the attacked tunnel and of a bystander's tunnel; all VTEPs
+/// that it adds do not exist. Finally removes them.
 fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let start = Instant::now();
     let mut client = w.first().control()?;

@@ -16,7 +16,7 @@ use crate::world::World;
 
 /// Maximum wait of a bystander for a frame on a machine busy with attackers. A longer wait is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Difference between the flow numbers of two kinds.
+/// Number of flow numbers that each pair has.
 const FLOWS: u32 = 16;
 
 struct BystanderPair {

@@ -59,7 +59,8 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Where a program runs: its case, its core, and a namespace with two veth pairs: `p0` and `p1`, `p2` and `p3`.
+/// What a program is started with: its case, its cores, and a namespace with two veth pairs: `p0` and `p1`, `p2` and
+/// `p3`.
 struct Site<'a> {
     case: &'a Case,
     cores: Cores,
@@ -222,7 +223,7 @@ impl Wires {
         Err(BenchError::NoTraffic(self.who.to_owned()))
     }
 
-    /// Returns the jobs: the program's, the generator's, or one that waits.
+    /// Returns the jobs of the program and of the generator; without either, a job that only sleeps.
     fn jobs(&mut self) -> Vec<Job<'_>> {
         let core = if self.generator.is_some() { self.cores.1 } else { self.cores.0 };
         let mut jobs: Vec<Job<'_>> = self.program.round.iter_mut().map(|round| Job::new(core, round)).collect();

@@ -91,8 +91,10 @@ impl Touch {
 }
 
 /// Bytes 6 to 13 of every frame, with the bits of [`UNSTAMPED`] cleared: the sender's address without the station's
-/// number. The two bytes after the address are not compared, because they may be a tag that the switch added.
+/// number.
 const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0, 0]);
+/// The bits of these bytes that are not compared: the station's number, and the two bytes after the address, which may be
+/// a tag that the switch added.
 const UNSTAMPED: u64 = 0xffff_ffff;
 
 /// Sends to `count` stations in turn, from `first` on.
@@ -337,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Objective: a frame that is not netvale's sender's counts as wrong.
+    /// Objective: a frame that no [`Sender`] has written counts as wrong.
     #[test]
     fn foreign_frames_count_as_wrong() {
         let (mut a, mut b) = netvale::Port::pipe_pair(64, 0).expect("memory");

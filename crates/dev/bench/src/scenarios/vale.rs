@@ -60,8 +60,8 @@ pub struct Ends {
     pub receivers: Vec<Port>,
 }
 
-/// Measures applications on the first core, and a daemon's switch on the second. Ports are opened by their names, then
-/// prepared, and have virtio-net headers of `hdr_len` bytes before each frame.
+/// Measures applications on the first core, and a daemon's switch on the second. `open` opens a port by its name; then
+/// `prepare` sets up all ports. A virtio-net header of `hdr_len` bytes is before each frame.
 pub fn across(
     case: &Case,
     hdr_len: u32,
@@ -99,7 +99,7 @@ pub fn across(
         let after = server.stats()?;
         let books = stations.books(server.drops()? - drops_before);
         books.check("netvale")?;
-        // Rings belong to ports, and ports to the daemon: they are dropped in this order.
+        // The closure keeps the ports, because rings must be dropped before their ports, and ports before the daemon.
         let _ = &ends;
         let sample = Sample::new(own.rate(total_rate("netvale", &done)?), beside);
         Ok(with_costs(sample, &before, &after).fact("drop_percent", format!("{:.3}", books.drop_percent())))

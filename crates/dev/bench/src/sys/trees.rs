@@ -15,7 +15,8 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     Some(root.join("bin").join(name)).filter(|file| file.is_file()).or_else(|| super::find_program(name))
 }
 
-/// Returns the newest folder whose name begins with `prefix`.
+/// Returns the newest complete folder (one with a file `done`) whose name begins with `prefix`; `None` if there is
+/// none.
 pub fn newest(prefix: &str) -> Option<PathBuf> {
     let root = env::var_os("NETVALE_GUESTS").map_or_else(|| cache().join("netvale/guests"), PathBuf::from);
     let fits = |path: &PathBuf| {

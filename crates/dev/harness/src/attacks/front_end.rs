@@ -30,7 +30,7 @@ const USED: u64 = 0x2000;
 /// A connected front end. Both queues are enabled and empty.
 #[derive(Debug)]
 pub struct HostileFrontEnd {
-    // Dropped first.
+    // The first field, so that the connection is closed before memory and doorbells are dropped.
     socket: UnixStream,
     memory: OwnedFd,
     kicks: Vec<Doorbell>,

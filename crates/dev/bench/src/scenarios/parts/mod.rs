@@ -53,7 +53,7 @@ pub fn by_parts(session: Session, who: &'static str, pid: u32) -> Result<Session
             for (part, share) in rows::shares(&places) {
                 sample = sample.fact(&format!("{who} {part}"), format!("{share:.1}"));
             }
-            // The figure is in millions a second.
+            // The sample's value is in millions of frames per second.
             let nanos = format!("{:.0}", 1e3 / sample.value);
             Ok(sample.fact(&format!("{who} ns"), nanos))
         }

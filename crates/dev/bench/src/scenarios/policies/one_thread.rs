@@ -67,7 +67,8 @@ pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
         let round = || {
             let mut received = 0;
             for _ in 0..ROUNDS {
-                // Frames are in flight for longer than it takes to send as many as the receiver has room for.
+                // Frames stay in the delay line for longer than the sender needs to fill the receiver's room. Without
+                // this call, the sender would stop there.
                 stations.forget_lost();
                 stations.send();
                 near.pass(&mut work);

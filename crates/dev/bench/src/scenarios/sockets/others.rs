@@ -13,7 +13,7 @@ use crate::peers::gvproxy::{self, Gvproxy};
 pub const FORWARDER: &str = "socket-forwarder";
 /// Time limit for a switch's sockets to appear.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// Room for what one call receives.
+/// Maximum number of bytes that one call receives.
 const ROOM: usize = 64 << 10;
 
 const VDE_SWITCH: &[Need] = &[Need::Program("vde_switch", "vde2")];
@@ -97,7 +97,7 @@ fn direct(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
 #[derive(Debug, Serialize, Deserialize)]
 struct Forwarding {
     kind: SocketKind,
-    /// The listening socket, or for datagrams the two own sockets.
+    /// The forwarder's sockets: for datagrams, one to each peer; otherwise, both are the listening socket.
     own: [PathBuf; 2],
     /// The two peers' sockets, for datagrams.
     peers: [PathBuf; 2],

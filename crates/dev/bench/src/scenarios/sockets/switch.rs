@@ -51,7 +51,7 @@ impl SocketKind {
 
 /// Where a case's sockets are.
 pub struct SocketPlace {
-    /// The namespace in which the sockets are made, whose datagram sockets hold as many as with systemd.
+    /// The namespace of the sockets, in which a datagram socket queues up to [`QUEUE`] datagrams.
     pub space: Netns,
     /// The CPU of the switch.
     pub core: usize,
@@ -94,7 +94,7 @@ pub struct RunningSwitch {
     pub parts: Parts,
     /// What must exist as long as the switch.
     pub kept: Vec<Box<dyn std::any::Any>>,
-    /// How a peer connects; `None`: to the path of its kind.
+    /// Connects the peer of a given index; `None`: peers connect to the paths of their kind.
     pub connect: Option<Box<dyn FnMut(usize) -> Result<PeerEnd>>>,
 }
 

@@ -16,7 +16,7 @@ const GUEST: &str = "02:00:00:00:0b:01";
 /// The Ethernet address of the interface from which the generator sends.
 const GENERATOR: &str = "02:00:00:00:0b:02";
 
-/// DPDK's device on the host's interface. The kernel's busy polling has only costs on a veth pair.
+/// DPDK's device on the host's interface. The kernel's busy polling is off, because it gains nothing on a veth pair.
 const AF_XDP: &str = "net_af_xdp0,iface=p1,start_queue=0,queue_count=1,busy_budget=0";
 
 const NEEDS: Needs = &[testpmd::NEEDS, NETWORKS];

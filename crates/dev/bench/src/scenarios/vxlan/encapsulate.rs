@@ -21,7 +21,8 @@ const ROUNDS: u32 = 32;
 /// The station to which the frames are addressed.
 const STATION: u16 = 0;
 
-/// The tunnel's egress, the same messages prepared, and the socket that receives both without reading.
+/// The tunnel's egress, the same messages prepared in advance, and the socket to which both are sent, which is never
+/// read.
 pub struct TunnelLane {
     egress: TunnelEgress,
     prepared: Prepared,
