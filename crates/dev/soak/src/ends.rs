@@ -58,7 +58,7 @@ impl Wrap {
         Wrap::Ethernet(header(to, from, EXPERIMENT))
     }
 
-    /// Wraps payloads in UDP datagrams to the stack; see [`ethernet`].
+    /// Wraps payloads in UDP datagrams from [`BEHIND`] to [`STACK`], in Ethernet frames from one address to another.
     pub fn datagram(to: [u8; 6], from: [u8; 6]) -> Wrap {
         Wrap::Datagram(header(to, from, IPV4))
     }
@@ -151,7 +151,7 @@ impl PairEnd for RingsEnd {
 
     fn flush(&mut self) {
         if let Some(tx) = &mut self.tx {
-            // Without room, the frame is skipped: it does not count.
+            // If there is no room, the frame is skipped, because nobody counts it.
             let _ = self.announced.as_ref().map(|frame| tx.send(frame));
             tx.sync();
         }

@@ -128,7 +128,7 @@ impl SharedWorker {
     }
 }
 
-/// Finds the threads of a process with these names.
+/// Finds the threads of a process that have these names.
 fn threads(process: u32, names: &[&str]) -> Vec<SharedWorker> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let is_needed = |task: &fs::DirEntry| {

@@ -79,7 +79,7 @@ pub struct PairCounts {
     pub tallies: Vec<FlowTally>,
     /// Frames that would have been sent so far if none in flight had ever been late.
     pub wanted: AtomicU64,
-    /// Frames that were sent; see `wanted`.
+    /// Frames that were sent before any in flight was late, to compare with `wanted`.
     pub offered: AtomicU64,
     waits: Mutex<Vec<LongWait>>,
 }
@@ -159,7 +159,7 @@ impl RunningPair {
 impl Drop for RunningPair {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // If the thread panicked, frames are missing.
+        // A panic of the thread is ignored: the checks notice that frames are missing.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

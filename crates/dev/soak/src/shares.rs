@@ -58,7 +58,8 @@ impl FairShare {
     /// Adds an attack, if it can be judged.
     fn add(&mut self, from: PairMoment, to: PairMoment, time: Duration) {
         let taken = (to.gone.saturating_sub(from.gone).as_micros() * 1000 / time.as_micros().max(1)) as u64;
-        // The daemon dropped and counted frames: floods may fill the rings on their own switch.
+        // An attack with counted drops is not judged, because floods may fill the rings on their own switch. Nor is one
+        // for most of which the machine was busy.
         if to.lost > from.lost || taken > 10 * BUSY {
             return;
         }

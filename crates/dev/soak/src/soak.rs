@@ -74,7 +74,7 @@ pub struct Soak {
     observed: [LifeRecord; 2],
     shares: FairShares,
     rounds_left: u64,
-    /// Whether each daemon was started during the current round, and has therefore not seen all of its attacks.
+    /// Whether each daemon was started during the current round, and has therefore not seen all of the round's attacks.
     began: [bool; 2],
 }
 
@@ -285,7 +285,8 @@ impl Soak {
         let started = self.world.daemons[number].start_again();
         let mut wrong: Vec<String> = started.err().into_iter().collect();
         if number == 0 {
-            // By now, the second daemon's driver must find the first daemon's device again.
+            // To open the bystanders again, both the device and the driver of the vhost pair are attached anew. The
+            // other daemon, which still runs, therefore detaches its port of the pair.
             let _ = self.world.daemons[1]
                 .control()
                 .and_then(|mut c| c.detach("vale5", "driver").map_err(|e| e.to_string()));
@@ -365,7 +366,7 @@ impl Soak {
         self.report
     }
 
-    /// Judges the counts.
+    /// Judges the counts of the whole soak.
     fn judge(&mut self) {
         let mut wrong = Vec::new();
         if self.report.corrupt > 0 {

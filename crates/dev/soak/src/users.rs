@@ -1,5 +1,5 @@
-//! Users who share a switch and a folder with others: policies that affect more than their ports, and links where the
-//! daemon makes files.
+//! Users who share a switch and a folder with others: policies that affect more than their ports, and symbolic links
+//! where the daemon makes files.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -86,7 +86,7 @@ pub fn policies(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> 
     outcome
 }
 
-/// Checks that a change is accepted or refused as required.
+/// Checks that a change of a port by a user is accepted if `may` is set, and refused otherwise.
 fn is_judged(daemon: &Netvale, user: u32, port: &str, set: &Value, may: bool) -> Result<(), String> {
     let set: Map<String, Value> = set.as_object().cloned().unwrap_or_default();
     let text = Value::from(set.clone()).to_string();
@@ -159,7 +159,7 @@ impl Drop for ExchangeEnds<'_> {
     }
 }
 
-/// Plants links in a user's own folder, where the daemon creates sockets and captures for that user.
+/// Plants symbolic links in a user's own folder, where the daemon creates sockets and captures for that user.
 pub fn links(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     if w.attacker.is_none() {
         return Ok(());

@@ -58,7 +58,7 @@ pub enum XdpMode {
 }
 
 impl XdpMode {
-    /// `XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_SKB_MODE` (linux/if_link.h).
+    /// Returns `XDP_FLAGS_DRV_MODE` or `XDP_FLAGS_SKB_MODE` (linux/if_link.h).
     fn flags(self) -> u32 {
         match self {
             XdpMode::Native => 1 << 2,
@@ -191,14 +191,14 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
 
 /// Offset of `rx_queue_index` in struct xdp_md.
 const RX_QUEUE_INDEX: i16 = 16;
-/// `XDP_DROP` and `XDP_PASS`.
+/// Results of XDP programs: `XDP_DROP` and `XDP_PASS`.
 const DROP: i32 = 1;
 const PASS: i32 = 2;
 /// Numbers of BPF helper functions.
 const MAP_LOOKUP_ELEM_HELPER: i32 = 1;
 const REDIRECT_MAP: i32 = 51;
 
-/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
+/// Returns the program `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
 fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
     [
         insn(LOAD_WORD, 2, 1, RX_QUEUE_INDEX, 0),
@@ -400,8 +400,9 @@ const JUMP_IF_EQUAL: u8 = 0x15;
 const LOAD_IMM64: u8 = 0x18;
 const PSEUDO_MAP_FD: u8 = 1;
 
-/// `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return bpf_redirect(tap, 0)`. The
-/// hash is recomputed from the frame: a hash set by a socket may change during the socket's life.
+/// Returns the program `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return
+/// bpf_redirect(tap, 0)`. The hash is recomputed from the frame: a hash set by a socket may change during the socket's
+/// life.
 fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
     const GET_HASH_RECALC: i32 = 34;
     const SET_HASH_INVALID: i32 = 41;
@@ -435,7 +436,7 @@ fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
     [&begin, which, &rest, &redirect(tap, 0), &passed].concat()
 }
 
-/// `return bpf_redirect(to, flags)`: `BPF_F_INGRESS` is 1.
+/// Returns the instructions `return bpf_redirect(to, flags)`. Flag 1 is `BPF_F_INGRESS`.
 fn redirect(to: u32, flags: i32) -> [u64; 4] {
     const REDIRECT: i32 = 23;
     [
@@ -446,7 +447,7 @@ fn redirect(to: u32, flags: i32) -> [u64; 4] {
     ]
 }
 
-/// `return skb->mark >> 16 == MARK >> 16 ? TCX_PASS : TCX_DROP`.
+/// Returns the program `return skb->mark >> 16 == MARK >> 16 ? TCX_PASS : TCX_DROP`.
 fn only_marked() -> [u64; 6] {
     const SHIFT_RIGHT_IMM: u8 = 0x77;
     [
@@ -492,7 +493,7 @@ fn info(fd: BorrowedFd<'_>) -> Result<[u32; 20], Errno> {
     Ok(info)
 }
 
-/// Returns the name of the program with this ID, if the kernel reports it.
+/// Returns the name of the program with this ID; `None` if the kernel does not report it.
 pub fn program_name(id: u32) -> Option<String> {
     #[repr(C)]
     #[derive(Default)]

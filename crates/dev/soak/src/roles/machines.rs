@@ -1,4 +1,4 @@
-//! Hypervisors and guests.
+//! Attackers that act as hypervisors and guests.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -56,7 +56,7 @@ pub fn floods_vhost(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends bytes that are not messages.
+/// Sends bytes that are not messages to the device's socket.
 pub fn noise(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let mut stream = UnixStream::connect(&a.socket).map_err(text)?;

@@ -32,7 +32,7 @@ pub const UP: &str = "up";
 /// The work of an attacker.
 pub type AttackFn = fn(&mut Attacker) -> Result<(), String>;
 
-/// An attacker in the table.
+/// A kind of attacker: a row of the table [`ROLES`].
 pub struct AttackerRole {
     /// The role's name, in the report and on the command line.
     pub name: &'static str,

@@ -1,4 +1,4 @@
-//! Programs with ports.
+//! Attackers that are programs with ports.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub fn never_reads(a: &mut Attacker) -> Result<(), String> {
         netvale::Options { run_dir: Some(a.dir.clone()), slots: 16, lossless: true, ..netvale::Options::default() };
     let mut port = Port::open_with(&a.own_port(), &options).map_err(text)?;
     while a.goes_on() {
-        // The frame teaches the switch its address, so that frames are sent to it.
+        // From this frame the switch learns an address of the port, so that it delivers frames to the port.
         let frame = a.frame();
         port.tx()[0].send(&frame);
         port.tx()[0].sync();
@@ -93,7 +93,7 @@ pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends a frame without its last slot.
+/// Sends a frame that never ends: each slot announces another one (`NS_MOREFRAG`).
 pub fn unfinished(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     let ring = &mut port.tx()[0];

@@ -1,4 +1,4 @@
-//! Remote ends of tunnels, and strangers that send to the tunnels' sockets.
+//! Attackers that act as remote ends of tunnels, or as strangers that send to the tunnels' sockets.
 
 use std::net::UdpSocket;
 

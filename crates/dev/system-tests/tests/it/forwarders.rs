@@ -25,7 +25,7 @@ fn dump(up: &Up, port: &str, file: &str, count: u32) -> Guarded {
     dump
 }
 
-/// Returns the frames of a lane in a forwarding program's summary.
+/// Returns the number of frames of a lane (a way from one port to another) in a forwarding program's summary.
 fn lane(sum: &serde_json::Value, name: &str) -> u64 {
     let lanes = sum["lanes"].as_array().expect("lanes");
     lanes

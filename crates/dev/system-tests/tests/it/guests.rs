@@ -16,7 +16,7 @@ use up::{Up, until};
 /// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A device without offloads.
+/// Options of QEMU for a virtio-net device without offloads.
 const NO_OFFLOADS: &str =
     ",csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,host_tso4=off,host_tso6=off,mrg_rxbuf=off";
 
@@ -336,7 +336,8 @@ for i in $(seq 50); do run show vale0:nic | grep 'no device' && break; sleep 0.1
 run show vale0:nic | grep -q 'no device'
 ";
 
-/// Runs a guest with netvale's driver on its virtio-net device, which reaches a stack. Returns the console's output.
+/// Runs a guest in which netvale drives the virtio-net device, through which a file reaches the stack of a network
+/// namespace. Returns the console's output; `None` if guests cannot run here.
 fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
     let image = image()?;
     let dir = tempfile::tempdir().expect("a folder");

@@ -15,7 +15,7 @@ use common::{stderr, stdout};
 use guest::Image;
 use up::Up;
 
-/// A user ID that neither the system nor another test uses.
+/// A user ID that no account of the system has.
 const USER: u32 = 70_310;
 
 /// Creates the account that libvirt looks up, its folders and its configuration of libvirt.

@@ -18,7 +18,7 @@ const UNIT: &str = include_str!("../../../../../dist/netvale.service");
 const MOST: [(&str, &str); 2] =
     [("dist/netvale.service", "--threshold=26"), ("dist/netvale-metrics.service", "--threshold=20")];
 const KINDS: &str = include_str!("../../../../../scripts/packages-kinds.txt");
-/// What the sandbox permits the daemon's own code and kinds of ports.
+/// Sources that list what the sandbox permits the daemon's own code and its kinds of ports.
 const SANDBOX: [&str; 7] = [
     include_str!("../../../../daemon/src/system/sandbox.rs"),
     include_str!("../../../../daemon/src/system/sandbox/arguments.rs"),
@@ -102,7 +102,8 @@ fn the_unit_leaves_all_system_calls_needed() {
     assert!(used.len() > 60, "{used:?}");
     let missing: Vec<_> = used.difference(&left).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    // A filter by mode bits would forbid the whole call, because its mode bits are in memory.
+    // This setting would forbid openat2(2) altogether, because a filter cannot read the call's mode bits, which are in
+    // memory.
     assert!(!UNIT.lines().any(|line| line == "RestrictSUIDSGID=yes"), "openat2(2)");
     for entering in
         ["execve", "capset", "landlock_restrict_self", "seccomp", "prctl", "socketpair", "fchownat", "chmod"]

@@ -15,7 +15,7 @@ use up::Up;
 /// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A user ID that neither the system nor another test uses.
+/// A user ID that no account of the system has.
 const USER: u32 = 70_320;
 
 /// Runs in guest N: 10.1.0.N, and 10.7.0.N in VLAN 7. For each line on the console but `off`, the guest pings all

@@ -24,8 +24,8 @@ const TIMES: usize = 5;
 const REPLAYED: u64 = 40_000;
 const EVERY: Duration = Duration::from_micros(500);
 
-/// Pause between two bursts of 16 frames: the kernel's bridge on the path drops frames for which its neighbours have no
-/// room.
+/// Pause between two bursts of 16 frames, because the kernel's bridge on the path drops frames for which its neighbours
+/// have no room.
 const PAUSE: Duration = Duration::from_millis(8);
 
 /// Script of a virtual machine that bridges its two interfaces.

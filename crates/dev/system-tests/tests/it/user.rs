@@ -14,7 +14,7 @@ use common::{netvale, stderr, stdout};
 use netvale_harness::net::{cable, inside, ip};
 use up::{Up, until};
 
-/// A uid that no user and no other test has.
+/// A user ID that no account of the system has.
 const USER: u32 = 70_300;
 const OTHER: u32 = 70_301;
 
@@ -117,7 +117,7 @@ fn sockets_are_given_away() {
     confinement::threads(up.pid()).iter().for_each(confinement::Thread::assert_confined);
 }
 
-/// The program, where every user can start it.
+/// A copy of the program in a folder where every user can start it.
 struct Program(tempfile::TempDir);
 
 impl Program {
