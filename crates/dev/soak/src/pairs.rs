@@ -66,7 +66,7 @@ impl SoakPair {
     }
 }
 
-/// A pair's counts, over all lives of the daemons.
+/// A pair's counts, which continue when a daemon is restarted.
 #[derive(Debug, Default)]
 pub struct PairCounts {
     /// Damaged frames of all flows.

@@ -203,7 +203,8 @@ fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
     }
 }
 
-/// Adds a packet of one piece without offloads to the batch.
+/// Adds the packet to the batch if it has one piece, at least the shortest length, and no offload; otherwise returns
+/// `None`.
 #[inline]
 fn push_plain(finder: &mut Finder<'_>, core: &mut Core, batch: &mut Batch) -> Option<Result<(), DropReason>> {
     let packet = core.e1000.packet();

@@ -46,11 +46,11 @@ pub fn netvale() -> std::result::Result<PathBuf, Skip> {
 /// What a contender needs to run.
 #[derive(Clone, Copy, Debug)]
 pub enum Need {
-    /// CPUs for pinned threads.
+    /// This number of CPUs for pinned threads.
     Cpus(usize),
-    /// Root, with the purpose.
+    /// Root privileges; the text names the purpose.
     Root(&'static str),
-    /// A program, with Debian's package.
+    /// A program, and the Debian package that contains it.
     Program(&'static str, &'static str),
     /// Another requirement, which the function checks.
     Found(fn() -> std::result::Result<(), Skip>),

@@ -96,7 +96,8 @@ done
     run_c("tags_beside", script);
 }
 
-/// Objective: for an interface that is above others, the daemon reports that its frames come without their tags.
+/// Objective: for an interface whose frames come through other interfaces (a bridge, a macvlan), the daemon reports
+/// that they come without their VLAN tags.
 #[test]
 fn tags_of_a_bridge() {
     let script = r#"

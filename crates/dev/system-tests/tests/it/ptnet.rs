@@ -268,8 +268,8 @@ echo $at >/sys/bus/pci/drivers/nvptnet/bind
 ip link set eth0 up; cat /sys/class/net/eth0/carrier
 ";
 
-/// Objective: a program in the guest drives the device with only what any kernel has; with an IOMMU, interrupts wake
-/// it.
+/// Objective: a program in the guest drives the device without netvale's kernel driver: it polls through sysfs or, with
+/// an IOMMU, is woken by interrupts through vfio.
 #[test]
 fn a_program_drives_the_device_without_a_driver() {
     let _one = ONE.lock();

@@ -169,7 +169,8 @@ fn bad_users_and_directories_are_refused_with_advice() {
     assert!(said.contains("start the daemon as root"), "{said}");
 }
 
-/// Objective: if the lock in the user's own directory is a link, root does not follow it.
+/// Objective: if the lock file in the user's own run directory is a symbolic link, the daemon does not start; if it is
+/// a hard link, the linked file keeps its owner.
 #[test]
 fn a_planted_lock_is_refused() {
     if !is_root() {
