@@ -7,7 +7,7 @@ use crate::record::{Line, Record, Side, Skipped};
 use crate::runner::LINE_NS;
 use crate::targets;
 
-/// Column heads.
+/// The heads of the table's columns, separated by `|`.
 const HEADS: &str =
     "scenario|variant|bytes|batch|ports|contender|median [min - max]|unit|peer|peer median [min - max]|ratio|notes";
 /// Indices of the columns with numbers, which are aligned to the right.

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 /// The daemon's message that follows all items of its state.
 const END: &[u8] = b".\"end\"";
 
-/// A connection to a daemon's attach socket.
+/// A false successor's connection to a daemon's attach socket.
 #[derive(Debug)]
 pub struct Pretender(OwnedFd);
 

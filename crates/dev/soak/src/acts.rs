@@ -186,8 +186,8 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
     Ok(set)
 }
 
-/// Like a control plane, changes the VTEPs and addresses of the attacked tunnel and of a bystander's tunnel; all VTEPs
-/// that it adds do not exist. Finally removes them.
+/// Like a control plane, changes VTEPs and addresses of the attacked tunnel and of a bystander's tunnel. The VTEPs that
+/// it adds do not exist; it removes them at the end.
 fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let start = Instant::now();
     let mut client = w.first().control()?;

@@ -11,7 +11,8 @@ use netvale_port::{Batch, Ingress, Scratch, Source};
 use crate::burst;
 use crate::frames::LONGEST;
 
-/// One end of flows. A failed operation (no room, no peer) is ignored, because the flow retries.
+/// An end of flows: a port or socket that sends and receives payloads. A failed operation (no room, no peer) is
+/// ignored, because the flow retries.
 pub trait PairEnd: Send {
     /// Queues a payload for the next flush. Returns whether there was room.
     fn send(&mut self, payload: &[u8]) -> bool;

@@ -127,7 +127,7 @@ impl FlowTally {
 pub struct ExpectedFrame {
     flow: u32,
     epoch: u32,
-    /// Number of frames after which numbers start again, as in a repeated file.
+    /// Number of frames after which numbers start again, as in a repeated file; `None`: never.
     cycle: Option<u64>,
     next: Option<u64>,
     /// When the last frame arrived.

@@ -13,7 +13,7 @@ use crate::replayed;
 
 /// Maximum number of a flow's frames in flight: less than the capacity of any ring, socket or veth on the path.
 const WINDOW: u64 = 64;
-/// Frames sent in a turn.
+/// Maximum number of frames that a flow sends in a turn of its pair's thread.
 const TURN: u64 = 8;
 /// Pause after each turn, which leaves the machine time for other work.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -34,7 +34,7 @@ pub struct PairFlow {
     pub from: Option<usize>,
     /// The receiving end.
     pub to: usize,
-    /// For a monitor: the flow whose frames are copied.
+    /// For a monitor, the flow whose frames are copied; `None` for other flows.
     pub copies: Option<usize>,
     /// The `cycle` of [`ExpectedFrame::new`]: after that many frames, the numbers start again.
     pub cycle: Option<u64>,

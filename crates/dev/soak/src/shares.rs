@@ -89,7 +89,7 @@ pub struct FairShares {
     ended: Vec<EndedAttack>,
 }
 
-/// The start of one attack or of several.
+/// The start of attacks that run together, with the bystanders' counts at that time.
 pub struct BegunAttack {
     at: Instant,
     moments: Vec<PairMoment>,

@@ -21,7 +21,7 @@ use crate::shares::{BegunAttack, FairShares};
 use crate::stalls::StallWatch;
 use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, World};
 
-/// Time limit for an attacker to begin.
+/// Time limit for an attack to take hold, and for an attacker's output after its end.
 const BEGIN: Duration = Duration::from_secs(8);
 /// Number of rounds without a kill before a round that kills a daemon.
 const ROUNDS_OF_A_LIFE: u64 = 2;

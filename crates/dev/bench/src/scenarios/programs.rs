@@ -37,7 +37,7 @@ const AHEAD: u32 = 8;
 pub struct Program {
     /// Run directory of the daemon.
     pub dir: PathBuf,
-    /// Port or interface.
+    /// Name of the port or interface.
     pub port: String,
     /// The case.
     pub case: Case,

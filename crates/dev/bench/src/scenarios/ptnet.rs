@@ -52,7 +52,7 @@ pub fn passed(daemon: &Daemon, backend: &str, name: &str) -> Result<Port> {
     guest(daemon, "", name, options)
 }
 
-/// Attaches a guest with a ptnet port of its own.
+/// Attaches a ptnet port, and opens it as its guest would.
 fn guest(daemon: &Daemon, switch: &str, name: &str, options: PortOptions) -> Result<Port> {
     let socket = daemon.dir().join(format!("{name}.sock"));
     let hdr_len = options.vnet_hdr;

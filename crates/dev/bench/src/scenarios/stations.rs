@@ -126,7 +126,7 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         self.receivers.iter_mut().map(|(ring, _)| empty(ring)).sum()
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts so far, together with `dropped`, the count of dropped frames.
     pub fn books(&self, dropped: u64) -> Books {
         let sending = self.senders.iter().map(|(ring, _)| ring.mem().num_slots());
         let receiving = self.receivers.iter().map(|(ring, _)| ring.mem().num_slots());

@@ -75,7 +75,7 @@ pub enum Touch {
 }
 
 impl Touch {
-    /// Returns the first line if the case touches frames, else none.
+    /// Returns [`Touch::Line`] if the case touches frames, otherwise [`Touch::Nothing`].
     pub fn of(case: &Case) -> Touch {
         if case.touches() { Touch::Line } else { Touch::Nothing }
     }
@@ -203,7 +203,7 @@ impl Sender {
     }
 }
 
-/// Takes frames, and checks the bytes that it reads.
+/// Receives frames, and checks the bytes that it reads.
 #[derive(Debug)]
 pub struct Receiver {
     touch: Touch,
@@ -269,7 +269,7 @@ impl Receiver {
     }
 }
 
-/// The frames sent and received since the set-up.
+/// Counts of frames since the set-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Books {
     /// Frames sent.

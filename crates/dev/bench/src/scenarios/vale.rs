@@ -7,7 +7,7 @@ use super::*;
 
 /// Rounds between two checks of the clock.
 const ROUNDS: u32 = 32;
-/// Time limit for the frames that teach the switch its addresses.
+/// Time limit for sending the frames from which the switch learns its addresses.
 const LEARNING: Duration = Duration::from_secs(10);
 /// Numbers of ports, each twice the previous one.
 const PORTS: &[u32] = &[2, 4, 8, 16, 32, 64];

@@ -75,7 +75,7 @@ impl Image {
     }
 }
 
-/// The parts of a machine.
+/// The description of a machine to boot.
 #[derive(Debug, Default)]
 pub struct MachineSpec {
     /// The CPUs that the machine may use; it has one emulated processor for each.
@@ -94,7 +94,7 @@ pub struct MachineSpec {
     pub programs: Vec<GuestProgram>,
 }
 
-/// A file for a machine.
+/// A program or library to copy into a machine.
 #[derive(Debug)]
 pub struct GuestProgram {
     /// The file's path on the host.

@@ -68,7 +68,7 @@ impl Capture {
         Ok(Capture { handle, dispatch, inject })
     }
 
-    /// Takes the available frames, at most `most`.
+    /// Takes the available frames, at most `most`, and counts them in `tally`.
     pub fn take(&mut self, most: u32, tally: &mut Tally) -> Result<()> {
         // SAFETY: the handle is open, and the tally exists for the duration of the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), count, std::ptr::from_mut(tally).cast()) };
@@ -84,7 +84,7 @@ impl Capture {
     }
 }
 
-/// Where frames are sent.
+/// The handle through which frames are sent, with libpcap's function for sending.
 struct Way {
     handle: *mut c_void,
     inject: Inject,
@@ -123,7 +123,7 @@ unsafe extern "C" fn count(user: *mut u8, header: *const Header, data: *const u8
 /// The counts of received frames.
 #[derive(Debug)]
 pub struct Tally {
-    /// Frames.
+    /// Frames received.
     pub frames: u64,
     /// Frames of an unexpected length.
     pub wrong: u64,

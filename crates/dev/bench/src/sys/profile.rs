@@ -28,7 +28,7 @@ fn has_events() -> std::result::Result<(), Skip> {
     there.then_some(()).ok_or(Skip::NotBuilt("the kernel has no performance events (CONFIG_PERF_EVENTS)"))
 }
 
-/// A sample: a place in the code.
+/// The place in the code at which a sample was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodePlace {
     /// The function, as named by `perf`.

@@ -28,7 +28,7 @@ pub const ROOM: usize = 2048;
 pub enum Role {
     /// Send only, past the queueing discipline.
     Send,
-    /// Receive only.
+    /// Receive only, without frames that this host sends.
     Receive,
 }
 

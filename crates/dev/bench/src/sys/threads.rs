@@ -34,7 +34,7 @@ impl<'a> Job<'a> {
 pub struct Done {
     /// Units moved.
     pub count: u64,
-    /// The thread's own window.
+    /// The time during which the thread counted.
     pub elapsed: Duration,
 }
 

@@ -22,7 +22,7 @@ use crate::sys::shm::SharedCounters;
 
 /// The hidden subcommand, for which the command line calls [`main`].
 pub const SUBCOMMAND: &str = "worker";
-/// The variable that holds the task.
+/// The environment variable that contains the task.
 const TASK: &str = "NETVALE_BENCH_WORKER";
 /// Time limit for a worker's set-up.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -90,7 +90,7 @@ pub struct Worker {
 /// How a worker is started.
 #[derive(Clone, Copy)]
 pub enum Wrapper<'a> {
-    /// Directly.
+    /// Directly, in this process's namespaces.
     None,
     /// In a network namespace.
     Network(&'a Netns),

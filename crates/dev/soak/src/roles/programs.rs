@@ -134,7 +134,7 @@ pub fn rings(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Uses both ends of a pipe.
+/// Floods a pipe at one end, and empties it at the other.
 pub fn pipes(a: &mut Attacker) -> Result<(), String> {
     let end = |a: &Attacker, way: char| a.open(&format!("netmap:{}{way}1", a.name)).map_err(text);
     let mut from = end(a, '{')?;

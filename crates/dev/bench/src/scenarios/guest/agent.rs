@@ -12,7 +12,7 @@ use crate::error::in_time;
 
 /// Name of the worker role [`agent_role`].
 pub const AGENT: &str = "guest-agent";
-/// Calls between two checks of the clock.
+/// Number of socket calls between two checks of the clock.
 const ROUND: u32 = 16;
 /// Maximum wait for frames between two checks of the clock.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -89,7 +89,7 @@ fn payload(frame_bytes: usize) -> usize {
 const NARROW: usize = 64 << 10;
 /// TCP window of the tasks `tcpw` and `taketcpw`, in bytes.
 const WIDE: usize = 1 << 20;
-/// Default length of a write.
+/// Default length of a write in bytes.
 const CHUNK: usize = 16 << 10;
 
 fn piece(bytes: usize) -> usize {

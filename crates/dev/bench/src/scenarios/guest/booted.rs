@@ -65,7 +65,7 @@ fn answer(machine: &Machine) -> Result<Played> {
     }
 }
 
-/// How much longer a receiver runs than the sender.
+/// How much longer a receiver runs than the sender, so that it also counts the last frames.
 const LINGER: Duration = Duration::from_millis(300);
 
 impl BootedGuest {
@@ -81,7 +81,7 @@ impl BootedGuest {
         is_same
     }
 
-    /// Describes how CPUs are used.
+    /// Describes the use of CPUs, for the record.
     pub fn cores(&self) -> String {
         let worker = if self.switch.is_some() { ", the switch's worker on the second" } else { "" };
         if self.traffic.arrangement().has_two_cpus {

@@ -29,7 +29,7 @@ pub struct Traffic {
 /// The direction of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the guest to the host.
+    /// From the guest: single datagrams and netmap frames to the sink, other traffic to the host's services.
     Out,
     /// From the guest to the host's stack, through a TAP.
     Up,

@@ -36,10 +36,10 @@ enum Device {
 pub struct Interface {
     /// Name of the contender with this interface; empty for the scenario's own.
     pub name: &'static str,
-    /// A description.
+    /// A description in one line, for the list of contenders.
     pub about: &'static str,
     device: Device,
-    /// Minimum time between two interrupts, in units of 256 ns.
+    /// Minimum time between two interrupts, in units of 256 ns; 0: no moderation.
     itr: u16,
     /// Parameters of netvale's driver for the e1000; empty: the kernel's driver is used.
     parameters: &'static str,

@@ -26,13 +26,13 @@ use crate::sys::worker::READY;
 
 /// The host's IP address.
 const HOST: &str = "10.1.0.1";
-/// The port of the service echo.
+/// UDP and TCP port of the service echo.
 const ECHO: u16 = 7;
-/// The port of the service discard.
+/// UDP and TCP port of the service discard.
 const DISCARD: u16 = 9;
-/// The port of the host's stream source.
+/// TCP port of the host's stream source.
 const SOURCE: u16 = 19;
-/// The port where guests discard datagrams that are not counted.
+/// UDP port where guests discard datagrams that are not counted.
 const DRAIN: u16 = 10;
 /// The name of the kernel's bridge.
 const BRIDGE: &str = "br0";

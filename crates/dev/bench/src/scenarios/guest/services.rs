@@ -70,7 +70,7 @@ fn serve(listener: &TcpListener, work: impl Fn(&mut TcpStream, &[u8])) {
 
 /// Maximum time for which the other end of a stream may stop reading.
 const DEAF: Duration = Duration::from_secs(5);
-/// Maximum length of a piece of a stream.
+/// Maximum number of bytes per write of the stream source.
 const LONGEST: usize = 1 << 16;
 
 /// Writes to one connection after another until the peer closes it. The peer first sends two big-endian 32-bit numbers:
@@ -94,11 +94,11 @@ pub fn limit_window(stream: &TcpStream, bytes: usize) -> Result<()> {
     sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))
 }
 
-/// Work that is repeated in a thread until this is dropped.
+/// Work that is repeated in a thread until this value is dropped.
 pub struct Busy(Arc<AtomicBool>, Option<JoinHandle<Result<()>>>);
 
 impl Busy {
-    /// Starts the thread.
+    /// Starts a thread that repeats `work`; an error of `work` ends it early.
     pub fn start(mut work: impl FnMut() -> Result<()> + Send + 'static) -> Busy {
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);

@@ -37,7 +37,7 @@ pub struct PeerEnd {
     form: Form,
     frame: Vec<u8>,
     room: Vec<u8>,
-    // A plug's connection to its switch.
+    // A plug's control connection, which keeps it plugged in; `None` for other kinds of sockets.
     control: Option<UnixStream>,
 }
 
@@ -60,12 +60,12 @@ impl PeerEnd {
         Self::new(socket, Form::Messages)
     }
 
-    /// Connects a stream.
+    /// Connects a stream to the socket at `path`.
     pub fn to_stream(path: &Path) -> Result<Self> {
         UnixStream::connect(path).map(Self::stream).map_err(opening(path))
     }
 
-    /// Connects a seqpacket socket.
+    /// Connects a seqpacket socket to the one at `path`.
     pub fn to_seqpacket(path: &Path) -> Result<Self> {
         let connected = || {
             let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -117,7 +117,7 @@ impl PeerEnd {
         self.set_waiting(false)
     }
 
-    /// Makes calls block, for a limited time.
+    /// Makes calls block, for at most [`PATIENCE`].
     pub fn wait_for_peer(&self) -> Result<()> {
         set_socket_timeout(&self.socket, Timeout::Recv, Some(PATIENCE)).map_err(BenchError::io("a socket's option"))?;
         self.set_waiting(true)

@@ -61,7 +61,7 @@ fn ours(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     Ok(RunningSwitch::of(&daemon))
 }
 
-/// Starts a switch's program: which kind of sockets it has, and where they are.
+/// A function that starts a switch's program, given the kind of the switch's sockets and where they are.
 type StartSwitch = fn(SocketKind, &SocketPlace) -> Result<RunningSwitch>;
 
 /// Starts a switch, and returns a session that measures a case with it.

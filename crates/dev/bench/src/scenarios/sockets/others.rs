@@ -93,7 +93,7 @@ fn direct(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     Ok(RunningSwitch { connect: Some(Box::new(connect)), ..RunningSwitch::default() })
 }
 
-/// What the forwarding process connects.
+/// The parameters of the forwarding process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Forwarding {
     kind: SocketKind,

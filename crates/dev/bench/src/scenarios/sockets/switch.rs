@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use super::ends::PeerEnd;
 use crate::prelude::*;
 
-/// Datagrams that a socket may hold, as systemd sets it; the kernel's own value is 10.
+/// Number of datagrams that a socket may queue, as systemd sets it (`max_dgram_qlen`); the kernel's default is 10.
 pub const QUEUE: &str = "512";
 
 /// A kind of sockets.
@@ -13,9 +13,9 @@ pub const QUEUE: &str = "512";
 pub enum SocketKind {
     /// A stream, with each frame's length before it.
     Stream,
-    /// Datagrams between two paths.
+    /// Datagram sockets that are bound to paths.
     Dgram,
-    /// Messages of a connection.
+    /// A connection whose messages are frames.
     Seqpacket,
     /// The sockets of a VDE switch.
     Vde,
@@ -61,7 +61,7 @@ pub struct SocketPlace {
 }
 
 impl SocketPlace {
-    /// Creates the place of a case.
+    /// Creates the namespace and the folder for a case's sockets.
     pub fn new(case: &Case, cores: Cores) -> Result<Self> {
         let space = Netns::new()?;
         space.set("unix/max_dgram_qlen", QUEUE)?;
@@ -87,7 +87,7 @@ impl SocketPlace {
     }
 }
 
-/// A running switch, or a link without one.
+/// A running switch, or a link without a switch.
 #[derive(Default)]
 pub struct RunningSwitch {
     /// The switch's processes.
@@ -99,7 +99,7 @@ pub struct RunningSwitch {
 }
 
 impl RunningSwitch {
-    /// Creates a switch that is one part.
+    /// Creates a switch whose processes are those of `part`.
     pub fn of(part: &Rc<impl Part + 'static>) -> Self {
         Self { parts: vec![Rc::clone(part) as Rc<dyn Part>], ..Self::default() }
     }

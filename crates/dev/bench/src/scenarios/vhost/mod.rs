@@ -20,7 +20,7 @@ use crate::peers::testpmd::{self, Arguments, Place, Testpmd};
 const SHORT: Variant = Variant { frame_bytes: &[64], ..Variant::TWO_PORTS };
 const LONG: Variant = Variant { frame_bytes: &[1518], unit: Unit::Gbps, ..Variant::TWO_PORTS };
 
-/// The scenario. Variants have a direction, then the driver's path.
+/// The scenario. A variant's name is a direction and the driver's path.
 pub const SCENARIO: Scenario = Scenario {
     name: "vhost",
     about: "a vhost-user device and a virtio driver, ours and DPDK's: to the host, to the guest, io loop, in each of \
@@ -39,7 +39,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| pairing(case, cores, true, false),
 };
 
-/// The scenario. Variants have the guest's forwarding mode, then its driver's path.
+/// The scenario. A variant's name is the guest's forwarding mode and its driver's path.
 pub const PVP: Scenario = Scenario {
     name: "pvp",
     about: "generator, physical side, vhost port, a guest that forwards (io, mac), and back: the driver's paths",
@@ -108,7 +108,7 @@ impl Direction {
     }
 }
 
-/// A process at one end of vhost-user.
+/// A process at one end of a vhost-user connection.
 enum End {
     /// A netvale worker, which counts what it receives.
     Ours(Rc<Worker>),

@@ -59,13 +59,14 @@ fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<R
     let socket = place.file("vhost.sock");
     let site = HostSite { case, cores, namespace: &namespace, place: &place, socket: &socket };
     let host = host(&site)?;
-    // Ports have numbers in their order. Frames that return to the generator's interface count.
+    // testpmd numbers its ports in the order of its devices: port 1 is the generator's interface, to which the counted
+    // frames return.
     let stations = End::Dpdk(stations(&site)?, Some(1));
     let words = format!("generator and guest take turns on CPU {}, host on CPU {}", cores.0, cores.1);
     Ok(settled(case, words, stations, host)?.keeping(place).keeping(namespace))
 }
 
-/// Starts a switch with both ports.
+/// Starts a daemon whose switch has the interface and a vhost port.
 fn switch(site: &HostSite<'_>) -> Result<Rc<dyn Part>> {
     let allowed = format!("allow_dirs = [{:?}]\n", site.place.path());
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, &allowed)?;
@@ -75,7 +76,7 @@ fn switch(site: &HostSite<'_>) -> Result<Rc<dyn Part>> {
     Ok(daemon)
 }
 
-/// Starts testpmd with both ports.
+/// Starts testpmd, which forwards between the interface and a vhost device.
 fn forwarder(site: &HostSite<'_>, interface: &str) -> Result<Rc<dyn Part>> {
     let vdevs = [interface.to_owned(), format!("net_vhost0,iface={}", site.socket)];
     let arguments = Arguments {

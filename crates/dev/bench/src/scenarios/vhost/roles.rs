@@ -17,7 +17,7 @@ pub const DEVICE: &str = "vhost-device";
 /// Name of the worker role [`driver`].
 pub const DRIVER: &str = "vhost-driver";
 
-/// Bytes of a frame that contain its addresses.
+/// Length of a frame's two Ethernet addresses in bytes.
 const ADDRESSES: usize = 12;
 /// Frames per burst, as in testpmd.
 pub const BURST: usize = 32;
@@ -54,7 +54,7 @@ pub struct Queues {
     pub case: Case,
 }
 
-/// Runs a device's process.
+/// Runs a process with a vhost-user device at each socket.
 pub fn device(context: &Context) -> Result<()> {
     play(context, |path, _| {
         let site = path.into();
@@ -64,7 +64,7 @@ pub fn device(context: &Context) -> Result<()> {
     })
 }
 
-/// Runs a driver's process.
+/// Runs a process with a virtio driver at each socket.
 pub fn driver(context: &Context) -> Result<()> {
     play(context, |path, case| {
         VirtioPort::new(BackEnd(path.into()), DriverPath::of(case).driver_options()).map_err(|e| failed(&e))
