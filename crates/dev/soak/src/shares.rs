@@ -1,5 +1,5 @@
-//! A bystander's part of its fair share of frames during an attack, after deduction of the time that the machine took
-//! from the daemons.
+//! How much of its fair share of frames a bystander gets during an attack, after deduction of the time that the machine
+//! took from the daemons.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -60,7 +60,7 @@ fn within(rng: &mut Rng) -> Value {
     }
 }
 
-/// Two users set policies of their ports on the common switch. Policies that affect more than a port are refused.
+/// Makes two users set policies of their ports on the common switch. Policies that affect more than a port are refused.
 pub fn policies(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     if w.attacker.is_none() {
         return Ok(());

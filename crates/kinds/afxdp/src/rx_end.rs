@@ -17,7 +17,7 @@ pub struct RxEnd {
     hwtail: u32,
     /// The program's last valid `head`.
     head: u32,
-    /// The program's last invalid `head`.
+    /// The program's last invalid `head`, so that it is counted once and not at every pass.
     bad: Option<u32>,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,

@@ -14,5 +14,5 @@ pub mod egress;
 pub mod ingress;
 pub mod stack;
 
-/// A queue's resources, kept while the queue is used.
+/// Keeps the resources of a queue (in [`egress`] or [`ingress`]) in existence until it is dropped.
 pub type QueueGuard = Arc<dyn Any + Send + Sync>;

@@ -75,7 +75,7 @@ impl Stack {
     /// # Errors
     /// The kernel's error.
     pub fn open_ring(self: &Arc<Self>, ring: u32) -> Result<OpenRing, Errno> {
-        /// More frames than a TAP's queue can contain.
+        /// Maximum number of frames to discard: more than a TAP's queue can contain.
         const MOST: usize = 1 << 16;
         let queue = self.queue(ring)?;
         let mut byte = [0u8; 1];

@@ -1,5 +1,6 @@
-//! A network interface of the kernel: one end of a veth pair, whose other end is the wire. For sending and forwarding,
-//! the figure is the kernel's count at the far end; for receiving, the program's count.
+//! A network interface of the kernel: one end of a veth pair, whose other end is the wire. The contender is the program
+//! under test. For sending and forwarding, the figure is the kernel's count at the far end; for receiving, the
+//! program's count.
 //!
 //! ```text
 //!   tx      contender ─► p0 ══ p1: counted

@@ -1,4 +1,4 @@
-//! The programs at the ends of a path: senders and receivers, each in a process of its own, for every API.
+//! The programs at the ends of a path: senders and receivers, each in a process of its own, for each API.
 
 use std::hint::black_box;
 

@@ -93,8 +93,8 @@ impl Touch {
 /// Bytes 6 to 13 of every frame, with the bits of [`UNSTAMPED`] cleared: the sender's address without the station's
 /// number.
 const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0, 0]);
-/// The bits of these bytes that are not compared: the station's number, and the two bytes after the address, which may be
-/// a tag that the switch added.
+/// Bits of these bytes that are not compared: the station's number, and the two bytes after the address, which may be a
+/// tag that the switch added.
 const UNSTAMPED: u64 = 0xffff_ffff;
 
 /// Sends to `count` stations in turn, from `first` on.

@@ -1,5 +1,5 @@
-//! The building blocks of contenders: child processes, hugepages, network namespaces, raw sockets, pinned threads, and
-//! worker processes of this program. All of them are removed on drop.
+//! The building blocks of contenders (netvale and its peers): child processes, hugepages, network namespaces, raw
+//! sockets, pinned threads, and worker processes of this program. All of them are removed on drop.
 
 pub mod child;
 pub mod hugepages;

@@ -37,7 +37,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Returns the row of a check.
+/// Returns the row of a check; null if there is none.
 fn row<'a>(report: &'a Value, check: &str) -> &'a Value {
     let rows = report["checks"].as_array().expect("rows");
     rows.iter().find(|row| row["check"] == check).unwrap_or(&Value::Null)

@@ -50,7 +50,8 @@ nc 10.1.0.1 5000 -e dd if=/tmp/file bs=64k status=none
 while netstat -tn | grep -q FIN_WAIT1; do sleep 0.1; done
 ";
 
-/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's frames and bytes.
+/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's numbers of frames and bytes; `None` if
+/// guests cannot run here.
 fn ping_and_tcp(device: &str, qemu: Qemu) -> Option<(u64, u64)> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -431,8 +432,8 @@ nc 10.1.0.2 5001 -e dd if=/tmp/file bs=64k 2>/dev/null
 for i in $(seq 200); do grep -q ':1389 0[14] ' /proc/net/tcp || break; sleep 0.1; done
 ";
 
-/// Runs a guest that receives a file from a stack behind a TAP, and sends it back. Returns frames and bytes that left
-/// the TAP, and that arrived at it.
+/// Runs a guest that receives a file from a stack behind a TAP, and sends it back. Returns the numbers of frames and
+/// bytes that left the TAP, and of those that arrived at it; `None` if guests cannot run here.
 fn there_and_back() -> Option<[(u64, u64); 2]> {
     let image = image()?;
     let up = Up::start(&[]);

@@ -79,7 +79,7 @@ fn each_direction_belongs_to_its_own_descriptor() {
     run_c("directions", "cable nva nvb; program nva nvb");
 }
 
-/// Objective: frames whose VLAN tag the sender's stack keeps beside the frame have the tag in them, for a program and
+/// Objective: frames whose VLAN tag the sender's stack keeps in their metadata have the tag in them, for a program and
 /// behind a switch; frames without a receiver reach the stack with one tag, unchanged.
 #[test]
 fn tags_beside_frames_are_put_into_them() {

@@ -33,7 +33,8 @@ busybox httpd -p 5000 -h /tmp
 read line </dev/ttyS0
 ";
 
-/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's frames and bytes.
+/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's numbers of frames and bytes; `None` if
+/// guests cannot run here.
 fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -178,8 +179,8 @@ reach; ethtool -S eth0
 echo reached; dmesg
 ";
 
-/// Objective: after unbinding, binding, and removing the device under a program and finding it again, the interface
-/// works.
+/// Objective: the interface works after its driver was unbound and bound again, and after the device was removed under
+/// a running program and found again.
 #[test]
 fn drivers_and_devices_come_and_go() {
     let _one = ONE.lock();

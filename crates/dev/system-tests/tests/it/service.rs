@@ -53,12 +53,12 @@ fn systemd_rates_the_exposure_no_worse() {
     }
 }
 
-/// Returns the values of a setting, in their order.
+/// Returns the values of a setting in the unit, in their order.
 fn settings(name: &str) -> Vec<&'static str> {
     UNIT.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
 }
 
-/// Returns systemd's groups of system calls, with their members.
+/// Returns systemd's groups of system calls, with their members; `None` if systemd-analyze is not installed.
 fn groups() -> Option<BTreeMap<String, Vec<String>>> {
     let text = stdout(&analyze(&["syscall-filter", "--no-pager"])?);
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -17,7 +17,7 @@ use up::{Guarded, LIMIT, Up};
 
 /// Number of frames sent.
 const FRAMES: &str = "300000";
-/// Time over which the CPU time of a process is compared.
+/// Interval over which the CPU time of a process is measured.
 const WHILE: Duration = Duration::from_millis(300);
 
 /// Two ends, and whether all frames between them must arrive.
@@ -69,7 +69,7 @@ impl Group {
         let (root, file, limit) = first.or_else(|| Some((mounted("cgroup2", "rw")?, "cpu.max", "10000 100000")))?;
         let group = Group(root.join(name));
         fs::create_dir(&group.0).ok()?;
-        // Without the limit, the group is dropped here, which removes it.
+        // If the limit cannot be set, the group is dropped here, which removes it.
         fs::write(group.0.join(file), limit).ok().map(|()| group)
     }
 

@@ -105,7 +105,8 @@ impl Line {
         assert!(until(LIMIT, PAUSE, has_come), "the end of the line is not heard: {}", self.losses());
     }
 
-    /// Opens a port for reading. The kernel holds no sender back, so an interface has room for half a second.
+    /// Opens a port for reading. The kernel holds no sender back, so an interface's ring has slots for half a second of
+    /// frames.
     fn open(&self, name: &str) -> Port {
         let slots = if name == "netmap:vc" { 1024 } else { 128 };
         let options = Options { run_dir: Some(self.daemon.dir().into()), slots, ..Options::default() };
@@ -145,7 +146,7 @@ impl Line {
         format!("{}\n{}", self.daemon.must(&["list"]), String::from_utf8_lossy(&links.stdout))
     }
 
-    /// Returns the notes of the peers' ports, without counts.
+    /// Returns the notes of the peers' ports, without digits, because counts change.
     fn notes(&self) -> String {
         let client = || Client::connect(self.daemon.dir()).expect("it answers");
         let ports = ["vale0:guest", "vale1:guest", "vale1:cord", "vale2:cord"];

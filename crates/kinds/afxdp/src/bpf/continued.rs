@@ -11,7 +11,7 @@ use super::{
     ATTACH_XDP, Diversion, MAP_TYPE_ARRAY, MAP_TYPE_XSKMAP, Map, TCX_EGRESS, TCX_INGRESS, XdpMode, XdpProgram, info,
 };
 
-/// `BPF_LINK_TYPE_XDP` and `BPF_LINK_TYPE_TCX`.
+/// Types of BPF links: `BPF_LINK_TYPE_XDP` and, below, `BPF_LINK_TYPE_TCX`.
 const LINK_XDP: u32 = 6;
 const LINK_TCX: u32 = 11;
 

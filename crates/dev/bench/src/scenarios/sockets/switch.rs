@@ -1,4 +1,4 @@
-//! The place where a case's sockets are, and a running switch.
+//! The folder with the sockets of a case, and a running switch.
 
 use tempfile::TempDir;
 
@@ -49,7 +49,7 @@ impl SocketKind {
     }
 }
 
-/// Where a case's sockets are.
+/// The folder with the sockets of a case.
 pub struct SocketPlace {
     /// The namespace of the sockets, in which a datagram socket queues up to [`QUEUE`] datagrams.
     pub space: Netns,

@@ -97,7 +97,7 @@ pub enum Qemu {
 pub struct Nic<'a> {
     /// The vhost-user socket.
     pub socket: &'a Path,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub pairs: u32,
     /// Text added to the argument of `-device virtio-net-pci`.
     pub device: &'a str,
@@ -157,7 +157,7 @@ impl<'a> Nic<'a> {
 
 #[derive(Default)]
 struct Console {
-    /// The text, and the number of pipes that may still deliver more.
+    /// The console's text, and the number of pipes that may still deliver more.
     text: Mutex<(String, usize)>,
     grown: Condvar,
 }
@@ -384,7 +384,7 @@ fn only_entry(folder: &Path) -> PathBuf {
     entries.next().expect("an entry").expect("an entry").path()
 }
 
-/// Returns the command in a network namespace of its own; see [`Nic::tap`].
+/// Returns a command that runs `qemu` in a network namespace of its own; see [`Nic::tap`].
 fn behind_tap(qemu: &Command, pairs: u32, file: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["-n", "sh", "-ec"]);
@@ -431,7 +431,7 @@ fn initrd(image: &Path, script: &str, dir: &Path) -> PathBuf {
     dir.join("initrd")
 }
 
-/// A connection to QEMU's monitor.
+/// A connection to QEMU's monitor (QMP).
 pub struct Qmp {
     stream: std::io::BufReader<std::os::unix::net::UnixStream>,
 }

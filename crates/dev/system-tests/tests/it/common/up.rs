@@ -145,7 +145,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // The first process may have ended long ago.
+        // A successor may have replaced the process that the test started.
         let last = self.control().ok().and_then(|mut client| client.daemon_pid());
         if let Some(pid) = last.and_then(|pid| Pid::from_raw(pid.cast_signed())) {
             let _ = kill_process(pid, Signal::KILL);
