@@ -187,7 +187,7 @@ impl TestDaemon {
         self.dir().join(name)
     }
 
-    /// Returns the service manager.
+    /// Returns the service manager; `None` if the daemon was started without one.
     pub fn manager(&self) -> Option<&Manager> {
         self.manager.as_ref()
     }

@@ -135,7 +135,7 @@ fn memory(w: &World, _rng: &mut Rng, life: Duration) -> Result<(), String> {
     let most = (mapped.unwrap_or(0_u64) << 10) + (64 << 20);
     let limit = ProcessLimit::new(daemon, Resource::As, most)?;
     let options = Options { run_dir: Some(daemon.dir().into()), extra_bufs: 20_000, ..Options::default() };
-    // Each port needs about 40 MiB.
+    // Each port needs about 40 MiB, so not all four fit.
     let outcomes: Vec<_> = (0..4).map(|i| Port::open_with(&format!("vale21:m{i}"), &options)).collect();
     std::thread::sleep(life);
     drop(limit);

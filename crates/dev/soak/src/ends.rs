@@ -110,7 +110,7 @@ pub struct RingsEnd {
     rx: Option<RxRing>,
     wrap: Wrap,
     room: Vec<u8>,
-    /// A frame that is sent in each turn, besides the payloads.
+    /// A frame that is sent in each turn, besides the payloads; `None`: only the payloads are sent.
     announced: Option<Vec<u8>>,
     _keep: Box<dyn Any + Send>,
 }

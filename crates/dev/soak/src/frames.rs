@@ -130,7 +130,7 @@ pub struct ExpectedFrame {
     /// Number of frames after which numbers start again, as in a repeated file; `None`: never.
     cycle: Option<u64>,
     next: Option<u64>,
-    /// When the last frame arrived.
+    /// When the last frame arrived; `None` before the first one.
     last: Option<Instant>,
 }
 

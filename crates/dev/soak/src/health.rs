@@ -100,7 +100,7 @@ impl ResourceCounts {
         }
     }
 
-    /// Lists what exceeds `before`; empty if nothing does.
+    /// Lists the resources of which the daemon uses more than in `before`, beyond a tolerance; empty if there are none.
     pub fn beyond(&self, before: &ResourceCounts) -> Vec<String> {
         let mut more = Vec::new();
         let mut check = |is_fine: bool, what: &str, now: u64, then: u64| {

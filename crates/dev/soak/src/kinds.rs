@@ -188,7 +188,7 @@ fn e1000(w: &World) -> Result<SoakPair, String> {
     let socket = w.first().path("bystander-e1000.sock");
     w.first().attach("vale7", &format!("e1000:{}", socket.display()), json!({"name": "guest"}))?;
     let guest = Card::new(&socket, CardDriverOptions::default()).map_err(|e| e.to_string())?;
-    // The card accepts frames to its own address.
+    // The guest sends and receives with its card's address.
     let own = station(24);
     let mac = guest.mac;
     let program = RingsEnd::of(w.open(0, "vale7:a")?, Wrap::ethernet(mac, own));

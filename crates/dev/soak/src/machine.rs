@@ -92,7 +92,8 @@ impl Drop for MachineProbe {
     }
 }
 
-/// Returns a thread's run delay from schedstat: nanoseconds for which it was ready but had no CPU.
+/// Returns a thread's run delay from schedstat: nanoseconds for which it was ready but had no CPU; `None` if the thread
+/// has ended.
 pub fn waited(schedstat: &File) -> Option<u64> {
     read(schedstat).split(' ').nth(1)?.trim().parse().ok()
 }
@@ -158,7 +159,8 @@ impl OfDaemon {
 #[derive(Default)]
 struct TimeLooker {
     known: [OfDaemon; 2],
-    /// The kernel threads that process frames deferred by interrupts: of TAPs, veth pairs and sockets.
+    /// The kernel threads that process frames deferred by interrupts: of TAPs, veth pairs and sockets. `None` before
+    /// the first check.
     kernel: Option<Vec<SharedWorker>>,
     last: Option<Instant>,
     stolen: u64,

@@ -36,7 +36,7 @@ pub struct PairFlow {
     pub to: usize,
     /// For a monitor, the flow whose frames are copied; `None` for other flows.
     pub copies: Option<usize>,
-    /// The `cycle` of [`ExpectedFrame::new`]: after that many frames, the numbers start again.
+    /// The `cycle` of [`ExpectedFrame::new`]: after that many frames, the numbers start again; `None`: never.
     pub cycle: Option<u64>,
 }
 

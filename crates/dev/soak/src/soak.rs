@@ -208,7 +208,8 @@ impl Soak {
         self.fail(outcome.err().map(|why| format!("{name}: {why}")));
     }
 
-    /// Starts an attacker, and waits until its attack takes hold.
+    /// Starts an attacker, and waits until its attack takes hold. Returns its number, its process, and the time of the
+    /// start; `None` if it cannot be started, which is recorded as a failure.
     fn begin(&mut self, number: usize) -> Option<(usize, ChildProcess, Instant)> {
         let role = &ROLES[number];
         // Some attackers end by themselves instead of being killed.

@@ -18,7 +18,7 @@ use crate::netvale::Netvale;
 use crate::rng::Rng;
 use crate::world::{ATTACKED, TARGETS, World};
 
-/// Two users other than the attackers.
+/// User IDs of two users other than the attackers.
 const USERS: [u32; 2] = [69_001, 69_002];
 
 fn connect(daemon: &Netvale) -> Result<Client, ClientError> {

@@ -30,7 +30,7 @@ pub const ATTACKING_VTEP: &str = "127.0.0.14";
 pub const VXLAN: u16 = 4789;
 /// VNI of the attacked tunnel.
 pub const ATTACKED_VNI: u32 = 13;
-/// The first of the users as whom attackers run that use the daemon's own sockets.
+/// The first of the user IDs with which attackers run that use the daemon's own sockets.
 const ATTACKER: u32 = 70_001;
 
 /// The daemons, and the files of the soak.
@@ -41,7 +41,7 @@ pub struct World {
     pub files: TempDir,
     /// The copy of this program, which is started for attackers.
     pub program: PathBuf,
-    /// The first of the attackers' users; `None` if this process cannot change its user.
+    /// The first of the attackers' user IDs; `None` if this process cannot change its user.
     pub attacker: Option<u32>,
     /// Measures the machine's part of the daemons' time.
     pub machine: MachineProbe,

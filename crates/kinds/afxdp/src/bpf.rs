@@ -44,7 +44,7 @@ const TCX_INGRESS: u32 = 46;
 const TCX_EGRESS: u32 = 47;
 /// `BPF_F_XDP_HAS_FRAGS`: the program accepts frames in several buffers (Linux 5.18).
 const XDP_HAS_FRAGS: u32 = 1 << 5;
-/// `BPF_F_BEFORE` and `BPF_F_LINK`.
+/// Flags to attach a program before another one, which is named by its link (`BPF_F_BEFORE` and `BPF_F_LINK`).
 const BEFORE_LINK: u32 = 1 << 3 | 1 << 13;
 const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
 

@@ -135,7 +135,7 @@ fn has_flags(name: &str, all: libc::c_int) -> bool {
 /// # Errors
 /// The process is out of descriptors.
 pub fn news() -> Result<OwnedFd, Errno> {
-    /// `RTMGRP_LINK` (linux/rtnetlink.h).
+    /// The multicast group of notifications about interfaces: `RTMGRP_LINK` (linux/rtnetlink.h).
     const LINKS: u32 = 1;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     // NETLINK_ROUTE is protocol 0.

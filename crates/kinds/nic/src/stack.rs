@@ -111,8 +111,8 @@ pub struct StackTx {
     outlet: Outlet,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// The `head` at which the ring stops until the program publishes another one: it is invalid, or ends inside a
-    /// frame.
+    /// The `head` at which the ring has stopped, because it is invalid or ends inside a frame, until the program
+    /// publishes another one; `None` while the ring runs.
     stuck: Option<u32>,
     /// Whether the TAP is full.
     full: bool,

@@ -191,7 +191,7 @@ struct Wires {
     cores: Cores,
     program: Program,
     generator: Option<PacketSocket>,
-    /// The interface at which frames are counted, unless the program counts them.
+    /// The interface at which frames are counted; `None` if the program counts them.
     far: Option<&'static str>,
     namespace: Netns,
 }

@@ -4,7 +4,7 @@
 use super::vale::across;
 use super::*;
 
-/// Batches, each twice the previous one.
+/// Batch sizes in frames.
 const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// The scenario: a sender and a receiver, each on a simulated guest's ptnet port.

@@ -52,7 +52,7 @@ pub struct Stations<T, R> {
     receivers: Vec<(R, Receiver)>,
     batch: u32,
     turn: usize,
-    /// Frames sent but not received. Senders stop at `most`, so that no frame is dropped for lack of room.
+    /// Number of frames sent but not received. Senders stop at `most`, so that no frame is dropped for lack of room.
     under_way: u64,
     most: u64,
 }

@@ -68,7 +68,7 @@ is_ring!(TxRing, RxRing, AppRing);
 pub enum Touch {
     /// None: slots only.
     Nothing,
-    /// The sender writes the first line; the receiver reads it.
+    /// The sender writes the first cache line; the receiver reads it.
     Line,
     /// All bytes are written and read.
     All,
@@ -101,7 +101,7 @@ const UNSTAMPED: u64 = 0xffff_ffff;
 #[derive(Debug)]
 pub struct Sender {
     frame: Vec<u8>,
-    /// Bytes of empty virtio-net header before each frame.
+    /// Length in bytes of the empty virtio-net header before each frame.
     hdr_len: u32,
     touch: Touch,
     first: u16,
@@ -280,7 +280,7 @@ pub struct Books {
     pub wrong: u64,
     /// Frames that the drop counters have counted.
     pub dropped: u64,
-    /// Slots of all rings together: the maximum number of frames in flight.
+    /// Number of slots of all rings together: the maximum number of frames in flight.
     pub in_flight: u64,
 }
 

@@ -5,7 +5,7 @@ use netvale_control::types::{AllStats, PortDetails};
 
 use super::*;
 
-/// Rounds between two checks of the clock.
+/// Number of rounds between two checks of the clock.
 const ROUNDS: u32 = 32;
 /// Time limit for sending the frames from which the switch learns its addresses.
 const LEARNING: Duration = Duration::from_secs(10);

@@ -132,7 +132,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Both fail only if the child has ended already.
+        // Both calls fail only if the child has ended already.
         let _ = self.signal(Signal::KILL);
         let _ = self.process.wait();
     }

@@ -88,7 +88,7 @@ pub struct MachineSpec {
     pub emulator: Vec<PathBuf>,
     /// The machine's memory in MiB, if it needs more than the minimum of 256.
     pub memory: u32,
-    /// A folder of the image whose modules are added.
+    /// A folder of the image with kernel modules to add; `None`: no further modules.
     pub modules: Option<&'static str>,
     /// Further programs and libraries; the libraries that they need are added as well.
     pub programs: Vec<GuestProgram>,

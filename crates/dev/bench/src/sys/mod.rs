@@ -28,7 +28,8 @@ pub fn scratch(purpose: &str) -> Result<tempfile::TempDir> {
     netvale_harness::daemon::scratch(purpose).map_err(|why| BenchError::io("creating a temporary folder")(why.source))
 }
 
-/// Returns the path of `program`, looked up in PATH and in the folders of administrators' programs.
+/// Returns the path of `program`, looked up in PATH and in the folders of administrators' programs; `None` if it is in
+/// none of them.
 pub fn find_program(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);

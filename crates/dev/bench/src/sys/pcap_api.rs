@@ -96,7 +96,7 @@ struct Way {
 /// `user` is a [`Way`] whose handle is open; header and data are valid for the duration of the call, the data for
 /// `caplen` bytes.
 unsafe extern "C" fn pass_on(user: *mut u8, header: *const Header, data: *const u8) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: libpcap fulfils this function's contract.
     unsafe {
         let way = &*user.cast::<Way>();
         let _ = (way.inject)(way.handle, data.cast(), (*header).caplen as usize);
@@ -108,7 +108,7 @@ unsafe extern "C" fn pass_on(user: *mut u8, header: *const Header, data: *const 
 /// # Safety
 /// `user` is a [`Tally`]; header and data are valid for the duration of the call, the data for `caplen` bytes.
 unsafe extern "C" fn count(user: *mut u8, header: *const Header, data: *const u8) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: libpcap fulfils this function's contract.
     unsafe {
         let tally = &mut *user.cast::<Tally>();
         tally.frames += 1;
@@ -129,6 +129,6 @@ pub struct Tally {
     pub wrong: u64,
     /// The expected length, at least [`LINE`].
     pub len: u32,
-    /// Whether the first line is read.
+    /// Whether the first cache line of each frame is read.
     pub touch: bool,
 }

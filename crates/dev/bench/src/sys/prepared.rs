@@ -14,7 +14,7 @@ use crate::error::{BenchError, Result};
 const UDP_SEGMENT: i32 = 103;
 /// `UDP_GRO` of linux/udp.h.
 const UDP_GRO: i32 = 104;
-/// Datagrams per message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
+/// Number of datagrams per message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
 const DATAGRAMS: usize = 64;
 /// Distance between frames in bytes, as in a ring's buffers.
 const STRIDE: usize = 2048;

@@ -10,7 +10,7 @@ use rustix::process::{
     PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit,
 };
 
-/// Copies of a doorbell's descriptor in each epoll set.
+/// Number of copies of a doorbell's descriptor in each epoll set.
 const COPIES: usize = 900;
 /// The file with the kernel's limit of watches per user.
 const MOST: &str = "/proc/sys/fs/epoll/max_user_watches";
@@ -33,7 +33,7 @@ pub fn block(bell: impl AsFd) -> Result<()> {
     fcntl_setfl(&bell, flags - OFlags::NONBLOCK)
 }
 
-/// Watches of a doorbell, which end when dropped.
+/// Epoll sets that watch a doorbell until they are dropped.
 #[derive(Debug)]
 pub struct Watchers(#[expect(dead_code, reason = "held, so that they watch")] Vec<OwnedFd>);
 

@@ -17,7 +17,7 @@ use rustix::io::{pread, pwrite};
 
 /// Size of the guest's memory in bytes.
 pub const SIZE: u64 = 0x10_0000;
-/// The address of the guest's memory in the front end.
+/// The address of the guest's memory in the front end's address space.
 const USER: u64 = 0x7000_0000;
 /// Number of entries of each queue.
 pub const COUNT: u16 = 256;

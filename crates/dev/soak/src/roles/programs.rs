@@ -11,7 +11,7 @@ use rustix::fs::FallocateFlags;
 use super::{Attacker, own_bells, pause, ring_all, text};
 use crate::kinds;
 
-/// Frames per turn.
+/// Number of frames, or of writes to memory, in a row.
 const BURST: u32 = 32;
 
 fn flood(a: &mut Attacker, tx: &mut TxRing) {

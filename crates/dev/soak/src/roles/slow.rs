@@ -35,7 +35,8 @@ fn frame(to: [u8; 6], from: [u8; 6]) -> [u8; 60] {
     frame
 }
 
-/// Opens a port as soon as permitted: a user who made a worker wait gets no port for a while.
+/// Opens a port as soon as permitted: a user who made a worker wait gets no port for a while. `None` if the attack ends
+/// first.
 fn patiently(a: &Attacker, extra_bufs: u32) -> Option<Port> {
     let options = Options { run_dir: Some(a.dir.clone()), slots: 64, extra_bufs, ..Options::default() };
     while a.goes_on() {

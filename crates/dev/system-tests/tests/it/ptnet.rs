@@ -110,7 +110,7 @@ cat /tmp/log; dmesg | grep -i 'nvptnet\\|WARN\\|BUG' | grep -v taint
 ";
 
 /// Starts a guest that answers pings, and one that runs a script, each on a ptnet port (`one`, `two`) with two rings in
-/// each direction.
+/// each direction. `None` if guests cannot run here.
 fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
     let image = image()?;
     let one = port(up, "one", "--rings 2");

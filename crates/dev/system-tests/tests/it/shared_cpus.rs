@@ -20,7 +20,7 @@ const FRAMES: &str = "300000";
 /// Interval over which the CPU time of a process is measured.
 const WHILE: Duration = Duration::from_millis(300);
 
-/// Two ends, and whether all frames between them must arrive.
+/// Pairs of ports, and for each whether all frames from the first to the second must arrive.
 const WAYS: [(&str, &str, bool); 2] = [("netmap:way{1", "netmap:way}1", true), ("vale0:from", "vale0:to", false)];
 
 /// A process's part of the CPUs.

@@ -440,7 +440,7 @@ fn packets_in_loopback_return_to_their_own_card() {
         let batch = ingress.take(&mut spare);
         assert_eq!(batch.len(), 1);
         ingress.release(&mut spare);
-        // The receive ring continues behind the unused descriptor.
+        // The packet that was sent and not looped back left a receive descriptor unused: skip it.
         card.write(RDH, i as u32 + 2);
     }
 }

@@ -129,7 +129,7 @@ impl BootedGuest {
         let socket = self.hub.inside(|| UdpSocket::bind((HOST, 0)).map_err(opening()))?;
         let payload = vec![0; bytes.saturating_sub(agent::HEADERS)];
         let send = move || {
-            // A full queue only means lost frames.
+            // Errors are ignored: a full queue only loses frames.
             let _ = socket.send_to(&payload, (format!("10.1.0.{GUEST}"), DISCARD));
             Ok(())
         };

@@ -112,8 +112,8 @@ impl Interface {
         matches!(self.device, Device::NetmapE1000 | Device::NetmapVirtio)
     }
 
-    /// Returns QEMU's name for the registers that QEMU emulates, whose accesses it can count. A doorbell of QEMU's
-    /// virtio-net is not among them, because the kernel handles it first.
+    /// Returns QEMU's name for the registers that QEMU emulates, whose accesses it can count. `None` if there are none:
+    /// a doorbell of QEMU's virtio-net is not counted, because the kernel handles it first.
     pub fn registers(self) -> Option<&'static str> {
         matches!(self.device, Device::QemuE1000 | Device::NetmapE1000).then_some("e1000")
     }

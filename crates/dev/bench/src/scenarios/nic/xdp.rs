@@ -11,7 +11,7 @@ use netvale_mem::copy::copy_bytes;
 
 use super::*;
 
-/// Entries of each ring; each direction has as many buffers.
+/// Number of entries of each ring; each direction has as many buffers.
 const ENTRIES: u32 = 1024;
 /// Indices of the buffers for received frames. Buffer 0 is unused, because it has no room for the kernel's headroom.
 const RX: Range<u32> = 1..1 + ENTRIES;

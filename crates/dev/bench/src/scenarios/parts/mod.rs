@@ -21,7 +21,7 @@ use crate::sys::profile;
 pub const ON_VALE: &str = "lane-vale";
 /// Name of the worker role [`on_pipe`], a program with both ends of a pipe.
 pub const ON_PIPE: &str = "lane-pipe";
-/// Rounds between two updates of the counter.
+/// Number of rounds between two updates of the counter.
 const ROUNDS: u32 = 32;
 
 /// The scenario: netvale's sender on the cable.
@@ -78,7 +78,7 @@ pub fn on_vale(context: &Context) -> Result<()> {
     let case: Case = context.arguments()?;
     let switch = Switch::new(VALE);
     let mut lane = embedded::pair(&case, &switch)?;
-    // The sender was attached first.
+    // Port IDs begin at 1, and the sender was attached first.
     embedded::learn(&switch, Plan::of(&case), |index| index as PortId + 1);
     go_round(context, || lane.round())
 }

@@ -37,7 +37,7 @@ pub struct PeerEnd {
     form: Form,
     frame: Vec<u8>,
     room: Vec<u8>,
-    // A plug's control connection, which keeps it plugged in; `None` for other kinds of sockets.
+    // The control connection to a VDE switch, which keeps this end plugged in; `None` for other kinds of sockets.
     control: Option<UnixStream>,
 }
 
@@ -97,8 +97,8 @@ impl PeerEnd {
         Ok(Self { control: Some(stream), ..Self::messages(data) })
     }
 
-    /// Returns the socket, whether it is a stream, and a plug's connection to its switch, which must stay open as long
-    /// as the socket is used.
+    /// Returns the socket, whether it is a stream, and for a VDE switch the control connection, which must stay open as
+    /// long as the socket is used.
     pub fn into_socket(self) -> (OwnedFd, bool, Option<UnixStream>) {
         (self.socket, matches!(self.form, Form::Stream { .. }), self.control)
     }

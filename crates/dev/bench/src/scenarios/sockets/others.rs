@@ -45,7 +45,7 @@ fn fits(case: &Case, kinds: &[SocketKind]) -> bool {
     case.scenario == SCENARIO.name && kinds.contains(&SocketKind::of(case))
 }
 
-/// A switch that is a child process.
+/// Starts a switch as a child process.
 fn child(command: Command, folder: PathBuf) -> Result<RunningSwitch> {
     Ok(RunningSwitch::of(&Rc::new(Child::spawn(command, &folder)?)))
 }

@@ -109,7 +109,7 @@ impl RunningSwitch {
         self.parts.iter().flat_map(|part| part.pids()).collect()
     }
 
-    /// Connects all peers.
+    /// Connects all peers, and returns their ends of the sockets.
     pub fn take_ends(&mut self, kind: SocketKind, place: &SocketPlace) -> Result<Vec<PeerEnd>> {
         let connect = &mut self.connect;
         (0..place.count)

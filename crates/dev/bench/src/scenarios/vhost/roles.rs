@@ -19,9 +19,9 @@ pub const DRIVER: &str = "vhost-driver";
 
 /// Length of a frame's two Ethernet addresses in bytes.
 const ADDRESSES: usize = 12;
-/// Frames per burst, as in testpmd.
+/// Number of frames per burst, as in testpmd.
 pub const BURST: usize = 32;
-/// Bursts that start a loop, as with testpmd's `start tx_first 32`.
+/// Number of bursts that start a loop, as with testpmd's `start tx_first 32`.
 const FIRST_BURSTS: usize = 32;
 
 /// The work of a process with its ports.

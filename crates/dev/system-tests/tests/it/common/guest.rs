@@ -113,8 +113,8 @@ pub struct Nic<'a> {
     pub machine: &'a str,
     /// Text added to the kernel's command line.
     pub kernel: &'a str,
-    /// Instead of vhost-user, QEMU's own device on a TAP in a network namespace of its own. In it, 10.1.0.1 answers,
-    /// and writes what arrives at port 5000 to this file.
+    /// If set, the interface is not a vhost-user device, but QEMU's own device on a TAP in a network namespace of its
+    /// own. In that namespace, 10.1.0.1 answers, and writes what arrives at port 5000 to this file.
     pub tap: Option<&'a Path>,
     /// A `-netdev` with the id n0 for QEMU's own device, instead of vhost-user; `socket` is ignored.
     pub netdev: &'a str,

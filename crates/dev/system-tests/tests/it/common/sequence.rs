@@ -97,9 +97,9 @@ impl Sender {
 pub struct Came {
     /// The next expected number.
     pub next: u64,
-    /// Frames that arrived again, or late.
+    /// Number of frames that arrived again, or late.
     pub again: u64,
-    /// Frames that did not arrive.
+    /// Number of frames that did not arrive.
     pub missing: u64,
 }
 

@@ -25,7 +25,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// Sends frames to the sink with pktgen, which counts and times them. The driver notifies the device once per burst.
 pub fn send(bytes: usize, burst: &str, window: Duration) -> Result<Done> {
     prepare(bytes, burst)?;
-    // The call returns when sending has stopped.
+    // The write of "start" returns only once pktgen has stopped sending.
     let call = std::thread::spawn(|| tell(ALL, "start"));
     let has_begun = || Ok((call.is_finished() || state()?.contains(SENDING)).then_some(()));
     // A stop request that arrived earlier would have no effect, and sending would never end.

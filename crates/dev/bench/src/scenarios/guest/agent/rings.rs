@@ -12,7 +12,7 @@ const ANSWERED: Duration = Duration::from_secs(2);
 
 /// Length of a virtio-net header in bytes.
 pub const HEADER: u32 = 12;
-/// Frames per sync.
+/// Maximum number of frames per sync.
 const BATCH: u32 = 256;
 /// Time limit for the first frame, within which the sender opens its rings.
 const FIRST: Duration = Duration::from_secs(5);
