@@ -117,7 +117,7 @@ fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     answers(daemon)
 }
 
-/// Connects to the control socket, unless its backlog is full.
+/// Connects to the control socket without waiting; fails if the socket's backlog is full.
 fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

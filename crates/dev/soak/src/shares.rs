@@ -58,8 +58,8 @@ impl FairShare {
     /// Adds an attack, if it can be judged.
     fn add(&mut self, from: PairMoment, to: PairMoment, time: Duration) {
         let taken = (to.gone.saturating_sub(from.gone).as_micros() * 1000 / time.as_micros().max(1)) as u64;
-        // An attack with counted drops is not judged, because floods may fill the rings on their own switch. Nor is one
-        // for most of which the machine was busy.
+        // An attack is not judged if drops were counted, because floods may fill the rings on their own switch, or if
+        // the machine was busy for most of it.
         if to.lost > from.lost || taken > 10 * BUSY {
             return;
         }

@@ -281,7 +281,7 @@ impl Interface {
         Ok(fd)
     }
 
-    /// Number of slots of the driver's tx and rx rings (ethtool -g), if the driver reports them.
+    /// Numbers of slots of the driver's tx and rx rings (ethtool -g), if the driver reports them.
     pub fn slots(&self) -> Option<(u32, u32)> {
         /// `ETHTOOL_GRINGPARAM`.
         const GET_RINGPARAM: u32 = 0x10;

@@ -12,8 +12,8 @@ use crate::frames::LINE;
 
 /// An empty virtio-net header.
 const HEADER: [u8; 12] = [0; 12];
-/// Slots per ring: the buffers of both directions fit into a second-level cache of 2 MiB, even with frames of 1,500
-/// bytes.
+/// Number of slots per ring: the buffers of both directions fit into a second-level cache of 2 MiB, even with frames of
+/// 1,500 bytes.
 pub const SLOTS: u32 = 512;
 /// How many frames ahead the applications prefetch buffers, as DPDK's and netmap's do, because another core wrote them
 /// last.

@@ -14,8 +14,8 @@ const PORTS: &[u32] = &[2, 4, 8, 16, 32, 64];
 /// Numbers of destination addresses.
 const ADDRESSES: &[u32] = &[1, 512, 1024, 2048, 4096, 8192];
 
-/// The scenario. Unless a variant ends in `untouched`, the sender writes the first line of each frame and the receiver
-/// reads it. In `1-to-n` the port changes with each batch, in `1-to-n-mixed` with each frame.
+/// The scenario. Unless a variant ends in `untouched`, the sender writes the first cache line of each frame and the
+/// receiver reads it. In `1-to-n` the port changes with each batch, in `1-to-n-mixed` with each frame.
 pub const SCENARIO: Scenario = Scenario {
     name: "vale",
     about: "frames across a learning switch, embedded or in the daemon: 1 to 1, 1 to n, n to 1, n addresses",

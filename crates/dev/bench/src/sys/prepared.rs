@@ -18,7 +18,7 @@ const UDP_GRO: i32 = 104;
 const DATAGRAMS: usize = 64;
 /// Distance between frames in bytes, as in a ring's buffers.
 const STRIDE: usize = 2048;
-/// Length of the header before each frame.
+/// Length of the header before each frame in bytes.
 const HEADER: usize = 8;
 
 /// Control data with the length at which the kernel cuts a message.

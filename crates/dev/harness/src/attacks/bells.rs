@@ -62,7 +62,8 @@ pub fn watch(bell: impl AsFd, times: usize) -> Result<Watchers> {
     Ok(Watchers(held))
 }
 
-/// Returns the numbers of all eventfds of this process: those to which it writes and those on which it waits.
+/// Returns the descriptor numbers of all eventfds of this process: those to which it writes and those on which it
+/// waits.
 #[must_use]
 pub fn numbers() -> HashSet<i32> {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();

@@ -43,10 +43,10 @@ log_outputs = "3:file:/run/libvirtd.log"
 X
 "#;
 
-/// Runs libvirtd, and waits as its domains' parent.
+/// Commands that start libvirtd, and then wait as the parent of its domains' processes.
 const LIBVIRTD: &str = "/usr/sbin/libvirtd -f /etc/libvirt/libvirtd.conf -p /run/libvirtd.pid & wait";
 
-/// Script of a guest that gives each interface without an address the address 10.N+1.0.NUMBER, in a loop, because an
+/// Script of guest NUMBER, which gives each of its interfaces ethN the address 10.N+1.0.NUMBER, in a loop, because an
 /// interface may be removed and added between two rounds. Number 2 pings number 1.
 const SCRIPT: &str = r#"
 set -- $(cat /proc/cmdline)

@@ -12,9 +12,9 @@ use netvale_harness::net::{cable, inside};
 use up::until;
 
 const UNIT: &str = include_str!("../../../../../dist/netvale.service");
-/// Maximum exposure that systemd-analyze(1) may report, in tenths of 10. Of the daemon's, 4 tenths are for IP sockets,
-/// which tunnels need (its own sandbox permits only UDP), and 2 for openat2(2), by which users' files and sockets are
-/// looked up.
+/// Maximum exposure of each unit that systemd-analyze(1) may report, in tenths, on a scale up to 10.0. Of the daemon's
+/// exposure, 4 tenths are for IP sockets, which tunnels need (its own sandbox permits only UDP), and 2 for openat2(2),
+/// by which users' files and sockets are looked up.
 const MOST: [(&str, &str); 2] =
     [("dist/netvale.service", "--threshold=26"), ("dist/netvale-metrics.service", "--threshold=20")];
 const KINDS: &str = include_str!("../../../../../scripts/packages-kinds.txt");

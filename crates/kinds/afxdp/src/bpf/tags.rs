@@ -97,7 +97,7 @@ fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
 fn make_room(rest: usize) -> Vec<u64> {
     const ADJUST_HEAD: i32 = 44;
     const JUMP_IF_GREATER: u8 = 0x2d;
-    /// Length of two addresses, the tag, and the Ethertype.
+    /// Length in bytes of two addresses, the tag, and the Ethertype.
     const BEGIN: i32 = 18;
     let rest = rest as i16;
     vec![

@@ -20,7 +20,7 @@ use crate::peers::testpmd::{self, Arguments, Place, Testpmd};
 const SHORT: Variant = Variant { frame_bytes: &[64], ..Variant::TWO_PORTS };
 const LONG: Variant = Variant { frame_bytes: &[1518], unit: Unit::Gbps, ..Variant::TWO_PORTS };
 
-/// The scenario. A variant's name is a direction and the driver's path.
+/// The scenario with a device and a driver. A variant's name is a direction and the driver's path.
 pub const SCENARIO: Scenario = Scenario {
     name: "vhost",
     about: "a vhost-user device and a virtio driver, ours and DPDK's: to the host, to the guest, io loop, in each of \
@@ -39,7 +39,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| pairing(case, cores, true, false),
 };
 
-/// The scenario. A variant's name is the guest's forwarding mode and its driver's path.
+/// The scenario of the PVP test. A variant's name is the guest's forwarding mode and its driver's path.
 pub const PVP: Scenario = Scenario {
     name: "pvp",
     about: "generator, physical side, vhost port, a guest that forwards (io, mac), and back: the driver's paths",
@@ -52,7 +52,7 @@ pub const PVP: Scenario = Scenario {
     start: |case, cores| pvp("netvale", case, cores, [true, false], Place::new(2, 0)?),
 };
 
-/// The scenario, by the driver's path. Two guests are on one switch: a process with two virtio ports, one for each
+/// The scenario with two guests on one switch, by the driver's path: a process with two virtio ports, one for each
 /// guest, sends each received frame back through the switch. The figure is the sum of both directions.
 pub const GUESTS: Scenario = Scenario {
     name: "guests",

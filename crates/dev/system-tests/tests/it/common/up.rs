@@ -123,7 +123,7 @@ impl Up {
         serde_json::from_slice(&self.run(&format!("show {port} --json")).stdout).unwrap_or_default()
     }
 
-    /// Returns the frames and bytes that a port sent into the switch (`in`), or received from it (`out`).
+    /// Returns the numbers of frames and bytes that a port sent into the switch (`in`), or received from it (`out`).
     pub fn moved(&self, port: &str, dir: &str) -> (u64, u64) {
         let shown = self.show(port);
         let rings = shown["rings"].as_array().cloned().unwrap_or_default();
