@@ -32,9 +32,9 @@ pub trait PairEnd: Send {
 /// How a payload is wrapped in a frame.
 #[derive(Clone, Debug)]
 pub enum Wrap {
-    /// After an Ethernet header.
+    /// The payload is behind this Ethernet header.
     Ethernet([u8; 14]),
-    /// In a UDP datagram.
+    /// The payload is in a UDP datagram behind this Ethernet header.
     Datagram([u8; 14]),
 }
 
@@ -42,6 +42,7 @@ pub enum Wrap {
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
 /// The EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
+/// Length of the IPv4 and UDP headers in bytes.
 const IP_UDP: usize = 28;
 /// Address and port of the host's stack in the flow through a TAP.
 pub const STACK: ([u8; 4], u16) = ([10, 77, 0, 1], 9001);

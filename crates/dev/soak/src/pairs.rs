@@ -284,7 +284,7 @@ impl PairTurns {
             let Some(before) = last.replace(now).filter(|before| before.lost == lost) else { continue };
             let whole = now.at - before.at;
             if whole > LONG {
-                // On a busy machine, the last check may itself be late.
+                // Check again, because on a busy machine the last check may itself be late.
                 let gone = self.clock.now(own);
                 let wait = LongWait {
                     flow,

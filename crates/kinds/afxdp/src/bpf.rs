@@ -12,7 +12,7 @@ pub mod barrier;
 mod continued;
 pub mod tags;
 
-/// Commands of bpf(2) (linux/bpf.h).
+// Commands of bpf(2) (linux/bpf.h).
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
@@ -175,7 +175,7 @@ fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// Operation codes of instructions (linux/bpf.h, linux/bpf_common.h).
+// Operation codes of instructions (linux/bpf.h, linux/bpf_common.h).
 const LOAD_WORD: u8 = 0x61;
 const STORE_WORD: u8 = 0x63;
 const MOVE_IMM: u8 = 0xb7;
@@ -191,11 +191,13 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
 
 /// Offset of `rx_queue_index` in struct xdp_md.
 const RX_QUEUE_INDEX: i16 = 16;
-/// Results of XDP programs: `XDP_DROP` and `XDP_PASS`.
+/// Result of an XDP program that drops the frame (`XDP_DROP`).
 const DROP: i32 = 1;
+/// Result of an XDP program that passes the frame to the stack (`XDP_PASS`).
 const PASS: i32 = 2;
-/// Numbers of BPF helper functions.
+/// Number of the BPF helper function bpf_map_lookup_elem.
 const MAP_LOOKUP_ELEM_HELPER: i32 = 1;
+/// Number of the BPF helper function bpf_redirect_map.
 const REDIRECT_MAP: i32 = 51;
 
 /// Returns the program `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.

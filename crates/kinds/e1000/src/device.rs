@@ -35,8 +35,8 @@ pub struct Effects {
     pub receives: bool,
 }
 
-/// Plain registers, which only store the driver's value, with their writable bits: flow control, gaps, LEDs,
-/// thresholds, wake-up, management.
+/// Plain registers, which only store the driver's value, with their writable bits: flow control, gaps between frames,
+/// LEDs, thresholds, wake-up, management.
 const PLAIN: [(u32, u32); 24] = [
     (FCAL, !0),
     (FCAH, 0xffff),

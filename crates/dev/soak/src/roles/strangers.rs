@@ -120,7 +120,7 @@ pub fn connections(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Passes descriptors to the daemon whose last close waits for a peer (SO_LINGER).
+/// Passes to the daemon descriptors whose last close waits for a peer (SO_LINGER).
 pub fn lingers(a: &mut Attacker) -> Result<(), String> {
     let mut peers = Vec::new();
     while a.goes_on() && peers.len() < 50 {

@@ -18,7 +18,7 @@ use up::Up;
 /// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// How often the guest moves away and back.
+/// Number of times that the guest moves away and back.
 const ROUNDS: usize = 5;
 
 /// The address of the guest that moves.

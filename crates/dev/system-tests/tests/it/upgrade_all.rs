@@ -17,7 +17,7 @@ use netvale_pcapport::{PcapFormat, PcapReader as FileReader, PcapWriter};
 use sequence::{Came, LIMIT, Reader, Sender, frame, number_of};
 use up::Up;
 
-/// How often the daemon is replaced.
+/// Number of times that the daemon is replaced.
 const TIMES: usize = 5;
 
 /// Number of frames that are replayed from a file.

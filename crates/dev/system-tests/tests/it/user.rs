@@ -16,6 +16,7 @@ use up::{Up, until};
 
 /// A user ID that no account of the system has.
 const USER: u32 = 70_300;
+/// Another such user ID.
 const OTHER: u32 = 70_301;
 
 fn is_root() -> bool {
@@ -135,7 +136,7 @@ impl Program {
         command.output().unwrap()
     }
 
-    /// Returns the program's error when it cannot change to that user.
+    /// Runs the program as the user with the ID `by`, which cannot change to `user`. Returns its error.
     fn refusal(&self, by: u32, dir: &Path, user: &str) -> String {
         let output = self.run_by(by, dir, &["up", "--user", user]);
         assert!(!output.status.success());

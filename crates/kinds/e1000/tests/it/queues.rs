@@ -33,6 +33,7 @@ const COUNT: u64 = 64;
 /// Offset of the status block in the memory. The first words of a driver's half are head, cur, need_kick; those of a
 /// card's half are hwcur, hwtail, need_kick.
 const CSB: u64 = 0x2000;
+/// Offset of the buffers in the memory.
 const BUFFERS: u64 = 0x1_0000;
 
 struct Card0 {

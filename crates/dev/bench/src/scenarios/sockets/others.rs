@@ -103,7 +103,7 @@ struct Forwarding {
     peers: [PathBuf; 2],
 }
 
-/// Starts a process that passes on what it receives. Plugs are datagram sockets, too.
+/// Starts a process that passes on what it receives. The plugs of VDE are datagram sockets, too.
 fn forwarder(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     let is_listening = matches!(kind, SocketKind::Stream | SocketKind::Seqpacket);
     let kind = if is_listening { kind } else { SocketKind::Dgram };
