@@ -395,7 +395,7 @@ impl Soak {
 fn is_up(process: &mut ChildProcess) -> bool {
     let Some(mut lines) = process.lines() else { return false };
     let (said, says) = std::sync::mpsc::channel();
-    // The thread ends no later than the process.
+    // The thread need not be joined, because it ends when the process closes its output.
     std::thread::spawn(move || {
         let mut line = String::new();
         let _ = lines.read_line(&mut line);

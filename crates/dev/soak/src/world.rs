@@ -57,7 +57,7 @@ impl World {
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         std::fs::copy(own, &program).map_err(|e| e.to_string())?;
         replayed::write(&folder.join(replayed::NAME))?;
-        // The attack with lingering sockets needs loopback; the ends of the veth pair are attached as interfaces.
+        // VTEPs and local sockets use loopback; the ends of the veth pair are attached as interfaces.
         ip("link set lo up").map_err(|e| e.to_string())?;
         cable(CABLE[0], CABLE[1], 1).map_err(|e| e.to_string())?;
         let allowed = folder.display().to_string();

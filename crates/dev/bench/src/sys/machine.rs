@@ -164,7 +164,7 @@ impl Machine {
         for command in commands {
             writeln!(monitor, "{command}").map_err(failed())?;
         }
-        // The prompt returns when a command is done.
+        // Wait until the monitor has printed its prompt after each command, which shows that the command is done.
         let mut text = String::new();
         let mut chunk = [0; 1024];
         while text.matches("(qemu)").count() <= commands.len() {

@@ -115,7 +115,7 @@ fn message(parts: &mut [libc::iovec], control: &mut Control, name: &mut libc::so
     message.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = parts.len() as _;
-    // A single datagram is not cut.
+    // A message of a single datagram is not cut.
     if parts.len() > 2 {
         message.msg_control = (&raw mut *control).cast();
         message.msg_controllen = size_of::<Control>() as _;

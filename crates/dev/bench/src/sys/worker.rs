@@ -188,7 +188,7 @@ fn work(roles: &[(&str, Role)]) -> Result<()> {
     let task: Task = serde_json::from_str(&task).map_err(|_| misuse())?;
     let (_, role) = roles.iter().find(|(name, _)| *name == task.role).ok_or_else(misuse)?;
     task.core.map(pin::pin).transpose()?;
-    // Inside a guest, no other process reads the counters.
+    // Inside a guest, no other process reads the counters, so the task does not name them.
     let counters =
         if task.counters.is_empty() { SharedCounters::create()? } else { SharedCounters::open(&task.counters)? };
     role(&Context { counters, arguments: task.arguments })

@@ -148,7 +148,7 @@ fn packets_go_out_unchanged() {
     assert_eq!(bytes(batch, 0), [expected(300, 50), expected(1000, 70)].concat());
     ingress.release(&mut spare);
     assert_eq!(card.read(TDH), 4);
-    // A packet waits for its end; after a reset, the same number of descriptors is a new ring.
+    // An incomplete packet waits. After a reset, one descriptor is available as before, but in a new ring: it is taken.
     card.descriptor(TX, 4, BASE + BUFFERS, 60);
     card.write(TDT, 5);
     let batch = ingress.take(&mut spare);

@@ -145,7 +145,7 @@ impl End {
             return End::ours(DEVICE, case, &[socket.to_owned()], Work::Generate, core);
         }
         let vdevs = [format!("net_null0,size={}", case.frame_bytes), format!("net_vhost0,iface={socket}")];
-        // The null port makes frames without end; frames that return at the other port count.
+        // The null port makes frames endlessly. Only frames that return at the other port are counted.
         Ok(End::Dpdk(End::device(case, &vdevs, "io", core, place)?, Some(1)))
     }
 
