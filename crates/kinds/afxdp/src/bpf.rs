@@ -265,8 +265,8 @@ pub struct XdpProgram {
 
 impl XdpProgram {
     /// Loads the program and attaches it to the interface `ifindex`, which has `queues` queues: in the driver if
-    /// possible, otherwise in the stack. With `tags`, a program in the driver inserts VLAN tags that the driver reports
-    /// in the frames' metadata into the frames, if the kernel supports that.
+    /// possible, otherwise in the stack. If `tags` is set, a program in the driver also inserts into each frame the
+    /// VLAN tag that the driver reports in the frame's metadata, provided that the kernel supports this.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST`

@@ -58,7 +58,7 @@ pub struct E1000Ingress {
 struct FrameHeads(Vec<[u8; ROOM]>);
 
 impl FrameHeads {
-    /// The head for frame `i` of the batch; `None` if no batch has so many frames.
+    /// The head for frame `i` of the batch; `None` if no batch has that many frames.
     #[inline]
     fn get(&mut self, i: usize) -> Option<&mut [u8; ROOM]> {
         // SAFETY: inside the vector; this pointer reaches its memory without a reference to the other heads; `self` is
