@@ -16,7 +16,6 @@ enum Want {
     Unchanged(f64),
 }
 
-/// A target of a scenario.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     scenario: &'static str,
@@ -29,7 +28,6 @@ const fn target(scenario: &'static str, prefix: &'static str, want: Want) -> Tar
     Target { scenario, prefix, want }
 }
 
-/// All targets.
 const ALL: &[Target] = &[
     target("sockets", "", Want::Times("vde-switch", 3.0)),
     target("sockets", "", Want::Times("gvproxy", 3.0)),

@@ -163,7 +163,6 @@ impl ChunkPool {
     }
 }
 
-/// A job for the recorder.
 enum RecorderJob {
     Write(Chunk),
     Settle(SyncSender<CaptureState>),

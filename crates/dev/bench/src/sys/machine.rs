@@ -199,7 +199,6 @@ fn folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(BenchError::io("creating a guest's root file system"))
 }
 
-/// Copies a file.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map(drop).map_err(BenchError::io("copying a file for a guest"))
 }

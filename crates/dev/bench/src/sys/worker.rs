@@ -29,7 +29,6 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// What a worker prints on a line of its own once it works.
 pub const READY: &str = "netvale-bench worker ready";
 
-/// The task of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     role: String,
