@@ -46,7 +46,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Objective: the median of an odd and of an even number of runs.
+    /// Objective: the median is the middle one of an odd number of runs, and the mean of the two middle ones of an even
+    /// number.
     #[test]
     fn median_is_the_middle() {
         let odd = Summary::of(&[3.0, 1.0, 2.0]).expect("three runs");

@@ -7,12 +7,13 @@ use crate::record::{Line, Record, Side, Skipped};
 use crate::runner::LINE_NS;
 use crate::targets;
 
-/// Column heads; from `bytes` on, columns except the last three are aligned to the right.
+/// The heads of the table's columns, separated by `|`.
 const HEADS: &str =
     "scenario|variant|bytes|batch|ports|contender|median [min - max]|unit|peer|peer median [min - max]|ratio|notes";
+/// Indices of the columns with numbers, which are aligned to the right.
 const NUMBERS: [usize; 6] = [2, 3, 4, 6, 9, 10];
 
-/// Formats the records as a table, followed by the use of cores and the skipped contenders.
+/// Formats the records as a table, followed by the use of cores, the targets, and the skipped contenders.
 pub fn render(lines: &[Line]) -> String {
     let records: Vec<&Record> = lines.iter().filter_map(as_record).collect();
     let mut text = String::new();
@@ -81,7 +82,7 @@ fn or_dash(value: u32) -> String {
     if value == 0 { "-".into() } else { value.to_string() }
 }
 
-/// Returns the notes that a fair comparison needs.
+/// Returns what a reader must know to compare fairly: whether bytes were touched, CPU use, and disturbances.
 pub fn notes(record: &Record) -> String {
     let mut notes = vec![if record.touched { "bytes touched" } else { "descriptors only" }];
     let peer = record.against.as_ref();

@@ -6,17 +6,16 @@ use crate::record::{Record, figure};
 /// What is wanted of netvale's figure.
 #[derive(Clone, Copy, Debug)]
 enum Want {
-    /// At least as many times better than a peer's.
+    /// At least this many times better than the peer's.
     Times(&'static str, f64),
-    /// At most this much more than a peer's, in the case's unit.
+    /// At most this much more than the peer's, in the case's unit.
     Above(&'static str, f64),
     /// At least this figure.
     AtLeast(f64),
-    /// At least this share of the figure with two ports, if there are more.
+    /// With more than two ports, at least this share of the figure with two.
     Unchanged(f64),
 }
 
-/// A target of a scenario.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     scenario: &'static str,
@@ -29,7 +28,6 @@ const fn target(scenario: &'static str, prefix: &'static str, want: Want) -> Tar
     Target { scenario, prefix, want }
 }
 
-/// All targets.
 const ALL: &[Target] = &[
     target("sockets", "", Want::Times("vde-switch", 3.0)),
     target("sockets", "", Want::Times("gvproxy", 3.0)),

@@ -80,8 +80,8 @@ mod as_root {
     mod measuring {
         use super::*;
 
-        /// Returns the number of lines that a run prints, and what is wrong with lines that are neither measured nor
-        /// skipped for one of these reasons.
+        /// Returns the number of lines that a run prints, and the lines that are neither measured nor skipped for a
+        /// reason in `lacks`.
         fn lines(args: &[&str], lacks: &[&str]) -> (usize, Vec<String>) {
             let output = bench(&[args, &["--quick", "--runs", "1", "--json"]].concat());
             let text = String::from_utf8_lossy(&output.stdout);
@@ -98,8 +98,8 @@ mod as_root {
             (lines.len(), wrong.map(|line| format!("{line}: {said}")).collect())
         }
 
-        /// Runs the bench, and asserts that it prints `least` lines or more, each measured or skipped for one of these
-        /// reasons. Programs of other projects that did not start in time on a busy machine get a second attempt.
+        /// Runs the bench, and asserts that it prints `least` lines or more, each measured or skipped for a reason in
+        /// `lacks`. Programs of other projects that did not start in time on a busy machine get a second attempt.
         fn is_measured(args: &[&str], least: usize, lacks: &[&str]) {
             let (mut count, mut wrong) = lines(args, lacks);
             if wrong.iter().any(|line| line.contains("\"skipped\"")) {

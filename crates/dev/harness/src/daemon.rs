@@ -39,7 +39,7 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
 pub struct TestDaemon {
     launch: Launch,
     manager: Option<Manager>,
-    // Dropped before the folder.
+    // Declared before the folder, so that the process is killed before the folder is removed.
     process: Mutex<Option<ChildProcess>>,
     lives: AtomicU32,
     dir: TempDir,
@@ -187,7 +187,7 @@ impl TestDaemon {
         self.dir().join(name)
     }
 
-    /// Returns the service manager.
+    /// Returns the service manager; `None` if the daemon was started without one.
     pub fn manager(&self) -> Option<&Manager> {
         self.manager.as_ref()
     }

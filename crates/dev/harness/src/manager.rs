@@ -113,7 +113,7 @@ impl Manager {
         ChildProcess::start(&mut command)
     }
 
-    /// Gives a command the manager's socket.
+    /// Sets the environment variable from which the command's process gets the path of the manager's socket.
     pub(crate) fn accompany(&self, command: &mut Command) {
         command.env("NOTIFY_SOCKET", self.socket());
     }

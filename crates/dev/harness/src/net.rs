@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::{ChildProcess, FailedStep};
 
-/// A network namespace, which exists as long as a sleeping process.
+/// A network namespace and the sleeping process that keeps it, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct NamespaceHost(ChildProcess);
 

@@ -8,10 +8,10 @@ use netvale_control::attach::{AttachReply, REPLY_LEN};
 use netvale_control::succession::{Succession, VERSION};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// The message that follows all items.
+/// The daemon's message that follows all items of its state.
 const END: &[u8] = b".\"end\"";
 
-/// A connection to a daemon's attach socket.
+/// A false successor's connection to a daemon's attach socket.
 #[derive(Debug)]
 pub struct Pretender(OwnedFd);
 

@@ -117,7 +117,7 @@ fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     answers(daemon)
 }
 
-/// Connects to the control socket, unless its backlog is full.
+/// Connects to the control socket without waiting; fails if the socket's backlog is full.
 fn connect(daemon: &Netvale) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -135,7 +135,7 @@ fn memory(w: &World, _rng: &mut Rng, life: Duration) -> Result<(), String> {
     let most = (mapped.unwrap_or(0_u64) << 10) + (64 << 20);
     let limit = ProcessLimit::new(daemon, Resource::As, most)?;
     let options = Options { run_dir: Some(daemon.dir().into()), extra_bufs: 20_000, ..Options::default() };
-    // Each port needs about 40 MiB.
+    // Each port needs about 40 MiB, so not all four fit.
     let outcomes: Vec<_> = (0..4).map(|i| Port::open_with(&format!("vale21:m{i}"), &options)).collect();
     std::thread::sleep(life);
     drop(limit);
@@ -186,8 +186,8 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
     Ok(set)
 }
 
-/// Gives the attacked tunnel and a bystander's tunnel, as a control plane would, VTEPs that do not exist and addresses
-/// behind them.
+/// Like a control plane, changes VTEPs and addresses of the attacked tunnel and of a bystander's tunnel. The VTEPs that
+/// it adds do not exist; it removes them at the end.
 fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let start = Instant::now();
     let mut client = w.first().control()?;

@@ -3,7 +3,7 @@
 
 use netvale_port::{Batch, Egress, Scratch};
 
-/// Delivers a frame `count` times, at most a batch. Returns for how many there was room.
+/// Delivers a frame `count` times, at most a batch. Returns the number of copies for which there was room.
 pub fn deliver(egress: &dyn Egress, frame: &[u8], count: u16, scratch: &mut Scratch) -> usize {
     let mut batch = Batch::new();
     for _ in 0..count {

@@ -16,7 +16,7 @@ use crate::world::World;
 
 /// Maximum wait of a bystander for a frame on a machine busy with attackers. A longer wait is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Difference between the flow numbers of two kinds.
+/// Number of flow numbers that are reserved for each pair.
 const FLOWS: u32 = 16;
 
 struct BystanderPair {
@@ -38,7 +38,7 @@ struct BystanderPair {
 pub struct Bystanders {
     all: Vec<BystanderPair>,
     waits: LongWaits,
-    /// Kinds that cannot run here, with the reason.
+    /// Kinds of pairs that cannot run here, with the reason.
     pub left_out: BTreeMap<String, String>,
 }
 

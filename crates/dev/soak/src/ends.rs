@@ -11,7 +11,8 @@ use netvale_port::{Batch, Ingress, Scratch, Source};
 use crate::burst;
 use crate::frames::LONGEST;
 
-/// One end of flows. A failed operation (no room, no peer) is ignored, because the flow retries.
+/// An end of flows: a port or socket that sends and receives payloads. A failed operation (no room, no peer) is
+/// ignored, because the flow retries.
 pub trait PairEnd: Send {
     /// Queues a payload for the next flush. Returns whether there was room.
     fn send(&mut self, payload: &[u8]) -> bool;
@@ -31,9 +32,9 @@ pub trait PairEnd: Send {
 /// How a payload is wrapped in a frame.
 #[derive(Clone, Debug)]
 pub enum Wrap {
-    /// After an Ethernet header.
+    /// The payload is behind this Ethernet header.
     Ethernet([u8; 14]),
-    /// In a UDP datagram.
+    /// The payload is in a UDP datagram behind this Ethernet header.
     Datagram([u8; 14]),
 }
 
@@ -41,6 +42,7 @@ pub enum Wrap {
 const EXPERIMENT: [u8; 2] = [0x88, 0xb5];
 /// The EtherType of IPv4.
 const IPV4: [u8; 2] = [8, 0];
+/// Length of the IPv4 and UDP headers in bytes.
 const IP_UDP: usize = 28;
 /// Address and port of the host's stack in the flow through a TAP.
 pub const STACK: ([u8; 4], u16) = ([10, 77, 0, 1], 9001);
@@ -58,7 +60,7 @@ impl Wrap {
         Wrap::Ethernet(header(to, from, EXPERIMENT))
     }
 
-    /// Wraps payloads in UDP datagrams to the stack; see [`ethernet`].
+    /// Wraps payloads in UDP datagrams from [`BEHIND`] to [`STACK`], in Ethernet frames from one address to another.
     pub fn datagram(to: [u8; 6], from: [u8; 6]) -> Wrap {
         Wrap::Datagram(header(to, from, IPV4))
     }
@@ -109,7 +111,7 @@ pub struct RingsEnd {
     rx: Option<RxRing>,
     wrap: Wrap,
     room: Vec<u8>,
-    /// A frame that is sent in each turn, besides the payloads.
+    /// A frame that is sent in each turn, besides the payloads; `None`: only the payloads are sent.
     announced: Option<Vec<u8>>,
     _keep: Box<dyn Any + Send>,
 }
@@ -151,7 +153,7 @@ impl PairEnd for RingsEnd {
 
     fn flush(&mut self) {
         if let Some(tx) = &mut self.tx {
-            // Without room, the frame is skipped: it does not count.
+            // If there is no room, the frame is skipped, because nobody counts it.
             let _ = self.announced.as_ref().map(|frame| tx.send(frame));
             tx.sync();
         }

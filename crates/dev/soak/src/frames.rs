@@ -6,15 +6,15 @@ use std::time::Instant;
 use serde::Serialize;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"nvsoak#1");
-/// Length of the header: magic number, flow, epoch, sequence number, length.
+/// Length of the header in bytes: magic number, flow, epoch, sequence number, length.
 const HEAD: usize = 26;
-/// Length of the checksum, at the end of the payload.
+/// Length in bytes of the checksum at the end of the payload.
 const SUM: usize = 8;
-/// Length of the shortest payload.
+/// Length of the shortest payload in bytes.
 const SHORTEST: u64 = 40;
 /// Number of different lengths: payloads are up to this many bytes longer than the shortest one.
 const SPREAD: u64 = 1300;
-/// Length of the longest payload.
+/// Length of the longest payload in bytes.
 pub const LONGEST: usize = (SHORTEST + SPREAD) as usize;
 
 /// The numbers that identify a frame.
@@ -127,10 +127,10 @@ impl FlowTally {
 pub struct ExpectedFrame {
     flow: u32,
     epoch: u32,
-    /// Number of frames after which numbers start again, as in a repeated file.
+    /// Number of frames after which numbers start again, as in a repeated file; `None`: never.
     cycle: Option<u64>,
     next: Option<u64>,
-    /// When the last frame arrived.
+    /// When the last frame arrived; `None` before the first one.
     last: Option<Instant>,
 }
 

@@ -16,7 +16,7 @@ use crate::netvale::Netvale;
 /// Time limit for the release of attackers' resources: ports pause after peers that broke the rules, and sockets
 /// linger.
 const LIMIT: Duration = Duration::from_secs(45);
-/// Maximum growth of a daemon's private memory in kilobytes, whatever the time.
+/// Maximum growth of a daemon's private memory in kilobytes, however long it runs.
 const OWN_KB: u64 = 8 << 10;
 /// Maximum growth of a daemon's resident memory in kilobytes, including shared memory.
 const RESIDENT_KB: u64 = 48 << 10;
@@ -84,7 +84,8 @@ impl ResourceCounts {
             line.and_then(|number| number.parse().ok()).unwrap_or_default()
         };
         let is_shared = |line: &&str| line.split(' ').nth(1).is_some_and(|rights| rights.ends_with('s'));
-        // This request comes first, because a control connection that has just ended still has its descriptor.
+        // The ports are requested before descriptors are counted, so that each count includes the control connection of
+        // this request, whose descriptor the daemon closes a little later.
         let listed = daemon.control().ok().and_then(|mut client| client.ports(None).ok());
         let mut ports: Vec<String> = listed.unwrap_or_default().into_iter().map(|port| port.name).collect();
         ports.sort();
@@ -99,7 +100,7 @@ impl ResourceCounts {
         }
     }
 
-    /// Lists what exceeds `before`; empty if nothing does.
+    /// Lists the resources of which the daemon uses more than in `before`, beyond a tolerance; empty if there are none.
     pub fn beyond(&self, before: &ResourceCounts) -> Vec<String> {
         let mut more = Vec::new();
         let mut check = |is_fine: bool, what: &str, now: u64, then: u64| {
@@ -149,7 +150,8 @@ fn remove_persistent(daemon: &Netvale, counts: &ResourceCounts, before: &Resourc
     }
 }
 
-/// Waits until a daemon has no more resources than `before`. Returns its resources and the excess.
+/// Waits until no resource of a daemon exceeds `before`. Returns its resources, and descriptions of what still exceeds
+/// `before` and of ports that were evicted.
 pub fn settles(daemon: &Netvale, before: &ResourceCounts) -> (ResourceCounts, Vec<String>) {
     let mut last = (ResourceCounts::default(), Vec::new());
     until(LIMIT, Duration::from_millis(50), || {
@@ -164,8 +166,7 @@ pub fn settles(daemon: &Netvale, before: &ResourceCounts) -> (ResourceCounts, Ve
     last
 }
 
-/// Waits until a daemon's resources have been stable for longer than its delay in returning memory. Returns their
-/// counts.
+/// Waits until a daemon's resources have been stable for longer than it delays the return of memory. Returns them.
 pub fn rests(daemon: &Netvale) -> ResourceCounts {
     const SAME: u32 = 30;
     let key = |counts: &ResourceCounts| {

@@ -118,13 +118,13 @@ fn persistent(w: &World) -> Result<SoakPair, String> {
     };
     for name in ["v0", "v1"] {
         ask(NETMAP_REQ_VALE_NEWIF, name, &[])?;
-        // The field `nmreq_vale_attach.reg.nr_mode`.
+        // Byte 16 is the lowest one of `nmreq_vale_attach.reg.nr_mode`.
         ask(NETMAP_REQ_VALE_ATTACH, &format!("vale2:{name}"), &[(16, NR_REG_ALL_NIC as u8)])?;
     }
     Ok(two([w.end(0, "vale2:v0", 15, 16)?, w.end(0, "vale2:v1", 16, 15)?], &[(0, "vale2:v0"), (0, "vale2:v1")]))
 }
 
-/// Opens a program on the switch, and a socket of the stack behind the TAP.
+/// Opens a port on the switch, and a socket of the network stack behind a TAP.
 fn tap(w: &World) -> Result<SoakPair, String> {
     const NAME: &str = "nvsoakt";
     w.first().attach("vale3", &format!("tap:{NAME}"), json!({}))?;
@@ -153,7 +153,7 @@ fn socket() -> std::io::Result<Box<dyn PairEnd>> {
     Ok(Box::new(SocketEnd(socket)))
 }
 
-/// Opens one end of a veth pair on a switch; a program opens the other end.
+/// Attaches one end of a veth pair to a switch, and opens the other end as a port of a program.
 fn interface(w: &World) -> Result<SoakPair, String> {
     // After a daemon was killed, the kernel takes a moment to release its queues.
     let mut outcome = Ok(());
@@ -188,7 +188,7 @@ fn e1000(w: &World) -> Result<SoakPair, String> {
     let socket = w.first().path("bystander-e1000.sock");
     w.first().attach("vale7", &format!("e1000:{}", socket.display()), json!({"name": "guest"}))?;
     let guest = Card::new(&socket, CardDriverOptions::default()).map_err(|e| e.to_string())?;
-    // The card accepts frames to its own address.
+    // The guest sends and receives with its card's address.
     let own = station(24);
     let mac = guest.mac;
     let program = RingsEnd::of(w.open(0, "vale7:a")?, Wrap::ethernet(mac, own));
@@ -202,7 +202,7 @@ fn echo(w: &World) -> Result<SoakPair, String> {
     Ok(SoakPair { ends: vec![end], flows: vec![PairFlow::between("round", 0, 0)], ports })
 }
 
-/// Opens a replayed file, and a program that receives its frames.
+/// Attaches a replayed file, and opens a port that receives its frames.
 fn replay(w: &World) -> Result<SoakPair, String> {
     let end = w.end(0, "vale9:a", 27, 28)?;
     let file = w.file(replayed::NAME);
@@ -212,10 +212,11 @@ fn replay(w: &World) -> Result<SoakPair, String> {
     Ok(SoakPair { ends: vec![end], flows: vec![flow], ports })
 }
 
-/// Size of a program's own memory in bytes.
+/// Size of the memory that a program brings for its port (extmem), in bytes.
 const BROUGHT: u64 = 4 << 20;
 
-/// Requests a port in memory that the caller brings. Returns the port and its connection.
+/// Requests a port whose memory is `file`, made by [`memory`]. Returns the connection, which keeps the port, and the
+/// port's rings.
 pub fn bring(
     dir: &std::path::Path,
     name: &str,

@@ -92,7 +92,8 @@ impl Drop for MachineProbe {
     }
 }
 
-/// Returns a thread's run delay from schedstat: nanoseconds for which it was ready but had no CPU.
+/// Returns a thread's run delay from schedstat: nanoseconds for which it was ready but had no CPU; `None` if the thread
+/// has ended.
 pub fn waited(schedstat: &File) -> Option<u64> {
     read(schedstat).split(' ').nth(1)?.trim().parse().ok()
 }
@@ -128,7 +129,7 @@ impl SharedWorker {
     }
 }
 
-/// Finds the threads of a process with these names.
+/// Finds the threads of a process that have these names.
 fn threads(process: u32, names: &[&str]) -> Vec<SharedWorker> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let is_needed = |task: &fs::DirEntry| {
@@ -158,7 +159,8 @@ impl OfDaemon {
 #[derive(Default)]
 struct TimeLooker {
     known: [OfDaemon; 2],
-    /// The kernel threads that process frames deferred by interrupts: of TAPs, veth pairs and sockets.
+    /// The kernel threads that process frames deferred by interrupts: of TAPs, veth pairs and sockets. `None` before
+    /// the first check.
     kernel: Option<Vec<SharedWorker>>,
     last: Option<Instant>,
     stolen: u64,

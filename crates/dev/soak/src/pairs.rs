@@ -13,7 +13,7 @@ use crate::replayed;
 
 /// Maximum number of a flow's frames in flight: less than the capacity of any ring, socket or veth on the path.
 const WINDOW: u64 = 64;
-/// Frames sent in a turn.
+/// Maximum number of frames that a flow sends in a turn of its pair's thread.
 const TURN: u64 = 8;
 /// Pause after each turn, which leaves the machine time for other work.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -34,9 +34,9 @@ pub struct PairFlow {
     pub from: Option<usize>,
     /// The receiving end.
     pub to: usize,
-    /// For a monitor: the flow whose frames are copied.
+    /// For a monitor, the flow whose frames are copied; `None` for other flows.
     pub copies: Option<usize>,
-    /// The `cycle` of [`ExpectedFrame::new`]: after that many frames, the numbers start again.
+    /// The `cycle` of [`ExpectedFrame::new`]: after that many frames, the numbers start again; `None`: never.
     pub cycle: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl SoakPair {
     }
 }
 
-/// A pair's counts, over all lives of the daemons.
+/// A pair's counts, which continue when a daemon is restarted.
 #[derive(Debug, Default)]
 pub struct PairCounts {
     /// Damaged frames of all flows.
@@ -79,7 +79,7 @@ pub struct PairCounts {
     pub tallies: Vec<FlowTally>,
     /// Frames that would have been sent so far if none in flight had ever been late.
     pub wanted: AtomicU64,
-    /// Frames that were sent; see `wanted`.
+    /// Frames that were sent before any in flight was late, to compare with `wanted`.
     pub offered: AtomicU64,
     waits: Mutex<Vec<LongWait>>,
 }
@@ -159,7 +159,7 @@ impl RunningPair {
 impl Drop for RunningPair {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // If the thread panicked, frames are missing.
+        // A panic of the thread is ignored: the checks notice that frames are missing.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -284,7 +284,7 @@ impl PairTurns {
             let Some(before) = last.replace(now).filter(|before| before.lost == lost) else { continue };
             let whole = now.at - before.at;
             if whole > LONG {
-                // On a busy machine, the last check may itself be late.
+                // Check again, because on a busy machine the last check may itself be late.
                 let gone = self.clock.now(own);
                 let wait = LongWait {
                     flow,

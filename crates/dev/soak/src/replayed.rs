@@ -15,7 +15,7 @@ pub const FRAMES: u64 = 20_000;
 const BETWEEN: Duration = Duration::from_millis(1);
 /// The flow number in the file's frames, which no other flow uses.
 pub const FLOW: u32 = 1 << 20;
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header in bytes.
 const ETHERNET: usize = 14;
 
 /// Writes the file to replay.

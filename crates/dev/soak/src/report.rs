@@ -24,7 +24,7 @@ pub struct Attacks {
 /// Counts of a flow.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FlowCounts {
-    /// Pair and flow.
+    /// Names of the pair and of the flow.
     pub name: String,
     /// Frames sent.
     pub sent: u64,
@@ -74,7 +74,7 @@ pub struct SoakReport {
     pub attacks: BTreeMap<String, Attacks>,
     /// For each attack, the bystander with the smallest part of its fair share.
     pub least: BTreeMap<String, LeastShare>,
-    /// Flows of bystanders.
+    /// Counts of the bystanders' flows.
     pub flows: Vec<FlowCounts>,
     /// Number of damaged frames.
     pub corrupt: u64,

@@ -41,7 +41,7 @@ impl Rng {
         }
     }
 
-    /// Returns random bytes.
+    /// Returns `len` random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.word() as u8).collect()
     }

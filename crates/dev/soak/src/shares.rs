@@ -1,5 +1,5 @@
-//! A bystander's part of its fair share of frames during an attack, after deduction of the time that the machine took
-//! from the daemons.
+//! How much of its fair share of frames a bystander gets during an attack, after deduction of the time that the machine
+//! took from the daemons.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -58,7 +58,8 @@ impl FairShare {
     /// Adds an attack, if it can be judged.
     fn add(&mut self, from: PairMoment, to: PairMoment, time: Duration) {
         let taken = (to.gone.saturating_sub(from.gone).as_micros() * 1000 / time.as_micros().max(1)) as u64;
-        // The daemon dropped and counted frames: floods may fill the rings on their own switch.
+        // An attack is not judged if drops were counted, because floods may fill the rings on their own switch, or if
+        // the machine was busy for most of it.
         if to.lost > from.lost || taken > 10 * BUSY {
             return;
         }
@@ -88,7 +89,7 @@ pub struct FairShares {
     ended: Vec<EndedAttack>,
 }
 
-/// The start of one attack or of several.
+/// The start of attacks that run together, with the bystanders' counts at that time.
 pub struct BegunAttack {
     at: Instant,
     moments: Vec<PairMoment>,

@@ -21,7 +21,7 @@ use crate::shares::{BegunAttack, FairShares};
 use crate::stalls::StallWatch;
 use crate::world::{ATTACKED, ATTACKED_TUNNEL, ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, World};
 
-/// Time limit for an attacker to begin.
+/// Time limit for an attack to take hold, and for an attacker's output after its end.
 const BEGIN: Duration = Duration::from_secs(8);
 /// Number of rounds without a kill before a round that kills a daemon.
 const ROUNDS_OF_A_LIFE: u64 = 2;
@@ -74,7 +74,7 @@ pub struct Soak {
     observed: [LifeRecord; 2],
     shares: FairShares,
     rounds_left: u64,
-    /// Whether each daemon was started during the current round, and has therefore not seen all of its attacks.
+    /// Whether each daemon was started during the current round, and has therefore not seen all of the round's attacks.
     began: [bool; 2],
 }
 
@@ -208,7 +208,8 @@ impl Soak {
         self.fail(outcome.err().map(|why| format!("{name}: {why}")));
     }
 
-    /// Starts an attacker, and waits until its attack takes hold.
+    /// Starts an attacker, and waits until its attack takes hold. Returns its number, its process, and the time of the
+    /// start; `None` if it cannot be started, which is recorded as a failure.
     fn begin(&mut self, number: usize) -> Option<(usize, ChildProcess, Instant)> {
         let role = &ROLES[number];
         // Some attackers end by themselves instead of being killed.
@@ -285,7 +286,8 @@ impl Soak {
         let started = self.world.daemons[number].start_again();
         let mut wrong: Vec<String> = started.err().into_iter().collect();
         if number == 0 {
-            // By now, the second daemon's driver must find the first daemon's device again.
+            // To open the bystanders again, both the device and the driver of the vhost pair are attached anew. The
+            // other daemon, which still runs, therefore detaches its port of the pair.
             let _ = self.world.daemons[1]
                 .control()
                 .and_then(|mut c| c.detach("vale5", "driver").map_err(|e| e.to_string()));
@@ -365,7 +367,7 @@ impl Soak {
         self.report
     }
 
-    /// Judges the counts.
+    /// Judges the counts of the whole soak.
     fn judge(&mut self) {
         let mut wrong = Vec::new();
         if self.report.corrupt > 0 {
@@ -393,7 +395,7 @@ impl Soak {
 fn is_up(process: &mut ChildProcess) -> bool {
     let Some(mut lines) = process.lines() else { return false };
     let (said, says) = std::sync::mpsc::channel();
-    // The thread ends no later than the process.
+    // The thread need not be joined, because it ends when the process closes its output.
     std::thread::spawn(move || {
         let mut line = String::new();
         let _ = lines.read_line(&mut line);

@@ -1,5 +1,5 @@
-//! Users who share a switch and a folder with others: policies that affect more than their ports, and links where the
-//! daemon makes files.
+//! Users who share a switch and a folder with others: policies that affect more than their ports, and symbolic links
+//! where the daemon makes files.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -18,7 +18,7 @@ use crate::netvale::Netvale;
 use crate::rng::Rng;
 use crate::world::{ATTACKED, TARGETS, World};
 
-/// Two users other than the attackers.
+/// User IDs of two users other than the attackers.
 const USERS: [u32; 2] = [69_001, 69_002];
 
 fn connect(daemon: &Netvale) -> Result<Client, ClientError> {
@@ -60,7 +60,7 @@ fn within(rng: &mut Rng) -> Value {
     }
 }
 
-/// Two users set policies of their ports on the common switch. Policies that affect more than a port are refused.
+/// Makes two users set policies of their ports on the common switch. Policies that affect more than a port are refused.
 pub fn policies(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     if w.attacker.is_none() {
         return Ok(());
@@ -86,7 +86,7 @@ pub fn policies(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> 
     outcome
 }
 
-/// Checks that a change is accepted or refused as required.
+/// Checks that a change of a port by a user is accepted if `may` is set, and refused otherwise.
 fn is_judged(daemon: &Netvale, user: u32, port: &str, set: &Value, may: bool) -> Result<(), String> {
     let set: Map<String, Value> = set.as_object().cloned().unwrap_or_default();
     let text = Value::from(set.clone()).to_string();
@@ -159,7 +159,7 @@ impl Drop for ExchangeEnds<'_> {
     }
 }
 
-/// Plants links in a user's own folder, where the daemon creates sockets and captures for that user.
+/// Plants symbolic links in a user's own folder, where the daemon creates sockets and captures for that user.
 pub fn links(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     if w.attacker.is_none() {
         return Ok(());

@@ -30,7 +30,7 @@ pub const ATTACKING_VTEP: &str = "127.0.0.14";
 pub const VXLAN: u16 = 4789;
 /// VNI of the attacked tunnel.
 pub const ATTACKED_VNI: u32 = 13;
-/// The user as which attackers use the daemon's own sockets.
+/// The first of the user IDs with which attackers run that use the daemon's own sockets.
 const ATTACKER: u32 = 70_001;
 
 /// The daemons, and the files of the soak.
@@ -41,7 +41,7 @@ pub struct World {
     pub files: TempDir,
     /// The copy of this program, which is started for attackers.
     pub program: PathBuf,
-    /// The attackers' user, if this process can change its user.
+    /// The first of the attackers' user IDs; `None` if this process cannot change its user.
     pub attacker: Option<u32>,
     /// Measures the machine's part of the daemons' time.
     pub machine: MachineProbe,
@@ -57,7 +57,7 @@ impl World {
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         std::fs::copy(own, &program).map_err(|e| e.to_string())?;
         replayed::write(&folder.join(replayed::NAME))?;
-        // Loopback is for sockets that linger; the veth pair is for interfaces.
+        // VTEPs and local sockets use loopback; the ends of the veth pair are attached as interfaces.
         ip("link set lo up").map_err(|e| e.to_string())?;
         cable(CABLE[0], CABLE[1], 1).map_err(|e| e.to_string())?;
         let allowed = folder.display().to_string();

@@ -39,7 +39,7 @@ pub fn programs() -> &'static Path {
             return built.into();
         }
         let own = std::env::current_exe().expect("the test has a file");
-        // target/PROFILE/deps/TEST
+        // The test's path is target/PROFILE/deps/TEST.
         let folder = own.ancestors().nth(2).expect("a folder of the profile").to_path_buf();
         let is_release = folder.file_name().is_some_and(|name| name == "release");
         let mut command = Command::new(env!("CARGO"));

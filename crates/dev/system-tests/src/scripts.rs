@@ -15,7 +15,7 @@ fn folder(name: &str) -> PathBuf {
     crate::root().join("tests").join(name)
 }
 
-/// Runs a script until it ends, and shows its output if it fails.
+/// Runs the script `name` of the folder `of` until it ends, and shows its output if it fails.
 ///
 /// # Panics
 /// The script fails.
@@ -38,8 +38,8 @@ pub fn run(of: &str, name: &str) {
     }
 }
 
-/// Checks that these are all scripts of the folder, except for libraries, and that each has the header line that states
-/// whether it measures.
+/// Checks that `names` are all scripts of the folder `of`, except for libraries, and that each has the header line that
+/// states whether it measures.
 ///
 /// # Panics
 /// A script is missing, or its header line is wrong.

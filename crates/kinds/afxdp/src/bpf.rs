@@ -12,7 +12,7 @@ pub mod barrier;
 mod continued;
 pub mod tags;
 
-/// Commands of bpf(2) (linux/bpf.h).
+// Commands of bpf(2) (linux/bpf.h).
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
@@ -44,7 +44,7 @@ const TCX_INGRESS: u32 = 46;
 const TCX_EGRESS: u32 = 47;
 /// `BPF_F_XDP_HAS_FRAGS`: the program accepts frames in several buffers (Linux 5.18).
 const XDP_HAS_FRAGS: u32 = 1 << 5;
-/// `BPF_F_BEFORE` and `BPF_F_LINK`.
+/// Flags to attach a program before another one, which is named by its link (`BPF_F_BEFORE` and `BPF_F_LINK`).
 const BEFORE_LINK: u32 = 1 << 3 | 1 << 13;
 const NAME: &[u8; 16] = b"netvale\0\0\0\0\0\0\0\0\0";
 
@@ -58,7 +58,7 @@ pub enum XdpMode {
 }
 
 impl XdpMode {
-    /// `XDP_FLAGS_DRV_MODE`, `XDP_FLAGS_SKB_MODE` (linux/if_link.h).
+    /// Returns `XDP_FLAGS_DRV_MODE` or `XDP_FLAGS_SKB_MODE` (linux/if_link.h).
     fn flags(self) -> u32 {
         match self {
             XdpMode::Native => 1 << 2,
@@ -175,7 +175,7 @@ fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// Operation codes of instructions (linux/bpf.h, linux/bpf_common.h).
+// Operation codes of instructions (linux/bpf.h, linux/bpf_common.h).
 const LOAD_WORD: u8 = 0x61;
 const STORE_WORD: u8 = 0x63;
 const MOVE_IMM: u8 = 0xb7;
@@ -191,14 +191,16 @@ fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> u64 {
 
 /// Offset of `rx_queue_index` in struct xdp_md.
 const RX_QUEUE_INDEX: i16 = 16;
-/// `XDP_DROP` and `XDP_PASS`.
+/// Result of an XDP program that drops the frame (`XDP_DROP`).
 const DROP: i32 = 1;
+/// Result of an XDP program that passes the frame to the stack (`XDP_PASS`).
 const PASS: i32 = 2;
-/// Numbers of BPF helper functions.
+/// Number of the BPF helper function bpf_map_lookup_elem.
 const MAP_LOOKUP_ELEM_HELPER: i32 = 1;
+/// Number of the BPF helper function bpf_redirect_map.
 const REDIRECT_MAP: i32 = 51;
 
-/// `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
+/// Returns the program `return bpf_redirect_map(&map, ctx->rx_queue_index, XDP_PASS)`.
 fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
     [
         insn(LOAD_WORD, 2, 1, RX_QUEUE_INDEX, 0),
@@ -263,8 +265,8 @@ pub struct XdpProgram {
 
 impl XdpProgram {
     /// Loads the program and attaches it to the interface `ifindex`, which has `queues` queues: in the driver if
-    /// possible, otherwise in the stack. With `tags`, a program in the driver inserts VLAN tags that the driver reports
-    /// in the frames' metadata into the frames, if the kernel supports that.
+    /// possible, otherwise in the stack. If `tags` is set, a program in the driver also inserts into each frame the
+    /// VLAN tag that the driver reports in the frame's metadata, provided that the kernel supports this.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EPERM` without `CAP_BPF` and `CAP_NET_ADMIN`, `EBUSY` or `EEXIST`
@@ -400,8 +402,9 @@ const JUMP_IF_EQUAL: u8 = 0x15;
 const LOAD_IMM64: u8 = 0x18;
 const PSEUDO_MAP_FD: u8 = 1;
 
-/// `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return bpf_redirect(tap, 0)`. The
-/// hash is recomputed from the frame: a hash set by a socket may change during the socket's life.
+/// Returns the program `ring = hash % rings; if (!open[ring]) return TCX_NEXT; skb->mark = MARK | ring; return
+/// bpf_redirect(tap, 0)`. The hash is recomputed from the frame: a hash set by a socket may change during the socket's
+/// life.
 fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
     const GET_HASH_RECALC: i32 = 34;
     const SET_HASH_INVALID: i32 = 41;
@@ -435,7 +438,7 @@ fn divert(open: BorrowedFd<'_>, rings: u32, tap: u32) -> Vec<u64> {
     [&begin, which, &rest, &redirect(tap, 0), &passed].concat()
 }
 
-/// `return bpf_redirect(to, flags)`: `BPF_F_INGRESS` is 1.
+/// Returns the instructions `return bpf_redirect(to, flags)`. Flag 1 is `BPF_F_INGRESS`.
 fn redirect(to: u32, flags: i32) -> [u64; 4] {
     const REDIRECT: i32 = 23;
     [
@@ -446,7 +449,7 @@ fn redirect(to: u32, flags: i32) -> [u64; 4] {
     ]
 }
 
-/// `return skb->mark >> 16 == MARK >> 16 ? TCX_PASS : TCX_DROP`.
+/// Returns the program `return skb->mark >> 16 == MARK >> 16 ? TCX_PASS : TCX_DROP`.
 fn only_marked() -> [u64; 6] {
     const SHIFT_RIGHT_IMM: u8 = 0x77;
     [
@@ -492,7 +495,7 @@ fn info(fd: BorrowedFd<'_>) -> Result<[u32; 20], Errno> {
     Ok(info)
 }
 
-/// Returns the name of the program with this ID, if the kernel reports it.
+/// Returns the name of the program with this ID; `None` if the kernel does not report it.
 pub fn program_name(id: u32) -> Option<String> {
     #[repr(C)]
     #[derive(Default)]

@@ -94,7 +94,7 @@ pub enum TagOffload {
 }
 
 impl TagOffload {
-    /// `ETH_FLAG_RXVLAN`, `ETH_FLAG_TXVLAN`.
+    /// Returns `ETH_FLAG_RXVLAN` or `ETH_FLAG_TXVLAN`.
     fn flag(self) -> u32 {
         match self {
             TagOffload::Received => 1 << 8,
@@ -135,7 +135,7 @@ fn has_flags(name: &str, all: libc::c_int) -> bool {
 /// # Errors
 /// The process is out of descriptors.
 pub fn news() -> Result<OwnedFd, Errno> {
-    /// `RTMGRP_LINK` (linux/rtnetlink.h).
+    /// The multicast group of notifications about interfaces: `RTMGRP_LINK` (linux/rtnetlink.h).
     const LINKS: u32 = 1;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     // NETLINK_ROUTE is protocol 0.
@@ -170,7 +170,7 @@ fn flags(name: &str) -> Result<libc::c_int, Errno> {
     }
 }
 
-/// Returns the name of the interface with this index, if it exists.
+/// Returns the name of the interface with this index; `None` if there is none.
 ///
 /// # Errors
 /// The request cannot be made: the process is out of descriptors.
@@ -281,7 +281,7 @@ impl Interface {
         Ok(fd)
     }
 
-    /// Number of slots of the driver's tx and rx rings (ethtool -g), if the driver reports them.
+    /// Numbers of slots of the driver's tx and rx rings (ethtool -g), if the driver reports them.
     pub fn slots(&self) -> Option<(u32, u32)> {
         /// `ETHTOOL_GRINGPARAM`.
         const GET_RINGPARAM: u32 = 0x10;
@@ -311,7 +311,8 @@ fn queues(fd: &OwnedFd, name: &str) -> u32 {
     }
 }
 
-/// Returns the name of the interface at the far end of a veth, if it is in this process's network namespace.
+/// Returns the name of the interface at the far end of a veth, if that is in this process's network namespace;
+/// otherwise `None`.
 pub fn far_end(index: u32) -> Option<String> {
     const IFLA_LINK: u16 = 5;
     const IFLA_LINK_NETNSID: u16 = 37;
@@ -333,7 +334,7 @@ fn program_of(index: u32) -> Result<Option<u32>, Errno> {
 fn attributes_of(index: u32) -> Result<Vec<u8>, Errno> {
     const RTM_GETLINK: u16 = 18;
     const REQUEST: u16 = 1;
-    /// struct nlmsghdr and struct ifinfomsg.
+    /// Length of struct nlmsghdr and struct ifinfomsg in bytes.
     const HEADERS: usize = 16 + 16;
     // NETLINK_ROUTE is protocol 0.
     let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;

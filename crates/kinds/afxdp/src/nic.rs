@@ -143,7 +143,7 @@ pub struct Nic {
     /// The reason why VLAN tags of received frames are lost; `None` if they are kept.
     lost_tags: Option<LostTags>,
     taken: Mutex<Vec<u32>>,
-    /// When a queue was last freed.
+    /// When a queue was last freed; `None` if none was.
     freed: Mutex<Option<Instant>>,
     senders: Mutex<Senders>,
 }

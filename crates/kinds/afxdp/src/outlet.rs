@@ -52,7 +52,7 @@ impl Outlet {
         if fd < 0 {
             return Err(last());
         }
-        // SAFETY: a new descriptor, ours.
+        // SAFETY: the descriptor is new, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let on: libc::c_int = 1;
         let at = std::ptr::from_ref(&on).cast();

@@ -23,7 +23,7 @@ pub struct XdpRing<T> {
     flags: Option<usize>,
     desc: usize,
     size: u32,
-    /// Our index.
+    /// This side's own index.
     mine: u32,
     /// The last known index of the other side.
     theirs: u32,

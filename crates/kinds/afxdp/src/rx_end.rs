@@ -17,7 +17,8 @@ pub struct RxEnd {
     hwtail: u32,
     /// The program's last valid `head`.
     head: u32,
-    /// The program's last invalid `head`.
+    /// The program's last invalid `head`, so that it is counted once and not at every pass; `None` if the last `head`
+    /// was valid.
     bad: Option<u32>,
     wake: Arc<Doorbell>,
     kicks: Arc<KickCounts>,

@@ -23,7 +23,7 @@ pub const HEADROOM: u64 = 256;
 const OFFSET_SHIFT: u32 = 48;
 /// `XDP_PKT_CONTD`: the frame continues in the next entry.
 pub const CONTINUES: u32 = 1;
-/// Offsets at which mmap(2) maps the rings (linux/if_xdp.h).
+// Offsets at which mmap(2) maps the rings (linux/if_xdp.h).
 const RX_RING: u64 = 0;
 const TX_RING: u64 = 0x8000_0000;
 const FILL_RING: u64 = 0x1_0000_0000;

@@ -41,7 +41,7 @@ pub struct ThroughTx {
     multi_buffer: bool,
     /// Whether the next slot continues a frame.
     inside: bool,
-    /// The last invalid `head`, so that it is counted once and not at every pass.
+    /// The last invalid `head`, so that it is counted once and not at every pass; `None` if the last `head` was valid.
     bad: Option<u32>,
     /// Becomes readable when the ring has room again.
     wake: OwnedFd,

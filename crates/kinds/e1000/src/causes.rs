@@ -22,9 +22,9 @@ struct InterruptDelay {
     relative: u16,
     /// Value of the absolute delay register, in counts; the timer is off if it is zero.
     absolute: u16,
-    /// Time at which a delayed cause is set at the latest.
+    /// Time at which a delayed cause is set at the latest; `None` while the absolute timer does not run.
     latest: Option<u64>,
-    /// Time at which a delayed cause is set if no further event occurs.
+    /// Time at which a delayed cause is set if no further event occurs; `None` while the relative timer does not run.
     next: Option<u64>,
 }
 
@@ -190,7 +190,7 @@ impl Causes {
         false
     }
 
-    /// The level of the interrupt line.
+    /// Whether the interrupt line is asserted.
     pub fn line(&self) -> bool {
         self.line
     }

@@ -263,7 +263,7 @@ impl Core {
     pub fn tick(&mut self) {
         self.line.set = None;
         let mut count = [0; 8];
-        // Make the descriptor unreadable again.
+        // Reading the count makes the descriptor unreadable until the timer expires again.
         let _ = rustix::io::read(&self.line.timer, &mut count);
         self.update();
     }

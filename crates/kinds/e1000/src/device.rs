@@ -35,8 +35,8 @@ pub struct Effects {
     pub receives: bool,
 }
 
-/// Plain registers, which only store the driver's value, with their writable bits: flow control, gaps, LEDs,
-/// thresholds, wake-up, management.
+/// Plain registers, which only store the driver's value, with their writable bits: flow control, gaps between frames,
+/// LEDs, thresholds, wake-up, management.
 const PLAIN: [(u32, u32); 24] = [
     (FCAL, !0),
     (FCAH, 0xffff),
@@ -213,7 +213,7 @@ impl E1000 {
         }
     }
 
-    /// A plain register, with its writable bits.
+    /// The plain register at the offset `at`, with its writable bits; `None` if there is none.
     fn plain(&mut self, at: u32) -> Option<(&mut u32, u32)> {
         let i = PLAIN.iter().position(|(plain, _)| *plain == at)?;
         Some((self.plain.get_mut(i)?, PLAIN.get(i)?.1))

@@ -1,6 +1,6 @@
 //! The two directions of frames, from the guest's point of view.
 
-/// A direction.
+/// A direction of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CardDirection {
     /// To the guest.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::arrays::{read_words, words};
 use crate::regs::{EECD, EERD};
 
-/// Number of words.
+/// Number of 16-bit words of the EEPROM.
 const WORDS: usize = 64;
 /// Required sum of all words (§5.6.35).
 const SUM: u16 = 0xbaba;

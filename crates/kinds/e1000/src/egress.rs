@@ -205,8 +205,8 @@ fn put_many(
     results.iter().rev().for_each(|(at, status)| finder.received(*at, *status));
 }
 
-/// Copies bytes `from..from + n` of a frame of `len` bytes, counted without the tag to remove, with zeros behind the
-/// frame's end.
+/// Copies `n` bytes to `to`, from offset `from` of a frame that has `len` bytes without the tag to remove; behind the
+/// frame's end, writes zeros.
 fn fill(
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
     len: usize,

@@ -85,7 +85,7 @@ fn ip_checksum(sum: &ChecksumRequest, head: &mut [u8]) -> usize {
 }
 
 /// Stores the IP length and the pseudo header's sum for a packet of `len` bytes, which drivers leave to the controller
-/// (§3.5.4). Returns the segmentation as an offload.
+/// (§3.5.4). Returns the segmentation as an offload; `None` if the packet lacks the headers that `context` describes.
 fn segments(context: &TxContext, head: &mut [u8], len: usize) -> Option<Gso> {
     let l3 = usize::from(context.ip.start);
     let l4 = usize::from(context.transport.start);
@@ -122,7 +122,8 @@ fn segments(context: &TxContext, head: &mut [u8], len: usize) -> Option<Gso> {
     }
 }
 
-/// The pseudo header's sum for `len` bytes after the IP header at offset `l3`.
+/// The pseudo header's sum for `len` bytes after the IP header at offset `l3`; `None` if `head` lacks the addresses, or
+/// `len` is too large.
 fn pseudo(context: &TxContext, head: &[u8], l3: usize, len: usize) -> Option<u16> {
     let protocol = if context.is_tcp { 6 } else { 17 };
     let sum = if context.is_v4 {

@@ -47,7 +47,7 @@ pub struct E1000Ingress {
     /// The epoch and the number of available descriptors at the last look, if that found no complete packet. Nothing
     /// can be taken until one of the two changes.
     waits: Option<(u64, u32)>,
-    /// Memory for looped-back frames, while a loopback mode is on.
+    /// Memory for looped-back frames; `None` unless a loopback mode is on.
     scratch: Option<Box<Scratch>>,
     /// Memory for the batch's changed headers.
     heads: FrameHeads,
@@ -58,7 +58,7 @@ pub struct E1000Ingress {
 struct FrameHeads(Vec<[u8; ROOM]>);
 
 impl FrameHeads {
-    /// The head for frame `i` of the batch.
+    /// The head for frame `i` of the batch; `None` if no batch has that many frames.
     #[inline]
     fn get(&mut self, i: usize) -> Option<&mut [u8; ROOM]> {
         // SAFETY: inside the vector; this pointer reaches its memory without a reference to the other heads; `self` is
@@ -203,7 +203,8 @@ fn fetch(finder: &mut Finder<'_>, core: &Core, k: u32, owned: u32) {
     }
 }
 
-/// Adds a packet of one piece without offloads to the batch.
+/// Adds the packet to the batch if it has one piece, at least the shortest length, and no offload; otherwise returns
+/// `None`.
 #[inline]
 fn push_plain(finder: &mut Finder<'_>, core: &mut Core, batch: &mut Batch) -> Option<Result<(), DropReason>> {
     let packet = core.e1000.packet();

@@ -112,7 +112,7 @@ struct CardServer {
     listener: Arc<Listener>,
     card: Card,
     shared: Arc<SharedCore>,
-    /// A restored guest, which is served first.
+    /// A restored guest, which is served before all others; `None` if there is none.
     first: Option<CardClient>,
 }
 

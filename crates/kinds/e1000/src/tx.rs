@@ -75,13 +75,13 @@ pub struct TxContext {
 /// The offload requested for a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxOffload {
-    /// Checksum of the IP header to store.
+    /// Checksum of the IP header to store, if any.
     pub ip: Option<ChecksumRequest>,
-    /// Transport checksum to store.
+    /// Transport checksum to store, if any.
     pub transport: Option<ChecksumRequest>,
     /// Context of the segmentation, if the packet is to be cut into segments.
     pub segments: Option<TxContext>,
-    /// Control information of the VLAN tag to insert.
+    /// Control information of the VLAN tag to insert, if any.
     pub vlan: Option<u16>,
 }
 

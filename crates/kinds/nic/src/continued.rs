@@ -138,7 +138,7 @@ pub fn find_free(
             }
             return Err(BadState::new("the kernel has not sent all frames"));
         }
-        // Errors of an interface that is down or deleted are handled above.
+        // Errors are ignored, because an interface that is down or deleted is handled above.
         let _ = sender.socket.kick();
         std::thread::sleep(PAUSE);
     }

@@ -135,7 +135,7 @@ impl NicEgress {
 
     fn send(&self, s: &mut NicEgressRings, frame: &FrameRef<'_>, scratch: &mut Scratch) -> PutResult {
         if FrameForm::of(frame, false) == FrameForm::AsIs {
-            // SAFETY: `put` passes room in our buffers.
+            // SAFETY: `put` passes addresses with room for `n` bytes in this egress's buffers.
             return s.put(frame.len(), |at, to, n| unsafe { frame.copy_out_raw(at, to, n) });
         }
         let room = s.room();
@@ -171,7 +171,7 @@ impl NicEgressRings {
         }
     }
 
-    /// Returns the room for a frame that may have to be cut into segments.
+    /// Returns how much room there is for a frame that may have to be cut into segments.
     fn room(&mut self) -> SegmentRoom {
         let free = self.free.len().min(self.sender.tx.room() as usize);
         let all = self.most_free.min(self.sender.tx.size() as usize);

@@ -126,7 +126,7 @@ impl NicIngress {
 
 impl Ingress for NicIngress {
     fn can_wait(&self) -> bool {
-        // If frames are not taken, the kernel drops later ones, without a drop reason.
+        // While frames are not taken, the kernel drops later ones, which the port's drop counters do not show.
         false
     }
 

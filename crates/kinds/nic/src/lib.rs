@@ -14,5 +14,6 @@ pub mod egress;
 pub mod ingress;
 pub mod stack;
 
-/// A queue's resources, kept while the queue is used.
+/// Keeps the resources of a queue until it is dropped. [`egress`] and [`ingress`] hold it as long as they use the
+/// queue.
 pub type QueueGuard = Arc<dyn Any + Send + Sync>;

@@ -75,7 +75,7 @@ impl Stack {
     /// # Errors
     /// The kernel's error.
     pub fn open_ring(self: &Arc<Self>, ring: u32) -> Result<OpenRing, Errno> {
-        /// More frames than a TAP's queue can contain.
+        /// Maximum number of frames to discard: more than a TAP's queue can contain.
         const MOST: usize = 1 << 16;
         let queue = self.queue(ring)?;
         let mut byte = [0u8; 1];
@@ -111,8 +111,8 @@ pub struct StackTx {
     outlet: Outlet,
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
-    /// The `head` at which the ring stops until the program publishes another one: it is invalid, or ends inside a
-    /// frame.
+    /// The `head` at which the ring has stopped, because it is invalid or ends inside a frame, until the program
+    /// publishes another one; `None` while the ring runs.
     stuck: Option<u32>,
     /// Whether the TAP is full.
     full: bool,

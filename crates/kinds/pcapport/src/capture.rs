@@ -163,7 +163,6 @@ impl ChunkPool {
     }
 }
 
-/// A job for the recorder.
 enum RecorderJob {
     Write(Chunk),
     Settle(SyncSender<CaptureState>),
@@ -220,7 +219,7 @@ impl PcapEgress {
         let mut writer = PcapWriter::new(file, options.format)?.named(path);
         // Write the header immediately, to detect a full disk before the first frame.
         writer.flush()?;
-        // Only regular files have a position.
+        // Only regular files have a position; for others, counting begins at zero.
         let written = CaptureProgress::new(limit, at.stream_position().unwrap_or(0));
         let noted = NotedCounts::new().map_err(|e| named(e.into()))?;
         Self::start(writer, written, noted, CaptureStatus::default(), options, counters).map_err(named)

@@ -104,7 +104,7 @@ impl NgBlock {
 pub(crate) struct NgFile {
     order: PcapByteOrder,
     interfaces: Vec<NgInterface>,
-    /// A packet block whose type and length have been read already.
+    /// A packet block whose type and length have been read already, if any.
     ahead: Option<NgBlock>,
 }
 

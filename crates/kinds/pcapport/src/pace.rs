@@ -51,8 +51,8 @@ pub struct Pacer {
     last: Duration,
 }
 
-/// If a recorded time is earlier than the latest one by at least this, the recording clock was set back, and the gaps
-/// of later frames count on the new clock. Smaller steps back are frames recorded out of order.
+/// If a recorded time is earlier than the latest one by at least this, the recording clock was set back, and later gaps
+/// are measured on the new clock. A smaller step back means that frames were recorded out of order.
 const BACK: Duration = Duration::from_secs(1);
 
 impl Pacer {

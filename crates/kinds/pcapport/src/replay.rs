@@ -179,8 +179,8 @@ pub struct PcapIngress {
     /// Position of the current chunk's first frame; without a chunk, of the next frame.
     mark: FrameMark,
     alarm: Arc<Alarm>,
-    /// When the first frame arrived from the feeder: to measure with, and as `CLOCK_MONOTONIC` time, which a successor
-    /// can use. `None` before.
+    /// When the first frame arrived from the feeder: as an `Instant`, to measure with, and as `CLOCK_MONOTONIC` time,
+    /// for a successor. `None` before that.
     began: Option<(Instant, Duration)>,
     status: Arc<ReplayStatus>,
     counters: Arc<RingCounters>,

@@ -42,8 +42,8 @@ pub fn queue_errors(socket: impl AsFd, v6: bool) -> io::Result<()> {
     }
 }
 
-/// Sets whether a datagram that exceeds the path's MTU is refused with `EMSGSIZE` instead of fragmented. `v6` is whether
-/// the socket is of IPv6.
+/// Sets whether a datagram that exceeds the path's MTU is refused with `EMSGSIZE` instead of fragmented. `v6` is
+/// whether the socket is of IPv6.
 ///
 /// # Errors
 /// The error of `setsockopt`.

@@ -64,7 +64,7 @@ pub fn memory_kib(pids: &[u32]) -> Result<f64> {
     sum_of_kib(pids, "smaps_rollup", "Pss:")
 }
 
-/// Returns the sum of a line's number over the processes' files of that name, in KiB.
+/// Returns the sum, over the processes, of the number in the line that begins with `name` in `/proc/PID/FILE`, in KiB.
 pub fn sum_of_kib(pids: &[u32], file: &str, name: &str) -> Result<f64> {
     pids.iter()
         .map(|pid| {

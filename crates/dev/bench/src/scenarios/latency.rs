@@ -7,7 +7,7 @@ use super::*;
 use crate::frames::LINE;
 use crate::peers::pingpong::{self, Game, Side, empty_histogram};
 
-/// Round trips between two checks of the window's end.
+/// Number of round trips between two checks of the window's end.
 const ROUNDS: u32 = 64;
 /// Time after which an unanswered frame is lost.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -102,7 +102,7 @@ pub struct Variant {
     pub unit: Unit,
     /// Frame lengths in bytes. `[0]` if frames have no fixed length; options then do not change the value.
     pub frame_bytes: &'static [u32],
-    /// Batches in frames. `[0]` if there are no batches; options then do not change the value.
+    /// Batch sizes in frames. `[0]` if there are no batches; options then do not change the value.
     pub batch: &'static [u32],
     /// Numbers of ports. Several values are a sweep, which options may replace; a single value is part of the variant.
     pub ports: &'static [u32],

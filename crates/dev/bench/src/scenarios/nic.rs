@@ -1,5 +1,6 @@
-//! A network interface of the kernel: one end of a veth pair, whose other end is the wire. For sending and forwarding,
-//! the figure is the kernel's count at the far end; for receiving, the program's count.
+//! A network interface of the kernel: one end of a veth pair, whose other end is the wire. The contender is the program
+//! under test. For sending and forwarding, the figure is the kernel's count at the far end; for receiving, the
+//! program's count.
 //!
 //! ```text
 //!   tx      contender ─► p0 ══ p1: counted
@@ -59,7 +60,8 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Where a program runs: its case, its core, and a namespace with two veth pairs: `p0` and `p1`, `p2` and `p3`.
+/// What a program is started with: its case, its cores, and a namespace with two veth pairs: `p0` and `p1`, `p2` and
+/// `p3`.
 struct Site<'a> {
     case: &'a Case,
     cores: Cores,
@@ -189,7 +191,7 @@ struct Wires {
     cores: Cores,
     program: Program,
     generator: Option<PacketSocket>,
-    /// The interface at which frames are counted, unless the program counts them.
+    /// The interface at which frames are counted; `None` if the program counts them.
     far: Option<&'static str>,
     namespace: Netns,
 }
@@ -222,7 +224,7 @@ impl Wires {
         Err(BenchError::NoTraffic(self.who.to_owned()))
     }
 
-    /// Returns the jobs: the program's, the generator's, or one that waits.
+    /// Returns the jobs of the program and of the generator; without either, a job that only sleeps.
     fn jobs(&mut self) -> Vec<Job<'_>> {
         let core = if self.generator.is_some() { self.cores.1 } else { self.cores.0 };
         let mut jobs: Vec<Job<'_>> = self.program.round.iter_mut().map(|round| Job::new(core, round)).collect();

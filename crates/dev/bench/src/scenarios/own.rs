@@ -11,7 +11,7 @@ use super::*;
 pub const DAEMON: &str = "daemon";
 /// The switch that scenarios use.
 pub const VALE: &str = "vale0";
-/// The name of the daemon's forwarding threads.
+/// The beginning of the names of the daemon's forwarding threads.
 const FORWARDING: &str = "netvale-w";
 const START_LIMIT: Duration = Duration::from_secs(10);
 

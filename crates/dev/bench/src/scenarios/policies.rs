@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::vale::across;
 use super::*;
 
-/// Additional nanoseconds per frame, in one thread.
+/// The base of variants whose figure is the additional nanoseconds per frame, measured in one thread.
 const COST: Variant = Variant { unit: Unit::Nanos, ..Variant::SHORT };
 /// The variant with a delay line.
 const LINK: &str = "link";

@@ -69,7 +69,7 @@ fn attach(control: &mut Client, port: String) -> Result<()> {
     control.attach(params).map(drop).map_err(|error| failed(&error))
 }
 
-/// Creates a session that measures a daemon, and keeps some things until the daemon is dropped.
+/// Creates a session that measures a daemon, and keeps `kept` until the daemon is dropped.
 fn session(
     daemon: Rc<Daemon>,
     cores: Cores,

@@ -1,4 +1,4 @@
-//! The programs at the ends of a path: senders and receivers, each in a process of its own, for every API.
+//! The programs at the ends of a path: senders and receivers, each in a process of its own, for each API.
 
 use std::hint::black_box;
 
@@ -37,7 +37,7 @@ const AHEAD: u32 = 8;
 pub struct Program {
     /// Run directory of the daemon.
     pub dir: PathBuf,
-    /// Port or interface.
+    /// Name of the port or interface.
     pub port: String,
     /// The case.
     pub case: Case,

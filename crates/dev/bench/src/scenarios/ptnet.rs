@@ -4,7 +4,7 @@
 use super::vale::across;
 use super::*;
 
-/// Batches, each twice the previous one.
+/// Batch sizes in frames.
 const BATCHES: &[u32] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /// The scenario: a sender and a receiver, each on a simulated guest's ptnet port.
@@ -52,7 +52,7 @@ pub fn passed(daemon: &Daemon, backend: &str, name: &str) -> Result<Port> {
     guest(daemon, "", name, options)
 }
 
-/// Attaches a guest with a ptnet port of its own.
+/// Attaches a ptnet port, and opens it as its guest would.
 fn guest(daemon: &Daemon, switch: &str, name: &str, options: PortOptions) -> Result<Port> {
     let socket = daemon.dir().join(format!("{name}.sock"));
     let hdr_len = options.vnet_hdr;

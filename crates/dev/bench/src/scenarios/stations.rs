@@ -15,7 +15,7 @@ pub struct Plan {
     pub receivers: u16,
     /// Number of stations behind each receiver.
     pub stations: u16,
-    /// Whether the station changes with each batch rather than with each frame.
+    /// Whether senders change the destination station with each batch rather than with each frame.
     pub bursts: bool,
 }
 
@@ -52,14 +52,14 @@ pub struct Stations<T, R> {
     receivers: Vec<(R, Receiver)>,
     batch: u32,
     turn: usize,
-    /// Frames sent but not received. Senders stop at `most`, so that no frame is dropped for lack of room.
+    /// Number of frames sent but not received. Senders stop at `most`, so that no frame is dropped for lack of room.
     under_way: u64,
     most: u64,
 }
 
 impl<T: Ring, R: Ring> Stations<T, R> {
-    /// Creates stations that send on `tx`, which is fully prepared, and receive on `rx`, with an empty virtio-net
-    /// header of `hdr_len` bytes before each frame.
+    /// Creates stations that send on the rings `tx`, whose buffers are filled here, and receive on the rings `rx`, with
+    /// an empty virtio-net header of `hdr_len` bytes before each frame.
     pub fn new(plan: Plan, case: &Case, hdr_len: u32, touch: Touch, tx: Vec<T>, rx: Vec<R>) -> Self {
         let sender = |(index, ring): (u16, T)| {
             let mut sender = plan.sender(index, case.frame_bytes, touch).with_header(hdr_len);
@@ -109,7 +109,7 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         taken
     }
 
-    /// Stops waiting for frames that were sent and never arrived.
+    /// Counts all frames under way as lost, so that senders no longer wait for them.
     pub fn forget_lost(&mut self) {
         self.under_way = 0;
     }
@@ -126,7 +126,7 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         self.receivers.iter_mut().map(|(ring, _)| empty(ring)).sum()
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts so far, together with `dropped`, the count of dropped frames.
     pub fn books(&self, dropped: u64) -> Books {
         let sending = self.senders.iter().map(|(ring, _)| ring.mem().num_slots());
         let receiving = self.receivers.iter().map(|(ring, _)| ring.mem().num_slots());

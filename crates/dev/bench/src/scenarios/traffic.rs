@@ -12,8 +12,8 @@ use crate::frames::LINE;
 
 /// An empty virtio-net header.
 const HEADER: [u8; 12] = [0; 12];
-/// Slots per ring: the buffers of both directions fit into a second-level cache of 2 MiB, even with frames of 1,500
-/// bytes.
+/// Number of slots per ring: the buffers of both directions fit into a second-level cache of 2 MiB, even with frames of
+/// 1,500 bytes.
 pub const SLOTS: u32 = 512;
 /// How many frames ahead the applications prefetch buffers, as DPDK's and netmap's do, because another core wrote them
 /// last.
@@ -68,14 +68,14 @@ is_ring!(TxRing, RxRing, AppRing);
 pub enum Touch {
     /// None: slots only.
     Nothing,
-    /// The sender writes the first line; the receiver reads it.
+    /// The sender writes the first cache line; the receiver reads it.
     Line,
     /// All bytes are written and read.
     All,
 }
 
 impl Touch {
-    /// Returns the first line if the case touches frames, else none.
+    /// Returns [`Touch::Line`] if the case touches frames, otherwise [`Touch::Nothing`].
     pub fn of(case: &Case) -> Touch {
         if case.touches() { Touch::Line } else { Touch::Nothing }
     }
@@ -91,15 +91,17 @@ impl Touch {
 }
 
 /// Bytes 6 to 13 of every frame, with the bits of [`UNSTAMPED`] cleared: the sender's address without the station's
-/// number. The two bytes after the address are not compared, because they may be a tag that the switch added.
+/// number.
 const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0, 0]);
+/// Bits of these bytes that are not compared: the station's number, and the two bytes after the address, which may be a
+/// tag that the switch added.
 const UNSTAMPED: u64 = 0xffff_ffff;
 
 /// Sends to `count` stations in turn, from `first` on.
 #[derive(Debug)]
 pub struct Sender {
     frame: Vec<u8>,
-    /// Bytes of empty virtio-net header before each frame.
+    /// Length in bytes of the empty virtio-net header before each frame.
     hdr_len: u32,
     touch: Touch,
     first: u16,
@@ -201,7 +203,7 @@ impl Sender {
     }
 }
 
-/// Takes frames, and checks the bytes that it reads.
+/// Receives frames, and checks the bytes that it reads.
 #[derive(Debug)]
 pub struct Receiver {
     touch: Touch,
@@ -267,7 +269,7 @@ impl Receiver {
     }
 }
 
-/// The frames sent and received since the set-up.
+/// Counts of frames since the set-up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Books {
     /// Frames sent.
@@ -278,7 +280,7 @@ pub struct Books {
     pub wrong: u64,
     /// Frames that the drop counters have counted.
     pub dropped: u64,
-    /// Slots of all rings together: the maximum number of frames in flight.
+    /// Number of slots of all rings together: the maximum number of frames in flight.
     pub in_flight: u64,
 }
 
@@ -337,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Objective: a frame that is not netvale's sender's counts as wrong.
+    /// Objective: a frame that no [`Sender`] has written counts as wrong.
     #[test]
     fn foreign_frames_count_as_wrong() {
         let (mut a, mut b) = netvale::Port::pipe_pair(64, 0).expect("memory");

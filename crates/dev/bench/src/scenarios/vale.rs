@@ -5,17 +5,17 @@ use netvale_control::types::{AllStats, PortDetails};
 
 use super::*;
 
-/// Rounds between two checks of the clock.
+/// Number of rounds between two checks of the clock.
 const ROUNDS: u32 = 32;
-/// Time limit for the frames that teach the switch its addresses.
+/// Time limit for sending the frames from which the switch learns its addresses.
 const LEARNING: Duration = Duration::from_secs(10);
 /// Numbers of ports, each twice the previous one.
 const PORTS: &[u32] = &[2, 4, 8, 16, 32, 64];
 /// Numbers of destination addresses.
 const ADDRESSES: &[u32] = &[1, 512, 1024, 2048, 4096, 8192];
 
-/// The scenario. Unless a variant ends in `untouched`, the sender writes the first line of each frame and the receiver
-/// reads it. In `1-to-n` the port changes with each batch, in `1-to-n-mixed` with each frame.
+/// The scenario. Unless a variant ends in `untouched`, the sender writes the first cache line of each frame and the
+/// receiver reads it. In `1-to-n` the port changes with each batch, in `1-to-n-mixed` with each frame.
 pub const SCENARIO: Scenario = Scenario {
     name: "vale",
     about: "frames across a learning switch, embedded or in the daemon: 1 to 1, 1 to n, n to 1, n addresses",
@@ -60,8 +60,8 @@ pub struct Ends {
     pub receivers: Vec<Port>,
 }
 
-/// Measures applications on the first core, and a daemon's switch on the second. Ports are opened by their names, then
-/// prepared, and have virtio-net headers of `hdr_len` bytes before each frame.
+/// Measures applications on the first core, and a daemon's switch on the second. `open` opens a port by its name; then
+/// `prepare` sets up all ports. A virtio-net header of `hdr_len` bytes is before each frame.
 pub fn across(
     case: &Case,
     hdr_len: u32,
@@ -99,7 +99,7 @@ pub fn across(
         let after = server.stats()?;
         let books = stations.books(server.drops()? - drops_before);
         books.check("netvale")?;
-        // Rings belong to ports, and ports to the daemon: they are dropped in this order.
+        // The closure keeps the ports, because rings must be dropped before their ports, and ports before the daemon.
         let _ = &ends;
         let sample = Sample::new(own.rate(total_rate("netvale", &done)?), beside);
         Ok(with_costs(sample, &before, &after).fact("drop_percent", format!("{:.3}", books.drop_percent())))

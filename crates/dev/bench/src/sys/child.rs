@@ -77,7 +77,7 @@ impl Child {
         self.process.id()
     }
 
-    /// Writes a line to the child's prompt.
+    /// Writes a line to the child's standard input.
     pub fn say(&self, line: &str) -> Result<()> {
         let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         let written = self.stdin.as_ref().ok_or_else(gone).and_then(|mut stdin| writeln!(stdin, "{line}"));
@@ -132,7 +132,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Both fail only if the child has ended already.
+        // Both calls fail only if the child has ended already.
         let _ = self.signal(Signal::KILL);
         let _ = self.process.wait();
     }

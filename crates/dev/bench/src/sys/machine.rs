@@ -75,7 +75,7 @@ impl Image {
     }
 }
 
-/// The parts of a machine.
+/// The description of a machine to boot.
 #[derive(Debug, Default)]
 pub struct MachineSpec {
     /// The CPUs that the machine may use; it has one emulated processor for each.
@@ -88,13 +88,13 @@ pub struct MachineSpec {
     pub emulator: Vec<PathBuf>,
     /// The machine's memory in MiB, if it needs more than the minimum of 256.
     pub memory: u32,
-    /// A folder of the image whose modules are added.
+    /// A folder of the image with kernel modules to add; `None`: no further modules.
     pub modules: Option<&'static str>,
     /// Further programs and libraries; the libraries that they need are added as well.
     pub programs: Vec<GuestProgram>,
 }
 
-/// A file for a machine.
+/// A program or library to copy into a machine.
 #[derive(Debug)]
 pub struct GuestProgram {
     /// The file's path on the host.
@@ -164,7 +164,7 @@ impl Machine {
         for command in commands {
             writeln!(monitor, "{command}").map_err(failed())?;
         }
-        // The prompt returns when a command is done.
+        // Wait until the monitor has printed its prompt after each command, which shows that the command is done.
         let mut text = String::new();
         let mut chunk = [0; 1024];
         while text.matches("(qemu)").count() <= commands.len() {
@@ -199,7 +199,6 @@ fn folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(BenchError::io("creating a guest's root file system"))
 }
 
-/// Copies a file.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).map(drop).map_err(BenchError::io("copying a file for a guest"))
 }

@@ -1,5 +1,5 @@
-//! The building blocks of contenders: child processes, hugepages, network namespaces, raw sockets, pinned threads, and
-//! worker processes of this program. All of them are removed on drop.
+//! The building blocks of contenders (netvale and its peers): child processes, hugepages, network namespaces, raw
+//! sockets, pinned threads, and worker processes of this program. All of them are removed on drop.
 
 pub mod child;
 pub mod hugepages;
@@ -28,7 +28,8 @@ pub fn scratch(purpose: &str) -> Result<tempfile::TempDir> {
     netvale_harness::daemon::scratch(purpose).map_err(|why| BenchError::io("creating a temporary folder")(why.source))
 }
 
-/// Returns the path of `program`, looked up in PATH and in the folders of administrators' programs.
+/// Returns the path of `program`, looked up in PATH and in the folders of administrators' programs; `None` if it is in
+/// none of them.
 pub fn find_program(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);
@@ -46,11 +47,11 @@ pub fn netvale() -> std::result::Result<PathBuf, Skip> {
 /// What a contender needs to run.
 #[derive(Clone, Copy, Debug)]
 pub enum Need {
-    /// CPUs for pinned threads.
+    /// This number of CPUs for pinned threads.
     Cpus(usize),
-    /// Root, with the purpose.
+    /// Root privileges; the text names the purpose.
     Root(&'static str),
-    /// A program, with Debian's package.
+    /// A program, and the Debian package that contains it.
     Program(&'static str, &'static str),
     /// Another requirement, which the function checks.
     Found(fn() -> std::result::Result<(), Skip>),

@@ -124,15 +124,15 @@ impl ApiRing {
         self.advance_to(head);
     }
 
-    /// Takes the next `count` frames and, if `touch` is set, reads their first line. Returns how many are not `len`
-    /// bytes long.
+    /// Takes the next `count` frames and, if `touch` is set, reads their first cache line. Returns how many are not
+    /// `len` bytes long.
     #[inline]
     pub fn receive(&mut self, count: u32, len: u32, touch: bool) -> u64 {
         let mut wrong = 0;
         let head = self.each(count, |slot, buffer| {
             wrong += u64::from(u32::from(slot.len) != len);
             if touch {
-                // SAFETY: a buffer is longer than a line.
+                // SAFETY: a buffer is longer than a cache line.
                 black_box(unsafe { buffer.cast::<[u8; LINE]>().read() });
             }
         });

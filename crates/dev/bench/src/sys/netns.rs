@@ -32,18 +32,18 @@ impl Netns {
         Ok(this)
     }
 
-    /// Returns the same namespace again, which exists until both are dropped.
+    /// Returns another handle of the namespace, which exists until all its handles are dropped.
     pub fn again(&self) -> Result<Self> {
         self.0.try_clone().map(Self).map_err(BenchError::io("opening the network namespace again"))
     }
 
-    /// Sets a value below /proc/sys/net, as of the namespace.
+    /// Writes `value` to the file `name` below /proc/sys/net, as seen inside the namespace.
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
         let path = format!("/proc/sys/net/{name}");
         self.inside(|| std::fs::write(&path, value).map_err(BenchError::io(format!("writing {path}"))))
     }
 
-    /// Runs `work` on a thread inside the namespace, where the sockets that it opens belong.
+    /// Runs `work` on a thread inside the namespace. Sockets that it opens belong to the namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_own_thread(|| {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))

@@ -37,7 +37,7 @@ impl Part for Child {
     }
 }
 
-/// This process, which works only during measurements.
+/// This process, which need not be stopped, because it works only during measurements.
 pub struct ThisProcess;
 
 impl Part for ThisProcess {

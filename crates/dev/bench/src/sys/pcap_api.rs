@@ -68,7 +68,7 @@ impl Capture {
         Ok(Capture { handle, dispatch, inject })
     }
 
-    /// Takes the available frames, at most `most`.
+    /// Takes the available frames, at most `most`, and counts them in `tally`.
     pub fn take(&mut self, most: u32, tally: &mut Tally) -> Result<()> {
         // SAFETY: the handle is open, and the tally exists for the duration of the call.
         let done = unsafe { (self.dispatch)(self.handle, most.cast_signed(), count, std::ptr::from_mut(tally).cast()) };
@@ -84,7 +84,7 @@ impl Capture {
     }
 }
 
-/// Where frames are sent.
+/// The handle through which frames are sent, with libpcap's function for sending.
 struct Way {
     handle: *mut c_void,
     inject: Inject,
@@ -96,7 +96,7 @@ struct Way {
 /// `user` is a [`Way`] whose handle is open; header and data are valid for the duration of the call, the data for
 /// `caplen` bytes.
 unsafe extern "C" fn pass_on(user: *mut u8, header: *const Header, data: *const u8) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: libpcap fulfils this function's contract.
     unsafe {
         let way = &*user.cast::<Way>();
         let _ = (way.inject)(way.handle, data.cast(), (*header).caplen as usize);
@@ -108,7 +108,7 @@ unsafe extern "C" fn pass_on(user: *mut u8, header: *const Header, data: *const 
 /// # Safety
 /// `user` is a [`Tally`]; header and data are valid for the duration of the call, the data for `caplen` bytes.
 unsafe extern "C" fn count(user: *mut u8, header: *const Header, data: *const u8) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: libpcap fulfils this function's contract.
     unsafe {
         let tally = &mut *user.cast::<Tally>();
         tally.frames += 1;
@@ -123,12 +123,12 @@ unsafe extern "C" fn count(user: *mut u8, header: *const Header, data: *const u8
 /// The counts of received frames.
 #[derive(Debug)]
 pub struct Tally {
-    /// Frames.
+    /// Frames received.
     pub frames: u64,
     /// Frames of an unexpected length.
     pub wrong: u64,
     /// The expected length, at least [`LINE`].
     pub len: u32,
-    /// Whether the first line is read.
+    /// Whether the first cache line of each frame is read.
     pub touch: bool,
 }

@@ -14,11 +14,11 @@ use crate::error::{BenchError, Result};
 const UDP_SEGMENT: i32 = 103;
 /// `UDP_GRO` of linux/udp.h.
 const UDP_GRO: i32 = 104;
-/// Datagrams per message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
+/// Number of datagrams per message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
 const DATAGRAMS: usize = 64;
 /// Distance between frames in bytes, as in a ring's buffers.
 const STRIDE: usize = 2048;
-/// Length of the header before each frame.
+/// Length of the header before each frame in bytes.
 const HEADER: usize = 8;
 
 /// Control data with the length at which the kernel cuts a message.
@@ -115,7 +115,7 @@ fn message(parts: &mut [libc::iovec], control: &mut Control, name: &mut libc::so
     message.msg_namelen = size_of::<libc::sockaddr_in>() as u32;
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = parts.len() as _;
-    // A single datagram is not cut.
+    // A message of a single datagram is not cut.
     if parts.len() > 2 {
         message.msg_control = (&raw mut *control).cast();
         message.msg_controllen = size_of::<Control>() as _;

@@ -20,7 +20,7 @@ pub const NEEDS: &[Need] = &[
     Need::Program("addr2line", "binutils"),
     Need::Found(has_events),
 ];
-/// Samples a second; not a multiple of the kernel's regular work.
+/// Samples per second; odd, so that sampling is not in step with the kernel's own timers.
 const RATE: &str = "4999";
 
 fn has_events() -> std::result::Result<(), Skip> {
@@ -28,7 +28,7 @@ fn has_events() -> std::result::Result<(), Skip> {
     there.then_some(()).ok_or(Skip::NotBuilt("the kernel has no performance events (CONFIG_PERF_EVENTS)"))
 }
 
-/// A sample: a place in the code.
+/// The place in the code at which a sample was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodePlace {
     /// The function, as named by `perf`.
@@ -77,7 +77,7 @@ impl Sampled {
     }
 }
 
-/// Returns the addresses at which a process has mapped its program.
+/// Returns the addresses at which a process has mapped its program; `None` if `maps` does not have it.
 fn image(maps: &str, program: &str) -> Option<Range<u64>> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let range = |line: &str| {

@@ -61,7 +61,7 @@ impl Drop for CpuQuota {
 }
 
 /// Returns where to make groups with quotas: in version 1's hierarchy if it has the controller, else in version 2's.
-/// For version 2, the files in a new group show whether it has the controller.
+/// `None` if there is no such hierarchy. For version 2, the files in a new group show whether it has the controller.
 fn hierarchy(mounts: &str) -> Option<&str> {
     let of = |wanted: &str, option: &str| {
         mounts.lines().find_map(|line| {

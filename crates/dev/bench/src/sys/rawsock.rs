@@ -20,7 +20,7 @@ pub fn batch(case: &Case) -> usize {
     case.burst(MAX_BATCH as u32) as usize
 }
 
-/// Room for a received frame; longer frames are cut, which does not affect counting.
+/// Room for a received frame in bytes; longer frames are cut, which does not affect counting.
 pub const ROOM: usize = 2048;
 
 /// The purpose of a socket. The kernel copies every frame to each receiving socket, so senders do not receive.
@@ -28,7 +28,7 @@ pub const ROOM: usize = 2048;
 pub enum Role {
     /// Send only, past the queueing discipline.
     Send,
-    /// Receive only.
+    /// Receive only, without frames that this host sends.
     Receive,
 }
 

@@ -32,9 +32,9 @@ impl<'a> Job<'a> {
 /// The work of one thread in the window.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
-    /// Units moved.
+    /// Number of units moved or made: frames, bytes, or round trips.
     pub count: u64,
-    /// The thread's own window.
+    /// The time during which the thread counted.
     pub elapsed: Duration,
 }
 

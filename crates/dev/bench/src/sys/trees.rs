@@ -9,13 +9,15 @@ fn cache() -> PathBuf {
     env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from)
 }
 
-/// Returns the path of a program that `scripts/install-deps.sh` has built, or that is installed.
+/// Returns the path of a program that `scripts/install-deps.sh` has built, or that is installed; `None` if it is
+/// neither.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let root = env::var_os("NETVALE_TOOLS").map_or_else(|| cache().join("netvale/tools"), PathBuf::from);
     Some(root.join("bin").join(name)).filter(|file| file.is_file()).or_else(|| super::find_program(name))
 }
 
-/// Returns the newest folder whose name begins with `prefix`.
+/// Returns the newest complete folder (one with a file `done`) whose name begins with `prefix`; `None` if there is
+/// none.
 pub fn newest(prefix: &str) -> Option<PathBuf> {
     let root = env::var_os("NETVALE_GUESTS").map_or_else(|| cache().join("netvale/guests"), PathBuf::from);
     let fits = |path: &PathBuf| {

@@ -22,14 +22,13 @@ use crate::sys::shm::SharedCounters;
 
 /// The hidden subcommand, for which the command line calls [`main`].
 pub const SUBCOMMAND: &str = "worker";
-/// The variable that holds the task.
+/// The environment variable that contains the task.
 const TASK: &str = "NETVALE_BENCH_WORKER";
 /// Time limit for a worker's set-up.
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// What a worker prints on a line of its own once it works.
 pub const READY: &str = "netvale-bench worker ready";
 
-/// The task of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     role: String,
@@ -90,7 +89,7 @@ pub struct Worker {
 /// How a worker is started.
 #[derive(Clone, Copy)]
 pub enum Wrapper<'a> {
-    /// Directly.
+    /// Directly, in this process's namespaces.
     None,
     /// In a network namespace.
     Network(&'a Netns),
@@ -188,7 +187,7 @@ fn work(roles: &[(&str, Role)]) -> Result<()> {
     let task: Task = serde_json::from_str(&task).map_err(|_| misuse())?;
     let (_, role) = roles.iter().find(|(name, _)| *name == task.role).ok_or_else(misuse)?;
     task.core.map(pin::pin).transpose()?;
-    // Inside a guest, no other process reads the counters.
+    // Inside a guest, no other process reads the counters, so the task does not name them.
     let counters =
         if task.counters.is_empty() { SharedCounters::create()? } else { SharedCounters::open(&task.counters)? };
     role(&Context { counters, arguments: task.arguments })

@@ -10,7 +10,7 @@ use rustix::process::{
     PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getpid, getrlimit, pidfd_getfd, pidfd_open, setrlimit,
 };
 
-/// Copies of a doorbell's descriptor in each epoll set.
+/// Number of copies of a doorbell's descriptor in each epoll set.
 const COPIES: usize = 900;
 /// The file with the kernel's limit of watches per user.
 const MOST: &str = "/proc/sys/fs/epoll/max_user_watches";
@@ -33,7 +33,7 @@ pub fn block(bell: impl AsFd) -> Result<()> {
     fcntl_setfl(&bell, flags - OFlags::NONBLOCK)
 }
 
-/// Watches of a doorbell, which end when dropped.
+/// Epoll sets that watch a doorbell until they are dropped.
 #[derive(Debug)]
 pub struct Watchers(#[expect(dead_code, reason = "held, so that they watch")] Vec<OwnedFd>);
 
@@ -62,7 +62,8 @@ pub fn watch(bell: impl AsFd, times: usize) -> Result<Watchers> {
     Ok(Watchers(held))
 }
 
-/// Returns the numbers of all eventfds of this process: those to which it writes and those on which it waits.
+/// Returns the descriptor numbers of all eventfds of this process: those to which it writes and those on which it
+/// waits.
 #[must_use]
 pub fn numbers() -> HashSet<i32> {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();

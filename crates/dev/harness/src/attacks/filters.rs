@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::packet;
 
-/// Instructions of the longest permitted filter, in a port's rule or on a socket (the kernel's BPF_MAXINSNS).
+/// Number of instructions of the longest permitted filter, in a port's rule or on a socket (the kernel's BPF_MAXINSNS).
 pub const LONGEST: usize = 4096;
 
 /// Returns a filter rule of `length` instructions in the form of a port's option: loads, then `verdict`, the same for

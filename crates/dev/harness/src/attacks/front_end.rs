@@ -17,20 +17,21 @@ use rustix::io::{pread, pwrite};
 
 /// Size of the guest's memory in bytes.
 pub const SIZE: u64 = 0x10_0000;
-/// The address of the guest's memory in the front end.
+/// The address of the guest's memory in the front end's address space.
 const USER: u64 = 0x7000_0000;
 /// Number of entries of each queue.
 pub const COUNT: u16 = 256;
-/// Addresses of the descriptor tables of the queue to the guest and of the queue from it: a page each. The available
-/// ring and the used ring are in the next two pages.
+/// Addresses of the descriptor tables of the queue to the guest and of the queue from it: a page each.
 pub const QUEUES: [u64; 2] = [0x1_0000, 0x2_0000];
+/// Offset of the available ring from the descriptor table: the next page.
 const AVAILABLE: u64 = 0x1000;
+/// Offset of the used ring from the descriptor table: the page after that.
 const USED: u64 = 0x2000;
 
 /// A connected front end. Both queues are enabled and empty.
 #[derive(Debug)]
 pub struct HostileFrontEnd {
-    // Dropped first.
+    // The first field, so that the connection is closed before memory and doorbells are dropped.
     socket: UnixStream,
     memory: OwnedFd,
     kicks: Vec<Doorbell>,

@@ -53,7 +53,7 @@ impl Drop for Idler {
     }
 }
 
-/// A region of ports, mapped by this process.
+/// A memory region of the daemon's ports, mapped by this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HollowRegion {
     begin: usize,
@@ -61,7 +61,7 @@ pub struct HollowRegion {
 }
 
 impl HollowRegion {
-    /// Returns the longest region.
+    /// Returns the longest region that this process has mapped.
     ///
     /// # Errors
     /// No region is mapped.
@@ -70,7 +70,7 @@ impl HollowRegion {
         all.into_iter().max_by_key(|region| region.len).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Returns all regions.
+    /// Returns all regions that this process has mapped.
     ///
     /// # Errors
     /// The list of mappings is unreadable.

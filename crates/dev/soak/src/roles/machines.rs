@@ -1,4 +1,4 @@
-//! Hypervisors and guests.
+//! Attackers that act as hypervisors and guests.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -19,7 +19,7 @@ use rustix::fs::FallocateFlags;
 use super::{Attacker, pause, text};
 use crate::burst;
 
-/// Time limit for a port to serve the next peer, because it pauses after peers that broke the rules.
+/// Time limit for a port to serve the next peer. A port pauses after a peer that broke the rules.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Repeats an attempt until it succeeds or the time limit is over.
@@ -56,7 +56,7 @@ pub fn floods_vhost(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends bytes that are not messages.
+/// Sends bytes that are not messages to the device's socket.
 pub fn noise(a: &mut Attacker) -> Result<(), String> {
     while a.goes_on() {
         let mut stream = UnixStream::connect(&a.socket).map_err(text)?;
@@ -144,7 +144,8 @@ pub fn scribbles_e1000(a: &mut Attacker) -> Result<(), String> {
         let frame = a.frame();
         burst::deliver(&guest.egress, &frame, 8, &mut scratch);
         for _ in 0..16 {
-            // Offsets of device registers, rings and interrupts.
+            // Device, interrupts, receive and transmit control, both rings, receive addresses: 16 registers from each
+            // offset.
             let at = [0, 0xc0, 0x100, 0x400, 0x2800, 0x3800, 0x5400][a.rng.index(7)] + 4 * a.rng.below(16) as u32;
             guest.remote.write(at, a.rng.word() as u32 & if a.rng.one_in(2) { 0xff } else { u32::MAX });
         }

@@ -32,7 +32,7 @@ pub const UP: &str = "up";
 /// The work of an attacker.
 pub type AttackFn = fn(&mut Attacker) -> Result<(), String>;
 
-/// An attacker in the table.
+/// A kind of attacker: a row of the table [`ROLES`].
 pub struct AttackerRole {
     /// The role's name, in the report and on the command line.
     pub name: &'static str,
@@ -90,7 +90,7 @@ pub const ROLES: &[AttackerRole] = &[
 
 /// An attacker's state.
 pub struct Attacker {
-    /// The daemon's folder.
+    /// The daemon's run directory.
     pub dir: PathBuf,
     /// The socket of the attacked device.
     pub socket: PathBuf,
@@ -175,7 +175,7 @@ pub fn play(name: &str, dir: &Path, seed: u64, life: Duration) -> Result<(), Str
     (role.act)(&mut Attacker::new(dir, role.device, seed, life))
 }
 
-/// Pauses briefly, so that an attack causes more than just load.
+/// Pauses briefly, so that the effect of an attack is not only the load on the CPUs.
 fn pause() {
     std::thread::sleep(Duration::from_micros(200));
 }
@@ -184,7 +184,7 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Copies all doorbells of this process: those that it rings and those on which it waits.
+/// Returns copies of the descriptors of all doorbells of this process: those that it rings and those on which it waits.
 fn own_bells() -> rustix::io::Result<Vec<OwnedFd>> {
     bells::copies(bells::numbers())
 }

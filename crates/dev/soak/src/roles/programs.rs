@@ -1,4 +1,4 @@
-//! Programs with ports.
+//! Attackers that are programs with ports.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rustix::fs::FallocateFlags;
 use super::{Attacker, own_bells, pause, ring_all, text};
 use crate::kinds;
 
-/// Frames per turn.
+/// Number of frames, or of writes to memory, in a row.
 const BURST: u32 = 32;
 
 fn flood(a: &mut Attacker, tx: &mut TxRing) {
@@ -53,7 +53,7 @@ pub fn never_reads(a: &mut Attacker) -> Result<(), String> {
         netvale::Options { run_dir: Some(a.dir.clone()), slots: 16, lossless: true, ..netvale::Options::default() };
     let mut port = Port::open_with(&a.own_port(), &options).map_err(text)?;
     while a.goes_on() {
-        // The frame teaches the switch its address, so that frames are sent to it.
+        // From this frame the switch learns an address of the port, so that it delivers frames to the port.
         let frame = a.frame();
         port.tx()[0].send(&frame);
         port.tx()[0].sync();
@@ -93,7 +93,7 @@ pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends a frame without its last slot.
+/// Sends a frame that never ends: each slot announces another one (`NS_MOREFRAG`).
 pub fn unfinished(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     let ring = &mut port.tx()[0];
@@ -134,7 +134,7 @@ pub fn rings(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Uses both ends of a pipe.
+/// Floods a pipe at one end, and empties it at the other.
 pub fn pipes(a: &mut Attacker) -> Result<(), String> {
     let end = |a: &Attacker, way: char| a.open(&format!("netmap:{}{way}1", a.name)).map_err(text);
     let mut from = end(a, '{')?;

@@ -1,5 +1,5 @@
-//! Users who make accesses to their own resources slow: a port's memory, its doorbell, its rules, and the listeners on
-//! a TAP.
+//! Attackers who make accesses to their own resources slow: a port's memory, its doorbell, its rules, and the listeners
+//! on a TAP.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{Attacker, TAPPED, pause, text};
 use crate::world::ATTACKED;
 
-/// Buffers whose pages a hole removes: about 32 MiB. A killed process ends only when its hole is complete.
+/// Number of buffers whose pages a hole removes: about 32 MiB. A killed process ends only when its hole is complete.
 const BUFFERS: u32 = 16_000;
 /// Number of watches of a doorbell.
 const WATCHES: usize = 100_000;
@@ -35,7 +35,8 @@ fn frame(to: [u8; 6], from: [u8; 6]) -> [u8; 60] {
     frame
 }
 
-/// Opens a port as soon as permitted: a user who made a worker wait gets no port for a while.
+/// Opens a port as soon as permitted: a user who made a worker wait gets no port for a while. `None` if the attack ends
+/// first.
 fn patiently(a: &Attacker, extra_bufs: u32) -> Option<Port> {
     let options = Options { run_dir: Some(a.dir.clone()), slots: 64, extra_bufs, ..Options::default() };
     while a.goes_on() {
@@ -68,7 +69,7 @@ pub fn makes_holes(a: &mut Attacker) -> Result<(), String> {
 pub fn is_watched(a: &mut Attacker) -> Result<(), String> {
     while let Some(mut port) = patiently(a, 0) {
         let _watchers = watch(port.rx()[0].wake_fd(), WATCHES).map_err(text)?;
-        // Until the port is removed, and for a while afterwards.
+        // The rounds last until the daemon removes the port, and for a while afterwards.
         for _ in 0..2000 {
             let ring = &mut port.rx()[0];
             let _ = ring.sync();

@@ -1,4 +1,4 @@
-//! Clients without a port.
+//! Attackers that are clients without a port.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -120,7 +120,7 @@ pub fn connections(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Passes descriptors whose last close waits for a peer.
+/// Passes to the daemon descriptors whose last close waits for a peer (SO_LINGER).
 pub fn lingers(a: &mut Attacker) -> Result<(), String> {
     let mut peers = Vec::new();
     while a.goes_on() && peers.len() < 50 {

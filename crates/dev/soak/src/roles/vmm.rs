@@ -1,4 +1,5 @@
-//! A front end whose memory is a file that it can truncate, and that writes arbitrary values into its virtqueues.
+//! An attacker that acts as a vhost-user front end. Its memory is a file that it can truncate, and it writes arbitrary
+//! values into its virtqueues.
 
 use netvale_harness::attacks::front_end::{COUNT, HostileFrontEnd, QUEUES, SIZE};
 use rustix::fs::FallocateFlags;
@@ -6,14 +7,15 @@ use rustix::fs::FallocateFlags;
 use super::machines::patiently;
 use super::{Attacker, pause, text};
 
-/// Offers descriptors, most of them plausible, in random chains, and makes further ones available.
+/// Writes eight descriptors to each queue, makes them available, and kicks. With `nonsense`, their flags are random, so
+/// that chains may be endless, and the available index jumps now and then.
 fn offer(end: &HostileFrontEnd, available: &mut [u16; 2], a: &mut Attacker, nonsense: bool) {
     for (queue, rings) in QUEUES.into_iter().enumerate() {
         for _ in 0..8 {
             let id = a.rng.below(u64::from(COUNT));
             let address = a.rng.below(SIZE + 0x1000);
             let len = a.rng.below(0x3000);
-            // The flags NEXT, WRITE and INDIRECT.
+            // Flags: NEXT (1), WRITE (2), INDIRECT (4). Only buffers of the queue to the guest are writable.
             let usual = if queue == 0 { 2 } else { 0 };
             let flags = if nonsense { a.rng.below(8) } else { usual };
             let next = a.rng.below(u64::from(COUNT) + 4);

@@ -1,4 +1,4 @@
-//! Remote ends of tunnels, and strangers that send to the tunnels' sockets.
+//! Attackers that act as remote ends of tunnels, or as strangers that send to the tunnels' sockets.
 
 use std::net::UdpSocket;
 
@@ -6,7 +6,7 @@ use super::{Attacker, pause, text};
 use crate::rng::Rng;
 use crate::world::{ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, VTEPS, VXLAN};
 
-/// Datagrams sent in a row.
+/// Number of datagrams that are sent in a row.
 const BURST: usize = 32;
 /// One datagram in this many is also sent to a bystander's socket, truncated to [`SHORT`] bytes. More or longer ones
 /// could overflow the socket's buffer: the kernel drops those without counting them for the port.

@@ -108,7 +108,7 @@ fn told_at(place: &OsStr, manager: &UnixDatagram) {
     let words: Vec<_> = std::iter::repeat_with(|| next().trim().to_owned()).take(6).collect();
     assert_eq!(words.iter().filter(|word| *word == "WATCHDOG=1").count(), 5, "{words:?}");
     assert!(words.contains(&"READY=1".to_owned()));
-    // The first notification arrives immediately.
+    // The first of the five notifications arrives immediately, and each further one half a period after the one before.
     assert!(start.elapsed() >= Duration::from_millis(4 * 200));
     daemon.signal(rustix::process::Signal::TERM);
     daemon.output();

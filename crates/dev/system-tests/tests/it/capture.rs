@@ -89,7 +89,7 @@ fn a_cut_capture_is_sent_up_to_the_cut() {
 #[test]
 fn a_full_disk_ends_dump_with_advice() {
     let up = Up::start(&[]);
-    // Not even the file's header finds room.
+    // /dev/full refuses even the file's header.
     let output = up.start_program("dump vale0:d -w /dev/full -c 100").output();
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");

@@ -188,7 +188,7 @@ fn rules_are_read_again() {
     assert!(rules.contains("not arp"), "{rules}");
 }
 
-/// Runs a program on a host until it ends.
+/// Runs a program in a host's namespace until it ends.
 fn on(host: &NamespaceHost, program: &str, arguments: &[&str]) -> std::process::Output {
     host.command(program, arguments).output().expect("it starts")
 }
@@ -204,7 +204,7 @@ fn settle(host: &NamespaceHost, tap: &str, address: &str) {
     }
 }
 
-/// Packets of an interface since its counters started.
+/// Packet counters of an interface.
 struct Counted {
     sent: u64,
     received: u64,

@@ -21,7 +21,7 @@ fn code(error: Result<Value, Value>) -> u64 {
 }
 
 /// Objective: in each version of CNI, containers get interfaces with addresses, routes and the settings that the
-/// runtime requests, reach each other, pass CHECK, and are removed, twice.
+/// runtime requests, reach each other, pass CHECK, and are removed; a second DEL succeeds.
 #[test]
 fn containers_reach_each_other_and_are_removed() {
     if !can_run() {
@@ -170,7 +170,7 @@ fn a_failed_add_leaves_nothing() {
     let r = Runtime::new();
     let one = NamespaceHost::new().unwrap();
     for (address, expected) in [("fail", 111), ("nonsense", 6), ("10.1.0.2", 6), ("10.1.0.2/24", 103)] {
-        // The gateway of the last configuration is not on the link.
+        // In the last configuration, the gateway is outside the interface's subnet.
         let ipam = json!({"type": "test-ipam", "hand": if expected == 103 { "10.7.0.2/24" } else { address }});
         let config = r.config("1.0.0", address, &json!({"ipam": ipam}));
         assert_eq!(code(r.run("ADD", "one", &path(&one), &config)), expected, "{address}");

@@ -42,7 +42,7 @@ fn start(up: &Up, line: &str) -> Guarded {
 fn sniff(up: &Up, line: &str, frames: &[Vec<u8>]) -> Output {
     let sniffer = start(up, line);
     up.wait_for_port("vale0:cap");
-    // Some sniffers open the port several times before they receive.
+    // Some sniffers open the port several times before they receive, so the frames are sent until the sniffer ends.
     let sender = Peer::open(up, "vale0:sender");
     sender.repeat_until_ended(sniffer, frames)
 }

@@ -53,7 +53,7 @@ fn each_subcommand_has_a_manual_page() {
     }
 }
 
-/// Objective: each shell has a script, whose requests return the subcommands.
+/// Objective: each shell has a completion script, and the requests that it makes return the subcommands.
 #[test]
 fn each_shell_has_a_completion_script() {
     for shell in ["bash", "zsh", "fish"] {

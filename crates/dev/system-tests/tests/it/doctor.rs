@@ -13,7 +13,7 @@ use netvale_control::request::Request;
 use serde_json::Value;
 use up::Up;
 
-/// Checks that have a row on every machine.
+/// Checks that have a row on every machine, except for [`LARGE_ONLY`].
 const ALWAYS: [&str; 12] = [
     "cpus",
     "neighbours",
@@ -28,7 +28,7 @@ const ALWAYS: [&str; 12] = [
     "sandbox",
     "isolation",
 ];
-/// This check has no row on small machines.
+/// The check that has a row only on large machines.
 const LARGE_ONLY: &str = "isolation";
 
 fn json(output: &Output) -> Value {
@@ -37,7 +37,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Returns the row of a check.
+/// Returns the row of a check; null if there is none.
 fn row<'a>(report: &'a Value, check: &str) -> &'a Value {
     let rows = report["checks"].as_array().expect("rows");
     rows.iter().find(|row| row["check"] == check).unwrap_or(&Value::Null)

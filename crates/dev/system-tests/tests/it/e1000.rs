@@ -1,4 +1,5 @@
-//! Virtual machines on a switch through the e1000: with the guest's own driver, and without netvale in the guest.
+//! Virtual machines on a switch through e1000 ports: with the stock driver, with netvale's driver, and with netvale
+//! itself in the guest.
 
 use crate::common;
 use crate::common::guest;

@@ -25,7 +25,7 @@ fn dump(up: &Up, port: &str, file: &str, count: u32) -> Guarded {
     dump
 }
 
-/// Returns the frames of a lane in a forwarding program's summary.
+/// Returns the number of frames of a lane (a way from one port to another) in a forwarding program's summary.
 fn lane(sum: &serde_json::Value, name: &str) -> u64 {
     let lanes = sum["lanes"].as_array().expect("lanes");
     lanes
@@ -119,7 +119,7 @@ fn lb_gives_each_flow_to_one_pipe() {
 #[test]
 fn pkt_gen_counts_exactly_and_obeys_its_options() {
     let up = Up::start(&[]);
-    // The number of frames exceeds the slots of the captured port.
+    // The captured port is lossless, because more frames are sent than it has slots.
     assert!(up.run("attach vale0 d --lossless").status.success());
     let lengths = dump(&up, "vale0:d", "lengths.pcap", 300);
     assert_eq!(last_json(&up.run("pkt-gen -i vale0:g -f tx -n 300 -l 200 -l 100 -R 50000 --json"))["frames"], 300);

@@ -16,7 +16,7 @@ use up::{Up, until};
 /// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A device without offloads.
+/// Options of QEMU for a virtio-net device without offloads.
 const NO_OFFLOADS: &str =
     ",csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,host_tso4=off,host_tso6=off,mrg_rxbuf=off";
 
@@ -50,7 +50,8 @@ nc 10.1.0.1 5000 -e dd if=/tmp/file bs=64k status=none
 while netstat -tn | grep -q FIN_WAIT1; do sleep 0.1; done
 ";
 
-/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's frames and bytes.
+/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's numbers of frames and bytes; `None` if
+/// guests cannot run here.
 fn ping_and_tcp(device: &str, qemu: Qemu) -> Option<(u64, u64)> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -336,7 +337,8 @@ for i in $(seq 50); do run show vale0:nic | grep 'no device' && break; sleep 0.1
 run show vale0:nic | grep -q 'no device'
 ";
 
-/// Runs a guest with netvale's driver on its virtio-net device, which reaches a stack. Returns the console's output.
+/// Runs a guest in which netvale drives the virtio-net device, through which a file reaches the stack of a network
+/// namespace. Returns the console's output; `None` if guests cannot run here.
 fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
     let image = image()?;
     let dir = tempfile::tempdir().expect("a folder");
@@ -430,8 +432,8 @@ nc 10.1.0.2 5001 -e dd if=/tmp/file bs=64k 2>/dev/null
 for i in $(seq 200); do grep -q ':1389 0[14] ' /proc/net/tcp || break; sleep 0.1; done
 ";
 
-/// Runs a guest that receives a file from a stack behind a TAP, and sends it back. Returns frames and bytes that left
-/// the TAP, and that arrived at it.
+/// Runs a guest that receives a file from a stack behind a TAP, and sends it back. Returns the numbers of frames and
+/// bytes that left the TAP, and of those that arrived at it; `None` if guests cannot run here.
 fn there_and_back() -> Option<[(u64, u64); 2]> {
     let image = image()?;
     let up = Up::start(&[]);

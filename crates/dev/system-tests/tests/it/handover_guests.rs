@@ -14,7 +14,7 @@ use machines::no_complaints;
 use netvale_harness::ChildProcess;
 use up::{Guarded, Up, until};
 
-/// How often the daemon is replaced.
+/// Number of times that the daemon is replaced.
 const TIMES: usize = 10;
 
 /// Script that serves a file, and returns each line that it receives.

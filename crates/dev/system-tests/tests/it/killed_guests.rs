@@ -21,7 +21,7 @@ use up::until;
 /// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// How often the daemon is restarted before it is killed.
+/// Number of times that the daemon is restarted before it is killed.
 const TIMES: usize = 10;
 
 /// Script that serves a file, and returns each line that it receives.

@@ -17,8 +17,8 @@ use up::Up;
 /// Options for the namespaces of a test: files, network, processes.
 const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Creates the files: an empty /run and /var, a configuration in which root runs everything, and the user that libvirt
-/// requires, which Debian's package of libvirt's services would make.
+/// Script that creates the files that libvirt needs: an empty /run and /var, a configuration in which root runs
+/// everything, and the user that libvirt requires, which Debian's package of libvirt's services would make.
 const FILES: &str = r#"
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var; mount -t tmpfs tmpfs /etc/libvirt
 mkdir /run/etc /var/lib /var/cache /var/log /var/tmp; ln -s /run /var/run
@@ -43,10 +43,10 @@ log_outputs = "3:file:/run/libvirtd.log"
 X
 "#;
 
-/// Runs libvirtd, and waits as its domains' parent.
+/// Commands that start libvirtd, and then wait as the parent of its domains' processes.
 const LIBVIRTD: &str = "/usr/sbin/libvirtd -f /etc/libvirt/libvirtd.conf -p /run/libvirtd.pid & wait";
 
-/// Script of a guest that gives each interface without an address the address 10.N+1.0.NUMBER, in a loop, because an
+/// Script of guest NUMBER, which gives each of its interfaces ethN the address 10.N+1.0.NUMBER, in a loop, because an
 /// interface may be removed and added between two rounds. Number 2 pings number 1.
 const SCRIPT: &str = r#"
 set -- $(cat /proc/cmdline)
@@ -78,7 +78,7 @@ fn virsh(line: &str) -> std::process::Output {
     command.stdin(Stdio::null()).output().expect("virsh runs")
 }
 
-/// Runs a virsh command that must succeed; if it fails, prints all that is known.
+/// Runs a virsh command that must succeed; if it fails, prints its error and libvirtd's log.
 fn done(line: &str) -> String {
     let output = virsh(line);
     let log = || std::fs::read_to_string("/run/libvirtd.log").unwrap_or_default();

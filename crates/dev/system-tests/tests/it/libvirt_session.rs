@@ -15,10 +15,10 @@ use common::{stderr, stdout};
 use guest::Image;
 use up::Up;
 
-/// A user ID that neither the system nor another test uses.
+/// A user ID that no account of the system has.
 const USER: u32 = 70_310;
 
-/// Creates the account that libvirt looks up, its folders and its configuration of libvirt.
+/// Script that creates the account that libvirt looks up, its folders and its configuration of libvirt.
 const ACCOUNT: &str = "
 echo \"session:x:$0:$0::/run/session:/bin/sh\" >>/run/etc/passwd; echo \"session:x:$0:\" >>/run/etc/group
 mkdir -m 700 /run/session /run/session/run; mkdir -p /run/session/.config/libvirt
@@ -26,7 +26,7 @@ printf 'security_driver = \"none\"\\nstdio_handler = \"file\"\\n' >/run/session/
 chown -R $0:$0 /run/session
 ";
 
-/// Runs in the domain: gives 10.N.0.1 to the card whose address ends in N.
+/// Script of the domain, which gives the IP address 10.N.0.1 to the card whose Ethernet address ends in N.
 const SCRIPT: &str = "
 for card in /sys/class/net/eth*; do
     number=$(cut -d: -f6 $card/address); card=${card##*/}

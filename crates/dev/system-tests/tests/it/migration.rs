@@ -18,7 +18,7 @@ use up::Up;
 /// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// How often the guest moves away and back.
+/// Number of times that the guest moves away and back.
 const ROUNDS: usize = 5;
 
 /// The address of the guest that moves.
@@ -116,7 +116,7 @@ impl Places {
         Places { all, staying }
     }
 
-    /// Returns the port behind which a place's daemon has learned the guest's address.
+    /// Returns the port behind which a place's daemon has learned the guest's address; `None` if it has not.
     fn seen_at(&self, place: usize) -> Option<String> {
         let mut client = Client::connect(self.all[place].up.dir()).ok()?;
         let table = client.table("vale0").ok()?;
@@ -143,7 +143,7 @@ struct Way<'a> {
     pairs: u32,
 }
 
-/// A QEMU at a place, which runs the guest or waits for it.
+/// A QEMU at one of the daemons, which runs the guest that moves, or waits for it.
 struct Runs {
     guest: Guest,
     qmp: Qmp,
@@ -166,7 +166,7 @@ fn start(image: &Image, places: &Places, place: usize, turn: usize, way: &Way<'_
     Runs { guest, qmp: Qmp::connect(&control), channel }
 }
 
-/// Moves the guest, and waits until both switches have learned its new place.
+/// Moves the guest, and waits until both switches have learned its address behind the new port.
 fn move_to(places: &mut Places, from: &mut Runs, to: &Runs, place: usize) {
     let _before = places.all[place].hears();
     from.qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 1000, "max-bandwidth": 1u64 << 32 }));

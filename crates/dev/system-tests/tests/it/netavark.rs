@@ -15,7 +15,7 @@ use runtime::{Runtime, can_run, described, finish, inside, path, start};
 use serde_json::{Value, json};
 use up::until;
 
-/// A user ID that neither the system nor another test uses.
+/// A user ID that no account of the system has.
 const USER: u32 = 70_320;
 
 /// Returns the text of the plugin's error.

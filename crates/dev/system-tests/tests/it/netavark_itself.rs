@@ -19,7 +19,7 @@ struct Netavark {
     tree: PathBuf,
 }
 
-/// Returns a file in a folder or below, at any depth, whose name `is_it` accepts.
+/// Returns a file in a folder or below, at any depth, whose name `is_it` accepts; `None` if there is none.
 fn find(folder: &Path, is_it: &dyn Fn(&str) -> bool) -> Option<PathBuf> {
     let entries: Vec<_> = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
     let named = |file: &&PathBuf| file.file_name().and_then(|name| name.to_str()).is_some_and(is_it);

@@ -234,7 +234,7 @@ fn headers_match_the_binary_interface_of_netmap() {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// Kills the daemon and starts another one while the program polls.
+/// Objective: a program that polls survives the daemon's end and the start of another one.
 #[test]
 fn a_program_that_polls_survives_the_daemons_end() {
     for is_preloaded in [false, true] {

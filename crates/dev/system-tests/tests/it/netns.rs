@@ -13,7 +13,7 @@ use netvale_harness::ChildProcess;
 use netvale_harness::net::NamespaceHost;
 use up::{Up, until};
 
-/// A uid that no user and no other test has.
+/// A user ID that no account of the system has.
 const USER: u32 = 70_310;
 
 fn is_root() -> bool {

@@ -79,7 +79,7 @@ fn each_direction_belongs_to_its_own_descriptor() {
     run_c("directions", "cable nva nvb; program nva nvb");
 }
 
-/// Objective: frames whose VLAN tag the sender's stack keeps beside the frame have the tag in them, for a program and
+/// Objective: frames whose VLAN tag the sender's stack keeps in their metadata have the tag in them, for a program and
 /// behind a switch; frames without a receiver reach the stack with one tag, unchanged.
 #[test]
 fn tags_beside_frames_are_put_into_them() {
@@ -96,7 +96,8 @@ done
     run_c("tags_beside", script);
 }
 
-/// Objective: for an interface that is above others, the daemon reports that its frames come without their tags.
+/// Objective: for an interface whose frames come through other interfaces (a bridge, a macvlan), the daemon reports
+/// that they come without their VLAN tags.
 #[test]
 fn tags_of_a_bridge() {
     let script = r#"

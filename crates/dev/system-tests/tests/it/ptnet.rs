@@ -33,7 +33,8 @@ busybox httpd -p 5000 -h /tmp
 read line </dev/ttyS0
 ";
 
-/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's frames and bytes.
+/// Runs a ping and 4 MiB of TCP from one guest to another. Returns the sender's numbers of frames and bytes; `None` if
+/// guests cannot run here.
 fn ping_and_tcp(options: &str, qemu: Qemu) -> Option<(u64, u64)> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -109,7 +110,7 @@ cat /tmp/log; dmesg | grep -i 'nvptnet\\|WARN\\|BUG' | grep -v taint
 ";
 
 /// Starts a guest that answers pings, and one that runs a script, each on a ptnet port (`one`, `two`) with two rings in
-/// each direction.
+/// each direction. `None` if guests cannot run here.
 fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
     let image = image()?;
     let one = port(up, "one", "--rings 2");
@@ -178,8 +179,8 @@ reach; ethtool -S eth0
 echo reached; dmesg
 ";
 
-/// Objective: after unbinding, binding, and removing the device under a program and finding it again, the interface
-/// works.
+/// Objective: the interface works after its driver was unbound and bound again, and after the device was removed under
+/// a running program and found again.
 #[test]
 fn drivers_and_devices_come_and_go() {
     let _one = ONE.lock();
@@ -268,8 +269,8 @@ echo $at >/sys/bus/pci/drivers/nvptnet/bind
 ip link set eth0 up; cat /sys/class/net/eth0/carrier
 ";
 
-/// Objective: a program in the guest drives the device with only what any kernel has; with an IOMMU, interrupts wake
-/// it.
+/// Objective: a program in the guest drives the device without netvale's kernel driver: it polls through sysfs or, with
+/// an IOMMU, is woken by interrupts through vfio.
 #[test]
 fn a_program_drives_the_device_without_a_driver() {
     let _one = ONE.lock();

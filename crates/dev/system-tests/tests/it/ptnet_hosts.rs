@@ -19,7 +19,8 @@ use up::{Up, until};
 /// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Objective: a daemon that is killed and restarted by a service manager has the same guests: they only notice a pause.
+/// Objective: a daemon that is killed and restarted by a service manager continues to serve the same guests: they only
+/// notice a pause.
 #[test]
 fn guests_survive_a_restart_of_the_daemon() {
     let _one = ONE.lock();

@@ -33,7 +33,7 @@ fi
 for header in 0 12; do published sysfs $at $memory $header || exit 1; done
 ";
 
-/// Runs the driver in a guest on a port with these options. Returns its output.
+/// Runs the driver in a guest on a port with these options. Returns its output; `None` if guests cannot run here.
 fn drive(options: &str, iommu: bool) -> Option<String> {
     let image = image()?;
     let up = Up::start(&[]);
@@ -51,8 +51,9 @@ fn drive(options: &str, iommu: bool) -> Option<String> {
     Some(shown)
 }
 
-/// Objective: loaded, opened, closed, opened again and loaded again, with a header and without, the devices carry
-/// frames of one slot and of several in both directions, with the status blocks at physical addresses.
+/// Objective: when their driver is loaded, opened, closed, opened again and loaded again, with a header and without,
+/// the devices carry frames of one slot and of several in both directions, with the status blocks at physical
+/// addresses.
 #[test]
 fn in_the_drivers_order() {
     let _one = ONE.lock();

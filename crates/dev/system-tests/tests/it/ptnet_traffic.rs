@@ -39,7 +39,7 @@ for i in $(seq 40); do busybox wget -q -O /dev/null http://10.1.0.1:5000/hello |
 ethtool -S eth0
 ";
 
-/// Returns a value of `ethtool -S`.
+/// Returns the last value of the counter `name` in the output of `ethtool -S`.
 fn counted(shown: &str, name: &str) -> u64 {
     let mut lines = shown.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
     lines.next_back().unwrap_or_else(|| panic!("{name}: {shown}")).parse().expect("a number")
@@ -145,7 +145,7 @@ fn guest_at_a_pipe() {
     let mut guest = Guest::start_with_netvale(image, PIPED, 2, &Nic { ptnet: 3, ..Nic::new(&socket) });
     guest.expect("sent");
     let received = receiver.output();
-    // The guest's own stack may have sent a frame before.
+    // The count may be a little higher than 5,000, because the guest's own stack may have sent frames before.
     assert!(common::stdout(&received).contains("Received 500"), "{received:?}");
     let mut standing = Guest::start(image, STAND, 1, &Nic { ptnet: 3, ..Nic::new(&port(&up, "one", "")) });
     standing.expect("ready");
@@ -180,7 +180,7 @@ until_ok test -e "$dir/down"
 "$netvale" --run-dir "$dir" show netmap:va
 "#;
 
-/// Script of a guest whose interface is the host's.
+/// Script of a guest to which the host's interface is passed through.
 const WIRED: &str = "
 ip addr add 10.1.0.2/24 dev eth0; ip link set eth0 up
 for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done

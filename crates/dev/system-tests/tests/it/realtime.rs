@@ -9,8 +9,8 @@ use std::process::{Command, Output};
 use common::{netvale, stderr};
 use up::Up;
 
-/// Runs the program, which occupies every CPU at priority 5, with a daemon with these arguments; `None` if that is not
-/// permitted.
+/// Runs the program `realtime`, which occupies every CPU at priority 5, with a daemon with these arguments; `None` if
+/// real-time priorities are not permitted.
 fn spin(args: &[&str]) -> Option<Output> {
     let permitted =
         Command::new("chrt").args(["-f", "20", "true"]).output().is_ok_and(|output| output.status.success());
@@ -36,7 +36,7 @@ fn frames(output: &Output) -> u64 {
 #[test]
 fn workers_above_programs_forward_beside_them() {
     let Some(output) = spin(&["--rt-priority", "10"]) else { return };
-    // Four full rings would be forwarded in the pauses that the kernel enforces.
+    // A worker with a lower priority would forward about four full rings, in the pauses that the kernel enforces.
     assert!(frames(&output) > 20_000, "{} frames: {}", frames(&output), stderr(&output));
     assert!(!stderr(&output).contains("spun"), "{}", stderr(&output));
 }

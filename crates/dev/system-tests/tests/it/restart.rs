@@ -156,7 +156,8 @@ fn only_attached_ports_are_left_afterwards() {
     let gone = open(d.dir(), "vale0:gone");
     let mut pipe = open(d.dir(), "netmap:p{1");
     let kept = |d: &Up| d.manager().names().len();
-    // Two regions for ports and one for the pipe, a switch, two ports, a pipe, two connections.
+    // The manager stores nine descriptors: of two ports' regions and a pipe's, a switch, two ports, a pipe, two
+    // connections.
     netvale_harness::until(LIMIT, PAUSE, || kept(&d) == 9);
     assert_eq!(kept(&d), 9);
     d.end(Signal::KILL).expect("it ends");

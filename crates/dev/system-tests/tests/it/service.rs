@@ -12,13 +12,13 @@ use netvale_harness::net::{cable, inside};
 use up::until;
 
 const UNIT: &str = include_str!("../../../../../dist/netvale.service");
-/// Maximum exposure that systemd-analyze(1) may report, in tenths of 10. Of the daemon's, 4 tenths are for IP sockets,
-/// which tunnels need (its own sandbox permits only UDP), and 2 for openat2(2), by which users' files and sockets are
-/// looked up.
+/// Maximum exposure of each unit that systemd-analyze(1) may report, in tenths, on a scale up to 10.0. Of the daemon's
+/// exposure, 4 tenths are for IP sockets, which tunnels need (its own sandbox permits only UDP), and 2 for openat2(2),
+/// by which users' files and sockets are looked up.
 const MOST: [(&str, &str); 2] =
     [("dist/netvale.service", "--threshold=26"), ("dist/netvale-metrics.service", "--threshold=20")];
 const KINDS: &str = include_str!("../../../../../scripts/packages-kinds.txt");
-/// What the sandbox permits the daemon's own code and kinds of ports.
+/// Sources that list what the sandbox permits the daemon's own code and its kinds of ports.
 const SANDBOX: [&str; 7] = [
     include_str!("../../../../daemon/src/system/sandbox.rs"),
     include_str!("../../../../daemon/src/system/sandbox/arguments.rs"),
@@ -53,12 +53,12 @@ fn systemd_rates_the_exposure_no_worse() {
     }
 }
 
-/// Returns the values of a setting, in their order.
+/// Returns the values of a setting in the unit, in their order.
 fn settings(name: &str) -> Vec<&'static str> {
     UNIT.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
 }
 
-/// Returns systemd's groups of system calls, with their members.
+/// Returns systemd's groups of system calls, with their members; `None` if systemd-analyze is not installed.
 fn groups() -> Option<BTreeMap<String, Vec<String>>> {
     let text = stdout(&analyze(&["syscall-filter", "--no-pager"])?);
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -102,7 +102,8 @@ fn the_unit_leaves_all_system_calls_needed() {
     assert!(used.len() > 60, "{used:?}");
     let missing: Vec<_> = used.difference(&left).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    // A filter by mode bits would forbid the whole call, because its mode bits are in memory.
+    // This setting would forbid openat2(2) altogether, because a filter cannot read the call's mode bits, which are in
+    // memory.
     assert!(!UNIT.lines().any(|line| line == "RestrictSUIDSGID=yes"), "openat2(2)");
     for entering in
         ["execve", "capset", "landlock_restrict_self", "seccomp", "prctl", "socketpair", "fchownat", "chmod"]

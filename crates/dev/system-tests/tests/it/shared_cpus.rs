@@ -17,10 +17,10 @@ use up::{Guarded, LIMIT, Up};
 
 /// Number of frames sent.
 const FRAMES: &str = "300000";
-/// Time over which the CPU time of a process is compared.
+/// Interval over which the CPU time of a process is measured.
 const WHILE: Duration = Duration::from_millis(300);
 
-/// Two ends, and whether all frames between them must arrive.
+/// Pairs of ports, and for each whether all frames from the first to the second must arrive.
 const WAYS: [(&str, &str, bool); 2] = [("netmap:way{1", "netmap:way}1", true), ("vale0:from", "vale0:to", false)];
 
 /// A process's part of the CPUs.
@@ -69,7 +69,7 @@ impl Group {
         let (root, file, limit) = first.or_else(|| Some((mounted("cgroup2", "rw")?, "cpu.max", "10000 100000")))?;
         let group = Group(root.join(name));
         fs::create_dir(&group.0).ok()?;
-        // Without the limit, the group is dropped here, which removes it.
+        // If the limit cannot be set, the group is dropped here, which removes it.
         fs::write(group.0.join(file), limit).ok().map(|()| group)
     }
 

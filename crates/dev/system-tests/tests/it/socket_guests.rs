@@ -15,11 +15,11 @@ use up::Up;
 /// Emulated guests use all CPUs: one test runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A user ID that neither the system nor another test uses.
+/// A user ID that no account of the system has.
 const USER: u32 = 70_320;
 
-/// Runs in guest N: 10.1.0.N, and 10.7.0.N in VLAN 7. For each line on the console but `off`, the guest pings all
-/// others at both addresses with packets of 8,000 bytes.
+/// Script of guest N, which has the addresses 10.1.0.N and, in VLAN 7, 10.7.0.N. For each line on the console but
+/// `off`, the guest pings all others at both addresses with packets of 8,000 bytes.
 const SCRIPT: &str = "
 ip addr add 10.1.0.$n/24 dev eth0; ip link set eth0 mtu 9000 up
 ip link add link eth0 name eth0.7 type vlan id 7

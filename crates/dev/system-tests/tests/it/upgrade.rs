@@ -118,7 +118,7 @@ fn waiting_frames_survive_an_upgrade_in_order() {
     let from = Sender::start(d.dir().into(), "vale0:from", Duration::ZERO);
     let mut came = Came::default();
     for _ in 0..3 {
-        // More frames than the receiver's ring holds; the others wait.
+        // Wait until more frames were sent than the receiver's ring holds, so that the rest wait at the switch.
         let until = Instant::now() + LIMIT;
         while from.sent() <= came.next + 127 {
             assert!(Instant::now() < until, "the receiver is not full");
@@ -126,7 +126,7 @@ fn waiting_frames_survive_an_upgrade_in_order() {
         }
         std::thread::scope(|scope| {
             let upgrade = scope.spawn(|| d.upgrade());
-            // The sender would not wait for a receiver that reads nothing.
+            // The receiver reads a little, because the switch holds no sender back for one that reads nothing.
             while !upgrade.is_finished() {
                 (0..4).for_each(|_| came.read_one(&mut to));
                 std::thread::sleep(PAUSE);

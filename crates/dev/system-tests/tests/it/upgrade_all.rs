@@ -17,15 +17,15 @@ use netvale_pcapport::{PcapFormat, PcapReader as FileReader, PcapWriter};
 use sequence::{Came, LIMIT, Reader, Sender, frame, number_of};
 use up::Up;
 
-/// How often the daemon is replaced.
+/// Number of times that the daemon is replaced.
 const TIMES: usize = 5;
 
 /// Number of frames that are replayed from a file.
 const REPLAYED: u64 = 40_000;
 const EVERY: Duration = Duration::from_micros(500);
 
-/// Pause between two bursts of 16 frames: the kernel's bridge on the path drops frames for which its neighbours have no
-/// room.
+/// Pause between two bursts of 16 frames, because the kernel's bridge on the path drops frames for which its neighbours
+/// have no room.
 const PAUSE: Duration = Duration::from_millis(8);
 
 /// Script of a virtual machine that bridges its two interfaces.
@@ -105,7 +105,8 @@ impl Line {
         assert!(until(LIMIT, PAUSE, has_come), "the end of the line is not heard: {}", self.losses());
     }
 
-    /// Opens a port for reading. The kernel holds no sender back, so an interface has room for half a second.
+    /// Opens a port for reading. The kernel holds no sender back, so an interface's ring has slots for half a second of
+    /// frames.
     fn open(&self, name: &str) -> Port {
         let slots = if name == "netmap:vc" { 1024 } else { 128 };
         let options = Options { run_dir: Some(self.daemon.dir().into()), slots, ..Options::default() };
@@ -145,7 +146,7 @@ impl Line {
         format!("{}\n{}", self.daemon.must(&["list"]), String::from_utf8_lossy(&links.stdout))
     }
 
-    /// Returns the notes of the peers' ports, without counts.
+    /// Returns the notes of the peers' ports, without digits, because counts change.
     fn notes(&self) -> String {
         let client = || Client::connect(self.daemon.dir()).expect("it answers");
         let ports = ["vale0:guest", "vale1:guest", "vale1:cord", "vale2:cord"];
@@ -185,7 +186,8 @@ fn every_kind_at_once() {
     all().for_each(|reader| reader.wait_for(reader.next() + 100));
     let sent = senders.map(Sender::finish);
     let recorded = recorded.finish();
-    // The monitor ends with its port. Frames that pass while there is no monitor are not copied.
+    // The monitor is finished first, because it ends with its port. It may lack frames that passed while no monitor was
+    // open, but has none twice.
     assert_eq!(copy.finish(0).again, 0);
     for ((reader, sent), way) in readers.into_iter().zip(sent).zip(["line", "pipe", "cable"]) {
         assert_eq!(reader.finish(sent), Came { next: sent, ..Came::default() }, "{way}: {}", line.losses());

@@ -33,7 +33,7 @@ impl Upgraded {
         self.0.upgrade();
     }
 
-    /// Takes what a successor gets, and disconnects before it is ready.
+    /// Acts as a successor that disconnects during the hand-over.
     fn fail_to_upgrade(&self) {
         let socket = connect(&self.0);
         let mut answer = [0; REPLY_LEN];
@@ -42,7 +42,7 @@ impl Upgraded {
         assert_eq!(AttachReply::decode(&answer[..got]).unwrap().status, 0);
         rustix::net::send(&socket, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
         let mut item = vec![0; 70_000];
-        // The first items; the others are in the socket when it is closed.
+        // Only the first items are read; the others are still in the socket when it is closed.
         for _ in 0..3 {
             let (got, _) = rustix::net::recv(&socket, &mut item[..], RecvFlags::empty()).unwrap();
             assert!(got > 0);

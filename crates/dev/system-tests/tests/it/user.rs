@@ -14,8 +14,9 @@ use common::{netvale, stderr, stdout};
 use netvale_harness::net::{cable, inside, ip};
 use up::{Up, until};
 
-/// A uid that no user and no other test has.
+/// A user ID that no account of the system has.
 const USER: u32 = 70_300;
+/// Another such user ID.
 const OTHER: u32 = 70_301;
 
 fn is_root() -> bool {
@@ -117,7 +118,7 @@ fn sockets_are_given_away() {
     confinement::threads(up.pid()).iter().for_each(confinement::Thread::assert_confined);
 }
 
-/// The program, where every user can start it.
+/// A copy of the program in a folder where every user can start it.
 struct Program(tempfile::TempDir);
 
 impl Program {
@@ -135,7 +136,7 @@ impl Program {
         command.output().unwrap()
     }
 
-    /// Returns the program's error when it cannot change to that user.
+    /// Runs the program as the user with the ID `by`, which cannot change to `user`. Returns its error.
     fn refusal(&self, by: u32, dir: &Path, user: &str) -> String {
         let output = self.run_by(by, dir, &["up", "--user", user]);
         assert!(!output.status.success());
@@ -169,7 +170,8 @@ fn bad_users_and_directories_are_refused_with_advice() {
     assert!(said.contains("start the daemon as root"), "{said}");
 }
 
-/// Objective: if the lock in the user's own directory is a link, root does not follow it.
+/// Objective: if the lock file in the user's own run directory is a symbolic link, the daemon does not start; if it is
+/// a hard link, the linked file keeps its owner.
 #[test]
 fn a_planted_lock_is_refused() {
     if !is_root() {

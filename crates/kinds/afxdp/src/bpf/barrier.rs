@@ -35,18 +35,18 @@ impl Barrier {
         Ok(Barrier { count, link })
     }
 
-    /// Number of frames dropped.
+    /// Returns the number of frames dropped.
     pub fn dropped(&self) -> u64 {
         counted(self.count.as_fd())
     }
 
-    /// Descriptors of the counter and the link.
+    /// Returns the descriptors of the counter and the link.
     pub fn descriptors(&self) -> [&OwnedFd; 2] {
         [&self.count, &self.link]
     }
 }
 
-/// `count += 1; return TCX_DROP`.
+/// Returns the program `count += 1; return TCX_DROP`.
 fn count_and_drop(count: BorrowedFd<'_>) -> [u64; 6] {
     const PSEUDO_MAP_VALUE: u8 = 2;
     const ATOMIC_ADD_64: u8 = 0xdb;

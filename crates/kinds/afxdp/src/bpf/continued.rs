@@ -11,8 +11,9 @@ use super::{
     ATTACH_XDP, Diversion, MAP_TYPE_ARRAY, MAP_TYPE_XSKMAP, Map, TCX_EGRESS, TCX_INGRESS, XdpMode, XdpProgram, info,
 };
 
-/// `BPF_LINK_TYPE_XDP` and `BPF_LINK_TYPE_TCX`.
+/// Type of the link of an XDP program (`BPF_LINK_TYPE_XDP`).
 const LINK_XDP: u32 = 6;
+/// Type of the link of a TCX hook (`BPF_LINK_TYPE_TCX`).
 const LINK_TCX: u32 = 11;
 
 /// Returns the first words of struct bpf_map_info or struct bpf_link_info.

@@ -44,9 +44,9 @@ const TAG: i16 = -16;
 const LOAD_HALF: u8 = 0x69;
 const STORE_HALF: u8 = 0x6b;
 
-/// `if (!map[queue]) return XDP_PASS; if (ask(ctx, &kind, &tag) == 0) { make room for the tag after the addresses, and
-/// put it there, or return XDP_DROP; } return bpf_redirect_map(&map, queue, XDP_DROP)`. Frames for the stack stay
-/// unchanged, as the stack reads the metadata.
+/// Returns the program `if (!map[queue]) return XDP_PASS; if (ask(ctx, &kind, &tag) == 0) { make room for the tag after
+/// the addresses, and put it there, or return XDP_DROP; } return bpf_redirect_map(&map, queue, XDP_DROP)`. Frames for
+/// the stack stay unchanged, as the stack reads the metadata.
 fn program(map: BorrowedFd<'_>, ask: u32) -> Vec<u64> {
     let drop = [insn(MOVE_IMM, 0, 0, 0, DROP), insn(EXIT, 0, 0, 0, 0)];
     let redirect = redirect(map);
@@ -97,7 +97,7 @@ fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
 fn make_room(rest: usize) -> Vec<u64> {
     const ADJUST_HEAD: i32 = 44;
     const JUMP_IF_GREATER: u8 = 0x2d;
-    /// Length of two addresses, the tag, and the Ethertype.
+    /// Length in bytes of two addresses, the tag, and the Ethertype.
     const BEGIN: i32 = 18;
     let rest = rest as i16;
     vec![

@@ -13,7 +13,7 @@ use crate::bpf::barrier::Barrier;
 #[derive(Debug, Default)]
 pub(super) struct Senders {
     queues: Vec<u32>,
-    /// Attached while programs send on all queues.
+    /// The barrier, which is attached while programs send on all queues; otherwise `None`.
     barrier: Option<Barrier>,
 }
 

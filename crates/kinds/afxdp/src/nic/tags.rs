@@ -12,8 +12,8 @@ use crate::iface::{self, Interface, TagOffload};
 /// From Linux 6.8 on, it reports that tag to XDP programs.
 const VETH: &str = "veth";
 
-/// A guard for the configuration of a driver that leaves VLAN tags in received frames; for a veth, of the far end's
-/// driver, which inserts tags into sent frames. Dropping it restores the driver's setting if `is_own`.
+/// Keeps a driver configured so that received frames contain their VLAN tags: the interface's driver does not remove
+/// tags or, for a veth, the far end's driver inserts them. Dropping this value restores the setting if `is_own`.
 #[derive(Debug)]
 pub(super) struct TagsLeft {
     ifindex: u32,

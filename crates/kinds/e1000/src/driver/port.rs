@@ -107,7 +107,7 @@ impl DriverPort {
         if !options.slots.is_power_of_two() || !(8..=4096).contains(&options.slots) {
             return Err(CardStartError::Slots(options.slots).into());
         }
-        // Open the card once, so that the caller gets an error now rather than the log later.
+        // Open the card once, so that an error is returned to the caller now, and not only logged later.
         drop(open(address)?);
         let rings = Arc::<CardRings>::default();
         let fault = Fault::new()?;
@@ -151,8 +151,8 @@ struct CardDriver {
     call: Doorbell,
     /// Doorbell that the worker rings when the link changes.
     link: Arc<Doorbell>,
-    /// The fault to which workers report violations by the card. One fault serves all cards of the port, one after
-    /// another: unlike a process, a card cannot keep any of netvale's descriptors.
+    /// The fault to which workers report violations by the card. All cards of the port use this fault, one after
+    /// another: a card is not a process, which could still hold descriptors of netvale after it has disconnected.
     fault: Fault,
     rings: Arc<CardRings>,
 }

@@ -100,7 +100,7 @@ impl CardRam {
         unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// The part of the status block that belongs to a ring.
+    /// The part of the status block that belongs to a ring; `None` if the memory is too small for it.
     pub fn csb(&self, direction: CardDirection) -> Option<Csb> {
         let (atok, ktoa) = match direction {
             CardDirection::Transmit => TX_AT,
@@ -109,7 +109,7 @@ impl CardRam {
         Csb::new(&self.map, atok, ktoa)
     }
 
-    /// The causes in the status block.
+    /// The causes in the status block; `None` if the memory is too small for them.
     pub fn causes(&self) -> Option<Words> {
         Words::new(&self.map, CAUSES_AT, 1)
     }

@@ -145,8 +145,8 @@ impl CardRxRing {
         if has_causes { self.registers.read(ICR) } else { 0 }
     }
 
-    /// The causes to unmask while the driver runs. With a status block, which decides whether to interrupt, these are
-    /// all causes that the driver uses.
+    /// The causes to unmask while the driver runs. With a status block, whose flags decide whether the card interrupts,
+    /// these are all causes that the driver uses.
     pub fn causes(has_block: bool) -> u32 {
         ICR_LSC | if has_block { ICR_RXT0 | ICR_TXDW } else { 0 }
     }

@@ -91,7 +91,7 @@ impl CardTxRing {
         self.next = (self.next + 1) & (self.ram.slots() - 1);
     }
 
-    /// Publishes appended frames to the card, if that is due.
+    /// Publishes appended frames to the card, unless Send Combining holds them back.
     #[inline]
     pub fn publish(&mut self) {
         if let Some(csb) = &self.csb {

@@ -29,8 +29,8 @@ pub struct E1000State {
     /// Numbers of registers read, registers written, and interrupts.
     crossings: [u64; 3],
     service: ServiceState<()>,
-    /// The connected guest. The device's own state is IOADDR, the register offset that the guest has selected through
-    /// the I/O ports.
+    /// The connected guest; `None` if there is none. The device's own state is IOADDR, the register offset that the
+    /// guest has selected through the I/O ports.
     guest: Option<ClientState<u32>>,
 }
 

@@ -10,7 +10,7 @@ const SIZE: u64 = 0x1000;
 /// Guest addresses of two adjacent windows, and of one at the highest possible address.
 const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 
-/// Objective: a place is found if and only if all of it is in one window, whatever the previous look-up was.
+/// Objective: guest memory is found if and only if all of it is in one window, whatever the previous look-up was.
 #[test]
 fn a_place_is_found_only_inside_one_window() {
     let (fd, _map, _) = sealed_memfd("netvale-test", 3 * SIZE, PageKind::Ordinary).unwrap();

@@ -33,6 +33,7 @@ const COUNT: u64 = 64;
 /// Offset of the status block in the memory. The first words of a driver's half are head, cur, need_kick; those of a
 /// card's half are hwcur, hwtail, need_kick.
 const CSB: u64 = 0x2000;
+/// Offset of the buffers in the memory.
 const BUFFERS: u64 = 0x1_0000;
 
 struct Card0 {
@@ -147,7 +148,7 @@ fn packets_go_out_unchanged() {
     assert_eq!(bytes(batch, 0), [expected(300, 50), expected(1000, 70)].concat());
     ingress.release(&mut spare);
     assert_eq!(card.read(TDH), 4);
-    // A packet waits for its end; after a reset, the same number of descriptors is a new ring.
+    // An incomplete packet waits. After a reset, one descriptor is available as before, but in a new ring: it is taken.
     card.descriptor(TX, 4, BASE + BUFFERS, 60);
     card.write(TDT, 5);
     let batch = ingress.take(&mut spare);
@@ -440,7 +441,7 @@ fn packets_in_loopback_return_to_their_own_card() {
         let batch = ingress.take(&mut spare);
         assert_eq!(batch.len(), 1);
         ingress.release(&mut spare);
-        // The receive ring continues behind the unused descriptor.
+        // The packet that was sent and not looped back left a receive descriptor unused: skip it.
         card.write(RDH, i as u32 + 2);
     }
 }

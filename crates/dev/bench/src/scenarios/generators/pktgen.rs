@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::disturb::processes_named;
 
-/// The kernel module, which may be missing.
+/// The need of the kernel module pktgen, which may be missing.
 pub const MODULE: &[Need] = &[Need::Found(loaded)];
 
 fn loaded() -> std::result::Result<(), Skip> {

@@ -1,4 +1,4 @@
-//! The program that runs inside the machine. It reads tasks from the console, one per line: to send, to receive, or to
+//! The program that runs inside the guest. It reads tasks from the console, one per line: to send, to receive, or to
 //! make requests and wait for the answers.
 
 mod generator;
@@ -12,7 +12,7 @@ use crate::error::in_time;
 
 /// Name of the worker role [`agent_role`].
 pub const AGENT: &str = "guest-agent";
-/// Calls between two checks of the clock.
+/// Number of socket calls between two checks of the clock.
 const ROUND: u32 = 16;
 /// Maximum wait for frames between two checks of the clock.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -23,8 +23,9 @@ struct Done {
     time: Duration,
 }
 
-/// Executes lines until there are no more: a task, bytes, milliseconds, and further parameters of the task. The answer
-/// to each is `done COUNT NANOSECONDS INTERRUPTS`. Meanwhile, echo and discard serve other stations.
+/// Executes the console's lines until end of file: each names a task, a length in bytes, a duration in milliseconds,
+/// and further parameters of the task. The answer is `done COUNT NANOSECONDS INTERRUPTS` or `failed ERROR`. Meanwhile,
+/// the services echo and discard run for other stations.
 pub fn agent_role(context: &Context) -> Result<()> {
     services::in_threads("0.0.0.0")?;
     context.ready()?;
@@ -40,8 +41,7 @@ pub fn agent_role(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Executes a line's task: its name, bytes, milliseconds, and the destination address or the burst. `None` if the line
-/// has no known task.
+/// Executes the task of a line `TASK BYTES MILLISECONDS [ADDRESS-OR-BURST]`. `None` if the line names no known task.
 fn obey(line: &str) -> Option<Result<Done>> {
     let mut words = line.split_whitespace();
     let what = words.next()?;
@@ -69,7 +69,7 @@ fn obey(line: &str) -> Option<Result<Done>> {
     })
 }
 
-/// Returns the number of interrupts of network devices so far.
+/// Returns the number of interrupts of network devices since the guest booted.
 fn interrupts() -> u64 {
     let text = std::fs::read_to_string("/proc/interrupts").unwrap_or_default();
     let ours = |line: &&str| ["eth0", "nvptnet", "nve1000", "virtio"].iter().any(|name| line.contains(name));
@@ -89,7 +89,7 @@ fn payload(frame_bytes: usize) -> usize {
 const NARROW: usize = 64 << 10;
 /// TCP window of the tasks `tcpw` and `taketcpw`, in bytes.
 const WIDE: usize = 1 << 20;
-/// Default length of a write.
+/// Default length of a write in bytes.
 const CHUNK: usize = 16 << 10;
 
 fn piece(bytes: usize) -> usize {

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use super::services::Busy;
 use super::*;
 
-/// How long register accesses are counted, which slows the guest down.
+/// How long register accesses are counted: briefly, because counting slows the guest down.
 const COUNTED: Duration = Duration::from_millis(100);
 
 /// The agent's answer to a task.
@@ -34,7 +34,7 @@ pub struct BootedGuest {
     pub machine: Rc<Machine>,
     /// The machine of the guest to which this guest sends, if there is one.
     pub peer: Option<Rc<Machine>>,
-    /// Exits of the guest (doorbells or register accesses) per frame or round trip, once counted.
+    /// Exits of the guest (doorbells or register accesses) per frame or round trip; `None` until counted.
     pub exits: Option<f64>,
     /// QEMU's name for the interface's registers, if QEMU counts accesses to them.
     pub registers: Option<&'static str>,
@@ -65,7 +65,7 @@ fn answer(machine: &Machine) -> Result<Played> {
     }
 }
 
-/// How much longer a receiver runs than the sender.
+/// How much longer a receiver runs than the sender, so that it also counts the last frames.
 const LINGER: Duration = Duration::from_millis(300);
 
 impl BootedGuest {
@@ -81,7 +81,7 @@ impl BootedGuest {
         is_same
     }
 
-    /// Describes how CPUs are used.
+    /// Describes the use of CPUs, for the record.
     pub fn cores(&self) -> String {
         let worker = if self.switch.is_some() { ", the switch's worker on the second" } else { "" };
         if self.traffic.arrangement().has_two_cpus {
@@ -95,7 +95,8 @@ impl BootedGuest {
     /// Runs a task of the agent: the case's own, or another one.
     pub fn play(&self, what: &str, window: Duration) -> Result<Played> {
         let line = |what: &str, window: Duration| format!("{what} {} {}", self.case.frame_bytes, window.as_millis());
-        // Only for some tasks does a program in the receiving machine count; others are counted elsewhere, or answered.
+        // For some tasks, a program in the receiving machine counts the frames. Other traffic is counted elsewhere or
+        // echoed.
         let taker = self.peer.as_ref().zip(self.traffic.taker()).filter(|_| what == self.traffic.task);
         if let Some((peer, task)) = taker {
             peer.child().say(&line(task, window + LINGER))?;
@@ -128,14 +129,14 @@ impl BootedGuest {
         let socket = self.hub.inside(|| UdpSocket::bind((HOST, 0)).map_err(opening()))?;
         let payload = vec![0; bytes.saturating_sub(agent::HEADERS)];
         let send = move || {
-            // A full queue only means lost frames.
+            // Errors are ignored: a full queue only loses frames.
             let _ = socket.send_to(&payload, (format!("10.1.0.{GUEST}"), DISCARD));
             Ok(())
         };
         Ok(Some(Busy::start(send)))
     }
 
-    /// Returns the frames from the guest, the frames to it, and its doorbells so far.
+    /// Returns the numbers of frames from the guest, of frames to it, and of its doorbells so far.
     fn counters(&self) -> Result<[u64; 3]> {
         if let Some(switch) = &self.switch {
             return switch.counters();
@@ -158,14 +159,14 @@ impl BootedGuest {
         Ok(WindowCount { played, moved: std::array::from_fn(|i| after[i] - before[i]), beside })
     }
 
-    /// Returns the frames in the case's direction, or the round trips.
+    /// Returns the number of frames in the case's direction, or of round trips; at least 1, since others divide by it.
     fn units(&self, count: &WindowCount) -> f64 {
         let frames = count.moved[usize::from(self.traffic.direction == Direction::In)];
         let done = if self.traffic.is_round_trips() { count.played.count } else { frames };
         done.max(1) as f64
     }
 
-    /// Returns the register accesses per frame or round trip, if each access is an exit.
+    /// Returns the register accesses per frame or round trip. Each access is an exit.
     fn count_accesses(&self, registers: &str) -> Result<f64> {
         let (count, accesses) = self.machine.accesses(registers, |_| self.count(COUNTED))?;
         Ok(accesses as f64 / self.units(&count))

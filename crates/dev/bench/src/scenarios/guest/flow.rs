@@ -20,7 +20,7 @@ pub struct Traffic {
     pub task: &'static str,
     /// The direction of the traffic.
     pub direction: Direction,
-    /// Whether the agent that makes the traffic counts it: round trips, and traffic that the switch does not see.
+    /// Whether the agent's count is the result, rather than the count of frames from the guest at its port.
     pub by_agent: bool,
     /// Whether the machines have two processors.
     has_two_cpus: bool,
@@ -29,7 +29,7 @@ pub struct Traffic {
 /// The direction of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the guest to the host.
+    /// From the guest: single datagrams and netmap frames to the sink, other traffic to the host's services.
     Out,
     /// From the guest to the host's stack, through a TAP.
     Up,
@@ -94,7 +94,8 @@ impl Traffic {
     }
 }
 
-/// Returns the agent's task for a variant without its suffixes. `comes` is set if the traffic comes from the host.
+/// Returns the agent's task for a variant without its suffixes; `None` if no guest is booted for it. `comes` is set if
+/// the traffic comes from the host.
 fn task(what: &str, comes: bool) -> Option<&'static str> {
     Some(match (what, comes) {
         ("round-trips", _) => "trips",

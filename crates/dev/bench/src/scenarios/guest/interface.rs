@@ -36,10 +36,10 @@ enum Device {
 pub struct Interface {
     /// Name of the contender with this interface; empty for the scenario's own.
     pub name: &'static str,
-    /// A description.
+    /// A description in one line, for the list of contenders.
     pub about: &'static str,
     device: Device,
-    /// Minimum time between two interrupts, in units of 256 ns.
+    /// Minimum time between two interrupts, in units of 256 ns; 0: no moderation.
     itr: u16,
     /// Parameters of netvale's driver for the e1000; empty: the kernel's driver is used.
     parameters: &'static str,
@@ -47,7 +47,7 @@ pub struct Interface {
 
 /// Default interrupt moderation: 102 µs between two interrupts.
 const ITR: u16 = 400;
-/// The paper's moderation: 25 µs.
+/// Interrupt moderation in the paper "Speeding Up Packet I/O in Virtual Machines": 25 µs.
 const PAPERS_ITR: u16 = 98;
 
 const fn interface(name: &'static str, about: &'static str, device: Device) -> Interface {
@@ -87,7 +87,7 @@ pub const NETMAP_VIRTIO: Interface = interface(
 pub const SHORT_ITR: Interface =
     row("netvale-itr-25us", "e1000 on a VALE switch, the kernel's driver, 25 µs between interrupts", PAPERS_ITR, "");
 
-/// The ways to drive netvale's e1000, in the order of the paper's rows.
+/// The ways to drive netvale's e1000, in the order of the rows of that paper's table.
 pub const ROWS: [Interface; 5] = [
     row("netvale-base", "e1000 on a VALE switch, the kernel's driver, no moderation (BASE)", 0, ""),
     row("netvale-itr", "the same with moderation (ITR)", ITR, ""),
@@ -112,8 +112,8 @@ impl Interface {
         matches!(self.device, Device::NetmapE1000 | Device::NetmapVirtio)
     }
 
-    /// Returns QEMU's name for the registers that QEMU emulates, whose accesses it can count. A doorbell of QEMU's
-    /// virtio-net is not among them, because the kernel handles it first.
+    /// Returns QEMU's name for the registers that QEMU emulates, whose accesses it can count. `None` if there are none:
+    /// a doorbell of QEMU's virtio-net is not counted, because the kernel handles it first.
     pub fn registers(self) -> Option<&'static str> {
         matches!(self.device, Device::QemuE1000 | Device::NetmapE1000).then_some("e1000")
     }
@@ -123,8 +123,8 @@ impl Interface {
         self.is_ours() && !self.is_by_netmap()
     }
 
-    /// Returns the port to attach and its options, unless QEMU makes the port. The guest's number is the last byte of
-    /// its addresses.
+    /// Returns the port to attach and its options; `None` if QEMU itself opens a port or TAP. `number` is the last byte
+    /// of the guest's addresses.
     pub fn port(self, socket: &str, number: u8) -> Option<(String, PortOptions)> {
         let name = port_name(number);
         let mac = Some(Mac(mac(number)));
@@ -132,7 +132,7 @@ impl Interface {
         Some(match self.device {
             Device::Ptnet => (format!("ptnet:{socket}"), PortOptions { vnet_hdr: 12, ..options }),
             Device::E1000 => (format!("e1000:{socket}"), PortOptions { itr: Some(self.itr), ..options }),
-            // This card supports no large segments.
+            // QEMU's e1000 cannot receive unsegmented (GSO) frames.
             Device::NetmapE1000 => (name, PortOptions { no_segments: true, ..PortOptions::default() }),
             Device::Vhost => (format!("vhost:{socket}"), options),
             Device::NetmapVirtio | Device::QemuE1000 | Device::QemuVirtio => return None,

@@ -26,13 +26,13 @@ use crate::sys::worker::READY;
 
 /// The host's IP address.
 const HOST: &str = "10.1.0.1";
-/// The port of the service echo.
+/// UDP and TCP port of the service echo.
 const ECHO: u16 = 7;
-/// The port of the service discard.
+/// UDP and TCP port of the service discard.
 const DISCARD: u16 = 9;
-/// The port of the host's stream source.
+/// TCP port of the host's stream source.
 const SOURCE: u16 = 19;
-/// The port where guests discard datagrams that are not counted.
+/// UDP port where guests discard datagrams that are not counted.
 const DRAIN: u16 = 10;
 /// The name of the kernel's bridge.
 const BRIDGE: &str = "br0";
@@ -88,7 +88,7 @@ pub fn peer(interface: Interface, fits: impl Fn(&Case) -> bool + 'static) -> Con
     Contender::new(interface.name, interface.about, needs, fits, start)
 }
 
-/// Returns a frame for programs that make their own.
+/// Returns a frame of EtherType 0x88b5, which no kernel sends, for programs that build their own frames.
 fn raw_frame(to: [u8; 6], from: [u8; 6], bytes: usize) -> Vec<u8> {
     let mut frame = [&to[..], &from, &[0x88, 0xb5]].concat();
     frame.resize(bytes.max(60), 0);
@@ -213,7 +213,7 @@ fn session(name: &'static str, booted: BootedGuest) -> Result<Session> {
     parts.extend(booted.peer.clone().map(|peer| peer as _));
     parts.extend(booted.switch.as_ref().map(|switch| switch.daemon.clone() as _));
     let words = booted.cores();
-    // The names are prefixed, because our facts and a peer's are in one record.
+    // The names are prefixed, because netvale's facts and a peer's are in one record.
     let exits = format!("{name} exits_each");
     let interrupts = format!("{name} interrupts_each");
     let booted = Rc::new(RefCell::new(booted));

@@ -37,7 +37,7 @@ fn open(address: &str, discarding: u16) -> Result<UdpSocket> {
     let discard = listen(DISCARD)?;
     let source = listen(SOURCE)?;
     std::thread::spawn(move || pour(&source));
-    // The next read reports that the peer has closed.
+    // A failed write is ignored: the next read reports that the peer has closed.
     std::thread::spawn(move || serve(&echo, |stream, bytes| _ = stream.write_all(bytes)));
     std::thread::spawn(move || {
         // This socket receives datagrams until its buffer is full; nobody reads them, and no error is sent.
@@ -51,7 +51,7 @@ fn answer(datagrams: &UdpSocket) {
     let mut place = vec![0; 1 << 16];
     loop {
         if let Ok((n, from)) = datagrams.recv_from(&mut place) {
-            // A lost datagram is requested again.
+            // A failure is ignored: the requester repeats an unanswered request.
             let _ = datagrams.send_to(place.get(..n).unwrap_or_default(), from);
         }
     }
@@ -70,11 +70,11 @@ fn serve(listener: &TcpListener, work: impl Fn(&mut TcpStream, &[u8])) {
 
 /// Maximum time for which the other end of a stream may stop reading.
 const DEAF: Duration = Duration::from_secs(5);
-/// Maximum length of a piece of a stream.
+/// Maximum number of bytes per write of the stream source.
 const LONGEST: usize = 1 << 16;
 
-/// Writes to one connection after another until it ends. The connection's first bytes are the length of pieces and the
-/// window.
+/// Writes to one connection after another until the peer closes it. The peer first sends two big-endian 32-bit numbers:
+/// the bytes per write, and the window.
 fn pour(listener: &TcpListener) {
     for mut stream in listener.incoming().flatten() {
         let mut words = [[0u8; 4]; 2];
@@ -94,11 +94,11 @@ pub fn limit_window(stream: &TcpStream, bytes: usize) -> Result<()> {
     sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))
 }
 
-/// Work that is repeated in a thread until this is dropped.
+/// Work that is repeated in a thread until this value is dropped.
 pub struct Busy(Arc<AtomicBool>, Option<JoinHandle<Result<()>>>);
 
 impl Busy {
-    /// Starts the thread.
+    /// Starts a thread that repeats `work`; an error of `work` ends it early.
     pub fn start(mut work: impl FnMut() -> Result<()> + Send + 'static) -> Busy {
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
@@ -116,7 +116,7 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
         if let Some(thread) = self.1.take() {
-            // The counter of received frames shows if frames are missing.
+            // An error is ignored: the counter of received frames shows that frames are missing.
             let _ = thread.join();
         }
     }

@@ -52,7 +52,7 @@ impl Switch {
         Ok(interface.devices(&socket, number))
     }
 
-    /// Returns the frames from and to the first guest, and its doorbells or register accesses.
+    /// Returns the numbers of frames from the first guest, of frames to it, and of its doorbells or register accesses.
     pub fn counters(&self) -> Result<[u64; 3]> {
         let [doorbells, sent, got] = self.daemon.port_counts(&port_name(GUEST))?;
         Ok([sent, got, doorbells])

@@ -11,7 +11,7 @@ use netvale_mem::copy::copy_bytes;
 
 use super::*;
 
-/// Entries of each ring; each direction has as many buffers.
+/// Number of entries of each ring; each direction has as many buffers.
 const ENTRIES: u32 = 1024;
 /// Indices of the buffers for received frames. Buffer 0 is unused, because it has no room for the kernel's headroom.
 const RX: Range<u32> = 1..1 + ENTRIES;
@@ -19,7 +19,7 @@ const RX: Range<u32> = 1..1 + ENTRIES;
 const TX: Range<u32> = 1 + ENTRIES..1 + 2 * ENTRIES;
 const BUFFERS: BufferLayout = BufferLayout { first: 0, stride: 2112, count: 1 + 4 * ENTRIES };
 
-/// A queue with both halves of its socket.
+/// A queue of an interface, with both halves of its AF_XDP socket.
 struct Opened {
     receiver: XdpReceiver,
     sender: XdpSender,

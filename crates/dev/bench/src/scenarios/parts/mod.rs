@@ -21,7 +21,7 @@ use crate::sys::profile;
 pub const ON_VALE: &str = "lane-vale";
 /// Name of the worker role [`on_pipe`], a program with both ends of a pipe.
 pub const ON_PIPE: &str = "lane-pipe";
-/// Rounds between two updates of the counter.
+/// Number of rounds between two updates of the counter.
 const ROUNDS: u32 = 32;
 
 /// The scenario: netvale's sender on the cable.
@@ -53,7 +53,7 @@ pub fn by_parts(session: Session, who: &'static str, pid: u32) -> Result<Session
             for (part, share) in rows::shares(&places) {
                 sample = sample.fact(&format!("{who} {part}"), format!("{share:.1}"));
             }
-            // The figure is in millions a second.
+            // The sample's value is in millions of frames per second.
             let nanos = format!("{:.0}", 1e3 / sample.value);
             Ok(sample.fact(&format!("{who} ns"), nanos))
         }
@@ -78,7 +78,7 @@ pub fn on_vale(context: &Context) -> Result<()> {
     let case: Case = context.arguments()?;
     let switch = Switch::new(VALE);
     let mut lane = embedded::pair(&case, &switch)?;
-    // The sender was attached first.
+    // Port IDs begin at 1, and the sender was attached first.
     embedded::learn(&switch, Plan::of(&case), |index| index as PortId + 1);
     go_round(context, || lane.round())
 }

@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// Formats an address.
+/// Formats an Ethernet address.
 pub fn text([a, b, c, d, e, f]: [u8; 6]) -> String {
     format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }

@@ -8,11 +8,11 @@ use super::*;
 use crate::scenarios::embedded::Lane;
 use crate::stats::median;
 
-/// Rounds after a change of policies that do not count.
+/// Number of rounds that are not measured, after each change of policies.
 const SETTLE: u32 = 16;
-/// Rounds that count, which take about half a millisecond.
+/// Number of measured rounds, which take about half a millisecond.
 const COUNTED: u32 = 128;
-/// Rounds of the delay line between two checks of the clock.
+/// Number of rounds of the delay line between two checks of the clock.
 const ROUNDS: u32 = 32;
 /// The delay line's settings: the limit is the number of frames that fast senders have in flight during the delay.
 const WORDS: &str = "delay 20ms limit 1000000";
@@ -67,7 +67,8 @@ pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
         let round = || {
             let mut received = 0;
             for _ in 0..ROUNDS {
-                // Frames are in flight for longer than it takes to send as many as the receiver has room for.
+                // Frames stay in the delay line for longer than the sender needs to fill the receiver's room. Without
+                // this call, the sender would stop there.
                 stations.forget_lost();
                 stations.send();
                 near.pass(&mut work);

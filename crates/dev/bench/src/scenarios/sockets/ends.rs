@@ -17,17 +17,17 @@ use crate::sys::rawsock::{MAX_BATCH, ROOM, receive_batch, send_batch};
 const PREFIX: usize = 4;
 /// Time after which an unanswered frame is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// VDE's number at the beginning of a request, and the version of requests (vde-2, `datasock.c`).
+/// The magic number and the version at the beginning of a VDE request (vde-2, `datasock.c`).
 const VDE: [u32; 2] = [0xfeed_face, 3];
 /// Size of an address, `struct sockaddr_un`, in bytes.
 const ADDRESS: usize = size_of::<libc::sockaddr_un>();
 
 /// How a socket separates frames.
 enum Form {
-    /// A stream, with the length before each frame: the frames to write, and how many bytes of them were written; and
-    /// how many received bytes belong to an incomplete frame.
+    /// A stream, with the length before each frame. `burst` has the frames to write, of which `written` bytes were
+    /// written; `held` received bytes belong to an incomplete frame.
     Stream { burst: Vec<u8>, written: usize, held: usize },
-    /// A frame is a message.
+    /// Each message is one frame.
     Messages,
 }
 
@@ -37,7 +37,7 @@ pub struct PeerEnd {
     form: Form,
     frame: Vec<u8>,
     room: Vec<u8>,
-    // A plug's connection to its switch.
+    // The control connection to a VDE switch, which keeps this end plugged in; `None` for other kinds of sockets.
     control: Option<UnixStream>,
 }
 
@@ -60,12 +60,12 @@ impl PeerEnd {
         Self::new(socket, Form::Messages)
     }
 
-    /// Connects a stream.
+    /// Connects a stream to the socket at `path`.
     pub fn to_stream(path: &Path) -> Result<Self> {
         UnixStream::connect(path).map(Self::stream).map_err(opening(path))
     }
 
-    /// Connects a seqpacket socket.
+    /// Connects a seqpacket socket to the one at `path`.
     pub fn to_seqpacket(path: &Path) -> Result<Self> {
         let connected = || {
             let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -97,7 +97,8 @@ impl PeerEnd {
         Ok(Self { control: Some(stream), ..Self::messages(data) })
     }
 
-    /// Returns the socket, whether it is a stream, and a plug's connection to its switch, which must exist as long.
+    /// Returns the socket, whether it is a stream, and for a VDE switch the control connection, which must stay open as
+    /// long as the socket is used.
     pub fn into_socket(self) -> (OwnedFd, bool, Option<UnixStream>) {
         (self.socket, matches!(self.form, Form::Stream { .. }), self.control)
     }
@@ -116,7 +117,7 @@ impl PeerEnd {
         self.set_waiting(false)
     }
 
-    /// Makes calls block, for a limited time.
+    /// Makes calls block, for at most [`PATIENCE`].
     pub fn wait_for_peer(&self) -> Result<()> {
         set_socket_timeout(&self.socket, Timeout::Recv, Some(PATIENCE)).map_err(BenchError::io("a socket's option"))?;
         self.set_waiting(true)
@@ -140,8 +141,8 @@ impl PeerEnd {
         Ok((after - before) as u64)
     }
 
-    /// Receives in one call: up to `count` messages, or all that a stream has. Returns how many frames were of the
-    /// other end.
+    /// Receives in one call: up to `count` messages, or all that a stream has. Returns how many frames the other end
+    /// sent.
     pub fn receive(&mut self, count: usize) -> Result<u64> {
         let own = &self.frame;
         let is_theirs = |frame: &[u8]| frame.len() == own.len() && frame[12..14] == own[12..14];
@@ -161,7 +162,7 @@ impl PeerEnd {
         Ok(theirs)
     }
 
-    /// Receives until nothing is left. Returns the number of frames.
+    /// Receives until nothing is left. Returns how many frames the other end sent.
     pub fn drain(&mut self) -> Result<u64> {
         let mut all = 0;
         loop {
@@ -187,7 +188,7 @@ fn moved(result: rustix::io::Result<usize>) -> Result<usize> {
     }
 }
 
-/// Returns the request of a plug whose socket is at `own` for any port.
+/// Returns the request with which a plug, whose socket is at `own`, asks the switch for any port.
 fn request(own: &Path) -> Vec<u8> {
     let mut bytes: Vec<u8> = VDE.iter().chain(&[0]).flat_map(|word| word.to_ne_bytes()).collect();
     bytes.extend((libc::AF_UNIX as u16).to_ne_bytes());

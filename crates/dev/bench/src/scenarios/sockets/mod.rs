@@ -19,7 +19,7 @@ use super::*;
 use crate::peers::pingpong::{self, Game};
 use crate::sys::rawsock::MAX_BATCH;
 
-/// Two peers, and the same beside four idle ones.
+/// Numbers of ports: two busy peers, alone and beside four idle ones.
 const IDLE: &[u32] = &[2, 6];
 const FRAMES_ONE_WAY: Variant = Variant { frame_bytes: &[64, 1500], ports: IDLE, ..Variant::TWO_PORTS };
 const ROUND_TRIP: Variant = Variant { unit: Unit::Micros, frame_bytes: &[64], ports: IDLE, ..Variant::TWO_PORTS };
@@ -61,7 +61,7 @@ fn ours(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     Ok(RunningSwitch::of(&daemon))
 }
 
-/// Starts a switch's program: which kind of sockets it has, and where they are.
+/// A function that starts a switch's program, given the kind of the switch's sockets and where they are.
 type StartSwitch = fn(SocketKind, &SocketPlace) -> Result<RunningSwitch>;
 
 /// Starts a switch, and returns a session that measures a case with it.
@@ -116,7 +116,7 @@ fn meet(who: &str, case: &Case, mut near: PeerEnd, mut far: PeerEnd) -> Result<B
     Ok(BothEnds { near, far })
 }
 
-/// Sends from one end to the other, which a link's own CPUs do, or one CPU beside a switch.
+/// Sends from one end to the other. Without a switch process, each end has a CPU; beside a switch, both ends share one.
 fn one_way(who: &'static str, case: &Case, cores: Cores, pair: BothEnds, switch: &RunningSwitch) -> Session {
     let BothEnds { mut near, mut far } = pair;
     let pids = switch.pids();

@@ -13,7 +13,7 @@ use crate::peers::gvproxy::{self, Gvproxy};
 pub const FORWARDER: &str = "socket-forwarder";
 /// Time limit for a switch's sockets to appear.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// Room for what one call receives.
+/// Maximum number of bytes that one call receives.
 const ROOM: usize = 64 << 10;
 
 const VDE_SWITCH: &[Need] = &[Need::Program("vde_switch", "vde2")];
@@ -45,7 +45,7 @@ fn fits(case: &Case, kinds: &[SocketKind]) -> bool {
     case.scenario == SCENARIO.name && kinds.contains(&SocketKind::of(case))
 }
 
-/// A switch that is a child process.
+/// Starts a switch as a child process.
 fn child(command: Command, folder: PathBuf) -> Result<RunningSwitch> {
     Ok(RunningSwitch::of(&Rc::new(Child::spawn(command, &folder)?)))
 }
@@ -93,17 +93,17 @@ fn direct(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     Ok(RunningSwitch { connect: Some(Box::new(connect)), ..RunningSwitch::default() })
 }
 
-/// What the forwarding process connects.
+/// The parameters of the forwarding process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Forwarding {
     kind: SocketKind,
-    /// The listening socket, or for datagrams the two own sockets.
+    /// The forwarder's sockets: for datagrams, one to each peer; otherwise, both are the listening socket.
     own: [PathBuf; 2],
     /// The two peers' sockets, for datagrams.
     peers: [PathBuf; 2],
 }
 
-/// Starts a process that passes on what it receives. Plugs are datagram sockets, too.
+/// Starts a process that passes on what it receives. The plugs of VDE are datagram sockets, too.
 fn forwarder(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     let is_listening = matches!(kind, SocketKind::Stream | SocketKind::Seqpacket);
     let kind = if is_listening { kind } else { SocketKind::Dgram };

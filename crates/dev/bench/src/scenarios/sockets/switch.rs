@@ -1,11 +1,11 @@
-//! The place where a case's sockets are, and a running switch.
+//! The folder with the sockets of a case, and a running switch.
 
 use tempfile::TempDir;
 
 use super::ends::PeerEnd;
 use crate::prelude::*;
 
-/// Datagrams that a socket may hold, as systemd sets it; the kernel's own value is 10.
+/// Number of datagrams that a socket may queue, as systemd sets it (`max_dgram_qlen`); the kernel's default is 10.
 pub const QUEUE: &str = "512";
 
 /// A kind of sockets.
@@ -13,9 +13,9 @@ pub const QUEUE: &str = "512";
 pub enum SocketKind {
     /// A stream, with each frame's length before it.
     Stream,
-    /// Datagrams between two paths.
+    /// Datagram sockets that are bound to paths.
     Dgram,
-    /// Messages of a connection.
+    /// A connection whose messages are frames.
     Seqpacket,
     /// The sockets of a VDE switch.
     Vde,
@@ -49,9 +49,9 @@ impl SocketKind {
     }
 }
 
-/// Where a case's sockets are.
+/// The folder with the sockets of a case.
 pub struct SocketPlace {
-    /// The namespace in which the sockets are made, whose datagram sockets hold as many as with systemd.
+    /// The namespace of the sockets, in which a datagram socket queues up to [`QUEUE`] datagrams.
     pub space: Netns,
     /// The CPU of the switch.
     pub core: usize,
@@ -61,7 +61,7 @@ pub struct SocketPlace {
 }
 
 impl SocketPlace {
-    /// Creates the place of a case.
+    /// Creates the namespace and the folder for a case's sockets.
     pub fn new(case: &Case, cores: Cores) -> Result<Self> {
         let space = Netns::new()?;
         space.set("unix/max_dgram_qlen", QUEUE)?;
@@ -87,19 +87,19 @@ impl SocketPlace {
     }
 }
 
-/// A running switch, or a link without one.
+/// A running switch, or a link without a switch.
 #[derive(Default)]
 pub struct RunningSwitch {
     /// The switch's processes.
     pub parts: Parts,
     /// What must exist as long as the switch.
     pub kept: Vec<Box<dyn std::any::Any>>,
-    /// How a peer connects; `None`: to the path of its kind.
+    /// Connects the peer of a given index; `None`: peers connect to the paths of their kind.
     pub connect: Option<Box<dyn FnMut(usize) -> Result<PeerEnd>>>,
 }
 
 impl RunningSwitch {
-    /// Creates a switch that is one part.
+    /// Creates a switch whose processes are those of `part`.
     pub fn of(part: &Rc<impl Part + 'static>) -> Self {
         Self { parts: vec![Rc::clone(part) as Rc<dyn Part>], ..Self::default() }
     }
@@ -109,7 +109,7 @@ impl RunningSwitch {
         self.parts.iter().flat_map(|part| part.pids()).collect()
     }
 
-    /// Connects all peers.
+    /// Connects all peers, and returns their ends of the sockets.
     pub fn take_ends(&mut self, kind: SocketKind, place: &SocketPlace) -> Result<Vec<PeerEnd>> {
         let connect = &mut self.connect;
         (0..place.count)

@@ -9,10 +9,10 @@ use crate::sys::tapdev::TapDevice;
 
 /// Name of the worker role [`bridge`].
 pub const BRIDGE: &str = "socket-bridge";
-/// Room for what one call receives.
+/// Maximum number of bytes that one call receives.
 const ROOM: usize = 256 << 10;
 
-/// A TAP, and the port's and the peer's own socket that join it to a switch.
+/// A TAP, and the sockets that join it to a switch: the port's, and the peer's own.
 #[derive(Debug, Serialize, Deserialize)]
 struct Joined {
     tap: String,
@@ -33,7 +33,7 @@ pub fn joined(
     Worker::spawn(Wrapper::Network(namespace), BRIDGE, Some(core), &task)
 }
 
-/// Measures one stream; each end's CPU also runs the process that joins it.
+/// Measures one TCP stream. The CPU of each end also runs the process that joins this end's TAP to the switch.
 pub fn session(kind: SocketKind, switch: RunningSwitch, place: SocketPlace, cores: Cores) -> Result<Session> {
     need(&[iperf::NEEDS], 2)?;
     let mut parts = switch.parts;
@@ -105,7 +105,7 @@ fn receive(mut socket: &File, tap: &File, is_stream: bool) -> std::io::Result<()
     }
 }
 
-/// Writes a frame to a TAP, which refuses it while its interface is down.
+/// Writes a frame to a TAP. While the interface is down, the kernel refuses the frame (EIO), which is no error here.
 fn write(mut tap: &File, frame: &[u8]) -> std::io::Result<()> {
     match tap.write(frame) {
         Err(error) if error.raw_os_error() != Some(libc::EIO) => Err(error),

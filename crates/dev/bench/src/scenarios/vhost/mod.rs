@@ -21,7 +21,7 @@ use crate::peers::testpmd::{self, Arguments, Place, Testpmd};
 const SHORT: Variant = Variant { frame_bytes: &[64], ..Variant::TWO_PORTS };
 const LONG: Variant = Variant { frame_bytes: &[1518], unit: Unit::Gbps, ..Variant::TWO_PORTS };
 
-/// The scenario. Variants have a direction, then the driver's path.
+/// The scenario with a device and a driver. A variant's name is a direction and the driver's path.
 pub const SCENARIO: Scenario = Scenario {
     name: "vhost",
     about: "a vhost-user device and a virtio driver, ours and DPDK's: to the host, to the guest, io loop, in each of \
@@ -40,7 +40,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| pairing(case, cores, true, false),
 };
 
-/// The scenario. Variants have the guest's forwarding mode, then its driver's path.
+/// The scenario of the PVP test. A variant's name is the guest's forwarding mode and its driver's path.
 pub const PVP: Scenario = Scenario {
     name: "pvp",
     about: "generator, physical side, vhost port, a guest that forwards (io, mac), and back: the driver's paths",
@@ -53,7 +53,7 @@ pub const PVP: Scenario = Scenario {
     start: |case, cores| pvp("netvale", case, cores, [true, false], Place::new(2, 0)?),
 };
 
-/// The scenario, by the driver's path. Two guests are on one switch: a process with two virtio ports, one for each
+/// The scenario with two guests on one switch, by the driver's path: a process with two virtio ports, one for each
 /// guest, sends each received frame back through the switch. The figure is the sum of both directions.
 pub const GUESTS: Scenario = Scenario {
     name: "guests",
@@ -110,7 +110,7 @@ impl Direction {
     }
 }
 
-/// A process at one end of vhost-user.
+/// A process at one end of a vhost-user connection.
 enum End {
     /// A netvale worker, which counts what it receives.
     Ours(Rc<Worker>),
@@ -147,7 +147,7 @@ impl End {
             return End::ours(DEVICE, case, &[socket.to_owned()], Work::Generate, core);
         }
         let vdevs = [format!("net_null0,size={}", case.frame_bytes), format!("net_vhost0,iface={socket}")];
-        // The null port makes frames without end; frames that return at the other port count.
+        // The null port makes frames endlessly. Only frames that return at the other port are counted.
         Ok(End::Dpdk(End::device(case, &vdevs, "io", core, place)?, Some(1)))
     }
 

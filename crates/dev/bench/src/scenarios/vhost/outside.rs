@@ -16,7 +16,7 @@ const GUEST: &str = "02:00:00:00:0b:01";
 /// The Ethernet address of the interface from which the generator sends.
 const GENERATOR: &str = "02:00:00:00:0b:02";
 
-/// DPDK's device on the host's interface. The kernel's busy polling has only costs on a veth pair.
+/// DPDK's device on the host's interface. The kernel's busy polling is off, because it gains nothing on a veth pair.
 pub(super) const AF_XDP: &str = "net_af_xdp0,iface=p1,start_queue=0,queue_count=1,busy_budget=0";
 
 const NEEDS: Needs = &[testpmd::NEEDS, NETWORKS];
@@ -59,13 +59,14 @@ fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<R
     let socket = place.file("vhost.sock");
     let site = HostSite { case, cores, namespace: &namespace, place: &place, socket: &socket };
     let host = host(&site)?;
-    // Ports have numbers in their order. Frames that return to the generator's interface count.
+    // testpmd numbers its ports in the order of its devices: port 1 is the generator's interface, to which the counted
+    // frames return.
     let stations = End::Dpdk(stations(&site)?, Some(1));
     let words = format!("generator and guest take turns on CPU {}, host on CPU {}", cores.0, cores.1);
     Ok(settled(case, words, stations, host)?.keeping(place).keeping(namespace))
 }
 
-/// Starts a switch with the port `out` and the guest's.
+/// Starts a daemon whose switch has the port `out` and a vhost port.
 pub(super) fn switch(site: &HostSite<'_>, out: &str) -> Result<Rc<dyn Part>> {
     let allowed = format!("allow_dirs = [{:?}]\n", site.place.path());
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, &allowed)?;
@@ -75,7 +76,7 @@ pub(super) fn switch(site: &HostSite<'_>, out: &str) -> Result<Rc<dyn Part>> {
     Ok(daemon)
 }
 
-/// Starts testpmd with both ports.
+/// Starts testpmd, which forwards between the interface and a vhost device.
 pub(super) fn forwarder(site: &HostSite<'_>, interface: &str) -> Result<Rc<dyn Part>> {
     let vdevs = [interface.to_owned(), format!("net_vhost0,iface={}", site.socket)];
     let arguments = Arguments {

@@ -1,5 +1,5 @@
-//! The PVP test by DPDK release: host and guest are both of a newer Debian's DPDK. Backports have the releases of the
-//! next Debian.
+//! The PVP test by DPDK release: host and guest both use the DPDK of a newer Debian release. Debian's backports contain
+//! the releases of the next Debian.
 
 use super::*;
 use crate::peers::newer_dpdk::NewerDpdk;

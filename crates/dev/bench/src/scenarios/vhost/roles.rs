@@ -17,11 +17,11 @@ pub const DEVICE: &str = "vhost-device";
 /// Name of the worker role [`driver`].
 pub const DRIVER: &str = "vhost-driver";
 
-/// Bytes of a frame that contain its addresses.
+/// Length of a frame's two Ethernet addresses in bytes.
 const ADDRESSES: usize = 12;
-/// Frames per burst, as in testpmd.
+/// Number of frames per burst, as in testpmd.
 pub const BURST: usize = 32;
-/// Bursts that start a loop, as with testpmd's `start tx_first 32`.
+/// Number of bursts that start a loop, as with testpmd's `start tx_first 32`.
 const FIRST_BURSTS: usize = 32;
 
 /// The work of a process with its ports.
@@ -54,7 +54,7 @@ pub struct Queues {
     pub case: Case,
 }
 
-/// Runs a device's process.
+/// Runs a process with a vhost-user device at each socket.
 pub fn device(context: &Context) -> Result<()> {
     play(context, |path, _| {
         let site = path.into();
@@ -64,7 +64,7 @@ pub fn device(context: &Context) -> Result<()> {
     })
 }
 
-/// Runs a driver's process.
+/// Runs a process with a virtio driver at each socket.
 pub fn driver(context: &Context) -> Result<()> {
     play(context, |path, case| {
         VirtioPort::new(BackEnd(path.into()), DriverPath::of(case).driver_options()).map_err(|e| failed(&e))
@@ -118,7 +118,7 @@ fn work(context: &Context, task: &Queues, mut ports: Vec<Port>) -> Result<()> {
         bench.between(one, two);
     }
     let Some(port) = ports.first_mut() else { return Ok(()) };
-    // Frames are dropped until the other end is there. Those that return count.
+    // Frames are dropped until the other end is connected, so they are sent until the first ones have returned.
     while task.work == Work::EchoAfterSending && bench.total == 0 {
         bench.send_often(port, FIRST_BURSTS);
         bench.echo(port, |_| ());

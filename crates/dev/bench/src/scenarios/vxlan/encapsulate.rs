@@ -14,14 +14,15 @@ use crate::scenarios::embedded::word;
 use crate::stats::median;
 use crate::sys::prepared::{Prepared, sink, source};
 
-/// Batches that do not count, after a change between tunnel and prepared messages.
+/// Number of batches that are not measured, after each change between tunnel and prepared messages.
 const SETTLE: u32 = 4;
-/// Batches that count, which take about half a millisecond.
+/// Number of measured batches, which take about half a millisecond.
 const ROUNDS: u32 = 32;
 /// The station to which the frames are addressed.
 const STATION: u16 = 0;
 
-/// The tunnel's egress, the same messages prepared, and the socket that receives both without reading.
+/// The tunnel's egress, the same messages prepared in advance, and the socket to which both are sent, which is never
+/// read.
 pub struct TunnelLane {
     egress: TunnelEgress,
     prepared: Prepared,

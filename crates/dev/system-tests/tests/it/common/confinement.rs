@@ -1,7 +1,7 @@
 //! What the threads of a daemon are still permitted to do, according to the kernel.
 #![allow(dead_code, reason = "each test program uses a part")]
 
-/// `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_BPF` (linux/capability.h).
+/// The capabilities that ports need: `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_BPF` (linux/capability.h).
 const FOR_PORTS: u64 = 1 << 12 | 1 << 13 | 1 << 39;
 /// `CAP_IPC_LOCK`, which the daemon keeps if the limit of locked memory could not be lifted.
 const IPC_LOCK: u64 = 1 << 14;

@@ -16,7 +16,7 @@ use netvale_control::types::{
     SwitchInfo, TableEntry, WorkerStats,
 };
 
-/// A second of the fake daemon's clock.
+/// A second of the fake daemon's clock, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
 /// A fake daemon, which ends on drop.

@@ -97,11 +97,11 @@ pub enum Qemu {
 pub struct Nic<'a> {
     /// The vhost-user socket.
     pub socket: &'a Path,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub pairs: u32,
-    /// Added to `-device virtio-net-pci`.
+    /// Text added to the argument of `-device virtio-net-pci`.
     pub device: &'a str,
-    /// Added to `-chardev socket`.
+    /// Text added to the argument of `-chardev socket`.
     pub chardev: &'a str,
     /// The QEMU that runs the guest.
     pub qemu: Qemu,
@@ -109,24 +109,26 @@ pub struct Nic<'a> {
     pub more: &'a [String],
     /// The output of `netvale vm`, used instead of the harness's own arguments.
     pub printed: &'a [String],
-    /// Added to `-M`.
+    /// Text added to the argument of `-M`.
     pub machine: &'a str,
-    /// Added to the kernel's command line.
+    /// Text added to the kernel's command line.
     pub kernel: &'a str,
-    /// Instead of vhost-user, QEMU's own device on a TAP in a network namespace of its own. In it, 10.1.0.1 answers,
-    /// and writes what arrives at port 5000 to this file.
+    /// If set, the interface is not a vhost-user device, but QEMU's own device on a TAP in a network namespace of its
+    /// own. In that namespace, 10.1.0.1 answers, and writes what arrives at port 5000 to this file.
     pub tap: Option<&'a Path>,
     /// A `-netdev` with the id n0 for QEMU's own device, instead of vhost-user; `socket` is ignored.
     pub netdev: &'a str,
-    /// The user as whom QEMU runs, without any capability; 0 for the caller.
+    /// The user as whom QEMU runs, without any capability; 0: the caller's user, with its capabilities.
     pub user: u32,
-    /// An e1000 instead of virtio-net.
+    /// Whether the guest has QEMU's own e1000 instead of virtio-net.
     pub e1000: bool,
     /// If not 0: netvale's ptnet device with that many vectors instead of virtio-net; the socket is the ptnet port's.
     pub ptnet: u32,
-    /// The devices of a ptnet port through vfio-user instead of virtio-net; the socket is the port's.
+    /// Whether the guest has, instead of virtio-net, the devices of a ptnet port through vfio-user; the socket is the
+    /// port's.
     pub vfio_user: bool,
-    /// An e1000 port's function through vfio-user instead of virtio-net; the socket is the port's.
+    /// Whether the guest has, instead of virtio-net, the PCI function of an e1000 port through vfio-user; the socket is
+    /// the port's.
     pub function: bool,
 }
 
@@ -155,7 +157,7 @@ impl<'a> Nic<'a> {
 
 #[derive(Default)]
 struct Console {
-    /// The text, and the number of pipes that may still deliver more.
+    /// The console's text, and the number of pipes that may still deliver more.
     text: Mutex<(String, usize)>,
     grown: Condvar,
 }
@@ -382,7 +384,7 @@ fn only_entry(folder: &Path) -> PathBuf {
     entries.next().expect("an entry").expect("an entry").path()
 }
 
-/// Returns the command in a network namespace of its own; see [`Nic::tap`].
+/// Returns a command that runs `qemu` in a network namespace of its own; see [`Nic::tap`].
 fn behind_tap(qemu: &Command, pairs: u32, file: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["-n", "sh", "-ec"]);
@@ -410,7 +412,7 @@ fn take_program(program: &Path, place: &str, root: &Path) {
     }
 }
 
-/// Returns the command as that user's, without any capability.
+/// Returns a command that runs `command` as the user `user`, without any capability.
 fn as_user(command: &Command, user: u32) -> Command {
     let mut all = Command::new("setpriv");
     let user = user.to_string();
@@ -429,7 +431,7 @@ fn initrd(image: &Path, script: &str, dir: &Path) -> PathBuf {
     dir.join("initrd")
 }
 
-/// A connection to QEMU's monitor.
+/// A connection to QEMU's monitor (QMP).
 pub struct Qmp {
     stream: std::io::BufReader<std::os::unix::net::UnixStream>,
 }

@@ -16,14 +16,14 @@ pub mod up;
 use std::ffi::OsStr;
 use std::process::{Command, Output, Stdio};
 
-/// Returns the command, without a run directory from the environment.
+/// Returns a command that starts `netvale`, without a run directory from the environment.
 pub fn netvale() -> Command {
     let mut command = Command::new(netvale_system_tests::netvale());
     command.env_remove("NETVALE_RUN_DIR").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
     command
 }
 
-/// Runs the program until it ends.
+/// Runs `netvale` with these arguments until it ends.
 pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     netvale().args(args).output().expect("the binary starts")
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common;
 use crate::common::responder::PortThread;
 
-/// Starts a thread at a port that returns all frames to their senders.
+/// Starts a thread that opens a port, and returns frames of EtherType 0x88b5 to their senders.
 pub fn echo(run_dir: &Path, name: &str) -> PortThread {
     PortThread::start(run_dir, name, |port| {
         let mut frame = [0; 65_536];

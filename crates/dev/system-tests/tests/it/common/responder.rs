@@ -35,7 +35,7 @@ impl PortThread {
         PortThread { stop, thread: Some(thread) }
     }
 
-    /// Starts the host.
+    /// Starts the host that answers ARP at 10.9.0.1, at the port `name`.
     pub fn host(up: &Up, name: &str) -> PortThread {
         PortThread::start(up.dir(), name, answer)
     }

@@ -27,7 +27,7 @@ ADD:*) echo '{"cniVersion": "1.0.0", "ips": [{"address": "'"$address"'", "gatewa
 esac
 "#;
 
-/// A runtime with a daemon.
+/// A container runtime with a netvale daemon and an address plugin for tests.
 pub struct Runtime {
     pub up: Up,
     pub dir: TempDir,

@@ -31,7 +31,7 @@ pub fn frame(number: u64) -> [u8; LEN] {
     frame
 }
 
-/// Returns the number of a numbered frame.
+/// Returns the number of a numbered frame; `None` for any other frame.
 pub fn number_of(frame: &[u8]) -> Option<u64> {
     let is_ours = frame.len() == LEN && frame[12..14] == [0x88, 0xb5];
     is_ours.then(|| frame.last_chunk::<8>()).flatten().map(|number| u64::from_be_bytes(*number))
@@ -97,9 +97,9 @@ impl Sender {
 pub struct Came {
     /// The next expected number.
     pub next: u64,
-    /// Frames that arrived again, or late.
+    /// Number of frames that arrived again, or late.
     pub again: u64,
-    /// Frames that did not arrive.
+    /// Number of frames that did not arrive.
     pub missing: u64,
 }
 

@@ -123,7 +123,7 @@ impl Up {
         serde_json::from_slice(&self.run(&format!("show {port} --json")).stdout).unwrap_or_default()
     }
 
-    /// Returns the frames and bytes that a port sent into the switch (`in`), or received from it (`out`).
+    /// Returns the numbers of frames and bytes that a port sent into the switch (`in`), or received from it (`out`).
     pub fn moved(&self, port: &str, dir: &str) -> (u64, u64) {
         let shown = self.show(port);
         let rings = shown["rings"].as_array().cloned().unwrap_or_default();
@@ -145,7 +145,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // The first process may have ended long ago.
+        // A successor may have replaced the process that the test started.
         let last = self.control().ok().and_then(|mut client| client.daemon_pid());
         if let Some(pid) = last.and_then(|pid| Pid::from_raw(pid.cast_signed())) {
             let _ = kill_process(pid, Signal::KILL);

@@ -16,16 +16,16 @@ const THREAD: &str = "kpktgend_0";
 const DEVICE: &str = "eth0";
 /// Text in the interface's control file while frames are sent.
 const SENDING: &str = "Result: Starting";
-/// How often pktgen sends the same packet before it makes a new one. Making packets is not the driver's work, so it is
-/// rare.
+/// Number of times that pktgen sends a packet before it builds a new one: high, because building packets is not part of
+/// the driver's work, which is measured.
 const SAME: u32 = 100_000;
-/// Time limit for the thread to begin.
+/// Time limit for pktgen's thread to start sending.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
-/// Sends frames to the sink, in bursts of which the driver is notified once; the kernel counts and times the frames.
+/// Sends frames to the sink with pktgen, which counts and times them. The driver notifies the device once per burst.
 pub fn send(bytes: usize, burst: &str, window: Duration) -> Result<Done> {
     prepare(bytes, burst)?;
-    // The call returns when sending has stopped.
+    // The write of "start" returns only once pktgen has stopped sending.
     let call = std::thread::spawn(|| tell(ALL, "start"));
     let has_begun = || Ok((call.is_finished() || state()?.contains(SENDING)).then_some(()));
     // A stop request that arrived earlier would have no effect, and sending would never end.
@@ -38,7 +38,7 @@ pub fn send(bytes: usize, burst: &str, window: Duration) -> Result<Done> {
     result(&text).ok_or_else(|| BenchError::unreadable("pktgen", "the result", &text))
 }
 
-/// Configures what is sent.
+/// Loads pktgen if necessary, and sets the frames' length, burst and destination.
 fn prepare(bytes: usize, burst: &str) -> Result<()> {
     if !Path::new(FOLDER).exists() {
         child::run(Command::new("/bin/insmod").arg(MODULE))?;
@@ -80,7 +80,8 @@ fn result(text: &str) -> Option<Done> {
 mod tests {
     use super::*;
 
-    /// Objective: the kernel's count and time are parsed; a setting's state, or that during sending, has no result.
+    /// Objective: the kernel's count and time are parsed; the control file has no result after a setting, while
+    /// sending, or before it.
     #[test]
     fn results() {
         let text = "Current:\n     pkts-sofar: 130240  errors: 0\n\

@@ -12,11 +12,12 @@ const ANSWERED: Duration = Duration::from_secs(2);
 
 /// Length of a virtio-net header in bytes.
 pub const HEADER: u32 = 12;
-/// Frames per sync.
+/// Maximum number of frames per sync.
 const BATCH: u32 = 256;
-/// Time limit for the first frame, because the sender opens its rings meanwhile.
+/// Time limit for the first frame, within which the sender opens its rings.
 const FIRST: Duration = Duration::from_secs(5);
-/// EtherTypes of the programs' frames: their own, and IPv4. Kernels send frames of other types as well.
+/// EtherTypes of frames from programs: 0x88b5 and IPv4. Frames of other types come from kernels, and do not start the
+/// count.
 const KINDS: [[u8; 2]; 2] = [[0x88, 0xb5], [8, 0]];
 /// Maximum wait for frames or room, after which the program checks the time.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -31,12 +32,12 @@ fn open(hdr_len: u32) -> Result<Port> {
     Port::open_with("netmap:eth0", &options).map_err(|e| refused(&e))
 }
 
-/// Returns a frame with an empty header before it.
+/// Returns `frame` with a header of `hdr_len` zero bytes before it.
 fn with_header(hdr_len: u32, frame: Vec<u8>) -> Vec<u8> {
     [vec![0; hdr_len as usize], frame].concat()
 }
 
-/// Returns the Ethernet address of a station from the kernel's table.
+/// Returns the Ethernet address of a station from the kernel's ARP table; `None` if the table does not have it.
 fn ethernet_address(table: &str, station: &str) -> Option<[u8; 6]> {
     let line = table.lines().find(|line| line.split_whitespace().next() == Some(station))?;
     let bytes = line.split_whitespace().nth(3)?.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
@@ -44,8 +45,8 @@ fn ethernet_address(table: &str, station: &str) -> Option<[u8; 6]> {
     bytes.collect::<Option<Vec<_>>>()?.try_into().ok().filter(|address| *address != [0; 6])
 }
 
-/// Returns a station's Ethernet address. Guests' addresses are known; a guest's stack does not answer while a program
-/// has its interface.
+/// Returns a station's Ethernet address. Only the host's is requested by ARP: a guest's stack does not answer while a
+/// netmap program has its interface.
 fn station(to: &str) -> Result<[u8; 6]> {
     match to {
         SINK => Ok(SINK_MAC),
@@ -54,7 +55,8 @@ fn station(to: &str) -> Result<[u8; 6]> {
     }
 }
 
-/// Returns the host's Ethernet address. The kernel requests it again after each program that had the interface.
+/// Returns the host's Ethernet address. The kernel must request it again after each netmap program that had the
+/// interface.
 fn host_address() -> Result<[u8; 6]> {
     let asking = socket((HOST, DISCARD))?;
     let end = Instant::now() + ANSWERED;
@@ -70,7 +72,7 @@ fn host_address() -> Result<[u8; 6]> {
     }
 }
 
-/// Sends frames of `bytes` bytes to a station; each is copied into its buffer. Returns their number.
+/// Sends frames of `bytes` bytes to a station, each copied into its slot's buffer. Returns the number of frames.
 pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Done> {
     let frame = with_header(hdr_len, raw_frame(station(to)?, mac(GUEST), bytes));
     let mut port = open(hdr_len)?;
@@ -102,12 +104,12 @@ fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
     Ok(())
 }
 
-/// Receives frames, of which it reads only the slots. Returns their number, counted after the first one arrived.
+/// Receives frames, reading their slots but no bytes. Returns the number of frames after the first one from a program.
 pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
     let own = std::fs::read_to_string("/sys/class/net/eth0/address").map_err(BenchError::io("reading the address"))?;
     let own: Mac = own.trim().parse().map_err(|_| BenchError::unreadable("the kernel", "the address", &own))?;
     let mut port = open(hdr_len)?;
-    // A frame teaches or reminds the switch where this guest is.
+    // The switch learns this guest's address from this frame.
     let hello = with_header(hdr_len, raw_frame(SINK_MAC, own.0, 60));
     port.tx().first_mut().ok_or_else(|| refused(&"no ring"))?.send(&hello);
     port.sync();
