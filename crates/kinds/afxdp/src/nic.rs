@@ -47,8 +47,8 @@ pub enum NicError {
     },
     /// The interface has another XDP program.
     #[error(
-        "{name} has an XDP program already, {program}: 'ip link set dev {name} xdp off' removes it, or end the \
-         program that attached it"
+        "{name} already has an XDP program, {program}: remove it with 'ip link set dev {name} xdp off', or end the \
+         process that attached it"
     )]
     Program {
         /// Name of the interface.

@@ -244,7 +244,7 @@ fn obstacles_are_named_and_leave_nothing_behind() {
     assert!(refused(open(&d, "netmap:nosuch0")).contains("interface nosuch0 does not exist"));
     let _held = open(&other, "netmap:nva").unwrap();
     let text = refused(open(&d, "netmap:nva"));
-    assert!(text.contains("has an XDP program already") && text.contains("\"netvale\""), "{text}");
+    assert!(text.contains("already has an XDP program") && text.contains("\"netvale\""), "{text}");
     assert!(refused(open(&d, "netmap:nvb^1")).contains("host ring 1 does not exist"), "host rings");
     let small = Options { buf_size: 1024, slots: 0, ..d.options() };
     let text = refused(Port::open_with("netmap:nvb", &small));

@@ -46,8 +46,9 @@ enum EgressAction {
     },
     /// Limit guests: a rule for the same guests is replaced.
     Limit {
-        /// [MAC|@PORT] [sent RATE] [received RATE] [new N/s] [open N]: bytes from and to the guest as in tc (10mbit),
-        /// flows begun a second, TCP connections at a time. Without a guest, each that no other rule names.
+        /// [MAC|@PORT] [sent RATE] [received RATE] [new N/s] [open N]: rates of bytes that the guest sends
+        /// and receives, as in tc (10mbit), new flows per second, simultaneous TCP connections. Without MAC and @PORT,
+        /// the limits apply to each guest that no other rule names.
         #[arg(value_name = "LIMIT", required = true)]
         rule: Vec<String>,
     },

@@ -144,8 +144,8 @@ pub struct GatewayArgs {
     guest_connections: u32,
 
     /// Limit of each guest, or of the one with this MAC or behind this private port: [MAC|@PORT] [sent RATE] [received
-    /// RATE] [new N/s] [open N]. Bytes from and to the guest in tc's units (10mbit), flows begun a second, TCP
-    /// connections at a time; may be given several times.
+    /// RATE] [new N/s] [open N]. Rates of bytes that the guest sends and receives in tc's units (10mbit), new
+    /// flows per second, simultaneous TCP connections; may be given several times.
     #[arg(long, value_name = "LIMIT")]
     limit: Vec<LimitRule>,
 
