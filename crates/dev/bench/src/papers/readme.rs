@@ -30,7 +30,7 @@ const ROWS: [ReadmeRow; 7] = [
         number: "1.1",
         column: Column::of("", "100-percent", Reading::Mpps),
         ours: "netvale-vale",
-        others: &[("packet sockets, received in the kernel", "af-packet"), ("UDP sockets", "udp-sendmmsg")],
+        others: &[("packet sockets", "af-packet"), ("UDP sockets", "udp-sendmmsg")],
     },
     ReadmeRow {
         what: "from process to process, through a pipe",
