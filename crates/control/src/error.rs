@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct RpcError {
-    /// Kind of error; [`ErrorCode`] lists those in use.
+    /// Kind of error; [`ErrorCode`] lists the codes in use.
     pub code: i32,
     /// The error, in one line.
     pub message: String,
-    /// Hint and errno; `None` if the other side gave none.
+    /// Hint and errno; `None` if the other side gave neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<ErrorData>,
 }

@@ -17,9 +17,9 @@ pub struct VxlanInfo {
     pub port: u16,
     /// Longest packet that fits into a tunnelled frame, in bytes: the MTU for guests.
     pub mtu: u32,
-    /// Whether a control plane provides the addresses.
+    /// Whether a control plane provides the addresses behind remote endpoints.
     pub evpn: bool,
-    /// Instance number of the tunnel, different from that of any other tunnel with this name.
+    /// Instance number of the tunnel; each tunnel that ever had this name has a different number.
     #[serde(default)]
     pub instance: u64,
     /// Number of addresses known behind remote endpoints.

@@ -81,12 +81,12 @@ pub struct ExportReply {
     pub config: Value,
     /// Text of a configuration file with these settings and ports, with comments.
     pub text: String,
-    /// Parts of the state that the file omits, one sentence each.
+    /// Parts of the state that the file omits, one sentence for each part.
     pub left_out: Vec<String>,
 }
 
 impl ConfigAction {
-    /// Returns the character that marks such a change in a list.
+    /// Returns the character that marks a change of this kind in a list.
     #[must_use]
     pub fn sign(self) -> char {
         match self {

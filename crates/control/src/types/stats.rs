@@ -38,7 +38,8 @@ pub struct AllStats {
     /// Regions in use.
     #[serde(default)]
     pub regions: Vec<RegionStats>,
-    /// Number of refused requests and connections: the caller's own, or all for root and the daemon's own user.
+    /// Number of refused requests and connections: the caller's own, or, if the caller is root or the daemon's own
+    /// user, those of all users.
     #[serde(default)]
     pub refused: u64,
     /// Number of programs that lost their port; 0 for callers other than root and the daemon's own user.
@@ -144,7 +145,8 @@ impl PortDetails {
         self.in_drops.values().chain(self.out_drops.values()).sum()
     }
 
-    /// Returns the counters specific to one kind of port, if the port is of that kind.
+    /// Returns the counters specific to one kind of port; `None` if the port is of another kind, or has no such
+    /// counters.
     #[must_use]
     pub fn of_kind<S: Detail<KindStats>>(&self) -> Option<&S> {
         self.of_kind.as_ref().and_then(S::of)
@@ -164,8 +166,8 @@ pub struct Latency {
 /// A range of latencies and its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyPart {
-    /// Upper bound of the range, one of [`Latency::BOUNDS_NS`]; the previous bound is the lower one. `None`: above the
-    /// last bound.
+    /// Upper bound of the range, one of [`Latency::BOUNDS_NS`]; the bound before it in that list is the range's lower
+    /// bound. `None`: the range is above the last bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_ns: Option<u64>,
     /// Number of frames whose latency is in this range.
@@ -198,11 +200,11 @@ impl Latency {
 /// Totals of a ring since its port was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingStats {
-    /// Number of frames that have passed the ring.
+    /// Number of frames that have passed through the ring.
     pub frames: u64,
-    /// Number of bytes in the frames that have passed the ring, without virtio-net headers.
+    /// Number of bytes in the frames that have passed through the ring, without virtio-net headers.
     pub bytes: u64,
-    /// Number of batches in which the frames passed the ring.
+    /// Number of batches in which the frames passed through the ring.
     pub batches: u64,
 }
 
@@ -260,10 +262,10 @@ pub struct WorkerStats {
     pub polled_ns: u64,
     /// Nanoseconds asleep.
     pub slept_ns: u64,
-    /// Nanoseconds of the sleep during which frames waited for room at a receiver.
+    /// Part of `slept_ns` during which frames waited for room at a receiver.
     #[serde(default)]
     pub waited_ns: u64,
-    /// Nanoseconds of the forwarding and polling during which other threads had the worker's CPU.
+    /// Part of `busy_ns` and `polled_ns` during which other threads ran on the worker's CPU.
     #[serde(default)]
     pub preempted_ns: u64,
     /// Number of ingresses (queues from which the switch takes frames) that the worker serves.
@@ -276,7 +278,7 @@ pub struct WorkerStats {
 /// A region: memory with the rings and buffers of one or several ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionStats {
-    /// Number of the region; each user has a region of number 1.
+    /// Number of the region; each user has a region with the number 1.
     pub id: u32,
     /// User ID of the region's owner.
     pub uid: u32,
