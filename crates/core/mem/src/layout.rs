@@ -8,8 +8,8 @@ use thiserror::Error;
 
 /// Default distance between buffers in bytes: 33 cache lines.
 ///
-/// The first lines of buffers that are 2,048 bytes apart fall into few cache sets: with one cache line more, one core
-/// copies 7 times as many 64-byte frames over 1,024 buffers (`netvale-bench copy`).
+/// The first lines of buffers that are 2,048 bytes apart fall into few cache sets: with buffers 2,112 bytes apart, one
+/// core copies 7 times as many 64-byte frames over 1,024 buffers (`netvale-bench copy`).
 pub const DEFAULT_BUF_SIZE: u32 = 2112;
 /// Smallest and largest buffer size that netmap allows, in bytes.
 pub const BUF_SIZE_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
@@ -133,7 +133,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out a region whose pools are in `room` bytes, a whole number of pages, with the CSB arrays behind them.
+    /// Lays out a region whose pools are in `room` bytes, a whole number of pages, with the CSB arrays after the pools.
     ///
     /// # Errors
     /// Like [`Layout::new`]; also if the pools do not fit into `room`.
