@@ -1,9 +1,9 @@
 //! Short time slices for threads that forward frames.
 //!
-//! A thread that wakes up preempts the running thread only if the scheduler gives it an earlier deadline, and a short
-//! time slice makes the deadline earlier. Since Linux 6.12 a thread can set the length of its slice (sched_setattr(2),
-//! `sched_runtime` of a normal thread). A short slice does not change the thread's share of the CPU, but gives it the
-//! CPU earlier. Older kernels ignore the setting.
+//! A thread that wakes up preempts the running thread only if the scheduler gives the woken thread an earlier deadline,
+//! and a short time slice makes the deadline earlier. Since Linux 6.12 a thread can set the length of its slice
+//! (sched_setattr(2), `sched_runtime` of a normal thread). A short slice does not change the thread's share of the CPU,
+//! but gives it the CPU earlier. Older kernels ignore the setting.
 #![allow(unsafe_code)]
 
 use std::time::Duration;

@@ -48,7 +48,7 @@ pub enum Step {
 
 /// Maximum number of recorded steps of a frame.
 const STEPS: usize = 30;
-/// Number of a frame's recorded steps that are reserved for drops and for the steps that name their ports.
+/// Number of entries in a frame's list that are reserved for drops, and for the steps that name the ports of the drops.
 const FOR_DROPS: usize = 6;
 
 /// The steps of a frame.

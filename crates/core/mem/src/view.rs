@@ -8,7 +8,7 @@ use crate::ring::{RingMem, RingPlace};
 use crate::side::RingSide;
 
 /// Offsets (in bytes from the region's start) and sizes of a region's CSB arrays, ring pool and buffer pool. Each use
-/// checks them against the mapping.
+/// checks these offsets and sizes against the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLayout {
     /// Offset of the first `nm_csb_atok` in bytes.

@@ -24,12 +24,12 @@ pub enum BpfTextError {
         /// The instruction's number, counted from 0.
         at: usize,
     },
-    /// The number of instructions differs from the announced one.
+    /// The number of instructions differs from the announced number.
     #[error("the filter has {found} instructions: expected {announced}, the number at its start")]
     Count {
         /// The number at the start of the text.
         announced: usize,
-        /// The number of instructions that follow it.
+        /// The number of instructions in the rest of the text.
         found: usize,
     },
     /// An invalid program in a valid text.
