@@ -1,4 +1,4 @@
-//! Counts changes made by workers, and wakes a waiter on the next one.
+//! Counts changes made by workers, and wakes a waiter on the next change.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -40,7 +40,7 @@ impl ChangeCount {
 mod tests {
     use super::*;
 
-    /// Objective: each change counts; only the first one after arming rings.
+    /// Objective: each change counts; only the first change after arming rings.
     #[test]
     fn an_armed_bell_rings_once() {
         let changes = ChangeCount::default();

@@ -13,7 +13,7 @@ pub const DEFAULT_BYTES: Size = Size::from_bytes(64 << 20);
 
 /// The settings of an impaired link. By default, frames pass unimpaired.
 ///
-/// Read from text such as `delay 70ms 10ms loss 1%` (see [the module](super)), and printed as such.
+/// Read from text such as `delay 70ms 10ms loss 1%` (see [the module](super)), and printed in the same form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     pub(super) delay: Option<DelaySpec>,
@@ -268,7 +268,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Prints the shares up to the last one that differs from its default. Each entry is a share and its default.
+/// Prints the shares up to the last share that differs from its default. Each entry is a share and its default.
 fn further_shares(f: &mut fmt::Formatter<'_>, shares: &[(Share, Share)]) -> fmt::Result {
     let shown = shares.iter().rposition(|(share, default)| share != default).map_or(0, |last| last + 1);
     shares[..shown].iter().try_for_each(|(share, _)| write!(f, " {share}"))
