@@ -61,7 +61,7 @@ pub const PORT_OF_SWITCH: u32 = 1;
 /// In [`AttachReply::port_flags`] of a refusal: the offsets in the request caused it.
 pub const OFFSETS_AT_FAULT: u32 = 2;
 /// In [`AttachReply::port_flags`]: the region is in the user's file ([`FLAG_FILE`]), at [`AttachReply::file_offset`].
-/// The CSB arrays have their own memfd, whose descriptor follows that of the file.
+/// The CSB arrays have their own memfd, whose descriptor follows the file's descriptor.
 pub const IN_FILE: u32 = 4;
 /// In [`AttachReply::port_flags`] of a refusal: the client's file ([`FLAG_FILE`]) caused it, and a request without the
 /// file can succeed.
@@ -103,8 +103,8 @@ pub struct PoolSizes {
     pub bufs: (u32, u32),
 }
 
-/// Location of a region in the client's file; both numbers are multiples of the page size. If the same user already has
-/// a region at this location, the daemon reuses it.
+/// Location of a region in the client's file; offset and length are multiples of the page size. If the same user
+/// already has a region at this location, the daemon reuses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilePlacement {
     /// Offset in the file at which the region begins.
@@ -206,7 +206,7 @@ pub struct AttachReply {
     pub ring_size: u32,
     /// Offset of buffer 0 in bytes.
     pub buf_pool: u64,
-    /// Number of buffers, including the two reserved ones.
+    /// Number of buffers, including the two reserved buffers.
     pub num_bufs: u32,
     /// Buffer size in bytes.
     pub buf_size: u32,

@@ -109,7 +109,7 @@ impl Client {
     }
 
     /// Returns the error that connecting to a socket in a run directory would return, without connecting; `None` if a
-    /// process listens there and this user may connect.
+    /// process listens on the socket and this user may connect.
     pub fn obstacle(run_dir: &Path, socket: &str) -> Option<ClientError> {
         let socket = run_dir.join(socket);
         let kind = match dirs::presence(&socket) {
@@ -132,7 +132,7 @@ impl Client {
     /// that process's options and limits as its own. The kernel returns the process that had last called listen(2) on
     /// the socket when this connection was made. If a service manager created the socket, that may be the manager or an
     /// earlier daemon; the ID then differs from the one that the daemon reports, and a new connection returns the right
-    /// one, because a daemon calls listen(2) before its first answer.
+    /// ID, because a daemon calls listen(2) before its first answer.
     pub fn daemon_pid(&mut self) -> Option<u32> {
         let says = self.version().ok()?.pid;
         let listener = self.listener();
@@ -445,8 +445,8 @@ impl Client {
         }
     }
 
-    /// Returns the time until `deadline`, at least 1 ms, because a socket's timeout must not be zero. If none is left,
-    /// returns [`ClientError::Timeout`].
+    /// Returns the time until `deadline`, at least 1 ms, because a socket's timeout must not be zero. If no time is
+    /// left, returns [`ClientError::Timeout`].
     fn left(&self, deadline: Instant) -> Result<Duration, ClientError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.timed_out()) } else { Ok(left.max(Duration::from_millis(1))) }

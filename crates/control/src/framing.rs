@@ -100,7 +100,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: for any pieces, the lines are those of a plain split, up to the first line that is too long.
+        /// Objective: for any pieces, the splitter returns the same lines as a plain split, up to the first line that
+        /// is too long.
         #[test]
         fn pieces_give_the_lines_of_a_plain_split(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>(), Just(b'x')], 0..60),

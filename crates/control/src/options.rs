@@ -132,7 +132,7 @@ pub enum Heading {
     Interfaces,
     /// Virtual machines.
     Machines,
-    /// Sockets that others connect to.
+    /// Sockets to which other programs connect.
     Sockets,
     /// Tunnels to other hosts.
     Tunnels,

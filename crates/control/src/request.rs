@@ -136,7 +136,7 @@ pub enum Reply {
 }
 
 impl Request {
-    /// Parses a method and its parameters; absent parameters are the same as empty ones.
+    /// Parses a method and its parameters; absent parameters are the same as empty parameters.
     ///
     /// # Errors
     /// [`ErrorCode::MethodNotFound`] or [`ErrorCode::InvalidParams`].

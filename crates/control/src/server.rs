@@ -16,8 +16,8 @@ pub(crate) mod strict;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH: usize = 64;
-/// Maximum number of bytes of answers that one call of [`ControlConnection::feed`] returns. A request that exceeds this
-/// number in the same call ends the connection: a client that sends many requests must read answers in between.
+/// Size in bytes that the answers of one [`ControlConnection::feed`] call may reach. After that, a further request in
+/// the same call ends the connection: a client that sends many requests must read answers in between.
 pub const MAX_OUTPUT: usize = 4 << 20;
 
 /// Executes requests.

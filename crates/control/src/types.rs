@@ -154,7 +154,7 @@ pub struct MulticastDomain {
     /// Whether multicast frames are forwarded to group members only; false without a querier, when multicast frames are
     /// flooded.
     pub active: bool,
-    /// Address of the querier; `None` if there is none, or if this switch is the querier.
+    /// Address of the querier; `None` if there is no querier, or if this switch is the querier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub querier: Option<IpAddr>,
     /// Whether this switch is the querier.

@@ -33,7 +33,7 @@ impl BringConnection {
             let address = SocketAddrUnix::new(&socket)?;
             let conn =
                 rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            // The time limit also applies to a connect that waits for room in the backlog.
+            // The time limit also applies to connect(2), which may wait for room in the backlog.
             sockopt::set_socket_timeout(&conn, sockopt::Timeout::Send, Some(DEFAULT_TIMEOUT))?;
             rustix::io::retry_on_intr(|| rustix::net::connect(&conn, &address))?;
             Ok(conn)
@@ -45,7 +45,7 @@ impl BringConnection {
         }
     }
 
-    /// Passes a device's queues to be attached. Returns the port's full name.
+    /// Passes a device's queues to the daemon, which attaches a port to them. Returns the port's full name.
     ///
     /// # Errors
     /// [`ClientError`] if no answer arrives or the daemon refuses the request.

@@ -142,8 +142,8 @@ pub struct VxlanLocalParams {
     /// Whether to send one `vxlan.changed` notification on this connection at the next change.
     #[serde(default)]
     pub watch: bool,
-    /// The generation that the caller has: if it is the current one, the answer omits the addresses. `None` requests
-    /// the addresses of any generation.
+    /// The generation that the caller has: if this is the current generation, the answer omits the addresses. `None`
+    /// requests the addresses of any generation.
     #[serde(default)]
     pub since: Option<u64>,
 }

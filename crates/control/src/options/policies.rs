@@ -287,7 +287,7 @@ mod tests {
         policies.check().map(|()| policies).map_err(|misfit| misfit.to_string())
     }
 
-    /// Objective: given values are read back; defaults are those of the switch; an object without values sets no
+    /// Objective: given values are read back; other policies have their defaults; an object without values sets no
     /// policy.
     #[test]
     fn given_values_are_read_back() {
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Objective: setting a policy leaves the others unchanged; null removes that policy only.
+    /// Objective: setting a policy leaves other policies unchanged; null removes only the policy for which it is given.
     #[test]
     fn a_set_policy_stays_while_another_is_set() {
         let set = |policies: &Policies, values: Value| policies.with(values.as_object().unwrap()).unwrap();

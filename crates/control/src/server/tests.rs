@@ -1,4 +1,4 @@
-//! Tests of the server side, some of them the examples of JSON-RPC 2.0 section 7.
+//! Tests of the server side, including the examples of JSON-RPC 2.0 section 7.
 
 use super::*;
 use crate::types::{Confirmation, ListParams, PortInfo, Version};

@@ -44,10 +44,10 @@ pub struct ConfigChange {
     pub action: ConfigAction,
     /// Full name of the port, or the setting as `TABLE.KEY`.
     pub name: String,
-    /// The previous value; `None` if there was none.
+    /// The previous value; `None` if there was no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The new value; `None` if there is none.
+    /// The new value; `None` if there is no new value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Why the change takes effect only later or in part, e.g. only for new ports; `None` if it takes full effect

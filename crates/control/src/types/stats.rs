@@ -29,7 +29,8 @@ pub struct AllStats {
     pub switches: Vec<SwitchStats>,
     /// Ports, sorted by name.
     pub ports: Vec<PortDetails>,
-    /// If there are more ports: name of the last one in this answer, for `after` of the next request; otherwise `None`.
+    /// If there are more ports: name of the last port in this answer, for `after` of the next request; otherwise
+    /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// Workers, sorted by number.
@@ -105,8 +106,8 @@ pub struct PortDetails {
     /// Dropped frames that were destined for the port, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub out_drops: Drops,
-    /// Number of frames for the port that arrived while it had no receiver, e.g. no program had it open; not counted
-    /// among drops.
+    /// Number of frames for the port that arrived while the port had no receiver, e.g. no program had the port open;
+    /// not counted among drops.
     #[serde(default)]
     pub idle: u64,
     /// Kicks (wake-ups by eventfd) that the daemon sent to the application.

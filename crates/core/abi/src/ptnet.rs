@@ -37,8 +37,8 @@ pub struct PtnetHeader {
     pub header_bytes: u32,
     /// Features that the device offers: `FEATURE_*` bits.
     pub features: u32,
-    /// Number of interrupt vectors and of doorbells: first one for each tx ring, then one for each rx ring, then one
-    /// for everything else.
+    /// Number of interrupt vectors and of doorbells: first a vector for each tx ring, then a vector for each rx ring,
+    /// then a vector for everything else.
     pub vectors: u32,
     /// Number of rings on which the guest sends.
     pub tx_rings: u32,
@@ -50,7 +50,7 @@ pub struct PtnetHeader {
     pub rx_slots: u32,
     /// Size of a buffer, bytes.
     pub buf_size: u32,
-    /// Number of buffers, including the two reserved ones.
+    /// Number of buffers, including the two reserved buffers.
     pub num_bufs: u32,
     /// Ethernet address, six bytes.
     pub mac: [u32; 2],

@@ -1,5 +1,5 @@
-//! Landlock: the part of the file system that a process can access, with its *rights* there (what it may do with files,
-//! [`AccessFs`]), and the other operations that Landlock can deny.
+//! Landlock: the part of the file system that a process can access, with the *rights* to the files in it (what the
+//! process may do with files, [`AccessFs`]), and the other operations that Landlock can deny.
 
 use std::path::PathBuf;
 

@@ -85,7 +85,7 @@ impl RingCounters {
         &self.latency
     }
 
-    /// The reasons for which frames were dropped, with the number of frames. [`DropReason::Idle`] is not one of them.
+    /// The reasons for which frames were dropped, with the number of frames. [`DropReason::Idle`] is not listed.
     pub fn all_drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let reasons = DropReason::ALL.iter().filter(|&&why| why != DropReason::Idle);
         reasons.map(|&r| (r, self.drops(r))).filter(|&(_, n)| n > 0)

@@ -46,7 +46,7 @@ pub struct RegionSizes {
     pub ifs: PoolSize,
     /// `netmap_ring` objects: header and slots.
     pub rings: PoolSize,
-    /// Packet buffers, including the two reserved ones.
+    /// Packet buffers, including the two reserved buffers.
     pub bufs: PoolSize,
 }
 

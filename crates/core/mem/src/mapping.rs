@@ -294,7 +294,7 @@ static UNMAPPING: OnceLock<Sender<UnusedPages>> = OnceLock::new();
 const LARGE: usize = 1 << 20;
 
 /// Starts a thread that unmaps large mappings: freeing gigabytes of pages takes a large part of a second, too long for
-/// a thread that serves others.
+/// a thread that serves other users.
 ///
 /// # Errors
 /// The error of starting the thread.

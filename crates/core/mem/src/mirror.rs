@@ -181,7 +181,7 @@ mod tests {
     }
 
     /// Objective: the copy of a frame of several slots appears once it is complete, even if the frame moves in parts; a
-    /// frame without room for its end does not appear at all, and the next frame does.
+    /// frame without room for its end does not appear at all, but the next frame does.
     #[test]
     fn a_frame_appears_only_when_complete() {
         let mut p = pair(8);

@@ -29,7 +29,7 @@ pub struct PipeTx {
     own: RingSide,
     peer: RingSide,
     head: u32,
-    /// First slot that is not yet moved, in both rings.
+    /// First slot that is not yet moved; the index is the same in both rings.
     moved: u32,
     /// First slot that the receiver has not released: its last valid `head`.
     released: u32,

@@ -38,7 +38,7 @@ drop_reasons! {
     EndlessFrame = "endless-frame",
     /// The frame begins in an indirect slot (`NS_INDIRECT`) whose bytes the application's library could not read.
     Indirect = "indirect",
-    /// The virtio-net header does not fit its frame.
+    /// The virtio-net header does not match its frame.
     BadVnetHeader = "bad-vnet-header",
     /// The ring's `head` was outside the ring or outside the application's slots.
     BadHead = "bad-head",

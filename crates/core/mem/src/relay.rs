@@ -13,8 +13,8 @@
 //! of slots is in flight, and the sender sees how many slots are unread. The receiver sees a frame of several slots
 //! once the frame is complete.
 //!
-//! The relay checks its snapshots of both sides' slots: it drops a frame whose slot or destination slot names no valid
-//! buffer.
+//! The relay checks its snapshots of the sender's and the receiver's slots: it drops a frame whose slot or destination
+//! slot names no valid buffer.
 
 use std::sync::Arc;
 

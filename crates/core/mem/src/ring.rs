@@ -91,7 +91,7 @@ impl RingMem {
         self.limit.saturating_sub(at)
     }
 
-    /// Number of buffers in the pool, including the two reserved ones.
+    /// Number of buffers in the pool, including the two reserved buffers.
     pub fn num_bufs(&self) -> u32 {
         self.place.num_bufs
     }
@@ -333,7 +333,7 @@ impl RingMem {
     #[inline]
     pub fn read(&self, idx: u32, at: u32, bytes: &mut [u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
-        // SAFETY: `within` checked the bounds; `bytes` is private memory, so the two do not overlap.
+        // SAFETY: `within` checked the bounds; `bytes` is private memory, so the ranges do not overlap.
         unsafe { crate::copy::copy_bytes(p.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
         true
     }

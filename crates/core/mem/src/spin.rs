@@ -38,7 +38,7 @@ pub struct Spin {
     most: Duration,
     credit: u32,
     hold_off: Duration,
-    /// End of the last suspension of polling; `None` if there was none.
+    /// End of the last suspension of polling; `None` if polling was never suspended.
     not_before: Option<Instant>,
     trial: Option<SpinTrial>,
 }

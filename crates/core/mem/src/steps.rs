@@ -223,7 +223,7 @@ pub fn aside(f: impl FnOnce()) {
     OWN.with_borrow_mut(|own| own.is_open = is_open);
 }
 
-/// Ends recording. Returns the recorded steps; `None` if there are none.
+/// Ends recording. Returns the recorded steps; `None` if no steps were recorded.
 #[must_use]
 pub fn end() -> Option<Steps> {
     OWN.with_borrow_mut(|own| {

@@ -100,7 +100,7 @@ impl Toucher {
     /// Runs an action in the thread, and returns its result. `None` if the action, or an earlier action, takes too
     /// long: the action still runs when its turn comes, and its result is dropped.
     pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
-        // A call from the toucher's own thread, as by a value that is dropped there, runs immediately.
+        // A call from the toucher's own thread, e.g. by the drop of a value in that thread, runs immediately.
         if self.state.thread.load(Ordering::Relaxed) == number() {
             return Some(what());
         }

@@ -21,7 +21,7 @@ pub struct RegionLayout {
     pub ring_size: u32,
     /// Offset of buffer 0 in bytes.
     pub buf_pool: u64,
-    /// Number of buffers, including the two reserved ones.
+    /// Number of buffers, including the two reserved buffers.
     pub num_bufs: u32,
     /// Size of a buffer in bytes.
     pub buf_size: u32,

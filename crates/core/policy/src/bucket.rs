@@ -106,7 +106,7 @@ impl Bucket {
     }
 
     /// Takes the tokens of frames that pass whether or not enough tokens are left. If two threads pass a batch each at
-    /// the same time, the bucket goes into debt, and both wait longer afterwards.
+    /// the same time, the bucket goes into debt, and later frames of both threads wait longer.
     pub fn charge(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight>) {
         self.add(now, weights.map(|weight| limit.of(weight)).sum());
     }

@@ -18,9 +18,9 @@
 //!
 //! A frame is refused if a check would have to read an unreadable part of the frame: the bytes after a third VLAN tag,
 //! a header that is truncated or beyond the given bytes, a chain of extension headers that is too long, or a first
-//! fragment without ports. Otherwise a sender could hide a message there (RFC 7113). Checks skip VLAN tags, and an
-//! LLC/SNAP header in front of an EtherType, which hosts and access points remove (CERT VU#855201). They do not inspect
-//! the contents of tunnels, PPPoE and MPLS.
+//! fragment without ports. Otherwise a sender could hide a message in that part (RFC 7113). Checks skip VLAN tags, and
+//! an LLC/SNAP header in front of an EtherType, which hosts and access points remove (CERT VU#855201). They do not
+//! inspect the contents of tunnels, PPPoE and MPLS.
 //!
 //! ```
 //! use netvale_policy::guard::{Guard, Violation};

@@ -29,7 +29,7 @@ impl ChangeCount {
     }
 
     /// Arms the counter: the next change rings `bell`. All later calls use the doorbell of the first call. A change
-    /// during this call may not ring, so read the count once more afterwards.
+    /// during this call may not ring, so read the count once more after the call.
     pub fn arm(&self, bell: &Arc<Doorbell>) {
         self.bell.get_or_init(|| Arc::clone(bell));
         self.armed.store(true, Ordering::SeqCst);

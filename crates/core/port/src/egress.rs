@@ -41,7 +41,7 @@ pub trait Egress: Send + Sync {
 
 /// A receiver that signals room, so that senders can wait while the receiver's queue is full.
 ///
-/// Several senders may wait, but only one is certain to be notified; the others check again after a while.
+/// Several senders may wait, but only one is certain to be notified; the other senders check again after a while.
 pub trait Room: Send + Sync {
     /// Whether the receiver has armed its doorbell and has not run since. If so, a kick makes the receiver run and free
     /// slots.

@@ -224,7 +224,8 @@ impl Link {
         };
         let put = writer.put(batch, picks, now, room);
         let LanePut { frames, bytes, .. } = put;
-        // Count the frames before they are published: right afterwards, the reader may finish them and subtract them.
+        // Count the frames before they are published: as soon as they are published, the reader may finish them and
+        // subtract them.
         shared.used.fetch_add(bytes, Ordering::Relaxed);
         shared.frames.fetch_add(frames as u64, Ordering::Relaxed);
         writer.publish(&put);
@@ -234,7 +235,8 @@ impl Link {
         frames
     }
 
-    /// Copies frames into a lane for the far end, even if they need not wait. Returns the number of frames that found room.
+    /// Copies frames into a lane for the far end, even if the frames need not wait. Returns the number of frames that
+    /// found room.
     pub(crate) fn hand_over(&self, batch: &Batch, picks: &[u16]) -> usize {
         let is_busy = |lane: &LinkLane| lane.is_written();
         // If all lanes are being written, wait: a write takes only a moment.

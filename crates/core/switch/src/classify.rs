@@ -64,8 +64,8 @@ impl DestinationGroups {
         }
     }
 
-    /// The loop of `classify`, with one instance per kind of look-up, so that address finders cost nothing if there are
-    /// none.
+    /// The loop of `classify`, with one instance per kind of look-up, so that a switch without address finders does not
+    /// pay for them.
     #[inline(never)]
     fn classify_with<'a>(
         &mut self,

@@ -510,7 +510,8 @@ mod tests {
         assert_eq!(t.lookup(0x200), None);
     }
 
-    /// Objective: an address behind a port that keeps its addresses grows old and stays so, and can expire later.
+    /// Objective: an address behind a port that keeps its addresses stays at the highest age; once the port no longer
+    /// keeps its addresses, the address expires.
     #[test]
     fn kept_addresses_grow_old_and_stay() {
         let t = fdb();

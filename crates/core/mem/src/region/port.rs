@@ -60,8 +60,8 @@ impl PortMem {
     }
 
     /// Re-initialises the rings for a new application, while the application of `other`, in the same region, continues.
-    /// Afterwards no buffer is in slots of both ports. The rings keep their own buffers, each in one slot, and get
-    /// further buffers only if those run out, as the application of `other` may hold buffers outside its rings.
+    /// After this call, no buffer is in slots of both ports. The rings keep their own buffers, each in one slot, and
+    /// get further buffers only if those run out, as the application of `other` may hold buffers outside its rings.
     pub fn renew_beside(&self, other: &PortMem) {
         let num = self.region.layout.sizes.bufs.num;
         let sides = |mem: &PortMem| -> Vec<RingSide> { mem.tx.iter().chain(&mem.rx).cloned().collect() };

@@ -37,7 +37,7 @@ impl ProgramFrame for FrameStart<'_> {
     #[inline(always)]
     fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome> {
         let start = at as usize;
-        // One comparison: the compiler knows that the end does not overflow.
+        // This takes one comparison, because the compiler knows that the end does not overflow.
         let bytes = self.head.get(start..start.saturating_add(N)).and_then(<[u8]>::first_chunk::<N>);
         bytes.copied().ok_or_else(|| self.missing(u64::from(at) + N as u64))
     }
@@ -148,8 +148,9 @@ fn steps(ops: &[Op], frame: impl ProgramFrame) -> Result<u32, RunOutcome> {
 
 /// Returns the target of a comparison.
 ///
-/// Neither branch is cold. But if the compiler considers both as likely, it selects the target without a branch, and
-/// each instruction then waits for the bytes that the previous one loads. The processor predicts a branch instead.
+/// Neither branch is cold. But if the compiler considers both branches likely, it selects the target without a branch,
+/// and each instruction then waits for the bytes that the previous instruction loads. The processor predicts a branch
+/// instead.
 #[inline(always)]
 fn way(holds: bool, yes: u16, no: u16) -> usize {
     if holds {
@@ -190,8 +191,8 @@ impl Alu {
     }
 }
 
-/// Fuses each load and the comparison after it, which make up most of a typical filter, into one step. The comparison
-/// also stays in place, for jumps to it.
+/// Fuses each load and the comparison after it, which make up most of a typical filter, into one step. A copy of the
+/// comparison stays in place, for jumps to it.
 pub(super) fn fuse(ops: &mut [Op]) {
     for at in 1..ops.len() {
         if let Some([load, test]) = ops.get_mut(at - 1..=at).and_then(|pair| <&mut [Op; 2]>::try_from(pair).ok()) {

@@ -67,7 +67,8 @@ pub(super) enum UpperPayload<'a> {
     /// A fragment other than the first. Only the first fragment is checked: no host reassembles the datagram without
     /// the first fragment.
     Rest,
-    /// The payload cannot be found: an extension header is truncated or invalid, or there are too many.
+    /// The payload cannot be found: an extension header is truncated or invalid, or there are too many extension
+    /// headers.
     Hidden,
 }
 

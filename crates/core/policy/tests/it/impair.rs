@@ -245,7 +245,7 @@ fn rate_spaces_frames() {
 #[test]
 fn queue_loses_what_is_too_much() {
     let mut model = Model::new(&"rate 10mbit delay 50ms queue 15000".parse().unwrap(), 1);
-    // 100 Mbit/s are sent for a second: a tenth of that passes, and the contents of the queue.
+    // 100 Mbit/s are sent for one second: a tenth of the frames passes, and the contents of the queue.
     let sent = (0..8333).filter(|frame| model.decide(frame * 120_000, 1500) != Fate::Lost).count();
     assert!((833..=833 + 12).contains(&sent), "{sent}");
 }

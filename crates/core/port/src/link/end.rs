@@ -168,7 +168,8 @@ impl LinkEnd {
             if std::mem::replace(has_damaged, true) {
                 return false;
             }
-            // SAFETY: `len` bytes of the lane, at most the capacity of `damaged`; the two do not overlap.
+            // SAFETY: `len` bytes of the lane, at most the capacity of `damaged`; the lane and `damaged` do not
+            // overlap.
             unsafe { netvale_mem::copy::copy_bytes(at, self.damaged.as_mut_ptr(), len as usize) };
             if let Some(byte) = self.damaged.get_mut((frame.flip / 8) as usize) {
                 *byte ^= 1 << (frame.flip % 8);

@@ -290,7 +290,7 @@ impl LaneReader {
     /// Gives back to the writer the oldest records, up to the first record that is still needed.
     fn give_back(&mut self, lane: &LinkLane) {
         while self.oldest < self.next {
-            // SAFETY: records from the oldest to the next one belong to the reader.
+            // SAFETY: records from the oldest record to the next record belong to the reader.
             match unsafe { lane.record(self.oldest) } {
                 Ok(record) if record.uses > 0 => break,
                 Ok(record) => self.oldest += u64::from(record.size),

@@ -134,7 +134,7 @@ fn control_messages_are_told_from_others() {
 }
 
 proptest! {
-    /// Objective: memberships equal those of the model at any time, and every change of the snapshot is reported.
+    /// Objective: memberships equal the model's memberships at any time, and every change of the snapshot is reported.
     #[test]
     fn members_are_the_models(steps in prop::collection::vec(step(), 0..60)) {
         let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });
