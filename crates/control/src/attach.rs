@@ -152,7 +152,7 @@ pub struct AttachRequest {
     pub host_tx_rings: u32,
     /// Number of host rx rings of an interface; ignored if the interface is already open.
     pub host_rx_rings: u32,
-    /// Number of the region to use; 0: the region that belongs to the name, or one that the daemon chooses.
+    /// Number of the region to use; 0: the region that belongs to the name, or else a region that the daemon chooses.
     pub mem_id: u32,
     /// Sizes of the object pools of a new region; all zero for the daemon's choice.
     pub pools: PoolSizes,

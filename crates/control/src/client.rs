@@ -309,7 +309,7 @@ impl Client {
         }
     }
 
-    /// Applies a configuration file to the daemon, or only lists the changes that it would make.
+    /// Applies a configuration file to the daemon, or only lists the changes that the file would make.
     ///
     /// # Errors
     /// [`ClientError`] if no answer arrives or the daemon refuses the request. After a refusal, only the changes named
@@ -335,7 +335,7 @@ impl Client {
         self.call(&Request::Shutdown).map(|Confirmation {}| ())
     }
 
-    /// Waits until the daemon closes this connection, which it does when it ends.
+    /// Waits until the daemon closes this connection, which happens when the daemon ends.
     ///
     /// # Errors
     /// [`ClientError::Timeout`] if the connection is still open after `limit`.

@@ -25,7 +25,7 @@ pub struct ErrorData {
     pub errno: Option<i32>,
 }
 
-/// Kinds of errors: JSON-RPC's own (section 5.1), and the daemon's from −32001 down.
+/// Kinds of errors: JSON-RPC's own codes (section 5.1), and the daemon's codes, from −32001 down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum ErrorCode {

@@ -58,7 +58,7 @@ pub struct AttachOption {
     pub heading: Heading,
     /// The default in words; empty if obvious.
     pub default: &'static str,
-    /// Keys of options that exclude this one.
+    /// Keys of options that this option excludes.
     pub excludes: &'static [&'static str],
     /// The reason why this option and those in `excludes` exclude each other.
     pub why: &'static str,

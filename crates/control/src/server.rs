@@ -94,9 +94,9 @@ impl ControlConnection {
         ControlConnection { lines: LineSplitter::new(MAX_TRUSTED_LINE), closed: false }
     }
 
-    /// Takes bytes from the client and executes the requests that they complete. The answers do not depend on how the
-    /// stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After [`ControlOutput::close`],
-    /// bytes are ignored.
+    /// Takes bytes from the client and executes the requests that these bytes complete. The answers do not depend on
+    /// how the stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After
+    /// [`ControlOutput::close`], bytes are ignored.
     pub fn feed(&mut self, bytes: &[u8], handler: &mut dyn RequestHandler) -> ControlOutput {
         let mut out = ControlOutput { bytes: Vec::new(), close: self.closed };
         if self.closed {

@@ -18,7 +18,7 @@ pub struct VdeInfo {
 /// A connected plug.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VdePlug {
-    /// Number of plugs that the port has had, including this one.
+    /// Number of plugs that the port has had, including this plug.
     pub count: u64,
     /// The plug's process and user, as the kernel reports them.
     pub who: String,

@@ -90,10 +90,10 @@ pub struct VxlanSetParams {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanChanges<T, K> {
-    /// Entries to add; existing ones are replaced.
+    /// Entries to add; existing entries are replaced.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<T>,
-    /// Entries to remove; missing ones are ignored.
+    /// Entries to remove; missing entries are ignored.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<K>,
 }

@@ -1,4 +1,5 @@
-//! Rules of filters in text form: the action, the compiled program, and the expression from which it was compiled.
+//! Rules of filters in text form: the action, the compiled program, and the expression from which the program was
+//! compiled.
 //!
 //! ```
 //! use netvale_control::options::CompiledRule;

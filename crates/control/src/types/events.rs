@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    /// Objective: on the wire, an event's specific fields are members beside the common ones; reading restores them and
-    /// keeps unknown members.
+    /// Objective: on the wire, an event's specific fields are members beside the common fields; reading restores them
+    /// and keeps unknown members.
     #[test]
     fn specific_fields_lie_beside_the_usual_ones() {
         let wire = json!({

@@ -11,8 +11,8 @@ use crate::kinds::{Detail, KindStats};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllStatsParams {
-    /// Limits the answer to ports with names after this one: [`AllStats::next`] of the previous answer. `None`: starts
-    /// with the first port.
+    /// Limits the answer to ports whose names sort after this name: [`AllStats::next`] of the previous answer. `None`:
+    /// starts with the first port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }

@@ -295,7 +295,7 @@ pub const NETMAP_POLLING_MODE_MULTI_CPU: u32 = 2;
 /// `struct nmreq_pools_info`, 64 bytes: body of [`NETMAP_REQ_POOLS_INFO_GET`], and part of [`NmreqOptExtmem`].
 ///
 /// Offsets are in bytes from the start of the region; sizes are in bytes per object. Written by the host; with
-/// [`NmreqOptExtmem`] the application requests numbers and sizes, and the host writes the actual ones.
+/// [`NmreqOptExtmem`] the application requests numbers and sizes, and the host writes the actual values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqPoolsInfo {

@@ -84,7 +84,7 @@ impl RegionSizes {
     /// Returns sizes for a private region whose largest port has `rings` rings of `slots` slots each, with room for
     /// `pipes` pipes of the same ring size and `extra` extra buffers.
     pub fn for_port(rings: u32, slots: u32, buf_size: u32, pipes: u32, extra: u32) -> Self {
-        // Each pipe adds two ends with one tx and one rx ring each.
+        // Each pipe adds two ends; each end has one tx ring and one rx ring.
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));
         let bufs = ring_num.saturating_mul(slots).saturating_add(extra).saturating_add(RESERVED_BUFS);
         // One offset for each ring (at least four), and for two host rings.

@@ -20,7 +20,7 @@ enum Backing {
     Heap,
 }
 
-/// Memory that is shared with other processes, or private to this one. It is freed on drop.
+/// Memory that is shared with other processes, or private to this process. It is freed on drop.
 ///
 /// Methods return only raw pointers, as the memory may change at any time.
 #[derive(Debug)]
@@ -356,7 +356,7 @@ pub enum PageKind {
     /// Ordinary pages.
     #[default]
     Ordinary,
-    /// 2 MiB hugetlb pages if the kernel has free ones, ordinary pages otherwise.
+    /// 2 MiB hugetlb pages if the kernel has free huge pages, ordinary pages otherwise.
     PreferHuge,
 }
 

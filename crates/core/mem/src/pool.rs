@@ -50,7 +50,7 @@ impl Pool {
         true
     }
 
-    /// The used objects, without the reserved ones, as ranges of indices.
+    /// The used objects, without the reserved objects, as ranges of indices.
     pub fn used(&self) -> Vec<Range<u32>> {
         let mut runs = Vec::new();
         let mut begin = self.next_that(self.reserved, true);
@@ -99,7 +99,7 @@ impl Pool {
         self.free
     }
 
-    /// Number of objects, including the reserved ones.
+    /// Number of objects, including the reserved objects.
     pub fn len(&self) -> u32 {
         self.len
     }

@@ -24,7 +24,7 @@ pub struct RingPlace {
     pub slots: u32,
     /// Offset of buffer 0 in bytes.
     pub bufs: u64,
-    /// Number of buffers, including the reserved ones.
+    /// Number of buffers, including the reserved buffers.
     pub num_bufs: u32,
     /// Distance between buffers in bytes.
     pub buf_size: u32,

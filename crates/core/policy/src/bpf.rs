@@ -9,10 +9,10 @@
 //! that start at 0. An instruction ("insn" in C headers) loads from the frame, computes, jumps forward, or ends the
 //! program.
 //!
-//! A frame may be in memory that others can write, so it must be copied before a program reads it. Most programs read
-//! only the first bytes. [`FilterProgram::run`] therefore takes a copy of these first bytes and the length of the
-//! frame, and returns [`BeyondReach`] in the rare case that the program needs the rest. [`FilterProgram::reach`]
-//! returns the number of bytes that are enough.
+//! A frame may be in memory that other processes can write, so the frame must be copied before a program reads it. Most
+//! programs read only the first bytes. [`FilterProgram::run`] therefore takes a copy of these first bytes and the
+//! length of the frame, and returns [`BeyondReach`] in the rare case that the program needs the rest.
+//! [`FilterProgram::reach`] returns the number of bytes that are enough.
 //!
 //! | module | content |
 //! |---|---|

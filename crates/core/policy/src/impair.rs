@@ -14,7 +14,7 @@
 //! | `loss ber RATE` | loses each frame with a bit error, at this rate of bit errors |
 //! | `duplicate PERCENT [CORRELATION]` | duplicates frames |
 //! | `corrupt PERCENT [CORRELATION]` | inverts one bit of a frame |
-//! | `reorder PERCENT [CORRELATION]`, `gap N` | frames skip the delay, and thus overtake others |
+//! | `reorder PERCENT [CORRELATION]`, `gap N` | frames skip the delay, and thus overtake other frames |
 //! | `rate RATE [OVERHEAD [CELLSIZE [CELLOVERHEAD]]]` | sends frames one after the other at a rate |
 //! | `queue SIZE` | limits the bytes that wait for the rate; loses further frames |
 //! | `limit FRAMES`, `bytes SIZE` | limits of frames and bytes in flight, which the caller enforces |

@@ -401,8 +401,8 @@ impl FrameRef<'_> {
         }
     }
 
-    /// The destination and source addresses as two words: the lowest byte is the first on the wire, the upper 16 bits
-    /// are 0. `None` if the frame is shorter than an Ethernet header.
+    /// The destination and source addresses as two words: the lowest byte is the first byte on the wire, the upper 16
+    /// bits are 0. `None` if the frame is shorter than an Ethernet header.
     #[inline]
     pub fn addresses(&self) -> Option<(u64, u64)> {
         if self.frame.len < 14 {

@@ -92,7 +92,7 @@ pub trait Ingress: Send {
 /// # }
 /// ```
 ///
-/// nor after more have been taken,
+/// nor after more frames have been taken,
 ///
 /// ```compile_fail,E0499
 /// # use netvale_port::{Batch, Source};

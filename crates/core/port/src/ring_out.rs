@@ -286,7 +286,7 @@ impl RingEgress {
         let need = &need[..picks.len().min(BATCH)];
         let fit = |room: u32| need.iter().rev().copied().find(|&n| n <= room).unwrap_or(0);
         let Some(lease) = self.lease(total, fit) else {
-            // A total of 0: no pick can ever be delivered, as all are too long.
+            // A total of 0: no pick can ever be delivered, as all picked frames are too long.
             return if total == 0 { self.drop_too_long(picks.len()) } else { self.without_room(picks) };
         };
         let count = need.iter().take_while(|&&n| n <= lease.count).count();

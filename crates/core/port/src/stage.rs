@@ -21,7 +21,7 @@ const ADDRESSES: usize = 12;
 pub const TAG: usize = 4;
 /// Maximum number of a frame's variants with another tag.
 const OTHERS: usize = 2;
-/// Maximum number of copies of a frame's head: the head itself, and one for each variant.
+/// Maximum number of copies of a frame's head: the head itself, and a copy for each variant.
 const COPIES: usize = 2 + OTHERS;
 /// Memory in bytes for frames that are copied whole.
 const DEEP: usize = COPIES * (MAX_FRAME + TAG);
@@ -130,8 +130,8 @@ pub struct Stage {
     own: Vec<Box<[u8]>>,
 }
 
-// SAFETY: the memory to which its pointers and cells refer belongs to this value, or is lent by an ingress to the
-// source that owns the value; neither depends on the thread. Nothing is written through a shared reference.
+// SAFETY: the memory to which the pointers and cells of this value refer belongs to the value, or is lent by an ingress
+// to the source that owns the value; neither depends on the thread. Nothing is written through a shared reference.
 unsafe impl Send for Stage {}
 // SAFETY: as above: a shared stage only reads.
 unsafe impl Sync for Stage {}

@@ -12,7 +12,7 @@ use crate::owners::PortId;
 
 /// Finds addresses behind a port. Called by workers, so implementations must neither allocate nor wait.
 pub trait AddressFinder: Send + Sync {
-    /// Whether the address is behind the port. The lowest byte of `mac` is the first on the wire.
+    /// Whether the address is behind the port. The lowest byte of `mac` is the first byte on the wire.
     fn knows(&self, mac: u64) -> bool;
 }
 
@@ -49,8 +49,8 @@ impl AddressFinders {
         self.all.load().iter().find(|asked| asked.vlan == vlan && asked.by.knows(mac)).map(|asked| asked.port)
     }
 
-    /// Sets a port's address finder and the VLANs for which it is asked (possibly none); `None` removes the port's
-    /// address finder.
+    /// Sets a port's address finder and the VLANs for which the finder is asked (possibly no VLANs); `None` removes the
+    /// port's address finder.
     pub fn set(&self, port: PortId, vlans: &[u16], by: Option<&Arc<dyn AddressFinder>>) {
         let mut all: Vec<_> = self.all.load().iter().filter(|asked| asked.port != port).cloned().collect();
         all.extend(

@@ -72,7 +72,7 @@ pub(crate) struct SharedFdb {
 /// An entry of a forwarding table, as [`Fdb::entries`] lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry {
-    /// The address; its lowest byte is the first on the wire.
+    /// The address; its lowest byte is the first byte on the wire.
     pub mac: u64,
     /// The address's VLAN; 0 if the switch has no VLANs.
     pub vlan: u16,

@@ -48,7 +48,7 @@ impl FilterRule {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Adds to the number of frames that the rule decided; includes frames that the rule decided in another process.
+    /// Adds `frames` to the number of frames that the rule decided, in this process or in another process.
     pub fn count(&self, frames: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
     }
@@ -129,8 +129,8 @@ impl Filters {
     }
 
     /// Whether a frame with a pending checksum passes. In a tunnel, that checksum is in the payload, at an offset that
-    /// the sender chooses: rules that read there would see bytes other than the delivered ones, so the frame is dropped
-    /// as `BadVnetHeader`.
+    /// the sender chooses: rules that read there would see bytes other than the delivered bytes, so the frame is
+    /// dropped as `BadVnetHeader`.
     #[cold]
     fn pass_unsummed(&self, head: &[u8], len: usize, start: u16, offset: u16) -> Result<bool, DropReason> {
         let at = usize::from(start) + usize::from(offset);

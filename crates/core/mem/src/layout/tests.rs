@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(crate::test_config())]
-    /// Objective: no two objects overlap and all are inside the region, whatever the sizes.
+    /// Objective: no two objects overlap and all objects are inside the region, whatever the sizes.
     #[test]
     fn objects_are_disjoint(rings in 1u32..40, slots in 2u32..3000, buf in 1u32..40, pipes in 0u32..9) {
         let l = Layout::new(RegionSizes::for_port(rings, slots, buf * 64, pipes, 7)).unwrap();
@@ -56,7 +56,7 @@ fn bad_sizes_are_refused() {
     assert!(matches!(with(&|s| s.bufs = PoolSize { num: u32::MAX, size: 65_536 }), Err(LayoutError::TooLarge(_))));
 }
 
-/// Sizes at which an overflow could occur, and the smallest legal ones.
+/// Sizes at which an overflow could occur, and the smallest legal sizes.
 const EDGES: [u32; 12] = [0, 1, 2, 3, 64, 288, 4096, 65_536, 1 << 20, 1 << 31, u32::MAX / 64 * 64, u32::MAX];
 
 /// Whether the parts of a layout do not overlap and are within the region, computed in 128-bit numbers, which cannot

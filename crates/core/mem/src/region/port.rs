@@ -222,8 +222,8 @@ impl Drop for FurnishedRings {
     }
 }
 
-/// Returns the buffers in a ring's slots to the region. The application can write the slots: the pool accepts each used
-/// buffer once.
+/// Returns the buffers in a ring's slots to the region. The application can write the slots, so the pool accepts each
+/// used buffer only once.
 fn give_back(region: &Region, side: &RingSide) {
     let bufs: Vec<_> = (0..side.ring.num_slots()).map(|i| side.ring.slot_word(i).buf_idx).collect();
     region.give_bufs(bufs);

@@ -1,4 +1,4 @@
-//! Decodes instructions one by one, and refuses invalid ones.
+//! Decodes instructions one by one, and refuses invalid instructions.
 
 use super::{CELLS, Insn};
 

@@ -191,7 +191,7 @@ impl Alu {
     }
 }
 
-/// Fuses each load and the comparison after it, which make up most of a typical filter, into one step. A copy of the
+/// Fuses each load and the comparison after it, which make up most of a typical filter, into one step. The original
 /// comparison stays in place, for jumps to it.
 pub(super) fn fuse(ops: &mut [Op]) {
     for at in 1..ops.len() {

@@ -56,7 +56,7 @@ impl FilterProgram {
     }
 }
 
-/// Reads instruction number `at`: `code`, and the next three words.
+/// Reads instruction number `at`, which consists of the word `code` and the next three words.
 fn insn<'a>(at: usize, code: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<Insn, BpfTextError> {
     let mut next = || words.next().ok_or(BpfTextError::Unfinished { at });
     Ok(Insn { code: number(code)?, jt: number(next()?)?, jf: number(next()?)?, k: number(next()?)? })

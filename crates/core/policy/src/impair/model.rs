@@ -207,12 +207,12 @@ impl DelayModel {
     }
 }
 
-/// The random choice of frames that overtake others.
+/// The random choice of frames that overtake other frames.
 #[derive(Clone, Debug)]
 struct ReorderModel {
     event: ChanceEvent,
     gap: u32,
-    /// Number of frames since the last frame that overtook others.
+    /// Number of frames since the last frame that overtook other frames.
     behind: u32,
 }
 

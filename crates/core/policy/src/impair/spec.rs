@@ -4,8 +4,8 @@ use core::fmt;
 
 use crate::units::{Rate, Share, Size, Time};
 
-/// Default limit of frames in flight. netem's default of 1000 would lose frames with a delay of 50 ms from 240 Mbit/s
-/// on; bytes in flight are limited here, too.
+/// Default limit of frames in flight. With netem's default of 1000 frames, a link with a delay of 50 ms would lose
+/// frames at rates above 240 Mbit/s; here, the bytes in flight are limited, too.
 pub const DEFAULT_LIMIT: u32 = 100_000;
 
 /// Default limit of bytes in flight: enough for 50 ms at 10 Gbit/s.
@@ -135,7 +135,7 @@ impl BitErrors {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reorder {
     pub chance: Chance,
-    /// At most one frame in `gap` overtakes others.
+    /// At most one frame in `gap` overtakes other frames.
     pub gap: u32,
 }
 

@@ -250,7 +250,7 @@ fn queue_loses_what_is_too_much() {
     assert!((833..=833 + 12).contains(&sent), "{sent}");
 }
 
-/// Objective: jitter lets frames overtake others; ordered frames never do.
+/// Objective: jitter lets frames overtake other frames; ordered frames never overtake other frames.
 #[test]
 fn ordered_frames_never_overtake_others() {
     let dues = |words: &str| -> Vec<u64> {

@@ -18,7 +18,7 @@ use crate::batch::{MAX_FRAME, weight};
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct LaneRecord {
-    /// Offset of the next record from this one, in bytes.
+    /// Offset of the next record from this record, in bytes.
     size: u32,
     /// Length of the frame in bytes, or [`GAP`].
     len: u32,

@@ -233,7 +233,7 @@ fn marks_cross_the_link_with_their_frame() {
 }
 
 /// Objective: the counts of frames and bytes in flight do not underflow if the reader finishes frames immediately; no
-/// frames are in flight once all are lost, and the bytes never exceed their limit.
+/// frames are in flight once all frames are lost, and the bytes in flight never exceed their limit.
 #[test]
 fn the_counts_balance_once_all_frames_arrive() {
     let (link, mut source) = link("loss 100%");
