@@ -322,7 +322,7 @@ impl RingMem {
     #[inline]
     pub fn write(&self, idx: u32, at: u32, bytes: &[u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
-        // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so the two do not
+        // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so the ranges do not
         // overlap.
         unsafe { crate::copy::copy_bytes(bytes.as_ptr(), p.as_ptr(), bytes.len()) };
         true

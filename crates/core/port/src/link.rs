@@ -40,8 +40,8 @@ pub struct LinkSettings {
     pub rates: Vec<RateLimit>,
     /// Maximum number of bytes in flight, including the record kept for each frame.
     pub bytes: u64,
-    /// Maximum number of frames in flight if `impair` is `None` (otherwise `impair` has its own limit). `None`: 2^20.
-    /// `bytes` may allow fewer frames.
+    /// Maximum number of frames in flight, used only if `impair` is `None` (`impair` has a limit of its own); without a
+    /// number, the limit is 2^20 frames. `bytes` may allow fewer frames.
     pub frames: Option<u32>,
     /// Seed of the random numbers.
     pub seed: u64,
