@@ -1,17 +1,17 @@
 //! The attach handshake: fixed-size binary messages on a `SOCK_SEQPACKET` socket (`<run-dir>/attach.sock`).
 //!
 //! A client sends one [`AttachRequest`]. The daemon answers with one [`AttachReply`], which carries the region's memfd
-//! and two eventfds for each ring as `SCM_RIGHTS`. From then on both sides communicate through the region alone. The
-//! port is removed when the last copy of the client's socket is closed.
+//! and two eventfds for each ring as `SCM_RIGHTS`. From then on the client and the daemon communicate through the
+//! region alone. The port is removed when the last copy of the client's socket is closed.
 //!
-//! The same connection carries further requests: requests about its port ([`HoldRequest`](crate::device::HoldRequest)),
-//! also from a process that inherited or received the descriptor, and netmap's requests that do not open a port
-//! ([`crate::device`]). A request may carry a socket for its answer as `SCM_RIGHTS`, so that processes that share the
-//! connection do not read each other's answers. A request with [`FLAG_FILE`] carries that socket and the client's file
-//! for a new region ([`FilePlacement`]). A [`BringRequest`] carries that socket and a device's queues. The daemon
-//! refuses bytes that are not a message with `EPROTO`; the connection keeps its port.
-//! Integers are little-endian, unused bytes zero. Every message begins with a magic number and a version, so that each
-//! side can report a mismatch.
+//! The same connection carries further requests: requests about the connection's port
+//! ([`HoldRequest`](crate::device::HoldRequest)), which may come from a process that inherited or received the
+//! descriptor, and netmap's requests that do not open a port ([`crate::device`]). A request may carry a socket for its
+//! answer as `SCM_RIGHTS`, so that processes that share the connection do not read each other's answers. A request with
+//! [`FLAG_FILE`] carries that socket and the client's file for a new region ([`FilePlacement`]). A [`BringRequest`]
+//! carries that socket and a device's queues. The daemon refuses bytes that are not a message with `EPROTO`; the
+//! connection keeps its port. Integers are little-endian, unused bytes zero. Every message begins with a magic number
+//! and a version, so that the receiver can report a mismatch.
 
 mod bring;
 mod device;
@@ -33,10 +33,10 @@ pub const REQUEST_LEN: usize = size_of::<wire::AttachRequestWire>();
 pub const REPLY_LEN: usize = size_of::<wire::AttachReplyWire>();
 /// Version of these messages.
 pub const ATTACH_VERSION: u16 = 1;
-/// Maximum number of rings bound to one client, in both directions together: two descriptors for each ring, the memory
-/// and the CSB arrays must fit into one message, which Linux limits to 253 descriptors.
+/// Maximum number of rings bound to one client, in both directions together. The descriptors (two for each ring, one
+/// for the memory, one for the CSB arrays) must fit into one message, which Linux limits to 253 descriptors.
 pub const MAX_RINGS: usize = 125;
-/// Maximum number of descriptors of a reply.
+/// Maximum number of descriptors in a reply.
 pub const MAX_FDS: usize = 2 + 2 * MAX_RINGS;
 /// Maximum number of rings of a port in both directions together.
 pub const MAX_PORT_RINGS: u32 = 1024;
@@ -61,7 +61,7 @@ pub const PORT_OF_SWITCH: u32 = 1;
 /// In [`AttachReply::port_flags`] of a refusal: the offsets in the request caused it.
 pub const OFFSETS_AT_FAULT: u32 = 2;
 /// In [`AttachReply::port_flags`]: the region is in the user's file ([`FLAG_FILE`]), at [`AttachReply::file_offset`].
-/// The CSB arrays have their own memfd, whose descriptor follows that of the file.
+/// The CSB arrays have their own memfd, whose descriptor follows the file's descriptor.
 pub const IN_FILE: u32 = 4;
 /// In [`AttachReply::port_flags`] of a refusal: the client's file ([`FLAG_FILE`]) caused it, and a request without the
 /// file can succeed.
@@ -103,18 +103,18 @@ pub struct PoolSizes {
     pub bufs: (u32, u32),
 }
 
-/// Location of a region in the client's file; both numbers are multiples of the page size. If the same user already has
-/// a region at this location, the daemon reuses it.
+/// Location of a region in the client's file; offset and length are multiples of the page size. If the same user
+/// already has a region at this location, the daemon reuses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilePlacement {
-    /// Offset of the first byte in the file.
+    /// Offset in the file at which the region begins.
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
 }
 
-/// netmap's offsets option: frames begin at an offset in their buffers, kept in the slots' `ptr` (netmap.h,
-/// `nmreq_opt_offsets`).
+/// netmap's offsets option: each frame begins at an offset in its buffer, and the slot's `ptr` holds that offset
+/// (netmap.h, `nmreq_opt_offsets`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffsetsRequest {
     /// Number of low bits of `ptr` that hold the offset; 0 for all 64.
@@ -125,7 +125,7 @@ pub struct OffsetsRequest {
     pub initial: u32,
 }
 
-/// A client's request for a port. Zero selects the daemon's default.
+/// A client's request for a port. A number or size of zero selects the daemon's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachRequest {
     /// Port name in netmap's grammar, e.g. `vale0:a` or `netmap:p{1`; at most 127 bytes.
@@ -146,13 +146,13 @@ pub struct AttachRequest {
     pub extra_bufs: u32,
     /// Bytes of virtio-net header before each frame: 0, 10 or 12.
     pub hdr_len: u32,
-    /// Number of pipes to reserve room for in a new region.
+    /// Number of pipes for which a new region reserves room.
     pub pipes: u32,
     /// Number of host tx rings of an interface; ignored if the interface is already open.
     pub host_tx_rings: u32,
     /// Number of host rx rings of an interface; ignored if the interface is already open.
     pub host_rx_rings: u32,
-    /// Number of the region to use; 0: the region that belongs to the name, or one that the daemon chooses.
+    /// Number of the region to use; 0: the region that belongs to the name, or else a region that the daemon chooses.
     pub mem_id: u32,
     /// Sizes of the object pools of a new region; all zero for the daemon's choice.
     pub pools: PoolSizes,
@@ -170,10 +170,11 @@ pub enum Role {
     /// A worker of the daemon: the ordinary rings of a switch port.
     #[default]
     Switch,
-    /// The other end of a pipe: the client swaps slots with that end's rings itself. They start at
+    /// The other end of a pipe: the client swaps slots with that end's rings itself. The rings of that end start at
     /// [`AttachReply::peer_csb_first`].
     Pipe,
-    /// A monitor: its rx rings are filled like those of a switch port; nothing reads its tx rings.
+    /// The client's port is a monitor: its rx rings are filled like the rx rings of a switch port; nothing reads its tx
+    /// rings.
     Monitor,
 }
 
@@ -194,8 +195,8 @@ pub struct AttachReply {
     pub csb_atok: u64,
     /// Offset of the host's CSB array in bytes.
     pub csb_ktoa: u64,
-    /// Index of the ring object and CSB entry of the port's first ring; those of the other rings follow, tx rings
-    /// first.
+    /// Index of the ring object and CSB entry of the port's first ring; the indices of the other rings follow in
+    /// sequence, tx rings first.
     pub csb_first: u32,
     /// With [`Role::Pipe`]: index of the ring object and CSB entry of the other end's first ring.
     pub peer_csb_first: u32,
@@ -205,7 +206,7 @@ pub struct AttachReply {
     pub ring_size: u32,
     /// Offset of buffer 0 in bytes.
     pub buf_pool: u64,
-    /// Number of buffers, including the two reserved ones.
+    /// Number of buffers, including the two reserved buffers.
     pub num_bufs: u32,
     /// Buffer size in bytes.
     pub buf_size: u32,

@@ -76,7 +76,8 @@ struct DaemonMessage<T> {
 }
 
 impl Client {
-    /// Connects to the daemon whose sockets are in `run_dir`; [`DEFAULT_TIMEOUT`] applies to this and each request.
+    /// Connects to the daemon whose sockets are in `run_dir`; [`DEFAULT_TIMEOUT`] limits the connection attempt and
+    /// each request.
     ///
     /// # Errors
     /// [`ClientError`] of the kind [`ClientErrorKind::Unreachable`] if no daemon answers.
@@ -84,7 +85,7 @@ impl Client {
         Self::connect_within(run_dir, DEFAULT_TIMEOUT)
     }
 
-    /// Like [`Client::connect`], with `timeout` as the time limit; it must be above zero.
+    /// Like [`Client::connect`], with the time limit `timeout`, which must be above zero.
     ///
     /// # Errors
     /// [`ClientError`] of the kind [`ClientErrorKind::Unreachable`] if no daemon answers.
@@ -108,7 +109,7 @@ impl Client {
     }
 
     /// Returns the error that connecting to a socket in a run directory would return, without connecting; `None` if a
-    /// process listens there and this user may connect.
+    /// process listens on the socket and this user may connect.
     pub fn obstacle(run_dir: &Path, socket: &str) -> Option<ClientError> {
         let socket = run_dir.join(socket);
         let kind = match dirs::presence(&socket) {
@@ -131,7 +132,7 @@ impl Client {
     /// that process's options and limits as its own. The kernel returns the process that had last called listen(2) on
     /// the socket when this connection was made. If a service manager created the socket, that may be the manager or an
     /// earlier daemon; the ID then differs from the one that the daemon reports, and a new connection returns the right
-    /// one, because a daemon calls listen(2) before its first answer.
+    /// ID, because a daemon calls listen(2) before its first answer.
     pub fn daemon_pid(&mut self) -> Option<u32> {
         let says = self.version().ok()?.pid;
         let listener = self.listener();
@@ -151,7 +152,7 @@ impl Client {
     /// Returns the daemon's name and version.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn version(&mut self) -> Result<Version, ClientError> {
         self.call(&Request::Version)
     }
@@ -159,7 +160,7 @@ impl Client {
     /// Lists all switches, sorted by name.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn switches(&mut self) -> Result<Vec<SwitchInfo>, ClientError> {
         self.call(&Request::SwitchList)
     }
@@ -167,7 +168,7 @@ impl Client {
     /// Reads a switch's forwarding table.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn table(&mut self, switch: &str) -> Result<Vec<TableEntry>, ClientError> {
         self.call(&Request::SwitchTable(TableParams { switch: switch.into() }))
     }
@@ -175,7 +176,7 @@ impl Client {
     /// Reads a switch's multicast groups and their members.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn groups(&mut self, switch: &str) -> Result<GroupsInfo, ClientError> {
         self.call(&Request::SwitchGroups(TableParams { switch: switch.into() }))
     }
@@ -183,7 +184,7 @@ impl Client {
     /// Attaches a port; the answer does not list its rings.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn attach(&mut self, params: AttachParams) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortAttach(Box::new(params)))
     }
@@ -191,7 +192,7 @@ impl Client {
     /// Detaches a port; `port` is its name on the switch.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn detach(&mut self, switch: &str, port: &str) -> Result<(), ClientError> {
         let params = DetachParams { switch: switch.into(), port: port.into() };
         self.call(&Request::PortDetach(params)).map(|Confirmation {}| ())
@@ -200,16 +201,16 @@ impl Client {
     /// Lists the ports of `switch`, or, with `None`, all ports including pipes, sorted by name and without their rings.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn ports(&mut self, switch: Option<&str>) -> Result<Vec<PortInfo>, ClientError> {
         self.call(&Request::PortList(ListParams { switch: switch.map(str::to_owned) }))
     }
 
     /// Changes policies of the port with the full name `port` while frames pass; a null value restores the default. If
-    /// one value is invalid, none is changed.
+    /// one value is invalid, no policy changes.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn set(&mut self, port: &str, set: Map<String, Value>) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortSet(SetParams { port: port.into(), set }))
     }
@@ -217,7 +218,7 @@ impl Client {
     /// Adds and removes addresses behind a VXLAN tunnel's remote endpoints.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn vxlan_set(&mut self, params: VxlanSetParams) -> Result<Confirmation, ClientError> {
         self.call(&Request::OfKind(params.into()))
     }
@@ -226,7 +227,7 @@ impl Client {
     /// clients) connect to them.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn vde_set(&mut self, params: VdeSetParams) -> Result<Confirmation, ClientError> {
         self.call(&Request::OfKind(params.into()))
     }
@@ -234,7 +235,7 @@ impl Client {
     /// Starts to trace frames, until the connection ends.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn trace_begin(&mut self, params: TraceBeginParams) -> Result<TraceBeginReply, ClientError> {
         self.call(&Request::TraceBegin(params))
     }
@@ -242,7 +243,7 @@ impl Client {
     /// Reads the frames traced since the last call.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn trace_read(&mut self) -> Result<TraceRead, ClientError> {
         self.call(&Request::TraceRead)
     }
@@ -250,7 +251,7 @@ impl Client {
     /// Describes the port with the full name `port`, e.g. `vale0:a`, and its rings.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn show(&mut self, port: &str) -> Result<PortInfo, ClientError> {
         self.call(&Request::PortShow(ShowParams { port: port.into() }))
     }
@@ -258,7 +259,7 @@ impl Client {
     /// Lists programs that lost their ports, newest first. The list is empty if the daemon is older than this method.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn evicted(&mut self) -> Result<Vec<EvictionInfo>, ClientError> {
         match self.call(&Request::PortEvicted) {
             Err(ClientError::Refused(why)) if why.is(ErrorCode::MethodNotFound) => Ok(Vec::new()),
@@ -269,7 +270,7 @@ impl Client {
     /// Reads all counters, with as many requests as necessary.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn all_stats(&mut self) -> Result<AllStats, ClientError> {
         let mut all: AllStats = self.call(&Request::StatsAll(AllStatsParams::default()))?;
         while let Some(after) = all.next.take() {
@@ -280,16 +281,16 @@ impl Client {
         Ok(all)
     }
 
-    /// Subscribes this connection to events. [`Client::next_event`] returns them, also those that arrive between other
-    /// requests.
+    /// Subscribes this connection to events. [`Client::next_event`] returns the events, including those that arrive
+    /// before the answer to a request.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn subscribe(&mut self, params: SubscribeParams) -> Result<SubscribeReply, ClientError> {
         self.call(&Request::Subscribe(params))
     }
 
-    /// Waits up to `limit` for the next event. Returns `None` if no event arrived.
+    /// Waits up to `limit` for the next event. Returns `None` if no event arrived within `limit`.
     ///
     /// # Errors
     /// [`ClientError`] if the daemon closed the connection, or sent something other than a notification.
@@ -308,10 +309,11 @@ impl Client {
         }
     }
 
-    /// Applies a configuration file to the daemon, or only lists the changes that it would make.
+    /// Applies a configuration file to the daemon, or only lists the changes that the file would make.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal: then only the changes named in the message have been made.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request. After a refusal, only the changes named
+    /// in the message have been made.
     pub fn apply(&mut self, params: ApplyParams) -> Result<ApplyResult, ClientError> {
         self.call(&Request::ConfigApply(params))
     }
@@ -319,7 +321,7 @@ impl Client {
     /// Returns the daemon's configuration as the text of a configuration file.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn export(&mut self) -> Result<ExportReply, ClientError> {
         self.call(&Request::ConfigExport)
     }
@@ -328,15 +330,15 @@ impl Client {
     /// has.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn shutdown(&mut self) -> Result<(), ClientError> {
         self.call(&Request::Shutdown).map(|Confirmation {}| ())
     }
 
-    /// Waits until the daemon closes this connection, which it does when it ends.
+    /// Waits until the daemon closes this connection, which happens when the daemon ends.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] if it is still open after `limit`.
+    /// [`ClientError::Timeout`] if the connection is still open after `limit`.
     pub fn wait_closed(mut self, limit: Duration) -> Result<(), ClientError> {
         let deadline = Instant::now() + limit;
         self.timeout = limit;
@@ -352,11 +354,11 @@ impl Client {
     /// Sends a request and reads its result as `T`.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         let result = self.exchange(request);
         if !matches!(result, Ok(_) | Err(ClientError::Refused(_))) {
-            // A late answer must not be taken for that of the next request. Shutdown fails only if the socket is
+            // A late answer must not be taken for the answer to the next request. Shutdown fails only if the socket is
             // already closed.
             let _ = self.stream.shutdown(std::net::Shutdown::Both);
         }
@@ -443,8 +445,8 @@ impl Client {
         }
     }
 
-    /// Returns the time until `deadline`, at least 1 ms, because a socket's timeout must not be zero. If none is left,
-    /// returns [`ClientError::Timeout`].
+    /// Returns the time until `deadline`, at least 1 ms, because a socket's timeout must not be zero. If no time is
+    /// left, returns [`ClientError::Timeout`].
     fn left(&self, deadline: Instant) -> Result<Duration, ClientError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.timed_out()) } else { Ok(left.max(Duration::from_millis(1))) }

@@ -14,7 +14,7 @@ use crate::succession::{BEGIN_MAGIC, HELLO_MAGIC};
 pub const DEVICE_LEN: usize = size_of::<DeviceRequestWire>();
 /// Length of a [`HoldRequest`] in bytes.
 pub const HOLDING_LEN: usize = size_of::<HoldingWire>();
-/// Maximum length of a request's body in bytes: that of `VALE_ATTACH`.
+/// Maximum length of a request's body in bytes: the length of the `VALE_ATTACH` body.
 pub const BODY_LEN: usize = 64;
 
 const DEVICE_MAGIC: u32 = u32::from_le_bytes(*b"NVdv");
@@ -92,7 +92,7 @@ impl DeviceRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldRequest {
     /// Requests the connection's port, for a process that inherited or received the descriptor. The daemon repeats the
-    /// attach reply with which the port was opened, with its descriptors.
+    /// attach reply with which the port was opened, including the descriptors.
     Resume,
     /// Releases the port; the connection stays. The answer is an empty attach reply.
     Release,

@@ -155,8 +155,8 @@ mod tests {
         }
     }
 
-    /// Objective: a user's directory in /tmp that another user created is recognised as foreign; a missing one, or
-    /// another path, is not.
+    /// Objective: a user's directory in /tmp that another user created is recognised as foreign; a missing directory,
+    /// or another path, is not.
     #[test]
     fn another_users_directory_is_recognised_as_foreign() {
         // A user ID that no user has, different for each test process.

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct RpcError {
-    /// Kind of error; [`ErrorCode`] lists those in use.
+    /// Kind of error; [`ErrorCode`] lists the codes in use.
     pub code: i32,
     /// The error, in one line.
     pub message: String,
-    /// Hint and errno; `None` if the other side gave none.
+    /// Hint and errno; `None` if the other side gave neither.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<ErrorData>,
 }
@@ -25,7 +25,7 @@ pub struct ErrorData {
     pub errno: Option<i32>,
 }
 
-/// Kinds of errors: JSON-RPC's own (section 5.1), and the daemon's from −32001 down.
+/// Kinds of errors: JSON-RPC's own codes (section 5.1), and the daemon's codes, from −32001 down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum ErrorCode {

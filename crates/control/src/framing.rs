@@ -2,8 +2,8 @@
 
 /// Maximum length of a request's line in bytes, without the newline.
 pub const MAX_REQUEST_LINE: usize = 64 * 1024;
-/// Maximum length of a request's line in bytes from root or the daemon's own user, whose requests may carry a
-/// configuration file.
+/// Maximum length in bytes of a line that root or the daemon's own user sends; their requests may carry a configuration
+/// file.
 pub const MAX_TRUSTED_LINE: usize = 4 << 20;
 
 /// A line is too long. The stream becomes unreadable, since the start of the next message is unknown.
@@ -100,7 +100,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: for any pieces, the lines are those of a plain split, up to the first that is too long.
+        /// Objective: for any pieces, the splitter returns the same lines as a plain split, up to the first line that
+        /// is too long.
         #[test]
         fn pieces_give_the_lines_of_a_plain_split(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>(), Just(b'x')], 0..60),

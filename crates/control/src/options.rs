@@ -58,7 +58,7 @@ pub struct AttachOption {
     pub heading: Heading,
     /// The default in words; empty if obvious.
     pub default: &'static str,
-    /// Keys of options that exclude this one.
+    /// Keys of options that this option excludes.
     pub excludes: &'static [&'static str],
     /// The reason why this option and those in `excludes` exclude each other.
     pub why: &'static str,
@@ -103,7 +103,7 @@ struct OptionAccess<T> {
 pub struct OptionsOf<'a, K>(&'a PortOptions, PhantomData<K>);
 
 impl PortOptions {
-    /// Returns the options of a port of kind `K`; `None` if one of them is not for this kind.
+    /// Returns the options of a port of kind `K`; `None` if an option is set that this kind does not take.
     #[must_use]
     pub fn of<K: KindType>(&self) -> Option<OptionsOf<'_, K>> {
         let fits = |option: &AttachOption| option.is_for(&K::KIND) || option.given(self).is_none();
@@ -132,7 +132,7 @@ pub enum Heading {
     Interfaces,
     /// Virtual machines.
     Machines,
-    /// Sockets that others connect to.
+    /// Sockets to which other programs connect.
     Sockets,
     /// Tunnels to other hosts.
     Tunnels,
@@ -232,7 +232,7 @@ impl AttachOption {
         self.is_for_all || kind.takes(self.key)
     }
 
-    /// Returns the kinds that take the option; `None` if all do.
+    /// Returns the kinds that take the option; `None` if all kinds take it.
     #[must_use]
     pub fn kinds(&self) -> Option<Vec<&'static SpecKind>> {
         (!self.is_for_all).then(|| SpecKind::ALL.iter().filter(|kind| self.is_for(kind)).collect())

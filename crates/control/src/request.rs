@@ -12,7 +12,7 @@ use crate::types::{
     SwitchInfo, TableEntry, TableParams, TraceBeginParams, TraceBeginReply, TraceRead, Version,
 };
 
-/// Names of the methods that [`methods`] lists before those of [`KindRequest`].
+/// Names of the methods that [`methods`] lists before the methods of [`KindRequest`].
 const FIRST: &[&str] = &[
     "version",
     "switch.list",
@@ -28,7 +28,7 @@ const FIRST: &[&str] = &[
     "subscribe",
     "unsubscribe",
 ];
-/// Names of the methods that [`methods`] lists after those of [`KindRequest`].
+/// Names of the methods that [`methods`] lists after the methods of [`KindRequest`].
 const REST: &[&str] = &["trace.begin", "trace.read", "config.apply", "config.export", "shutdown"];
 
 /// Returns the names of all methods.
@@ -136,7 +136,7 @@ pub enum Reply {
 }
 
 impl Request {
-    /// Parses a method and its parameters; absent parameters are the same as empty ones.
+    /// Parses a method and its parameters; absent parameters are the same as empty parameters.
     ///
     /// # Errors
     /// [`ErrorCode::MethodNotFound`] or [`ErrorCode::InvalidParams`].
@@ -216,7 +216,7 @@ mod tests {
         ]
     }
 
-    /// Objective: for every method of the list, a serialized request reads back as the same one.
+    /// Objective: for every method of the list, a serialized request reads back as the same request.
     #[test]
     fn a_serialized_request_reads_back_the_same() {
         for (request, name) in all().into_iter().zip(methods()) {
@@ -252,7 +252,7 @@ mod tests {
         assert!(Request::parse("port.lost", None).unwrap_err().is(ErrorCode::MethodNotFound));
     }
 
-    /// Objective: parameters by position, and omitted optional ones, are accepted.
+    /// Objective: parameters by position are accepted, and optional parameters may be omitted.
     #[test]
     fn parameters_by_position_are_accepted() {
         let detach = DetachParams { switch: "vale0".into(), port: "a".into() };

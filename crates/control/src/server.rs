@@ -1,7 +1,7 @@
 //! The daemon's side of a control connection: bytes in, bytes out. Performs no I/O.
 //!
-//! A line holds a request or an array of requests (a batch, JSON-RPC 2.0 section 6). The answer is a line; there is
-//! none if the line holds only notifications. Blank lines are skipped. Invalid JSON and invalid requests are answered
+//! A line holds a request or an array of requests (a batch, JSON-RPC 2.0 section 6). The answer is a line; a line that
+//! holds only notifications gets no answer. Blank lines are skipped. Invalid JSON and invalid requests are answered
 //! with an error with the id `null`, and the connection stays open. Two errors end the connection: a line that is too
 //! long, and answers that grow too large.
 
@@ -16,8 +16,8 @@ pub(crate) mod strict;
 
 /// Maximum number of requests in a batch.
 pub const MAX_BATCH: usize = 64;
-/// Maximum number of bytes of answers from one [`ControlConnection::feed`]. A further request in the same call ends the
-/// connection: a client that sends many requests must read answers in between.
+/// Size in bytes that the answers of one [`ControlConnection::feed`] call may reach. After that, a further request in
+/// the same call ends the connection: a client that sends many requests must read answers in between.
 pub const MAX_OUTPUT: usize = 4 << 20;
 
 /// Executes requests.
@@ -94,9 +94,9 @@ impl ControlConnection {
         ControlConnection { lines: LineSplitter::new(MAX_TRUSTED_LINE), closed: false }
     }
 
-    /// Takes bytes from the client and executes the requests that they complete. The answers do not depend on how the
-    /// stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After [`ControlOutput::close`],
-    /// bytes are ignored.
+    /// Takes bytes from the client and executes the requests that these bytes complete. The answers do not depend on
+    /// how the stream is cut into pieces, except that [`MAX_OUTPUT`] applies to each piece. After
+    /// [`ControlOutput::close`], bytes are ignored.
     pub fn feed(&mut self, bytes: &[u8], handler: &mut dyn RequestHandler) -> ControlOutput {
         let mut out = ControlOutput { bytes: Vec::new(), close: self.closed };
         if self.closed {
@@ -136,8 +136,8 @@ fn append(out: &mut Vec<u8>, answer: Option<RpcAnswer>) {
     let Some(answer) = answer else { return };
     match serde_json::to_vec(&answer) {
         Ok(mut text) => out.append(&mut text),
-        // Replies consist of strings, numbers and lists, which can always be written. The error keeps a client from
-        // waiting, should that change.
+        // Replies consist of strings, numbers and lists, which can always be written. If that changes, this error keeps
+        // the client from waiting for an answer.
         Err(error) => out.extend_from_slice(unwritable(&error.to_string()).as_bytes()),
     }
     out.push(b'\n');
@@ -203,7 +203,7 @@ struct RpcCall {
 }
 
 impl RpcCall {
-    /// Reads a request. An error includes the id to answer to: `null` if it is missing or invalid.
+    /// Reads a request. An error includes the id for the answer: `null` if the request's id is missing or invalid.
     fn read(value: Value) -> Result<RpcCall, (Value, RpcError)> {
         let Value::Object(mut members) = value else {
             return Err((Value::Null, invalid("expected a request object")));

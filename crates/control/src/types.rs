@@ -1,8 +1,8 @@
 //! The parameters (`…Params`) and results of the control protocol's methods.
 //!
-//! Directions are the switch's: *in* is from a port into the switch, *out* is from the switch to the port. Counters are
-//! cumulative since the port was attached, those of a worker since it started; the reader computes rates. The daemon
-//! refuses unknown fields in parameters; clients skip unknown fields in replies.
+//! Directions are the switch's: *in* is from a port into the switch, *out* is from the switch to the port. A port's
+//! counters are cumulative since the port was attached, a worker's counters since the worker started; the reader
+//! computes rates. The daemon refuses unknown fields in parameters; clients skip unknown fields in replies.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ pub struct Version {
     pub version: String,
     /// netmap's API version (`NETMAP_API`), 14.
     pub api: u32,
-    /// The daemon's process ID in its own PID namespace. Absent in daemons older than this field.
+    /// The daemon's process ID in its own PID namespace. `None` from a daemon that is older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
@@ -100,7 +100,7 @@ pub struct TableEntry {
     /// For an address behind a tunnel: the remote endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vtep: Option<IpAddr>,
-    /// For an address behind a tunnel: whether a control plane provided it.
+    /// For an address behind a tunnel: whether a control plane provided the address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given: bool,
     /// Number of the address's moves, as counted by the control plane, if known.
@@ -139,7 +139,7 @@ pub struct GroupEntry {
     pub vlan: Option<u16>,
     /// Full name of the member port.
     pub port: String,
-    /// Seconds until the membership expires, unless it is reported again.
+    /// Seconds until the membership expires, unless another report renews it.
     pub expires_seconds: u64,
 }
 
@@ -151,9 +151,10 @@ pub struct MulticastDomain {
     pub vlan: Option<u16>,
     /// `ipv4` or `ipv6`.
     pub family: String,
-    /// Whether multicast frames are forwarded to group members only; false without a querier: they are flooded.
+    /// Whether multicast frames are forwarded to group members only; false without a querier, when multicast frames are
+    /// flooded.
     pub active: bool,
-    /// Address of the querier; `None` if there is none, or if this switch is the querier.
+    /// Address of the querier; `None` if there is no querier, or if this switch is the querier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub querier: Option<IpAddr>,
     /// Whether this switch is the querier.

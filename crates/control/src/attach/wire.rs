@@ -136,7 +136,7 @@ pub(crate) struct AttachReplyWire {
     pub(crate) extra_bufs: U32,
     pub(crate) hdr_len: U32,
     pub(crate) mem_id: U32,
-    /// Index of the first tx ring bound to the client, and the number of bound tx rings; `rx_bound` likewise for rx
+    /// Index of the first tx ring bound to the client, and the number of bound tx rings; `rx_bound` is the same for rx
     /// rings.
     pub(crate) tx_bound: [U32; 2],
     pub(crate) rx_bound: [U32; 2],

@@ -1,4 +1,5 @@
-//! Reports which users may connect to a socket that excludes this user, and how to become one of them.
+//! Reports which users may connect to a socket that excludes this user, and how this user can become one of those
+//! users.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

@@ -33,7 +33,7 @@ impl BringConnection {
             let address = SocketAddrUnix::new(&socket)?;
             let conn =
                 rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-            // The time limit also applies to a connect that waits for room in the backlog.
+            // The time limit also applies to connect(2), which may wait for room in the backlog.
             sockopt::set_socket_timeout(&conn, sockopt::Timeout::Send, Some(DEFAULT_TIMEOUT))?;
             rustix::io::retry_on_intr(|| rustix::net::connect(&conn, &address))?;
             Ok(conn)
@@ -45,10 +45,10 @@ impl BringConnection {
         }
     }
 
-    /// Passes a device's queues to be attached. Returns the port's full name.
+    /// Passes a device's queues to the daemon, which attaches a port to them. Returns the port's full name.
     ///
     /// # Errors
-    /// [`ClientError`] without an answer, or on a refusal.
+    /// [`ClientError`] if no answer arrives or the daemon refuses the request.
     pub fn attach(self, params: AttachParams, queues: &[OwnedFd]) -> Result<String, ClientError> {
         let lost = |e: rustix::io::Errno| ClientError::Lost { socket: self.socket.clone(), source: e.into() };
         if queues.is_empty() || queues.len() > MAX_BROUGHT {
@@ -83,7 +83,7 @@ impl BringConnection {
     }
 }
 
-/// Creates a socket pair for the answer. Returns this end and the daemon's.
+/// Creates a socket pair for the answer. Returns the client's end and the daemon's end.
 fn answer_socket() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;

@@ -76,7 +76,7 @@ pub enum ClientErrorKind {
 }
 
 impl ClientError {
-    /// Returns the error for a connection to `socket` that failed, or did not succeed within `limit`.
+    /// Returns the error for an attempt to connect to `socket` that failed, or did not succeed within `limit`.
     pub fn connecting(socket: PathBuf, limit: Duration, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory => {

@@ -141,8 +141,7 @@ fn every_method_reaches_the_daemon() {
     thread.join().unwrap();
 }
 
-/// Objective: without a listener, the error states how to start a daemon there, both without a socket and with a stale
-/// one.
+/// Objective: without a listener, the error states how to start a daemon, whether the socket is missing or stale.
 #[test]
 fn a_missing_daemon_is_explained() {
     let dir = tempfile::tempdir().unwrap();

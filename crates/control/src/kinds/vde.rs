@@ -3,14 +3,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A port of a VDE switch.
+/// A port on a VDE switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VdeInfo {
     /// Number of the port.
     pub number: u16,
     /// Whether only plugs that request this number get the port.
     pub reserved: bool,
-    /// The connected plug; `None` while the port has none.
+    /// The connected plug; `None` while no plug is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plug: Option<VdePlug>,
 }
@@ -18,7 +18,7 @@ pub struct VdeInfo {
 /// A connected plug.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VdePlug {
-    /// Number of plugs that the port has had, including this one.
+    /// Number of plugs that the port has had, including this plug.
     pub count: u64,
     /// The plug's process and user, as the kernel reports them.
     pub who: String,
@@ -34,7 +34,7 @@ pub struct VdePlug {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VdeSetParams {
-    /// Full name of the port that was attached, e.g. `vale0:lab`.
+    /// Full name of the netvale port that acts as the VDE switch, e.g. `vale0:lab`.
     pub port: String,
     /// New maximum number of ports for plugs; `None` leaves it unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use crate::mac::Mac;
 pub struct VhostInfo {
     /// Path of the device's socket.
     pub path: String,
-    /// Whether the device connects to the socket instead of listening.
+    /// Whether the device connects to the socket instead of listening on it.
     pub client: bool,
     /// Number of queue pairs.
     pub pairs: u32,

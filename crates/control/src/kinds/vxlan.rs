@@ -17,9 +17,9 @@ pub struct VxlanInfo {
     pub port: u16,
     /// Longest packet that fits into a tunnelled frame, in bytes: the MTU for guests.
     pub mtu: u32,
-    /// Whether a control plane provides the addresses.
+    /// Whether a control plane provides the addresses behind remote endpoints.
     pub evpn: bool,
-    /// Instance number of the tunnel, different from that of any other tunnel with this name.
+    /// Instance number of the tunnel; each tunnel that ever had this name has a different number.
     #[serde(default)]
     pub instance: u64,
     /// Number of addresses known behind remote endpoints.
@@ -90,10 +90,10 @@ pub struct VxlanSetParams {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanChanges<T, K> {
-    /// Entries to add; existing ones are replaced.
+    /// Entries to add; existing entries are replaced.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<T>,
-    /// Entries to remove; missing ones are ignored.
+    /// Entries to remove; missing entries are ignored.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<K>,
 }
@@ -142,8 +142,8 @@ pub struct VxlanLocalParams {
     /// Whether to send one `vxlan.changed` notification on this connection at the next change.
     #[serde(default)]
     pub watch: bool,
-    /// The generation that the caller has: if it is the current one, the answer omits the addresses. `None` requests
-    /// the addresses of any generation.
+    /// The generation that the caller has: if this is the current generation, the answer omits the addresses. `None`
+    /// requests the addresses of any generation.
     #[serde(default)]
     pub since: Option<u64>,
 }

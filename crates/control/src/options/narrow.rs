@@ -42,7 +42,7 @@ fn is_same<T: PartialEq>(is: &Option<T>, most: &Option<T>) -> bool {
 }
 
 /// Returns whether a filter begins with the rules of `most`. The first matching rule decides, so later rules only
-/// handle frames that the earlier ones leave.
+/// handle frames that no earlier rule matches.
 fn begins_with(is: &ConfiguredRules, most: &ConfiguredRules) -> bool {
     is.as_deref().unwrap_or_default().starts_with(most.as_deref().unwrap_or_default())
 }
@@ -112,7 +112,7 @@ mod tests {
         Policies::default().with(values.as_object().expect("an object")).expect("policies")
     }
 
-    /// Objective: for each policy, a narrower value passes, and a wider one is named.
+    /// Objective: for each policy, a narrower value passes, and a wider value makes the check return the policy's key.
     #[test]
     fn only_narrower_values_pass() {
         let drop_all = "drop 1,6 0 0 1";

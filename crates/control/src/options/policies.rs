@@ -76,7 +76,7 @@ impl Policies {
         Ok(new)
     }
 
-    /// Returns these policies, completed by the `defaults` that they neither set nor exclude.
+    /// Returns these policies, completed by those `defaults` that these policies neither set nor exclude.
     #[must_use]
     pub fn over(&self, defaults: &Policies) -> Policies {
         let own: Vec<_> =
@@ -91,18 +91,18 @@ impl Policies {
         both
     }
 
-    /// Returns the rules for frames that the port sends, and for frames that it receives.
+    /// Returns the rules for frames that the port sends, then the rules for frames that the port receives.
     #[must_use]
     pub fn rules(&self) -> [&ConfiguredRules; 2] {
         [&self.filter_in, &self.filter_out]
     }
 
-    /// Returns the rules yet to be compiled.
+    /// Returns the rules that are not compiled.
     pub fn sources(&self) -> impl Iterator<Item = &WrittenValue<ConfiguredRule>> {
         self.rules().into_iter().flatten().flatten().filter(|rule| rule.compiled().is_err())
     }
 
-    /// Returns the rules yet to be compiled, to be replaced by their compiled form.
+    /// Returns the rules that are not compiled, so that the caller can replace them by their compiled form.
     pub fn sources_mut(&mut self) -> impl Iterator<Item = &mut WrittenValue<ConfiguredRule>> {
         let rules = [&mut self.filter_in, &mut self.filter_out].into_iter().flatten().flatten();
         rules.filter(|rule| rule.compiled().is_err())
@@ -138,7 +138,7 @@ impl Policies {
         Ok(())
     }
 
-    /// Returns the VLANs; `None` if none are set.
+    /// Returns the port's VLANs; `None` if no VLANs are set.
     ///
     /// # Errors
     /// [`Misfit`] names a policy that is invalid or contradicts another.
@@ -148,10 +148,10 @@ impl Policies {
         vlans.map_err(|bad| Misfit::policy(vlan_key(&bad), bad.to_string()))
     }
 
-    /// Returns the checks on sent frames; `None` if none are set.
+    /// Returns the checks on sent frames; `None` if no checks are set.
     ///
     /// # Errors
-    /// [`Misfit`] if the policies lack the addresses to compare with.
+    /// [`Misfit`] if the policies lack the addresses that the checks compare frames with.
     pub fn guard(&self) -> Result<Option<Guard>, Misfit> {
         let Some(checks) = self.guard.as_deref() else { return Ok(None) };
         let addresses = self.addresses.as_deref().cloned().unwrap_or_default();
@@ -287,7 +287,7 @@ mod tests {
         policies.check().map(|()| policies).map_err(|misfit| misfit.to_string())
     }
 
-    /// Objective: given values are read back; defaults are those of the switch; an object without values sets no
+    /// Objective: given values are read back; other policies have their defaults; an object without values sets no
     /// policy.
     #[test]
     fn given_values_are_read_back() {
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Objective: setting a policy leaves the others unchanged; null removes that policy only.
+    /// Objective: setting a policy leaves other policies unchanged; null removes only the policy for which it is given.
     #[test]
     fn a_set_policy_stays_while_another_is_set() {
         let set = |policies: &Policies, values: Value| policies.with(values.as_object().unwrap()).unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     /// Objective: a text stays as given, in JSON and in comparisons, even if other texts mean the same; an unreadable
-    /// one, and an option that is not a policy, are refused when read.
+    /// text, and an option that is not a policy, are refused when read.
     #[test]
     fn a_text_stays_as_given() {
         let values = json!({"trunk": "1,2,3", "rate_in": "1000mbit", "filter_in": ["drop  1,6 0 0 1"]});

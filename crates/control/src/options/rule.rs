@@ -1,4 +1,5 @@
-//! Rules of filters in text form: the action, the compiled program, and the expression from which it was compiled.
+//! Rules of filters in text form: the action, the compiled program, and the expression from which the program was
+//! compiled.
 //!
 //! ```
 //! use netvale_control::options::CompiledRule;
@@ -33,7 +34,7 @@ pub struct CompiledRule {
 /// A rule in a configuration, compiled or not.
 #[derive(Clone, Debug)]
 pub enum ConfiguredRule {
-    /// An action with an expression yet to be compiled.
+    /// An action with an expression that is not compiled.
     Source {
         /// Whether matching frames are dropped.
         drops: bool,
@@ -53,7 +54,7 @@ impl Notation for ConfiguredRule {
     }
 }
 
-/// The value's text is that of the compiled rule.
+/// The value's text is the text form of the compiled rule.
 impl From<CompiledRule> for WrittenValue<ConfiguredRule> {
     fn from(rule: CompiledRule) -> Self {
         WrittenValue::of(rule.to_string(), ConfiguredRule::Compiled(rule))
@@ -81,7 +82,7 @@ pub enum BadRule {
 }
 
 impl CompiledRule {
-    /// Returns the action and the expression of a rule yet to be compiled; `None` if the text does not begin with an
+    /// Returns the action and the expression of a rule that is not compiled; `None` if the text does not begin with an
     /// action, or contains a program.
     #[must_use]
     pub fn source(text: &str) -> Option<(&str, &str)> {
@@ -108,7 +109,7 @@ impl ConfiguredRule {
     /// Returns the compiled rule.
     ///
     /// # Errors
-    /// [`BadRule::NotCompiled`] if it is not compiled.
+    /// [`BadRule::NotCompiled`] if the rule is not compiled.
     pub fn compiled(&self) -> Result<&CompiledRule, BadRule> {
         match self {
             ConfiguredRule::Compiled(rule) => Ok(rule),

@@ -75,7 +75,7 @@ impl<'de> DeserializeSeed<'de> for OptionKeySeed {
     }
 }
 
-/// Reads a value. The error for an invalid value refers to its position in the text. `null` counts as omitted.
+/// Reads a value. The error for an invalid value refers to the value's position in the text. `null` counts as omitted.
 struct OptionValueSeed<'a> {
     option: &'static AttachOption,
     options: &'a mut PortOptions,

@@ -15,7 +15,7 @@ pub enum OptionShape {
     Flag,
     /// A whole number in this range, both ends included.
     Number(u32, u32),
-    /// One of these numbers; without a value on the command line, the last one.
+    /// One of these numbers; a flag without a value on the command line selects the last number.
     OneOf(&'static [u32]),
     /// A number, at least 0.
     Factor,
@@ -27,11 +27,11 @@ pub enum OptionShape {
     Mode,
     /// Permission bits of a socket, octal, that let its owner connect.
     OwnersMode,
-    /// A list of texts.
+    /// A list of texts in any syntax.
     Texts,
     /// A list of whole numbers in this range, both ends included; in the form of `taskset -c` on the command line.
     Numbers(u32, u32),
-    /// On or off, true or false in JSON.
+    /// `on` or `off` on the command line, true or false in JSON.
     Switch,
     /// Text of this syntax.
     Written(&'static Syntax),
@@ -50,7 +50,7 @@ pub struct Syntax {
     pub what: &'static str,
     /// An example of such a text, for the JSON Schema.
     pub example: &'static str,
-    /// Whether a text has this syntax.
+    /// Returns whether a text has this syntax.
     pub check: fn(&str) -> bool,
 }
 
@@ -194,8 +194,8 @@ pub fn mode(text: &str) -> Option<u32> {
     is_octal.then(|| u32::from_str_radix(digits, 8).ok())?
 }
 
-/// Returns the permission bits of a socket; `None` if the text is invalid, or lacks the w that the owner needs to
-/// connect.
+/// Returns the permission bits of a socket; `None` if the text is invalid, or lacks the write permission that the owner
+/// needs to connect.
 ///
 /// ```
 /// use netvale_control::options::owners_mode;

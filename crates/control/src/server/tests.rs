@@ -1,4 +1,4 @@
-//! Tests of the server side, some of them the examples of JSON-RPC 2.0 section 7.
+//! Tests of the server side, including the examples of JSON-RPC 2.0 section 7.
 
 use super::*;
 use crate::types::{Confirmation, ListParams, PortInfo, Version};
@@ -51,7 +51,7 @@ fn an_answer_has_version_result_and_id() {
     assert_eq!(answers(show), [json!({"jsonrpc": "2.0", "error": error, "id": 8})]);
 }
 
-/// Objective: every legal id is returned unchanged; others are refused (section 4).
+/// Objective: every legal id is returned unchanged; other ids are refused (section 4).
 #[test]
 fn legal_ids_return_unchanged_and_others_are_refused() {
     for id in ["1", "-5", "18446744073709551615", "0.5", r#""""#, r#""a\"b""#, "null"] {
@@ -65,7 +65,7 @@ fn legal_ids_return_unchanged_and_others_are_refused() {
     }
 }
 
-/// Objective: each kind of fault has its code, and the id if known (section 5.1).
+/// Objective: the answer to each kind of fault has the fault's code, and the request's id if known (section 5.1).
 #[test]
 fn each_kind_of_fault_has_its_code() {
     let null = Value::Null;

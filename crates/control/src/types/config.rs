@@ -44,10 +44,10 @@ pub struct ConfigChange {
     pub action: ConfigAction,
     /// Full name of the port, or the setting as `TABLE.KEY`.
     pub name: String,
-    /// The previous value; `None` if there was none.
+    /// The previous value; `None` if there was no value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The new value; `None` if there is none.
+    /// The new value; `None` if there is no new value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Why the change takes effect only later or in part, e.g. only for new ports; `None` if it takes full effect
@@ -81,12 +81,12 @@ pub struct ExportReply {
     pub config: Value,
     /// Text of a configuration file with these settings and ports, with comments.
     pub text: String,
-    /// Parts of the state that the file omits, one sentence each.
+    /// Parts of the state that the file omits, one sentence for each part.
     pub left_out: Vec<String>,
 }
 
 impl ConfigAction {
-    /// Returns the character that marks such a change in a list.
+    /// Returns the character that marks a change of this kind in a list.
     #[must_use]
     pub fn sign(self) -> char {
         match self {

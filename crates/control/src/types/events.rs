@@ -31,7 +31,7 @@ macro_rules! events {
                 }
             }
 
-            /// Returns the fields that the event may have besides those of every event.
+            /// Returns the fields that the event may have besides the fields that every event has.
             pub const fn details(self) -> &'static [&'static str] {
                 match self {
                     $(EventName::$variant => &[$($detail),*]),+
@@ -94,10 +94,10 @@ pub const NOTIFICATION: &str = "event";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubscribeParams {
-    /// Limits events to those of these switches (`vale0`) and ports (`vale0:a`); empty: no limit.
+    /// Reports only events of these switches (`vale0`) and ports (`vale0:a`); empty: events of all switches and ports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
-    /// Limits events to these names (`port.attached`) and groups (`port`); empty: no limit.
+    /// Reports only events with these names (`port.attached`) or in these groups (`port`); empty: all events.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     /// Whether to return a snapshot of all switches and ports.
@@ -108,7 +108,7 @@ pub struct SubscribeParams {
 /// The reply of `subscribe`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubscribeReply {
-    /// Sequence number of this subscription's latest event; the next event has the number after it.
+    /// Sequence number of this subscription's latest event; the next event has the following number.
     pub sequence: u64,
     /// Time of the reply in nanoseconds of the daemon's monotonic clock.
     pub now_ns: u64,
@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    /// Objective: on the wire, an event's specific fields are members beside the common ones; reading restores them and
-    /// keeps unknown members.
+    /// Objective: on the wire, an event's specific fields are members beside the common fields; reading restores them
+    /// and keeps unknown members.
     #[test]
     fn specific_fields_lie_beside_the_usual_ones() {
         let wire = json!({

@@ -54,8 +54,8 @@ pub struct ShowParams {
 pub struct SetParams {
     /// Full name, e.g. `vale0:a`.
     pub port: String,
-    /// New values of policies and of `mtu`, by key; null restores the default. If one value is invalid, none is
-    /// changed.
+    /// New values of policies and of `mtu`, by key; null restores the default. If one value is invalid, no value
+    /// changes.
     pub set: Map<String, Value>,
 }
 
@@ -87,7 +87,7 @@ pub struct PortInfo {
     /// The port's policies that are set, by key.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub policies: Map<String, Value>,
-    /// Rules of the port's filters, in order, those for sent frames first.
+    /// Rules of the port's filters, in order; the rules for sent frames come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleInfo>,
     /// The port's rings, `in` rings first.
@@ -114,7 +114,8 @@ pub struct RuleInfo {
     pub frames: u64,
 }
 
-/// A program that lost its port: its doorbell blocked the daemon, or its memory vanished (its file was truncated).
+/// A program that lost its port, because the program's doorbell blocked the daemon, or the port's memory vanished (the
+/// file that backs it was truncated).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionInfo {
     /// Full name of the port, e.g. `vale0:a`. A new port may have taken the name.
@@ -205,7 +206,7 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// A netmap ring, or a queue of a port without netmap rings, whose indices are 0.
+/// A netmap ring, or a queue of a port without netmap rings; the slot indices of such a queue are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingInfo {
     /// Direction of the ring's frames.
@@ -218,16 +219,16 @@ pub struct RingInfo {
     pub head: u32,
     /// The application's wake-up index, as the application last published it.
     pub cur: u32,
-    /// First slot the application does not own, as its last sync left it in the ring's header. It stays behind
-    /// [`hwtail`](Self::hwtail) until the next sync.
+    /// First slot the application does not own, as its last sync left it in the ring's header. Until the next sync, it
+    /// may lag behind [`hwtail`](Self::hwtail).
     pub tail: u32,
     /// First slot the daemon has not taken yet.
     pub hwcur: u32,
     /// First slot that the daemon has not passed to the application yet.
     pub hwtail: u32,
-    /// Number of frames that have passed the ring.
+    /// Number of frames that have passed through the ring.
     pub frames: u64,
-    /// Number of bytes in the frames that have passed the ring, without virtio-net headers.
+    /// Number of bytes in the frames that have passed through the ring, without virtio-net headers.
     pub bytes: u64,
     /// Frames dropped, by reason; reasons without a drop are omitted.
     #[serde(default)]
@@ -248,7 +249,7 @@ pub struct RingInfo {
 }
 
 impl PortInfo {
-    /// Returns the details specific to one kind of port, if the port is of that kind.
+    /// Returns the details specific to one kind of port; `None` if the port is of another kind.
     #[must_use]
     pub fn detail<D: Detail<PortDetail>>(&self) -> Option<&D> {
         self.detail.as_ref().and_then(D::of)

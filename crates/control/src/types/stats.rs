@@ -11,8 +11,8 @@ use crate::kinds::{Detail, KindStats};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AllStatsParams {
-    /// Limits the answer to ports with names after this one: [`AllStats::next`] of the previous answer. `None`: starts
-    /// with the first port.
+    /// Limits the answer to ports whose names sort after this name: [`AllStats::next`] of the previous answer. `None`:
+    /// starts with the first port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
@@ -29,7 +29,8 @@ pub struct AllStats {
     pub switches: Vec<SwitchStats>,
     /// Ports, sorted by name.
     pub ports: Vec<PortDetails>,
-    /// If there are more ports: name of the last one in this answer, for `after` of the next request; otherwise `None`.
+    /// If there are more ports: name of the last port in this answer, for `after` of the next request; otherwise
+    /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// Workers, sorted by number.
@@ -38,7 +39,8 @@ pub struct AllStats {
     /// Regions in use.
     #[serde(default)]
     pub regions: Vec<RegionStats>,
-    /// Number of refused requests and connections: the caller's own, or all for root and the daemon's own user.
+    /// Number of refused requests and connections: the caller's own, or, if the caller is root or the daemon's own
+    /// user, those of all users.
     #[serde(default)]
     pub refused: u64,
     /// Number of programs that lost their port; 0 for callers other than root and the daemon's own user.
@@ -104,8 +106,8 @@ pub struct PortDetails {
     /// Dropped frames that were destined for the port, by reason.
     #[serde(default, skip_serializing_if = "Drops::is_empty")]
     pub out_drops: Drops,
-    /// Number of frames for the port that arrived while it had no receiver, e.g. no program had it open; not counted
-    /// among drops.
+    /// Number of frames for the port that arrived while the port had no receiver, e.g. no program had the port open;
+    /// not counted among drops.
     #[serde(default)]
     pub idle: u64,
     /// Kicks (wake-ups by eventfd) that the daemon sent to the application.
@@ -144,7 +146,8 @@ impl PortDetails {
         self.in_drops.values().chain(self.out_drops.values()).sum()
     }
 
-    /// Returns the counters specific to one kind of port, if the port is of that kind.
+    /// Returns the counters specific to one kind of port; `None` if the port is of another kind, or has no such
+    /// counters.
     #[must_use]
     pub fn of_kind<S: Detail<KindStats>>(&self) -> Option<&S> {
         self.of_kind.as_ref().and_then(S::of)
@@ -164,8 +167,8 @@ pub struct Latency {
 /// A range of latencies and its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyPart {
-    /// Upper bound of the range, one of [`Latency::BOUNDS_NS`]; the previous bound is the lower one. `None`: above the
-    /// last bound.
+    /// Upper bound of the range, one of [`Latency::BOUNDS_NS`]; the bound before it in that list is the range's lower
+    /// bound. `None`: the range is above the last bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_ns: Option<u64>,
     /// Number of frames whose latency is in this range.
@@ -198,11 +201,11 @@ impl Latency {
 /// Totals of a ring since its port was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingStats {
-    /// Number of frames that have passed the ring.
+    /// Number of frames that have passed through the ring.
     pub frames: u64,
-    /// Number of bytes in the frames that have passed the ring, without virtio-net headers.
+    /// Number of bytes in the frames that have passed through the ring, without virtio-net headers.
     pub bytes: u64,
-    /// Number of batches in which the frames passed the ring.
+    /// Number of batches in which the frames passed through the ring.
     pub batches: u64,
 }
 
@@ -260,10 +263,10 @@ pub struct WorkerStats {
     pub polled_ns: u64,
     /// Nanoseconds asleep.
     pub slept_ns: u64,
-    /// Nanoseconds of the sleep during which frames waited for room at a receiver.
+    /// Part of `slept_ns` during which frames waited for room at a receiver.
     #[serde(default)]
     pub waited_ns: u64,
-    /// Nanoseconds of the forwarding and polling during which other threads had the worker's CPU.
+    /// Part of `busy_ns` and `polled_ns` during which other threads ran on the worker's CPU.
     #[serde(default)]
     pub preempted_ns: u64,
     /// Number of ingresses (queues from which the switch takes frames) that the worker serves.
@@ -276,7 +279,7 @@ pub struct WorkerStats {
 /// A region: memory with the rings and buffers of one or several ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionStats {
-    /// Number of the region; each user has a region of number 1.
+    /// Number of the region; each user has a region with the number 1.
     pub id: u32,
     /// User ID of the region's owner.
     pub uid: u32,

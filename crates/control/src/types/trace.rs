@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Direction;
 
-/// The selection of frames to trace. A connection has one trace; a new one replaces it.
+/// The selection of frames to trace. A connection has one trace; a new trace replaces the previous one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceBeginParams {
-    /// Full names of the ports to trace, or the name of a switch: all of the caller's ports on it.
+    /// Full names of the ports to trace; the name of a switch selects all of the caller's ports on that switch.
     pub of: Vec<String>,
     /// A classic BPF program that selects frames, as `tcpdump -ddd` prints it, lines separated by commas; `None`
     /// selects all frames.
@@ -45,11 +45,11 @@ pub struct TraceBeginReply {
 /// The reply of `trace.read`: the frames traced since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceRead {
-    /// Number of ports still traced; those that left their switch are not.
+    /// Number of ports that are being traced; a port that left its switch no longer counts.
     pub ports: usize,
     /// Frames lost since the last call because the caller read too late.
     pub lost: u64,
-    /// The frames, in order for each worker.
+    /// The frames; frames of the same worker are in the order in which they were recorded.
     pub frames: Vec<TracedFrame>,
 }
 
@@ -107,7 +107,7 @@ pub enum TraceStep {
     Learned,
     /// The source address was known behind the port of this name, and has moved to the sender.
     MovedFrom(String),
-    /// The source address stays with the port of this name.
+    /// The source address stays with the port of this name, and does not move to the sender.
     Kept(String),
     /// The source address was not learned: the port, or its owner, is at its limit of addresses.
     NotLearned,

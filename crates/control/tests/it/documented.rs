@@ -18,7 +18,7 @@ fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
     methods.split("\n### `").skip(1).map(|section| section.split_once('`').expect("a heading ends with '`'"))
 }
 
-/// Returns the JSON code blocks of a text whose opening fence is `fence`.
+/// Returns the JSON code blocks in `text` that open with the line `fence`.
 fn blocks(text: &str, fence: &str) -> Vec<Value> {
     let parts = text.split(fence).skip(1).map(|rest| rest.split("\n```").next().unwrap_or_default());
     parts.map(|json| serde_json::from_str(json).unwrap_or_else(|error| panic!("{error} in {json}"))).collect()
@@ -100,7 +100,7 @@ fn replies_are_replies() {
     }
 }
 
-/// Objective: each member of an example is explained, in its section or in that of `port.show`.
+/// Objective: each member of an example is explained, in the example's section or in the section of `port.show`.
 #[test]
 fn members_are_explained() {
     let show = sections().find(|(name, _)| *name == "port.show").map(|(_, text)| text).unwrap_or_default();

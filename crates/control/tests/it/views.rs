@@ -23,8 +23,8 @@ fn no_view_of_options_of_another_kind() {
     assert_eq!(has(json!({"speed": 0.0})), (false, true));
 }
 
-/// Objective: a kind's description is consistent: its example is one of its ports, the options that it names exist and
-/// are not for all kinds, and include those that it adjusts.
+/// Objective: a kind's description is consistent: the example is a port of the kind; the options that the kind names
+/// exist, are not for all kinds, and include the options that the kind adjusts.
 #[test]
 fn kinds_are_whole() {
     let known = |key: &str| AttachOption::find(key).is_some_and(|option| option.kinds().is_some());

@@ -3,7 +3,7 @@
 //! In CSB mode only the application uses `head`, `cur` and `tail` of the ring header. For each ring, the two sides
 //! communicate through an entry in each of two arrays: one array is written by the application, the other by the host.
 //! An entry is one cache line long, so that the two sides never write to the same line. Entries of tx rings come first,
-//! then those of rx rings.
+//! then entries of rx rings.
 //!
 //! **Order of access.** The application stores `cur`, then `head`; the host loads `head`, then `cur`. The host thus
 //! never sees a `head` that is newer than `cur`. The host stores `hwcur`, then `hwtail`; the application loads

@@ -11,7 +11,7 @@ use crate::layout::assert_layout;
 pub struct Nmreq {
     /// Port name, NUL-terminated. Written by the application.
     pub nr_name: [u8; 16],
-    /// API version. Written by the application; the host writes back its own.
+    /// API version. Written by the application; the host writes back its own API version.
     pub nr_version: u32,
     /// Offset of the port's `netmap_if` in the region, bytes. Written by the host.
     pub nr_offset: u32,

@@ -1,9 +1,9 @@
 //! The netmap ABI, API 14, byte for byte.
 //!
 //! Programs compiled against `net/netmap.h` share memory with netvale and send it requests. This crate defines the
-//! layout of both, as plain old data. Names are netmap's: `struct netmap_ring` is [`NetmapRing`], and fields and
-//! constants keep their names. Sizes and offsets are asserted at compile time and padding is explicit, so that a struct
-//! may be copied bytewise in both directions.
+//! layout of the memory and of the requests, as plain old data. Names are netmap's: `struct netmap_ring` is
+//! [`NetmapRing`], and fields and constants keep their names. Sizes and offsets are asserted at compile time and
+//! padding is explicit, so that a struct may be copied bytewise in both directions.
 //!
 //! # The memory
 //!
@@ -55,7 +55,8 @@
 //!   reads `head` and `cur` only inside a sync (`NIOCTXSYNC`, `NIOCRXSYNC`, `poll`).
 //! - At least one slot always stays with the host: `head == tail` means *no slots for the application*.
 //!
-//! A host checks `head` and `cur` against its own copies of the other words, never against those in the shared ring.
+//! A host checks `head` and `cur` against its own copies of the other words, never against the words in the shared
+//! ring.
 //!
 //! | module | content |
 //! |---|---|

@@ -21,9 +21,9 @@ pub struct NetmapIf {
     pub ni_tx_rings: u32,
     /// Number of rx rings, without host rings.
     pub ni_rx_rings: u32,
-    /// Index of the first extra buffer, 0 for none. The first `u32` of each extra buffer is the index of the next; 0
-    /// ends the list. Written by the host at registration, later by the application: at close, the host frees the
-    /// buffers in the list.
+    /// Index of the first extra buffer, 0 for none. The first `u32` of each extra buffer is the index of the next extra
+    /// buffer; 0 ends the list. Written by the host at registration, later by the application: at close, the host frees
+    /// the buffers in the list.
     pub ni_bufs_head: u32,
     /// Number of host tx rings; at least 1, even for a port without any.
     pub ni_host_tx_rings: u32,

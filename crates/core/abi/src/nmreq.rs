@@ -239,8 +239,8 @@ assert_layout!(NmreqValeList, size 8, { nr_bridge_idx: 0, nr_port_idx: 4 });
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqPortHdr {
-    /// Length of the virtio-net header in front of each frame: 0, 10 or 12 bytes. Written by the application to set it,
-    /// by the host to return it.
+    /// Length of the virtio-net header in front of each frame: 0, 10 or 12 bytes. Written by the application in a set
+    /// request, by the host in the answer to a get request.
     pub nr_hdr_len: u32,
     /// Padding.
     pub pad1: u32,
@@ -295,7 +295,7 @@ pub const NETMAP_POLLING_MODE_MULTI_CPU: u32 = 2;
 /// `struct nmreq_pools_info`, 64 bytes: body of [`NETMAP_REQ_POOLS_INFO_GET`], and part of [`NmreqOptExtmem`].
 ///
 /// Offsets are in bytes from the start of the region; sizes are in bytes per object. Written by the host; with
-/// [`NmreqOptExtmem`] the application requests numbers and sizes, and the host writes the actual ones.
+/// [`NmreqOptExtmem`] the application requests numbers and sizes, and the host writes the actual values.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqPoolsInfo {

@@ -1,11 +1,11 @@
 //! The header of netvale's ptnet device: the first page of the memory that a virtual machine maps through ivshmem.
 //!
-//! All words are little-endian. Host and guest can both write to the page. Each word is written by one of them only,
-//! and the other checks what it reads. `guest/linux/nvptnet_hw.h` declares the same layout in C.
+//! All words are little-endian. Host and guest can both write to the page. Each word has one intended writer, the host
+//! or the guest, and the reader checks every value. `guest/linux/nvptnet_hw.h` declares the same layout in C.
 
 /// First eight bytes of the header: `nvptnet` and a NUL.
 pub const MAGIC: [u32; 2] = [u32::from_le_bytes(*b"nvpt"), u32::from_le_bytes(*b"net\0")];
-/// Version of this layout. A driver does not use a device of another version.
+/// Version of this layout. A driver does not use a device with another version.
 pub const VERSION: u32 = 1;
 /// Bytes reserved for the header.
 pub const HEADER_BYTES: u64 = 4096;
@@ -37,8 +37,8 @@ pub struct PtnetHeader {
     pub header_bytes: u32,
     /// Features that the device offers: `FEATURE_*` bits.
     pub features: u32,
-    /// Number of interrupt vectors and of doorbells: first one for each tx ring, then one for each rx ring, then one
-    /// for everything else.
+    /// Number of interrupt vectors and of doorbells: first a vector for each tx ring, then a vector for each rx ring,
+    /// then a vector for everything else.
     pub vectors: u32,
     /// Number of rings on which the guest sends.
     pub tx_rings: u32,
@@ -50,7 +50,7 @@ pub struct PtnetHeader {
     pub rx_slots: u32,
     /// Size of a buffer, bytes.
     pub buf_size: u32,
-    /// Number of buffers, including the two reserved ones.
+    /// Number of buffers, including the two reserved buffers.
     pub num_bufs: u32,
     /// Ethernet address, six bytes.
     pub mac: [u32; 2],
@@ -120,7 +120,7 @@ pub mod published {
         pub const SIZE_LOW: u64 = 0;
         /// Size of the memory in bytes, high word.
         pub const SIZE_HIGH: u64 = 4;
-        /// Id of the memory, by which a ptnet device names it.
+        /// Id of the memory; a ptnet device refers to the memory by this id.
         pub const ID: u64 = 8;
         /// Registers with the offset, number and size of the objects in each of three pools: `netmap_if`s, rings,
         /// buffers.
@@ -135,7 +135,7 @@ pub mod published {
 
     /// Registers of the ptnet device.
     pub mod reg {
-        /// Features: the guest writes those that it requests, and reads those granted.
+        /// Features: the guest writes the features that it requests, and reads the features that the device granted.
         pub const FEATURES: u64 = 0;
         /// Control: the guest writes a command, and reads its result.
         pub const CONTROL: u64 = 4;
@@ -155,11 +155,11 @@ pub mod published {
         pub const RX_SLOTS: u64 = 40;
         /// Length of the virtio-net header, bytes.
         pub const HEADER_LEN: u64 = 44;
-        /// Id of the memory that contains the rings: [`super::memory::ID`] of its memory device.
+        /// Id of the memory that contains the rings: [`super::memory::ID`] of the memory device.
         pub const MEMORY_ID: u64 = 48;
         /// Addresses of the CSB arrays, high word first: guest to host, then host to guest.
         pub const CSB: core::ops::RangeInclusive<u64> = 52..=64;
-        /// Kick register of ring 0. Those of the other rings follow, four bytes each.
+        /// Kick register of ring 0. The kick registers of the other rings follow, four bytes each.
         pub const KICKS: u64 = 128;
     }
 }

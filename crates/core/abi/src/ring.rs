@@ -102,8 +102,8 @@ pub const fn ring_next(i: u32, n: u32) -> u32 {
     if i + 1 >= n { 0 } else { i + 1 }
 }
 
-/// Number of slots from `head` up to, not including, `tail` in a ring of `n` slots: the application's slots. Both must
-/// be below `n`; the result is in 0..n.
+/// Number of slots from `head` up to, not including, `tail` in a ring of `n` slots: the application's slots. `head` and
+/// `tail` must be below `n`; the result is in 0..n.
 ///
 /// ```
 /// assert_eq!(netvale_abi::ring_space(1, 3, 4), 2);

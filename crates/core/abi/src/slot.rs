@@ -26,7 +26,7 @@ assert_layout!(NetmapSlot, size 16, { buf_idx: 0, len: 4, flags: 6, ptr: 8 });
 
 /// The application changed `buf_idx`; the host must look the buffer up again.
 pub const NS_BUF_CHANGED: u16 = 0x0001;
-/// Tx: the host is to advance `tail` past this slot as soon as it has sent the frame.
+/// Tx: the host must advance `tail` past this slot as soon as it has sent the frame.
 pub const NS_REPORT: u16 = 0x0002;
 /// Pass the frame to (or from) the host stack; only with [`crate::ring::NR_FORWARD`].
 pub const NS_FORWARD: u16 = 0x0004;

@@ -17,8 +17,8 @@ pub struct Argument {
     pub value: u64,
 }
 
-/// Returns the condition that the `int` argument `index` equals `value`. It compares 32 bits of the register, as the
-/// kernel reads no more.
+/// Returns the condition that the `int` argument `index` equals `value`. The condition compares only 32 bits of the
+/// register, because the kernel reads only these.
 pub const fn int(index: u8, value: libc::c_int) -> Argument {
     Argument { index, mask: u32::MAX as u64, value: value.cast_unsigned() as u64 }
 }

@@ -1,5 +1,5 @@
-//! Landlock: the part of the file system that a process can access, with its *rights* there (what it may do with files,
-//! [`AccessFs`]), and the other operations that Landlock can deny.
+//! Landlock: the part of the file system that a process can access, with the *rights* to the files in it (what the
+//! process may do with files, [`AccessFs`]), and the other operations that Landlock can deny.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::SandboxError;
 /// Newest known version of Landlock. On an older kernel, the part that the kernel supports is used.
 const NEWEST: ABI = ABI::V9;
 
-/// Operations that later versions of Landlock restrict in addition to those of the first.
+/// Operations that later versions of Landlock restrict in addition to the operations that the first version restricts.
 const SINCE: [(ABI, &str); 4] = [
     (ABI::V3, "truncating files"),
     (ABI::V5, "ioctls of devices"),
@@ -26,7 +26,7 @@ const SINCE: [(ABI, &str); 4] = [
 /// Files and folders, with the rights in them. Paths that do not exist are ignored.
 #[derive(Clone, Debug)]
 pub struct FileRights {
-    /// The files, and the folders with everything below.
+    /// The files, and the folders with everything in them.
     pub paths: Vec<PathBuf>,
     /// What the process may do with them.
     pub rights: BitFlags<AccessFs>,
@@ -42,8 +42,8 @@ impl FileRights {
     }
 }
 
-/// Restricts this thread and the threads that it will start to these files, as far as the kernel's Landlock can. Logs
-/// what remains unrestricted.
+/// Restricts this thread and the threads that it will start to these files, as far as the kernel's version of Landlock
+/// supports this. Logs what remains unrestricted.
 ///
 /// # Errors
 /// [`SandboxError::Landlock`] if the kernel refuses the rules.
@@ -80,7 +80,7 @@ fn missing(landlock: LandlockStatus) -> Option<Vec<&'static str>> {
 mod tests {
     use super::*;
 
-    /// Objective: the log names the gaps of a kernel's Landlock; the newest has no gaps.
+    /// Objective: the log names the gaps of a kernel's Landlock; the newest version has no gaps.
     #[test]
     fn names_what_is_missing() {
         let of = |effective_abi| missing(LandlockStatus::Available { effective_abi, kernel_abi: None });

@@ -1,6 +1,6 @@
-//! Confinement of the calling process, which cannot be undone: it gives up capabilities ([`keep_capabilities`]), access
-//! to files ([`files`]), and system calls ([`permit`], or [`refuse`] for some of them). The daemon, the gateway and
-//! `netvale sandbox` each have their own lists, of [`calls`] and files.
+//! Irreversible confinement of the calling process: the process gives up capabilities ([`keep_capabilities`]), access
+//! to files ([`files`]), and system calls ([`permit`] allows only listed calls, [`refuse`] denies listed calls). The
+//! daemon, the gateway and `netvale sandbox` each have their own lists, of [`calls`] and files.
 //!
 //! Landlock and capabilities belong to a thread, and new threads inherit them: a process confines itself while it has
 //! one thread.
@@ -40,7 +40,7 @@ pub enum SandboxError {
     Arch,
 }
 
-/// Drops all capabilities except those that the process has and for which `is_wanted` returns true.
+/// Drops all capabilities of the process for which `is_wanted` returns false.
 ///
 /// # Errors
 /// [`SandboxError::Capabilities`] if the kernel refuses.
@@ -61,12 +61,12 @@ pub fn keep_capabilities(is_wanted: impl Fn(&Capability) -> bool) -> Result<(), 
 /// [`SandboxError`] if a filter cannot be built or installed.
 pub fn permit(mut rules: CallRules) -> Result<(), SandboxError> {
     refuse(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?;
-    // This filter permits clone3, so that the call fails with ENOSYS, of the filter above, and not with EPERM.
+    // This filter permits clone3, so that the call fails with the ENOSYS of the filter above, not with EPERM.
     rules.insert(libc::SYS_clone3, Vec::new());
     install(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
-/// Installs a filter under which the calls that match the rules fail with the error `errno`, and all others are
+/// Installs a filter under which the calls that match the rules fail with the error `errno`, and all other calls are
 /// permitted. Sets no_new_privs, as [`permit`] does.
 ///
 /// # Errors

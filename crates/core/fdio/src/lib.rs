@@ -37,7 +37,7 @@ pub fn send_parts(
     let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    // The padding of the buffer has room for one descriptor more, which the kernel would refuse.
+    // The padding of the buffer has room for one more descriptor, which the kernel would refuse.
     let fits = borrowed.len() <= MOST;
     let is_passed = borrowed.is_empty() || fits && control.push(SendAncillaryMessage::ScmRights(&borrowed));
     if !is_passed {
@@ -81,8 +81,8 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
     }
 
-    /// Objective: the kernel's maximum number of descriptors arrives with its bytes, all closed on exec; more are
-    /// refused.
+    /// Objective: the kernel's maximum number of descriptors arrives with the message's bytes, and all are
+    /// close-on-exec; a larger number is refused.
     #[test]
     fn the_maximum_number_of_descriptors_arrives() {
         let (here, there) = pair();
@@ -98,8 +98,8 @@ mod tests {
         assert_eq!(send(&here, b"some", &fds, SendFlags::empty()), Err(Errno::TOOMANYREFS));
     }
 
-    /// Objective: a peeked message stays in the socket, and yields copies of its descriptors; a peer that has closed
-    /// its socket is distinguished from a silent one.
+    /// Objective: a peeked message stays in the socket, and each receive call yields copies of the message's
+    /// descriptors; a peer that has closed its socket is distinguished from a silent peer.
     #[test]
     fn a_peeked_message_stays() {
         let (here, there) = pair();

@@ -1,4 +1,4 @@
-//! The *state* that a process hands over so that another one continues its ports and queues: structures with
+//! The *state* that a process hands over so that another process can continue its ports and queues: structures with
 //! descriptors in some of their fields.
 //!
 //! A structure that holds state has a field of type [`Fd`] for each descriptor. [`State::of`] serialises the structure
@@ -25,7 +25,7 @@ pub struct Fd(FdSlot);
 enum FdSlot {
     /// Owned by the state alone.
     Own(Arc<OwnedFd>),
-    /// Shared with code that still uses it.
+    /// Shared with code that continues to use the descriptor.
     Shared(Arc<dyn AsFd + Send + Sync>),
 }
 
@@ -125,8 +125,8 @@ impl Drop for OuterFdList {
     }
 }
 
-/// Runs `what`, which writes or reads a state, with `list` as the calling thread's list of descriptors. Returns its
-/// result and the list.
+/// Runs `what`, which writes or reads a state, with `list` as the calling thread's list of descriptors. Returns the
+/// result of `what` and the list.
 fn beside<T>(list: FdList, what: impl FnOnce() -> T) -> (T, Option<FdList>) {
     let _outer = OuterFdList(BESIDE.replace(Some(list)));
     let done = what();
@@ -155,7 +155,7 @@ impl<'de> Deserialize<'de> for Fd {
     }
 }
 
-/// Serialises a state as a message: returns its bytes and its descriptors.
+/// Serialises a state as a message: returns the message's bytes and descriptors.
 ///
 /// # Errors
 /// [`BadState`] if the structure cannot be written as JSON.
@@ -192,7 +192,7 @@ fn read_with<T>(
     }
 }
 
-/// A serialised state: JSON, and a list of descriptors to which it refers by index.
+/// A serialised state: JSON, and a list of descriptors to which the JSON refers by index.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct State {
     said: Value,
@@ -317,7 +317,7 @@ mod tests {
         State::from_parts(said, Fd::take_all(fds).unwrap())
     }
 
-    /// Objective: each descriptor is restored in its field, also in nested states.
+    /// Objective: each descriptor is restored in its field, including the fields of nested states.
     #[test]
     fn each_descriptor_in_its_place() {
         let port = Port { name: "a".to_owned(), bells: vec![[some(), some()], [some(), some()]], socket: Some(some()) };

@@ -1,8 +1,8 @@
 //! The application's side of a ring: `head`, `cur` and `tail`, as in netmap.
 //!
-//! The slots from `head` up to (not including) `tail` are the application's: free to fill on a tx ring, or with
-//! received frames on an rx ring. [`AppRing::sync`] publishes `head` and updates `tail`; it makes a system call only if
-//! the host sleeps.
+//! The slots from `head` up to (not including) `tail` are the application's: on a tx ring they are free to fill, on an
+//! rx ring they hold received frames. [`AppRing::sync`] publishes `head` and updates `tail`; it makes a system call
+//! only if the host sleeps.
 
 use std::time::SystemTime;
 
@@ -136,21 +136,21 @@ impl AppRing {
         self.side.ring.slot_word(i)
     }
 
-    /// Returns the first `n` slots, at most [`AppRing::space`], to the host: filled ones of a tx ring, read ones of an
-    /// rx ring. The next [`AppRing::sync`] publishes the new `head`.
+    /// Returns the first `n` slots, at most [`AppRing::space`], to the host: filled slots on a tx ring, slots whose
+    /// frames have been read on an rx ring. The next [`AppRing::sync`] publishes the new `head`.
     #[inline]
     pub fn advance(&mut self, n: u32) {
         self.head = self.at(n.min(self.space()));
         self.cur = self.head;
     }
 
-    /// Sets `head` and `cur` as a netmap program does. [`AppRing::sync`] checks them.
+    /// Sets `head` and `cur` as a netmap program does. [`AppRing::sync`] checks both.
     pub fn set_head_cur(&mut self, head: u32, cur: u32) {
         self.head = head;
         self.cur = cur;
     }
 
-    /// Publishes `head` and `cur`, kicks the host if it sleeps, and updates `tail` from the host's `hwtail`.
+    /// Publishes `head` and `cur`, kicks the host if the host sleeps, and updates `tail` from the host's `hwtail`.
     #[inline]
     pub fn sync(&mut self) -> SyncResult {
         if !self.indices_are_legal() {
@@ -197,7 +197,7 @@ impl AppRing {
     }
 
     /// Like [`AppRing::sync_header`], for a tx ring with indirect slots: if a new slot is indirect, first calls `fetch`
-    /// with the ring, the first new slot and the slot after the last new one.
+    /// with the ring, the first new slot and the slot after the last new slot.
     pub fn sync_header_fetching(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> SyncResult {
         self.take_header();
         if !self.indices_are_legal() {
@@ -274,8 +274,8 @@ impl AppRing {
         let _ = self.refresh();
     }
 
-    /// Requests a kick when `tail` moves past `cur`. Returns whether `tail` is past `cur` already; in that case
-    /// requests no kick.
+    /// Requests that the host kick the application once `tail` moves past `cur`. If `tail` is already past `cur`,
+    /// requests no kick and returns true.
     pub fn arm(&mut self) -> bool {
         arm(self.side.csb.appl_need_kick());
         let ready = self.is_ready();
@@ -429,8 +429,8 @@ mod tests {
         assert!(app.is_ready());
     }
 
-    /// Objective: a second holder of a ring continues from the header and the status block, without state of the first;
-    /// an overwritten `tail` is restored.
+    /// Objective: a second holder of a ring continues from the header and the status block, without the first holder's
+    /// state; an overwritten `tail` is restored.
     #[test]
     #[cfg_attr(miri, ignore = "eventfd is not available under Miri")]
     fn holders_take_turns() {

@@ -78,7 +78,8 @@ pub(crate) fn marked<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// Makes a call on a descriptor that a peer shares, unless the peer has made such a call block before. Only calls that
-/// block are interrupted, and only the peer can make a call block: an interrupted call is reported as the fault `why`.
+/// block are interrupted, and only the peer can make a call block; an interrupted call is therefore reported as the
+/// fault `why`.
 ///
 /// # Errors
 /// The error of the call; `EAGAIN` if the call was not made.
@@ -129,7 +130,8 @@ fn looked_at<T>(fault: &Fault, call: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Returns the CPU time of the calling thread.
 pub fn own_time() -> Duration {
-    // libc's function, as rustix's needs the vDSO, which valgrind hides (instructions are counted with valgrind).
+    // libc's function, as rustix's function needs the vDSO, which valgrind hides (instructions are counted with
+    // valgrind).
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes to a structure that belongs to this function.
     let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
@@ -137,7 +139,7 @@ pub fn own_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Calls in progress: for each, its thread and the thread's call count.
+/// Calls in progress: for each call, the calling thread and that thread's call count.
 pub type CallsUnderWay = Vec<(Pid, u64)>;
 
 /// Returns the calls in progress. Calls `interrupt` with the thread of each call that was already in progress in

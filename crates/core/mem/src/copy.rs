@@ -1,6 +1,6 @@
 //! Copies of frames, with exact lengths.
 //!
-//! A copy rounded up to whole cache lines, as in the kernel's netmap, would carry bytes of an earlier frame, behind the
+//! A copy rounded up to whole cache lines, as in the kernel's netmap, would carry bytes of an earlier frame, beyond the
 //! frame's end, into another user's region. Short frames are therefore copied with two overlapping moves of the largest
 //! size that fits, and long frames with the C library's memmove, which on current machines is the same code as memcpy.
 #![allow(unsafe_code)]
@@ -11,7 +11,7 @@
 /// buffer twice. No decision depends on the bytes: the worst result is a frame with mixed contents.
 ///
 /// # Safety
-/// `src..src+len` must be readable, `dst..dst+len` writable, both for the whole call.
+/// `src..src+len` must be readable and `dst..dst+len` writable during the whole call.
 #[inline]
 pub unsafe fn copy_bytes(src: *const u8, dst: *mut u8, len: usize) {
     #[cfg(fuzzing)]
@@ -47,7 +47,7 @@ type CopyRegister = u128;
 /// Copies the first and the last N values of type T, which together cover all bytes.
 ///
 /// # Safety
-/// As [`copy_bytes`]; also the size of `[T; N]` <= len <= twice that size, and T has no invalid values.
+/// As [`copy_bytes`]; in addition, the size of `[T; N]` <= len <= twice that size, and T has no invalid values.
 #[inline(always)]
 unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize) {
     let size = size_of::<[T; N]>();
@@ -66,7 +66,7 @@ unsafe fn ends<T: Copy, const N: usize>(src: *const u8, dst: *mut u8, len: usize
     }
 }
 
-/// An integer that may be at any address.
+/// An integer that may be at an unaligned address.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct UnalignedInt<T>(T);
@@ -74,7 +74,7 @@ struct UnalignedInt<T>(T);
 /// Reads an integer that another process may write, exactly once, so that all decisions use the same value.
 ///
 /// # Safety
-/// `at` must be readable for the bytes of `T`, an integer.
+/// `T` must be an integer type, and its bytes at `at` must be readable.
 #[inline(always)]
 pub unsafe fn peek<T: Copy>(at: *const u8) -> T {
     #[cfg(fuzzing)]
@@ -112,7 +112,7 @@ pub fn prefetch_write(p: *const u8) {
 mod tests {
     use super::copy_bytes;
 
-    /// Objective: for every length up to beyond the largest size class, all bytes arrive and no byte behind them is
+    /// Objective: for every length up to beyond the largest size class, all bytes arrive and no byte beyond them is
     /// written.
     #[test]
     fn all_bytes_arrive_and_none_beyond_is_touched() {

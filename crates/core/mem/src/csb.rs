@@ -39,7 +39,7 @@ unsafe impl Send for Csb {}
 unsafe impl Sync for Csb {}
 
 impl Csb {
-    /// Creates a view of the entry whose halves are at these offsets of `map`; `None` if a half is misaligned or
+    /// Creates a view of the entry whose halves are at these offsets in `map`; `None` if a half is misaligned or
     /// outside the mapping.
     pub fn new(map: &Arc<Mapping>, atok: u64, ktoa: u64) -> Option<Self> {
         Self::apart(map, atok, map, ktoa)
@@ -129,7 +129,8 @@ impl Csb {
     }
 
     /// Sets both halves to the state of a new ring: `head = cur = hwcur = 0`, and the given `hwtail`. Of the two
-    /// `need_kick` flags only the host's is set: the application is awake, and needs no kick until it arms its own.
+    /// `need_kick` flags only `kern_need_kick` is set: the application is awake, and needs no kick until it sets
+    /// `appl_need_kick`.
     pub fn reset(&self, hwtail: u32) {
         self.publish_head(0, 0);
         self.word(self.atok, offset_of!(NmCsbAtok, sync_flags)).store(1, Ordering::Relaxed);

@@ -27,13 +27,13 @@ impl Default for RingCounters {
 }
 
 impl RingCounters {
-    /// Counts a batch of frames that passed the ring; an empty batch does not count.
+    /// Counts a batch of frames that passed through the ring; an empty batch does not count.
     #[inline]
     pub fn passed(&self, frames: u64, bytes: u64) {
         self.passed_in(u64::from(frames > 0), frames, bytes);
     }
 
-    /// Counts several batches of passed frames.
+    /// Counts several batches of frames that passed through the ring.
     #[inline]
     pub fn passed_in(&self, batches: u64, frames: u64, bytes: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl RingCounters {
         self.batches.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts `frames` dropped for one reason, and reports the drop to traces as a step.
+    /// Counts frames dropped for one reason, and reports the drop to traces as a step.
     // Cold, so that only the path that drops a frame saves registers for the call.
     #[cold]
     #[inline(never)]
@@ -60,17 +60,17 @@ impl RingCounters {
         }
     }
 
-    /// Number of frames passed.
+    /// Number of frames that passed through the ring.
     pub fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Number of bytes of the frames passed, without virtio-net headers.
+    /// Number of bytes in the frames that passed through the ring, without virtio-net headers.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Number of batches passed.
+    /// Number of batches in which frames passed through the ring.
     pub fn batches(&self) -> u64 {
         self.batches.load(Ordering::Relaxed)
     }
@@ -85,7 +85,7 @@ impl RingCounters {
         &self.latency
     }
 
-    /// The reasons for which frames were dropped, with the number of frames. [`DropReason::Idle`] is not one of them.
+    /// The reasons for which frames were dropped, with the number of frames. [`DropReason::Idle`] is not listed.
     pub fn all_drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         let reasons = DropReason::ALL.iter().filter(|&&why| why != DropReason::Idle);
         reasons.map(|&r| (r, self.drops(r))).filter(|&(_, n)| n > 0)

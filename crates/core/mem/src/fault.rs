@@ -1,5 +1,5 @@
-//! Faults: the reasons why peers lose their ports, passed from the thread that detects one (usually a worker) to the
-//! control thread, the log and `netvale show`.
+//! Faults: the reasons why peers lose their ports, passed from the thread that detects a fault (usually a worker) to
+//! the control thread, the log and `netvale show`.
 //!
 //! A fault also records that a doorbell of the peer blocked ([`crate::calls`]): from then on no thread writes to or
 //! reads from the peer's doorbells.
@@ -39,11 +39,11 @@ pub(crate) struct FaultInner {
     /// An eventfd that is readable after a fault, and never leaves this process. Several peers may share it.
     news: Arc<OwnedFd>,
     group: FaultGroup,
-    /// Whether the peer is trusted: ringing its doorbells may take any CPU time.
+    /// Whether the peer is trusted: ringing its doorbells may take any amount of CPU time.
     is_trusted: bool,
     /// Whether any of the peer's memory was lost ([`crate::watch`]).
     lost: AtomicBool,
-    /// Number of calls whose CPU time is still to be measured.
+    /// Number of calls whose CPU time will be measured from now on.
     looks: AtomicU32,
     /// Number of measured calls that used too much CPU time.
     stretched: AtomicU32,
@@ -56,13 +56,13 @@ pub(crate) struct FaultInner {
 pub struct FaultGroup(Arc<AtomicBool>);
 
 impl FaultGroup {
-    /// Whether a doorbell of a peer in the group blocked a thread.
+    /// Whether a peer in the group has blocked a thread, by a doorbell or in another way.
     pub fn is_blocked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Records that a peer of the group blocks a thread in another way, e.g. by its memory. The effect is that of a
-    /// blocked doorbell.
+    /// Records that a peer of the group blocks a thread in another way, e.g. by its memory. The effect is the same as
+    /// for a blocked doorbell.
     #[cold]
     pub fn block(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -101,8 +101,8 @@ impl Fault {
         Fault::with(news, group, false)
     }
 
-    /// Like [`Fault::told_by`], for a trusted peer: calls on its doorbells may take any CPU time, as in a virtual
-    /// machine the host's time counts as the thread's.
+    /// Like [`Fault::told_by`], for a trusted peer: calls on its doorbells may take any amount of CPU time, because in
+    /// a virtual machine a thread's CPU time includes time that the host took.
     pub fn of_trusted(news: &Arc<OwnedFd>) -> Fault {
         Fault::with(news, FaultGroup::default(), true)
     }
@@ -145,7 +145,7 @@ impl Fault {
         self.0.looks.load(Ordering::Relaxed) > 0
     }
 
-    /// Starts measuring the CPU time of calls on the peer's doorbells, after a slow one.
+    /// Starts measuring the CPU time of calls on the peer's doorbells, after a slow call.
     #[cold]
     pub(crate) fn look_at(&self) {
         if self.0.is_trusted {
@@ -164,7 +164,7 @@ impl Fault {
         }
     }
 
-    /// Whether a doorbell of the peer, or of its group, blocked a thread.
+    /// Whether the peer, or another peer in its group, has blocked a thread.
     #[inline]
     pub fn is_blocked(&self) -> bool {
         self.0.group.is_blocked()
@@ -177,8 +177,8 @@ impl Fault {
         why.or_else(lost).or_else(|| self.is_blocked().then(|| BLOCKED_ELSEWHERE.to_owned()))
     }
 
-    /// Returns the reported reason, `None` without one, and clears the fault, for the next peer. Only for a fault whose
-    /// `news` is not shared.
+    /// Returns the reported reason, `None` if no reason was reported, and clears the fault, for the next peer. Only for
+    /// a fault whose `news` is not shared.
     pub fn take(&self) -> Option<String> {
         clear(&self.0.news);
         self.0.group.0.store(false, Ordering::Relaxed);
@@ -218,7 +218,8 @@ pub fn clear(news: &OwnedFd) {
 mod tests {
     use super::*;
 
-    /// Objective: a peer keeps its port if few of the measured calls use too much CPU time, and loses it if more do.
+    /// Objective: a peer keeps its port if few of the measured calls use too much CPU time, and loses the port if more
+    /// calls do.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
     fn a_peer_survives_only_occasional_stretched_calls() {

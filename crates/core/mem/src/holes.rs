@@ -3,7 +3,7 @@
 //! The file is locked while a hole is punched. mmap(2) and munmap(2) wait for that lock while they hold the lock of the
 //! process's address space, and so stop every other thread that maps memory. A thread therefore waits until no hole is
 //! being punched before it maps or unmaps a file. If the thread serves many users, a helper thread waits in its place
-//! ([`HoleWaiter`]); if that takes too long, the thread does without the mapping.
+//! ([`HoleWaiter`]); if that wait takes too long, the thread does without the mapping.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
@@ -67,7 +67,7 @@ impl HoleWaiter {
         waiter
     }
 
-    /// Runs `what`. Before `what` maps a file on the calling thread, this waiter waits in the place of that thread.
+    /// Runs `what`. Each time before `what` maps a file, this waiter waits in place of the calling thread.
     pub fn during<T>(self: &Rc<Self>, what: impl FnOnce() -> T) -> T {
         let before = WAITER.replace(Some(Rc::clone(self)));
         let done = what();

@@ -1,7 +1,8 @@
 //! The host's side of an application's rings: intake of sent frames, delivery of received frames.
 //!
 //! The host keeps its own state (`hwcur`, leases) in private memory, and checks each snapshot of the application's
-//! `head` against it. A bad `head` is an error ([`BadHead`]), and stops only the ring of the application that wrote it.
+//! `head` against that state. A bad `head` is an error ([`BadHead`]), and stops only the ring of the application that
+//! wrote it.
 
 use std::sync::Arc;
 
@@ -80,12 +81,12 @@ impl HostTx {
         head != self.hwcur && self.no_news != Some(head)
     }
 
-    /// Returns the slot after the last filled one: a snapshot of `head`. Any index inside the ring is valid, as every
+    /// Returns the slot after the last filled slot: a snapshot of `head`. Any index inside the ring is valid, as every
     /// slot may be filled; a `head` that moves backwards looks like nearly a whole ring of slots, as in netmap.
     ///
     /// # Errors
-    /// [`BadHead`] when a bad value is read for the first time. While it stays the same, later calls return `hwcur`: no
-    /// new slots.
+    /// [`BadHead`] when a bad value is read for the first time. While the bad value stays the same, later calls return
+    /// `hwcur`: no new slots.
     #[inline]
     pub fn head(&mut self) -> Result<u32, BadHead> {
         let head = self.side.csb.head();
@@ -127,7 +128,8 @@ impl HostTx {
         self.kicks.count(kick);
     }
 
-    /// Requests a kick for the next `head`. Returns whether there are new slots already; in that case requests no kick.
+    /// Requests a kick when the application publishes its next `head`. If there are new slots already, requests no kick
+    /// and returns true.
     pub fn arm(&self) -> bool {
         arm(self.side.csb.kern_need_kick());
         let news = self.has_news();
@@ -186,7 +188,7 @@ impl HostRx {
         &self.side
     }
 
-    /// Reserves `want` slots, or as many as `fit` returns if there is less room; `None` if that is 0. See
+    /// Reserves `want` slots, or as many as `fit` returns if there is less room; `None` if `fit` returns 0. See
     /// [`Leases::reserve`].
     ///
     /// # Errors
@@ -265,8 +267,8 @@ impl HostRx {
     }
 
     /// Requests a kick when the application releases slots. The caller must look for room once more before it sleeps,
-    /// and must sleep with a time limit: if several workers request a kick, the first that withdraws its request clears
-    /// the flag for all of them.
+    /// and must sleep with a time limit: if several workers request a kick, the first worker that withdraws its request
+    /// clears the flag for all of them.
     pub fn ask_for_room(&self) {
         arm(self.side.csb.kern_need_kick());
     }

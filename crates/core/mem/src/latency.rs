@@ -28,7 +28,7 @@ pub const BOUNDS: [u64; 20] = [
     1_000_000_000,
 ];
 
-/// Number of buckets of a histogram, including the one for longer latencies.
+/// Number of buckets of a histogram, including the bucket for longer latencies.
 pub const PARTS: usize = BOUNDS.len() + 1;
 
 /// A histogram of latencies. Its counts only grow, and any thread may read them at any time.
@@ -48,8 +48,8 @@ impl Histogram {
         }
     }
 
-    /// Number of frames in each bucket: those whose latency is above the previous bucket's bound, up to the bucket's
-    /// own bound.
+    /// Number of frames in each bucket: the frames whose latency is above the previous bucket's bound, up to the
+    /// bucket's own bound.
     #[must_use]
     pub fn parts(&self) -> [u64; PARTS] {
         self.parts.each_ref().map(|part| part.load(Ordering::Relaxed))
@@ -60,7 +60,7 @@ impl Histogram {
         bounds().zip(self.parts()).filter(|(_, frames)| *frames > 0)
     }
 
-    /// Adds the sum and the buckets of another histogram, unless its bounds differ.
+    /// Adds the sum and the buckets of another histogram; does nothing if the other histogram has different bounds.
     pub fn add_parts(&self, sum: u64, parts: &[(Option<u64>, u64)]) {
         let part = |bound| bounds().position(|own| own == bound).and_then(|at| self.parts.get(at));
         if parts.iter().all(|(bound, _)| part(*bound).is_some()) {
@@ -78,20 +78,20 @@ impl Histogram {
     }
 }
 
-/// The upper bound of each bucket, in nanoseconds; `None` for the last one.
+/// The upper bound of each bucket, in nanoseconds; `None` for the last bucket.
 pub fn bounds() -> impl Iterator<Item = Option<u64>> {
     BOUNDS.into_iter().map(Some).chain([None])
 }
 
 static ONE_OF: AtomicU32 = AtomicU32::new(0);
 
-/// Sets the sampling rate: one of `one_of` batches in each ring is timed; 0 for none.
+/// Sets the sampling rate: one of `one_of` batches in each ring is timed; with 0, no batch is timed.
 pub fn set_sampling(one_of: u32) {
     ONE_OF.store(one_of, Ordering::Relaxed);
     steps::set_timed(one_of > 0);
 }
 
-/// The sampling rate: one of this many batches in each ring is timed; 0 for none.
+/// The sampling rate: one of this many batches in each ring is timed; with 0, no batch is timed.
 #[must_use]
 pub fn sampling() -> u32 {
     ONE_OF.load(Ordering::Relaxed)

@@ -8,8 +8,8 @@ use thiserror::Error;
 
 /// Default distance between buffers in bytes: 33 cache lines.
 ///
-/// The first lines of buffers that are 2,048 bytes apart fall into few cache sets: with one cache line more, one core
-/// copies 7 times as many 64-byte frames over 1,024 buffers (`netvale-bench copy`).
+/// The first lines of buffers that are 2,048 bytes apart fall into few cache sets: with buffers 2,112 bytes apart, one
+/// core copies 7 times as many 64-byte frames over 1,024 buffers (`netvale-bench copy`).
 pub const DEFAULT_BUF_SIZE: u32 = 2112;
 /// Smallest and largest buffer size that netmap allows, in bytes.
 pub const BUF_SIZE_RANGE: std::ops::RangeInclusive<u32> = 64..=65_536;
@@ -46,7 +46,7 @@ pub struct RegionSizes {
     pub ifs: PoolSize,
     /// `netmap_ring` objects: header and slots.
     pub rings: PoolSize,
-    /// Packet buffers, including the two reserved ones.
+    /// Packet buffers, including the two reserved buffers.
     pub bufs: PoolSize,
 }
 
@@ -84,7 +84,7 @@ impl RegionSizes {
     /// Returns sizes for a private region whose largest port has `rings` rings of `slots` slots each, with room for
     /// `pipes` pipes of the same ring size and `extra` extra buffers.
     pub fn for_port(rings: u32, slots: u32, buf_size: u32, pipes: u32, extra: u32) -> Self {
-        // Each pipe adds two ends with one tx and one rx ring each.
+        // Each pipe adds two ends; each end has one tx ring and one rx ring.
         let ring_num = rings.saturating_add(pipes.saturating_mul(4));
         let bufs = ring_num.saturating_mul(slots).saturating_add(extra).saturating_add(RESERVED_BUFS);
         // One offset for each ring (at least four), and for two host rings.
@@ -133,7 +133,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out a region whose pools are in `room` bytes, a whole number of pages, with the CSB arrays behind them.
+    /// Lays out a region whose pools are in `room` bytes, a whole number of pages, with the CSB arrays after the pools.
     ///
     /// # Errors
     /// Like [`Layout::new`]; also if the pools do not fit into `room`.

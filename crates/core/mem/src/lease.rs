@@ -18,7 +18,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// A run of reserved slots. It must be completed: until then, slots behind it do not become visible.
+/// A run of reserved slots. A lease must be completed: until then, the slots after the run do not become visible.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lease that is not completed blocks the ring"]
 pub struct Lease {
@@ -58,7 +58,8 @@ impl Leases {
     }
 
     /// Creates the state of a ring that another process filled before: the receiver has released at least the slots
-    /// before `consumed`, and sees those before `tail`. Both are slot indices that a peer may have written.
+    /// before `consumed`, and sees the slots before `tail`. `consumed` and `tail` are slot indices that a peer may have
+    /// written.
     pub fn continued(slots: u32, consumed: u32, tail: u32) -> Self {
         let this = Self::new(slots);
         let slots = this.slots;
@@ -74,7 +75,7 @@ impl Leases {
     /// Reserves `want` slots. If there is less room, reserves `fit(room)` slots, the number (at most `room`) that whole
     /// frames can use. `None` if that number is 0.
     ///
-    /// `head` reads the receiver's `head`. It is called only if the known room is not enough.
+    /// The function `head`, which reads the receiver's `head`, is called only if the known room is not enough.
     ///
     /// # Errors
     /// [`BadHead`] if the receiver's `head` is outside its slots.
@@ -105,8 +106,8 @@ impl Leases {
         }
     }
 
-    /// Gives back all slots of a lease but the first `used`, unless another lease follows. Returns the lease that
-    /// remains to be completed: the whole lease if another follows, `None` if no slot remains.
+    /// Gives back all slots of a lease but the first `used`, unless another lease follows. Returns the rest of the
+    /// lease, which the caller must complete: the whole lease if another lease follows, `None` if no slot remains.
     pub fn give_back(&self, mut lease: Lease, used: u32) -> Option<Lease> {
         let end = lease.start + u64::from(lease.count);
         let to = lease.start + u64::from(used);
@@ -124,15 +125,15 @@ impl Leases {
         (self.slots - 1).saturating_sub(start - self.consumed.load(Ordering::Acquire).min(start))
     }
 
-    /// Updates the receiver's position from its `head`. Returns the number of published slots that it has not released
-    /// yet.
+    /// Updates the receiver's position from its `head`. Returns the number of published slots that the receiver has not
+    /// released yet.
     ///
     /// # Errors
     /// [`BadHead`], as in [`Leases::reserve`].
     pub fn see_head(&self, head: impl Fn() -> u32) -> Result<u64, BadHead> {
         loop {
             // The order matters: a head read after `consumed` is not older than `consumed`, and a published position
-            // read after the head is not older than the one that the receiver saw.
+            // read after the head is not older than the published position that the receiver saw.
             let consumed = self.consumed.load(Ordering::Acquire);
             let h = head();
             let published = self.published.load(Ordering::Acquire);
@@ -152,7 +153,7 @@ impl Leases {
     }
 
     /// Completes a lease. Calls `publish(hwcur, hwtail)` (slot indices) if slots become visible, unless another thread
-    /// does so. At most one `publish` runs at a time, with increasing positions.
+    /// publishes them. At most one `publish` runs at a time, with increasing positions.
     ///
     /// This consists of steps that a producer with leases in many rings takes for all of them together:
     /// [`Leases::end`], fence, [`Leases::begin`], [`Leases::publish`], [`Leases::stop`], fence, [`Leases::has_more`].
@@ -270,8 +271,8 @@ mod tests {
         assert_eq!(seen.get(), (2, 1));
     }
 
-    /// Objective: slots that a lease leaves unused go to the next lease, unless that one is reserved already; a lease
-    /// without used slots leaves no trace in the ring.
+    /// Objective: slots that a lease leaves unused go to the next lease, unless the next lease is already reserved; a
+    /// lease without used slots leaves no trace in the ring.
     #[test]
     fn unused_slots_go_to_the_next_lease() {
         let l = Leases::new(8);

@@ -10,12 +10,12 @@
 //! A thread is *inside* while it may use the content. Neither side waits for the other without a limit:
 //!
 //! - A worker that finds the control thread inside waits up to [`GLANCE`] for it (changes in place take a few
-//!   instructions), then gets [`EntryError::Busy`]. It waits for other workers as long as they take: workers never
+//!   instructions), then gets [`EntryError::Busy`]. A worker waits for other workers without a limit: workers never
 //!   sleep inside.
 //! - The control thread waits up to [`LIMIT`], during which no worker enters; then it gets [`InUse`] and evicts the
-//!   peer whose queue this is. If it wanted to take the content out, the content is *retired*: no worker uses it again,
-//!   and the next worker to enter, or the control thread's next visit, drops it. A content keeps alive everything to
-//!   which it points, so a worker that is still inside does no harm.
+//!   peer whose queue this is. If the control thread wanted to take the content out, the content is *retired*: no
+//!   worker uses it again, and the next worker to enter, or the control thread's next visit, drops it. A content keeps
+//!   alive everything to which it points, so a worker that is still inside does no harm.
 //!
 //! Exclusion depends on `users` alone, which counts the workers inside, or marks the control thread as inside. `recall`
 //! only holds the control thread's requests. Workers read `recall` *after* they have counted themselves in `users`. As
@@ -59,7 +59,7 @@ const WANTED: u32 = 1;
 /// Bit of `recall`: the content is retired; the next thread that enters must drop it.
 const RETIRED: u32 = 2;
 
-/// The error of a control thread: a worker did not return the queue in time.
+/// The error of a control thread: a worker did not leave in time.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("a worker did not return the queue within {} s", LIMIT.as_secs())]
 pub struct InUse;
@@ -98,7 +98,7 @@ mod sealed {
     use super::{AtomicU32, CONTROL, ManyWorkers, OneWorker, Ordering};
 
     pub trait LentMode {
-        /// Counts a worker in, unless a thread that excludes the worker is inside. Returns whether the worker is
+        /// Counts a worker in, unless a thread that excludes the worker is inside. Returns whether the worker is now
         /// inside.
         fn enter(users: &AtomicU32) -> bool;
 
@@ -201,7 +201,8 @@ pub struct Lent<T, M = OneWorker> {
 // another thread, so it has to be `Send`.
 unsafe impl<T: Send> Sync for Lent<T, OneWorker> {}
 // SAFETY: `users` lets either several workers hold shared references, so the content has to be `Sync`, or one control
-// thread an exclusive one, which can move it to another thread, so it has to be `Send`.
+// thread hold an exclusive reference, through which it can move the content to another thread, so the content has to be
+// `Send`.
 unsafe impl<T: Send + Sync> Sync for Lent<T, ManyWorkers> {}
 
 impl<T, M: LentMode> Default for Lent<T, M> {
@@ -260,7 +261,7 @@ impl<T, M: LentMode> Lent<T, M> {
             return Err(self.turn_back());
         }
         // SAFETY: this worker is counted in `users`: neither the control thread nor, in mode `OneWorker`, another
-        // worker holds a reference; in mode `ManyWorkers`, others hold shared ones like this.
+        // worker holds a reference; in mode `ManyWorkers`, other workers hold shared references like this one.
         if unsafe { (*self.content.get()).is_none() } {
             M::leave(&self.users);
             return Err(EntryError::Empty);
@@ -293,7 +294,8 @@ impl<T, M: LentMode> Lent<T, M> {
             let is_for_control = recall & WANTED != 0 || users & CONTROL != 0;
             if !is_for_control {
                 match self.step_in() {
-                    // The limit applies to the control thread only: while another worker is inside, it starts anew.
+                    // The limit applies to the control thread only: while another worker is inside, the limit starts
+                    // anew.
                     Err(EntryError::Busy) if recall & RETIRED == 0 => wait.renew(GLANCE),
                     Err(EntryError::Busy) => return Err(EntryError::Empty),
                     other => return other,
@@ -305,8 +307,8 @@ impl<T, M: LentMode> Lent<T, M> {
         }
     }
 
-    /// Lets the control thread enter, to change the content. It leaves when the guard is dropped, which must be soon,
-    /// as workers wait.
+    /// Lets the control thread enter, to change the content. The control thread leaves when it drops the guard, which
+    /// it must do soon, as workers wait.
     ///
     /// # Errors
     /// [`InUse`] if workers stay inside for longer than [`LIMIT`].

@@ -51,7 +51,7 @@
 //! | [`copy`] | copies of frames |
 //! | [`spin`] | how long to poll before sleeping |
 //! | [`slice`](mod@slice) | short scheduler time slices for threads that forward frames |
-//! | [`watch`] | mappings of files that others may truncate |
+//! | [`watch`] | mappings of files that other processes may truncate |
 //! | [`words`] | shared words outside rings: a device's header |
 //! | [`noted`] | records of progress that outlive the process |
 //! | [`holes`] | waits while another process punches holes in a memory file |

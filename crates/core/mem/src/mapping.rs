@@ -20,7 +20,7 @@ enum Backing {
     Heap,
 }
 
-/// Memory that is shared with other processes, or private to this one. It is freed on drop.
+/// Memory that is shared with other processes, or private to this process. It is freed on drop.
 ///
 /// Methods return only raw pointers, as the memory may change at any time.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Mapping {
         Ok(Mapping { start, len, whole: (whole, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
-    /// Maps parts of two files one behind the other: `len` bytes at `offset` of `file`, and the first `rest` bytes of
+    /// Maps parts of two files one after the other: `len` bytes at `offset` of `file`, and the first `rest` bytes of
     /// `behind`. If a peer can truncate `file`, [`Mapping::watched`] must follow; `behind` must have a shrink seal. Of
     /// a file of huge pages, only whole pages can be mapped.
     ///
@@ -176,7 +176,7 @@ impl Mapping {
         Ok(Mapping { start, len: all, whole: (start, all), backing: Backing::Mmap, watch: None, holes: None })
     }
 
-    /// Watches the memory: if pages of it are lost (its file is truncated), zeroed memory replaces them, and this
+    /// Watches the memory: if pages are lost (the file is truncated), zeroed memory replaces the lost pages, and this
     /// process survives.
     #[must_use]
     pub fn watched(mut self) -> Self {
@@ -294,7 +294,7 @@ static UNMAPPING: OnceLock<Sender<UnusedPages>> = OnceLock::new();
 const LARGE: usize = 1 << 20;
 
 /// Starts a thread that unmaps large mappings: freeing gigabytes of pages takes a large part of a second, too long for
-/// a thread that serves others.
+/// a thread that serves other users.
 ///
 /// # Errors
 /// The error of starting the thread.
@@ -313,7 +313,7 @@ fn thread(name: &str, what: impl FnOnce() + Send + 'static) -> std::io::Result<(
 /// Unmaps pages. Pages of a file in which holes may be punched get a thread of their own, as unmapping them may block.
 fn unmap(pile: UnusedPages) {
     match pile.holes {
-        // If no thread can be started, this one waits.
+        // If no thread can be started, this thread waits.
         Some(_) => drop(thread("netvale-holes", move || drop(pile))),
         None => drop(pile),
     }
@@ -326,7 +326,7 @@ impl Drop for Mapping {
             Backing::Mmap => {
                 let pile = UnusedPages { start: self.whole.0, len: self.whole.1, holes: self.holes.take() };
                 match UNMAPPING.get().filter(|_| pile.len >= LARGE || pile.holes.is_some()) {
-                    // If that thread is gone, this one unmaps the pages.
+                    // If that thread is gone, this thread unmaps the pages.
                     Some(thread) => drop(thread.send(pile)),
                     None => drop(pile),
                 }
@@ -356,16 +356,16 @@ pub enum PageKind {
     /// Ordinary pages.
     #[default]
     Ordinary,
-    /// 2 MiB hugetlb pages if the kernel has free ones, ordinary pages otherwise.
+    /// 2 MiB hugetlb pages if the kernel has free huge pages, ordinary pages otherwise.
     PreferHuge,
 }
 
-/// Creates a memfd of at least `len` bytes, sealed against changes of its size. Returns it with its mapping, and
-/// whether it has huge pages.
+/// Creates a memfd of at least `len` bytes, sealed against changes of its size. Returns the memfd, its mapping, and
+/// whether the memfd has huge pages.
 ///
 /// # Errors
 /// The error of memfd_create(2), ftruncate(2), fcntl(2) or mmap(2), for ordinary pages: if these calls fail for huge
-/// pages, ordinary ones are used.
+/// pages, ordinary pages are used.
 pub fn sealed_memfd(name: &str, len: u64, pages: PageKind) -> rustix::io::Result<(OwnedFd, Mapping, bool)> {
     const HUGE: u64 = 2 << 20;
     if pages == PageKind::PreferHuge {

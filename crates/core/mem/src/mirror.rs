@@ -5,8 +5,8 @@
 //! acts as the host of that ring and forwards the copies to the monitors. The process never waits for the daemon: a
 //! frame for which there is no room is not copied.
 //!
-//! The other side can write to the word, the ring and the slots at any time. The process uses checked snapshots of
-//! them, and never accesses anything outside the region.
+//! The other side can write to the word, the ring and the slots at any time. The process uses checked snapshots of all
+//! three, and never accesses anything outside the region.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -131,7 +131,7 @@ mod tests {
             self.port.tx[0].csb.mirror(Moment::Passing).store(name(self.to.csb_first()), Ordering::Release);
         }
 
-        /// Fills slots with the given lengths and flags from `first` on, and has them copied.
+        /// Fills slots with the given lengths and flags from `first` on, and makes the mirror copy them.
         fn pass(&mut self, first: u32, frames: &[(u16, u16)]) {
             let side = &self.port.tx[0];
             for (k, &(len, flags)) in frames.iter().enumerate() {
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Objective: frames are copied, in order, only while watched; frames without room are skipped.
+    /// Objective: frames are copied, in order, only while the ring is watched; frames without room are skipped.
     #[test]
     fn frames_are_copied_only_while_watched() {
         let mut p = pair(8);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     /// Objective: the copy of a frame of several slots appears once it is complete, even if the frame moves in parts; a
-    /// frame without room for its end does not appear at all, and the next frame does.
+    /// frame without room for its end does not appear at all, but the next frame does.
     #[test]
     fn a_frame_appears_only_when_complete() {
         let mut p = pair(8);

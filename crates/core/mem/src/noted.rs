@@ -1,9 +1,9 @@
 //! Records of a process's progress, as numbers that outlive the process: if it is killed, a successor continues from
 //! them.
 //!
-//! A memfd holds two records of the numbers. A process writes new numbers to the older record, and makes it the valid
-//! one only when it is complete, so that one record is complete whenever the process is killed. This takes a few
-//! stores, and no system call.
+//! A memfd holds two records of the numbers. A process writes new numbers to the older record, and makes that record
+//! the valid one only when the record is complete, so that one record is complete whenever the process is killed. This
+//! takes a few stores, and no system call.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ mod tests {
         NotedCounts::continued(noted.as_fd().try_clone_to_owned().unwrap()).unwrap()
     }
 
-    /// Objective: another process finds the last complete record, and writes the next ones.
+    /// Objective: another process finds the last complete record, and writes the next records.
     #[test]
     #[cfg_attr(miri, ignore = "memfd is not available under Miri")]
     fn another_process_finds_the_last_record() {

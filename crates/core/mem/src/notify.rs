@@ -11,7 +11,7 @@
 //!   sleep on the doorbell
 //! ```
 //!
-//! With a full fence on both sides, at least one side sees the other's write, so no wake-up is lost.
+//! With a full fence on both sides, at least one side sees what the other side wrote, so no wake-up is lost.
 //! `tests/it/loom.rs` checks every interleaving of these functions.
 
 #[cfg(not(loom))]
@@ -60,7 +60,7 @@ pub fn full_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// Like [`wanted`], after the caller's own [`full_fence`].
+/// Like [`wanted`], but without the fence: the caller must have called [`full_fence`].
 #[inline]
 pub fn wanted_now(need_kick: &AtomicU32) -> bool {
     need_kick.load(Ordering::Relaxed) != 0
@@ -115,7 +115,7 @@ impl KickCounts {
 ///
 /// All signals to and from peers are doorbells, whether a protocol calls them kicks, interrupts or notifications. A
 /// doorbell that a peer can access ([`Doorbell::shared`], [`Doorbell::given`]) holds the [`Fault`] of the peer that is
-/// to blame if it blocks.
+/// to blame if the doorbell blocks.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
@@ -187,8 +187,8 @@ impl Doorbell {
         Self::mistrusted(fd, fault)
     }
 
-    /// Like [`Doorbell::given`], for a doorbell that this process rings but never waits on. It may also be a UNIX
-    /// socket, as User-Mode Linux passes.
+    /// Like [`Doorbell::given`], for a doorbell that this process rings but never waits on. Besides an eventfd, the
+    /// doorbell may be a UNIX socket, which User-Mode Linux passes.
     ///
     /// # Errors
     /// `EINVAL` if the descriptor is neither an eventfd nor a UNIX socket.

@@ -2,8 +2,8 @@
 //! accepts frames.
 //!
 //! In a ring with offsets, a slot's `ptr` holds the frame's offset in its buffer. The application may write `ptr` at
-//! any time, so each user reads it once and limits it to the ring's maximum. For most rings, which have no offsets, the
-//! check costs one load per batch.
+//! any time, so each user reads `ptr` once and limits the offset to the ring's maximum. For most rings, which have no
+//! offsets, the check costs one load per batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use crate::ring::RingMem;
 pub struct OffsetRule {
     /// Number of low bits that hold the offset: 1 to 64.
     pub bits: u32,
-    /// Largest offset in bytes, at most a buffer's size. Larger offsets are reduced to it.
+    /// Largest offset in bytes, at most a buffer's size. Larger offsets are reduced to this maximum.
     pub max: u32,
     /// The offset in all slots when the ring is opened, in bytes.
     pub initial: u32,

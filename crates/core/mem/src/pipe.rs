@@ -10,10 +10,10 @@
 //!
 //! Both rings have the same number of slots, and slot k of the tx ring goes to slot k of the rx ring. The sender gets a
 //! slot back once the receiver has released it: the tx ring's `tail` follows the rx ring's `head`, one slot behind.
-//! Thus at most one ring of slots is in flight, the sender sees how many are unread, and there is room at the other end
-//! for every slot that it may fill. The receiver sees a frame of several slots once it is complete.
+//! Thus at most one ring of slots is in flight, the sender sees how many slots are unread, and the other end has room
+//! for every slot that the sender may fill. The receiver sees a frame of several slots once the frame is complete.
 //!
-//! Either end may be a hostile process: each end checks its snapshots of the other's indices and slots.
+//! Either end may be a hostile process: each end checks its snapshots of the other end's indices and slots.
 
 use crate::appl::SyncResult;
 use crate::mirror::Mirror;
@@ -29,11 +29,11 @@ pub struct PipeTx {
     own: RingSide,
     peer: RingSide,
     head: u32,
-    /// First slot that is not yet moved, in both rings.
+    /// First slot that is not yet moved; the index is the same in both rings.
     moved: u32,
     /// First slot that the receiver has not released: its last valid `head`.
     released: u32,
-    /// First slot that does not belong to the application: the one before `released`.
+    /// First slot that does not belong to the application: the slot before `released`.
     tail: u32,
     /// The peer's `hwtail`, as this end last published it; it stays before `moved` while a frame is incomplete.
     shown: u32,
@@ -138,8 +138,8 @@ impl PipeTx {
         self.head = self.at(n.min(self.space()));
     }
 
-    /// Moves all filled slots to the receiver, and takes back the slots that it has released. Returns the number of
-    /// slots moved.
+    /// Moves all filled slots to the receiver, and takes back the slots that the receiver has released. Returns the
+    /// number of slots moved.
     #[inline]
     pub fn sync(&mut self) -> u32 {
         if self.head == self.moved && self.peer.csb.head() == self.released {
@@ -150,7 +150,7 @@ impl PipeTx {
         count
     }
 
-    /// Takes back the slots that the receiver has released, without moving filled ones.
+    /// Takes back the slots that the receiver has released, without moving filled slots.
     pub fn refresh(&mut self) {
         if self.look() {
             self.own.csb.publish_tail(self.moved, self.tail);
@@ -222,8 +222,8 @@ impl PipeTx {
         self.kicks.count(kick);
     }
 
-    /// Requests a kick when the receiver makes room. Returns whether there is room already; in that case requests no
-    /// kick.
+    /// Requests that the receiver kick this end once the receiver releases slots. If there is room already, requests no
+    /// kick and returns true.
     pub fn arm(&mut self) -> bool {
         arm(self.peer.csb.kern_need_kick());
         self.sync();
@@ -336,8 +336,8 @@ mod tests {
         assert!(bell.drain() && tx.arm() && tx.space() == 1);
     }
 
-    /// Objective: the receiver sees a frame of several slots only once it is complete. It sees the frames before an
-    /// incomplete one, whose slots are no longer the sender's.
+    /// Objective: the receiver sees a frame of several slots only once the frame is complete. It sees the frames before
+    /// an incomplete frame; the slots of the incomplete frame no longer belong to the sender.
     #[test]
     fn frames_are_shown_whole() {
         let (_port, mut tx, mut rx) = ends(8);
@@ -378,8 +378,8 @@ mod tests {
     proptest! {
         #![proptest_config(crate::test_config())]
         /// Objective: frames cross in order with their buffers, without loss or duplication, and every buffer stays in
-        /// exactly one slot. The sender can fill all slots but one, less as many as the receiver had not released at
-        /// the last sync; all filled slots move together; the receiver sees complete frames.
+        /// exactly one slot. The sender can fill all slots but one, minus the slots that the receiver had not released
+        /// at the last sync; all filled slots move together; the receiver sees complete frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,

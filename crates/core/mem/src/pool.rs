@@ -9,7 +9,7 @@ const BITS: u32 = u64::BITS;
 /// The free and used objects of one pool, identified by their indices.
 #[derive(Debug)]
 pub struct Pool {
-    /// A bit for each object, set if it is used.
+    /// A bit for each object, set if the object is used.
     used: Vec<u64>,
     len: u32,
     free: u32,
@@ -21,7 +21,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Creates a pool of `num` objects; the first `reserved` are never handed out.
+    /// Creates a pool of `num` objects; the first `reserved` objects are never handed out.
     pub fn new(num: u32, reserved: u32) -> Self {
         let used = vec![0; num.div_ceil(BITS) as usize];
         let reserved = reserved.min(num);
@@ -30,7 +30,7 @@ impl Pool {
         this
     }
 
-    /// Creates a pool in which the objects in `used` and the reserved ones are used.
+    /// Creates a pool in which the reserved objects and the objects in `used` count as used.
     pub fn with_used(num: u32, reserved: u32, used: &[Range<u32>]) -> Self {
         let mut this = Self::new(num, reserved);
         for i in used.iter().flat_map(|range| range.start..range.end.min(num)) {
@@ -50,7 +50,7 @@ impl Pool {
         true
     }
 
-    /// The used objects, without the reserved ones, as ranges of indices.
+    /// The used objects, without the reserved objects, as ranges of indices.
     pub fn used(&self) -> Vec<Range<u32>> {
         let mut runs = Vec::new();
         let mut begin = self.next_that(self.reserved, true);
@@ -62,8 +62,8 @@ impl Pool {
         runs
     }
 
-    /// Returns the first object from `from` on that is used (if `is_used` is set) or free (otherwise); the number of
-    /// objects if there is none.
+    /// Returns the first object from `from` on that is used (if `is_used` is set) or free (otherwise). If there is no
+    /// such object, returns the number of objects.
     fn next_that(&self, from: u32, is_used: bool) -> u32 {
         let mut at = from;
         while at < self.len {
@@ -99,7 +99,7 @@ impl Pool {
         self.free
     }
 
-    /// Number of objects, including the reserved ones.
+    /// Number of objects, including the reserved objects.
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -109,7 +109,7 @@ impl Pool {
         self.len == 0
     }
 
-    /// Takes one object; `None` if all are used.
+    /// Takes one object; `None` if all objects are used.
     pub fn take(&mut self) -> Option<u32> {
         if self.free == 0 {
             return None;
@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(crate::test_config())]
-        /// Objective: compared with a set as the model, no object is handed out twice, and none is lost.
+        /// Objective: compared with a set as the model, no object is handed out twice, and no object is lost.
         #[test]
         fn behaves_like_a_set(
             num in prop_oneof![Just(20u32), Just(64), 65u32..140],

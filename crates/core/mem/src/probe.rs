@@ -1,5 +1,5 @@
-//! A probe for fuzzers, which counts the reads of shared memory and changes the memory between them, as a peer can do
-//! at any time.
+//! A probe for fuzzers, which counts the reads of shared memory and changes the memory between the reads, as a peer can
+//! do at any time.
 //!
 //! Built only for fuzzing (`--cfg fuzzing`). Code calls [`read`] before it reads a word that a peer can write.
 

@@ -38,7 +38,7 @@ drop_reasons! {
     EndlessFrame = "endless-frame",
     /// The frame begins in an indirect slot (`NS_INDIRECT`) whose bytes the application's library could not read.
     Indirect = "indirect",
-    /// The virtio-net header does not fit its frame.
+    /// The virtio-net header does not match its frame.
     BadVnetHeader = "bad-vnet-header",
     /// The ring's `head` was outside the ring or outside the application's slots.
     BadHead = "bad-head",
@@ -50,10 +50,10 @@ drop_reasons! {
     CaptureFull = "capture-full",
     /// A lossless receiver stopped reading for so long that it no longer holds its senders back.
     Stalled = "stalled",
-    /// The port has no receiver: no program has it open, the guest has not set up its queue, or the interface is down.
-    /// Such a frame is not lost, and does not count as dropped.
+    /// The port has no receiver: no program has the port open, the guest has not set up its queue, or the interface is
+    /// down. Such a frame is not lost, and does not count as dropped.
     Idle = "idle",
-    /// The frame's VLAN is not one of the port's, or a required tag is missing.
+    /// The frame's VLAN is not one of the port's VLANs, or a required tag is missing.
     Vlan = "vlan",
     /// The frame's VLAN tag is truncated, or its VLAN is reserved.
     BadTag = "bad-tag",

@@ -116,12 +116,12 @@ struct ClientFileParts {
 }
 
 /// Shared memory for ports, with the record of its free objects: a sealed memfd, or a part of a client's file. A region
-/// is a trust domain: ports that swap buffers share one, isolated ports do not.
+/// is a trust domain: ports that swap buffers share a region, isolated ports do not.
 #[derive(Debug)]
 pub struct Region {
-    /// The memfd or the client's file; `None` for private memory. It is the first field, and so closed before the
-    /// memory is unmapped: the last reference to the pages frees them, which takes long, and a separate thread unmaps
-    /// large mappings ([`crate::mapping::unmap_apart`]).
+    /// The memfd or the client's file; `None` for private memory. This field comes first, so that it is closed before
+    /// the memory is unmapped. Dropping the last reference to the pages frees them, which takes long; the mapping must
+    /// be that reference, because a separate thread unmaps large mappings ([`crate::mapping::unmap_apart`]).
     fd: Option<OwnedFd>,
     map: Arc<Mapping>,
     /// Set if the pools are in a client's file.
@@ -267,7 +267,7 @@ impl Region {
         self.toucher.get_or_init(|| Arc::clone(toucher));
     }
 
-    /// Runs an action that accesses the memory: in the thread of [`Region::set_toucher`], if one is set.
+    /// Runs an action that accesses the memory: in the thread of [`Region::set_toucher`], if a toucher is set.
     ///
     /// # Errors
     /// [`RegionError::Slow`] if the action takes too long. The action still runs to its end, and its result is dropped.
@@ -278,7 +278,7 @@ impl Region {
         }
     }
 
-    /// The memfd or the client's file, to be sent to clients; `None` for a private region.
+    /// The memfd or the client's file, which the host sends to clients; `None` for a private region.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }
@@ -338,7 +338,7 @@ impl Region {
     }
 
     /// Like [`Region::port`], for a port whose last `host_tx` tx and `host_rx` rx rings are host rings. Only the rings
-    /// in `used` get buffers; the slots of the others name buffer 0.
+    /// in `used` get buffers; the slots of other rings name buffer 0.
     ///
     /// # Errors
     /// Like [`Region::port`].
@@ -419,8 +419,8 @@ impl Region {
     }
 
     /// Takes `count` buffers and links them through their first word, as `ni_bufs_head` requires. Returns the head of
-    /// the list (0 if it is empty) and the number of buffers taken, which is smaller if the pool runs dry, as in
-    /// netmap.
+    /// the list (0 if it is empty) and the number of buffers taken, which is smaller than `count` if the pool runs dry,
+    /// as in netmap.
     fn take_extra_bufs(&self, count: u32) -> (u32, u32) {
         let bufs = self.take_bufs(count);
         let mut head = 0;

@@ -1,19 +1,20 @@
-//! A pipe with a host in between: frames move from one application's tx ring to another's rx ring by a swap of buffer
-//! indices.
+//! A pipe with a host in between: frames move from one application's tx ring to another application's rx ring by a swap
+//! of buffer indices.
 //!
-//! Both rings are in one region. Neither application sees the other's status block: the relay serves each of them like
-//! any host. One end of the pipe can thus be a virtual machine without pipe support, which can come and go freely.
+//! Both rings are in one region. Neither application sees the other application's status block: the relay serves each
+//! application like any host. One end of the pipe can thus be a virtual machine without pipe support, which can come
+//! and go freely.
 //!
 //! ```text
 //!   A: tx ring ──▶ relay ──swap slots──▶ B: rx ring        frames stay where they are
 //! ```
 //!
 //! For each slot that the receiver releases, the sender gets a slot back: as in a pipe without a host, at most one ring
-//! of slots is in flight, and the sender sees how many are unread. The receiver sees a frame of several slots once it
-//! is complete.
+//! of slots is in flight, and the sender sees how many slots are unread. The receiver sees a frame of several slots
+//! once the frame is complete.
 //!
-//! The relay checks its snapshots of both sides' slots: it drops a frame whose slot or destination slot names no valid
-//! buffer.
+//! The relay checks its snapshots of the sender's and the receiver's slots: it drops a frame whose slot or destination
+//! slot names no valid buffer.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::lease::BadHead;
 use crate::notify::{Doorbell, KickCounts, arm, disarm, wanted};
 use crate::side::RingSide;
 
-/// The receiving end of a relay: the ring that it fills.
+/// The receiving end of a relay: the ring that the relay fills.
 #[derive(Debug)]
 pub struct RelayEnd {
     side: RingSide,
@@ -53,9 +54,9 @@ impl RelayEnd {
         end
     }
 
-    /// Takes over a ring in which another process had filled the slots before `filled`. The application sees those
-    /// before the `hwtail` of the CSB entry; the others belong to an incomplete frame. A `filled` outside the free
-    /// slots is ignored.
+    /// Takes over a ring in which another process had filled the slots before `filled`. The application sees the slots
+    /// before the `hwtail` of the CSB entry; the slots from `hwtail` up to `filled` belong to an incomplete frame. A
+    /// `filled` outside the free slots is ignored.
     pub fn continued(side: RingSide, filled: u32, wake: Arc<Doorbell>, kicks: Arc<KickCounts>) -> RelayEnd {
         let n = side.ring.num_slots();
         let end = Self::new(side.clone(), side.csb.hwtail(), wake, kicks);
@@ -240,8 +241,8 @@ impl Relay {
         }
     }
 
-    /// Requests a kick from the sides that have to act next: the sender, and a receiver with unreleased frames. Returns
-    /// whether there is work already; in that case requests no kick.
+    /// Requests a kick from the sides that have to act next: the sender, and a receiver with unreleased frames. If
+    /// there is work already, requests no kick and returns true.
     pub fn arm(&mut self) -> bool {
         let news = self.from.arm();
         if !news && self.has_given_all() {
@@ -330,8 +331,8 @@ mod tests {
     proptest! {
         #![proptest_config(crate::test_config())]
         /// Objective: frames cross in order with their buffers, without loss or duplication; every buffer stays in one
-        /// slot; a kick is requested from each side that has to act. The sender can fill all slots but one, less as
-        /// many as the receiver has not released; all filled slots move together; the receiver sees complete frames.
+        /// slot; a kick is requested from each side that has to act. The sender can fill all slots but one, minus the
+        /// slots that the receiver has not released; all filled slots move together; the receiver sees complete frames.
         #[test]
         fn a_queue_that_loses_no_buffer(
             slots in 2u32..9,

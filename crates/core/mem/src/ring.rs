@@ -24,7 +24,7 @@ pub struct RingPlace {
     pub slots: u32,
     /// Offset of buffer 0 in bytes.
     pub bufs: u64,
-    /// Number of buffers, including the reserved ones.
+    /// Number of buffers, including the reserved buffers.
     pub num_bufs: u32,
     /// Distance between buffers in bytes.
     pub buf_size: u32,
@@ -48,8 +48,8 @@ pub struct RingMem {
 
 // SAFETY: all access is through atomics or raw copies inside a mapping that the Arc keeps alive.
 unsafe impl Send for RingMem {}
-// SAFETY: a shared view offers the same as an owned one: atomic accesses, and raw copies, which may race with those of
-// other processes anyway.
+// SAFETY: a shared view offers the same as an owned one: atomic accesses, and raw copies, which may race with accesses
+// of other processes anyway.
 unsafe impl Sync for RingMem {}
 
 const SLOTS_AT: usize = size_of::<NetmapRing>();
@@ -91,7 +91,7 @@ impl RingMem {
         self.limit.saturating_sub(at)
     }
 
-    /// Number of buffers in the pool, including the two reserved ones.
+    /// Number of buffers in the pool, including the two reserved buffers.
     pub fn num_bufs(&self) -> u32 {
         self.place.num_bufs
     }
@@ -173,7 +173,8 @@ impl RingMem {
         NetmapSlot { buf_idx: w as u32, len: (w >> 32) as u16, flags: (w >> 48) as u16, ptr: 0 }
     }
 
-    /// Returns the ORed flags of the slots from `from` up to (not including) `to`; both must be indices of the ring.
+    /// Returns the ORed flags of the slots from `from` up to (not including) `to`; `from` and `to` must be indices of
+    /// the ring.
     ///
     /// This takes two instructions per slot, and the slots are in the CPU's cache, as the caller has just written them.
     #[inline]
@@ -199,7 +200,7 @@ impl RingMem {
         while left >= AT_ONCE {
             all |= word(at, 0) | word(at, 1) | word(at, 2) | word(at, 3);
             all |= word(at, 4) | word(at, 5) | word(at, 6) | word(at, 7);
-            // SAFETY: at most one slot behind the ring's last one; all slots are in one mapping.
+            // SAFETY: at most one slot beyond the ring's last slot; all slots are in one mapping.
             at = unsafe { at.add(AT_ONCE * SLOT) };
             left -= AT_ONCE;
         }
@@ -231,8 +232,9 @@ impl RingMem {
         unsafe { AtomicU64::from_ptr(self.slot_ptr(i).cast::<u64>().add(1)).store(ptr, Ordering::Relaxed) };
     }
 
-    /// Swaps the buffers in `count` slots, from slot `from` on, with those in the same slots of ring `to`, and copies
-    /// lengths and flags to `to`. Sets `NS_BUF_CHANGED` in all these slots. Returns the slot after the last one.
+    /// Swaps the buffers in `count` slots, from slot `from` on, with the buffers in the same slots of ring `to`, and
+    /// copies lengths and flags to `to`. Sets `NS_BUF_CHANGED` in all these slots. Returns the slot after the last
+    /// swapped slot.
     #[inline]
     pub fn swap_slots(&self, to: &RingMem, from: u32, count: u32) -> u32 {
         const CHANGED: u64 = (NS_BUF_CHANGED as u64) << 48;
@@ -297,8 +299,8 @@ impl RingMem {
         }
     }
 
-    /// Like [`prefetch_read`](Self::prefetch_read), for the first two cache lines: a short frame behind a header spans
-    /// both.
+    /// Like [`prefetch_read`](Self::prefetch_read), for the first two cache lines: a short frame with a virtio-net
+    /// header in front spans both lines.
     #[inline]
     pub fn prefetch_read_two(&self, idx: u32) {
         if let Some(p) = self.buf(idx) {
@@ -316,11 +318,11 @@ impl RingMem {
         }
     }
 
-    /// Copies `bytes` to offset `at` of buffer `idx`. Returns whether they fit; if not, nothing is written.
+    /// Copies `bytes` to offset `at` of buffer `idx`. Returns whether the bytes fit; if not, nothing is written.
     #[inline]
     pub fn write(&self, idx: u32, at: u32, bytes: &[u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
-        // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so the two do not
+        // SAFETY: `within` checked that the bytes fit into the buffer; `bytes` is private memory, so the ranges do not
         // overlap.
         unsafe { crate::copy::copy_bytes(bytes.as_ptr(), p.as_ptr(), bytes.len()) };
         true
@@ -331,7 +333,7 @@ impl RingMem {
     #[inline]
     pub fn read(&self, idx: u32, at: u32, bytes: &mut [u8]) -> bool {
         let Some(p) = self.within(idx, at, bytes.len()) else { return false };
-        // SAFETY: `within` checked the bounds; `bytes` is private memory, so the two do not overlap.
+        // SAFETY: `within` checked the bounds; `bytes` is private memory, so the ranges do not overlap.
         unsafe { crate::copy::copy_bytes(p.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
         true
     }
@@ -437,7 +439,7 @@ impl RingMem {
             // SAFETY: an aligned u16 field of the header, accessed atomically.
             unsafe { AtomicU16::from_ptr(self.header.as_ptr().add(o).cast()).store(v, Ordering::Relaxed) };
         };
-        // buf_ofs is relative to the ring, and may be negative in netmap; here the buffers are behind the rings.
+        // buf_ofs is relative to the ring, and may be negative in netmap; here the buffers come after the rings.
         u64_at(offset_of!(NetmapRing, buf_ofs), self.place.bufs.wrapping_sub(self.place.ring));
         self.word(offset_of!(NetmapRing, num_slots)).store(self.place.slots, Ordering::Relaxed);
         self.word(offset_of!(NetmapRing, nr_buf_size)).store(self.place.buf_size, Ordering::Relaxed);

@@ -20,7 +20,8 @@ pub struct RingSide {
 }
 
 impl RingSide {
-    /// Writes an offset into the slots from `first` up to (not including) `end`; into all slots if the two are equal.
+    /// Writes an offset into the slots from `first` up to (not including) `end`; into all slots if `first` equals
+    /// `end`.
     pub fn write_offset(&self, rule: &OffsetRule, offset: u32, first: u32, end: u32) {
         let ring = &self.ring;
         let mut i = first;

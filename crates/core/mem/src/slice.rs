@@ -1,9 +1,9 @@
 //! Short time slices for threads that forward frames.
 //!
-//! A thread that wakes up preempts the running thread only if the scheduler gives it an earlier deadline, and a short
-//! time slice makes the deadline earlier. Since Linux 6.12 a thread can set the length of its slice (sched_setattr(2),
-//! `sched_runtime` of a normal thread). A short slice does not change the thread's share of the CPU, but gives it the
-//! CPU earlier. Older kernels ignore the setting.
+//! A thread that wakes up preempts the running thread only if the scheduler gives the woken thread an earlier deadline,
+//! and a short time slice makes the deadline earlier. Since Linux 6.12 a thread can set the length of its slice
+//! (sched_setattr(2), `sched_runtime` of a normal thread). A short slice does not change the thread's share of the CPU,
+//! but gives it the CPU earlier. Older kernels ignore the setting.
 #![allow(unsafe_code)]
 
 use std::time::Duration;
@@ -26,7 +26,7 @@ struct Attributes {
 }
 
 /// Requests short slices for the calling thread, and for the threads and programs that it starts. Does nothing for a
-/// thread with another policy than `SCHED_OTHER`. Returns whether the slice is short now.
+/// thread with a policy other than `SCHED_OTHER`. Returns whether the slice is short now.
 pub fn shorten() -> bool {
     let Some(mut now) = attributes() else { return false };
     if now.policy != libc::SCHED_OTHER as u32 {
@@ -62,8 +62,8 @@ fn set(wanted: &Attributes) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: if the kernel supports it, the slices of the thread and of threads that it starts later are short;
-    /// threads of other policies stay unchanged.
+    /// Objective: if the kernel supports it, the slices of the thread and of threads that this thread starts later are
+    /// short; threads of other policies stay unchanged.
     #[test]
     #[cfg_attr(miri, ignore = "scheduling is the kernel's")]
     fn the_slice_is_short_where_the_kernel_supports_it() {

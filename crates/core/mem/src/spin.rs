@@ -2,7 +2,7 @@
 //!
 //! Polling saves a wake-up if the other side runs on another CPU. It does harm if the other side waits for a CPU, which
 //! this side would free by sleeping; besides, the scheduler prefers threads that have slept. Each period of polling is
-//! therefore a trial. After several trials that find nothing, or one during which another thread ran on this CPU,
+//! therefore a trial. After several trials that find nothing, or one trial during which another thread ran on this CPU,
 //! polling is suspended: this side sleeps immediately, and tries to poll again later.
 //!
 //! Polling never yields the CPU: if other programs compete for it, a thread that yields loses the CPU for a whole time
@@ -13,7 +13,8 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// A longer time between two clock reads means that another thread, or another virtual machine, ran in between.
+/// A time between two clock reads that exceeds this value means that another thread, or another virtual machine, ran in
+/// between.
 const GAP: Duration = Duration::from_micros(40);
 /// Duration of the first suspension, after polling has stopped paying off.
 const HOLD_OFF: Duration = Duration::from_millis(1);
@@ -37,7 +38,7 @@ pub struct Spin {
     most: Duration,
     credit: u32,
     hold_off: Duration,
-    /// End of the last suspension of polling; `None` if there was none.
+    /// End of the last suspension of polling; `None` if polling was never suspended.
     not_before: Option<Instant>,
     trial: Option<SpinTrial>,
 }
@@ -62,8 +63,8 @@ impl Spin {
         Spin { pauses: PAUSES, most, credit: MOST_CREDIT, hold_off: HOLD_OFF, not_before: None, trial: None }
     }
 
-    /// Shortens the pauses between looks, for a side that polls many places: each of its looks takes enough time
-    /// itself.
+    /// Shortens the pauses between looks, for a side that polls many places: each of its looks itself takes enough
+    /// time.
     #[must_use]
     pub fn restless(self) -> Self {
         Spin { pauses: 1, ..self }
@@ -130,7 +131,7 @@ impl Spin {
     }
 }
 
-/// Like [`Spin::poll`], for a value that contains its own [`Spin`], which `spin` returns.
+/// Like [`Spin::poll`], for a value `it` that contains the [`Spin`]; `spin` returns a reference to that [`Spin`].
 pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: impl FnMut(&mut T) -> bool) -> bool {
     let mut learned = std::mem::take(spin(it));
     let found = learned.poll(|| look(it));
@@ -138,8 +139,8 @@ pub fn poll_for<T>(it: &mut T, spin: impl Fn(&mut T) -> &mut Spin, mut look: imp
     found
 }
 
-/// Whether another thread has preempted the calling thread since it last called this, or since the thread began. A gap
-/// without a preemption is due to the hypervisor or an interrupt, not to this machine's threads.
+/// Whether another thread has preempted the calling thread since its previous call of this function, or since the
+/// thread began. A gap without a preemption is due to the hypervisor or an interrupt, not to this machine's threads.
 #[cold]
 fn was_preempted() -> bool {
     thread_local! {
@@ -160,8 +161,8 @@ pub fn preemptions() -> Option<u64> {
 }
 
 /// Whether the machine has more than one CPU: with a single CPU, the other side cannot run while a thread polls. The
-/// number of CPUs of this process does not matter, as the other side may run on others. The first call reads the list
-/// of online CPUs from a file, and must precede a sandbox that hides the file.
+/// number of CPUs of this process does not matter, as the other side may run on CPUs outside this process's set. The
+/// first call reads the list of online CPUs from a file, and must precede a sandbox that hides the file.
 pub fn has_company() -> bool {
     static HAS: OnceLock<bool> = OnceLock::new();
     *HAS.get_or_init(|| {

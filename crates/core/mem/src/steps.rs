@@ -48,7 +48,7 @@ pub enum Step {
 
 /// Maximum number of recorded steps of a frame.
 const STEPS: usize = 30;
-/// Number of a frame's recorded steps that are reserved for drops and for the steps that name their ports.
+/// Number of entries in a frame's list that are reserved for drops, and for the steps that name the ports of the drops.
 const FOR_DROPS: usize = 6;
 
 /// The steps of a frame.
@@ -223,7 +223,7 @@ pub fn aside(f: impl FnOnce()) {
     OWN.with_borrow_mut(|own| own.is_open = is_open);
 }
 
-/// Ends recording. Returns the recorded steps; `None` if there are none.
+/// Ends recording. Returns the recorded steps; `None` if no steps were recorded.
 #[must_use]
 pub fn end() -> Option<Steps> {
     OWN.with_borrow_mut(|own| {

@@ -1,9 +1,9 @@
-//! A *toucher*: a thread that touches memory in place of threads that must not wait for it.
+//! A *toucher*: a thread that touches memory in place of threads that must not wait for such an access.
 //!
 //! While a hole is punched in a file, an access to that range waits. The process that punches can prolong the wait as
 //! long as it likes, and no signal ends it. A thread that serves many users therefore lets a toucher, one per owner,
-//! access such memory, and proceeds without the result if the toucher makes no progress: it has work and does not wait
-//! for a CPU, but uses no CPU time. Large memory and busy machines do not count as a lack of progress.
+//! access such memory, and proceeds without the result if the toucher makes no progress, that is, if it has work and
+//! does not wait for a CPU, but uses no CPU time. Large memory and busy machines do not count as a lack of progress.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -16,14 +16,14 @@ use crate::fault::raise;
 
 /// Time between two checks of the thread's progress.
 const LOOK: Duration = Duration::from_millis(100);
-/// Number of consecutive checks without progress after which a touch counts as stuck. One is not enough: this process
-/// itself may have been stopped.
+/// Number of consecutive checks without progress after which a touch counts as stuck. One check is not enough: this
+/// process itself may have been stopped.
 const LOOKS: u32 = 2;
 /// Duration above which a touch counts as stuck unless it has used enough CPU time ([`PART`]).
 const LONG: Duration = Duration::from_secs(1);
 /// A long touch makes progress if it has used at least 1/`PART` of its duration as CPU time.
 const PART: u32 = 16;
-/// Minimum CPU time between two checks that counts as progress: waiting uses a little, too.
+/// Minimum CPU time between two checks that counts as progress: waiting itself uses a little CPU time.
 const MOVES: Duration = Duration::from_millis(1);
 
 type TouchFn = Box<dyn FnOnce() + Send>;
@@ -97,10 +97,10 @@ impl Toucher {
         Ok(Toucher { touches, state, news: Arc::clone(news) })
     }
 
-    /// Runs an action in the thread, and returns its result. `None` if the action, or one before it, takes too long:
-    /// the action still runs when its turn comes, and its result is dropped.
+    /// Runs an action in the thread, and returns its result. `None` if the action, or an earlier action, takes too
+    /// long: the action still runs when its turn comes, and its result is dropped.
     pub fn touch<R: Send + 'static>(&self, what: impl FnOnce() -> R + Send + 'static) -> Option<R> {
-        // A call from the toucher's own thread, as by a value that is dropped there, runs immediately.
+        // A call from the toucher's own thread, e.g. by the drop of a value in that thread, runs immediately.
         if self.state.thread.load(Ordering::Relaxed) == number() {
             return Some(what());
         }
@@ -136,7 +136,7 @@ impl Toucher {
         None
     }
 
-    /// Runs an action in the thread without waiting for it.
+    /// Runs an action in the thread without waiting for its end.
     pub fn give(&self, what: impl FnOnce() + Send + 'static) {
         self.state.given.fetch_add(1, Ordering::Relaxed);
         // The thread holds the receiver, and ends only after this value is dropped.
@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(toucher().touch(move || works(LONG + 3 * LOOK)), Some(9));
     }
 
-    /// Objective: a touch returns its result; callers do not wait for a stuck touch, nor for later ones before the
-    /// stuck one is done; afterwards touches return their results again.
+    /// Objective: a touch returns its result; callers do not wait for a stuck touch, nor for later touches until the
+    /// stuck touch is done; after that, touches return their results again.
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no eventfd of this kind")]
     fn nobody_waits() {

@@ -8,7 +8,7 @@ use crate::ring::{RingMem, RingPlace};
 use crate::side::RingSide;
 
 /// Offsets (in bytes from the region's start) and sizes of a region's CSB arrays, ring pool and buffer pool. Each use
-/// checks them against the mapping.
+/// checks these offsets and sizes against the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLayout {
     /// Offset of the first `nm_csb_atok` in bytes.
@@ -21,7 +21,7 @@ pub struct RegionLayout {
     pub ring_size: u32,
     /// Offset of buffer 0 in bytes.
     pub buf_pool: u64,
-    /// Number of buffers, including the two reserved ones.
+    /// Number of buffers, including the two reserved buffers.
     pub num_bufs: u32,
     /// Size of a buffer in bytes.
     pub buf_size: u32,

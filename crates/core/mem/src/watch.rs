@@ -2,7 +2,7 @@
 //!
 //! Another process can truncate a mapped file, or punch a hole in a file of huge pages, after which there may be no
 //! free huge page for the access. The signal handler replaces lost memory with zeroed memory and reports the peer that
-//! owns it. The number of watched mappings is not limited.
+//! owns the lost memory. The number of watched mappings is not limited.
 #![allow(unsafe_code)]
 
 use std::ptr::{null, null_mut};
@@ -15,7 +15,7 @@ use crate::fault::{Fault, FaultInner};
 #[derive(Debug)]
 pub struct Watch {
     place: &'static WatchRange,
-    /// The fault of the peer that owns the memory. The signal handler uses its address.
+    /// The fault of the peer that owns the memory. The signal handler uses the address of the fault.
     fault: OnceLock<Fault>,
 }
 
@@ -68,7 +68,7 @@ impl Drop for Watch {
 struct WatchRange {
     /// Address of the range; 0 if the entry is free.
     start: AtomicUsize,
-    /// Length of the range, bytes; 0 if it is not watched.
+    /// Length of the range, bytes; 0 if the range is not watched.
     len: AtomicUsize,
     damaged: AtomicBool,
     fault: AtomicPtr<FaultInner>,
@@ -147,8 +147,8 @@ impl WatchRange {
         }
     }
 
-    /// Returns start and length of the range; `None` if it is not watched, or does not contain `at`. An entry that is
-    /// reused meanwhile cannot be that of the failed access, whose mapping still exists.
+    /// Returns start and length of the range; `None` if the range is not watched, or does not contain `at`. An entry
+    /// that is reused meanwhile cannot be the entry for the failed access, whose mapping still exists.
     fn has(&self, at: usize) -> Option<(usize, usize)> {
         let start = self.start.load(Ordering::Acquire);
         let len = self.len.load(Ordering::Acquire);
@@ -159,7 +159,7 @@ impl WatchRange {
 
 static LOSSES: AtomicUsize = AtomicUsize::new(0);
 
-/// Number of losses in this process. While it does not change, no mapping needs a check.
+/// Number of losses in this process. While this number does not change, no mapping needs a check.
 #[inline]
 pub fn losses() -> usize {
     LOSSES.load(Ordering::Acquire)
@@ -196,8 +196,8 @@ unsafe extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, 
         let Some((start, len)) = place.has(at) else { continue };
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: replaces a mapping of this process, which exists as long as it is watched (`Watch::new`), with one of
-        // the same size.
+        // SAFETY: replaces a mapping of this process, which exists as long as it is watched (`Watch::new`), with a
+        // mapping of the same size.
         let mapped = unsafe { libc::mmap(start as *mut libc::c_void, len, prot, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
             place.lose();

@@ -22,7 +22,8 @@ unsafe impl Send for Words {}
 unsafe impl Sync for Words {}
 
 impl Words {
-    /// Creates a view of `count` words at `offset`; `None` if they are not all in the mapping, or are misaligned.
+    /// Creates a view of `count` words at `offset`; `None` if not all of the words are in the mapping, or the words are
+    /// misaligned.
     pub fn new(map: &Arc<Mapping>, offset: u64, count: usize) -> Option<Words> {
         let first = map.at(offset, 4 * count as u64, 4)?;
         Some(Words { first, count, _map: Arc::clone(map) })
@@ -34,7 +35,7 @@ impl Words {
         (index < self.count).then(|| unsafe { AtomicU32::from_ptr(self.first.as_ptr().add(4 * index).cast()) })
     }
 
-    /// Returns a snapshot of a word. All that its writer wrote before the word is visible.
+    /// Returns a snapshot of a word. Everything that the writer of the word wrote before it is visible.
     pub fn load(&self, index: usize) -> u32 {
         #[cfg(fuzzing)]
         crate::probe::read();
@@ -65,7 +66,7 @@ impl Words {
 mod tests {
     use super::*;
 
-    /// Objective: words are read and written at the right addresses, and none outside the run.
+    /// Objective: words are read and written at the right addresses, and no word outside the run is accessed.
     #[test]
     fn words_are_read_from_the_right_places() {
         let map = Arc::new(Mapping::private(4096).unwrap());

@@ -9,10 +9,10 @@
 //! that start at 0. An instruction ("insn" in C headers) loads from the frame, computes, jumps forward, or ends the
 //! program.
 //!
-//! A frame may be in memory that others can write, so it must be copied before a program reads it. Most programs read
-//! only the first bytes. [`FilterProgram::run`] therefore takes a copy of these and the length of the frame, and
-//! returns [`BeyondReach`] in the rare case that the program needs the rest. [`FilterProgram::reach`] returns the
-//! number of bytes that are enough.
+//! A frame may be in memory that other processes can write, so the frame must be copied before a program reads it. Most
+//! programs read only the first bytes. [`FilterProgram::run`] therefore takes a copy of these first bytes and the
+//! length of the frame, and returns [`BeyondReach`] in the rare case that the program needs the rest.
+//! [`FilterProgram::reach`] returns the number of bytes that are enough.
 //!
 //! | module | content |
 //! |---|---|
@@ -53,8 +53,8 @@ pub struct Insn {
     pub k: u32,
 }
 
-/// The error of a load from a part of the frame that was not passed to the program: the caller must run it again, with
-/// the whole frame.
+/// The error of a load from a part of the frame that was not passed to the program: the caller must run the program
+/// again, with the whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the filter reads a part of the frame that was not passed: run it with the whole frame")]
 pub struct BeyondReach;
@@ -97,14 +97,14 @@ impl FilterProgram {
     ///
     /// # Errors
     /// [`BeyondReach`] if the result depends on bytes of the frame that are not in `head`: never with a `head` of `len`
-    /// bytes, nor with one of [`FilterProgram::reach`] bytes.
+    /// bytes, nor with a `head` of [`FilterProgram::reach`] bytes.
     #[inline]
     pub fn run(&self, head: &[u8], len: u32) -> Result<u32, BeyondReach> {
         run::run(&self.ops, head, len)
     }
 
-    /// Runs the program on a complete frame in two parts: newly built headers, and the bytes behind them. Returns the
-    /// same as [`FilterProgram::run`] does for the whole frame.
+    /// Runs the program on a complete frame in two parts: newly built headers, and the bytes after the headers. Returns
+    /// the same as [`FilterProgram::run`] does for the whole frame.
     pub fn run_parts(&self, first: &[u8], second: &[u8]) -> u32 {
         run::run_parts(&self.ops, first, second)
     }

@@ -1,6 +1,6 @@
 //! Rates: token buckets of one word each, from which any number of threads take tokens without a lock.
 //!
-//! A bucket is stored as the time at which it will be full again (the generic cell rate algorithm): tokens taken move
+//! A bucket is stored as the time at which it will be full again (the generic cell rate algorithm): taking tokens moves
 //! that time into the future. A frame passes if any tokens are left, so a bucket is in debt by one frame at most, and
 //! no frame is too long to pass. A frame's *weight* is the number of frames and bytes for which it counts.
 
@@ -94,7 +94,8 @@ impl Bucket {
         frames
     }
 
-    /// Takes the tokens of as many of the frames with these weights as may pass. Returns their number.
+    /// Takes tokens for the first frames with these weights, as many as may pass. Returns the number of frames that may
+    /// pass.
     #[inline]
     pub fn take(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight> + Clone) -> usize {
         let may = self.may(limit, now, weights.clone());
@@ -105,7 +106,7 @@ impl Bucket {
     }
 
     /// Takes the tokens of frames that pass whether or not enough tokens are left. If two threads pass a batch each at
-    /// the same time, the bucket goes into debt, and both wait longer afterwards.
+    /// the same time, the bucket goes into debt, and later frames of both threads wait longer.
     pub fn charge(&self, limit: &RateLimit, now: u64, weights: impl Iterator<Item = Weight>) {
         self.add(now, weights.map(|weight| limit.of(weight)).sum());
     }

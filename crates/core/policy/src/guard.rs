@@ -16,11 +16,11 @@
 //! with `ip` a port that lists only IPv4 addresses sends no IPv6 at all. `arp` and `nd` compare MAC addresses if any is
 //! listed, and IP addresses if any is listed.
 //!
-//! A frame is refused if a check would have to read an unreadable part of it: behind a third VLAN tag, a header that is
-//! truncated or beyond the given bytes, a chain of extension headers that is too long, or a first fragment without
-//! ports. Otherwise a sender could hide a message there (RFC 7113). Checks skip VLAN tags, and an LLC/SNAP header in
-//! front of an EtherType, which hosts and access points remove (CERT VU#855201). They do not inspect the contents of
-//! tunnels, PPPoE and MPLS.
+//! A frame is refused if a check would have to read an unreadable part of the frame: the bytes after a third VLAN tag,
+//! a header that is truncated or beyond the given bytes, a chain of extension headers that is too long, or a first
+//! fragment without ports. Otherwise a sender could hide a message in that part (RFC 7113). Checks skip VLAN tags, and
+//! an LLC/SNAP header in front of an EtherType, which hosts and access points remove (CERT VU#855201). They do not
+//! inspect the contents of tunnels, PPPoE and MPLS.
 //!
 //! ```
 //! use netvale_policy::guard::{Guard, Violation};
@@ -65,8 +65,8 @@ pub enum Violation {
     SpoofedIp,
     /// An ARP or RARP message that claims an address of another port, or is unreadable.
     SpoofedArp,
-    /// A neighbour discovery message that claims an address of another port, or a redirect; also an unreadable message
-    /// that may be one.
+    /// A neighbour discovery message that claims an address of another port, or a redirect, or an unreadable message
+    /// that may be one of these.
     SpoofedNd,
     /// A message of a DHCP server, or an unreadable message that may be one.
     RogueDhcp,
@@ -157,7 +157,7 @@ impl Guard {
     }
 
     /// Checks whether the port may send a frame of `len` bytes. `head` is a private copy of the first
-    /// [`Guard::head_len`] bytes, or of the whole frame if it is shorter.
+    /// [`Guard::head_len`] bytes, or of the whole frame if the frame is shorter.
     #[inline]
     pub fn check(&self, head: &[u8], len: usize) -> Result<(), Violation> {
         if self.checks.has(Check::Mac) {
@@ -184,7 +184,7 @@ impl Guard {
     }
 
     /// Returns the result for unreadable bytes: the violation of the first enabled check of `checks`, all of which
-    /// would have to read the bytes; `Ok` if none is enabled.
+    /// would have to read the bytes; `Ok` if none of `checks` is enabled.
     fn hidden(&self, checks: &[Check]) -> Result<(), Violation> {
         match checks.iter().find(|&&check| self.checks.has(check)) {
             Some(check) => Err(check.violation()),

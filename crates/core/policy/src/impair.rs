@@ -7,14 +7,14 @@
 //! |---|---|
 //! | `delay TIME [JITTER [CORRELATION]]` | delays each frame |
 //! | `distribution uniform\|normal\|pareto\|paretonormal\|exponential` | distribution of the delays |
-//! | `ordered` | frames never overtake earlier ones |
+//! | `ordered` | frames never overtake earlier frames |
 //! | `loss [random] PERCENT [CORRELATION]` | loses frames at random |
 //! | `loss state P13 [P31 [P32 [P23 [P14]]]]` | loses frames in bursts, by a Markov chain of four states |
 //! | `loss gemodel P [R [1-H [1-K]]]` | loses frames in bursts, by the model of Gilbert and Elliott |
 //! | `loss ber RATE` | loses each frame with a bit error, at this rate of bit errors |
 //! | `duplicate PERCENT [CORRELATION]` | duplicates frames |
 //! | `corrupt PERCENT [CORRELATION]` | inverts one bit of a frame |
-//! | `reorder PERCENT [CORRELATION]`, `gap N` | frames skip the delay, and thus overtake others |
+//! | `reorder PERCENT [CORRELATION]`, `gap N` | frames skip the delay, and thus overtake other frames |
 //! | `rate RATE [OVERHEAD [CELLSIZE [CELLOVERHEAD]]]` | sends frames one after the other at a rate |
 //! | `queue SIZE` | limits the bytes that wait for the rate; loses further frames |
 //! | `limit FRAMES`, `bytes SIZE` | limits of frames and bytes in flight, which the caller enforces |
@@ -28,8 +28,8 @@
 //! # As in the kernel
 //!
 //! The reference is `net/sched/sch_netem.c` of Linux 6.18, and `tc/q_netem.c` of iproute2 for the syntax. Random
-//! decisions have the kernel's order: duplication, loss (a frame with both is sent once), corruption, reordering,
-//! delay. There are two differences:
+//! decisions have the kernel's order: duplication, loss (a frame that is both duplicated and lost is sent once),
+//! corruption, reordering, delay. There are two differences:
 //!
 //! - The kernel selects a delay by the *remainder* of a random number, which loses the number's correlation. Here the
 //!   delay is proportional to the random number.

@@ -21,8 +21,8 @@
 //!
 //! Without a querier, hosts do not repeat reports, so the known groups are incomplete. Frames are looked up by their
 //! MAC address, which 32 IPv4 groups share, or all IPv6 groups with the same last 32 bits. A frame goes to the members
-//! of all of these, and hosts drop frames of groups that they have not joined. For example, frames to 239.0.0.5 are
-//! flooded, as they have the MAC address of 224.0.0.5.
+//! of all of these groups, and hosts drop frames of groups that they have not joined. For example, frames to 239.0.0.5
+//! are flooded, as they have the MAC address of 224.0.0.5.
 //!
 //! A join for some sources only (IGMPv3, MLDv2) counts as a join of the group for all sources. [`Counters`] count the
 //! messages that arrive; an [`Expiry`] reports whether the passage of time has changed destinations.
@@ -88,7 +88,7 @@ pub enum MessageClass {
 pub struct Counters {
     /// Number of messages that join or leave groups.
     pub reports: u64,
-    /// Number of queries.
+    /// Number of accepted queries.
     pub queries: u64,
     /// Number of queries from ports that may have no router behind them.
     pub refused_queries: u64,
@@ -118,7 +118,7 @@ pub struct Membership {
     pub group: IpAddr,
     /// The member port.
     pub port: u16,
-    /// Time in ns at which the membership expires unless it is reported again.
+    /// Time in ns at which the membership expires unless a report renews it.
     pub expires_ns: u64,
 }
 
@@ -133,7 +133,7 @@ pub struct KnownDomain {
     pub is_active: bool,
     /// Whether this switch is the querier.
     pub is_asking: bool,
-    /// The address of the querier; `None` if there is none, or if this switch is the querier.
+    /// The address of the querier; `None` if there is no querier, or if this switch is the querier.
     pub querier: Option<IpAddr>,
     /// Ports with a multicast router behind them.
     pub routers: PortSet,
@@ -196,7 +196,8 @@ impl Snoop {
         self.always.has(port) != before || learned
     }
 
-    /// Sets whether a leave from `port` ends its membership without a query, as only one host is behind the port.
+    /// Sets whether a leave from `port` ends the port's membership without a query, because only one host is behind the
+    /// port.
     pub fn set_fast_leave(&mut self, port: u16, fast: bool) {
         self.fast_leave.set(port, fast);
     }
@@ -236,7 +237,7 @@ impl Snoop {
 
     /// Ends expired memberships, routers and queriers. Must be called at the time that the last call returned, and
     /// after each message, because a message may require an earlier time. Call [`Snoop::next_query`] first until no
-    /// query is due: otherwise, the returned time is that of the due query.
+    /// query is due: otherwise, the returned time is the time of the due query.
     pub fn tick(&mut self, now_ns: u64) -> Expiry {
         let mut changed = self.table.expire(now_ns);
         for domain in self.domains.values_mut() {
@@ -256,7 +257,7 @@ impl Snoop {
         }
         while let Some((key, port)) = self.table.take_question(now_ns) {
             let (vlan, group) = key;
-            // If another querier has taken over since the host left, that one sends the query.
+            // If another querier has taken over since the host left, that querier sends the query.
             if self.domains.get(&(vlan, GroupFamily::of(group))).is_some_and(Domain::is_asking) {
                 return Some(Query::specific(&self.settings, vlan, port, group));
             }
@@ -298,7 +299,8 @@ impl Snoop {
         self.domains.get(&(vlan, family)).is_some_and(Domain::is_active)
     }
 
-    /// The address of the querier of a family in a VLAN; `None` if there is none, or if this switch is the querier.
+    /// The address of the querier of a family in a VLAN; `None` if there is no querier, or if this switch is the
+    /// querier.
     pub fn querier(&self, vlan: u16, family: GroupFamily) -> Option<IpAddr> {
         self.domains.get(&(vlan, family)).and_then(Domain::querier)
     }
@@ -324,7 +326,7 @@ impl Snoop {
         domain.routers.ports().union(&self.always)
     }
 
-    /// The ports that get the frames of all groups: those of routers, and those with refused joins.
+    /// The ports that get the frames of all groups: ports of routers, and ports with refused joins.
     fn everything(&self, domain: &Domain) -> PortSet {
         self.routers(domain).union(&domain.overflowing.ports())
     }

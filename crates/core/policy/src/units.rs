@@ -202,7 +202,7 @@ impl Share {
         Self::nearest(number, 1).ok_or_else(|| QuantityError::TooMuch { text: part.to_string(), most: "1" })
     }
 
-    /// Returns the share nearest to `number` / `whole`, as in tc(8); `None` if it exceeds 1.
+    /// Returns the share nearest to `number` / `whole`, as in tc(8); `None` if the share exceeds 1.
     fn nearest(number: Decimal, whole: u128) -> Option<Self> {
         // Compute twice the value, so that its last bit decides the rounding.
         let twice = number.times(2 * u128::from(u32::MAX), whole)?;
@@ -289,8 +289,8 @@ impl Decimal {
     /// Maximum number of decimal places. Further places are ignored, as no unit needs them.
     const PLACES: i32 = 18;
 
-    /// Reads the decimal number at the start of `text`, such as `1.5` or `2e-6`. Returns it with the rest of the text;
-    /// `None` if the text does not start with a valid number, or if the number is too large.
+    /// Reads the decimal number at the start of `text`, such as `1.5` or `2e-6`. Returns the number and the rest of the
+    /// text; `None` if the text does not start with a valid number, or if the number is too large.
     pub(crate) fn read(text: &str) -> Option<(Self, &str)> {
         let (whole, rest) = digits(text);
         let (places, rest) = rest.strip_prefix('.').map_or(("", rest), digits);
@@ -337,8 +337,8 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Reads an exponent such as `e-6` at the start of `text`, and returns it with the rest of the text. The exponent is 0
-/// if there is none; `None` if `e` has no number behind it, or a number that is too large.
+/// Reads an exponent such as `e-6` at the start of `text`, and returns the exponent and the rest of the text. Without
+/// an `e`, the exponent is 0. `None` if no number follows the `e`, or the number is too large.
 fn exponent(text: &str) -> Option<(i32, &str)> {
     let Some(rest) = text.strip_prefix(['e', 'E']) else { return Some((0, text)) };
     let (negative, rest) = match rest.strip_prefix('-') {
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!([nanos("20"), nanos("2secs"), nanos("1.5e-3s")], [20_000, 2_000_000_000, 1_500_000]);
     }
 
-    /// Objective: a share is a percentage with or without its sign, rounded as tc rounds it.
+    /// Objective: a share is a percentage with or without the percent sign, rounded as tc rounds it.
     #[test]
     fn shares_as_in_tc() {
         assert_eq!([raw("1%"), raw("1"), raw("0.1%"), raw("50%")], [42_949_673, 42_949_673, 4_294_967, 2_147_483_648]);

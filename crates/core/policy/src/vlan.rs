@@ -1,9 +1,9 @@
-//! VLANs: the VLAN of a frame that a port sends, and the frame's tag when it leaves another port (IEEE 802.1Q §6.9,
-//! 802.1ad).
+//! VLANs: the VLAN of a frame that a port sends, and the frame's tag when the frame leaves another port (IEEE 802.1Q
+//! §6.9, 802.1ad).
 //!
 //! The rules are those of a Linux bridge with `vlan_filtering`. A port is a member of VLANs. Frames without a tag
-//! belong to its native VLAN (`pvid`). Frames of the native VLAN leave the port without a tag, frames of other VLANs
-//! with one. By default a port is a member of VLAN 1 only, which is its native VLAN.
+//! belong to the port's native VLAN (`pvid`). Frames of the native VLAN leave the port without a tag, frames of other
+//! VLANs leave it with a tag. By default a port is a member of VLAN 1 only, which is its native VLAN.
 //!
 //! ```
 //! use netvale_policy::vlan::{Tagging, Vlans};
@@ -30,8 +30,8 @@ pub const MAX_VLAN: VlanId = 4094;
 
 const WORDS: usize = 64;
 const AT_TYPE: usize = 12;
-/// Minimum length of a tagged frame of either protocol, bytes: as in Linux, the inner EtherType and the two bytes
-/// behind it count as part of the tag.
+/// Minimum length of a tagged frame of either protocol, bytes: as in Linux, the inner EtherType and the two bytes after
+/// it count as part of the tag.
 const LEAST_TAGGED: usize = 20;
 
 /// The reason why VLAN settings are invalid.
@@ -312,7 +312,7 @@ impl Vlans {
     }
 
     /// Returns the VLAN of a frame that the port sends. `head` contains at least the frame's first 20 bytes, or the
-    /// whole frame if it is shorter.
+    /// whole frame if the frame is shorter.
     ///
     /// A tag with number 0 contains only a priority: the frame belongs to the native VLAN.
     ///

@@ -148,7 +148,7 @@ fn of_mode(mode: u32) -> Vec<(u16, u32, u32)> {
     [(OWNER, 6), (OWNING_GROUP, 3), (OTHERS, 0)].map(|(kind, shift)| (kind, mode >> shift & 7, NOBODY)).to_vec()
 }
 
-/// Decodes an access control list; `None` if the bytes are not one.
+/// Decodes an access control list; `None` if the bytes are not a valid list.
 fn entries(bytes: &[u8]) -> Option<Vec<(u16, u32, u32)>> {
     let (version, entries) = bytes.split_first_chunk()?;
     let entry = |e: &[u8; 8]| {

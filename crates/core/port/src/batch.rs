@@ -8,8 +8,8 @@ use netvale_wire::offload::Offload;
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 256;
 /// Maximum number of entries that one batch may add or refresh in the forwarding table: addresses that are new, have
-/// moved, or have not been seen for a while. Each costs several times as much as a known address, so a flood of new
-/// addresses would delay the worker's other ports. Later batches learn the rest.
+/// moved, or have not been seen for a while. Each such entry costs several times as much as a known address, so a flood
+/// of new addresses would delay the worker's other ports. Later batches learn the rest.
 pub const MOST_NEWS: u32 = 32;
 /// Maximum total number of pieces of all multi-piece frames in a batch.
 pub const BATCH_FRAGS: usize = 1024;
@@ -51,7 +51,7 @@ struct BatchFrame {
 /// Frames on their way from an ingress to any number of egresses.
 ///
 /// The frames' bytes stay in the ingress's memory until the ingress releases the batch after delivery. Code that has a
-/// reference to a batch may read them, because only a [`Source`](crate::Source) lends an ingress's batch.
+/// reference to a batch may read the bytes, because only a [`Source`](crate::Source) lends an ingress's batch.
 #[derive(Debug)]
 pub struct Batch {
     frames: Vec<BatchFrame>,
@@ -242,7 +242,7 @@ impl Batch {
         self.clear();
         let lent = LentBatch(self);
         if bytes.len() <= MAX_FRAME {
-            // SAFETY: the bytes outlive this call, at whose end the batch is cleared, also if `f` panics.
+            // SAFETY: the bytes outlive this call, at whose end the batch is cleared, even if `f` panics.
             unsafe { lent.0.push_bare(bytes.as_ptr(), bytes.len() as u32) };
         }
         f(lent.0)
@@ -299,7 +299,7 @@ impl Batch {
         self.frames.get(i).map(|frame| FrameRef { batch: self, frame })
     }
 
-    /// Iterates over the frames of a range; yields none if the range is not inside the batch.
+    /// Iterates over the frames of a range; yields no frames if the range is not inside the batch.
     #[inline]
     pub(crate) fn range(&self, frames: std::ops::Range<usize>) -> impl Iterator<Item = FrameRef<'_>> {
         self.frames.get(frames).unwrap_or_default().iter().map(|frame| FrameRef { batch: self, frame })
@@ -401,8 +401,8 @@ impl FrameRef<'_> {
         }
     }
 
-    /// The destination and source addresses as two words: the lowest byte is the first on the wire, the upper 16 bits
-    /// are 0. `None` if the frame is shorter than an Ethernet header.
+    /// The destination and source addresses as two words: the lowest byte is the first byte on the wire, the upper 16
+    /// bits are 0. `None` if the frame is shorter than an Ethernet header.
     #[inline]
     pub fn addresses(&self) -> Option<(u64, u64)> {
         if self.frame.len < 14 {
@@ -430,7 +430,7 @@ impl FrameRef<'_> {
     pub fn words<const N: usize>(&self, at: [usize; N]) -> Option<[u64; N]> {
         let (first, len) = self.piece(0).raw();
         let end = at.iter().fold(0, |end, at| end.max(at + size_of::<u64>()));
-        // SAFETY: the contract of `push`: `len` readable bytes, and no word ends behind `end`, which is at most `len`.
+        // SAFETY: the contract of `push`: `len` readable bytes, and no word ends beyond `end`, which is at most `len`.
         (end <= len).then(|| at.map(|at| u64::from_le(unsafe { peek(first.add(at)) })))
     }
 
@@ -471,7 +471,7 @@ impl FrameRef<'_> {
     #[inline]
     pub(crate) unsafe fn copy_start_to(&self, dst: *mut u8, len: usize) {
         debug_assert!(self.frame.pieces == 1 && len <= self.len());
-        // SAFETY: the caller's contract and that of `push`.
+        // SAFETY: the caller's contract and the contract of `push`.
         unsafe { copy_bytes(self.frame.ptr, dst, len) };
     }
 
@@ -482,7 +482,7 @@ impl FrameRef<'_> {
     #[inline]
     pub unsafe fn copy_single_to(&self, dst: *mut u8) {
         debug_assert!(self.frame.pieces == 1);
-        // SAFETY: the caller's contract and that of `push`.
+        // SAFETY: the caller's contract and the contract of `push`.
         unsafe { copy_bytes(self.frame.ptr, dst, self.frame.len as usize) };
     }
 }

@@ -1,4 +1,4 @@
-//! Counts changes made by workers, and wakes a waiter on the next one.
+//! Counts changes made by workers, and wakes a waiter on the next change.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,7 +29,7 @@ impl ChangeCount {
     }
 
     /// Arms the counter: the next change rings `bell`. All later calls use the doorbell of the first call. A change
-    /// during this call may not ring, so read the count once more afterwards.
+    /// during this call may not ring, so read the count once more after the call.
     pub fn arm(&self, bell: &Arc<Doorbell>) {
         self.bell.get_or_init(|| Arc::clone(bell));
         self.armed.store(true, Ordering::SeqCst);
@@ -40,7 +40,7 @@ impl ChangeCount {
 mod tests {
     use super::*;
 
-    /// Objective: each change counts; only the first one after arming rings.
+    /// Objective: each change counts; only the first change after arming rings.
     #[test]
     fn an_armed_bell_rings_once() {
         let changes = ChangeCount::default();

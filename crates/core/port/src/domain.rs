@@ -36,7 +36,7 @@ impl TimeDomain {
         self.0
     }
 
-    /// Declares that this thread works for the domain: only its users may delay the thread.
+    /// Declares that this thread works for the domain: only users of the domain may delay the thread.
     pub fn enter(self) {
         HERE.set(self);
     }

@@ -24,7 +24,7 @@ pub trait Egress: Send + Sync {
         None
     }
 
-    /// Whether a receiver is present. A port's closed queues get no frames while another of its queues is open.
+    /// Whether a receiver is present. A port's closed queues get no frames while another queue of the port is open.
     #[inline]
     fn is_open(&self) -> bool {
         true
@@ -39,11 +39,12 @@ pub trait Egress: Send + Sync {
     fn counters(&self) -> &Arc<RingCounters>;
 }
 
-/// A receiver that signals room, so that senders can wait while its queue is full.
+/// A receiver that signals room, so that senders can wait while the receiver's queue is full.
 ///
-/// Several senders may wait, but only one is certain to be notified; the others check again after a while.
+/// Several senders may wait, but only one is certain to be notified; the other senders check again after a while.
 pub trait Room: Send + Sync {
-    /// Whether the receiver has armed its doorbell and has not run since. A kick then makes it run, and it makes room.
+    /// Whether the receiver has armed its doorbell and has not run since. If so, a kick makes the receiver run and free
+    /// slots.
     fn is_waking(&self) -> bool;
 
     /// A value that changes when the receiver makes room.

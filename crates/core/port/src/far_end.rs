@@ -48,7 +48,7 @@ impl Intake for FarEnd {
 
     #[inline]
     fn head(&mut self) -> Result<u32, BadHead> {
-        // Overwrites a `head` that another process may have written: it would stop the egress permanently.
+        // Overwrites a `head` that another process may have written: a wrong `head` would stop the egress permanently.
         self.side().csb.publish_head(self.at, self.at);
         Ok(self.ring.host().hwtail())
     }

@@ -3,7 +3,7 @@
 //!
 //! After a folder or link in a path is replaced, the path refers to another file. So one look-up opens the *folder* of
 //! the file and decides whether the caller may use that folder. Later calls use the file's name in the open folder.
-//! They never follow a link, and they remove a file only if it is still the one that was found.
+//! They never follow a link, and they remove a file only if it is still the file that was found.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
 /// Maximum number of look-ups of a path while folders in it are being renamed.
 const ATTEMPTS: usize = 16;
 
-/// A path, and the user who named it. [`UserPath::open`] looks it up.
+/// A path, and the user who named it. [`UserPath::open`] looks the path up.
 #[derive(Clone, Debug)]
 pub struct UserPath {
     path: PathBuf,
@@ -54,7 +54,8 @@ impl From<&Path> for UserPath {
 
 impl UserPath {
     /// Creates the path named by a user who may use only files in `folders`. `None` if the path is not absolute, has a
-    /// `..` component, or is in none of these folders by its text. A path created with [`From`] may be anywhere.
+    /// `..` component, or, going by its text, is not inside any of these folders. A path created with [`From`] may be
+    /// anywhere.
     pub fn of_user<'a>(path: &Path, folders: impl IntoIterator<Item = &'a Path>, user: u32) -> Option<UserPath> {
         let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
         if !path.is_absolute() || !path.components().all(is_plain) {

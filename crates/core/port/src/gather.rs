@@ -1,4 +1,4 @@
-//! Merges neighbouring frames of a batch into larger ones, whose payloads stay in their original pieces.
+//! Merges neighbouring frames of a batch into larger frames, whose payloads stay in their original pieces.
 #![allow(unsafe_code)]
 
 use netvale_wire::Merge;
@@ -21,7 +21,7 @@ pub(crate) struct MergeScratch {
     look: Box<[u8]>,
 }
 
-/// A merged frame under construction. Its first piece is for the new headers, the others are the payloads.
+/// A merged frame under construction. Its first piece is for the new headers, the other pieces are the payloads.
 struct GrowingFrame {
     merge: Merge,
     first: u16,
@@ -40,7 +40,7 @@ impl MergeScratch {
         }
     }
 
-    /// Fills `out` with the picked frames, adjacent ones merged where possible, until it is full.
+    /// Fills `out` with the picked frames until `out` is full, and merges adjacent frames where possible.
     pub(crate) fn gather(&mut self, batch: &Batch, picks: &[u16]) {
         self.spans.clear();
         let mut growing: Option<GrowingFrame> = None;

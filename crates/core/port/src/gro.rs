@@ -1,6 +1,6 @@
 //! Merging for receivers that take large segments (GRO): adjacent TCP frames of a flow become one frame.
 //!
-//! A merged frame has new headers, and its payload stays in the original pieces. No frame waits for others. Only
+//! A merged frame has new headers, and its payload stays in the original pieces. No frame waits for other frames. Only
 //! adjacent frames are merged, so the order stays the same.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! The queue of an untrusted user, whose memory only the user's own worker may touch. Other workers copy frames into
-//! the daemon's memory; the user's worker moves them from there to the queue.
+//! the daemon's memory; the user's worker moves the frames from there to the queue.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const BYTES: u64 = 1 << 20;
 /// Maximum number of frames that wait to be moved to a queue.
 const FRAMES: u32 = 4096;
 /// Number of delivering threads for which the link is sized. The link has one buffer ("lane") more than this number;
-/// all workers share these buffers, each of which one worker at a time writes.
+/// all workers share these buffers, and one worker at a time writes to each buffer.
 const THREADS: usize = 1;
 
 /// An untrusted user's queue, to which all workers may deliver.
@@ -62,8 +62,8 @@ impl Egress for HandOverQueue {
         self.own.is_open()
     }
 
-    /// `None` for other workers than the user's: the receiver's progress is in the user's memory, which they may not
-    /// touch.
+    /// `None` for workers other than the user's own: the receiver's progress is in the user's memory, which other
+    /// workers may not touch.
     fn room(&self) -> Option<&dyn Room> {
         if self.domain.is_here() { self.own.room() } else { None }
     }

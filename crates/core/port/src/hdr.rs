@@ -19,7 +19,7 @@ impl HdrLen {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Sets whether large segments for this port are cut, because its header carries checksum offloads only.
+    /// Sets whether large segments for this port are cut, because the port's header carries checksum offloads only.
     #[must_use]
     pub fn with_segments_cut(self, is_cut: bool) -> HdrLen {
         HdrLen { is_cut, ..self }

@@ -18,7 +18,7 @@ pub trait Ingress: Send {
     ///
     /// # Safety
     /// The frames are valid until the next [`release`](Ingress::release) or `take`, or until the ingress is dropped.
-    /// The caller must not read them after that.
+    /// The caller must not read the frames after that.
     unsafe fn take(&mut self, batch: &mut Batch);
 
     /// Ends the delivery of all taken frames: the ingress may reuse their memory.
@@ -29,7 +29,7 @@ pub trait Ingress: Send {
         false
     }
 
-    /// Requests a wake-up for when frames arrive. Returns true if frames are already available; the caller must then
+    /// Requests a wake-up on the arrival of frames. Returns true if frames are already available; the caller must then
     /// not sleep.
     fn arm(&mut self) -> bool;
 
@@ -59,8 +59,8 @@ pub trait Ingress: Send {
         true
     }
 
-    /// Whether checking for frames needs no system call. If it needs one, the worker checks only after `wake_fd` became
-    /// readable.
+    /// Whether checking for frames needs no system call. If it needs a system call, the worker checks only after
+    /// `wake_fd` became readable.
     fn is_cheap(&self) -> bool {
         true
     }
@@ -92,7 +92,7 @@ pub trait Ingress: Send {
 /// # }
 /// ```
 ///
-/// nor after more have been taken,
+/// nor after more frames have been taken,
 ///
 /// ```compile_fail,E0499
 /// # use netvale_port::{Batch, Source};
@@ -124,14 +124,14 @@ pub trait Ingress: Send {
 /// ```
 pub struct Source<I: Ingress + ?Sized = dyn Ingress> {
     ingress: Box<I>,
-    /// The taken frames; an empty batch between deliveries. All sources of a worker use its one spare batch in turn,
-    /// which thus stays in the cache.
+    /// The taken frames; an empty batch between deliveries. All sources of a worker use the worker's one spare batch in
+    /// turn, which thus stays in the cache.
     batch: Box<Batch>,
     is_taken: bool,
     /// Copies of the taken frames after [`Source::keep`]; `None` otherwise.
     kept: Option<KeptFrames>,
-    /// Variants of the taken frames (private copies of their first bytes, some with another VLAN tag); `None` if none
-    /// was created.
+    /// Variants of the taken frames (private copies of their first bytes, some with another VLAN tag); `None` if no
+    /// variant was created.
     stage: Option<Box<Stage>>,
 }
 
@@ -246,8 +246,8 @@ impl<I: Ingress + ?Sized> Source<I> {
         self.have(kept);
     }
 
-    /// Replaces the taken frames with frames that another source kept, each behind a virtio-net header
-    /// ([`KeptFrames::frame`]). Returns the number of valid ones; the others are omitted.
+    /// Replaces the taken frames with frames that another source kept, each after a virtio-net header
+    /// ([`KeptFrames::frame`]). Returns the number of valid frames; invalid frames are omitted.
     pub fn begin_with(&mut self, frames: impl IntoIterator<Item = Vec<u8>>) -> usize {
         if self.is_taken && self.kept.is_none() {
             self.end();

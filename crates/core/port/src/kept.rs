@@ -7,7 +7,7 @@ use crate::soft;
 /// Length in bytes of the virtio-net header in front of each kept frame.
 const HEADER: usize = 12;
 
-/// Kept frames, each behind a virtio-net header that describes its pending offload.
+/// Kept frames, each after a virtio-net header that describes the frame's pending offload.
 #[derive(Debug, Default)]
 pub struct KeptFrames(Vec<Vec<u8>>);
 
@@ -19,12 +19,12 @@ impl FromIterator<Vec<u8>> for KeptFrames {
 }
 
 impl KeptFrames {
-    /// Copies frames, each behind a virtio-net header that describes its pending offload.
+    /// Copies frames, each after a virtio-net header that describes the frame's pending offload.
     pub fn of<'a>(frames: impl Iterator<Item = FrameRef<'a>>) -> KeptFrames {
         frames.map(|frame| KeptFrames::frame(&frame)).collect()
     }
 
-    /// Returns a copy of a frame behind a virtio-net header that describes its pending offload.
+    /// Returns a copy of a frame after a virtio-net header that describes the frame's pending offload.
     pub fn frame(frame: &FrameRef<'_>) -> Vec<u8> {
         let mut bytes = soft::header_bytes(&frame.offload()).to_vec();
         bytes.resize(HEADER + frame.len(), 0);
@@ -32,8 +32,8 @@ impl KeptFrames {
         bytes
     }
 
-    /// Adds the frames to an empty batch, in order. If a frame contradicts its header (its sender may have changed it
-    /// during the copy), the frame is added without the offload.
+    /// Adds the frames to an empty batch, in order. If a frame contradicts its header (the sender may have changed the
+    /// frame during the copy), the frame is added without the offload.
     ///
     /// # Safety
     /// The batch must not be read after this value is dropped.

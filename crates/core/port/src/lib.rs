@@ -13,7 +13,7 @@
 //! | [`access`] | access rights of files that the daemon creates for a caller |
 //! | `ahead` | prefetches the buffers of receive slots |
 //! | [`batch`] | a batch of frames between ingress and egress |
-//! | [`changes`] | a counter of changes that wakes a waiter on the next one |
+//! | [`changes`] | a counter of changes that wakes a waiter on the next change |
 //! | [`domain`] | the users whose memory a thread may touch |
 //! | [`echo`] | an egress that returns its frames to their senders |
 //! | [`egress`] | destinations of frames |
@@ -43,8 +43,8 @@
 //!
 //! # A kind of port
 //!
-//! This example is a queue in memory. Real ports avoid the lock and the allocations, and do everything else that it
-//! does.
+//! This example is a queue in memory. Real ports avoid the lock and the allocations, and do everything else that this
+//! example does.
 //!
 //! ```
 //! use std::collections::VecDeque;

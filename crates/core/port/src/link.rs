@@ -2,9 +2,10 @@
 //! settings.
 //!
 //! Frames are copied into the link's own memory, so no sender waits for frames in flight. A worker writes into a lane,
-//! a ring of bytes with one writer at a time and one reader, and takes another lane if that one is being written. The
+//! a ring of bytes with one writer at a time and one reader, and takes another lane if that lane is being written. The
 //! reader decides with the link's [`Model`], in order of arrival, whether and when each frame arrives, and hands out
-//! frames that are due. No thread sleeps for a single frame: [`LinkEnd`] reports to its worker how long it may sleep.
+//! frames that are due. No thread sleeps for a single frame: [`LinkEnd`] reports to its worker how long the worker may
+//! sleep.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -39,8 +40,8 @@ pub struct LinkSettings {
     pub rates: Vec<RateLimit>,
     /// Maximum number of bytes in flight, including the record kept for each frame.
     pub bytes: u64,
-    /// Maximum number of frames in flight if `impair` is `None` (otherwise `impair` has its own limit). `None`: 2^20.
-    /// `bytes` may allow fewer.
+    /// Maximum number of frames in flight, used only if `impair` is `None` (`impair` has a limit of its own); without a
+    /// number, the limit is 2^20 frames. `bytes` may allow fewer frames.
     pub frames: Option<u32>,
     /// Seed of the random numbers.
     pub seed: u64,
@@ -192,7 +193,7 @@ impl Link {
     }
 
     /// Changes the settings for later frames; frames in flight keep their delay. The limits on bytes and frames in
-    /// flight cannot exceed the initial ones.
+    /// flight cannot exceed the initial limits.
     pub fn set(&self, settings: LinkSettings) {
         self.shared.most.store(settings.bytes.min(self.room.0), Ordering::Relaxed);
         self.shared.current.store(Arc::new(CurrentSettings::new(settings)));
@@ -200,7 +201,7 @@ impl Link {
         self.shared.doorbell.ring();
     }
 
-    /// Ends all delays: frames in flight leave immediately, later frames on arrival.
+    /// Ends all delays: frames in flight leave immediately, later frames leave on arrival.
     pub fn flush(&self) {
         self.shared.is_flushed.store(true, Ordering::Release);
         self.shared.doorbell.ring();
@@ -212,7 +213,7 @@ impl Link {
         self.shared.frames.load(Ordering::Relaxed)
     }
 
-    /// Copies frames into a lane. Returns the number that found room.
+    /// Copies frames into a lane. Returns the number of frames that found room.
     fn put(&self, batch: &Batch, picks: &[u16], now: u64) -> usize {
         let shared = &*self.shared;
         let room = shared.most.load(Ordering::Relaxed).saturating_sub(shared.used.load(Ordering::Relaxed));
@@ -223,7 +224,8 @@ impl Link {
         };
         let put = writer.put(batch, picks, now, room);
         let LanePut { frames, bytes, .. } = put;
-        // Count the frames before they are published: right afterwards, the reader may finish them and subtract them.
+        // Count the frames before they are published: as soon as they are published, the reader may finish them and
+        // subtract them.
         shared.used.fetch_add(bytes, Ordering::Relaxed);
         shared.frames.fetch_add(frames as u64, Ordering::Relaxed);
         writer.publish(&put);
@@ -233,7 +235,8 @@ impl Link {
         frames
     }
 
-    /// Copies frames into a lane for the far end, even if they need not wait. Returns the number that found room.
+    /// Copies frames into a lane for the far end, even if the frames need not wait. Returns the number of frames that
+    /// found room.
     pub(crate) fn hand_over(&self, batch: &Batch, picks: &[u16]) -> usize {
         let is_busy = |lane: &LinkLane| lane.is_written();
         // If all lanes are being written, wait: a write takes only a moment.
@@ -269,7 +272,7 @@ impl Link {
 
 impl Egress for Link {
     /// Drops frames that find no room as `LinkFull`. Exception: a link that only limits a rate and has an egress leaves
-    /// them to the caller, whose senders may wait.
+    /// these frames to the caller, whose senders may wait.
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         let passed = self.pass_by(batch, picks, scratch);
         let rest = &picks[passed.min(picks.len())..];

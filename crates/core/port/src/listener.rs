@@ -162,7 +162,7 @@ impl Claim {
         Claim(Arc::new(AtomicBool::new(is_taken)))
     }
 
-    /// Makes this process the owner of the file. To be called when the other process gives the file up.
+    /// Makes this process the owner of the file. Call this when the other process gives the file up.
     pub fn take(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -321,7 +321,7 @@ fn file_of(site: &ListenAddress, folder: Folder, socket: &OwnedFd) -> Result<Soc
     Ok(file)
 }
 
-/// Removes a socket at the path if nothing listens on it, so that bind(2) can create the new one.
+/// Removes a socket at the path if nothing listens on it, so that bind(2) can create the new socket.
 fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     let path = place.path();
     let step = |what| OpenError::step(path, what);
@@ -346,8 +346,8 @@ fn make_room(folder: &Folder, place: &UserPath) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Whether connecting to the file reaches the socket. Anyone who can write to the folder may have replaced the file by
-/// another socket of this process's user, to which the site's users would then be admitted.
+/// Whether connecting to the file reaches the socket. Anyone who can write to the folder may have replaced the file
+/// with another socket of this process's user, to which the site's users would then be admitted.
 fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     if !is_as_made(file) {
         return Ok(false);
@@ -377,7 +377,7 @@ fn leads_to(file: &FoundFile, socket: &OwnedFd) -> Result<bool, Errno> {
     }
 }
 
-/// Whether a file is a socket of this user with no permissions beyond those it was created with.
+/// Whether a file is a socket of this user with no permissions beyond the permissions that it was created with.
 fn is_as_made(file: &FoundFile) -> bool {
     let is_own = file.owner() == rustix::process::geteuid().as_raw();
     is_own && file.kind() == FileType::Socket && file.mode() & !0o600 == 0

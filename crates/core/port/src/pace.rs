@@ -7,8 +7,8 @@
 //! threads does not count.
 //!
 //! A host that preempts the virtual CPU, or a kernel that works off a backlog, causes occasional slow calls. So a slow
-//! call counts for at most 4 ms if it is the only slow one of the last 32 calls; this maximum doubles with each further
-//! slow one.
+//! call counts for at most 4 ms if it is the only slow call among the last 32 calls; this maximum doubles with each
+//! further slow call.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,14 +23,15 @@ const MOST_A_FRAME: Duration = Duration::from_micros(100);
 const MOST_A_BATCH: Duration = Duration::from_millis(1);
 /// Slow batches get 1/`PART` of the worker's time.
 const PART: u32 = 10;
-/// Slow batches may use in advance the time to which they are entitled for this period.
+/// Period for which slow batches may use their share of the time in advance.
 const AHEAD: Duration = Duration::from_secs(2);
-/// How long all batches are timed after a slow one.
+/// How long all batches are timed after a slow batch.
 pub const LOOKS_FOR: Duration = Duration::from_secs(1);
 /// On average, one in `SAMPLE` small batches is timed, chosen pseudo-randomly so that slow frames cannot avoid being
 /// timed.
 const SAMPLE: u32 = 16;
-/// Maximum time charged for a slow call that is the only slow one of the last 32; doubled for each further slow one.
+/// Maximum time charged for a slow call that is the only slow call among the last 32; doubled for each further slow
+/// call.
 const MOST_ALONE: Duration = Duration::from_millis(4);
 /// Maximum number of times that [`MOST_ALONE`] is doubled: the maximum is then longer than any call takes.
 const MOST_DOUBLINGS: u32 = 16;
@@ -50,8 +51,8 @@ pub trait Clock {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadTime {
     now: Duration,
-    /// CPU time of the thread; `None` if it was not requested. Many kernels do not count interrupts in it; with a veth,
-    /// interrupts do the far end's work.
+    /// CPU time of the thread; `None` if it was not requested. Many kernels do not count interrupts in this time; with
+    /// a veth, interrupts do the far end's work.
     own: Option<Duration>,
     /// Number of preemptions of the thread; `None` if unknown.
     lost: Option<u64>,
@@ -102,7 +103,7 @@ pub struct QueuePace<C = MachineClock> {
     sequence: AtomicU32,
     /// Time until which all batches are timed, in nanoseconds of the clock; 0: only samples are timed.
     looks_until: AtomicU64,
-    /// One bit for each of the last 32 timed calls: 1 if it was slow.
+    /// One bit for each of the last 32 timed calls: 1 if the call was slow.
     slow_calls: AtomicU32,
     /// Time at which slow batches will be within their share again, in nanoseconds of the clock.
     owes_until: AtomicU64,
@@ -143,7 +144,7 @@ impl<C: Clock> QueuePace<C> {
         next < u32::MAX / SAMPLE
     }
 
-    /// Whether all batches are timed at present, because a recent one was slow.
+    /// Whether all batches are timed at present, because a recent batch was slow.
     #[inline]
     pub fn looks(&self) -> bool {
         let until = self.looks_until.load(Ordering::Relaxed);
@@ -204,7 +205,7 @@ impl<C: Clock> Meter<'_, C> {
         if self.looks { self.pace.clock.thread_time() } else { ThreadTime::at(self.pace.clock.now()) }
     }
 
-    /// Returns whether another frame may be written. If so, counts it.
+    /// Returns whether another frame may be written. If so, counts that frame.
     #[inline]
     pub fn goes_on(&mut self) -> bool {
         let Some(begun) = self.begun else { return true };
@@ -323,7 +324,7 @@ mod tests {
             self.now.set(self.now.get() + time);
         }
 
-        /// The thread is preempted: another one runs on the CPU for `time`.
+        /// The thread is preempted: another thread runs on the CPU for `time`.
         fn is_others(&self, time: Duration) {
             self.lost.set(self.lost.get() + 1);
             self.is_served(time);
@@ -379,7 +380,7 @@ mod tests {
         }
     }
 
-    /// Objective: occasional slow frames among fast ones get a limited share of the time, too.
+    /// Objective: occasional slow frames among fast frames get a limited share of the time, too.
     #[test]
     fn some_slow_frames_have_a_part_of_the_time() {
         for batch in BATCHES {
@@ -427,8 +428,8 @@ mod tests {
         (Passed { dropped, share: took.as_secs_f64() / (clock.now() - begun).as_secs_f64() }, most)
     }
 
-    /// Objective: slow calls of several frames get a limited share of the time, even if it is spent in interrupts, and
-    /// later calls get fewer frames.
+    /// Objective: slow calls of several frames get a limited share of the time, even if the time is spent in
+    /// interrupts, and later calls get fewer frames.
     #[test]
     fn calls_of_several_frames() {
         for way in [Said::passes, Said::is_served] {
@@ -464,7 +465,8 @@ mod tests {
         }
     }
 
-    /// Objective: on a machine short of CPUs, where one in sixteen calls is slow, a sender of a few frames loses none.
+    /// Objective: on a machine short of CPUs, where one in sixteen calls is slow, a sender of a few frames loses no
+    /// frames.
     #[test]
     fn a_starved_machines_time_counts_little() {
         for stolen in [Said::passes, Said::is_served] {

@@ -13,7 +13,8 @@ use crate::{DropReason, PassResult, RingCounters, Task};
 
 /// Moves frames in one direction between a peer's ring and a ring of the port that is passed through to the peer.
 pub trait Passage: Send {
-    /// Moves the available frames, as far as there is room. Returns their number; 0 means that there was no work.
+    /// Moves the available frames, as far as there is room. Returns the number of frames moved; 0 means that there was
+    /// no work.
     fn pass(&mut self, counters: &RingCounters) -> usize;
 
     /// Requests a wake-up. Returns true if there is work already.

@@ -27,7 +27,7 @@ use crate::hdr::HdrLen;
 /// data there, and `ptr` is never followed.
 pub struct RingIngress<S = HostTx> {
     tx: S,
-    /// Index of the slot behind the last frame taken.
+    /// Index of the slot after the last frame taken.
     taken: u32,
     hdr_len: HdrLen,
     doorbell: Doorbell,
@@ -41,9 +41,9 @@ const AHEAD: u32 = 32;
 
 /// The result of reading the slots of one frame.
 enum NextFrame {
-    /// A frame was added to the batch; index of the slot after it.
+    /// A frame was added to the batch; index of the slot after the frame.
     Frame(u32),
-    /// The frame is unusable; index of the slot after it, and the reason.
+    /// The frame is unusable; index of the slot after the frame, and the reason.
     Drop(u32, DropReason),
     /// The frame's last slot is not published yet.
     Incomplete,
@@ -58,7 +58,7 @@ pub trait Intake: Send {
     /// Index of the first slot that was not returned to the application yet.
     fn hwcur(&self) -> u32;
 
-    /// Index of the slot after the last filled one, always inside the ring.
+    /// Index of the slot after the last filled slot, always inside the ring.
     ///
     /// # Errors
     /// [`BadHead`] if the application published an index outside the ring. The same bad value is reported only once.
@@ -120,7 +120,7 @@ impl Intake for HostTx {
 }
 
 impl RingIngress {
-    /// Requests no kicks from the application: a switch that runs in the application's own calls needs none.
+    /// Requests no kicks from the application: a switch that runs in the application's own calls needs no kicks.
     pub fn quiet(&self) {
         self.tx.disarm();
     }
@@ -199,7 +199,7 @@ impl<S: Intake> RingIngress<S> {
         Some(NextFrame::Frame(ring.next(i)))
     }
 
-    /// Prefetches the headers of the next frames, which are in the cache of the sender's core. Returns the slot behind
+    /// Prefetches the headers of the next frames, which are in the cache of the sender's core. Returns the slot after
     /// those frames.
     fn prefetch_headers(&self, from: u32, head: u32) -> u32 {
         let ring = &self.tx.side().ring;
@@ -246,7 +246,7 @@ impl<S: Intake> RingIngress<S> {
         Ok(unsafe { buf.add(offset as usize) })
     }
 
-    /// Reads a frame of several slots, or one behind a virtio-net header.
+    /// Reads a frame of several slots, or a frame with a virtio-net header.
     fn multi<B: OffsetSource>(&self, begin: B, first: u32, head: u32, batch: &mut Batch) -> NextFrame {
         let ring = &self.tx.side().ring;
         let mut pieces = [(std::ptr::null(), 0u32); MAX_FRAGS];
@@ -305,7 +305,8 @@ impl<S: Intake> RingIngress<S> {
     ) -> Result<(*const u8, u32), DropReason> {
         const LOST: u16 = NS_INDIRECT | NS_UNREADABLE;
         let lost = slot.flags & LOST == LOST;
-        // As in netmap, a frame without its first piece is dropped; a frame without a later piece passes without it.
+        // As in netmap, a frame whose first piece is lost is dropped; if a later piece is lost, the frame passes
+        // without that piece.
         if lost && is_first {
             return Err(DropReason::Indirect);
         }

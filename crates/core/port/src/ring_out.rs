@@ -88,7 +88,7 @@ impl RingEgress {
     }
 
     /// Delivers frames that fit into one slot each, unchanged: the common case, without a branch for each feature. The
-    /// slots get the flags `mark` in addition to their own.
+    /// slots get the flags `mark` in addition to their own flags.
     #[inline]
     fn deliver_plain(&self, batch: &Batch, picks: &[u16], mark: u16) -> usize {
         let Some(lease) = self.lease(picks.len() as u32, |room| room) else { return self.without_room(picks) };
@@ -114,8 +114,8 @@ impl RingEgress {
         }
     }
 
-    /// Copies as many picks as the lease has slots, each behind a header that requests no offload; `WHOLE`: all are
-    /// single pieces. Not inlined: an inlined loop runs out of registers, which costs ten instructions per frame.
+    /// Copies as many picks as the lease has slots, each after a header that requests no offload; `WHOLE`: all frames
+    /// are single pieces. Not inlined: an inlined loop runs out of registers, which costs ten instructions per frame.
     #[inline(never)]
     fn fill_plain<const HDR: usize, const WHOLE: bool>(&self, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
         let ring = &self.rx.side().ring;
@@ -154,7 +154,7 @@ impl RingEgress {
         self.count(u64::from(lease.count) - bad, bytes, bad);
     }
 
-    /// Like `fill_plain`, for rings whose slots contain an offset for the frame. A frame that does not fit behind the
+    /// Like `fill_plain`, for rings whose slots contain an offset for the frame. A frame that does not fit after the
     /// offset is lost, as in netmap: its slot arrives empty.
     #[cold]
     fn fill_at_offsets(&self, rule: &OffsetRule, batch: &Batch, picks: &[u16], lease: &Lease, flags: u16) {
@@ -214,8 +214,8 @@ impl RingEgress {
         let offset = side.offsets.rule().map_or(0, |rule| self.agreed_offset(&rule, slot));
         let header = [0u8; 12];
         let lead = header.get(..self.hdr_len.get() as usize).unwrap_or(&header);
-        // If the buffer lacks room behind the offset, the slot's length becomes 0. An invalid buffer index needs no
-        // such care: nobody can read such a slot.
+        // If the buffer lacks room after the offset, the slot's length becomes 0. An invalid buffer index needs no such
+        // care: nobody can read such a slot.
         let told = ring.write(buf_idx, offset, lead) || ring.buf(buf_idx).is_none();
         ring.set_len_flags(slot, if told { lead.len() as u16 } else { 0 }, 0);
     }
@@ -254,7 +254,7 @@ impl RingEgress {
         batch.is_plain(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
 
-    /// Whether every frame fits into one slot unchanged, even if some are in pieces.
+    /// Whether every frame fits into one slot unchanged, even if some frames are in several pieces.
     fn takes_in_one(&self, batch: &Batch) -> bool {
         batch.is_short(self.slot_size().saturating_sub(self.hdr_len.get()))
     }
@@ -276,7 +276,7 @@ impl RingEgress {
     /// Delivers frames of any kind, including those that need several slots, a header, or an offload finished in
     /// software.
     fn deliver_any(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, mark: u16) -> usize {
-        // Number of slots that all picks up to and including each one need.
+        // For each pick, the number of slots that this pick and all earlier picks need.
         let mut need = [0u32; BATCH];
         let mut total = 0u32;
         for (sum, &pick) in need.iter_mut().zip(picks) {
@@ -286,7 +286,7 @@ impl RingEgress {
         let need = &need[..picks.len().min(BATCH)];
         let fit = |room: u32| need.iter().rev().copied().find(|&n| n <= room).unwrap_or(0);
         let Some(lease) = self.lease(total, fit) else {
-            // A total of 0: no pick can ever be delivered, as all are too long.
+            // A total of 0: no pick can ever be delivered, as all picked frames are too long.
             return if total == 0 { self.drop_too_long(picks.len()) } else { self.without_room(picks) };
         };
         let count = need.iter().take_while(|&&n| n <= lease.count).count();
@@ -407,7 +407,7 @@ impl<'a> SlotWriter<'a> {
         SlotWriter { egress, slot: lease.slot, left: lease.count, mark, frames: 0, bytes: 0, bad: 0, long: 0, offsets }
     }
 
-    /// Writes a frame of a batch, behind a virtio-net header if the receiver has headers.
+    /// Writes a frame of a batch, after a virtio-net header if the receiver has headers.
     fn frame(&mut self, hdr_len: u32, frame: &FrameRef<'_>) {
         let header = crate::soft::header_bytes(&frame.offload());
         self.put(hdr_len, &header, frame.len(), |at, ring, buf, to, n| {

@@ -120,7 +120,7 @@ impl<Q> Seat<Q> {
         self.poke();
     }
 
-    /// Clears a wake-up, and counts it if it was the peer's kick. Called by the worker.
+    /// Clears a wake-up, and counts a kick if the wake-up came from the peer. Called by the worker.
     pub fn woken_up(&self) {
         if self.wake.as_ref().is_some_and(WakeSet::drain) {
             self.kicks.count_received();

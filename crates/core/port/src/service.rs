@@ -1,8 +1,8 @@
 //! Services: a service is a thread that serves a port's peers one after another and reports their state
 //! ([`ServiceState`]).
 //!
-//! The [`Protocol`] communicates with the peers. Common to all services are the state for `netvale show`, log lines, a
-//! pause after a peer broke the protocol, and a time limit for stopping the thread.
+//! The [`Protocol`] communicates with the peers. The service itself keeps the state for `netvale show`, writes log
+//! lines, pauses after a peer broke the protocol, and limits the time for stopping the thread.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ pub use pause::{Pause, PausedService, ThreadState};
 
 use pause::{Pauses, StartSignal};
 
-/// Pause after a peer whose doorbell blocked a worker: doubles each time, from the first value up to the second.
+/// Pause after a peer whose doorbell blocked a worker: doubles each time, from the first value up to the second value.
 const BLOCKED_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 /// Time limit of the wait for the thread to end, so that a peer cannot delay a detach. The thread may need longer: up
 /// to two seconds for a worker to return a queue, and the time to close a peer's descriptors.
@@ -106,7 +106,8 @@ pub struct ServiceState<D> {
 const KILLED: &str = "the daemon was killed: the peer must connect again";
 
 impl<D: Default> ServiceState<D> {
-    /// Returns the state after this process's predecessor was killed, for a protocol whose peers do not survive that.
+    /// Returns the state after this process's predecessor was killed, for a protocol whose peers do not survive the
+    /// kill.
     #[must_use]
     pub fn after_a_kill(self) -> Self {
         if !self.connected {
@@ -117,8 +118,8 @@ impl<D: Default> ServiceState<D> {
 }
 
 impl<D> ServiceState<D> {
-    /// Returns this state with `connected` replaced. A successor sets it from the saved record of the peer, as the two
-    /// may have been saved at different times.
+    /// Returns this state with `connected` replaced. A successor sets `connected` from the saved record of the peer, as
+    /// this state and that record may have been saved at different times.
     #[must_use]
     pub fn with(self, connected: bool) -> Self {
         ServiceState { connected, ..self }
@@ -233,7 +234,7 @@ impl Drop for AskedToPause {
     }
 }
 
-/// Creates a descriptor that is readable when one of `fds` is.
+/// Creates a descriptor that is readable when one of `fds` is readable.
 fn any_of<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<OwnedFd, Errno> {
     let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for fd in fds {
@@ -254,8 +255,8 @@ impl<D, K: PartialEq> ServicePeer<D, K> {
         Ok(ServicePeer { told: told.clone(), kept: Arc::clone(kept), control: Arc::clone(control), fault, ends })
     }
 
-    /// Returns a pending request to pause; `None` if there is none. The protocol passes the peer's state for a
-    /// successor to [`Pause::with`], and continues to serve the peer when that returns.
+    /// Returns a pending request to pause; `None` if no request is pending. The protocol passes the peer's state for a
+    /// successor to [`Pause::with`], and continues to serve the peer when that method returns.
     pub fn asked_to_pause(&self) -> Option<Pause> {
         self.control.pauses.take()
     }
@@ -332,7 +333,7 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
 
     /// Restores another process's service. The service starts once the returned [`PausedService`] is dropped; until
     /// then, the other process owns the file and may resume. If `told` has a connected peer, the first peer of
-    /// `protocol` is that one, and `kept` is its kept state.
+    /// `protocol` is that peer, and `kept` is the peer's kept state.
     ///
     /// # Errors
     /// As for [`Service::start`].
@@ -398,7 +399,7 @@ impl<D: Clone + Default + Send + 'static, K: Clone + PartialEq + Send + 'static>
     }
 
     /// Pauses the thread between two messages of its peer, or between peers, until the result is dropped. The protocol
-    /// must support it ([`ServicePeer::asked_to_pause`]). `None` if the thread did not pause within 1 s.
+    /// must support pauses ([`ServicePeer::asked_to_pause`]). `None` if the thread did not pause within 1 s.
     pub fn pause(&self) -> Option<PausedService> {
         self.control.pauses.wait()
     }

@@ -1,8 +1,8 @@
 //! Checksum and segmentation in software, for destinations that lack the offload.
 //!
-//! A frame crosses the switch unchanged, for example as a 64 KiB segment without a checksum. Only for a receiver that
-//! does not accept such frames, this module finishes the offload, on a private copy of the frame: a peer that changes
-//! the original meanwhile has no effect.
+//! A frame crosses the switch unchanged, for example as a 64 KiB segment without a checksum. For a receiver that does
+//! not accept such frames, this module finishes the offload, on a private copy of the frame: a peer that changes the
+//! original meanwhile has no effect.
 
 use netvale_mem::drops::{DropReason, RingCounters};
 use netvale_mem::steps::{Step, step};
@@ -110,7 +110,8 @@ pub struct SegmentRoom {
 }
 
 impl SegmentRoom {
-    /// Whether to deliver a frame now: either all its segments find room, or they are so numerous that they never will.
+    /// Whether to deliver a frame now: either all its segments find room, or the segments are so numerous that they can
+    /// never find room.
     fn takes(&self, form: FrameForm) -> bool {
         let FrameForm::Segments { count, longest, .. } = form else { return true };
         let need = (count as usize).saturating_mul((self.lead + longest).div_ceil(self.bytes.max(1)));
@@ -150,7 +151,7 @@ impl Scratch {
     }
 
     /// Finishes the offload pending on `frame` in software, and passes the resulting frames to `out`, in order. Returns
-    /// their number.
+    /// the number of resulting frames.
     ///
     /// # Errors
     /// [`DropReason::BadVnetHeader`] if the frame's headers have changed since they were checked.

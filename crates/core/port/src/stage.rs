@@ -1,8 +1,8 @@
 //! Variants of frames with a private head: policies decide on a private copy of a frame's first bytes, and that copy is
 //! delivered.
 //!
-//! A frame can have several variants at the same time: unchanged, and with another VLAN tag or none. Only the head is
-//! copied; the rest stays in place.
+//! A frame can have several variants at the same time: unchanged, with another VLAN tag, and without a VLAN tag. Only
+//! the head is copied; the rest stays in place.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -21,7 +21,7 @@ const ADDRESSES: usize = 12;
 pub const TAG: usize = 4;
 /// Maximum number of a frame's variants with another tag.
 const OTHERS: usize = 2;
-/// Maximum number of copies of a frame's head: the head itself, and one for each variant.
+/// Maximum number of copies of a frame's head: the head itself, and a copy for each variant.
 const COPIES: usize = 2 + OTHERS;
 /// Memory in bytes for frames that are copied whole.
 const DEEP: usize = COPIES * (MAX_FRAME + TAG);
@@ -32,8 +32,8 @@ pub const ALIKE: usize = 16;
 /// Minimum length of a frame in a run: a shorter frame may contain an incomplete tag.
 const LEAST_ALIKE: usize = 20;
 
-/// A cache line of memory for heads. A short frame takes only one, so that a batch leaves room in the cache for the
-/// frames themselves.
+/// A cache line of memory for heads. A short frame takes only one line, so that a batch leaves room in the cache for
+/// the frames themselves.
 #[repr(align(64))]
 #[expect(dead_code, reason = "several lines in a row are used together, by the address of the first")]
 struct CacheLine(UnsafeCell<[u8; LINE]>);
@@ -130,8 +130,8 @@ pub struct Stage {
     own: Vec<Box<[u8]>>,
 }
 
-// SAFETY: the memory behind its pointers and cells belongs to this value, or is lent by an ingress to the source that
-// owns the value; neither depends on the thread. Nothing is written through a shared reference.
+// SAFETY: the memory to which the pointers and cells of this value refer belongs to the value, or is lent by an ingress
+// to the source that owns the value; neither depends on the thread. Nothing is written through a shared reference.
 unsafe impl Send for Stage {}
 // SAFETY: as above: a shared stage only reads.
 unsafe impl Sync for Stage {}
@@ -170,7 +170,7 @@ impl Stage {
         }
     }
 
-    /// Returns a memory area to which nothing refers, with room for a head and a tag; `None` if none is left.
+    /// Returns a memory area to which nothing refers, with room for a head and a tag; `None` if no area is left.
     /// [`Stage::use_area`] sets how much of the area is used.
     #[inline]
     fn area(&self) -> Option<*mut u8> {
@@ -178,13 +178,13 @@ impl Stage {
         Some(UnsafeCell::raw_get(lines.as_ptr().cast::<UnsafeCell<u8>>()))
     }
 
-    /// Marks the first `len` bytes of the current area as used: the next area begins behind them.
+    /// Marks the first `len` bytes of the current area as used: the next area begins after them.
     #[inline]
     fn use_area(&mut self, len: usize) {
         self.used_lines += len.div_ceil(LINE);
     }
 
-    /// The first bytes of the head that was copied last; `None` if it is shorter than [`LEAST_ALIKE`].
+    /// The first bytes of the head that was copied last; `None` if that head is shorter than [`LEAST_ALIKE`].
     #[inline]
     fn first_bytes(&self) -> Option<[u8; ALIKE]> {
         let (_, head) = self.last.filter(|(_, head)| head.len as usize >= LEAST_ALIKE)?;
@@ -233,7 +233,7 @@ impl<'s> Staging<'s> {
     /// Creates the staging of `frames`, and discards the stage's contents.
     ///
     /// # Safety
-    /// The stage must be cleared before the frames are.
+    /// The stage must be cleared before the frames are cleared.
     #[inline]
     pub(crate) unsafe fn new(frames: &'s Batch, stage: &'s mut Stage) -> Staging<'s> {
         stage.clear();
@@ -260,8 +260,9 @@ impl<'s> Staging<'s> {
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
-    /// Copies all of the frame whose head was copied last; the copy becomes its head. `None` if there is no room for
-    /// the frame and its variants: the earlier variants must be delivered first. There is always room for one frame.
+    /// Copies all of the frame whose head was copied last; the copy becomes the frame's head. `None` if there is no
+    /// room for the frame and its variants: the earlier variants must be delivered first. There is always room for one
+    /// frame.
     pub fn whole(&mut self) -> Option<&[u8]> {
         let (i, old) = self.stage.last.take()?;
         let frame = self.frames.get(i)?;
@@ -344,7 +345,7 @@ impl<'s> Staging<'s> {
             if takes(next, head, frame.len()) {
                 let end = start.lead + copied;
                 // SAFETY: as above, and `head` is no longer used. The bytes from `begin` to `end` begin the variant,
-                // and are not written until the variants are cleared; the bytes behind them stay as long as the frames
+                // and are not written until the variants are cleared; the bytes after them stay as long as the frames
                 // do.
                 unsafe {
                     area.cast::<[u8; ALIKE]>().write(start.bytes);
@@ -369,12 +370,12 @@ impl<'s> Staging<'s> {
         self.stage.variants.len()
     }
 
-    /// Creates a variant of frame `i`, whose head must be the one copied last. Returns the variant's index.
+    /// Creates a variant of frame `i`, whose head must be the head that was copied last. Returns the variant's index.
     ///
     /// # Errors
     /// [`DropReason::BadVnetHeader`] if a pending checksum would begin in the removed tag; [`DropReason::TooLong`] if
     /// the variant would be too long or have too many pieces; [`DropReason::Runt`] if the head is too short for the
-    /// change, or is another frame's.
+    /// change, or belongs to another frame.
     #[inline]
     pub fn variant(&mut self, i: usize, retag: Retag) -> Result<u16, DropReason> {
         let head = self.stage.last.filter(|(last, _)| *last == i);

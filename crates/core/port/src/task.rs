@@ -19,7 +19,7 @@ pub trait Task<W>: Any + Send {
     /// Turns wake-ups off while the worker polls.
     fn disarm(&mut self) {}
 
-    /// The descriptor that becomes readable on a wake-up; `None` if the task has none.
+    /// The descriptor that becomes readable on a wake-up; `None` if the task has no such descriptor.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -27,8 +27,8 @@ pub trait Task<W>: Any + Send {
     /// Clears a pending wake-up after `wake_fd` became readable.
     fn woken(&mut self) {}
 
-    /// Whether checking for work needs no system call. If it needs one, the worker checks only after `wake_fd` became
-    /// readable.
+    /// Whether checking for work needs no system call. If it needs a system call, the worker checks only after
+    /// `wake_fd` became readable.
     fn is_cheap(&self) -> bool {
         true
     }

@@ -13,7 +13,7 @@ const PEER: u64 = 1;
 const OTHER: u64 = 0;
 
 /// An epoll set that wakes the worker that owns a peer's ring. The peer's doorbell, other sources of work, and the
-/// control thread ([`WakeSet::poke`]) wake it.
+/// control thread ([`WakeSet::poke`]) wake that worker.
 #[derive(Debug)]
 pub struct WakeSet {
     epoll: OwnedFd,
@@ -21,7 +21,7 @@ pub struct WakeSet {
 }
 
 impl WakeSet {
-    /// Creates a set that only [`WakeSet::poke`] wakes.
+    /// Creates a set that wakes the worker only on [`WakeSet::poke`].
     ///
     /// # Errors
     /// The error of epoll_create(2), eventfd(2) or epoll_ctl(2).
@@ -52,7 +52,8 @@ impl WakeSet {
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(data), epoll::EventFlags::IN | epoll::EventFlags::ET)
     }
 
-    /// Sets whether a descriptor that was [added](WakeSet::add) also wakes the worker when it becomes writable.
+    /// Sets whether a descriptor that was [added](WakeSet::add) also wakes the worker when the descriptor becomes
+    /// writable.
     pub fn watch_room(&self, fd: impl AsFd, on: bool) {
         let room = if on { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         let events = epoll::EventFlags::IN | epoll::EventFlags::ET | room;
@@ -71,7 +72,7 @@ impl WakeSet {
         self.poke.ring();
     }
 
-    /// Clears pending wake-ups, so that the next wait sleeps. Returns whether one of them came from the peer.
+    /// Clears pending wake-ups, so that the next wait sleeps. Returns whether one of these wake-ups came from the peer.
     pub fn drain(&self) -> bool {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
         let immediately = Timespec { tv_sec: 0, tv_nsec: 0 };

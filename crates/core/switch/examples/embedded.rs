@@ -1,5 +1,5 @@
 //! A switch embedded in a program, without a daemon: one thread forwards frames from the first of two ports to the
-//! second.
+//! second port.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

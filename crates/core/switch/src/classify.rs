@@ -64,8 +64,8 @@ impl DestinationGroups {
         }
     }
 
-    /// The loop of `classify`, with one instance per kind of look-up, so that address finders cost nothing if there are
-    /// none.
+    /// The loop of `classify`, with one instance per kind of look-up, so that a switch without address finders does not
+    /// pay for them.
     #[inline(never)]
     fn classify_with<'a>(
         &mut self,
@@ -174,8 +174,8 @@ impl DestinationGroups {
         &picks[..n]
     }
 
-    /// Writes the indices of the frames for a port into `picks`, in order: those addressed to it if `own`, and the
-    /// flooded ones if `flood`.
+    /// Writes the indices of the frames for a port into `picks`, in order: frames addressed to the port if `own`, and
+    /// flooded frames if `flood`.
     pub fn picks<'a>(&self, port: PortId, own: bool, flood: bool, picks: &'a mut [u16]) -> &'a [u16] {
         let mut a = if own { self.lists[usize::from(port)].0 } else { END };
         let mut b = if flood { self.lists[usize::from(FLOOD)].0 } else { END };

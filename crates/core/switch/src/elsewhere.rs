@@ -1,6 +1,6 @@
-//! Address finders: ports that can find addresses behind them from which no frame has come, such as tunnels whose
-//! control plane lists the addresses at the remote ends. The switch asks them about an address missing from the
-//! forwarding table before it floods the frame.
+//! Address finders: ports that can report whether an address is behind them before any frame has come from that
+//! address, such as tunnels whose control plane lists the addresses at the remote ends. The switch asks them about an
+//! address missing from the forwarding table before it floods the frame.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::owners::PortId;
 
 /// Finds addresses behind a port. Called by workers, so implementations must neither allocate nor wait.
 pub trait AddressFinder: Send + Sync {
-    /// Whether the address is behind the port. The lowest byte of `mac` is the first on the wire.
+    /// Whether the address is behind the port. The lowest byte of `mac` is the first byte on the wire.
     fn knows(&self, mac: u64) -> bool;
 }
 
@@ -37,8 +37,8 @@ impl AddressFinders {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Asks the address finders of a VLAN (0 without VLANs) for the port behind which an address is; `None` if none of
-    /// them finds it.
+    /// Asks the address finders of a VLAN (0 without VLANs) for the port behind which an address is; `None` if no
+    /// address finder finds the address.
     #[inline]
     pub fn find(&self, vlan: u16, mac: u64) -> Option<PortId> {
         if self.is_there() { self.ask(vlan, mac) } else { None }
@@ -49,7 +49,8 @@ impl AddressFinders {
         self.all.load().iter().find(|asked| asked.vlan == vlan && asked.by.knows(mac)).map(|asked| asked.port)
     }
 
-    /// Sets a port's address finder and the VLANs for which it is asked (possibly none); `None` removes it.
+    /// Sets a port's address finder and the VLANs for which the finder is asked (possibly no VLANs); `None` removes the
+    /// port's address finder.
     pub fn set(&self, port: PortId, vlans: &[u16], by: Option<&Arc<dyn AddressFinder>>) {
         let mut all: Vec<_> = self.all.load().iter().filter(|asked| asked.port != port).cloned().collect();
         all.extend(

@@ -27,7 +27,7 @@ pub struct AttachedPort {
     pub owner: u32,
     /// Maximum number of the owner's addresses in the forwarding table; `None`: the size of the table.
     pub most_addresses: Option<u32>,
-    /// The port's policies; `None`: the default ones.
+    /// The port's policies; `None`: the default policies.
     pub policies: Option<Arc<CompiledPolicies>>,
 }
 

@@ -5,9 +5,9 @@
 //!
 //! The table has a fixed size, and its hash is keyed with a secret: a flood of forged addresses can neither make it
 //! grow nor aim at one line. The ports' owners share it (module `owners`). In a full line, the owner with the most
-//! entries loses one, so a flooder displaces its own addresses. New addresses of an owner at its limit displace only
-//! the same owner's addresses. If the table is sticky, an address of one owner does not move to another owner's port
-//! until it expires.
+//! entries loses an entry, so a flooder displaces its own addresses. New addresses of an owner at its limit displace
+//! only the same owner's addresses. If the table is sticky, an address of one owner does not move to another owner's
+//! port until it expires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,8 +54,8 @@ pub struct Fdb {
     owners: Owners,
     /// Whether an address moves to another owner's port only after it has expired.
     sticky: AtomicBool,
-    /// Number of frames whose source address was not learned, because it belongs to another owner or port, or because
-    /// of a limit.
+    /// Number of frames whose source address was not learned, because the address belongs to another owner or port, or
+    /// because of a limit.
     refused: AtomicU64,
     beside: Arc<SharedFdb>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct SharedFdb {
 /// An entry of a forwarding table, as [`Fdb::entries`] lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry {
-    /// The address; its lowest byte is the first on the wire.
+    /// The address; its lowest byte is the first byte on the wire.
     pub mac: u64,
     /// The address's VLAN; 0 if the switch has no VLANs.
     pub vlan: u16,
@@ -91,8 +91,8 @@ pub enum LearnResult {
     New,
     /// The address moved from this port.
     Moved(PortId),
-    /// The address stays behind this other port: that port's addresses do not move, or those of its owner do not move
-    /// to another owner's port.
+    /// The address stays behind this other port: that port's addresses do not move at all, or its owner's addresses do
+    /// not move to another owner's port.
     Kept(PortId),
     /// The port or its owner is at its limit of addresses, or the table has no room for the address.
     TooMany,
@@ -151,7 +151,8 @@ impl Fdb {
         self.beside.elsewhere.is_there()
     }
 
-    /// Asks the address finders for the port of an address missing from the table; `None` if none of them finds it.
+    /// Asks the address finders for the port of an address missing from the table; `None` if no address finder finds
+    /// the address.
     #[inline]
     pub(crate) fn elsewhere(&self, vlan: u16, mac: u64) -> Option<PortId> {
         self.beside.elsewhere.find(vlan, mac)
@@ -266,7 +267,7 @@ impl Fdb {
         }
     }
 
-    /// Changes the line: adds a new address, or updates the port or age of a known one.
+    /// Changes the line: adds a new address, or updates the port or age of a known address.
     #[cold]
     fn learn_anew(&self, line: &[AtomicU64; WAYS], fresh: u64, news: &mut u32) -> LearnResult {
         let Some(left) = news.checked_sub(1) else { return LearnResult::Later };
@@ -303,8 +304,8 @@ impl Fdb {
         LearnResult::Moved(other)
     }
 
-    /// Inserts a new address: into an empty entry, or in place of the oldest one of the owner with the most entries in
-    /// the line. For an owner at its limit, replaces only that owner's entries. For a port at its limit, inserts
+    /// Inserts a new address: into an empty entry, or in place of the oldest entry of the owner with the most entries
+    /// in the line. For an owner at its limit, replaces only that owner's entries. For a port at its limit, inserts
     /// nothing.
     fn insert(&self, line: &[AtomicU64; WAYS], fresh: u64) -> LearnResult {
         if self.owners.is_full_port(port_of(fresh)) {
@@ -345,8 +346,8 @@ impl Fdb {
         self.owners.of(port_of(entry))
     }
 
-    /// Number of frames whose source address was not learned, because it belongs to another owner or port, or because
-    /// of a limit.
+    /// Number of frames whose source address was not learned, because the address belongs to another owner or port, or
+    /// because of a limit.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
@@ -479,7 +480,7 @@ mod tests {
         }
     }
 
-    /// Objective: a port that floods forged addresses displaces its own addresses, not those of others.
+    /// Objective: a port that floods forged addresses displaces its own addresses, not the addresses of other ports.
     #[test]
     fn flood_hurts_the_flooder() {
         let t = fdb();
@@ -509,7 +510,8 @@ mod tests {
         assert_eq!(t.lookup(0x200), None);
     }
 
-    /// Objective: an address behind a port that keeps its addresses grows old and stays so, and can expire later.
+    /// Objective: an address behind a port that keeps its addresses stays at the highest age; once the port no longer
+    /// keeps its addresses, the address expires.
     #[test]
     fn kept_addresses_grow_old_and_stay() {
         let t = fdb();
@@ -525,8 +527,9 @@ mod tests {
         assert_eq!(t.count(), 0);
     }
 
-    /// Objective: a flood from many ports of one owner displaces that owner's addresses, not those of others; at the
-    /// owner's limit, it does not even take free entries; a detached port's addresses free their entries.
+    /// Objective: a flood from many ports of one owner displaces that owner's addresses, not the addresses of other
+    /// owners; at the owner's limit, the flood does not even take free entries; a detached port's addresses free their
+    /// entries.
     #[test]
     fn shared_out_by_owner() {
         let t = fdb();

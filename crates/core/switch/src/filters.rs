@@ -1,8 +1,8 @@
-//! Filters of a port: an ordered list of rules, of which the first that matches decides.
+//! Filters of a port: an ordered list of rules; the first rule that matches decides.
 //!
 //! A frame may have a pending offload: a checksum to fill in, or a segmentation. Rules must decide on frames as they
 //! leave: on each frame that is cut from a segment, and never on bytes that a checksum later overwrites. This costs
-//! time only for frames with pending offloads, and only if rules read behind the frames' headers.
+//! time only for frames with pending offloads, and only if rules read beyond the frames' headers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ use netvale_wire::segment::Segmenter;
 const SEEN: usize = HEAD - 4;
 /// Minimum length of the headers of a frame with a pending offload: Ethernet, IPv4 and UDP.
 const SHORTEST: usize = ethernet::HEADER_LEN + 20 + 8;
-/// Maximum number of frames into which a segment is cut, so that rules can decide on each. No network stack creates
-/// segments of more frames, which would take too much of a worker's time.
+/// Maximum number of frames into which a segment is cut, so that rules can decide on each frame. No network stack
+/// creates segments of more frames, which would take too much of a worker's time.
 const MOST_CUT: usize = 1024;
 
 /// A rule of a port's filters.
@@ -48,7 +48,7 @@ impl FilterRule {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Adds to the number of frames that the rule decided; also for frames that it decided in another process.
+    /// Adds `frames` to the number of frames that the rule decided, in this process or in another process.
     pub fn count(&self, frames: u64) {
         self.frames.fetch_add(frames, Ordering::Relaxed);
     }
@@ -85,13 +85,13 @@ impl Filters {
         &self.rules
     }
 
-    /// Whether the rules may read behind a frame's head.
+    /// Whether any rule may read beyond a frame's head.
     #[must_use]
     pub fn are_deep(&self) -> bool {
         self.reach > SEEN
     }
 
-    /// Whether the rules may read behind the headers of a frame with a pending offload.
+    /// Whether any rule may read beyond the headers of a frame with a pending offload.
     pub(crate) fn reach_payload(&self) -> bool {
         self.reach > SHORTEST
     }
@@ -129,8 +129,8 @@ impl Filters {
     }
 
     /// Whether a frame with a pending checksum passes. In a tunnel, that checksum is in the payload, at an offset that
-    /// the sender chooses: rules that read there would see other bytes than are delivered, so the frame is dropped as
-    /// `BadVnetHeader`.
+    /// the sender chooses: rules that read there would see bytes other than the delivered bytes, so the frame is
+    /// dropped as `BadVnetHeader`.
     #[cold]
     fn pass_unsummed(&self, head: &[u8], len: usize, start: u16, offset: u16) -> Result<bool, DropReason> {
         let at = usize::from(start) + usize::from(offset);
@@ -141,8 +141,8 @@ impl Filters {
         }
     }
 
-    /// Whether all frames that will be cut from a segment pass. If one does not, the whole segment is dropped. A
-    /// segment that cannot be cut is an error.
+    /// Whether all frames that will be cut from a segment pass. If one of these frames does not pass, the whole segment
+    /// is dropped. A segment that cannot be cut is an error.
     #[cold]
     fn pass_uncut(&self, head: &[u8], len: usize, gso: &Gso) -> Result<bool, DropReason> {
         let (headers, payload) = head.split_at_checked(gso.hdr_len.into()).unwrap_or((head, &[]));
@@ -199,7 +199,7 @@ impl Filters {
     }
 
     fn decide(&self, head: &[u8], len: usize) -> bool {
-        // All bytes that the rules may read were copied; a rule that reads behind the end of the frame does not match.
+        // All bytes that the rules may read were copied; a rule that reads beyond the end of the frame does not match.
         let fits = |rule: &&Arc<FilterRule>| rule.program.run(head, len as u32).is_ok_and(|verdict| verdict != 0);
         self.follow(self.rules.iter().find(fits))
     }

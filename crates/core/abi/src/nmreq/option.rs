@@ -31,7 +31,7 @@ pub const NETMAP_REQ_OPT_SYNC_KLOOP_MODE: u32 = 4;
 /// Frames at an offset in their buffers: [`NmreqOptOffsets`].
 pub const NETMAP_REQ_OPT_OFFSETS: u32 = 5;
 
-/// `struct nmreq_opt_extmem`, 96 bytes. Written by the application; `nro_info` also by the host.
+/// `struct nmreq_opt_extmem`, 96 bytes. Written by the application; the host writes the actual values to `nro_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NmreqOptExtmem {
@@ -53,7 +53,7 @@ pub struct NmreqOptCsb {
     pub nro_opt: NmreqOption,
     /// Address of the array of [`crate::NmCsbAtok`], 64-byte aligned: an entry for each bound ring, tx rings first.
     pub csb_atok: u64,
-    /// Address of the array of [`crate::NmCsbKtoa`], aligned and ordered likewise.
+    /// Address of the array of [`crate::NmCsbKtoa`], with the same alignment and order.
     pub csb_ktoa: u64,
 }
 
@@ -69,7 +69,7 @@ pub struct NmreqOptOffsets {
     pub nro_max_offset: u64,
     /// Offset written to all slots at registration, bytes.
     pub nro_initial_offset: u64,
-    /// Number of low bits of a slot's `ptr` that hold the offset; 0 for all.
+    /// Number of low bits of a slot's `ptr` that hold the offset; 0 for all 64.
     pub nro_offset_bits: u32,
     /// Alignment that the application keeps for tx frames, bytes; 0 for none.
     pub nro_tx_align: u32,

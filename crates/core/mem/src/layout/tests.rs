@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(crate::test_config())]
-    /// Objective: no two objects overlap and all are inside the region, whatever the sizes.
+    /// Objective: no two objects overlap and all objects are inside the region, whatever the sizes.
     #[test]
     fn objects_are_disjoint(rings in 1u32..40, slots in 2u32..3000, buf in 1u32..40, pipes in 0u32..9) {
         let l = Layout::new(RegionSizes::for_port(rings, slots, buf * 64, pipes, 7)).unwrap();
@@ -23,8 +23,8 @@ proptest! {
 
 proptest! {
     #![proptest_config(crate::test_config())]
-    /// Objective: a device's memory is a power of two, begins with a page for its header, and has at least the
-    /// requested buffers.
+    /// Objective: a device's memory is a power of two, begins with a page for its header, and has at least as many
+    /// buffers as requested.
     #[test]
     fn device_memory_is_a_power_of_two(rings in 1u32..64, slots in 2u32..3000, buf in 1u32..40) {
         let asked = RegionSizes::for_port(rings, slots, buf * 64, 0, 7);
@@ -56,10 +56,11 @@ fn bad_sizes_are_refused() {
     assert!(matches!(with(&|s| s.bufs = PoolSize { num: u32::MAX, size: 65_536 }), Err(LayoutError::TooLarge(_))));
 }
 
-/// Sizes at which an overflow could occur, and the smallest legal ones.
+/// Sizes at which an overflow could occur, and the smallest legal sizes.
 const EDGES: [u32; 12] = [0, 1, 2, 3, 64, 288, 4096, 65_536, 1 << 20, 1 << 31, u32::MAX / 64 * 64, u32::MAX];
 
-/// Whether the parts of a layout do not overlap and are within the region, computed in numbers that cannot overflow.
+/// Whether the parts of a layout do not overlap and are within the region, computed in 128-bit numbers, which cannot
+/// overflow here.
 fn is_sound(l: &Layout) -> bool {
     let pool = |at: u64, p: PoolSize| u128::from(at) + u128::from(p.num) * u128::from(p.size);
     let csb = |at: u64| u128::from(at) + 64 * u128::from(l.csb_entries);
@@ -105,7 +106,7 @@ fn boundary_sizes_never_overflow() {
 }
 
 /// Objective: no number of rings, slots, pipes and extra buffers causes an overflow; offsets of objects that do not
-/// exist are behind their pools.
+/// exist are beyond the end of their pools.
 #[test]
 #[cfg_attr(miri, ignore = "too many for Miri")]
 fn no_overflow_for_ports() {

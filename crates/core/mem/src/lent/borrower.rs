@@ -7,7 +7,7 @@ use super::sealed::LentMode;
 use super::{EntryError, Lent, OneWorker};
 
 /// A worker's handle to a lent queue, with which the worker stays inside (has access to the queue) across calls, from
-/// taking a batch to its release.
+/// the intake of a batch to the batch's release.
 ///
 /// References to the content end when the worker leaves:
 ///

@@ -8,9 +8,10 @@ use std::ptr::NonNull;
 use super::sealed::LentMode;
 use super::{Lent, LentGuard, ManyWorkers};
 
-/// A reference to a value: a plain one, or one to a lent content, which stays lent to the worker until this is dropped.
+/// A reference to a value: a plain reference, or a reference to a lent content; the content stays lent to the worker
+/// until the loan is dropped.
 ///
-/// An access costs the same for both. A reference to a lent content cannot outlive the loan:
+/// An access costs the same through both kinds of reference. A reference to a lent content cannot outlive the loan:
 ///
 /// ```compile_fail,E0505
 /// use netvale_mem::lent::{Lent, Loan, ManyWorkers};

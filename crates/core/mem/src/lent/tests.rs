@@ -28,7 +28,7 @@ fn a_content_is_found_only_while_put_in() {
     assert_eq!(lent.take(), Ok(None));
 }
 
-/// Objective: a borrower stays inside across calls, keeps others out meanwhile, and leaves when it is dropped.
+/// Objective: a borrower stays inside across calls, keeps other workers out meanwhile, and leaves when it is dropped.
 #[test]
 fn a_borrower_stays() {
     let lent = Arc::new(Lent::with(1));
@@ -77,7 +77,7 @@ fn the_control_thread_stays() {
 }
 
 /// Objective: several workers are inside together in mode `ManyWorkers`, and the control thread enters when the last
-/// has left.
+/// worker has left.
 #[test]
 fn many_workers_are_inside_together() {
     let lent = Lent::<u32, ManyWorkers>::with(1);
@@ -91,8 +91,8 @@ fn many_workers_are_inside_together() {
     assert_eq!(lent.take(), Ok(Some(1)));
 }
 
-/// Objective: a content that could not be taken out within the limit is not used again; the next thread, a worker,
-/// drops it.
+/// Objective: a content that could not be taken out within the limit is not used again; the next thread to enter, a
+/// worker, drops the content.
 #[test]
 fn a_worker_drops_what_is_retired() {
     let lent = Arc::new(Lent::<_>::default());
@@ -149,8 +149,8 @@ impl Drop for Tally {
 }
 
 /// Objective: while workers that stay and workers that visit use the cell constantly, a content is taken out and put
-/// back 10,000 times: no work on it is lost, it is not used after it was taken out, no thread waits forever, and the
-/// control thread waits no longer than its limit.
+/// back 10,000 times: no work on the content is lost, the content is not used after it was taken out, no thread waits
+/// forever, and the control thread waits no longer than its limit.
 #[test]
 fn taken_away_and_put_back() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };
@@ -200,7 +200,7 @@ fn taken_away_and_put_back() {
 }
 
 /// Objective: while several workers are inside together, a content is taken out and put back 10,000 times, and no work
-/// on it is lost.
+/// on the content is lost.
 #[test]
 fn taken_away_from_many() {
     let rounds = if cfg!(miri) { 50 } else { 10_000 };

@@ -70,8 +70,8 @@ impl WaitLimit {
 
     pub(super) fn pause(&mut self) -> bool {
         self.looks += 1;
-        // loom runs a thread that yields only after all others that can run: with a yield each time, no limit would
-        // ever be reached.
+        // When a thread yields, loom first runs all other threads that can run: with a yield at each poll, no limit
+        // would ever be reached.
         if self.looks > 2 {
             loom::thread::yield_now();
         }

@@ -23,7 +23,8 @@ pub struct RegionState {
     pub sizes: RegionSizes,
     /// Whether the region uses huge pages.
     pub huge: bool,
-    /// Offset and length in bytes of the region's part of a client's file, if its pools are in one.
+    /// Offset and length in bytes of the region's part of a client's file; `None` if the pools are not in a client's
+    /// file.
     pub file: Option<(u64, u64)>,
     /// The used buffers. `None` if they are unknown: each buffer then counts as used until its port is gone.
     pub used_bufs: Option<Vec<Range<u32>>>,
@@ -48,7 +49,7 @@ impl Region {
         })
     }
 
-    /// Restores the region of a predecessor process. The caller then continues its ports and applications
+    /// Restores the region of a predecessor process. The caller must then continue the region's ports and applications
     /// ([`Region::continue_port`], [`PortMem::continue_binding`]).
     ///
     /// # Errors
@@ -85,8 +86,8 @@ impl Region {
         Ok(this)
     }
 
-    /// Takes over a port of a predecessor process, whose first ring is ring object `first`. The last `host_tx` tx and
-    /// `host_rx` rx rings are host rings. The rings' contents stay unchanged.
+    /// Takes over a port of a predecessor process; the port's first ring is ring object `first`. The last `host_tx` tx
+    /// and `host_rx` rx rings are host rings. The rings' contents stay unchanged.
     ///
     /// # Errors
     /// [`RegionError`] if the region has no such rings, or another port owns one of them.

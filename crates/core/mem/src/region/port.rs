@@ -46,7 +46,7 @@ impl PortMem {
         self.ids.start
     }
 
-    /// Creates the rings, with buffers for those in `used`.
+    /// Creates the rings, and gives a buffer to each slot of the rings in `used`.
     pub(super) fn with_fresh_rings(mut self, used: &RingRanges) -> Result<PortMem, RegionError> {
         let shape = self.shape;
         for (k, id) in (0..).zip(self.ids.clone()) {
@@ -60,8 +60,8 @@ impl PortMem {
     }
 
     /// Re-initialises the rings for a new application, while the application of `other`, in the same region, continues.
-    /// Afterwards no buffer is in slots of both ports. The rings keep their own buffers, each in one slot, and get
-    /// further buffers only if those run out, as the application of `other` may hold buffers outside its rings.
+    /// After this call, no buffer is in slots of both ports. The rings keep their own buffers, each in one slot, and
+    /// get further buffers only if those run out, as the application of `other` may hold buffers outside its rings.
     pub fn renew_beside(&self, other: &PortMem) {
         let num = self.region.layout.sizes.bufs.num;
         let sides = |mem: &PortMem| -> Vec<RingSide> { mem.tx.iter().chain(&mem.rx).cloned().collect() };
@@ -77,8 +77,8 @@ impl PortMem {
             let rx = k >= self.tx.len();
             let (index, tail) = if rx { (k - self.tx.len(), 0) } else { (k, side.ring.num_slots() - 1) };
             side.ring.init_header(index as u16, rx, tail);
-            // Buffer 0 if none is left: there are enough buffers for the slots, unless extra buffers were swapped in
-            // and lost.
+            // Uses buffer 0 if no buffer is left: there are enough buffers for the slots, unless extra buffers were
+            // swapped in and lost.
             (0..side.ring.num_slots()).for_each(|i| side.ring.set_slot_word(i, bufs.next().unwrap_or(0), 0, 0));
             side.csb.reset(tail);
         }
@@ -153,7 +153,8 @@ impl PortMem {
         field(offset_of!(NetmapIf, ni_tx_rings), self.shape.tx_rings - self.host.0);
         field(offset_of!(NetmapIf, ni_rx_rings), self.shape.rx_rings - self.host.1);
         field(offset_of!(NetmapIf, ni_bufs_head), head);
-        // netmap reports at least one host ring in each direction; one that does not exist has offset 0, "not bound".
+        // netmap reports at least one host ring in each direction; a host ring that does not exist has offset 0, "not
+        // bound".
         field(offset_of!(NetmapIf, ni_host_tx_rings), self.host.0.max(1));
         field(offset_of!(NetmapIf, ni_host_rx_rings), self.host.1.max(1));
         let missing = |host: u32| if host == 0 { Some(0) } else { None };
@@ -221,8 +222,8 @@ impl Drop for FurnishedRings {
     }
 }
 
-/// Returns the buffers in a ring's slots to the region. The application can write the slots: the pool accepts each used
-/// buffer once.
+/// Returns the buffers in a ring's slots to the region. The application can write the slots, so the pool accepts each
+/// used buffer only once.
 fn give_back(region: &Region, side: &RingSide) {
     let bufs: Vec<_> = (0..side.ring.num_slots()).map(|i| side.ring.slot_word(i).buf_idx).collect();
     region.give_bufs(bufs);

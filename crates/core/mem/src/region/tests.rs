@@ -31,8 +31,8 @@ fn ports_come_and_go() {
     }
 }
 
-/// Objective: an application that overwrites its slots and its list of extra buffers cannot free buffers of others or a
-/// buffer twice, or keep the host in a loop; the region still works afterwards.
+/// Objective: an application that overwrites its slots and its list of extra buffers cannot free buffers of other
+/// applications or a buffer twice, or keep the host in a loop; the region still works afterwards.
 #[test]
 fn scribbled_indices_free_no_foreign_buffers() {
     let r = region();
@@ -63,8 +63,8 @@ fn exhaustion_is_named() {
     assert_eq!(r.free(), free);
 }
 
-/// Objective: an application whose rings are renewed while another continues gets a buffer for each slot, and none of
-/// the other's buffers, whatever both swapped or wrote into their slots.
+/// Objective: an application whose rings are renewed while another application continues gets a buffer for each slot,
+/// and no buffer of the other application, whatever both applications swapped or wrote into their slots.
 #[test]
 fn renewed_rings_get_no_buffer_of_another() {
     let r = region();

@@ -10,7 +10,7 @@ use netvale_mem::notify::{arm, disarm, wanted};
 
 /// Objective: a sleeper that armed and found no news is always woken for later news.
 ///
-/// Steps: one thread publishes, checks `need_kick` and rings; the other arms, re-checks, and would sleep. If the
+/// Steps: one thread publishes, checks `need_kick` and rings; the other thread arms, re-checks, and would sleep. If the
 /// sleeper has neither news nor a ring at the end, a wake-up was lost.
 #[test]
 fn no_lost_wake_up() {
@@ -130,8 +130,8 @@ fn leases_publish_everything_in_order() {
     });
 }
 
-/// Objective: a worker that waits for room and requested a kick gets one: it never continues to sleep while there is
-/// room.
+/// Objective: a worker that waits for room and requested a kick gets a kick: the worker never continues to sleep while
+/// there is room.
 ///
 /// Steps: the ring is full; the receiver releases a slot and rings if a kick is requested; the worker requests a kick,
 /// tries once more, and would sleep.
@@ -169,8 +169,8 @@ fn a_worker_that_waits_for_room_is_told() {
 /// Objective: all completed slots become visible if one producer takes each step for two rings together, and the other
 /// completes its leases one by one, in the opposite order of rings.
 ///
-/// Steps: both producers lease a slot in each of two rings; one takes the steps, the other completes; afterwards both
-/// slots of both rings are visible.
+/// Steps: both producers lease a slot in each of two rings; one producer takes the steps, the other completes its
+/// leases; afterwards both slots of both rings are visible.
 #[test]
 fn staged_completion_publishes_everything() {
     loom::model(|| {

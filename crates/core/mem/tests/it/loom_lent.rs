@@ -1,7 +1,7 @@
 //! Every interleaving of workers and the control thread at a lent queue, with loom:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p netvale-mem --test it loom_lent`.
 //!
-//! The contents are loom's cells: loom reports two threads that use a cell without synchronisation.
+//! The contents are loom's cells: loom reports an error if two threads use a cell without synchronisation.
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ struct Queue {
     dropped: Arc<AtomicU32>,
 }
 
-// SAFETY: the models test the exclusion of concurrent uses, and loom reports any.
+// SAFETY: the models test the exclusion of concurrent uses, and loom reports any concurrent use.
 unsafe impl Sync for Queue {}
 
 impl Queue {
@@ -102,7 +102,7 @@ fn one_worker_at_a_time() {
     });
 }
 
-/// Objective: if the control thread takes the queue out and puts another one in while a worker stays inside across
+/// Objective: if the control thread takes the queue out and puts another queue in while a worker stays inside across
 /// calls, the two threads never use the queue together, and see each other's work.
 #[test]
 fn control_and_worker_never_use_the_queue_together() {
@@ -138,7 +138,7 @@ fn control_and_worker_never_use_the_queue_together() {
 }
 
 /// Objective: a queue whose worker does not leave in time is retired: a worker that enters after `take` gave up never
-/// uses it, it is dropped exactly once, and the next queue is used.
+/// uses the queue, the queue is dropped exactly once, and the next queue is used.
 #[test]
 fn retired_while_a_worker_is_inside() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -166,8 +166,8 @@ fn retired_while_a_worker_is_inside() {
     });
 }
 
-/// Objective: in mode `ManyWorkers` two workers use the queue together, and the control thread changes it only after
-/// both have left.
+/// Objective: in mode `ManyWorkers` two workers use the queue together, and the control thread changes the queue only
+/// after both workers have left.
 #[test]
 fn control_changes_the_queue_after_all_workers_left() {
     loom::model(|| {
@@ -188,8 +188,8 @@ fn control_changes_the_queue_after_all_workers_left() {
     });
 }
 
-/// Objective: of two workers that find a retired queue in mode `ManyWorkers`, only one drops it, and not while a worker
-/// uses it.
+/// Objective: of two workers that find a retired queue in mode `ManyWorkers`, only one worker drops the queue, and not
+/// while the other worker uses it.
 #[test]
 fn two_workers_drop_a_retired_queue_once() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -213,8 +213,8 @@ fn two_workers_drop_a_retired_queue_once() {
 }
 
 /// Objective: a worker that visits a queue, for example to arm it before sleeping, never uses the queue together with
-/// the control thread that takes it out: it visits before the `take`, or fails to enter. A queue that the worker leaves
-/// too late is dropped once.
+/// the control thread that takes the queue out: the worker visits before the `take`, or fails to enter. A queue that
+/// the worker leaves too late is dropped once.
 #[test]
 fn a_visitor_never_uses_a_queue_taken_out() {
     let outcomes = std::sync::Arc::new(Outcomes::default());
@@ -235,7 +235,8 @@ fn a_visitor_never_uses_a_queue_taken_out() {
     });
 }
 
-/// Objective: of two control threads, one changes the queue in place and the other takes it out, never together.
+/// Objective: of two control threads, one changes the queue in place and the other takes the queue out, never at the
+/// same time.
 #[test]
 fn two_control_threads_never_change_it_together() {
     loom::model(|| {

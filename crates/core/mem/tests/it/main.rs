@@ -1,4 +1,4 @@
-//! Tests of memory that others can write, and of the wake-ups between its users.
+//! Tests of memory that other processes can write, and of the wake-ups between users of the memory.
 
 mod exhaustive;
 mod loom;

@@ -54,7 +54,8 @@ unsafe extern "C" fn before(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut 
 fn be_first() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: zeros are a valid sigaction, and the handler calls only functions allowed in one.
+        // SAFETY: zeros are a valid sigaction, and the handler calls only functions that are allowed in a signal
+        // handler.
         unsafe {
             let mut action = std::mem::zeroed::<libc::sigaction>();
             action.sa_sigaction = before as *const () as usize;
@@ -64,8 +65,9 @@ fn be_first() {
     });
 }
 
-/// Objective: thousands of mappings are watched independently: a truncated one reads as zeros, counts as damaged, and
-/// is blamed on its peer; the others are unaffected. A fault in an unwatched mapping goes to the previous handler.
+/// Objective: thousands of mappings are watched independently: a truncated mapping reads as zeros and counts as
+/// damaged, and its peer is blamed; the other mappings are unaffected. A fault in an unwatched mapping goes to the
+/// previous handler.
 #[test]
 fn many_mappings_and_the_handler_before() {
     be_first();

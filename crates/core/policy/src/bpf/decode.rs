@@ -1,4 +1,4 @@
-//! Decodes instructions one by one, and refuses invalid ones.
+//! Decodes instructions one by one, and refuses invalid instructions.
 
 use super::{CELLS, Insn};
 
@@ -184,16 +184,16 @@ pub(super) enum Alu {
 pub(super) enum Comparison {
     /// A equals the second word.
     Eq,
-    /// A is greater.
+    /// A is greater than the second word.
     Gt,
-    /// A is greater or equal.
+    /// A is greater than or equal to the second word.
     Ge,
     /// A and the second word have a bit in common.
     Set,
 }
 
-/// Decodes all instructions of a program. Refuses the program if one of them is invalid, or the last one is not a
-/// return.
+/// Decodes all instructions of a program. Refuses the program if an instruction is invalid, or the last instruction is
+/// not a return.
 pub(super) fn decode(insns: &[Insn]) -> Result<Vec<Op>, VerificationError> {
     let ops: Vec<Op> =
         insns.iter().enumerate().map(|(at, insn)| decode_one(at, insn, insns.len())).collect::<Result<_, _>>()?;
@@ -235,7 +235,7 @@ fn decode_one(at: usize, insn: &Insn, len: usize) -> Result<Op, VerificationErro
     })
 }
 
-/// Flag of arithmetic and jumps: the second operand is X instead of the constant.
+/// Flag in the codes of arithmetic instructions and jumps: the second operand is X instead of the constant.
 const WITH_X: u16 = 8;
 
 fn arithmetic(at: usize, code: u16, k: u32) -> Result<Op, VerificationError> {

@@ -1,7 +1,7 @@
 //! Computes how far into a frame a program can read.
 //!
 //! One pass over the instructions tracks the maximum of each register on all paths. libpcap's programs read at fixed
-//! offsets, and behind an IPv4 header of at most 60 bytes, so nearly all of them have a low limit.
+//! offsets, and at offsets after an IPv4 header of at most 60 bytes, so nearly all programs have a low limit.
 
 use super::CELLS;
 use super::decode::{Alu, Op};
@@ -43,18 +43,18 @@ pub(super) fn reach(ops: &[Op]) -> Option<u32> {
     Some(reach)
 }
 
-/// Merges the state on a path to instruction `at` with that of the other paths.
+/// Merges the state on a path to instruction `at` with the state of the other paths.
 fn arrive(known: &mut [Option<ArrivalState>], at: usize, here: ArrivalState) {
     if let Some(there) = known.get_mut(at) {
         *there = Some(there.map_or(here, |there| there.or(here)));
     }
 }
 
-/// Returns the offset behind the bytes that `op` loads; 0 if it loads none, `None` if the load can be anywhere in a
-/// frame. `x` is the maximum of X.
+/// Returns the offset after the last byte that `op` loads; 0 if `op` loads no bytes, `None` if the load can be anywhere
+/// in a frame. `x` is the maximum of X.
 fn end_of_load(op: &Op, x: MaxValue) -> Option<u32> {
     match *op {
-        // No frame is longer than `u32::MAX` bytes, so a load that would end behind them ends the program.
+        // No frame is longer than `u32::MAX` bytes, so a load that would end at a larger offset ends the program.
         Op::Word(k) => Some(k.saturating_add(4)),
         Op::Half(k) => Some(k.saturating_add(2)),
         Op::Byte(k) | Op::HeaderLen(k) => Some(k.saturating_add(1)),

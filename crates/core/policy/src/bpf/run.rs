@@ -13,7 +13,7 @@ pub(super) enum RunOutcome {
 
 /// The frame as a program reads it.
 trait ProgramFrame: Copy {
-    /// Loads `N` bytes at an offset; `Err` if they are not in the frame, or not in its known part.
+    /// Loads `N` bytes at an offset; `Err` if the bytes are not in the frame, or not in the frame's known part.
     fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome>;
 
     /// Length of the whole frame in bytes.
@@ -37,7 +37,7 @@ impl ProgramFrame for FrameStart<'_> {
     #[inline(always)]
     fn load<const N: usize>(self, at: u32) -> Result<[u8; N], RunOutcome> {
         let start = at as usize;
-        // One comparison: the compiler knows that the end does not overflow.
+        // This takes one comparison, because the compiler knows that the end does not overflow.
         let bytes = self.head.get(start..start.saturating_add(N)).and_then(<[u8]>::first_chunk::<N>);
         bytes.copied().ok_or_else(|| self.missing(u64::from(at) + N as u64))
     }
@@ -76,7 +76,7 @@ impl FrameStart<'_> {
     }
 }
 
-/// Runs a decoded program on a frame of `len` bytes, of which only the first ones, `head`, are known.
+/// Runs a decoded program on a frame of `len` bytes, of which only the first bytes, `head`, are known.
 #[inline]
 pub(super) fn run(ops: &[Op], head: &[u8], len: u32) -> Result<u32, BeyondReach> {
     let head = head.get(..len as usize).unwrap_or(head);
@@ -98,7 +98,7 @@ fn steps(ops: &[Op], frame: impl ProgramFrame) -> Result<u32, RunOutcome> {
     let mut x = 0_u32;
     let mut cells = [0_u32; CELLS];
     let mut at = 0_usize;
-    // The loop always ends with a return: the last instruction of a verified program is one.
+    // The loop always ends with a return: the last instruction of a verified program is a return.
     while let Some(op) = ops.get(at) {
         at += 1;
         match *op {
@@ -148,8 +148,9 @@ fn steps(ops: &[Op], frame: impl ProgramFrame) -> Result<u32, RunOutcome> {
 
 /// Returns the target of a comparison.
 ///
-/// Neither branch is cold. But if the compiler considers both as likely, it selects the target without a branch, and
-/// each instruction then waits for the bytes that the previous one loads. The processor predicts a branch instead.
+/// Neither branch is cold. But if the compiler considers both branches likely, it selects the target without a branch,
+/// and each instruction then waits for the bytes that the previous instruction loads. The processor predicts a branch
+/// instead.
 #[inline(always)]
 fn way(holds: bool, yes: u16, no: u16) -> usize {
     if holds {
@@ -190,8 +191,8 @@ impl Alu {
     }
 }
 
-/// Fuses each load and the comparison behind it, which make up most of a typical filter, into one step. The comparison
-/// also stays in place, for jumps to it.
+/// Fuses each load and the comparison after it, which make up most of a typical filter, into one step. The original
+/// comparison stays in place, for jumps to it.
 pub(super) fn fuse(ops: &mut [Op]) {
     for at in 1..ops.len() {
         if let Some([load, test]) = ops.get_mut(at - 1..=at).and_then(|pair| <&mut [Op; 2]>::try_from(pair).ok()) {

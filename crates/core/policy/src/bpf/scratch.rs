@@ -6,7 +6,7 @@ use super::decode::Op;
 /// A set of cells, one bit each.
 type CellSet = u16;
 
-/// Refuses a program in which an instruction reads a cell that is unwritten on a path to it.
+/// Refuses a program in which an instruction reads a cell that is unwritten on a path to the instruction.
 ///
 /// All jumps go forward, so one pass over the instructions sees every path to an instruction before the instruction
 /// itself.

@@ -104,7 +104,7 @@ fn arithmetic_wraps_or_ends() {
     assert_eq!(result(&ends, &[]), 0, "the program ends at a division by zero");
 }
 
-/// Objective: a load that is in the frame but behind the passed bytes requests the whole frame; a load past the frame's
+/// Objective: a load that is in the frame but beyond the passed bytes requests the whole frame; a load past the frame's
 /// end ends the program with 0.
 #[test]
 fn loads_ask_for_more_only_within_the_frame() {
@@ -124,8 +124,8 @@ fn loads_ask_for_more_only_within_the_frame() {
     );
 }
 
-/// Objective: a program returns the same for a frame in two parts as for the whole, wherever it is split, even within a
-/// load.
+/// Objective: a program returns the same for a frame in two parts as for the whole frame, wherever the frame is split,
+/// even within a load.
 #[test]
 fn parts_are_as_the_whole() {
     let programs = [
@@ -149,7 +149,8 @@ fn parts_are_as_the_whole() {
     }
 }
 
-/// Objective: a load and a comparison have the same result in one step as in two, also if a jump leads between them.
+/// Objective: a load and a comparison have the same result in one step as in two, even if a jump leads to the
+/// comparison.
 #[test]
 fn a_jump_may_lead_between_a_load_and_its_comparison() {
     let insns = [
@@ -167,8 +168,8 @@ fn a_jump_may_lead_between_a_load_and_its_comparison() {
     assert_eq!(program.run(&[2, 0, 8, 0], 4), Ok(9));
 }
 
-/// Objective: the reach of a program covers all loads that it can make, and is `None` if the program does not limit
-/// them.
+/// Objective: the reach of a program covers all loads that it can make, and is `None` if the program does not limit its
+/// loads.
 #[test]
 fn the_reach_covers_fixed_places_and_ip_headers() {
     let reach = |insns: &[Insn]| FilterProgram::verify(&[insns, &[RETURN]].concat()).unwrap().reach();

@@ -24,12 +24,12 @@ pub enum BpfTextError {
         /// The instruction's number, counted from 0.
         at: usize,
     },
-    /// The number of instructions differs from the announced one.
+    /// The number of instructions differs from the announced number.
     #[error("the filter has {found} instructions: expected {announced}, the number at its start")]
     Count {
         /// The number at the start of the text.
         announced: usize,
-        /// The number of instructions that follow it.
+        /// The number of instructions in the rest of the text.
         found: usize,
     },
     /// An invalid program in a valid text.
@@ -56,7 +56,7 @@ impl FilterProgram {
     }
 }
 
-/// Reads instruction number `at`: `code`, and the next three words.
+/// Reads instruction number `at`, which consists of the word `code` and the next three words.
 fn insn<'a>(at: usize, code: &str, words: &mut impl Iterator<Item = &'a str>) -> Result<Insn, BpfTextError> {
     let mut next = || words.next().ok_or(BpfTextError::Unfinished { at });
     Ok(Insn { code: number(code)?, jt: number(next()?)?, jf: number(next()?)?, k: number(next()?)? })

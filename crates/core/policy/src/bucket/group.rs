@@ -1,4 +1,4 @@
-//! Rate groups: several senders share a rate, fairly among those that wait.
+//! Rate groups: several senders share a rate, fairly among the senders that wait.
 //!
 //! Each member has a count of the bytes that it has sent. A member may be ahead of the waiting member with the smallest
 //! count by at most [`AHEAD`] bytes. The other members get the share that a member does not use.
@@ -10,7 +10,7 @@ use super::{Bucket, PARTS, RateLimit, Weight};
 
 /// Maximum number of members of a group.
 pub const MEMBERS: usize = 256;
-/// Number of bytes by which a member may be ahead: two of the longest frames.
+/// Number of bytes by which a member may be ahead of a waiting member: two of the longest frames.
 const AHEAD: u64 = 128 << 10;
 /// An idle member may later catch up on at most the bytes that the group's rate yields in this time, in nanoseconds: a
 /// sender's queue is often empty only until the next acknowledgements arrive.
@@ -63,7 +63,7 @@ impl Group {
         Arc::new(Group { limit, credit, bucket: Bucket::default(), members })
     }
 
-    /// Adds a member; `None` if the group already has [`MEMBERS`].
+    /// Adds a member; `None` if the group already has [`MEMBERS`] members.
     #[must_use]
     pub fn join(self: &Arc<Group>) -> Option<GroupShare> {
         let is_free = |member: &BucketMember| !member.is_there.swap(true, Ordering::Acquire);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     /// Objective: members that always have frames to send get equal shares within 5 %, whatever the lengths of their
-    /// frames and their order, and together the group's rate.
+    /// frames and their order, and together use the group's rate.
     #[test]
     fn greedy_members_get_equal_shares() {
         for (lens, rate) in
@@ -171,8 +171,8 @@ mod tests {
         }
     }
 
-    /// Objective: a member without frames leaves its share to the others; a member that starts later gets an equal
-    /// share from then on, and nothing for the time before.
+    /// Objective: a member without frames leaves its share to the other members; a member that starts later gets an
+    /// equal share from then on, and nothing for the time before.
     #[test]
     fn parts_that_nobody_wants() {
         let group = Group::new(RateLimit::bits(80_000_000, 128 << 10));

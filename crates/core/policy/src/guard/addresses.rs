@@ -139,7 +139,7 @@ impl AllowedAddresses {
     }
 
     /// Adds a MAC address, unless it is in the list. Refuses an address that no station has, and more than
-    /// [`Self::MAX_MACS`].
+    /// [`Self::MAX_MACS`] addresses.
     pub fn add_mac(&mut self, mac: MacAddr) -> Result<(), BadAddresses> {
         if mac.is_multicast() || mac.is_zero() {
             return Err(BadAddresses::NotAStation(mac));
@@ -147,7 +147,7 @@ impl AllowedAddresses {
         add(&mut self.macs, mac, Self::MAX_MACS).ok_or(BadAddresses::TooManyMacs)
     }
 
-    /// Adds a prefix of IP addresses, unless it is in the list. Refuses more than [`Self::MAX_PREFIXES`].
+    /// Adds a prefix of IP addresses, unless it is in the list. Refuses more than [`Self::MAX_PREFIXES`] prefixes.
     pub fn add_prefix(&mut self, prefix: IpPrefix) -> Result<(), BadAddresses> {
         add(&mut self.prefixes, prefix, Self::MAX_PREFIXES).ok_or(BadAddresses::TooManyPrefixes)
     }

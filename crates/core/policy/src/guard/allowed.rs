@@ -10,7 +10,7 @@ use super::addresses::{AllowedAddresses, mask32, mask128};
 #[derive(Clone, Debug)]
 pub(super) struct AddressSet {
     macs: Box<[u64]>,
-    /// First address and mask of each IPv4 prefix; `v6` holds those of the IPv6 prefixes.
+    /// First address and mask of each IPv4 prefix; `v6` holds the first address and mask of each IPv6 prefix.
     v4: Box<[(u32, u32)]>,
     v6: Box<[(u128, u128)]>,
 }

@@ -33,8 +33,8 @@ fn icmp_type(upper: &UpperPayload<'_>) -> Option<Option<u8>> {
     }
 }
 
-/// Whether a message may have the source address `::`: that of a host which is about to use an address (RFC 4862
-/// §5.4.2, RFC 3590 §4), or which has none and looks for a router (RFC 4861 §4.1).
+/// Whether a message may have the source address `::`: a message of a host that is about to use an address (RFC 4862
+/// §5.4.2, RFC 3590 §4), or that has no address and looks for a router (RFC 4861 §4.1).
 pub(super) fn may_be_from_nowhere(upper: &UpperPayload<'_>) -> bool {
     let UpperPayload::Start { fragment: false, .. } = upper else {
         return false;
@@ -60,7 +60,7 @@ pub(super) fn is_honest(packet: &Ipv6Packet<'_>, source: Option<MacAddr>, allowe
     let Some(fixed) = fixed_len(kind) else {
         return true;
     };
-    // RFC 6980 §5: neighbour discovery is never fragmented. Bytes beyond the given ones may contain a forged option.
+    // RFC 6980 §5: neighbour discovery is never fragmented. Bytes beyond the given bytes may contain a forged option.
     let UpperPayload::Start { bytes, whole: true, fragment: false, .. } = packet.upper else {
         return false;
     };
@@ -99,7 +99,7 @@ fn is_target_allowed(bytes: &[u8], allowed: &AddressSet) -> bool {
     target.is_some_and(|&target| allowed.v6_if_any(target.into()))
 }
 
-/// Whether all options are readable and contain no MAC addresses but the port's.
+/// Whether all options are readable and contain no MAC addresses other than the port's.
 fn are_options_honest(mut options: &[u8], source: MacAddr, allowed: &AddressSet) -> bool {
     while !options.is_empty() {
         let Some(option) = next_option(&mut options) else {
@@ -124,8 +124,8 @@ struct NdOption<'a> {
     body: &'a [u8],
 }
 
-/// Takes the first option off `options`; `None` if none is left or it is unreadable. An option's length is in units of
-/// 8 bytes and not zero (RFC 4861 §4.6).
+/// Takes the first option off `options`; `None` if no option is left, or the first option is unreadable. An option's
+/// length is in units of 8 bytes and not zero (RFC 4861 §4.6).
 fn next_option<'a>(options: &mut &'a [u8]) -> Option<NdOption<'a>> {
     let [kind, units, ..] = **options else {
         return None;

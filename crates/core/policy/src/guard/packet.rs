@@ -9,7 +9,7 @@ const MIN_ETHERTYPE: u16 = 0x0600;
 /// The start of an LLC/SNAP header, before the organisation code (IEEE 802 §9.5): both service access points, and the
 /// control field "unnumbered information".
 const SNAP: [u8; 3] = [0xaa, 0xaa, 0x03];
-/// Organisation codes behind which an EtherType follows: those of RFC 1042 and of the bridge tunnel of IEEE 802.1H.
+/// Organisation codes that are followed by an EtherType: the codes of RFC 1042 and of the bridge tunnel of IEEE 802.1H.
 const SNAP_CODES: [[u8; 3]; 2] = [[0, 0, 0], [0, 0, 0xf8]];
 
 /// Protocol number of ICMPv6.
@@ -29,8 +29,8 @@ pub(super) fn source(head: &[u8]) -> Option<MacAddr> {
     ethernet::Header::parse(head).ok().map(|header| header.src())
 }
 
-/// Returns the network protocol and the offset of its header, behind up to two tags and an LLC/SNAP header. `None` if
-/// they cannot be determined.
+/// Returns the network protocol and the offset of that protocol's header, which up to two tags and an LLC/SNAP header
+/// may precede. `None` if the protocol or the offset cannot be determined.
 pub(super) fn network(head: &[u8]) -> Option<(u16, usize)> {
     let (ethertype, l3) = ethernet::network(head).ok()?;
     let (ethertype, l3) =
@@ -38,9 +38,9 @@ pub(super) fn network(head: &[u8]) -> Option<(u16, usize)> {
     (ethertype != ethernet::VLAN && ethertype != ethernet::SERVICE_VLAN).then_some((ethertype, l3))
 }
 
-/// Returns the EtherType in a SNAP header at the start of `llc` and the offset behind it, or `length` and `l3` for
-/// another header. Ignores the lowest bits of the service access points, which do not identify the header. `None` if a
-/// SNAP header may be truncated.
+/// Returns the EtherType in a SNAP header at the start of `llc` and the offset after that header, or `length` and `l3`
+/// for another header. Ignores the lowest bits of the service access points, which do not identify the header. `None`
+/// if a SNAP header may be truncated.
 fn past_snap(llc: &[u8], length: u16, l3: usize) -> Option<(u16, usize)> {
     let other = (length, l3);
     let Some(&[dsap, ssap, control, a, b, c, high, low]) = llc.first_chunk() else {
@@ -67,14 +67,15 @@ pub(super) enum UpperPayload<'a> {
     /// A fragment other than the first. Only the first fragment is checked: no host reassembles the datagram without
     /// the first fragment.
     Rest,
-    /// The payload cannot be found: an extension header is truncated or invalid, or there are too many.
+    /// The payload cannot be found: an extension header is truncated or invalid, or there are too many extension
+    /// headers.
     Hidden,
 }
 
 /// The UDP ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketPorts {
-    /// Source and destination.
+    /// Source port and destination port.
     Are(u16, u16),
     /// UDP or possibly UDP, with unreadable ports.
     Hidden,
@@ -110,7 +111,7 @@ impl<'a> Ipv4Packet<'a> {
         let upper = if fragment & V4_FRAGMENT_OFFSET != 0 {
             UpperPayload::Rest
         } else {
-            // Bytes behind the packet are padding, which must not be taken for the ports of a short fragment.
+            // Bytes after the packet are padding, which must not be taken for the ports of a short fragment.
             let total = usize::from(header.total_len());
             let payload = bytes.get(header.header_len()..total.min(bytes.len())).unwrap_or_default();
             UpperPayload::Start {
@@ -176,7 +177,8 @@ fn walk(packet: &[u8], mut next: u8, whole: bool) -> UpperPayload<'_> {
     UpperPayload::Hidden
 }
 
-/// Whether `next` is an extension header with a readable next header (RFC 7045 §4 without ESP, which encrypts it).
+/// Whether `next` is an extension header with a readable next header (RFC 7045 §4 without ESP, which encrypts that
+/// field).
 fn is_extension(next: u8) -> bool {
     matches!(next, 0 | 43 | FRAGMENT | AUTHENTICATION | 60 | 135 | 139 | 140)
 }

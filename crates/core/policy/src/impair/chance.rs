@@ -5,11 +5,11 @@ use rand_pcg::rand_core::Rng;
 
 use super::spec;
 
-/// A sequence of random numbers from 0 to `u32::MAX`, each correlated with the one before.
+/// A sequence of random numbers from 0 to `u32::MAX`, each correlated with the number before it.
 #[derive(Clone, Debug)]
 pub(super) struct RandomSource {
     last: u32,
-    /// The weight of the last number in the next one, in units of 2^-32; 0 if the numbers are independent.
+    /// The weight of the last number in the next number, in units of 2^-32; 0 if the numbers are independent.
     rho: u64,
 }
 

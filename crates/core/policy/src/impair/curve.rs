@@ -46,7 +46,7 @@ impl DelayShape {
     }
 }
 
-/// Returns the entry of `table` that the random number `drawn` selects: the first entry for 0, the last one for
+/// Returns the entry of `table` that the random number `drawn` selects: the first entry for 0, the last entry for
 /// `u32::MAX`.
 #[inline]
 pub(super) fn pick(table: &DeviationTable, drawn: u32) -> i64 {

@@ -87,7 +87,8 @@ mod tests {
         LinkModel::new(spec::LinkSpec { rate: Rate::from_bits(rate), overhead, cell, cell_overhead, queue: None })
     }
 
-    /// Objective: overheads and cells count as in netem; ATM takes 53 bytes for each 48, as in tc-netem(8).
+    /// Objective: overheads and cells count as in netem; ATM takes 53 bytes for each 48 bytes of a frame, as in
+    /// tc-netem(8).
     #[test]
     fn bytes_on_the_link() {
         assert_eq!(link(1, 0, 0, 0).bytes(1500), 1500);

@@ -64,7 +64,7 @@ pub(super) struct FourStateModel {
 impl FourStateModel {
     /// Moves to the next state by the random number `drawn`. Returns whether frames are lost in that state.
     fn takes(&mut self, drawn: u32) -> bool {
-        // If the chances of a state's two transitions add up to more than 1, the second one is reduced.
+        // If the chances of a state's two transitions add up to more than 1, the second chance is reduced.
         let below =
             |first: crate::units::Share, second: crate::units::Share| drawn < first.raw().saturating_add(second.raw());
         let none = crate::units::Share::NONE;
@@ -90,8 +90,8 @@ pub(super) struct ElliottModel {
 }
 
 impl ElliottModel {
-    /// Moves to the next state. Returns whether the frame is lost, which depends on the previous state, as in the
-    /// kernel.
+    /// Moves to the next state. Returns whether the frame is lost, which depends on the state before the move, as in
+    /// the kernel.
     fn takes(&mut self, rng: &mut Pcg32) -> bool {
         let chances = &self.chances;
         let (leave, lose) = if self.bad { (chances.r, chances.bad) } else { (chances.p, chances.good) };

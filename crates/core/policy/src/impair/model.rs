@@ -39,7 +39,7 @@ pub struct Model {
     corrupt: Option<ChanceEvent>,
     reorder: Option<ReorderModel>,
     delay: DelayModel,
-    /// Whether frames never overtake earlier ones.
+    /// Whether frames never overtake earlier frames.
     ordered: bool,
     link: Option<LinkModel>,
     /// The latest time so far at which a frame is due, nanoseconds.
@@ -149,8 +149,8 @@ fn plain(spec: &Spec) -> Option<u64> {
     (same && !chances && spec.link.is_none()).then_some(delay.mean.nanos())
 }
 
-/// Returns the arrival time of a frame with transmission time `time`, as in netem: its delay passes while the frames
-/// before it are sent, the last of which is due at `last`.
+/// Returns the arrival time of a frame with transmission time `time`, as in netem: the frame's delay passes while
+/// earlier frames are sent; the last of these is due at `last`.
 #[inline]
 fn behind(now: u64, delay: i64, time: u64, last: u64) -> u64 {
     let start = now.saturating_add_signed(delay);
@@ -207,12 +207,12 @@ impl DelayModel {
     }
 }
 
-/// The random choice of frames that overtake others.
+/// The random choice of frames that overtake other frames.
 #[derive(Clone, Debug)]
 struct ReorderModel {
     event: ChanceEvent,
     gap: u32,
-    /// Number of frames since the last one that overtook others.
+    /// Number of frames since the last frame that overtook other frames.
     behind: u32,
 }
 
@@ -221,7 +221,8 @@ impl ReorderModel {
         Self { event: ChanceEvent::new(spec.chance, rng), gap: spec.gap, behind: 0 }
     }
 
-    /// Draws whether the next frame skips the delay. Between two frames that do, at least `gap` - 1 frames do not.
+    /// Draws whether the next frame skips the delay. Between two frames that skip the delay, at least `gap` - 1 frames
+    /// do not skip it.
     #[inline]
     fn overtakes(&mut self, rng: &mut Pcg32) -> bool {
         let overtakes = self.behind >= self.gap.saturating_sub(1) && self.event.happens(rng);

@@ -41,7 +41,7 @@ pub enum NetemError {
         /// The other setting.
         other: &'static str,
     },
-    /// A word that contradicts another.
+    /// A word that contradicts another word.
     #[error("{word} and {other} exclude each other")]
     Contradicts {
         /// The word.
@@ -71,7 +71,7 @@ impl FromStr for Spec {
 struct SpecWords<'a>(Peekable<SplitWhitespace<'a>>);
 
 impl SpecWords<'_> {
-    /// Reads the value of `word`; an error if it is missing or invalid.
+    /// Reads the value of `word`; an error if the value is missing or invalid.
     fn value<T: FromStr<Err = units::QuantityError>>(&mut self, word: &'static str) -> Result<T, NetemError> {
         let text = self.0.next().ok_or(NetemError::Missing(word))?;
         text.parse().map_err(|reason| NetemError::Value { word, reason })
@@ -83,7 +83,7 @@ impl SpecWords<'_> {
         self.0.peek().is_some_and(is_number)
     }
 
-    /// Reads a further value of `word`; returns `default` if there is none.
+    /// Reads a further value of `word`; returns `default` if no further value follows.
     fn further<T: FromStr<Err = units::QuantityError>>(
         &mut self,
         word: &'static str,
@@ -228,7 +228,8 @@ impl Draft {
         Ok(Some(DelaySpec { shape: self.shape.unwrap_or_default(), ordered: self.ordered.is_some(), ..delay }))
     }
 
-    /// Returns the reordering, if set. Refuses it without a delay, and together with `ordered`.
+    /// Returns the reordering; `None` if it is not set. Refuses reordering without a delay, and together with
+    /// `ordered`.
     fn reorder(&self) -> Result<Option<Reorder>, NetemError> {
         let Some(chance) = self.reorder else {
             return match self.gap {

@@ -4,8 +4,8 @@ use core::fmt;
 
 use crate::units::{Rate, Share, Size, Time};
 
-/// Default limit of frames in flight. netem's default of 1000 would lose frames with a delay of 50 ms from 240 Mbit/s
-/// on; bytes in flight are limited here, too.
+/// Default limit of frames in flight. With netem's default of 1000 frames, a link with a delay of 50 ms would lose
+/// frames at rates above 240 Mbit/s; here, the bytes in flight are limited, too.
 pub const DEFAULT_LIMIT: u32 = 100_000;
 
 /// Default limit of bytes in flight: enough for 50 ms at 10 Gbit/s.
@@ -13,7 +13,7 @@ pub const DEFAULT_BYTES: Size = Size::from_bytes(64 << 20);
 
 /// The settings of an impaired link. By default, frames pass unimpaired.
 ///
-/// Read from text such as `delay 70ms 10ms loss 1%` (see [the module](super)), and printed as such.
+/// Read from text such as `delay 70ms 10ms loss 1%` (see [the module](super)), and printed in the same form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     pub(super) delay: Option<DelaySpec>,
@@ -135,7 +135,7 @@ impl BitErrors {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reorder {
     pub chance: Chance,
-    /// At most one frame in `gap` overtakes others.
+    /// At most one frame in `gap` overtakes other frames.
     pub gap: u32,
 }
 
@@ -268,7 +268,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Prints the shares up to the last one that differs from its default. Each entry is a share and its default.
+/// Prints the shares up to the last share that differs from its default. Each entry is a share and its default.
 fn further_shares(f: &mut fmt::Formatter<'_>, shares: &[(Share, Share)]) -> fmt::Result {
     let shown = shares.iter().rposition(|(share, default)| share != default).map_or(0, |last| last + 1);
     shares[..shown].iter().try_for_each(|(share, _)| write!(f, " {share}"))

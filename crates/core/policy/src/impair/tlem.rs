@@ -29,7 +29,7 @@ const DEFAULT_QUEUE: Size = Size::from_bytes(50_000);
 /// The reason why options are not a valid specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlemError {
-    /// An option that does not concern the link, or an unknown one.
+    /// An option that does not concern the link, or an unknown option.
     #[error("unknown option {0:?}: expected -D, -B, -L or -Q")]
     Unknown(String),
     /// An option without its value.
@@ -91,7 +91,7 @@ pub fn directions<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<[Spec;
 }
 
 impl TlemOptions<'_> {
-    /// Returns these options. Those that are not set are taken from `others`.
+    /// Returns these options; options that are not set are taken from `others`.
     fn or(self, others: Self) -> Self {
         Self {
             delay: self.delay.or(others.delay),
@@ -113,9 +113,9 @@ impl TlemOptions<'_> {
     }
 }
 
-/// Returns the limit of bytes in flight. With a rate, it is the maximum that tlem computes: the bytes at that rate
-/// within the longest delay plus a millisecond, and the queue; at least the default. Without a rate, for which tlem
-/// reserves memory for 200 Gbit/s, it is the default.
+/// Returns the limit of bytes in flight. With a rate, the limit is the maximum that tlem computes, but at least the
+/// default: the bytes that the rate sends in the longest delay plus a millisecond, plus the size of the queue. Without
+/// a rate, for which tlem reserves memory for 200 Gbit/s, the limit is the default.
 fn room(delay: DelaySpec, link: Option<LinkSpec>) -> Size {
     let spread = if delay.shape == DelayShape::Exponential { 3 } else { 1 };
     let longest = delay.mean.nanos().saturating_add(delay.jitter.nanos().saturating_mul(spread));
@@ -273,7 +273,8 @@ mod tests {
         assert!(back.ends_with("delay 20ms rate 1mbit queue 9kb"), "{back}");
     }
 
-    /// Objective: options and values that tlem does not have are refused, and the error names the expected ones.
+    /// Objective: options and values that tlem does not have are refused, and the error names the expected options or
+    /// values.
     #[test]
     fn unknown_values_are_refused_by_name() {
         assert_eq!(refused("-i eth0"), "unknown option \"-i\": expected -D, -B, -L or -Q");

@@ -73,13 +73,14 @@ impl Domain {
         self.own.is_some() && self.other.is_none()
     }
 
-    /// The address of the querier; `None` if there is none, or if this switch is the querier.
+    /// The address of the querier; `None` if there is no querier, or if this switch is the querier.
     pub fn querier(&self) -> Option<IpAddr> {
         self.other.as_ref().map(|other| other.addr)
     }
 
     /// Handles a general query of another querier. The querier with the lowest address is elected (RFC 2236 §3, RFC
-    /// 3810 §7.6.2); a querier without an address yields to those with one, and replaces another without one.
+    /// 3810 §7.6.2); a querier without an address yields to a querier with an address, and replaces another querier
+    /// without an address.
     pub fn elect(&mut self, now_ns: u64, query: &HeardQuery, settings: &SnoopSettings) {
         let holder = match &self.other {
             Some(other) => Some(other.addr),
@@ -97,7 +98,7 @@ impl Domain {
         self.other = Some(OtherQuerier { addr: query.source, until });
     }
 
-    /// Returns whether a general query is due. If so, counts it as sent, and schedules the next one.
+    /// Returns whether a general query is due. If so, counts it as sent, and schedules the next general query.
     pub fn take_general_query(&mut self, now_ns: u64, settings: &SnoopSettings) -> bool {
         let asking = self.is_asking();
         let Some(own) = self.own.as_mut().filter(|own| asking && own.next <= now_ns) else {

@@ -35,9 +35,9 @@ mod mld {
 
 /// First byte of a PIM hello: version 2, type "hello" (RFC 7761 §4.9).
 const PIM_HELLO: u8 = 0x20;
-/// Flag of a query after which routers do not lower their timers (RFC 3376 §4.1.5).
+/// Flag of a query: routers that receive the query do not lower their timers (RFC 3376 §4.1.5).
 const SUPPRESS: u8 = 8;
-/// The maximum response time of an IGMPv1 query, which has no field for it (RFC 2236 §4), in ns.
+/// The maximum response time of an IGMPv1 query, which has no field for that time (RFC 2236 §4), in ns.
 const V1_RESPONSE_NS: u64 = 10_000_000_000;
 
 /// Whether the frame that starts with `head` may be a message for [`super::Snoop::observe`]: IGMP, MLD or PIM, to a
@@ -91,7 +91,8 @@ pub(super) struct HeardQuery {
 pub(super) enum GroupChange {
     Join(IpAddr),
     Leave(IpAddr),
-    /// The host blocks further sources, and may want no others: a query must find out whether it still wants the group.
+    /// The host blocks further sources, and may want no other sources: a query must find out whether the host still
+    /// wants the group.
     Ask(IpAddr),
 }
 
@@ -146,7 +147,7 @@ fn packet_len(packet: &[u8], src: IpAddr) -> Result<usize, MalformedPacket> {
     (sum.fold() == 0xffff).then_some(header.total_len().into()).ok_or(MalformedPacket::BadField)
 }
 
-/// Checks the checksum of `message`, which for IPv6 covers a pseudo header; an error if it is wrong.
+/// Checks the checksum of `message`, which for IPv6 covers a pseudo header; an error if the checksum is wrong.
 fn check_sum(message: &[u8], ip: &IpLayer) -> Result<(), MalformedPacket> {
     let before = match (ip.src, ip.dst) {
         (IpAddr::V6(src), IpAddr::V6(dst)) => checksum::pseudo_v6(src, dst, ip.protocol, message.len() as u32),
@@ -165,7 +166,7 @@ fn pim<'a>(message: &[u8], ip: &IpLayer) -> Result<ControlMessage<'a>, Malformed
 
 fn igmp<'a>(message: &'a [u8], ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     check_sum(message, ip)?;
-    // Messages of all types have at least 8 bytes (RFC 2236 §2), also those of router discovery.
+    // Messages of all types have at least 8 bytes (RFC 2236 §2), including the messages of router discovery.
     let &[kind, _, _, _, a, b, c, d] = message.first_chunk().ok_or(MalformedPacket::Truncated)?;
     let group = Ipv4Addr::from([a, b, c, d]);
     let one = |change: fn(IpAddr) -> GroupChange| match group.is_multicast() {
@@ -183,7 +184,7 @@ fn igmp<'a>(message: &'a [u8], ip: &IpLayer) -> Result<ControlMessage<'a>, Malfo
     }
 }
 
-/// Reads an IGMP query. A query of version 1 or 2 has 8 bytes, one of version 3 has 12 or more (RFC 3376 §7.1).
+/// Reads an IGMP query. A query of version 1 or 2 has 8 bytes, a query of version 3 has 12 or more (RFC 3376 §7.1).
 fn igmp_query<'a>(message: &[u8], group: Ipv4Addr, ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     let code = message.get(1).copied().unwrap_or_default();
     let (tenths, flags, sources) = match *message {
@@ -217,8 +218,8 @@ fn mld<'a>(message: &'a [u8], ip: &IpLayer) -> Result<ControlMessage<'a>, Malfor
     }
 }
 
-/// Reads an MLD query. A query of version 1 has 24 bytes, one of version 2 has 28 or more (RFC 3810 §8.1); both come
-/// from link-local addresses.
+/// Reads an MLD query. A query of version 1 has 24 bytes, a query of version 2 has 28 or more (RFC 3810 §8.1); queries
+/// of both versions come from link-local addresses.
 fn mld_query<'a>(message: &[u8], group: Ipv6Addr, ip: &IpLayer) -> Result<ControlMessage<'a>, MalformedPacket> {
     let local = matches!(ip.src, IpAddr::V6(src) if src.is_unicast_link_local());
     let code = match *message {
@@ -233,8 +234,8 @@ fn mld_query<'a>(message: &[u8], group: Ipv6Addr, ip: &IpLayer) -> Result<Contro
     query(ip, group.into(), u64::from(milliseconds) * 1_000_000, flags, sources)
 }
 
-/// Checks a query. A general query must be addressed to all hosts: one that reached only some of them could win the
-/// querier election, and the memberships of the others would then expire for lack of reports.
+/// Checks a query. A general query must be addressed to all hosts: a query that reached only some hosts could win the
+/// querier election, and the memberships of the other hosts would then expire for lack of reports.
 fn query<'a>(
     ip: &IpLayer,
     group: IpAddr,
@@ -283,7 +284,7 @@ pub(super) struct ReportRecord {
 }
 
 impl<'a> ReportRecords<'a> {
-    /// Reads the records of `message`. If one is truncated, the message is malformed.
+    /// Reads the records of `message`. If a record is truncated, the message is malformed.
     fn parse(message: &'a [u8], family: GroupFamily) -> Result<Self, MalformedPacket> {
         let &[_, _, _, _, _, _, high, low] = message.first_chunk().ok_or(MalformedPacket::Truncated)?;
         let left = u16::from_be_bytes([high, low]);
@@ -315,9 +316,9 @@ impl Iterator for ReportRecords<'_> {
 }
 
 impl ReportRecord {
-    /// Returns the meaning of the record for the group as a whole; `None` if it has none. A host that lists wanted
-    /// sources wants the group; one that lists none does not. A host that blocks further sources may want none of the
-    /// others, or all of them.
+    /// Returns the meaning of the record for the group as a whole; `None` if the record has no such meaning. A host
+    /// that lists wanted sources wants the group; a host that lists no wanted sources does not. A host that blocks
+    /// further sources may want none or all of the other sources.
     fn change(&self) -> Option<GroupChange> {
         match (self.kind, self.sources) {
             (1 | 3, 0) => Some(GroupChange::Leave(self.group)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A set of ports, as a bitmap that is as long as its highest port requires.
+/// A set of ports, as a bitmap that is as long as the highest port in the set requires.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct PortSet {
     /// Port 0 is the lowest bit of the first word. The last word is not 0, so that equal sets have equal words.
@@ -60,7 +60,7 @@ impl PortSet {
     }
 }
 
-/// Returns the index of the word of `port`, and the port's bit in it.
+/// Returns the index of the word of `port`, and the port's bit in that word.
 #[inline]
 fn place(port: u16) -> (usize, u64) {
     (usize::from(port >> 6), 1 << (port & 63))
@@ -91,7 +91,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: a set of ports behaves like a set of numbers, and equal sets are equal, whatever ports they had.
+        /// Objective: a set of ports behaves like a set of numbers, and sets with the same ports are equal, whatever
+        /// ports they had before.
         #[test]
         fn a_set_of_ports_is_a_set(first in ports(), second in ports(), port: u16, member: bool) {
             let mut set: PortSet = first.iter().copied().collect();

@@ -11,7 +11,7 @@ use super::settings::{IgmpVersion, MldVersion, SnoopSettings};
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1000 * MILLISECOND;
 
-/// Length of the longest query in bytes: MLDv2 behind a hop-by-hop header.
+/// Length of the longest query in bytes: MLDv2 after a hop-by-hop header.
 const MAX_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + HOP_BY_HOP.len() + 28;
 /// The router alert option of IPv4 (RFC 2113).
 const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];

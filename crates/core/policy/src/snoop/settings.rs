@@ -1,5 +1,5 @@
 //! Multicast settings of a switch (such as the version of its queries, intervals and limits) and of its ports (such as
-//! a router behind one).
+//! a router behind a port).
 
 use std::fmt;
 use std::str::FromStr;
@@ -105,7 +105,7 @@ pub struct SnoopSettings {
     pub query_response_interval_ns: u64,
     /// Interval of the first general queries (`mcast_startup_query_interval`), at least one second.
     pub startup_query_interval_ns: u64,
-    /// Number of the first general queries (`mcast_startup_query_count`).
+    /// Number of general queries at the startup interval (`mcast_startup_query_count`).
     pub startup_query_count: u8,
     /// Interval of queries after a leave (`mcast_last_member_interval`), at least a tenth of a second.
     pub last_member_interval_ns: u64,
@@ -142,7 +142,7 @@ impl SnoopSettings {
         }
     }
 
-    /// Raises each query interval to Linux's minimum, because a shorter one would cause a flood of queries.
+    /// Raises each query interval to Linux's minimum, because a shorter interval would cause a flood of queries.
     pub(super) fn clamped(self) -> Self {
         Self {
             query_interval_ns: self.query_interval_ns.max(SECOND),

@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use super::settings::SnoopSettings;
 use super::{Membership, PortSet};
 
-/// A VLAN and a multicast group. Groups that share a MAC address are distinct: a port may leave one and stay in the
-/// other.
+/// A VLAN and a multicast group. Groups that share a MAC address are distinct: a port may leave one group and stay in
+/// the other group.
 pub(super) type MemberKey = (u16, IpAddr);
 
-/// The outcome of a join: a new membership, a renewed one, or a refusal.
+/// The outcome of a join: a new membership, a renewed membership, or a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JoinResult {
     Anew,
@@ -40,9 +40,9 @@ pub(super) struct MemberTable {
 struct MemberEntry {
     port: u16,
     expires: u64,
-    /// Time in ns of the next query for this member, if it may have left.
+    /// Time in ns of the next query for this member, if the member may have left.
     ask_at: u64,
-    /// Number of queries that are still to be sent for this member; 0 if no leave is being checked.
+    /// Number of queries left to send for this member; 0 if no leave is being checked.
     asks_left: u8,
 }
 
@@ -78,7 +78,7 @@ impl MemberTable {
         JoinResult::Anew
     }
 
-    /// Ends the membership of `port`. Returns whether it was a member.
+    /// Ends the membership of `port`. Returns whether the port was a member.
     pub fn leave(&mut self, key: MemberKey, port: u16) -> bool {
         let Some(members) = self.groups.get_mut(&key) else {
             return false;
@@ -112,7 +112,8 @@ impl MemberTable {
         self.questions.insert((now_ns, key, port));
     }
 
-    /// Returns the group and port of a query that is due, and schedules the member's next query; `None` if none is due.
+    /// Returns the group and port of a query that is due, and schedules the member's next query; `None` if no query is
+    /// due.
     pub fn take_question(&mut self, now_ns: u64) -> Option<(MemberKey, u16)> {
         let &(at, key, port) = self.questions.first().filter(|question| question.0 <= now_ns)?;
         self.questions.remove(&(at, key, port));
@@ -134,7 +135,7 @@ impl MemberTable {
         }
     }
 
-    /// Ends expired memberships. Returns whether there were any.
+    /// Ends expired memberships. Returns whether any membership ended.
     pub fn expire(&mut self, now_ns: u64) -> bool {
         if now_ns < self.wake {
             return false;
@@ -145,7 +146,7 @@ impl MemberTable {
         ended
     }
 
-    /// Ends the memberships that `keep` rejects. Returns whether there were any.
+    /// Ends the memberships that `keep` rejects. Returns whether any membership ended.
     pub fn retain(&mut self, keep: impl Fn(&MemberKey, u16) -> bool) -> bool {
         self.keep(|key, member| keep(key, member.port))
     }

@@ -28,7 +28,7 @@ impl Timers {
         self.retain(|other, _| other != port)
     }
 
-    /// Removes expired ports. Returns whether there were any.
+    /// Removes expired ports. Returns whether any port was removed.
     pub fn expire(&mut self, now_ns: u64) -> bool {
         self.retain(|_, end| end > now_ns)
     }

@@ -1,4 +1,4 @@
-//! Frames that a guarded port may or may not send, for each check, also truncated and encapsulated.
+//! Frames that a guarded port may or may not send, for each check, including truncated and encapsulated frames.
 
 mod frames;
 
@@ -93,7 +93,8 @@ fn arp_is_the_ports() {
     );
 }
 
-/// Objective: if only MAC or only IP addresses are listed, ARP is compared with these, and with the frame's source.
+/// Objective: if only MAC or only IP addresses are listed, ARP is compared with these addresses, and with the frame's
+/// source.
 #[test]
 fn arp_compares_what_is_listed() {
     let by = |addresses: &str, frame: Vec<u8>| {
@@ -373,7 +374,7 @@ fn a_third_tag_is_refused() {
     }
 }
 
-/// Objective: 802.3 frames with other headers than SNAP pass.
+/// Objective: 802.3 frames with headers other than SNAP pass.
 #[test]
 fn other_802_3_frames_pass() {
     let bpdu = ethernet(OWN, 38, &[&[0x42, 0x42, 3], &[0; 43][..]].concat());
@@ -399,7 +400,7 @@ fn cutting_hides_nothing() {
     }
 }
 
-/// Objective: the copied start of a long frame is enough: it passes as the whole frame does.
+/// Objective: the copied start of a long frame is enough: a guard that reads only the start lets the frame pass.
 #[test]
 fn starts_of_long_frames_are_enough() {
     let guard = guard("all");
@@ -427,7 +428,7 @@ proptest! {
         let _ = guard.check(&head, len.into());
     }
 
-    /// Objective: damaged frames are passed or refused, and further checks never let a refused frame pass.
+    /// Objective: damaged frames are passed or refused, and additional checks never let a refused frame pass.
     #[test]
     fn damaged_frames_get_an_answer(
         which in 0usize..12, wrap in 0usize..7, damage in prop::collection::vec((0usize..120, any::<u8>()), 0..4),

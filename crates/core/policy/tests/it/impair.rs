@@ -41,7 +41,7 @@ fn deviation(values: &[f64]) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
-/// Returns the correlation of each value with the one before, from -1 to 1.
+/// Returns the correlation of each value with the value before it, from -1 to 1.
 fn autocorrelation(values: &[f64]) -> f64 {
     let mean = mean(values);
     let deviation = deviation(values);
@@ -148,8 +148,8 @@ fn delays_have_the_mean_and_deviation_configured() {
     assert!(dues("delay 100ms 10ms distribution exponential").iter().all(|delay| *delay >= 90e6));
 }
 
-/// Returns the mean and the standard deviation of a Pareto delay, in units of the jitter: those of 4/3 (u^(-1/3) - 3/2)
-/// for u from 0 to 1, limited to 4, the value at u = (2/9)^3.
+/// Returns the mean and the standard deviation of a Pareto delay, in units of the jitter: the moments of 4/3 (u^(-1/3)
+/// - 3/2) for u from 0 to 1, limited to 4, the value at u = (2/9)^3.
 fn pareto_moments() -> (f64, f64) {
     let cut = (2.0_f64 / 9.0).powi(3);
     // Integrals of u^(-1/3) and of u^(-2/3) from `cut` to 1.
@@ -220,8 +220,8 @@ fn reordered_frames_skip_the_delay() {
     assert_share(count(&skipped("delay 10ms reorder 25%")), 0.25, 1.0);
     let fifth = skipped("delay 10ms reorder 100% gap 5");
     assert!(fifth.iter().enumerate().all(|(frame, skips)| *skips == (frame % 5 == 4)));
-    // After a frame that skips the delay, the next four may not. Each further frame skips it with a probability of one
-    // half: on average, the second one does.
+    // After a frame that skips the delay, the next four frames may not. Each further frame skips it with a probability
+    // of one half: on average, the second of these frames does.
     assert_share(count(&skipped("delay 10ms reorder 50% gap 5")), 1.0 / 6.0, 1.0);
 }
 
@@ -241,16 +241,16 @@ fn rate_spaces_frames() {
     assert!(dues.windows(2).all(|pair| pair[1] - pair[0] >= 1_200_000));
 }
 
-/// Objective: frames that exceed the queue are lost, and the others pass at the rate.
+/// Objective: frames that exceed the queue are lost, and other frames pass at the rate.
 #[test]
 fn queue_loses_what_is_too_much() {
     let mut model = Model::new(&"rate 10mbit delay 50ms queue 15000".parse().unwrap(), 1);
-    // 100 Mbit/s are sent for a second: a tenth of that passes, and the contents of the queue.
+    // 100 Mbit/s are sent for one second: a tenth of the frames passes, and the contents of the queue.
     let sent = (0..8333).filter(|frame| model.decide(frame * 120_000, 1500) != Fate::Lost).count();
     assert!((833..=833 + 12).contains(&sent), "{sent}");
 }
 
-/// Objective: jitter lets frames overtake others; ordered frames never do.
+/// Objective: jitter lets frames overtake other frames; ordered frames never overtake other frames.
 #[test]
 fn ordered_frames_never_overtake_others() {
     let dues = |words: &str| -> Vec<u64> {
@@ -349,7 +349,7 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Objective: a printed specification reads back as the same.
+    /// Objective: a printed specification reads back as the same specification.
     #[test]
     fn a_shown_specification_reads_back_the_same(words in words()) {
         let spec: Spec = words.parse().unwrap();

@@ -69,7 +69,7 @@ fn reports_join_and_leave() {
     }
 }
 
-/// Objective: all records of a report have an effect, and none of a truncated report has.
+/// Objective: all records of a report have an effect, and no record of a truncated report has an effect.
 #[test]
 fn a_report_has_many_records() {
     let mut snoop = settled();
@@ -109,8 +109,8 @@ fn some_groups_go_everywhere() {
     assert_eq!(snoop.memberships().count(), 0);
 }
 
-/// Objective: frames for groups go only to members once a querier is known and hosts have had time to answer it, until
-/// the querier expires.
+/// Objective: frames for groups go only to members once a querier is known and hosts have had time to answer its query,
+/// until the querier expires.
 #[test]
 fn groups_are_kept_apart_while_there_is_a_querier() {
     let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));
@@ -147,8 +147,8 @@ fn members_are_forgotten() {
     assert_eq!(ports(&snoop, "239.1.1.1"), Some(vec![]));
 }
 
-/// Objective: after a leave, the querier sends two queries, only to that port, and ends the membership if no host
-/// answers.
+/// Objective: after a leave, the querier sends two queries, only to the port from which the leave came, and ends the
+/// membership if no host answers.
 #[test]
 fn a_querier_asks_after_a_leave() {
     for group in ["239.1.1.1", "ff05::1:1"] {
@@ -183,8 +183,8 @@ fn an_answer_keeps_a_member() {
     assert_eq!(snoop.memberships().next().unwrap().expires_ns, 280 * SECOND);
 }
 
-/// Objective: with fast leave, a leave ends the membership without a query; without it, the membership ends only after
-/// a query of the querier, here a router.
+/// Objective: with fast leave, a leave ends the membership without a query; without fast leave, the membership ends
+/// only after a query of the querier, here a router.
 #[test]
 fn others_leave_with_the_querier() {
     let mut snoop = settled();
@@ -221,7 +221,8 @@ fn a_hasty_query_throws_nobody_out() {
     assert!(!snoop.tick(100 * SECOND).changed);
 }
 
-/// Objective: the querier with the lowest address is elected (RFC 2236 §3, RFC 3810 §7.6.2), and a silent one expires.
+/// Objective: the querier with the lowest address is elected (RFC 2236 §3, RFC 3810 §7.6.2), and a silent querier
+/// expires.
 #[test]
 fn the_lowest_address_is_the_querier() {
     let mut snoop = Snoop::new(SnoopSettings::new(SWITCH));
@@ -280,7 +281,7 @@ fn some_ports_have_no_routers() {
     assert_eq!(snoop.counters().refused_queries, 1);
 }
 
-/// Objective: groups with the same MAC address get each other's frames, but are left one by one.
+/// Objective: groups with the same MAC address get each other's frames, but a port leaves each group separately.
 #[test]
 fn groups_that_share_a_mac_address_share_frames() {
     let mut snoop = settled();
@@ -314,8 +315,8 @@ fn vlans_and_ports_are_forgotten() {
 }
 
 /// Objective: a port that joins too many groups gets the frames of all groups, and other ports are not affected. Steps:
-/// a hostile port joins 3000 groups; another port joins one of these and a new one, the last for which the table has
-/// room.
+/// a hostile port joins 3000 groups; another port joins one of these groups and a new group, the last group for which
+/// the table has room.
 #[test]
 fn joins_are_limited() {
     let settings = SnoopSettings { querier: true, max_groups: 101, per_port: 100, ..SnoopSettings::new(SWITCH) };

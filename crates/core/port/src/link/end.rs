@@ -1,5 +1,5 @@
 //! The far end of a link: decides whether each frame is lost, damaged or duplicated and when it is due, and hands out
-//! those that are due.
+//! frames that are due.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -34,7 +34,7 @@ pub struct LinkEnd {
     schedule: Schedule,
     /// The frames handed out in the current batch.
     taken: Vec<FrameInFlight>,
-    /// A copy of the damaged frame of the batch, which has at most one.
+    /// A copy of the batch's damaged frame; a batch contains at most one damaged frame.
     damaged: Box<[u8]>,
     is_hurried: bool,
 }
@@ -61,7 +61,7 @@ impl LinkEnd {
         self.most = current.settings.frames().min(self.room);
     }
 
-    /// Adopts the current settings. `changes` is the number of the change that they include.
+    /// Adopts the current settings. `changes` is the number of the last change that the settings include.
     #[cold]
     fn look_at_settings(&mut self, changes: u32) {
         let current = self.shared.current.load_full();
@@ -69,8 +69,8 @@ impl LinkEnd {
         self.adopt(&current);
     }
 
-    /// Returns the frame, with the index of its lane, that arrived first of those that are neither scheduled nor
-    /// dropped yet; `None` if there are none.
+    /// Returns the frame that arrived first among the frames that are neither scheduled nor dropped yet, with the index
+    /// of the frame's lane; `None` if there is no such frame.
     fn earliest(&mut self) -> Option<(usize, LaneFrame)> {
         let lanes = self.shared.lanes.iter().zip(&mut self.readers).enumerate();
         let found = lanes.filter_map(|(number, (lane, reader))| Some((number, reader.peek(lane)?)));
@@ -118,7 +118,8 @@ impl LinkEnd {
         self.schedule.push(FrameInFlight { due, lane, position, size, flip });
     }
 
-    /// Schedules a frame's duplicate, unless the model loses it or there is no room. Returns whether it is in flight.
+    /// Schedules a frame's duplicate, unless the model loses the duplicate or there is no room. Returns whether the
+    /// duplicate is in flight.
     fn send_again(&mut self, number: usize, found: &LaneFrame) -> bool {
         let fate = self.model.as_mut().map(|model| model.copy(found.arrived, found.on_wire));
         let Some(Fate::Sent { due_ns, flip, .. }) = fate.filter(|_| self.schedule.len() < self.most) else {
@@ -153,7 +154,7 @@ impl LinkEnd {
     }
 
     /// Adds a due frame to a batch. Returns false if the frame must wait for the next batch, because the batch is full,
-    /// or because both this frame and an earlier one of the batch are damaged.
+    /// or because both this frame and an earlier frame of the batch are damaged.
     ///
     /// # Safety
     /// As for [`Ingress::take`].
@@ -167,7 +168,8 @@ impl LinkEnd {
             if std::mem::replace(has_damaged, true) {
                 return false;
             }
-            // SAFETY: `len` bytes of the lane, at most the capacity of `damaged`; the two do not overlap.
+            // SAFETY: `len` bytes of the lane, at most the capacity of `damaged`; the lane and `damaged` do not
+            // overlap.
             unsafe { netvale_mem::copy::copy_bytes(at, self.damaged.as_mut_ptr(), len as usize) };
             if let Some(byte) = self.damaged.get_mut((frame.flip / 8) as usize) {
                 *byte ^= 1 << (frame.flip % 8);

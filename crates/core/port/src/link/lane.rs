@@ -1,6 +1,6 @@
 //! A lane: a ring of bytes with one writer at a time and one reader.
 //!
-//! Frames follow one another, each contiguous and behind a record that describes it. Advancing `tail` passes the
+//! Frames follow one another, each contiguous and after a record that describes it. Advancing `tail` passes the
 //! writer's bytes to the reader; advancing `head` returns them. No other process maps this memory.
 #![allow(unsafe_code)]
 
@@ -18,12 +18,12 @@ use crate::batch::{MAX_FRAME, weight};
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct LaneRecord {
-    /// Offset of the next record from this one, in bytes.
+    /// Offset of the next record from this record, in bytes.
     size: u32,
     /// Length of the frame in bytes, or [`GAP`].
     len: u32,
     arrived: u64,
-    /// Number of times the frame is still to be handed out.
+    /// Number of times that the frame will still be handed out.
     uses: u16,
     /// Whether the frame's source address must not be learned.
     no_learn: bool,
@@ -46,7 +46,7 @@ thread_local! {
     static OWN: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Returns a number for this thread, from which the lane that it tries first is derived.
+/// Returns this thread's number, which determines the lane that the thread tries first.
 pub(super) fn own() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     OWN.with(|own| {
@@ -68,7 +68,8 @@ pub(super) struct LinkLane {
 }
 
 // SAFETY: `memory` is this value's own. Its bytes from `tail` to `head` belong to the thread that set `is_written`,
-// those from `head` to `tail` to the reader, of which there is one (`LaneReader` is neither made twice nor cloned).
+// its bytes from `head` to `tail` belong to the reader, of which there is one (`LaneReader` is neither made twice nor
+// cloned).
 unsafe impl Send for LinkLane {}
 // SAFETY: as above.
 unsafe impl Sync for LinkLane {}
@@ -102,7 +103,7 @@ impl Drop for LaneWriter<'_> {
 }
 
 impl LinkLane {
-    /// Size in bytes of a ring that is created with `bytes`.
+    /// Size in bytes of a ring for which `bytes` bytes are requested.
     pub(super) fn capacity_for(bytes: u64) -> u64 {
         bytes.clamp(LEAST, MOST).next_multiple_of(ALIGN)
     }
@@ -148,8 +149,8 @@ impl LinkLane {
 }
 
 impl LaneWriter<'_> {
-    /// Copies frames behind the previous ones while the lane has room and their total size with records is at most
-    /// `room` bytes. The reader sees them once they are [published](LaneWriter::publish).
+    /// Copies frames after the previous frames while the lane has room and their total size with records is at most
+    /// `room` bytes. The reader sees the new frames once they are [published](LaneWriter::publish).
     pub(super) fn put(&mut self, batch: &Batch, picks: &[u16], now: u64, room: u64) -> LanePut {
         let lane = self.0;
         let mut at = lane.tail.load(Ordering::Relaxed);
@@ -233,7 +234,7 @@ impl LaneReader {
         self.next != lane.tail.load(Ordering::Acquire)
     }
 
-    /// Returns the next frame; `None` if all have been read. A frame remains the next one until it is
+    /// Returns the next frame; `None` if all frames have been read. A frame remains the next frame until it is
     /// [taken](LaneReader::take).
     pub(super) fn peek(&mut self, lane: &LinkLane) -> Option<LaneFrame> {
         while self.has_news(lane) {
@@ -286,10 +287,10 @@ impl LaneReader {
         left == 0
     }
 
-    /// Gives back to the writer the oldest records, up to the first one that is still needed.
+    /// Gives back to the writer the oldest records, up to the first record that is still needed.
     fn give_back(&mut self, lane: &LinkLane) {
         while self.oldest < self.next {
-            // SAFETY: records from the oldest to the next one belong to the reader.
+            // SAFETY: records from the oldest record to the next record belong to the reader.
             match unsafe { lane.record(self.oldest) } {
                 Ok(record) if record.uses > 0 => break,
                 Ok(record) => self.oldest += u64::from(record.size),

@@ -36,7 +36,8 @@ impl PartialOrd for FrameByArrival {
     }
 }
 
-/// Frames in flight. A frame due no earlier than the last one (as nearly all are) is in a queue, the rest in a heap.
+/// Frames in flight. A frame that is due no earlier than the last frame of the queue (as nearly all frames are) goes to
+/// the queue, any other frame to the heap.
 pub(super) struct Schedule {
     queue: VecDeque<FrameInFlight>,
     others: BinaryHeap<FrameByArrival>,

@@ -24,7 +24,7 @@ fn frames(count: u16, len: usize) -> Vec<Vec<u8>> {
     (0..count).map(|n| [n.to_be_bytes().repeat(7), vec![n as u8; len.saturating_sub(14)]].concat()).collect()
 }
 
-/// Takes frames until nothing is in flight. Returns each with a time by which it had arrived.
+/// Takes frames until nothing is in flight. Returns each frame with a time by which the frame had arrived.
 fn drain(link: &Link, source: &mut Source<LinkEnd>) -> Vec<(Vec<u8>, Instant)> {
     let mut got = Vec::new();
     let mut spare = Box::default();
@@ -71,7 +71,7 @@ fn the_first_frame_wakes_a_sleeping_end() {
     assert!(source.arm(), "there is a frame already");
 }
 
-/// Objective: lost frames are counted as `LinkLoss`, and their room is free again; the rest arrives.
+/// Objective: lost frames are counted as `LinkLoss`, and their room is free again; all other frames arrive.
 #[test]
 fn lost_frames_are_counted_by_name() {
     let (link, mut source) = link("loss 50% seed 3");
@@ -121,7 +121,7 @@ fn frames_beyond_the_limits_are_dropped_by_name() {
 }
 
 /// Objective: frames of any length, from several threads at the same time, wrap around the ring of bytes many times,
-/// and each arrives whole and once, or is counted as dropped.
+/// and each frame arrives whole and once, or is counted as dropped.
 #[test]
 fn frames_of_several_threads_arrive_whole_and_once() {
     let (link, mut source) = link("delay 100us");
@@ -212,12 +212,12 @@ fn a_segment_takes_the_time_of_all_its_frames() {
     let begun = Instant::now();
     assert_eq!(deliver(&*link, &frames(3, 1054), |batch| batch.set_offload(Offload::Gso(gso))), 3);
     let got = drain(&link, &mut source);
-    // A byte takes 10 µs: two frames of 1,054 bytes, and ten of 154.
+    // A byte takes 10 µs: two frames of 1,054 bytes, and ten frames of 154.
     assert!(got[1].1.duration_since(begun) >= Duration::from_micros(21_080));
     assert!(got[2].1.duration_since(begun) >= Duration::from_micros(36_480));
 }
 
-/// Objective: a frame's offload and its no-learn flag cross the link with it.
+/// Objective: a frame's offload and its no-learn flag cross the link with the frame.
 #[test]
 fn marks_cross_the_link_with_their_frame() {
     let (link, mut source) = link("delay 1us");
@@ -233,7 +233,7 @@ fn marks_cross_the_link_with_their_frame() {
 }
 
 /// Objective: the counts of frames and bytes in flight do not underflow if the reader finishes frames immediately; no
-/// frames are in flight once all are lost, and the bytes never exceed their limit.
+/// frames are in flight once all frames are lost, and the bytes in flight never exceed their limit.
 #[test]
 fn the_counts_balance_once_all_frames_arrive() {
     let (link, mut source) = link("loss 100%");

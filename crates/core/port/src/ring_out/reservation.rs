@@ -7,7 +7,7 @@ use netvale_mem::notify::full_fence;
 use super::RingEgress;
 use crate::batch::Batch;
 
-/// Room for frames in a ring, and the frames it was reserved for ([`crate::Egress::reserve`]).
+/// Room for frames in a ring, and the frames for which the room was reserved ([`crate::Egress::reserve`]).
 ///
 /// A forwarder takes each step for all destinations of a batch before the next step. It then needs each full fence
 /// ([`netvale_mem::notify::full_fence`]) between steps only once per batch, and cache lines of other cores are fetched

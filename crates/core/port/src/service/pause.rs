@@ -1,5 +1,5 @@
 //! Pauses of a service's thread: the thread passes on the state with which a successor process can continue to serve
-//! its peer, and waits until it may resume.
+//! the thread's peer, and waits until the thread may resume.
 
 use std::any::Any;
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Passes on the state for a successor process, and waits. Returns if this process is to resume instead.
+    /// Passes on the state for a successor process, and waits. Returns if this process must resume instead.
     pub fn with(self, said: ThreadState) {
         self.give(Some(said));
     }
@@ -115,8 +115,8 @@ impl Pauses {
         }
     }
 
-    /// Waits for the thread to pause, and first asks it unless [`Pauses::ask`] was called. `None` if the thread does
-    /// not pause within the limit.
+    /// Asks the thread to pause, unless [`Pauses::ask`] was called, and waits until the thread pauses. `None` if the
+    /// thread does not pause within the limit.
     pub(super) fn wait(&self) -> Option<PausedService> {
         if lock(&self.pending).is_none() {
             self.ask();

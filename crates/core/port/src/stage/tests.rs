@@ -64,7 +64,7 @@ fn each_variant_has_exactly_the_expected_bytes() {
 }
 
 /// Objective: a sender that changes a frame later changes neither the decision nor the copied bytes that are delivered:
-/// all bytes of short frames and of frames copied whole, the head of others.
+/// all bytes of short frames and of frames copied whole, the head of other frames.
 #[test]
 fn copies_are_private() {
     for (len, want, deep, private) in
@@ -130,9 +130,9 @@ fn offloads_move_with_the_headers() {
     assert_eq!(staging.variant(0, RETAGS[1]), Ok(0));
 }
 
-/// Objective: there is room for every variant of a batch of head-sized frames; a frame to be copied whole may have to
-/// wait for the delivery of others, but a single one always has room; frames that a tag makes too long, or that have
-/// too many pieces or no tag to remove, are refused with a reason.
+/// Objective: there is room for every variant of a batch of head-sized frames; a frame that is copied whole may have to
+/// wait for the delivery of other frames, but a single frame always has room; frames that a tag makes too long, or that
+/// have too many pieces or no tag to remove, are refused with a reason.
 #[test]
 fn every_variant_of_a_batch_has_room() {
     let frames: Vec<_> = (0..BATCH).map(|i| frame(i as u8, HEAD)).collect();

@@ -55,7 +55,7 @@ pub fn over_v4(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<
     ethernet(dst.into(), &[&header.to_bytes()[..], &message].concat())
 }
 
-/// Returns an IPv6 frame with `message` of `protocol`, behind a router alert, and fills in the message's checksum.
+/// Returns an IPv6 frame with `message` of `protocol` after a router alert, and fills in the message's checksum.
 pub fn over_v6(src: &str, dst: &str, protocol: u8, mut message: Vec<u8>) -> Vec<u8> {
     let src: Ipv6Addr = src.parse().unwrap();
     let dst: Ipv6Addr = dst.parse().unwrap();

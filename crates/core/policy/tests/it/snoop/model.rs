@@ -97,8 +97,8 @@ fn cut_messages_change_nothing() {
     }
 }
 
-/// Objective: a message with one bit inverted behind its IP addresses is not accepted: its checksum is wrong, or it is
-/// no longer a control message.
+/// Objective: a message with one bit inverted after its IP addresses is not accepted: the checksum is wrong, or the
+/// frame is no longer a control message.
 #[test]
 fn damaged_messages_change_nothing() {
     for whole in samples() {
@@ -112,7 +112,7 @@ fn damaged_messages_change_nothing() {
     }
 }
 
-/// Objective: control messages are distinguished from other frames by their first bytes, also behind tags.
+/// Objective: control messages are distinguished from other frames by their first bytes, even after a VLAN tag.
 #[test]
 fn control_messages_are_told_from_others() {
     for frame in samples() {
@@ -134,7 +134,7 @@ fn control_messages_are_told_from_others() {
 }
 
 proptest! {
-    /// Objective: memberships equal those of the model at any time, and every change of the snapshot is reported.
+    /// Objective: memberships equal the model's memberships at any time, and every change of the snapshot is reported.
     #[test]
     fn members_are_the_models(steps in prop::collection::vec(step(), 0..60)) {
         let mut snoop = Snoop::new(SnoopSettings { querier: true, ..SnoopSettings::new(SWITCH) });

@@ -68,7 +68,7 @@ fn due(snoop: &mut Snoop, now_ns: u64) -> Vec<Query> {
     std::iter::from_fn(|| snoop.next_query(now_ns)).collect()
 }
 
-/// Objective: general and group-specific queries of all versions match their RFCs, to all ports and to one.
+/// Objective: general and group-specific queries of all versions match their RFCs, to all ports and to one port.
 #[test]
 fn queries_are_read_by_others() {
     for (igmp, mld) in [(IgmpVersion::V2, MldVersion::V1), (IgmpVersion::V3, MldVersion::V2)] {
@@ -106,7 +106,7 @@ fn queries_are_read_by_others() {
     }
 }
 
-/// Objective: another switch accepts the queries of this one, and learns no router from a query without a source
+/// Objective: another switch accepts the queries of this switch, and learns no router from a query without a source
 /// address.
 #[test]
 fn queries_are_heard_by_another_switch() {
@@ -123,7 +123,7 @@ fn queries_are_heard_by_another_switch() {
     }
 }
 
-/// Objective: the second general query is sent after the startup interval, and each further one after 125 s, as by
+/// Objective: the second general query is sent after the startup interval, and each further query after 125 s, as by
 /// default in Linux.
 #[test]
 fn general_queries_keep_time() {
@@ -143,9 +143,9 @@ fn general_queries_keep_time() {
     assert_eq!((due(&mut silent, 900 * SECOND).len(), silent.tick(0).next_ns), (0, u64::MAX));
 }
 
-/// Objective: this switch does not query while another querier that takes precedence does, and starts again once that
-/// one is silent. For IPv6 the switch has an address, and takes precedence over higher ones; for IPv4 it has none, and
-/// yields to all.
+/// Objective: this switch does not query while another querier that takes precedence does, and queries again once the
+/// other querier is silent. For IPv6 this switch has an address, and takes precedence over queriers with higher
+/// addresses; for IPv4 it has no address, and yields to all queriers.
 #[test]
 fn a_better_querier_takes_over() {
     for (from, group, yields) in [

@@ -20,8 +20,8 @@ fn step(room: &mut Reservation<'_>, count: usize) {
     }
 }
 
-/// Objective: after a reservation is dropped at any step, the ring keeps working, also for a later reservation: filled
-/// slots arrive and are counted, the others arrive empty and are not counted.
+/// Objective: after a reservation is dropped at any step, the ring keeps working, even for a later reservation: filled
+/// slots arrive and are counted, other slots arrive empty and are not counted.
 #[test]
 fn a_dropped_reservation_leaves_the_ring_working() {
     for steps in 0..=3 {
@@ -69,8 +69,8 @@ fn an_unwinding_pass_drops_its_reservations() {
 }
 
 /// Objective: a ring cannot be removed before its reservation is dropped, and can be removed immediately afterwards.
-/// The thread that removes it waits no longer than the limit; the reservation may still use the ring after that, but no
-/// new delivery may.
+/// The thread that removes the ring waits no longer than the limit; the reservation may still use the ring after that,
+/// but no new delivery may.
 #[test]
 fn a_ring_stays_lent_until_its_reservation_is_done() {
     let (egress, mut guest) = ring();

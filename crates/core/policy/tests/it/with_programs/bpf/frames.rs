@@ -40,7 +40,7 @@ fn tag(tpid: u16, tci: u16, (kind, bytes): Packet) -> Packet {
     (tpid, [&tci.to_be_bytes()[..], &kind.to_be_bytes(), &bytes].concat())
 }
 
-/// Puts MPLS labels in front of a packet. The last one has the bottom-of-stack bit.
+/// Puts MPLS labels in front of a packet. The last label has the bottom-of-stack bit.
 fn label(labels: &[u32], (_, bytes): Packet) -> Packet {
     let entry = |(at, label): (usize, &u32)| (label << 12 | u32::from(at + 1 == labels.len()) << 8 | 64).to_be_bytes();
     let stack: Vec<u8> = labels.iter().enumerate().flat_map(entry).collect();
@@ -146,7 +146,7 @@ fn ipv6() -> Vec<Packet> {
     packets.into_iter().map(|packet| (V6, packet)).collect()
 }
 
-/// Returns packets of other protocols than IP.
+/// Returns packets of protocols other than IP.
 fn others() -> Vec<Packet> {
     let arp = |operation, src: [u8; 4], dst: [u8; 4]| {
         let request = [2, 0, 0, 0, 0, 1];

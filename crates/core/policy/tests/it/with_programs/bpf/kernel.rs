@@ -8,14 +8,14 @@ use std::os::unix::net::UnixDatagram;
 use netvale_policy::bpf::Insn;
 
 /// Whether the kernel accepts a program. The kernel returns `EINVAL` for an invalid program, and `ENOMEM` for a valid
-/// one for which a socket has no room (`net.core.optmem_max`); any other error is a fault of this test.
+/// program for which a socket has no room (`net.core.optmem_max`); any other error is a fault of this test.
 pub fn takes(insns: &[Insn]) -> io::Result<bool> {
     let socket = UnixDatagram::unbound()?;
     let mut filter: Vec<_> =
         insns.iter().map(|&Insn { code, jt, jf, k }| libc::sock_filter { code, jt, jf, k }).collect();
     let len = u16::try_from(filter.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
-    // SAFETY: the kernel copies a sock_fprog and the instructions behind it, which outlive the call.
+    // SAFETY: the kernel copies a sock_fprog and the instructions to which it points; both outlive the call.
     let status = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

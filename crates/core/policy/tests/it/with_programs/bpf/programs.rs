@@ -40,7 +40,7 @@ fn insn() -> impl Strategy<Value = Insn> {
     (code(), 0..6_u8, 0..6_u8, constant()).prop_map(|(code, jt, jf, k)| Insn { code, jt, jf, k })
 }
 
-/// Generates programs that differ from valid ones in at most a few instructions.
+/// Generates programs that differ from valid programs in at most a few instructions.
 pub fn nearly_right() -> impl Strategy<Value = Vec<Insn>> {
     let wrong = prop_oneof![3 => Just(None), 1 => any::<usize>().prop_map(Some)];
     (vec(insn(), 1..40), 0..5_u32, wrong).prop_map(|(body, cells, wrong)| {
@@ -58,8 +58,8 @@ pub fn nearly_right() -> impl Strategy<Value = Vec<Insn>> {
     })
 }
 
-/// Makes an instruction valid that is followed by `after` others, in a program that has written the first `cells` words
-/// of scratch memory.
+/// Makes an instruction valid that is followed by `after` other instructions, in a program that has written the first
+/// `cells` words of scratch memory.
 fn mend(insn: &mut Insn, after: u32, cells: u32) {
     match insn.code {
         0x02 | 0x03 | 0x60 | 0x61 => insn.k %= cells,
