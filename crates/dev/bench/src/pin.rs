@@ -41,8 +41,8 @@ pub fn release(process: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the CPUs to use: the requested ones, or the first `want` allowed ones. If fewer are allowed, returns these;
-/// contenders that need more CPUs are then skipped.
+/// Returns the CPUs to use: the requested ones, or the first `want` allowed ones. If fewer CPUs are allowed, returns
+/// all allowed ones; contenders that need more CPUs are then skipped.
 pub fn choose(asked: &[usize], want: usize) -> Result<Vec<usize>> {
     let allowed = allowed()?;
     if asked.is_empty() {

@@ -76,7 +76,7 @@ pub struct Arguments<'a> {
     pub more: &'a [String],
     /// Further arguments for DPDK's environment.
     pub eal: &'a [&'a str],
-    /// The network namespace to start it in; `None`: this process's.
+    /// The network namespace in which the process is started; `None`: the namespace of the calling process.
     pub namespace: Option<&'a Netns>,
 }
 
@@ -121,7 +121,7 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts a process, waits for its prompt, and sends these commands. The process is running afterwards.
+    /// Starts a process, waits for its prompt, and sends `commands`. The process is left running.
     pub fn start(arguments: &Arguments<'_>, place: &Place, commands: &[&str]) -> Result<Rc<Self>> {
         let log = place.path().join(format!("{}.log", arguments.name));
         let child = Child::spawn(arguments.command(place), &log)?;
@@ -138,7 +138,7 @@ impl Testpmd {
         Ok(Rc::new(this))
     }
 
-    /// Returns DPDK's release, as the program prints it.
+    /// Returns DPDK's release as printed by the program; `None` if no release was found in its output.
     pub fn release(&self) -> Option<&str> {
         self.release.as_deref()
     }
@@ -149,7 +149,7 @@ impl Testpmd {
         self.child.expect(PROMPT, COMMAND_LIMIT)
     }
 
-    /// Returns the number of frames that a port has received, or all ports together, with the time of counting.
+    /// Returns the number of frames that `port` has received (`None`: all ports together), with the time of counting.
     pub fn received(&self, port: Option<usize>) -> Result<Tally> {
         let asked = Instant::now();
         let answer = self.command("show port stats all")?;

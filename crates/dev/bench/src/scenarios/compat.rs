@@ -73,7 +73,8 @@ fn on_veth(case: &Case, cores: Cores) -> Result<Session> {
     session(case, cores, [sender, receiver], &[]).keeping(namespace).idle()
 }
 
-/// Starts a session. The sender and the switch share a core; only the receiver must not have to wait for its CPU.
+/// Starts a session. The sender and the switch share a core; only a receiver that has to wait for its CPU counts as
+/// disturbed.
 fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more: &[u32]) -> Session {
     let pid = receiver.pid();
     let pids = Some([&[pid, sender.pid()], more].concat());

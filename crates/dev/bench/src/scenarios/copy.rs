@@ -61,7 +61,7 @@ fn start(case: &Case, cores: Cores, stride: usize) -> Result<Session> {
 #[repr(align(64))]
 struct Line([u8; LINE]);
 
-/// `slots` buffers at one stride; the first is at a multiple of 2 KiB.
+/// Buffers whose starts are one stride apart; the first one starts at a multiple of 2 KiB.
 struct Buffers {
     memory: Vec<Line>,
     first: usize,

@@ -132,7 +132,8 @@ struct Judged {
 struct Cable {
     namespace: Netns,
     from_stack: bool,
-    /// Sockets to which the datagrams are sent; nobody reads them. Without sockets, the stack would answer with errors.
+    /// Sockets to which the datagrams are sent; no program reads from them. Without sockets, the stack would answer
+    /// with errors.
     _sockets: Vec<UdpSocket>,
 }
 

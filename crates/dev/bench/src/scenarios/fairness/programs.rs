@@ -23,7 +23,7 @@ fn filled(mut port: Port, to: [u8; 6]) -> Port {
 }
 
 /// Creates a program that fills its ring with frames to the address `to` in each turn. `each` may change a frame before
-/// it is sent. If there is a `partner`, it takes all frames that it receives.
+/// it is sent. If there is a `partner`, the program also takes all frames that arrive at this port.
 fn floods(
     port: Port,
     to: [u8; 6],
@@ -92,8 +92,8 @@ pub fn stranger_to(daemon: &Daemon, to: [u8; 6]) -> Result<Company> {
     floods(open(daemon.dir(), false)?, to, None, |_, _| ())
 }
 
-/// Starts a program with a port to which the bystander also sends. It reads one frame at the interval `every`; without
-/// an interval, all frames as they arrive.
+/// Starts a program with a port to which the bystander also sends. The program reads one frame per interval `every`; if
+/// `every` is `None`, it reads all frames as they arrive.
 pub fn receives(daemon: &Daemon, lossless: bool, every: Option<Duration>) -> Result<Company> {
     let mut port = open(daemon.dir(), lossless)?;
     let mut last = Instant::now();

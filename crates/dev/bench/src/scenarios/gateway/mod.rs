@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Guest and server run on the first CPU, except for round trips; all processes of the gateway, including netvale's
-//! daemon, have the second one. The kernel's own figures are measured with a veth pair and routing in place of the
+//! daemon, run on the second CPU. The kernel's own figures are measured with a veth pair and routing in place of the
 //! gateway.
 
 mod contenders;

@@ -85,7 +85,8 @@ impl MeasuredGateway<'_> {
         self.flow([client, server], pids)
     }
 
-    /// Counts the answers to queries for a name: the gateway's own, or one that it must ask the server for.
+    /// Counts the answers to queries for a name: either a name that the gateway itself resolves, or a name for which
+    /// the gateway must ask the server.
     fn dns(&self, pids: Vec<u32>) -> Result<Session> {
         let Network { guest, outside, .. } = self.network;
         let core = Some(self.cores.0);
@@ -127,7 +128,7 @@ fn words(cores: Cores) -> String {
     format!("client and server on CPU {}, gateway on CPU {}", cores.0, cores.1)
 }
 
-/// Turns a rate in Gbit/s into the CPU time of `pids` for each GB.
+/// Turns a measurement of Gbit/s into a measurement of the CPU time that the processes `pids` use per GB.
 fn per_gb(mut inner: impl FnMut(Duration) -> Result<Sample>, pids: Vec<u32>) -> impl FnMut(Duration) -> Result<Sample> {
     let used = move || pids.iter().map(|pid| cpu_time(*pid)).sum::<Result<Duration>>();
     move |window| {
