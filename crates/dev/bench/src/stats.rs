@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The summary of several runs, in the runs' unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The middle run, or the mean of the two middle ones.
+    /// The figure of the middle run, or the mean of the two middle figures.
     pub median: f64,
     /// The smallest figure of a run.
     pub min: f64,

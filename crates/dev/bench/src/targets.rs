@@ -6,13 +6,13 @@ use crate::record::{Record, figure};
 /// What is wanted of netvale's figure.
 #[derive(Clone, Copy, Debug)]
 enum Want {
-    /// At least this many times better than the peer's.
+    /// At least this many times better than the figure of the named peer.
     Times(&'static str, f64),
-    /// At most this much more than the peer's, in the case's unit.
+    /// At most this much more than the figure of the named peer, in the case's unit.
     Above(&'static str, f64),
     /// At least this figure.
     AtLeast(f64),
-    /// With more than two ports, at least this share of the figure with two.
+    /// With more than two ports, at least this share of the figure with two ports.
     Unchanged(f64),
 }
 

@@ -76,7 +76,8 @@ fn two_builds_are_compared_case_by_case() {
 mod as_root {
     use super::*;
 
-    /// Tests whose runs include the contenders of the kernel and of Open vSwitch, and take as long as those need.
+    /// Tests whose runs include the contenders of the kernel and of Open vSwitch, and take as long as these contenders
+    /// need.
     mod measuring {
         use super::*;
 

@@ -93,7 +93,7 @@ impl Manager {
         let kept = lock(&self.kept);
         let names: Vec<&str> = kept.keys().map(String::as_str).collect();
         let fds: Vec<i32> = kept.values().map(AsRawFd::as_raw_fd).collect();
-        // The process id is known only once the process runs.
+        // The process id is known only once the process runs, so a shell sets `LISTEN_PID`.
         let mut command = launch.command_behind(&["sh", "-c", "LISTEN_PID=$$ exec \"$@\"", "sh"], run_dir);
         self.accompany(&mut command);
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));

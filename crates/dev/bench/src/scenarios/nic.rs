@@ -157,7 +157,7 @@ fn dpdk(site: &Site<'_>) -> Result<Program> {
     Ok(Program { testpmd: Some(testpmd.clone()), parts: vec![testpmd], place: Some(place), ..Program::default() })
 }
 
-/// Starts a program on the wires, with a generator at the other end unless the program is one itself.
+/// Starts a program on the wires, with a generator at the other end unless the program is itself a generator.
 fn start(
     who: &'static str,
     case: &Case,
@@ -224,7 +224,7 @@ impl Wires {
         Err(BenchError::NoTraffic(self.who.to_owned()))
     }
 
-    /// Returns the jobs of the program and of the generator; without either, a job that only sleeps.
+    /// Returns the jobs of the program and of the generator; if there is neither, a job that only sleeps.
     fn jobs(&mut self) -> Vec<Job<'_>> {
         let core = if self.generator.is_some() { self.cores.1 } else { self.cores.0 };
         let mut jobs: Vec<Job<'_>> = self.program.round.iter_mut().map(|round| Job::new(core, round)).collect();

@@ -1,4 +1,5 @@
-//! A child process that is controlled through its prompt, stopped while others are measured, and killed on drop.
+//! A child process that is controlled through its prompt, stopped while other contenders are measured, and killed on
+//! drop.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -84,7 +85,7 @@ impl Child {
         written.map_err(BenchError::io(format!("writing to {}", self.program)))
     }
 
-    /// Waits until the child has printed `wanted`. Returns everything up to and including it.
+    /// Waits until the child has printed `wanted`. Returns the output up to and including `wanted`.
     pub fn expect(&self, wanted: &str, limit: Duration) -> Result<String> {
         let end = Instant::now() + limit;
         let mut state = self.output.lock();

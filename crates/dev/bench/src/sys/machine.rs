@@ -1,7 +1,7 @@
 //! A virtual machine: Debian's kernel and a small root file system under QEMU, emulated in software.
 //!
-//! `scripts/test-system.sh guests` builds the image from which it boots, in `NETVALE_GUESTS` or the user's cache
-//! folder.
+//! `scripts/test-system.sh guests` builds the image from which the machine boots, in `NETVALE_GUESTS` or the user's
+//! cache folder.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -31,7 +31,7 @@ const OLDER: &str = "needs modules that the guests' image lacks: run scripts/tes
 /// Minimum memory of a machine in MiB.
 const MEMORY: u32 = 256;
 
-/// Finds a QEMU with its netmap back end, which Debian's lacks.
+/// Finds a QEMU with a netmap back end, which Debian's QEMU lacks.
 pub fn netmap_qemu() -> std::result::Result<PathBuf, Skip> {
     let found = trees::newest("qemu-netmap-").map(|folder| folder.join("bin/qemu-system-x86_64"));
     found.filter(|program| program.is_file()).ok_or(Skip::NotBuilt(NO_NETMAP))
@@ -55,7 +55,7 @@ impl Image {
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 
-    /// Returns the modules in a folder of the image, which only some guests need.
+    /// Returns the kernel modules in a folder of the image. Only some guests need them.
     pub fn modules(&self, folder: &str) -> std::result::Result<Vec<PathBuf>, Skip> {
         let entries = fs::read_dir(self.folder.join(folder)).map_err(|_| Skip::NotBuilt(OLDER))?;
         Ok(entries.flatten().map(|entry| entry.path()).collect())
@@ -227,7 +227,8 @@ fn initrd(image: &Image, spec: &MachineSpec, dir: &Path) -> Result<PathBuf> {
     Ok(dir.join("initrd"))
 }
 
-/// Copies a program or library to a path in a root file system, and the libraries that it needs to theirs.
+/// Copies a program or library to a path in a root file system, and each library that it needs to that library's own
+/// path there.
 fn install(from: &Path, to: &str, root: &Path) -> Result<()> {
     let listed = run(Command::new("ldd").arg(from))?;
     let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(|path| (Path::new(path), path));

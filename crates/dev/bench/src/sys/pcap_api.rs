@@ -75,7 +75,7 @@ impl Capture {
         if done < 0 { Err(BenchError::Usage(format!("pcap_dispatch failed with {done}"))) } else { Ok(()) }
     }
 
-    /// Sends the available frames, at most `most`, through another handle. Returns how many there were.
+    /// Sends the available frames, at most `most`, through another handle. Returns the number of these frames.
     pub fn forward(&mut self, most: u32, to: &Capture) -> Result<u64> {
         let mut way = Way { handle: to.handle, inject: to.inject };
         // SAFETY: the handle is open, and the way exists for the duration of the call.

@@ -3,11 +3,11 @@
 use super::interface::{Interface, TAP, bridged_tap, mac, port_name};
 use super::*;
 
-/// The second guest's switch, if each guest has its own.
+/// The second guest's switch, if each guest has a switch of its own.
 const OTHER: &str = "vale1";
 
-/// A daemon with the guests' ports, the host's TAP, the sink, and a port to send from; or with a switch for each guest,
-/// with a TAP on the kernel's bridge.
+/// A daemon with either one switch, which has the guests' ports, the host's TAP, the sink and a port to send from, or
+/// one switch for each guest, which also has a TAP on the kernel's bridge.
 pub struct Switch {
     /// The daemon.
     pub daemon: Rc<Daemon>,
@@ -72,7 +72,7 @@ impl Switch {
     }
 }
 
-/// Returns a guest's switch, if each guest has its own.
+/// Returns the switch of a guest, if each guest has a switch of its own.
 fn switch_of(number: u8) -> &'static str {
     if number == GUEST { VALE } else { OTHER }
 }

@@ -94,8 +94,8 @@ mod tests {
         CodePlace { function: function.into(), files: files.iter().map(|file| (*file).to_owned()).collect() }
     }
 
-    /// Objective: kernel functions belong to their parts, even if others have similar prefixes; unknown functions are
-    /// reported as such.
+    /// Objective: kernel functions belong to their parts, even if functions of other parts have similar prefixes;
+    /// unknown functions are reported as such.
     #[test]
     fn kernel() {
         for (function, expected) in [

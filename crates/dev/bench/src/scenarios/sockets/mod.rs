@@ -1,4 +1,5 @@
-//! Two socket peers on one switch: frames in one direction, round trips, and TCP between two namespaces behind them.
+//! Two socket peers on one switch: frames in one direction, round trips, and TCP between two namespaces behind the
+//! peers.
 //!
 //! One thread has both peers of the one-way variants, and the switch has the other CPU. The thread never sleeps, and
 //! moves up to 64 frames in each system call, so that the switch is the bottleneck. For round trips, every program
@@ -116,7 +117,8 @@ fn meet(who: &str, case: &Case, mut near: PeerEnd, mut far: PeerEnd) -> Result<B
     Ok(BothEnds { near, far })
 }
 
-/// Sends from one end to the other. Without a switch process, each end has a CPU; beside a switch, both ends share one.
+/// Sends from one end to the other. Without a switch process, each end has a CPU of its own; with one, both ends share
+/// a CPU.
 fn one_way(who: &'static str, case: &Case, cores: Cores, pair: BothEnds, switch: &RunningSwitch) -> Session {
     let BothEnds { mut near, mut far } = pair;
     let pids = switch.pids();

@@ -94,7 +94,7 @@ pub struct RunningSwitch {
     pub parts: Parts,
     /// What must exist as long as the switch.
     pub kept: Vec<Box<dyn std::any::Any>>,
-    /// Connects the peer of a given index; `None`: peers connect to the paths of their kind.
+    /// Connects the peer of a given index; `None`: peers connect to the sockets in the case's folder.
     pub connect: Option<Box<dyn FnMut(usize) -> Result<PeerEnd>>>,
 }
 

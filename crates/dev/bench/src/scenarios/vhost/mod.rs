@@ -1,4 +1,4 @@
-//! vhost-user from both ends: netvale's device and DPDK's, netvale's driver and DPDK's, in all four pairings.
+//! vhost-user from both ends: netvale's or DPDK's device with netvale's or DPDK's driver, in all four pairings.
 //!
 //! PVP (physical, virtual, physical) is a test of DPDK's vhost/virtio document: a generator's frames pass the host to a
 //! guest, which forwards them back. There is no NIC here: the physical side is a port in the host process that makes
@@ -69,7 +69,7 @@ pub const DPDK: &str = "DPDK's vhost-user device (net_vhost) under its virtio-us
 /// Description of two guests that both use netvale's driver.
 pub const BOTH_GUESTS: &str = "a VALE switch with two vhost ports; our driver twice";
 
-/// Returns the other pairings.
+/// Returns the other pairings: all except netvale's device or switch with DPDK's driver.
 pub fn peers() -> Vec<Contender> {
     let is_pairing = |case: &Case| SCENARIO.has(case);
     let is_pvp = |case: &Case| PVP.has(case);
@@ -96,7 +96,7 @@ pub fn peers() -> Vec<Contender> {
 struct Direction {
     /// The work of netvale's device and driver.
     ours: [Work; 2],
-    /// testpmd's forwarding modes of device and driver.
+    /// testpmd's forwarding modes as device and as driver.
     modes: [&'static str; 2],
 }
 
@@ -151,7 +151,7 @@ impl End {
         Ok(End::Dpdk(End::device(case, &vdevs, "io", core, place)?, Some(1)))
     }
 
-    /// Starts a netvale process at this end of each socket.
+    /// Starts a netvale process that is the device or the driver (`role`) at each socket.
     fn ours(role: &str, case: &Case, sockets: &[String], work: Work, core: usize) -> Result<End> {
         let paths = sockets.iter().map(Into::into).collect();
         let queues = Queues { paths, work, case: case.clone() };

@@ -182,10 +182,11 @@ impl Bench<'_> {
     }
 }
 
-/// Exchanges the addresses of an Ethernet frame, as testpmd's `macswap` does and, with the same effect here, `mac`.
+/// Exchanges the addresses of an Ethernet frame, as testpmd's `macswap` does; testpmd's mode `mac` has the same effect
+/// here.
 fn exchange_addresses(frame: *mut u8) {
-    // SAFETY: a frame of at least 12 bytes, in a buffer of the port that received it, which is ours until it is
-    // released: private memory of a driver or, for a device, its guest's memory, on whose content nothing relies.
+    // SAFETY: the frame has at least 12 bytes, in a buffer of the port that received it. The buffer is ours until it is
+    // released: a driver's private memory or, for a device, the guest's memory, on whose content nothing relies.
     unsafe {
         let to = frame.cast::<[u8; 6]>().read_unaligned();
         let from = frame.add(6).cast::<[u8; 6]>().read_unaligned();
