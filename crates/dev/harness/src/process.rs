@@ -1,4 +1,4 @@
-//! A program that ends with its owner.
+//! A child process that ends when the value that owns it is dropped.
 
 use std::io::BufReader;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -55,7 +55,8 @@ impl ChildProcess {
         self.0.as_ref().expect("only taken with the process itself").id()
     }
 
-    /// Returns the lines of the process's standard output, if it is piped and was not taken before.
+    /// Returns the lines of the process's standard output; `None` if the output is not piped, or if this method was
+    /// called before.
     pub fn lines(&mut self) -> Option<BufReader<ChildStdout>> {
         self.child().stdout.take().map(BufReader::new)
     }

@@ -171,8 +171,8 @@ fn sighup_applies_the_daemons_own_file() {
     assert_eq!(d.ports(), ["vale0:sink", "vale0:web"]);
 }
 
-/// Objective: SIGHUP accepts an exported file whose rules are in words, as they equal those of its ports; new rules are
-/// refused, with the command that compiles them.
+/// Objective: SIGHUP accepts an exported file whose rules are in words, because they equal the rules of the daemon's
+/// ports; new rules are refused, with the command that compiles them.
 #[test]
 fn rules_are_read_again() {
     let d = Configured::start("[[port]]\nswitch = 'vale0'\nport = 'web'\n", &[]);

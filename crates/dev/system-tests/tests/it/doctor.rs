@@ -43,8 +43,8 @@ fn row<'a>(report: &'a Value, check: &str) -> &'a Value {
     rows.iter().find(|row| row["check"] == check).unwrap_or(&Value::Null)
 }
 
-/// Asserts that each check has its row, that each row is complete, and that the number of rows with advice is the
-/// reported one.
+/// Asserts that each check has its row, that each row is complete, and that the number of rows with advice equals the
+/// reported number.
 fn assert_rows(report: &Value, more: &[&str]) {
     for check in ALWAYS.iter().filter(|&&check| check != LARGE_ONLY).chain(more) {
         assert!(row(report, check)["found"].as_str().is_some_and(|found| !found.is_empty()), "{check}: {report}");

@@ -40,8 +40,8 @@ while read line; do [ \"$line\" = off ] && break; echo \"$line\"; done </dev/tty
 wait
 ";
 
-/// Starts a process that replaces the daemon `before`, which then ends. Tries again if that fails: on a busy machine, a
-/// guest may not pause in time.
+/// Starts a process that replaces the daemon `before`, which then ends. Tries again if the replacement fails: on a busy
+/// machine, a guest may not pause in time.
 fn take_over(run_dir: &Path, before: u32) -> Guarded {
     for _ in 0..20 {
         let mut command = Command::new(netvale_system_tests::netvale());

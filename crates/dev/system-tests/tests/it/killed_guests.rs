@@ -78,7 +78,7 @@ fn kill(d: &Up, ports: &[&str]) {
     }
 }
 
-/// Starts two guests with an e1000 that exchange lines. Returns them, and the first one's output.
+/// Starts two guests with an e1000 that exchange lines. Returns both guests, and the output of the first guest.
 fn talkers(image: &Image, [one, two]: [&Path; 2]) -> (Guest, Guest, String) {
     let mut standing = Guest::start(image, STAND, 1, &Nic { function: true, ..Nic::new(one) });
     let before = standing.expect("ready");
@@ -142,8 +142,8 @@ for i in $(seq 10); do published sysfs $at $memory 12 || exit 1; echo round $i; 
 ";
 
 /// Objective: in a guest with the devices that netmap published, the driver probes them, starts and stops their rings
-/// and exchanges frames, while the daemon is restarted repeatedly at various points of this. If the daemon is killed,
-/// the guest loses them; a restarted virtual machine has new ones.
+/// and exchanges frames, while the daemon is restarted repeatedly at various points of this sequence. If the daemon is
+/// killed, the guest loses the devices; a restarted virtual machine has new devices.
 #[test]
 fn a_published_ptnet_driver_works_across_restarts() {
     let _one = ONE.lock();

@@ -14,8 +14,8 @@ use super::up::{listens, until};
 /// Time limit for each step of a guest.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
-/// Mean bytes per frame above which TCP segments cross a switch whole; otherwise no frame is longer than 1514. In slow
-/// guests, Linux does not merge more than two segments.
+/// If a switch carries more bytes per frame than this on average, TCP segments cross it whole; otherwise no frame is
+/// longer than 1514. In slow guests, Linux does not merge more than two segments.
 pub const WHOLE: u64 = 2000;
 
 /// The files from which guests boot.
@@ -122,13 +122,14 @@ pub struct Nic<'a> {
     pub user: u32,
     /// Whether the guest has QEMU's own e1000 instead of virtio-net.
     pub e1000: bool,
-    /// If not 0: netvale's ptnet device with that many vectors instead of virtio-net; the socket is the ptnet port's.
+    /// If not 0: netvale's ptnet device with that many vectors instead of virtio-net; `socket` is the ptnet port's
+    /// socket.
     pub ptnet: u32,
-    /// Whether the guest has, instead of virtio-net, the devices of a ptnet port through vfio-user; the socket is the
-    /// port's.
+    /// Whether the guest has, instead of virtio-net, the devices of a ptnet port through vfio-user; `socket` is the
+    /// port's socket.
     pub vfio_user: bool,
-    /// Whether the guest has, instead of virtio-net, the PCI function of an e1000 port through vfio-user; the socket is
-    /// the port's.
+    /// Whether the guest has, instead of virtio-net, the PCI function of an e1000 port through vfio-user; `socket` is
+    /// the port's socket.
     pub function: bool,
 }
 
@@ -342,7 +343,8 @@ impl Guest {
         writeln!(stdin, "{line}").expect("the guest runs");
     }
 
-    /// Waits until the script has ended, which must succeed. Returns the console's output since the last wait.
+    /// Waits until the script has ended, and asserts that it succeeded. Returns the console's output since the last
+    /// wait.
     pub fn end(mut self) -> String {
         let text = self.expect("guest: exit ");
         let code = self.expect("\n");
@@ -398,7 +400,8 @@ fn behind_tap(qemu: &Command, pairs: u32, file: &Path) -> Command {
     command
 }
 
-/// Copies a program to `place` in the guest, and the libraries that it needs to where its loader finds them.
+/// Copies a program to `place` in the guest, and the libraries that the program needs to the paths at which its loader
+/// finds them.
 fn take_program(program: &Path, place: &str, root: &Path) {
     let listed = Command::new("ldd").arg(program).output().expect("ldd runs");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
