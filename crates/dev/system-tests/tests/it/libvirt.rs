@@ -47,7 +47,7 @@ X
 const LIBVIRTD: &str = "/usr/sbin/libvirtd -f /etc/libvirt/libvirtd.conf -p /run/libvirtd.pid & wait";
 
 /// Script of guest NUMBER, which gives each of its interfaces ethN the address 10.N+1.0.NUMBER, in a loop, because an
-/// interface may be removed and added between two rounds. Number 2 pings number 1.
+/// interface may be removed and added between two rounds. Guest 2 pings guest 1.
 const SCRIPT: &str = r#"
 set -- $(cat /proc/cmdline)
 for word; do case $word in number=*) number=${word#number=} ;; esac; done
@@ -142,8 +142,8 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Starts a domain with these interfaces; `backing` makes its memory shared. MSI is off, because QEMU 7.2 crashes
-    /// with it under TCG.
+    /// Starts a domain with these interfaces; `backing` is the element that makes the domain's memory shared. MSI is
+    /// off, because QEMU 7.2 crashes with MSI under TCG.
     fn start(&self, name: &str, number: u8, backing: &str, interfaces: &str) {
         let image = self.image.folder.display();
         let console = self.file(name).display().to_string();
@@ -166,7 +166,7 @@ impl World {
         until(text, || std::fs::read_to_string(self.file(name)).is_ok_and(|said| said.contains(text)));
     }
 
-    /// Starts a daemon with ports for two domains, one listening and one connecting, and for the host's stack.
+    /// Starts a daemon with a listening port and a connecting port for two domains, and a port for the host's stack.
     fn daemon(&self) -> Up {
         let dir = self.dir.path().display();
         let up = Up::start(&["--allow-dir", &dir.to_string()]);

@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-/// Two daemons whose switches are joined; the guest that stays is at the first.
+/// Two daemons whose switches are joined; the guest that stays is on the first daemon's switch.
 struct Places {
     all: [Place; 2],
     staying: PathBuf,
@@ -116,7 +116,8 @@ impl Places {
         Places { all, staying }
     }
 
-    /// Returns the port behind which a place's daemon has learned the guest's address; `None` if it has not.
+    /// Returns the port behind which a place's daemon has learned the guest's address; `None` if the daemon has not
+    /// learned it.
     fn seen_at(&self, place: usize) -> Option<String> {
         let mut client = Client::connect(self.all[place].up.dir()).ok()?;
         let table = client.table("vale0").ok()?;
@@ -143,7 +144,7 @@ struct Way<'a> {
     pairs: u32,
 }
 
-/// A QEMU at one of the daemons, which runs the guest that moves, or waits for it.
+/// A QEMU that is connected to one of the daemons and runs the guest that moves, or waits for it.
 struct Runs {
     guest: Guest,
     qmp: Qmp,

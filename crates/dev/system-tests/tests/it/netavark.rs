@@ -105,7 +105,7 @@ fn a_container_has_the_addresses_that_podman_assigned() {
     assert!(inside(&one, "ip link show eth0").contains("LOWER_UP"));
 }
 
-/// Objective: a set-up that fails at any step leaves neither port nor interface, and the next one succeeds.
+/// Objective: a set-up that fails at any step leaves neither port nor interface, and the next set-up succeeds.
 #[test]
 fn a_set_up_that_fails_half_way_leaves_nothing() {
     if !can_run() {
@@ -308,7 +308,7 @@ fn rootless_containers_reach_each_other() {
     let own = |words: &[&str]| as_user(&netvale, &[&["--run-dir", run_dir.to_str().unwrap()], words].concat());
     let mut daemon = ChildProcess::start(own(&["up"]).stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
     assert!(netvale_harness::daemon::ready(&run_dir, up::LIMIT, || matches!(daemon.child().try_wait(), Ok(None))));
-    // The namespaces of podman, within which two containers have theirs.
+    // The namespaces of podman, within which two containers have namespaces of their own.
     let mut podman = as_user("unshare", &[&["--user", "--map-root-user"][..], &WAITS].concat());
     let Some(podman) = UsersNamespace::start(&mut podman) else {
         netvale_harness::skip("ordinary users make no user namespaces here");

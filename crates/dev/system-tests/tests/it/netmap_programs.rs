@@ -24,7 +24,7 @@ enum Ports {
     One,
     /// A switch.
     Switch,
-    /// The name of a pipe without its end.
+    /// The name of a pipe, without the suffix that selects one of its ends.
     Pipe,
 }
 
@@ -234,7 +234,7 @@ fn headers_match_the_binary_interface_of_netmap() {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// Objective: a program that polls survives the daemon's end and the start of another one.
+/// Objective: a program that polls survives the daemon's end and the start of another daemon.
 #[test]
 fn a_program_that_polls_survives_the_daemons_end() {
     for is_preloaded in [false, true] {

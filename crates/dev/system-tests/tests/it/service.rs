@@ -82,8 +82,8 @@ fn calls(groups: &BTreeMap<String, Vec<String>>, name: &str) -> BTreeSet<String>
     }
 }
 
-/// Objective: the unit's system call filter permits all calls that the daemon's own filter permits, and those needed to
-/// install it; but none that change users, modules or mounts.
+/// Objective: the unit's system call filter permits all calls that the daemon's own filter permits, and the calls
+/// needed to install that filter, but no calls that change users, modules or mounts.
 #[test]
 fn the_unit_leaves_all_system_calls_needed() {
     let Some(groups) = groups() else { return };
