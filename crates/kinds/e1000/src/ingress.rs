@@ -24,7 +24,7 @@ const MOST_OF_ONE: u32 = 256;
 const CHANGED: usize = netvale_port::BATCH;
 /// Packets are prefetched this many descriptors before they are read.
 const AHEAD: u32 = 8;
-/// Minimum length of a frame on a wire in bytes, without CRC. Shorter ones are padded (TCTL.PSP).
+/// Minimum length of a frame on a wire in bytes, without CRC. Shorter frames are padded (TCTL.PSP).
 const SHORTEST: u32 = 60;
 /// Zeros with which short frames are padded.
 static PADDING: [u8; SHORTEST as usize] = [0; SHORTEST as usize];
@@ -44,8 +44,8 @@ pub struct E1000Ingress {
     may_wait: bool,
     /// Whether a release failed, so that the batch's descriptors are still to be returned.
     owes: bool,
-    /// The epoch and the number of available descriptors at the last look, if that found no complete packet. Nothing
-    /// can be taken until one of the two changes.
+    /// The epoch and the number of available descriptors at the last check, if that check found no complete packet;
+    /// otherwise `None`. No packet can be taken until one of the two numbers changes.
     waits: Option<(u64, u32)>,
     /// Memory for looped-back frames; `None` unless a loopback mode is on.
     scratch: Option<Box<Scratch>>,
@@ -92,7 +92,7 @@ impl E1000Ingress {
         }
     }
 
-    /// Whether there are descriptors other than those that were examined already and contain no packet's end.
+    /// Whether there are descriptors, and not only those in which the last check found no packet's end.
     fn has_news(&self, core: &mut Core) -> bool {
         let owned = core.tx_owned();
         owned > 0 && self.waits != Some((core.epoch, owned))
@@ -126,7 +126,8 @@ impl E1000Ingress {
         self.memory = memory;
     }
 
-    /// Returns the batch's descriptors to the driver. Returns false if the core could not be entered; then try again.
+    /// Returns the batch's descriptors to the driver. Returns false if the core could not be entered; the caller must
+    /// then try again.
     fn give_back(&mut self) -> bool {
         if self.taken > 0 {
             let shared = Arc::clone(&self.shared);

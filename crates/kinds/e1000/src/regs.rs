@@ -125,8 +125,8 @@ pub const RADV: u32 = 0x282c;
 /// Length in bytes up to which received frames interrupt without delay (§13.4.32).
 pub const RSRPD: u32 = 0x2c00;
 
-/// Low half of the status block's address ([`crate::paravirt`]). Writing it enables the block; it reads as zero without
-/// a block.
+/// Low half of the status block's address ([`crate::paravirt`]). Writing this register enables the block; without a
+/// block, the register reads as zero.
 pub const CSBAL: u32 = 0x2830;
 /// High half of the status block's address, to be written first.
 pub const CSBAH: u32 = 0x2834;

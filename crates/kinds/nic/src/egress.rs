@@ -61,7 +61,7 @@ impl NicEgress {
         NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: QueuePace::default() }
     }
 
-    /// Indices of the free buffers, and whether a frame may use several. `None` while a worker uses the egress.
+    /// Indices of the free buffers, and whether a frame may use several buffers. `None` while a worker uses the egress.
     pub fn free(&self) -> Option<(Vec<u32>, bool)> {
         let sending = self.sending.enter().ok()?;
         Some((sending.free.clone(), sending.multi_buffer))

@@ -41,7 +41,8 @@ pub struct CardDriverOptions {
     pub slots: u32,
     /// Whether to use a status block ([`crate::paravirt`]), if the card supports it.
     pub csb: bool,
-    /// Send Combining: maximum number of packets that wait for earlier ones to be sent; zero turns it off.
+    /// Send Combining: maximum number of packets that wait until earlier packets have been sent; zero turns Send
+    /// Combining off.
     pub combine: u32,
 }
 
