@@ -38,7 +38,7 @@ pub enum Directions {
     Rx,
 }
 
-/// A monitor: a port opened to watch another one.
+/// A monitor: a port opened to watch another port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MonitorSpec {
     /// Directions to watch.
