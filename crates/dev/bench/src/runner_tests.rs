@@ -173,8 +173,8 @@ fn failing_ours_leaves_peers_alone() {
     assert!(first.against.is_none() && second.against.is_none());
 }
 
-/// Objective: a session that can measure the next case, too, is kept for it; a session that cannot, or whose contender
-/// does not take part, is dropped.
+/// Objective: a session that can also measure the next case is kept for that case; a session that cannot measure it, or
+/// whose contender does not take part, is dropped.
 #[test]
 fn sessions_go_on() {
     let starts = Rc::new(Cell::new(0));

@@ -16,7 +16,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarizes `values`; `None` if there are none, or if one is not a finite number.
+    /// Summarizes `values`; `None` if there are no values, or if a value is not a finite number.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.iter().any(|value| !value.is_finite()) {
             return None;

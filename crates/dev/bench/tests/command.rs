@@ -120,7 +120,7 @@ mod as_root {
         }
 
         /// Objective: frames and TCP arrive over the tunnels of the kernel and of OVS-DPDK, if available, and over
-        /// netvale's.
+        /// netvale's tunnels.
         #[test]
         fn frames_and_tcp_arrive_over_the_tunnels() {
             let args = ["vxlan", "--variant", "frames,frames-cut,tcp", "--against", "kernel-vxlan,ovs-dpdk-vxlan"];

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::{ChildProcess, FailedStep, Launch};
 
-/// First temporary descriptor number: above both the current numbers and the final ones.
+/// First temporary descriptor number: above both the current numbers and the final numbers.
 const AWAY: i32 = 1000;
 
 /// The message of [`Manager::sync`].
@@ -84,7 +84,7 @@ impl Manager {
         lock(&self.kept).keys().cloned().collect()
     }
 
-    /// Starts a process of the daemon with all stored descriptors, even those of a process that has ended.
+    /// Starts a process of the daemon with all stored descriptors, even the descriptors of a process that has ended.
     ///
     /// # Errors
     /// The process cannot be started.

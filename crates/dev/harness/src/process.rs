@@ -79,7 +79,8 @@ impl ChildProcess {
         status
     }
 
-    /// Waits until the process ends by itself. Returns its output. With a `limit`, kills the process after that time.
+    /// Waits until the process ends by itself. Returns its output. If `limit` is given, kills the process after that
+    /// time.
     ///
     /// # Errors
     /// The output cannot be read.

@@ -105,7 +105,7 @@ fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
 /// Lets the daemon run out of descriptors while many clients connect.
 fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let daemon = w.first();
-    // The limit applies to descriptor numbers, so it is relative to those in use.
+    // The limit applies to descriptor numbers, so it is relative to the numbers in use.
     let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.id())).map_err(|e| e.to_string())?;
     let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let limit = ProcessLimit::new(daemon, Resource::Nofile, 1 + numbers.max().unwrap_or(0_u64) + rng.below(8))?;

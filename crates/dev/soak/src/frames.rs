@@ -13,7 +13,7 @@ const HEAD: usize = 26;
 const SUM: usize = 8;
 /// Length of the shortest payload in bytes.
 const SHORTEST: u64 = 40;
-/// Number of different lengths: payloads are up to this many bytes longer than the shortest one.
+/// Number of different lengths: payloads are up to this many bytes longer than the shortest payload.
 const SPREAD: u64 = 1300;
 /// Length of the longest payload in bytes.
 pub const LONGEST: usize = (SHORTEST + SPREAD) as usize;

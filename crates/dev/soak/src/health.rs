@@ -16,7 +16,7 @@ use crate::netvale::Netvale;
 /// Time limit for the release of attackers' resources: ports pause after peers that broke the rules, and sockets
 /// linger.
 const LIMIT: Duration = Duration::from_secs(45);
-/// Maximum growth of a daemon's private memory in kilobytes, however long it runs.
+/// Maximum growth of a daemon's private memory in kilobytes, however long the daemon runs.
 const OWN_KB: u64 = 8 << 10;
 /// Maximum growth of a daemon's resident memory in kilobytes, including shared memory.
 const RESIDENT_KB: u64 = 48 << 10;
@@ -42,7 +42,7 @@ impl NameCounts {
 }
 
 impl<S: AsRef<str>> FromIterator<S> for NameCounts {
-    /// Counts the names. Digits in them, such as those of inodes and queues, are ignored.
+    /// Counts the names. Digits in them, such as the numbers of inodes and queues, are ignored.
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
         let mut counts = BTreeMap::new();
         for name in names {

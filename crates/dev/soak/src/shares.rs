@@ -49,7 +49,7 @@ pub struct FairShare {
 }
 
 impl FairShare {
-    /// Returns the part of the fair share in percent; `None` if the time was too short.
+    /// Returns how much of its fair share the bystander got, in percent; `None` if the judged time was too short.
     pub fn percent(&self) -> Option<u64> {
         let is_enough = u128::from(self.ms) >= ENOUGH.as_millis() && self.fair > 0;
         is_enough.then(|| (100_000 * self.sent / self.fair).min(100))

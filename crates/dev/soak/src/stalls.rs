@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 const MOST_LOOKS: usize = 500;
 /// Maximum number of reported samples of one wait.
 const MOST_REPORTED: usize = 6;
-/// If a pair receives no frame for this long, the states of the daemons' threads are reported immediately, whatever the
-/// later judgement of the wait.
+/// If a pair receives no frame for this long, the states of the daemons' threads are reported immediately, independent
+/// of how the wait is judged later.
 const STALLED: Duration = Duration::from_millis(1500);
 /// Minimum interval of reports about stalled pairs.
 const AGAIN: Duration = Duration::from_secs(3);

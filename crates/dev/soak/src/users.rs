@@ -184,7 +184,7 @@ pub fn links(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
             }
         }
     });
-    // The remaining files are the user's; they are removed before the daemon is checked.
+    // The remaining files belong to the user, and are removed before the daemon is checked.
     let _ = fs::remove_dir_all(&mine);
     treasure.check()
 }

@@ -82,7 +82,7 @@ mod tests {
         KINDS.iter().find(|kind| kind.name == name).expect("a kind")
     }
 
-    /// Objective: a wait is reduced by the simultaneous wait of a compared pair, but not by an earlier one; the waits
+    /// Objective: a wait is reduced by the simultaneous wait of a compared pair, but not by an earlier wait; the waits
     /// of sockets reduce only the waits of pairs whose frames the stack moves.
     #[test]
     fn beside_the_other_pair() {

@@ -131,7 +131,7 @@ struct ObjInfo {
 /// Calls bpf(2).
 ///
 /// # Safety
-/// `attr` must be the command's structure, and the addresses in it must be valid.
+/// `attr` must be the structure that the command takes, and the addresses in it must be valid.
 unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<libc::c_long, Errno> {
     // SAFETY: the caller's contract.
     let n = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };

@@ -121,14 +121,14 @@ impl<T: Copy> XdpRing<T> {
         self.mine.wrapping_sub(self.theirs)
     }
 
-    /// The entries that the producer has published and the consumer has not returned. `None` if there would be more of
-    /// them than the ring has entries.
+    /// The entries that the producer has published and the consumer has not returned. `None` if there would be more
+    /// such entries than the ring has entries.
     pub fn published(&self) -> Option<Vec<T>> {
         self.between(self.given_back(), self.shown())
     }
 
     /// As consumer: the entries that would be taken next, including those that [`XdpRing::rewind`] has made available
-    /// again. `None` if there would be more of them than the ring has entries.
+    /// again. `None` if there would be more such entries than the ring has entries.
     pub fn unread(&self) -> Option<Vec<T>> {
         self.between(self.mine, self.shown())
     }

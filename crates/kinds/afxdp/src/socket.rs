@@ -209,7 +209,7 @@ impl XdpSocket {
         self.entries
     }
 
-    /// Maps the receiving half. At most one may exist at a time.
+    /// Maps the receiving half. At most one receiving half may exist at a time.
     ///
     /// # Errors
     /// The kernel's error.
@@ -220,7 +220,7 @@ impl XdpSocket {
         Ok(XdpReceiver { rx, fill, socket: Arc::clone(self) })
     }
 
-    /// Maps the sending half. At most one may exist at a time.
+    /// Maps the sending half. At most one sending half may exist at a time.
     ///
     /// # Errors
     /// The kernel's error.

@@ -22,7 +22,7 @@ pub struct Card {
     pub mac: [u8; 6],
     /// PCI subsystem device ID.
     pub subsystem: u16,
-    /// Value of ITR that overrides the driver's; `None` leaves ITR to the driver.
+    /// Value of ITR that overrides the driver's value; `None` leaves ITR to the driver.
     pub forced_interval: Option<u16>,
 }
 
@@ -366,7 +366,7 @@ impl E1000 {
         owned + 1 >= self.tx.count()
     }
 
-    /// Discards the packet that has begun, including those of its descriptors that are still to come.
+    /// Discards the packet that has begun, including its descriptors that are still to come.
     pub fn tx_give_up(&mut self) {
         self.assembler.give_up();
     }
@@ -436,7 +436,7 @@ impl E1000 {
     /// Size of a receive buffer in bytes (RCTL.BSIZE, RCTL.BSEX).
     pub fn rx_buffer(&self) -> u32 {
         let size = 2048 >> (self.rctl >> 16 & 3);
-        // With BSEX, the largest size is reserved; treat it as the next smaller one.
+        // With BSEX, the largest size is reserved; treat it as the next smaller size.
         if self.rctl & RCTL_BSEX != 0 { (size * 16).min(16_384) } else { size }
     }
 

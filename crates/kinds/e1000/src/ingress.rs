@@ -164,8 +164,8 @@ impl E1000Ingress {
         batch.clear();
     }
 
-    /// Reads descriptors up to the end of a packet; `None` if the end is not there yet. Drops a packet that fills the
-    /// ring, because its end cannot arrive, and a packet with more than [`MOST_OF_ONE`] descriptors.
+    /// Reads descriptors up to the end of a packet; `None` if the packet's end has not arrived yet. Drops a packet that
+    /// fills the ring, because the packet's end cannot arrive, and a packet with more than [`MOST_OF_ONE`] descriptors.
     fn walk(&mut self, core: &mut Core, finder: &mut Finder<'_>, owned: u32) -> Option<DescWalk> {
         let before = self.reported.len();
         let mut walk = DescWalk { count: self.taken, may_wait: self.may_wait, ends: false };
@@ -259,8 +259,8 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     add((PADDING.as_ptr(), SHORTEST.saturating_sub(len)));
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
     let segmented = packet.offload.segments.is_some();
-    // SAFETY: pieces are in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a
-    // head without references to it until then, or in a constant.
+    // SAFETY: pieces are in windows of `memory`, which stay mapped until the ingress drops `memory` after `release`, in
+    // a head without references to it until then, or in a constant.
     let fits = unsafe { batch.push_frags(pieces.get(..count).unwrap_or_default()) };
     if !fits {
         return Err(DropReason::EndlessFrame);

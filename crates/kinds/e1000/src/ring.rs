@@ -32,7 +32,7 @@ pub enum RingRegister {
     Length,
     /// Index of the first descriptor that the device owns.
     Head,
-    /// Index of the descriptor after the last one that the device owns.
+    /// Index of the descriptor after the last descriptor that the device owns.
     Tail,
 }
 

@@ -15,7 +15,7 @@ const EOP: u8 = 1;
 const IC: u8 = 1 << 2;
 /// CMD, DCMD, TUCMD: report status, i.e. write DD back and set the cause.
 const RS: u8 = 1 << 3;
-/// CMD, DCMD, TUCMD: the descriptor is a data or context descriptor, not a legacy one.
+/// CMD, DCMD, TUCMD: the descriptor is a data or context descriptor, not a legacy descriptor.
 const DEXT: u8 = 1 << 5;
 /// CMD and DCMD: insert a VLAN tag.
 const VLE: u8 = 1 << 6;
@@ -145,7 +145,7 @@ pub struct DescResult {
 /// How to report to the driver that descriptors are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxReport {
-    /// No report: no descriptor requested one.
+    /// No report: no descriptor requested a report.
     None,
     /// A report that the delay timers may delay.
     Delayed,
@@ -224,7 +224,7 @@ impl Assembler {
         }
     }
 
-    /// Discards the packet that has begun, including those of its descriptors that are still to come.
+    /// Discards the packet that has begun, including its descriptors that are still to come.
     pub fn give_up(&mut self) {
         self.packet = TxPacket { is_absurd: true, ..TxPacket::EMPTY };
     }
@@ -267,7 +267,7 @@ impl Assembler {
         }
     }
 
-    /// Begins a new packet if the last one is complete.
+    /// Begins a new packet if the last packet is complete.
     fn begin(&mut self) {
         if self.fresh {
             // Pieces beyond `count` are unused.

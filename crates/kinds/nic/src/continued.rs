@@ -94,10 +94,10 @@ pub fn check_sending(
 /// because it is unknown which of their frames were forwarded. `own` are the queue's receive buffers, as many as each
 /// ring has entries.
 ///
-/// All buffers of `own` entered the fill ring at the start, and each entered it again whenever it had been taken and
-/// returned. So the indices of the two rings give the number of buffers that were taken and not returned. These buffers
-/// are the last entries taken from the receive ring, which the kernel has not overwritten, because it had no buffers
-/// left to put there.
+/// All buffers of `own` entered the fill ring at the start, and each buffer entered that ring again whenever it had
+/// been taken and returned. So the indices of the two rings give the number of buffers that were taken and not
+/// returned. These buffers are the last entries taken from the receive ring, which the kernel has not overwritten,
+/// because the kernel had no buffers left to put into that ring.
 ///
 /// # Errors
 /// [`BadState`] unless the rings show each buffer in at most one place.

@@ -44,8 +44,8 @@ struct NicEgressRings {
 }
 
 impl NicEgress {
-    /// Creates an egress whose free buffers are those with the indices `own`. Buffers that the kernel still has become
-    /// free when it completes them.
+    /// Creates an egress whose free buffers are the buffers with the indices `own`. Buffers that the kernel still has
+    /// become free when it completes them.
     pub fn new(
         sender: XdpSender,
         memory: Arc<Mapping>,
@@ -91,14 +91,15 @@ impl NicEgress {
         done
     }
 
-    /// Counts the frames `picks` as dropped. Returns the number of finished frames, including `done` earlier ones.
+    /// Counts the frames `picks` as dropped. Returns the number of finished frames, including the `done` frames that
+    /// were finished earlier.
     #[cold]
     fn drop_all(&self, why: DropReason, picks: &[u16], done: usize) -> usize {
         self.counters.dropped(why, picks.len() as u64);
         done + picks.len()
     }
 
-    /// Sends the frames `picks` in order, until one finds no room. Returns the number of finished frames, sent or
+    /// Sends the frames `picks` in order, until a frame finds no room. Returns the number of finished frames, sent or
     /// dropped.
     fn send_some(
         &self,

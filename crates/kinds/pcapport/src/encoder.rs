@@ -36,7 +36,7 @@ pub struct Statistics {
     pub start: Duration,
     /// End of the capture, since 1970.
     pub end: Duration,
-    /// Number of frames that arrived, including dropped ones (`isb_ifrecv`).
+    /// Number of frames that arrived, including dropped frames (`isb_ifrecv`).
     pub received: u64,
     /// Number of frames lost because the capture did not keep up (`isb_ifdrop`), if known.
     pub dropped: Option<u64>,

@@ -62,7 +62,7 @@ impl Pacer {
         Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, latest: Duration::ZERO, last: Duration::ZERO }
     }
 
-    /// Creates a pacer that continues after `frames` frames in earlier passes, the last of them sent at `last`.
+    /// Creates a pacer that continues after `frames` frames in earlier passes, the last of which was sent at `last`.
     pub(crate) fn after(pace: ReplayPace, frames: u64, last: Duration) -> Self {
         Pacer { frames, begun: last, last, ..Pacer::new(pace) }
     }
@@ -111,7 +111,7 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// Objective: recorded gaps are kept, divided by the factor; a second pass continues where the first ended.
+    /// Objective: recorded gaps are kept, divided by the factor; a second pass continues where the first pass ended.
     #[test]
     fn recorded_gaps_are_kept() {
         let mut p = Pacer::new(ReplayPace::times(2.0).unwrap());

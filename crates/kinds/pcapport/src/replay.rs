@@ -262,7 +262,7 @@ impl PcapIngress {
         &self.status
     }
 
-    /// If the ingress has no chunk, takes the next one that has arrived.
+    /// If the ingress has no chunk, takes the next chunk that has arrived.
     fn refill(&mut self) {
         if self.current.is_some() {
             return;

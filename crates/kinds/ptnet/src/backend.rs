@@ -57,7 +57,7 @@ pub struct BackendMemory {
 
 /// The other side of a guest's rings. It lives as long as the port; rings come and go with guests and their commands.
 pub trait Backend: Send + Sync {
-    /// Returns the memory for the rings; `None` if each guest has its own.
+    /// Returns the memory for the rings; `None` if each guest has memory of its own.
     fn memory(&self) -> Option<&BackendMemory> {
         None
     }

@@ -148,7 +148,7 @@ impl Table {
         Some(MeasuredCell { median, min, max, disturbed: value.disturbed })
     }
 
-    /// Returns the values of the base row in a column: the measured one and the published one.
+    /// Returns the values of the base row in a column: the measured value and the published value.
     pub fn base_of(&self, index: usize, kept: &Kept) -> [Option<f64>; 2] {
         let Some(base) = self.base else { return [None, None] };
         let row = self.rows.iter().find(|row| row.contender == base);

@@ -1,7 +1,7 @@
-//! Set-ups of testpmd processes: memif between two, and `net_ring` within one.
+//! Set-ups of testpmd processes: memif between two processes, and `net_ring` within one process.
 //!
 //! With `net_ring`, there are two ports, each a ring: thread A moves frames from port 0 to port 1, and thread B moves
-//! them back. Each hop takes every frame from one core to the other; the figure is the sum of the hops in both
+//! them back. Each hop takes every frame from one core to the other core; the figure is the sum of the hops in both
 //! directions. With `io`, only pointers move; with `macswap`, each side reads and writes the frame's first line, as an
 //! application does.
 

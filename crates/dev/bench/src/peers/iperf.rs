@@ -56,8 +56,8 @@ pub struct Iperf {
 }
 
 impl Iperf {
-    /// Starts the server in the second namespace, which the first namespace reaches at `address`; `cores` are the
-    /// client's and the server's. The processes `beside` also belong to the measurement.
+    /// Starts the server in the second namespace, which the first namespace reaches at `address`; `cores` are the CPUs
+    /// of the client and of the server. The processes `beside` also belong to the measurement.
     pub fn start([client, inside]: [Netns; 2], address: &str, cores: Cores, beside: Vec<u32>) -> Result<Self> {
         let folder = sys::scratch("iperf3")?;
         let mut command = inside.command("stdbuf");

@@ -1,10 +1,10 @@
 //! OVS-DPDK as a learning switch (action NORMAL) between two vhost-user ports: the peer of a VALE switch.
 //!
-//! The switch's forwarding thread runs on the second CPU. On the first, one testpmd with two virtio-user ports sends
-//! each frame back through the switch (in `mac` mode, so that the switch sees the addresses that it has learned). The
-//! figure is the sum of both directions. Database, sockets and logs are in a folder of their own, and the daemon runs
-//! in a network namespace of its own, so that the system's Open vSwitch stays untouched and the TAPs that OVS makes
-//! (`ovs-netdev`, `br0`) are removed with the namespace.
+//! The switch's forwarding thread runs on the second CPU. On the first CPU, one testpmd with two virtio-user ports
+//! sends each frame back through the switch (in `mac` mode, so that the switch sees the addresses that it has learned).
+//! The figure is the sum of both directions. Database, sockets and logs are in a folder of their own, and the daemon
+//! runs in a network namespace of its own, so that the system's Open vSwitch stays untouched and the TAPs that OVS
+//! makes (`ovs-netdev`, `br0`) are removed with the namespace.
 
 use crate::peers::dpdk::session;
 use crate::peers::open_vswitch::{NEEDS, SWITCH_PAGES, Switch};

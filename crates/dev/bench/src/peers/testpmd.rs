@@ -39,7 +39,7 @@ impl Place {
         Ok(Self { _pages: pages, folder, newer: None })
     }
 
-    /// Makes the processes of this place use a newer DPDK than the system's.
+    /// Makes the processes of this place use a newer DPDK than the DPDK of the system.
     pub fn of(self, newer: NewerDpdk) -> Self {
         Self { newer: Some(newer), ..self }
     }

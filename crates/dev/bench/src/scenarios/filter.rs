@@ -160,8 +160,8 @@ impl Cable {
         Worker::spawn(inside, FLOWS, Some(core), &Wire { interface: "p0".into(), case: case.clone() })
     }
 
-    /// Reads the counters: the interface counts the frames that it received, including those for which a program had no
-    /// room; the stack counts IP packets.
+    /// Reads the counters: the interface counts the frames that it received, including frames for which a program had
+    /// no room; the stack counts IP packets.
     fn tally(&self) -> Result<Judged> {
         if self.from_stack {
             let passed = self.namespace.counter("p0", 1)?;

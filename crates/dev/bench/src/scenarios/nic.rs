@@ -105,7 +105,8 @@ fn netvale(site: &Site<'_>) -> Result<Program> {
 }
 
 /// Starts netvale's program on a guest's rings, to which the interface is passed through: a worker moves frames between
-/// the guest's rings and the interface's. A receiver that finds no frames sleeps, because it shares the worker's core.
+/// the guest's rings and the interface's rings. A receiver that finds no frames sleeps, because it shares the worker's
+/// core.
 fn passed(site: &Site<'_>) -> Result<Program> {
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
     let interface = if site.case.variant == "tx" { "netmap:p0" } else { "netmap:p1" };
@@ -242,7 +243,7 @@ impl Wires {
     }
 }
 
-/// Runs one round of a netmap program: fills slots, reads filled ones, or swaps buffers of two ports.
+/// Runs one round of a netmap program: fills slots, reads filled slots, or swaps buffers of two ports.
 fn netmap_round(ports: &mut [Port], case: &Case, bytes: &[u8]) -> u64 {
     let batch = case.batch.max(1);
     match ports {

@@ -1,5 +1,5 @@
 //! Guests on ptnet ports, simulated by a process on the same shared memory: sender and receiver on one core, the switch
-//! on the other.
+//! on the other core.
 
 use super::vale::across;
 use super::*;

@@ -48,8 +48,8 @@ impl Output {
     }
 }
 
-/// A running child in a process group of its own, so that Ctrl-C at the terminal does not reach it before this
-/// program's clean-up. The kernel kills it if this process dies without clean-up.
+/// A running child in a process group of its own, so that Ctrl-C at the terminal does not reach the child before this
+/// program's clean-up. The kernel kills the child if this process dies without clean-up.
 pub struct Child {
     program: String,
     process: process::Child,

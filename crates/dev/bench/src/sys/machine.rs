@@ -78,7 +78,7 @@ impl Image {
 /// The description of a machine to boot.
 #[derive(Debug, Default)]
 pub struct MachineSpec {
-    /// The CPUs that the machine may use; it has one emulated processor for each.
+    /// The CPUs that the machine may use; the machine has one emulated processor for each of them.
     pub cores: Vec<usize>,
     /// The script that the machine runs.
     pub script: String,
@@ -86,7 +86,7 @@ pub struct MachineSpec {
     pub devices: Vec<String>,
     /// The beginning of the command line that starts QEMU; empty: the image's QEMU.
     pub emulator: Vec<PathBuf>,
-    /// The machine's memory in MiB, if it needs more than the minimum of 256.
+    /// The machine's memory in MiB; smaller values than the minimum of 256 count as 256.
     pub memory: u32,
     /// A folder of the image with kernel modules to add; `None`: no further modules.
     pub modules: Option<&'static str>,
@@ -118,7 +118,8 @@ impl Machine {
         let cores: Vec<_> = spec.cores.iter().map(usize::to_string).collect();
         let mut command = namespace.command("taskset");
         command.arg("-c").arg(cores.join(",")).args(image.qemu(&spec.emulator));
-        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which its peers rely.
+        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which the guest's peers
+        // rely.
         command.arg("-smp").arg(format!("{},maxcpus=2", cores.len()));
         command.args(["-accel", "tcg,thread=multi", "-nographic", "-nodefaults", "-cpu", "max"]);
         command.args(["-serial", "stdio", "-net", "none", "-m", &memory.to_string(), "-object"]);
@@ -228,7 +229,7 @@ fn initrd(image: &Image, spec: &MachineSpec, dir: &Path) -> Result<PathBuf> {
 }
 
 /// Copies a program or library to a path in a root file system, and each library that it needs to that library's own
-/// path there.
+/// path in the root file system.
 fn install(from: &Path, to: &str, root: &Path) -> Result<()> {
     let listed = run(Command::new("ldd").arg(from))?;
     let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(|path| (Path::new(path), path));

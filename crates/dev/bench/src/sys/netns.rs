@@ -11,7 +11,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use crate::error::{BenchError, Result};
 use crate::sys::child;
 
-/// A network namespace. Its interfaces are removed with it.
+/// A network namespace. Its interfaces are removed with the namespace.
 #[derive(Debug)]
 pub struct Netns(File);
 

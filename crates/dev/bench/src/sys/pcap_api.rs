@@ -1,4 +1,5 @@
-//! A program that receives or forwards through the libpcap that the loader finds: the system's or netvale's.
+//! A program that receives or forwards through the libpcap that the loader finds: the system's libpcap or netvale's
+//! libpcap.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};

@@ -78,7 +78,7 @@ fn hierarchy(mounts: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// Objective: the controller is found in either version, and only if it is there.
+    /// Objective: the controller is found in either version, and is not found if it is absent.
     #[test]
     fn versions() {
         let first = "cgroup /g/set cgroup rw,relatime,cpuset 0 0\ncgroup /g/cpu cgroup rw,cpu,cpuacct 0 0\n";

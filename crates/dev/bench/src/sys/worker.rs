@@ -144,7 +144,7 @@ impl Worker {
         BenchError::failed(format!("the bench worker {role:?}"), error, &log)
     }
 
-    /// Returns the worker's process id, which is also the id of its pinned thread if it has one.
+    /// Returns the worker's process id, which is also the id of its pinned thread if the worker has a pinned thread.
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }

@@ -25,7 +25,7 @@ impl Listeners {
     /// Opens `count` sockets on an interface in the calling thread's network namespace.
     ///
     /// # Errors
-    /// The interface does not exist, or this user may not open packet sockets there.
+    /// The interface does not exist, or this user may not open packet sockets on it.
     pub fn at(interface: &str, count: usize) -> io::Result<Listeners> {
         (0..count).map(|_| packet::open(interface, true, filter)).collect::<io::Result<_>>().map(Listeners)
     }

@@ -40,7 +40,7 @@ pub struct HostileFrontEnd {
 }
 
 impl HostileFrontEnd {
-    /// Connects to a device, with `features` in addition to the required ones. The two queues share `bells` kick
+    /// Connects to a device, with `features` in addition to the required features. The two queues share `bells` kick
     /// descriptors and as many call descriptors.
     ///
     /// # Errors

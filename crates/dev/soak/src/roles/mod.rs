@@ -184,7 +184,8 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Returns copies of the descriptors of all doorbells of this process: those that it rings and those on which it waits.
+/// Returns copies of the descriptors of all doorbells of this process: doorbells that it rings and doorbells on which
+/// it waits.
 fn own_bells() -> rustix::io::Result<Vec<OwnedFd>> {
     bells::copies(bells::numbers())
 }

@@ -162,7 +162,7 @@ fn a_port_is_detached_by_either_name() {
 }
 
 /// Objective: `top --batch` prints the requested number of readings, with rates over the daemon's time, not the
-/// client's.
+/// client's time.
 #[test]
 fn top_batch_prints_the_requested_readings() {
     let daemon = FakeDaemon::start();

@@ -38,7 +38,7 @@ fn start(up: &Up, line: &str) -> Guarded {
     Guarded(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts").into())
 }
 
-/// Runs a sniffer on vale0:cap, sends `frames` to it, and waits until it ends.
+/// Runs a sniffer on vale0:cap, sends `frames` to it, and waits until the sniffer ends.
 fn sniff(up: &Up, line: &str, frames: &[Vec<u8>]) -> Output {
     let sniffer = start(up, line);
     up.wait_for_port("vale0:cap");

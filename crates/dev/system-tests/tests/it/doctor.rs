@@ -109,8 +109,8 @@ fn doctor_names_a_slow_receiver() {
     assert!(port["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
 }
 
-/// Objective: shares of the workers' time use the daemon's clock, not the command's; the daemon gets only requests that
-/// it supports.
+/// Objective: shares of the workers' time use the daemon's clock, not the command's clock; the daemon gets only
+/// requests that it supports.
 #[test]
 fn shares_are_of_the_daemons_clock() {
     let daemon = FakeDaemon::start();

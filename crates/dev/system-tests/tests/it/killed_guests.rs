@@ -67,8 +67,8 @@ fn frames(d: &Up, port: &str) -> u64 {
     client(d).show(port).expect("it is there").rings.iter().map(|ring| ring.frames).sum()
 }
 
-/// Kills the daemon while guests use these ports, and starts another one. QEMU has lost the devices; the notes of the
-/// new daemon state the reason.
+/// Kills the daemon while guests use these ports, and starts another daemon. QEMU has lost the devices; the notes of
+/// the new daemon state the reason.
 fn kill(d: &Up, ports: &[&str]) {
     d.restart(Signal::KILL);
     for port in ports {
@@ -93,9 +93,10 @@ fn ask(talking: &mut Guest, word: &str) {
     talking.expect(&format!("back: {word}"));
 }
 
-/// Objective: two guests with an e1000, driven by its stock driver and by netvale's, keep two TCP connections, one of
-/// which carries a file, while the daemon is restarted repeatedly; each line that one guest sends comes back before the
-/// next restart. If the daemon is killed, the guests lose their cards; restarted virtual machines have new ones.
+/// Objective: two guests with an e1000, which is driven by its stock driver in one guest and by netvale's driver in the
+/// other, keep two TCP connections, one of which carries a file, while the daemon is restarted repeatedly; each line
+/// that one guest sends comes back before the next restart. If the daemon is killed, the guests lose their cards;
+/// restarted virtual machines have new cards.
 #[test]
 fn e1000_guests_keep_connections_across_restarts() {
     let _one = ONE.lock();

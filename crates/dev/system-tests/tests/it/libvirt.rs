@@ -189,9 +189,9 @@ fn waits(up: &Up, port: &str) -> bool {
     up.show(port)["notes"].to_string().contains("waits for a front end")
 }
 
-/// Objective: two domains with the elements that `netvale vm` prints, one in each mode, reach the host and each other,
-/// and continue after a restart of the daemon; one is saved and restored; one gets a second interface while it runs,
-/// and loses it again.
+/// Objective: two domains with the elements that `netvale vm` prints, one domain in each mode, reach the host and each
+/// other, and continue after a restart of the daemon; one domain is saved and restored; one domain gets a second
+/// interface while it runs, and loses it again.
 #[test]
 fn vhost_user_domains_reach_the_host_and_each_other() {
     let Some(world) = World::new() else { return };

@@ -111,7 +111,7 @@ impl Places {
         common::stdout(&all[0].up.run(&format!("attach vale0 vhost:{}", staying.display())));
         common::stdout(&all[0].up.run(&format!("attach vale0 vhost:{} --name link", link.display())));
         let beyond = format!("attach vale0 virtio:{} --name link", link.display());
-        // The second daemon connects to a socket in the first one's folder.
+        // The second daemon connects to a socket in the first daemon's folder.
         up::until("the link", || all[1].up.run(&beyond).status.success());
         Places { all, staying }
     }

@@ -26,7 +26,7 @@ fn why(answer: Result<Value, Value>) -> String {
     error["error"].as_str().expect("text").to_owned()
 }
 
-/// Adds options to those of the container's network.
+/// Adds options to the options of the container's network.
 fn with_options(mut input: Value, options: &[(&str, &str)]) -> Value {
     for (key, text) in options {
         input["network"]["options"][*key] = json!(text);
@@ -63,7 +63,7 @@ fn containers_of_netavark_reach_each_other_and_are_removed() {
     let sets: Vec<Value> = r.ports().iter().map(|port| r.up.show(port)["policies"].clone()).collect();
     let set = sets.iter().find(|set| set["info"] == "name-one").expect("a port with the container's name");
     assert_eq!((&set["access"], &set["rate_out"]), (&json!(10), &json!("80mbit")));
-    // The container's own address passes the guard; another one does not.
+    // The container's own address passes the guard; another address does not.
     inside(&hosts[0], "ip addr add 10.1.0.77/24 dev eth0");
     let spoofed = hosts[0].command("ping", &["-c", "1", "-W", "1", "-I", "10.1.0.77", "10.1.0.3"]).output().unwrap();
     assert!(!spoofed.status.success(), "an address that podman did not assign");

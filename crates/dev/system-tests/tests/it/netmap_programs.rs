@@ -1,4 +1,4 @@
-//! C programs in netmap's style: linked to libnetmap, and unmodified ones under `netvale run`.
+//! C programs in netmap's style: linked to libnetmap, and unmodified programs under `netvale run`.
 //!
 //! Objective of each: see the top of its source in crates/programs/capi/tests/c.
 
@@ -215,8 +215,8 @@ fn a_sender_left_alone_is_told_so() {
     }
 }
 
-/// Objective: every offset, size and number of the binary interface equals netmap's, and the headers compile as C++,
-/// too.
+/// Objective: every offset, size and number of the binary interface is the same as in netmap, and the headers compile
+/// as C++, too.
 #[test]
 fn headers_match_the_binary_interface_of_netmap() {
     let dir = tempfile::tempdir().expect("a folder");

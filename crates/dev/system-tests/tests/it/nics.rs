@@ -30,7 +30,8 @@ until_ok reach
 until_ok nv list
 "#;
 
-/// Functions that make quiet veth pairs within this namespace, for programs that use both ends.
+/// Functions that make veth pairs without the stack's own multicasts within this namespace, for programs that use both
+/// ends.
 const CABLES: &str = r#"
 cable() {
     ip link add $1 type veth peer name $2
@@ -54,8 +55,8 @@ fn run_c(name: &str, script: &str) {
     run(&format!("{CABLES}{preloaded}\n{script}"), &[("alone", &alone), ("libs", &dir)]);
 }
 
-/// Objective: the result of every control request about an interface equals netmap's, in each of the interface's
-/// states.
+/// Objective: the result of every control request about an interface is the same as in netmap, in each of the
+/// interface's states.
 #[test]
 fn interface_requests_are_answered_as_by_netmap() {
     run_c("interface_requests", "program va vale9");

@@ -81,7 +81,7 @@ fn iperf_runs_with_a_header() {
     streams("--vnet-hdr");
 }
 
-/// Script with two devices on one switch: frames sent on one arrive on the other.
+/// Script with two devices on one switch: frames sent on one device arrive on the other device.
 const UNMODIFIED: &str = "
 # Their stacks have nothing to say in between.
 for name in all default eth0 eth1; do echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; done

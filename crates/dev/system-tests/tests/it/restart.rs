@@ -66,7 +66,7 @@ fn captured(path: &Path) -> Vec<u64> {
     all
 }
 
-/// Objective: a capture continues in the same file after its daemon is killed under traffic, however often: earlier
+/// Objective: a capture continues in the same file after its daemon is killed under traffic, even repeatedly: earlier
 /// frames stay, and the file is complete.
 #[test]
 fn a_capture_goes_on_in_the_same_file() {

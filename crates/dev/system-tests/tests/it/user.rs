@@ -16,7 +16,7 @@ use up::{Up, until};
 
 /// A user ID that no account of the system has.
 const USER: u32 = 70_300;
-/// Another such user ID.
+/// Another user ID that no account of the system has.
 const OTHER: u32 = 70_301;
 
 fn is_root() -> bool {

@@ -33,7 +33,7 @@ pub(super) enum VethEnd {
 }
 
 /// Drivers of interfaces that get frames from other interfaces. The stack removes tags before frames reach such an
-/// interface, so an XDP program in the stack does not see them.
+/// interface, so an XDP program in the stack does not see the tags.
 const ABOVE_OTHERS: [&str; 6] = ["bridge", "bonding", "team", "macvlan", "ipvlan", "openvswitch"];
 
 /// The reason why VLAN tags of received frames are lost.

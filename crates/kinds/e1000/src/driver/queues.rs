@@ -169,7 +169,7 @@ impl DriverIngress {
     }
 }
 
-/// Adds received frames to the batch. `taken` counts the frames taken from the ring, including dropped ones.
+/// Adds received frames to the batch. `taken` counts the frames taken from the ring, including dropped frames.
 fn fill(
     rx: &mut CardRxRing,
     batch: &mut Batch,

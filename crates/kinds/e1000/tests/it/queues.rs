@@ -202,7 +202,7 @@ fn received_frames_fill_buffers() {
     from.write(TDT, 3);
     let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 3);
-    // With buffers of 1,024 bytes, the frames need 1 + 2 + 1 descriptors, one more than available.
+    // With buffers of 1,024 bytes, the frames need 1 + 2 + 1 descriptors, one descriptor more than available.
     to.write(RCTL, to.read(RCTL) | 1 << 16);
     (0..4).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
     to.write(RDT, 3);
@@ -447,8 +447,8 @@ fn packets_in_loopback_return_to_their_own_card() {
     }
 }
 
-/// Objective: if a worker does not return the core, the guest loses its card but does not wait: registers read as those
-/// of a removed device, the connection must end, and the next guest's card works.
+/// Objective: if a worker does not return the core, the guest loses its card but does not wait: registers read as on a
+/// removed device, the connection must end, and the next guest's card works.
 #[test]
 fn a_worker_that_stays() {
     let card = Card0::new();

@@ -55,7 +55,7 @@ struct Receiving {
 }
 
 impl Receiving {
-    /// Creates the rings with indices at 0, like those of a new socket, and gives the kernel all buffers.
+    /// Creates the rings with indices at 0, like the indices of a new socket, and gives the kernel all buffers.
     fn new() -> Receiving {
         let memory = [memory(0), memory(0)];
         let ours = (side(&memory[0], false), side::<u64>(&memory[1], true));

@@ -1,8 +1,8 @@
 //! Kinds of ports that can be attached: each has a file here and a row in [`AttachSpec`]'s table.
 //!
-//! A file contains a [`SpecKind`], which describes such ports before one exists: options, a word for messages, lines of
-//! the help. It also parses the text after the colon, unless several kinds share its form. A kind that the compiler
-//! must distinguish is also a type, a [`KindType`]. The daemon creates the ports.
+//! A file contains a [`SpecKind`], which describes such ports before such a port exists: options, a word for messages,
+//! lines of the help. The file also parses the text after the colon, unless several kinds share its form. A kind that
+//! the compiler must distinguish is also a type, a [`KindType`]. The daemon creates the ports.
 
 mod dgram;
 mod e1000;

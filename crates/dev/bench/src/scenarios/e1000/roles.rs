@@ -14,7 +14,7 @@ pub const GUESTS: &str = "e1000-guests";
 /// The direction of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CardPath {
-    /// From one guest to the other.
+    /// From one guest to the other guest.
     Between,
     /// From a guest to a port of the host.
     ToHost,

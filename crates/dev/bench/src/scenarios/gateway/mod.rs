@@ -75,7 +75,7 @@ fn measured(who: &'static str, case: &Case, cores: Cores, start: StartGateway) -
     session.keeping(kept).keeping(network).idle()
 }
 
-/// Lets this process, and those that it starts, have as many open files as the system allows.
+/// Lets this process, and the processes that it starts, have as many open files as the system allows.
 fn allow_many_files() -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;

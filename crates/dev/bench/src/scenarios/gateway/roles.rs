@@ -1,4 +1,5 @@
-//! The programs in the guest and outside: those that open and close connections, keep them open, and ask for names.
+//! The programs in the guest and outside: programs that open and close connections, keep connections open, and ask for
+//! names.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream, UdpSocket};

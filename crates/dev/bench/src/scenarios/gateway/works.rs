@@ -60,7 +60,7 @@ impl MeasuredGateway<'_> {
         self.case.variant.contains("-in")
     }
 
-    /// Measures TCP streams, from the guest or to it.
+    /// Measures TCP streams, from or to the guest.
     fn throughput(&self, pids: Vec<u32>) -> Result<Session> {
         let [guest, outside] = [self.network.guest.again()?, self.network.outside.again()?];
         let ends = if self.is_in() { [outside, guest] } else { [guest, outside] };

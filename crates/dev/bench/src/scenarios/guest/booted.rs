@@ -92,7 +92,7 @@ impl BootedGuest {
         format!("the machine (emulated processor and devices) on the first CPU{worker}{peer}")
     }
 
-    /// Runs a task of the agent: the case's own, or another one.
+    /// Runs a task of the agent: the case's own task, or another task.
     pub fn play(&self, what: &str, window: Duration) -> Result<Played> {
         let line = |what: &str, window: Duration| format!("{what} {} {}", self.case.frame_bytes, window.as_millis());
         // For some tasks, a program in the receiving machine counts the frames. Other traffic is counted elsewhere or
@@ -137,7 +137,7 @@ impl BootedGuest {
         Ok(Some(Busy::start(send)))
     }
 
-    /// Returns the numbers of frames from the guest, of frames to it, and of its doorbells so far.
+    /// Returns the numbers, so far, of frames from the guest, of frames to the guest, and of the guest's doorbells.
     fn counters(&self) -> Result<[u64; 3]> {
         if let Some(switch) = &self.switch {
             return switch.counters();

@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Objective: each variant of these scenarios has traffic, except for those with simulated guests.
+    /// Objective: each variant of these scenarios has traffic, except for the variants with simulated guests.
     #[test]
     fn all_are_known() {
         for scenario in [&SCENARIO, &pairs::SCENARIO, &pktgen::SCENARIO, &e1000::SCENARIO] {

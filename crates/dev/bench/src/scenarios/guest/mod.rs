@@ -42,7 +42,7 @@ const SINK: &str = "10.1.0.9";
 const SINK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 /// Last byte of the measured guest's addresses.
 const GUEST: u8 = 2;
-/// Last byte of the addresses of the guest to which the measured one sends.
+/// Last byte of the addresses of the guest to which the measured guest sends.
 const PEER: u8 = 3;
 
 /// What is needed to boot machines.

@@ -7,7 +7,7 @@ use super::*;
 const OTHER: &str = "vale1";
 
 /// A daemon with either one switch, which has the guests' ports, the host's TAP, the sink and a port to send from, or
-/// one switch for each guest, which also has a TAP on the kernel's bridge.
+/// one switch for each guest, to which a TAP on the kernel's bridge is attached as well.
 pub struct Switch {
     /// The daemon.
     pub daemon: Rc<Daemon>,
@@ -52,7 +52,8 @@ impl Switch {
         Ok(interface.devices(&socket, number))
     }
 
-    /// Returns the numbers of frames from the first guest, of frames to it, and of its doorbells or register accesses.
+    /// Returns the numbers of frames from the first guest, of frames to this guest, and of its doorbells or register
+    /// accesses.
     pub fn counters(&self) -> Result<[u64; 3]> {
         let [doorbells, sent, got] = self.daemon.port_counts(&port_name(GUEST))?;
         Ok([sent, got, doorbells])

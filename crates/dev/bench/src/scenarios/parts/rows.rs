@@ -55,7 +55,7 @@ const FUNCTIONS: &[PathPart] = &[
 ];
 
 /// Parts of source files' paths. With inlined functions, an address has several files; the first row that matches any
-/// of them counts.
+/// of these files counts.
 const FILES: &[PathPart] = &[
     part("notify", &["core/mem/src/notify.rs", "core/mem/src/calls.rs"]),
     part("sync", &["core/mem/src/appl.rs", "core/mem/src/pipe.rs", "programs/client/src/", "kinds/afxdp/src/"]),

@@ -10,7 +10,7 @@ use netvale_switch::{CompiledPolicies, PortId, Switch};
 use super::*;
 use crate::scenarios::embedded::word;
 
-/// The sender's port and the receiver's port, with the stations behind them. The sender was attached first.
+/// The sender's port and the receiver's port, with the stations behind them. The sender's port was attached first.
 const ENDS: [(PortId, u16); 2] = [(0, FIRST_SENDER), (1, 0)];
 
 /// A rate that is never reached: a terabit per second, with a burst of one second.

@@ -65,7 +65,7 @@ impl PeerEnd {
         UnixStream::connect(path).map(Self::stream).map_err(opening(path))
     }
 
-    /// Connects a seqpacket socket to the one at `path`.
+    /// Connects a seqpacket socket to the seqpacket socket at `path`.
     pub fn to_seqpacket(path: &Path) -> Result<Self> {
         let connected = || {
             let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -74,7 +74,7 @@ impl PeerEnd {
         connected().map(Self::messages).map_err(opening(path))
     }
 
-    /// Creates a datagram socket at `own` that sends to, and receives from, the one at `other`.
+    /// Creates a datagram socket at `own` that sends to, and receives from, the socket at `other`.
     pub fn datagrams(own: &Path, other: &Path) -> Result<Self> {
         let connected = UnixDatagram::bind(own).and_then(|socket| socket.connect(other).map(|()| socket));
         connected.map(Self::messages).map_err(opening(other))

@@ -99,7 +99,7 @@ pub struct RunningSwitch {
 }
 
 impl RunningSwitch {
-    /// Creates a switch whose processes are those of `part`.
+    /// Creates a switch whose processes are the processes of `part`.
     pub fn of(part: &Rc<impl Part + 'static>) -> Self {
         Self { parts: vec![Rc::clone(part) as Rc<dyn Part>], ..Self::default() }
     }

@@ -20,8 +20,8 @@ struct Joined {
     sockets: [PathBuf; 2],
 }
 
-/// Starts a process that joins the TAP `tap`, which it creates in `namespace`, to a port by the port's and the peer's
-/// own socket.
+/// Starts a process that joins the TAP `tap`, which it creates in `namespace`, to a port through the port's socket and
+/// the peer's own socket.
 pub fn joined(
     namespace: &Netns,
     core: usize,

@@ -1,5 +1,5 @@
-//! The driver's paths, named as in DPDK's documentation, with the options that select them in its driver and in
-//! netvale's.
+//! The driver's paths, named as in DPDK's documentation, with the options that select them in DPDK's driver and in
+//! netvale's driver.
 
 use netvale_virtio::driver::options::DriverOptions;
 
@@ -51,7 +51,8 @@ impl DriverPath {
 mod tests {
     use super::*;
 
-    /// Objective: each path's name selects it in DPDK's driver, as DPDK's documentation states, and in netvale's.
+    /// Objective: each path's name selects it in DPDK's driver, as DPDK's documentation states, and in netvale's
+    /// driver.
     #[test]
     fn the_name_of_each_path_chooses_it() {
         let paths = [

@@ -118,7 +118,7 @@ fn work(context: &Context, task: &Queues, mut ports: Vec<Port>) -> Result<()> {
         bench.between(one, two);
     }
     let Some(port) = ports.first_mut() else { return Ok(()) };
-    // Frames are dropped until the other end is connected, so they are sent until the first ones have returned.
+    // Frames are dropped until the other end is connected, so they are sent until the first frames have returned.
     while task.work == Work::EchoAfterSending && bench.total == 0 {
         bench.send_often(port, FIRST_BURSTS);
         bench.echo(port, |_| ());

@@ -22,7 +22,7 @@ pub const WHOLE: u64 = 2000;
 pub struct Image {
     /// The folder with kernel and root file system.
     pub folder: PathBuf,
-    /// The folder with a QEMU, and a User-Mode Linux, newer than the system's.
+    /// The folder with a QEMU, and a User-Mode Linux, newer than the programs of the system.
     pub newer: PathBuf,
     /// The folder with netvale's drivers for the guests' kernel.
     pub drivers: PathBuf,
@@ -212,16 +212,16 @@ impl Guest {
             std::fs::copy(image.drivers.join("nvptnet.ko"), more.join("99-nvptnet.ko")).expect("copied");
         }
         if nic.function {
-            // The new modules are added to those of the image.
+            // The new modules are added to the modules of the image.
             let lib = dir.path().join("lib");
             std::fs::create_dir_all(&lib).expect("a folder");
             std::fs::copy(image.drivers.join("nve1000.ko"), lib.join("nve1000.ko")).expect("copied");
         }
         let initrd = initrd(&image.folder, script, dir.path());
         let mut command = image.qemu(nic.qemu);
-        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which its peers rely.
-        // QEMU's timer interrupts are late on a busy machine; `no_timer_check` keeps the kernel from taking the timer
-        // for broken.
+        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which the guest's peers
+        // rely. QEMU's timer interrupts are late on a busy machine; `no_timer_check` keeps the kernel from taking the
+        // timer for broken.
         let processors = format!("{},maxcpus={}", nic.pairs, nic.pairs + 1);
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-smp", &processors, "-nographic"]);
         command.args(["-nodefaults", "-serial", "stdio", "-net", "none", "-cpu", "max"]);

@@ -66,7 +66,7 @@ impl Up {
         std::fs::read_to_string(self.path("log")).expect("it can be read")
     }
 
-    /// Ends the daemon with `signal`, and starts another one.
+    /// Ends the daemon with `signal`, and starts another daemon.
     pub fn restart(&self, signal: Signal) {
         self.0.restart(signal, || ()).expect("another one starts");
     }

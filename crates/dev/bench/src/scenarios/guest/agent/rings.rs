@@ -104,7 +104,8 @@ fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
     Ok(())
 }
 
-/// Receives frames, reading their slots but no bytes. Returns the number of frames after the first one from a program.
+/// Receives frames, reading their slots but no bytes. Returns the number of frames after the first frame from a
+/// program.
 pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
     let own = std::fs::read_to_string("/sys/class/net/eth0/address").map_err(BenchError::io("reading the address"))?;
     let own: Mac = own.trim().parse().map_err(|_| BenchError::unreadable("the kernel", "the address", &own))?;
