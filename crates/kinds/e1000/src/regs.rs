@@ -128,7 +128,7 @@ pub const RSRPD: u32 = 0x2c00;
 /// Low half of the status block's address ([`crate::paravirt`]). Writing this register enables the block; without a
 /// block, the register reads as zero.
 pub const CSBAL: u32 = 0x2830;
-/// High half of the status block's address, to be written first.
+/// High half of the status block's address, which the driver must write before the low half.
 pub const CSBAH: u32 = 0x2834;
 
 /// Low half of the transmit ring's address; first register of the ring (§13.4.36).

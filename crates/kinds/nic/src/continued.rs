@@ -12,7 +12,7 @@
 //!
 //! If the predecessor was killed, the other buffers are computed ([`find_taken`], [`find_free`]): the rings' indices
 //! show the number of buffers that have ever passed through each ring, and each buffer that leaves a ring enters the
-//! next one.
+//! next ring.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

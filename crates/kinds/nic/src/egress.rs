@@ -38,7 +38,7 @@ struct NicEgressRings {
     most_free: usize,
     /// Whether a frame may use several buffers.
     multi_buffer: bool,
-    /// The kernel's error on the last attempt to send, if the interface was down or deleted.
+    /// The kernel's error on the last attempt to send, if the interface was down or deleted; otherwise `Ok`.
     stopped: Result<(), Errno>,
     _queue: QueueGuard,
 }

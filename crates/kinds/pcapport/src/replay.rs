@@ -169,8 +169,8 @@ impl Alarm {
 
 /// A capture file as an ingress. After the last pass, or after an error, it stays idle.
 ///
-/// Checking for frames may need a system call, so the ingress is not cheap ([`Ingress::is_cheap`]): a worker polls it
-/// after its timer has fired, and then while it has frames.
+/// Checking for frames may need a system call, so the ingress is not cheap ([`Ingress::is_cheap`]): a worker polls the
+/// ingress after its timer has fired, and then as long as the ingress has frames.
 pub struct PcapIngress {
     filled: Receiver<(FrameMark, Chunk)>,
     empty: SyncSender<Chunk>,

@@ -103,7 +103,7 @@ pub struct VfioDevice {
     container: File,
 }
 
-/// Returns a structure's size, for its `argsz`.
+/// Returns a structure's size, for its member `argsz`.
 fn argsz<T>() -> u32 {
     size_of::<T>() as u32
 }

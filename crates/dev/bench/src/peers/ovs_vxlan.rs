@@ -62,8 +62,8 @@ fn bridge_address(host: usize) -> String {
     format!("02:00:00:00:0f:0{}", host + 1)
 }
 
-/// Returns the settings of a port that is DPDK's `index`-th AF_XDP device. Busy polling is off, because it is slower
-/// here.
+/// Returns the settings of a port that is DPDK's `index`-th AF_XDP device. Busy polling is off, because busy polling is
+/// slower here.
 fn af_xdp(index: usize, interface: &str) -> String {
     let device = format!("net_af_xdp{index},iface={interface},start_queue=0,queue_count=1,busy_budget=0");
     format!("type=dpdk options:dpdk-devargs={device}")
@@ -90,7 +90,7 @@ fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
 }
 
 /// Creates a namespace with a veth pair to a host's switch. OVS neither fills in checksums nor segments for a tunnel,
-/// so the namespace does.
+/// so the namespace's network stack does both.
 fn attached(hub: &Netns, switch: &Switch, host: usize) -> Result<Netns> {
     let namespace = Netns::new()?;
     hub.ip(&format!("link add v0 type veth peer name eth0 netns {}", namespace.path()))?;

@@ -1,7 +1,7 @@
 //! A sender and a receiver on packet sockets, each in a process of its own that the scheduler places.
 //!
-//! Both move up to 64 frames per call. The receiver sleeps while there are no frames, which leaves the CPU to the
-//! sender.
+//! Sender and receiver move up to 64 frames per call. The receiver sleeps while there are no frames, which leaves the
+//! CPU to the sender.
 
 use std::sync::atomic::Ordering;
 

@@ -11,8 +11,8 @@ use crate::sys::scratch;
 const PROMPT: &str = "testpmd> ";
 /// Time limit of the start: testpmd maps and clears its memory first.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Time limit of a command: it is answered immediately, but its thread shares a CPU with a forwarding thread that never
-/// sleeps.
+/// Time limit of a command: testpmd answers immediately, but the answering thread shares a CPU with a forwarding thread
+/// that never sleeps.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 /// Memory of one process in MiB.
 const MEMORY: u64 = 512;

@@ -68,7 +68,7 @@ pub fn set_up_station(namespace: &Netns, host: usize, name: &str) -> Result<()> 
 /// Makes `core` process what arrives at a host.
 fn steer(host: &Netns, core: usize) -> Result<()> {
     let mask = format!("{:x}", 1u64 << (core % 64));
-    // The mounted /sys shows the interfaces of the system's namespace.
+    // The existing mount of /sys shows the interfaces of the system's namespace, so /sys is mounted again.
     let script = format!("mount -t sysfs sysfs /sys && echo {mask} >/sys/class/net/{INTERFACE}/queues/rx-0/rps_cpus");
     child::run(host.command("unshare").args(["--mount", "sh", "-c", &script])).map(drop)
 }

@@ -114,7 +114,7 @@ fn copy_first(target: &mut [Line], source: &[Line], lines: usize) {
 mod tests {
     use super::*;
 
-    /// Objective: exactly the frame's lines of every buffer are copied, at both strides.
+    /// Objective: of every buffer, exactly the lines that the frame fills are copied, at both strides.
     #[test]
     fn copies_what_it_says() {
         for stride in [ALIGNED, SPREAD] {

@@ -55,7 +55,7 @@ fn example() -> std::result::Result<PathBuf, Skip> {
     beside.filter(|file| file.is_file()).ok_or(Skip::NotBuilt(MISSING))
 }
 
-/// Returns the firewall's rule, which states what it drops.
+/// Returns the firewall's rule, which states the frames to drop.
 fn rule(case: &Case) -> &'static str {
     match case.variant.as_str() {
         "half-dropped" => "udp,-,-,-,7001",

@@ -1,4 +1,5 @@
-//! What scripts make once and keep: programs that they build, the guests' image, and trees of newer Debian releases.
+//! Finds what scripts make once and keep: programs that they build, the guests' image, and trees of newer Debian
+//! releases.
 
 use std::env;
 use std::fs;

@@ -38,8 +38,8 @@ pub struct AttackerRole {
     pub name: &'static str,
     /// The attack.
     pub act: AttackFn,
-    /// The device at whose socket the attacker acts as a virtual machine, for which it must run as the daemon's own
-    /// user; `None`: the attacker acts as a program.
+    /// The device at whose socket the attacker acts as a virtual machine, for which the attacker must run as the
+    /// daemon's own user; `None`: the attacker acts as a program.
     pub device: Option<&'static str>,
 }
 

@@ -290,7 +290,7 @@ fn the_mtu_of_a_tap_changes_in_place() {
     if !net::inside(&["--net", "--mount"]).expect("inside") {
         return;
     }
-    // The mounted /sys shows the interfaces of this namespace.
+    // Only a new mount of /sys shows the interfaces of this namespace.
     assert!(Command::new("mount").args(["-t", "sysfs", "none", "/sys"]).status().expect("mount").success());
     let tap = |mtu: u32| format!("[[port]]\nswitch = 'vale0'\nport = 'tap:inpl'\nmtu = {mtu}\n");
     let of = |what: &str| std::fs::read_to_string(format!("/sys/class/net/inpl/{what}")).expect("it is there");

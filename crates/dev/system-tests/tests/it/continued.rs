@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// The connection runs from this namespace through a TAP, the switch and a network interface to another namespace. A
-/// veth leaves checksums to the receiver, which a real interface does not; that offload is disabled.
+/// The connection runs from this namespace through a TAP, the switch and a network interface to another namespace.
+/// Unlike a real interface, a veth leaves checksums to the receiver; the script disables that offload.
 const SCRIPT: &str = r#"
 there() { nsenter -t $there -n "$@"; }
 until_ok() {

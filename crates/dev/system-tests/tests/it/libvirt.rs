@@ -18,7 +18,7 @@ use up::Up;
 const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// Script that creates the files that libvirt needs: an empty /run and /var, a configuration in which root runs
-/// everything, and the user that libvirt requires, which Debian's package of libvirt's services would make.
+/// everything, and the user that libvirt requires (Debian's package of the libvirt daemon would create this user).
 const FILES: &str = r#"
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var; mount -t tmpfs tmpfs /etc/libvirt
 mkdir /run/etc /var/lib /var/cache /var/log /var/tmp; ln -s /run /var/run

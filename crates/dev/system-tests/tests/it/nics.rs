@@ -5,8 +5,8 @@ use crate::common::libs;
 use std::process::Command;
 
 /// Creates a veth pair between this namespace, where its end is `va` with the address 10.5.0.1, and another namespace,
-/// where its end is `vb` with the address 10.5.0.2. A veth leaves checksums to the receiver, which a real interface
-/// does not; that offload is disabled. The daemon runs here. Everything is removed when the shell ends.
+/// where its end is `vb` with the address 10.5.0.2. Unlike a real interface, a veth leaves checksums to the receiver;
+/// the script disables that offload. The daemon runs here. Everything is removed when the shell ends.
 const BEGIN: &str = r#"
 there() { nsenter -t $there -n "$@"; }
 until_ok() { for i in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; echo "time is up: $*"; exit 1; }

@@ -161,7 +161,7 @@ fn taps_and_interfaces_work_with_the_units_capabilities() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(folder.path(), Some(USER), Some(USER)).unwrap();
     let mut names = settings("AmbientCapabilities").concat().to_lowercase();
-    // The daemon needs this capability if the limit of locked memory could not be lifted, as the unit does.
+    // The daemon needs this capability if the limit of locked memory could not be lifted (the unit lifts it).
     if rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum.is_some() {
         names.push_str(" cap_ipc_lock");
     }

@@ -139,8 +139,8 @@ fn waiting_frames_survive_an_upgrade_in_order() {
     all_came(from, came, &mut to);
 }
 
-/// Objective: monitors of a port and of a pipe receive further copies after the daemon is replaced, and a program's
-/// connection that requests its port again keeps working.
+/// Objective: monitors of a port and of a pipe receive further copies after each of several upgrades, and no copy
+/// twice.
 #[test]
 fn monitors_survive_an_upgrade() {
     let d = Up::start(&[]);

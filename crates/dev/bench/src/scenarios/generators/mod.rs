@@ -144,7 +144,7 @@ impl Crew {
         let own: Vec<u32> = senders.iter().map(|sender| sender.pid()).collect();
         let parts: Parts = senders.iter().map(|sender| Rc::clone(sender) as Rc<dyn Part>).chain(others).collect();
         let pids = Some(parts.iter().flat_map(|part| part.pids()).collect());
-        // A sender with a share of its CPU, or with other programs on it, has to wait by design.
+        // A sender that gets only a share of its CPU, or shares the CPU with other programs, has to wait by design.
         let watched = own.iter().filter(|_| share == 100 && own.len() == 1).map(|&pid| (pid, pid)).collect();
         let how = CountOptions { settle: SETTLE, pids, threads: watched, asks: false, who: Some(who) };
         let cpus = &bench.cpus[..bench.senders()];
