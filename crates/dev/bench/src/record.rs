@@ -57,8 +57,8 @@ pub struct Against {
     pub peer_max: f64,
     /// The number of the peer's runs.
     pub peer_runs: usize,
-    /// The factor by which the contender is better than the peer: above 1 if it is better, whatever the unit. `None` if
-    /// a figure is zero.
+    /// The factor by which the contender is better than the peer: above 1 if it is better, in any unit. `None` if a
+    /// figure is zero.
     pub ratio: Option<f64>,
     /// A description of how the peer used the cores.
     pub peer_cores: String,

@@ -125,7 +125,7 @@ fn disturbed_runs_are_repeated() {
     assert_eq!(only_record(&lines).summary.runs, 3);
 }
 
-/// Objective: a peer that is unavailable, does not start or fails midway is skipped with its reason; ours continues.
+/// Objective: a peer that is unavailable, does not start or fails midway is skipped with its reason; netvale continues.
 #[test]
 fn failing_peers_are_skipped() {
     for fails in ["available", "start", "measure"] {

@@ -46,8 +46,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Objective: the median is the middle one of an odd number of runs, and the mean of the two middle ones of an even
-    /// number.
+    /// Objective: the median is the middle figure of an odd number of runs, and the mean of the two middle figures of
+    /// an even number of runs.
     #[test]
     fn median_is_the_middle() {
         let odd = Summary::of(&[3.0, 1.0, 2.0]).expect("three runs");

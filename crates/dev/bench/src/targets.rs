@@ -42,7 +42,7 @@ const ALL: &[Target] = &[
     target("gateway", "", Want::Above("kernel-routed", 30.0)),
 ];
 
-/// Returns a line for each target of the records' cases, with the figure and whether it is met.
+/// Returns a line for each target of the records' cases, with the figure and whether the target is met.
 pub fn render(records: &[&Record]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for record in records.iter().filter(|record| record.contender == "netvale") {

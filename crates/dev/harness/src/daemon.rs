@@ -34,7 +34,7 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
     answered
 }
 
-/// A daemon: successive processes in one run directory. Dropping it kills the running process.
+/// A daemon: successive processes in one run directory. Dropping the daemon kills the running process.
 #[derive(Debug)]
 pub struct TestDaemon {
     launch: Launch,

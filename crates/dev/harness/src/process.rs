@@ -30,7 +30,7 @@ impl Drop for ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a program whose standard input is empty. The command determines where its output goes.
+    /// Starts a program whose standard input is empty. The command determines where the program's output goes.
     ///
     /// # Errors
     /// The program does not exist, or no process can be created.
@@ -68,7 +68,7 @@ impl ChildProcess {
         }
     }
 
-    /// Waits up to `limit` for the process to end. Returns its exit status; `None` if it still runs.
+    /// Waits up to `limit` for the process to end. Returns its exit status; `None` if the process still runs.
     pub fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
         let child = self.child();
         let mut status = None;

@@ -90,7 +90,7 @@ impl ProcessLimit {
 
 impl Drop for ProcessLimit {
     fn drop(&mut self) {
-        // A daemon that has ended needs no limits; other code notices its end.
+        // A daemon that has ended needs no limits; other code notices the daemon's end.
         let _ = prlimit(self.process, self.which, self.before);
     }
 }

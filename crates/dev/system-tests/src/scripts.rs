@@ -61,8 +61,8 @@ pub fn are_all(of: &str, names: [&[&str]; 2]) {
     }
 }
 
-/// Creates a test for each script of a folder, and a test that none is missing. Tests of scripts that measure are in a
-/// module `measuring`, whose tests have the machine for themselves.
+/// Creates a test for each script of a folder, and a test that no script is missing. Tests of scripts that measure are
+/// in a module `measuring`, whose tests have the machine for themselves.
 #[macro_export]
 macro_rules! scripts {
     ($folder:literal: $($name:ident)* ; measuring: $($alone:ident)*) => {

@@ -216,8 +216,8 @@ fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
 #[derive(Debug)]
 struct Map {
     fd: OwnedFd,
-    /// Whether this process may change the map. It may not while a predecessor may still resume and need the map
-    /// unchanged.
+    /// Whether this process may change the map. It may not change the map while a predecessor may still resume and need
+    /// the map unchanged.
     is_own: AtomicBool,
 }
 

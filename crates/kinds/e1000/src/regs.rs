@@ -49,7 +49,7 @@ pub const ICR: u32 = 0x00c0;
 pub const ITR: u32 = 0x00c4;
 /// Sets interrupt causes (§13.4.19).
 pub const ICS: u32 = 0x00c8;
-/// Interrupt mask: a read returns it, a write sets bits, which unmasks causes (§13.4.20).
+/// Interrupt mask: a read returns the mask, a write sets bits, which unmasks causes (§13.4.20).
 pub const IMS: u32 = 0x00d0;
 /// Clears bits of the interrupt mask (§13.4.21).
 pub const IMC: u32 = 0x00d8;

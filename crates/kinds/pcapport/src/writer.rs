@@ -29,7 +29,7 @@ pub enum PcapFormat {
 }
 
 impl PcapFormat {
-    /// Returns the format that a file's name implies: pcapng for `*.pcapng` and `*.ntar`, otherwise pcap.
+    /// Returns the format that a file's name implies: pcapng for `*.pcapng` and `*.ntar`, pcap for other names.
     pub fn of(path: &Path) -> PcapFormat {
         let ng = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcapng") || e.eq_ignore_ascii_case("ntar"));
         if ng { PcapFormat::PcapNg } else { PcapFormat::Pcap }

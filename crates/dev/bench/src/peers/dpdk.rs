@@ -34,7 +34,8 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Creates a session of testpmd processes in one place. The frames received by one of them are the figure.
+/// Creates a session of testpmd processes that share one place. The figure is the number of frames that one of these
+/// processes receives.
 pub fn session(
     who: &'static str,
     case: &Case,

@@ -42,7 +42,7 @@ fn attached(hub: &Netns, host: u8) -> Result<Netns> {
     Ok(namespace)
 }
 
-/// An iperf3 server in one namespace, and the command to run a client in another.
+/// An iperf3 server in one namespace, and the command to run a client in another namespace.
 pub struct Iperf {
     client: Netns,
     server: Child,

@@ -21,7 +21,7 @@ fn with_dpdk() -> std::result::Result<(), Skip> {
     if Path::new(VSWITCHD).is_file() { Ok(()) } else { Err(missing) }
 }
 
-/// A database server and its switch daemon. The sockets of vhost-user ports are in its folder.
+/// A database server and its switch daemon. The sockets of vhost-user ports are in the switch's folder.
 pub struct Switch {
     daemon: Child,
     database: Child,

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(parse_counters(answer), [58_413_822, 5]);
     }
 
-    /// Objective: text without counters has none, and a malformed number causes no panic.
+    /// Objective: text without counters yields no counters, and a malformed number causes no panic.
     #[test]
     fn text_without_counters_gives_none() {
         assert!(parse_counters("Bad arguments\ntestpmd> ").is_empty());

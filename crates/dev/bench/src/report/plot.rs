@@ -147,7 +147,7 @@ impl Look {
     }
 }
 
-/// Chooses how contenders are drawn: ours with a strong solid line, peers dashed and in other colours.
+/// Chooses how contenders are drawn: netvale with a strong solid line, peers dashed and in other colours.
 fn looks(are_ours: impl Iterator<Item = bool>) -> Vec<Look> {
     let mut peers = PEERS.iter().cycle();
     let mut look = |is_ours: bool| match is_ours {

@@ -43,7 +43,7 @@ fn program(case: &Case, dir: PathBuf, port: &str) -> Program {
     Program { dir, port: port.into(), case: case.clone(), touch, sleeps: true }
 }
 
-/// Measures on ports of a daemon: the receiver runs on the second core, all others on the first.
+/// Measures on ports of a daemon: the receiver runs on the second core, all other programs on the first core.
 fn on_daemon(case: &Case, cores: Cores, sender: &str, receiver: &str) -> Result<Session> {
     let daemon = Daemon::start(None, cores.0, "")?;
     let spawn = |role: &str, core: usize, port: &str| {

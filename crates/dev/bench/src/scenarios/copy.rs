@@ -1,4 +1,5 @@
-//! The bench's self-test: one core copies frames between buffers, at netvale's stride and at netmap's of 2,048 bytes.
+//! The bench's self-test: one core copies frames between buffers, at netvale's stride and at netmap's stride of 2,048
+//! bytes.
 //!
 //! Buffers whose addresses are equal modulo 2 KiB share few sets of the first-level cache and evict one another. A
 //! stride of 33 cache lines distributes them. The peer here is the aligned stride; both sides run the same code.

@@ -1,4 +1,4 @@
-//! The scenarios: rows of [`ALL`]. Each has a file with the code that starts netvale's side.
+//! The scenarios: rows of [`ALL`]. Each scenario has a file with the code that starts netvale's side.
 
 pub mod bursts;
 pub mod compat;

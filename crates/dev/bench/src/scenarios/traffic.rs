@@ -351,7 +351,7 @@ mod tests {
     }
 
     /// Objective: counts that do not add up, wrong bytes and the absence of frames are refused; frames in flight are
-    /// not.
+    /// not refused.
     #[test]
     fn books_that_do_not_balance_are_refused() {
         let good = Books { sent: 100, received: 80, wrong: 0, dropped: 10, in_flight: 10 };

@@ -205,7 +205,8 @@ mod tests {
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 
-    /// Objective: if a program ends early or fails, the error has its output; if it is missing, its name.
+    /// Objective: if a program ends early or fails, the error has its output; if the program is missing, the error has
+    /// its name.
     #[test]
     fn failures_are_told() {
         let folder = crate::sys::scratch("test").expect("temporary folder");

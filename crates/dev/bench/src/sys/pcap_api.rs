@@ -91,7 +91,8 @@ struct Way {
     inject: Inject,
 }
 
-/// libpcap's callback of a forwarder. A frame for which there is no room is lost, as with all such programs.
+/// libpcap's callback of a forwarder. A frame for which there is no room is lost, as with all programs that forward by
+/// libpcap.
 ///
 /// # Safety
 /// `user` is a [`Way`] whose handle is open; header and data are valid for the duration of the call, the data for

@@ -139,7 +139,7 @@ fn done(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A hole in progress. Dropping it waits for the end, which nothing can hasten.
+/// A hole in progress. Dropping the hole waits for the end, which nothing can hasten.
 #[derive(Debug)]
 pub struct Hole {
     has_begun: Arc<AtomicBool>,

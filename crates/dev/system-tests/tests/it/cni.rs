@@ -90,8 +90,8 @@ fn the_bridge_has_any_name() {
     }
 }
 
-/// Objective: containers have the VLANs, isolation, checks and rates of their network from the first frame on, and so
-/// has a virtual machine's port; invalid options are refused and leave nothing behind.
+/// Objective: containers have the VLANs, isolation, checks and rates of their network from the first frame on; the same
+/// applies to a virtual machine's port; invalid options are refused and leave nothing behind.
 #[test]
 fn containers_have_the_policies_of_their_network() {
     if !can_run() {

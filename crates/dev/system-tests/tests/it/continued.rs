@@ -46,8 +46,8 @@ grep -c 'took over from another process' "$dir/log"
 cat "$dir/client"
 "#;
 
-/// Runs the script, with iperf3 in that direction. Returns the number of bytes received; `None` if the test cannot run
-/// here.
+/// Runs the script, with iperf3 in the direction `direction`. Returns the number of bytes received; `None` if the test
+/// cannot run here.
 fn run(direction: &str) -> Option<u64> {
     for program in ["busybox", "ethtool", "nsenter", "iperf3", "ss"] {
         let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/bin";

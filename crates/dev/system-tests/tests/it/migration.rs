@@ -167,7 +167,7 @@ fn start(image: &Image, places: &Places, place: usize, turn: usize, way: &Way<'_
     Runs { guest, qmp: Qmp::connect(&control), channel }
 }
 
-/// Moves the guest, and waits until both switches have learned its address behind the new port.
+/// Moves the guest, and waits until both switches have learned its address at the new port.
 fn move_to(places: &mut Places, from: &mut Runs, to: &Runs, place: usize) {
     let _before = places.all[place].hears();
     from.qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 1000, "max-bandwidth": 1u64 << 32 }));
@@ -227,7 +227,7 @@ fn there_and_back(way: &Way<'_>) {
 }
 
 /// Objective: a guest with split rings moves between two daemons five times and back; it is announced, its address
-/// moves in both switches, and a TCP connection continues with every byte in its place.
+/// moves in both switches, and a TCP connection continues and loses no byte.
 #[test]
 fn a_guest_with_split_rings_moves_between_daemons() {
     there_and_back(&Way { device: "", pairs: 1 });

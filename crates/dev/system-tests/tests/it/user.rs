@@ -41,8 +41,8 @@ fn capture(up: &Up) -> String {
     file.display().to_string()
 }
 
-/// Objective: every thread, of whatever kind of port, is confined and has the daemon's user; ports of all kinds work:
-/// frames reach a capture file, a TAP and an interface; at the end the daemon removes its sockets.
+/// Objective: every thread, of any kind of port, is confined and has the daemon's user; ports of all kinds work: frames
+/// reach a capture file, a TAP and an interface; at the end the daemon removes its sockets.
 #[test]
 fn every_thread_is_confined() {
     if !is_root() || !inside(&["--net"]).unwrap_or_else(|why| panic!("{why}")) {

@@ -20,8 +20,8 @@ fn up(e: &mut E1000) {
     e.write(TCTL, TCTL_EN);
 }
 
-/// Objective: after a reset, registers have the manual's values, and the link is down until the driver sets it up,
-/// which sets a cause.
+/// Objective: after a reset, registers have the manual's values, and the link is down until the driver sets the link
+/// up, which sets a cause.
 #[test]
 fn registers_have_the_manuals_values_after_a_reset() {
     let mut e = card();

@@ -104,8 +104,8 @@ impl MeasuredGateway<'_> {
         interrupt::poll_until(Duration::from_secs(10), first)?.ok_or_else(|| BenchError::NoTraffic(who.into()))?;
         pids.extend([client.pid(), server.pid()]);
         let how = CountOptions { settle: SETTLE, pids: Some(pids), who: Some(who), ..CountOptions::default() };
-        // The failure counts before and after the window. Failures outside it do not count, because time limits pass
-        // while everything is stopped.
+        // The failure counts before and after the window. Failures outside the window do not count, because time limits
+        // pass while everything is stopped.
         let failures = Rc::new(std::cell::Cell::new([0; 2]));
         let counts = Rc::clone(&client);
         let seen = Rc::clone(&failures);

@@ -174,7 +174,7 @@ impl PeerEnd {
     }
 }
 
-/// Splits the first frame from a stream's bytes; `None` if it is incomplete.
+/// Splits the first frame from a stream's bytes; `None` if the frame is incomplete.
 pub fn first_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<PREFIX>()?;
     rest.split_at_checked(u32::from_be_bytes(*length) as usize)

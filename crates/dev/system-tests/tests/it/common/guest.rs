@@ -158,7 +158,7 @@ impl<'a> Nic<'a> {
 
 #[derive(Default)]
 struct Console {
-    /// The console's text, and the number of pipes that may still deliver more.
+    /// The console's text, and the number of pipes that may still deliver more text.
     text: Mutex<(String, usize)>,
     grown: Condvar,
 }

@@ -157,8 +157,8 @@ pub fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(5), done), "time is up: {what}");
 }
 
-/// Returns whether a program listens at the UNIX socket of that name. The socket's file exists a moment before the
-/// program listens (proc_pid_net(5): the flag is `__SO_ACCEPTCON`).
+/// Returns whether a program listens at the UNIX socket `path`. The socket's file exists a moment before the program
+/// listens (proc_pid_net(5): the flag is `__SO_ACCEPTCON`).
 pub fn listens(path: &Path) -> bool {
     const ACCEPTS: &str = "00010000";
     let sockets = fs::read_to_string("/proc/net/unix").expect("a list of sockets");
