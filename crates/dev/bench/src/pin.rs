@@ -21,7 +21,7 @@ pub fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).map_err(BenchError::io(what()))
 }
 
-/// Pins a thread of another process to `cpu`. The id of a process is that of its first thread.
+/// Pins a thread of another process to `cpu`. The id of a process is the id of its first thread.
 pub fn pin_other(thread: u32, cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu);
@@ -41,8 +41,8 @@ pub fn release(process: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the CPUs to use: the requested ones, or the first `want` allowed ones. If fewer are allowed, returns these;
-/// contenders that need more CPUs are then skipped.
+/// Returns the CPUs to use: the requested CPUs, or the first `want` allowed CPUs. If fewer CPUs are allowed, returns
+/// all allowed CPUs; contenders that need more CPUs are then skipped.
 pub fn choose(asked: &[usize], want: usize) -> Result<Vec<usize>> {
     let allowed = allowed()?;
     if asked.is_empty() {

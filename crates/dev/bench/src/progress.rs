@@ -15,7 +15,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows the next step.
+    /// Shows `what` as the current step.
     pub fn say(&self, what: String) {
         self.0.set_message(what);
     }
@@ -25,7 +25,7 @@ impl Progress {
         self.0.inc(1);
     }
 
-    /// Prints a line above the progress line, even without a terminal.
+    /// Prints a line on stderr: above the progress line if there is one, and also if stderr is not a terminal.
     pub fn note(&self, line: &str) {
         self.0.suspend(|| eprintln!("{line}"));
     }

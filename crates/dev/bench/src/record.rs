@@ -1,4 +1,4 @@
-//! Result lines: one JSON object a line, which the report reads back.
+//! Result lines: one JSON object per line, which the report reads back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,8 @@ use crate::stats::Summary;
 /// One figure, and a peer's figure if a peer was measured as well.
 ///
 /// In JSON, it is one flat object with at least `scenario`, `variant`, `frame_bytes`, `batch`, `unit`, `median`, `min`,
-/// `max`, `runs`, `cores`, `touched`, and with a peer also `peer`, `peer_median`, `peer_min`, `peer_max`, `ratio`.
+/// `max`, `runs`, `cores`, `touched`, and, if a peer was measured, also `peer`, `peer_median`, `peer_min`, `peer_max`,
+/// `ratio`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The case.
@@ -25,9 +26,9 @@ pub struct Record {
     pub summary: Summary,
     /// A description of how the cores were used.
     pub cores: String,
-    /// Whether the frames' bytes were read or written, not just descriptors.
+    /// Whether the frames' bytes were read or written, not only their descriptors.
     pub touched: bool,
-    /// Whether a run was kept although every attempt was disturbed.
+    /// Whether a run was kept although every attempt at it was disturbed.
     pub disturbed: bool,
     /// Latencies as `[percentile, microseconds]`, if the scenario has them.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -43,7 +44,7 @@ pub struct Record {
     pub context: BTreeMap<String, String>,
 }
 
-/// A peer's figure from the same invocation; its runs alternated with ours.
+/// A peer's figure from the same invocation; its runs alternated with netvale's runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Against {
     /// The peer's name.
@@ -56,14 +57,14 @@ pub struct Against {
     pub peer_max: f64,
     /// The number of the peer's runs.
     pub peer_runs: usize,
-    /// The factor by which the contender is better than the peer: above 1 if it is better, whatever the unit. `None` if
-    /// a figure is zero.
+    /// The factor by which the contender is better than the peer: above 1 if it is better, in any unit. `None` if a
+    /// figure is zero.
     pub ratio: Option<f64>,
     /// A description of how the peer used the cores.
     pub peer_cores: String,
     /// Whether the peer touched the frames' bytes.
     pub peer_touched: bool,
-    /// Whether a run of the peer was kept although every attempt was disturbed.
+    /// Whether a run of the peer was kept although every attempt at it was disturbed.
     pub peer_disturbed: bool,
     /// The peer's latencies at percentiles.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -73,7 +74,7 @@ pub struct Against {
     pub peer_cpu_percent: Option<f64>,
 }
 
-/// The common fields of both sides of a record.
+/// The fields that both sides of a record have: the contender's side and the peer's side.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
     /// The contender's name.
@@ -176,7 +177,7 @@ impl Line {
     }
 }
 
-/// Parses the results in the text of a file or a program.
+/// Parses the result lines in `text`, which was read from the file or program `from`.
 pub fn read_lines(text: &str, from: &Path) -> Result<Vec<Line>> {
     let numbered = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let at = |number: usize| format!("{}:{number}", from.display());
@@ -253,7 +254,8 @@ pub(crate) mod tests {
         assert_eq!(value["ratio"], 2.5);
     }
 
-    /// Objective: without a peer there are no peer fields, and both forms are the same after being read back.
+    /// Objective: without a peer there are no peer fields, and records and skipped contenders are unchanged after being
+    /// read back.
     #[test]
     fn lines_survive_being_read_back() {
         let skipped = Skipped { scenario: "pipe".into(), contender: "x".into(), skipped: "no CPU".into() };

@@ -6,7 +6,7 @@ use crate::scenarios::{
     compat, copy, e1000, fairness, filter, gateway, generators, guest, nic, parts, ptnet, sockets, vhost,
 };
 
-/// Returns all peers, best known first. A case uses those for which [`Contender::fits`] returns true.
+/// Returns all peers, best known first. A case uses the peers for which [`Contender::fits`] returns true.
 pub fn all() -> Vec<Contender> {
     let kinds: &[fn() -> Vec<Contender>] = &[
         copy::peers,
@@ -47,7 +47,7 @@ mod tests {
     use crate::measure::Measure;
     use crate::scenarios;
 
-    /// Objective: every peer fits some scenario, and no two of the same name fit the same case.
+    /// Objective: every peer fits some scenario, and no two peers of the same name fit the same case.
     #[test]
     fn peers_are_reachable() {
         let peers = super::all();

@@ -20,7 +20,7 @@ use crate::{crowd, hop, interrupt};
 /// The percentiles of a distribution that records contain.
 const PERCENTILES: [f64; 12] = [1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
-/// The fact with the shortest and the longest time that a cache line took between the CPUs before a run.
+/// The fact with the shortest and the longest time that a cache line took to move between the CPUs before a run.
 pub const LINE_NS: &str = "line_ns";
 
 /// A contender that is set up, with its runs so far.
@@ -31,7 +31,7 @@ struct Entrant<'a> {
     latencies: Option<Histogram<u64>>,
     shares: Vec<f64>,
     disturbed: bool,
-    /// Time that a cache line took between the CPUs before each run, in nanoseconds.
+    /// Time that a cache line took to move between the CPUs before each run, in nanoseconds.
     hops: Vec<f64>,
     /// Facts of the last attempt.
     facts: Facts,
@@ -89,10 +89,10 @@ impl Entrant<'_> {
     }
 }
 
-/// Measures `case` with the first of `contenders` that can run, against each of the others; with `alone`, each of them
-/// alone.
+/// Measures `case` with the first of `contenders` that can run, against each of the other contenders; if `alone` is
+/// true, measures each contender by itself.
 ///
-/// A contender that cannot run yields a `skipped` line; the others run.
+/// A contender that cannot run yields a `skipped` line; the other contenders run.
 pub fn run_case(
     case: &Case,
     contenders: &[&Contender],
@@ -104,8 +104,8 @@ pub fn run_case(
     run_next(case, contenders, &mut HeldSessions::default(), alone, cpus, plan, progress)
 }
 
-/// Like [`run_case`], but reuses sessions of an earlier case in `held` that can also measure this case, and leaves
-/// those that can change to other cases in `held`.
+/// Like [`run_case`], but reuses the sessions in `held`, left by an earlier case, that can also measure this case.
+/// Afterwards, `held` contains the sessions that can change to another case.
 pub fn run_next(
     case: &Case,
     contenders: &[&Contender],
@@ -131,8 +131,8 @@ pub fn run_next(
 pub struct HeldSessions(Vec<(&'static str, Session)>);
 
 impl HeldSessions {
-    /// Changes the sessions to the case. Drops those that cannot measure it, and those whose contender does not take
-    /// part.
+    /// Changes the sessions to the case. Drops sessions that cannot measure the case, and sessions whose contender does
+    /// not take part.
     fn turn(&mut self, case: &Case, contenders: &[&Contender]) {
         let takes_part = |name: &str| contenders.iter().any(|who| who.name == name);
         self.0.retain_mut(|(name, session)| takes_part(name) && session.turn(case));

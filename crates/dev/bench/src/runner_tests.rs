@@ -91,8 +91,8 @@ fn only_record(lines: &[Line]) -> &Record {
     }
 }
 
-/// Objective: runs alternate, only one contender runs at a time, the ratio is that of the medians, and everything is
-/// dropped.
+/// Objective: runs alternate, only one contender runs at a time, the ratio is computed from the medians, and all parts
+/// of the set-ups are dropped at the end.
 #[test]
 fn runs_are_interleaved_and_compared_by_medians() {
     let diary = Diary::default();
@@ -125,7 +125,7 @@ fn disturbed_runs_are_repeated() {
     assert_eq!(only_record(&lines).summary.runs, 3);
 }
 
-/// Objective: a peer that is unavailable, does not start or fails midway is skipped with its reason; ours continues.
+/// Objective: a peer that is unavailable, does not start or fails midway is skipped with its reason; netvale continues.
 #[test]
 fn failing_peers_are_skipped() {
     for fails in ["available", "start", "measure"] {
@@ -142,7 +142,7 @@ fn failing_peers_are_skipped() {
     }
 }
 
-/// Objective: if measured alone, each contender has a record of its own under its own name.
+/// Objective: when contenders are measured alone, each has a record under its own name.
 #[test]
 fn each_contender_alone_gets_its_own_record() {
     let diary = Diary::default();
@@ -157,7 +157,7 @@ fn each_contender_alone_gets_its_own_record() {
     assert_eq!(names, ["one", "two"]);
 }
 
-/// Objective: if our side fails, no peer takes its place: each has a record of its own.
+/// Objective: if netvale fails, no peer takes its place: each peer has a record of its own.
 #[test]
 fn failing_ours_leaves_peers_alone() {
     let diary = Diary::default();
@@ -173,8 +173,8 @@ fn failing_ours_leaves_peers_alone() {
     assert!(first.against.is_none() && second.against.is_none());
 }
 
-/// Objective: a session that can measure the next case, too, is kept for it; a session that cannot, or whose contender
-/// does not take part, is dropped.
+/// Objective: a session that can also measure the next case is kept for that case; a session that cannot measure it, or
+/// whose contender does not take part, is dropped.
 #[test]
 fn sessions_go_on() {
     let starts = Rc::new(Cell::new(0));

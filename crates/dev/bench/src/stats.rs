@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The summary of several runs, in the runs' unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The middle run, or the mean of the two middle ones.
+    /// The figure of the middle run, or the mean of the two middle figures.
     pub median: f64,
     /// The smallest figure of a run.
     pub min: f64,
@@ -16,7 +16,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarizes `values`; `None` if there are none, or if one is not a finite number.
+    /// Summarizes `values`; `None` if there are no values, or if a value is not a finite number.
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.iter().any(|value| !value.is_finite()) {
             return None;
@@ -46,8 +46,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Objective: the median is the middle one of an odd number of runs, and the mean of the two middle ones of an even
-    /// number.
+    /// Objective: the median is the middle figure of an odd number of runs, and the mean of the two middle figures of
+    /// an even number of runs.
     #[test]
     fn median_is_the_middle() {
         let odd = Summary::of(&[3.0, 1.0, 2.0]).expect("three runs");

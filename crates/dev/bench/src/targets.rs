@@ -6,13 +6,13 @@ use crate::record::{Record, figure};
 /// What is wanted of netvale's figure.
 #[derive(Clone, Copy, Debug)]
 enum Want {
-    /// At least this many times better than the peer's.
+    /// At least this many times better than the figure of the named peer.
     Times(&'static str, f64),
-    /// At most this much more than the peer's, in the case's unit.
+    /// At most this much more than the figure of the named peer, in the case's unit.
     Above(&'static str, f64),
     /// At least this figure.
     AtLeast(f64),
-    /// With more than two ports, at least this share of the figure with two.
+    /// With more than two ports, at least this share of the figure with two ports.
     Unchanged(f64),
 }
 
@@ -42,7 +42,7 @@ const ALL: &[Target] = &[
     target("gateway", "", Want::Above("kernel-routed", 30.0)),
 ];
 
-/// Returns a line for each target of the records' cases, with the figure and whether it is met.
+/// Returns a line for each target of the records' cases, with the figure and whether the target is met.
 pub fn render(records: &[&Record]) -> String {
     let mut lines: Vec<String> = Vec::new();
     for record in records.iter().filter(|record| record.contender == "netvale") {

@@ -76,7 +76,8 @@ fn two_builds_are_compared_case_by_case() {
 mod as_root {
     use super::*;
 
-    /// Tests whose runs include the contenders of the kernel and of Open vSwitch, and take as long as those need.
+    /// Tests whose runs include the contenders of the kernel and of Open vSwitch, and take as long as these contenders
+    /// need.
     mod measuring {
         use super::*;
 
@@ -119,7 +120,7 @@ mod as_root {
         }
 
         /// Objective: frames and TCP arrive over the tunnels of the kernel and of OVS-DPDK, if available, and over
-        /// netvale's.
+        /// netvale's tunnels.
         #[test]
         fn frames_and_tcp_arrive_over_the_tunnels() {
             let args = ["vxlan", "--variant", "frames,frames-cut,tcp", "--against", "kernel-vxlan,ovs-dpdk-vxlan"];

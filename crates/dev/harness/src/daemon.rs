@@ -22,8 +22,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// File name of the control socket.
 const CONTROL_SOCKET: &str = "control.sock";
 
-/// Waits until the daemon in `run_dir` answers; its socket exists earlier. Returns whether it answers. `is_alive`
-/// returns whether the daemon still runs.
+/// Waits for at most `limit` until the daemon in `run_dir` answers a request; its socket exists before it can answer.
+/// Returns whether the daemon answers. `is_alive` returns whether the daemon still runs.
 pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool) -> bool {
     let answers = || Client::connect(run_dir).is_ok_and(|mut client| client.version().is_ok());
     let mut answered = false;
@@ -34,7 +34,7 @@ pub fn ready(run_dir: &Path, limit: Duration, mut is_alive: impl FnMut() -> bool
     answered
 }
 
-/// A daemon: successive processes in one run directory. Dropping it kills the running process.
+/// A daemon: successive processes in one run directory. Dropping the daemon kills the running process.
 #[derive(Debug)]
 pub struct TestDaemon {
     launch: Launch,
@@ -55,7 +55,7 @@ impl TestDaemon {
     }
 
     /// Starts a daemon in the folder `dir`. If `manager` is given, it starts the daemon's processes, and stores the
-    /// daemon's descriptors and state between them.
+    /// daemon's descriptors and state between these processes.
     ///
     /// # Errors
     /// Same as [`TestDaemon::start`].
@@ -130,7 +130,7 @@ impl TestDaemon {
     /// busy machine, the running process may continue instead; the successor then ends.
     ///
     /// # Errors
-    /// The successor cannot be started, or neither of the two has ended within a minute.
+    /// The successor cannot be started, or neither of the two processes has ended within a minute.
     pub fn is_succeeded(&self, as_successor: impl FnOnce(&mut Command)) -> Result<bool, FailedStep> {
         let mut command = self.launch.command(self.dir());
         self.manager.iter().for_each(|manager| manager.accompany(&mut command));
@@ -172,7 +172,7 @@ impl TestDaemon {
         self.lives.load(Ordering::Relaxed)
     }
 
-    /// Returns the exit status of the running process, if it has ended by itself.
+    /// Returns the exit status of the running process, if that process has ended by itself; `None` while it runs.
     pub fn has_ended(&self) -> Option<ExitStatus> {
         self.process().as_mut()?.ended_within(Duration::ZERO)
     }

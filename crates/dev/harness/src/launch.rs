@@ -74,7 +74,7 @@ impl Launch {
         self.command_behind(&[], run_dir)
     }
 
-    /// Returns the command with the words `before` in front of it: those of another command, which runs it.
+    /// Returns the command with the words `before` in front of it: the words of another command, which runs this one.
     pub(crate) fn command_behind(&self, before: &[&str], run_dir: &Path) -> Command {
         let mut words: Vec<OsString> = before.iter().map(OsString::from).collect();
         words.extend((self.words)(run_dir));

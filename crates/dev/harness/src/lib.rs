@@ -60,7 +60,7 @@ pub fn scratch(purpose: &str) -> Result<tempfile::TempDir, FailedStep> {
     tempfile::Builder::new().prefix(&format!("netvale-{purpose}-")).tempdir().map_err(FailedStep::to("create a folder"))
 }
 
-/// Polls `done` with a pause until it returns true or the limit is over. Returns whether it returned true.
+/// Polls `done` with a pause until it returns true or the limit is over. Returns whether `done` returned true.
 pub fn until(limit: Duration, pause: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !done() {
@@ -95,7 +95,7 @@ pub fn skip(why: &str) {
     eprint!("{line}");
     if let Some(file) = std::env::var_os("NETVALE_SKIPPED") {
         let list = std::fs::File::options().create(true).append(true).open(file);
-        // A single write is not interleaved with those of other processes.
+        // A single write is not interleaved with writes of other processes.
         let written = list.and_then(|mut list| io::Write::write_all(&mut list, line.as_bytes()));
         written.unwrap_or_else(|e| eprintln!("cannot write the list of skipped tests: {e}"));
     }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::{ChildProcess, FailedStep, Launch};
 
-/// First temporary descriptor number: above both the current numbers and the final ones.
+/// First temporary descriptor number: above both the current numbers and the final numbers.
 const AWAY: i32 = 1000;
 
 /// The message of [`Manager::sync`].
@@ -84,7 +84,7 @@ impl Manager {
         lock(&self.kept).keys().cloned().collect()
     }
 
-    /// Starts a process of the daemon with all stored descriptors, even those of a process that has ended.
+    /// Starts a process of the daemon with all stored descriptors, even the descriptors of a process that has ended.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -93,7 +93,7 @@ impl Manager {
         let kept = lock(&self.kept);
         let names: Vec<&str> = kept.keys().map(String::as_str).collect();
         let fds: Vec<i32> = kept.values().map(AsRawFd::as_raw_fd).collect();
-        // The process id is known only once the process runs.
+        // The process id is known only once the process runs, so a shell sets `LISTEN_PID`.
         let mut command = launch.command_behind(&["sh", "-c", "LISTEN_PID=$$ exec \"$@\"", "sh"], run_dir);
         self.accompany(&mut command);
         command.env("LISTEN_FDS", names.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));

@@ -46,8 +46,8 @@ impl NamespaceHost {
 /// Environment variable that is set in the process that [`inside`] starts.
 const INSIDE: &str = "NETVALE_TEST_NAMESPACE";
 
-/// Runs the calling test again under unshare(1) with these options. Returns whether this process is the inner one; the
-/// outer one has nothing left to do.
+/// Runs the calling test again under unshare(1) with these options. Returns true in the inner process, which runs the
+/// test, and false in the outer process, which has nothing left to do.
 ///
 /// # Errors
 /// The test fails inside the namespace; the error has its output.

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// Opens a non-blocking packet socket on an interface in the calling thread's network namespace. Without `hears`, the
-/// socket only sends. `prepare` runs before frames can arrive.
+/// Opens a non-blocking packet socket on an interface in the calling thread's network namespace. If `hears` is false,
+/// the socket only sends. `prepare` runs before frames can arrive.
 ///
 /// # Errors
 /// The interface does not exist, this user may not open packet sockets, or `prepare` fails.

@@ -16,7 +16,7 @@ const END: &[u8] = b".\"end\"";
 pub struct Pretender(OwnedFd);
 
 impl Pretender {
-    /// Connects to the daemon of that run directory.
+    /// Connects to the daemon of the run directory `dir`.
     ///
     /// # Errors
     /// No daemon listens in `dir`.
@@ -54,7 +54,7 @@ impl Pretender {
         reply.ok_or_else(|| io::Error::other("the daemon's answer is not a valid reply"))
     }
 
-    /// Connects to the daemon of that run directory, and requests a hand-over in the current version's format.
+    /// Connects to the daemon of the run directory `dir`, and requests a hand-over in the current version's format.
     ///
     /// # Errors
     /// Same as [`Pretender::connect`] and [`Pretender::hello`]; or the daemon refuses.

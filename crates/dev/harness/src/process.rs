@@ -1,4 +1,4 @@
-//! A program that ends with its owner.
+//! A child process that ends when the value that owns it is dropped.
 
 use std::io::BufReader;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
@@ -30,7 +30,7 @@ impl Drop for ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a program whose standard input is empty. The command determines where its output goes.
+    /// Starts a program whose standard input is empty. The command determines where the program's output goes.
     ///
     /// # Errors
     /// The program does not exist, or no process can be created.
@@ -55,7 +55,8 @@ impl ChildProcess {
         self.0.as_ref().expect("only taken with the process itself").id()
     }
 
-    /// Returns the lines of the process's standard output, if it is piped and was not taken before.
+    /// Returns the lines of the process's standard output; `None` if the output is not piped, or if this method was
+    /// called before.
     pub fn lines(&mut self) -> Option<BufReader<ChildStdout>> {
         self.child().stdout.take().map(BufReader::new)
     }
@@ -67,7 +68,7 @@ impl ChildProcess {
         }
     }
 
-    /// Waits up to `limit` for the process to end. Returns its exit status; `None` if it still runs.
+    /// Waits up to `limit` for the process to end. Returns its exit status; `None` if the process still runs.
     pub fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
         let child = self.child();
         let mut status = None;
@@ -78,7 +79,8 @@ impl ChildProcess {
         status
     }
 
-    /// Waits until the process ends by itself. Returns its output. With a `limit`, kills the process after that time.
+    /// Waits until the process ends by itself. Returns its output. If `limit` is given, kills the process after that
+    /// time.
     ///
     /// # Errors
     /// The output cannot be read.

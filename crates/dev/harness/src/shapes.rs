@@ -3,8 +3,8 @@
 use netvale_control::options::OptionShape;
 use serde_json::{Value, json};
 
-/// Returns values, each with whether it fits the shape: below the range, its lowest, its highest, above the range, and
-/// of another type.
+/// Returns values, each with whether it fits the shape: a value below the range, the lowest and the highest value of
+/// the range, a value above the range, and a value of another type.
 #[must_use]
 pub fn samples(shape: OptionShape) -> Vec<(Value, bool)> {
     let (fit, wrong) = match shape {

@@ -90,7 +90,7 @@ impl ProcessLimit {
 
 impl Drop for ProcessLimit {
     fn drop(&mut self) {
-        // A daemon that has ended needs no limits; other code notices its end.
+        // A daemon that has ended needs no limits; other code notices the daemon's end.
         let _ = prlimit(self.process, self.which, self.before);
     }
 }
@@ -105,11 +105,12 @@ fn most_possible(daemon: &Netvale, name: &str) -> Option<u64> {
 /// Lets the daemon run out of descriptors while many clients connect.
 fn descriptors(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let daemon = w.first();
-    // The limit applies to descriptor numbers, so it is relative to those in use.
+    // The limit applies to descriptor numbers, so it is relative to the numbers in use.
     let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.id())).map_err(|e| e.to_string())?;
     let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let limit = ProcessLimit::new(daemon, Resource::Nofile, 1 + numbers.max().unwrap_or(0_u64) + rng.below(8))?;
-    // Ports are opened before the clients connect: otherwise they would wait while the clients are refused one by one.
+    // Ports are opened before the clients connect: otherwise the programs would wait while the clients are refused one
+    // by one.
     let ports: Vec<_> = (0..20).filter_map(|i| w.open(0, &format!("vale21:p{i}")).ok()).collect();
     let crowd: Vec<OwnedFd> = (0..200).map_while(|_| connect(daemon).ok()).collect();
     std::thread::sleep(life);
@@ -186,8 +187,8 @@ fn change_of(port: String, replace: bool, keeps: &str, rng: &mut Rng) -> Result<
     Ok(set)
 }
 
-/// Like a control plane, changes VTEPs and addresses of the attacked tunnel and of a bystander's tunnel. The VTEPs that
-/// it adds do not exist; it removes them at the end.
+/// Like a control plane, changes VTEPs and addresses of the attacked tunnel and of a bystander's tunnel. The new VTEPs
+/// do not exist, and are removed at the end.
 fn vteps(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
     let start = Instant::now();
     let mut client = w.first().control()?;

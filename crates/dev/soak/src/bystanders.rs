@@ -26,9 +26,9 @@ struct BystanderPair {
     flows: Vec<PairFlow>,
     ports: Vec<(usize, String)>,
     epoch: u32,
-    /// Frames lost before the daemon last started; its drop counters restarted at zero then.
+    /// Frames lost before the daemon last started, which set its drop counters to zero.
     lost_before: u64,
-    /// For each flow, the number of frames at the last check, and since when it has not changed.
+    /// For each flow, the number of frames at the last check, and the time since which this number has not changed.
     seen: Vec<(u64, Instant)>,
     /// The longest wait of each flow, without the time that the machine took from the daemons.
     longest_wait: Vec<Duration>,
@@ -83,7 +83,8 @@ impl BystanderPair {
                 *since = Instant::now();
             }
         }
-        // Losses are counted before the daemon's count is read, so that the latter is never older.
+        // Losses are counted before the daemon's count is read, so that the daemon's count is never older than the
+        // number of losses.
         let lost = self.lost() - self.lost_before;
         let count = || self.ports.iter().map(|(d, p)| w.daemons[*d].drops(p)).sum();
         let drops: Option<u64> = if lost == 0 { Some(0) } else { count() };
@@ -156,8 +157,8 @@ impl Bystanders {
         [wrong, self.waits(false, watch)].concat()
     }
 
-    /// Returns descriptions of waits that were too long, with the states of the daemons' threads during each. With
-    /// `all`, judges all recorded waits; otherwise only those that are old enough.
+    /// Returns descriptions of waits that were too long, with the states of the daemons' threads during each. If `all`
+    /// is true, judges all recorded waits; otherwise only waits that are old enough.
     pub fn waits(&mut self, all: bool, watch: &StallWatch) -> Vec<String> {
         for (number, one) in self.all.iter().enumerate() {
             self.waits.add(number, one.kind, one.books.waits());
@@ -193,8 +194,8 @@ impl Bystanders {
         self.all.iter().map(of).collect()
     }
 
-    /// Returns the number of damaged frames: with `is_sent_again`, of pairs whose frames attackers may send again;
-    /// otherwise, of all other pairs.
+    /// Returns the number of damaged frames of all pairs whose `is_sent_again` has this value. (It is true if attackers
+    /// may send a pair's frames again.)
     pub fn corrupt(&self, is_sent_again: bool) -> u64 {
         let those = self.all.iter().filter(|one| one.kind.is_sent_again == is_sent_again);
         those.map(|one| FlowTally::get(&one.books.corrupt)).sum()

@@ -32,9 +32,9 @@ pub trait PairEnd: Send {
 /// How a payload is wrapped in a frame.
 #[derive(Clone, Debug)]
 pub enum Wrap {
-    /// The payload is behind this Ethernet header.
+    /// The payload follows this Ethernet header.
     Ethernet([u8; 14]),
-    /// The payload is in a UDP datagram behind this Ethernet header.
+    /// The payload is in a UDP datagram that follows this Ethernet header.
     Datagram([u8; 14]),
 }
 
@@ -46,7 +46,7 @@ const IPV4: [u8; 2] = [8, 0];
 const IP_UDP: usize = 28;
 /// Address and port of the host's stack in the flow through a TAP.
 pub const STACK: ([u8; 4], u16) = ([10, 77, 0, 1], 9001);
-/// Address and port of the program on the switch in that flow; see [`STACK`].
+/// Address and port of the program on the switch in the flow through a TAP; see [`STACK`].
 pub const BEHIND: ([u8; 4], u16) = ([10, 77, 0, 2], 9002);
 
 /// Returns the Ethernet address of station `n`.
@@ -153,7 +153,7 @@ impl PairEnd for RingsEnd {
 
     fn flush(&mut self) {
         if let Some(tx) = &mut self.tx {
-            // If there is no room, the frame is skipped, because nobody counts it.
+            // If there is no room, the frame is skipped, because no receiver counts it.
             let _ = self.announced.as_ref().map(|frame| tx.send(frame));
             tx.sync();
         }

@@ -1,4 +1,5 @@
-//! Numbered frames. Each carries its flow, its number and a checksum, by which received frames are checked and counted.
+//! Numbered frames. Each frame carries its flow, its number and a checksum, by which received frames are checked and
+//! counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -12,7 +13,7 @@ const HEAD: usize = 26;
 const SUM: usize = 8;
 /// Length of the shortest payload in bytes.
 const SHORTEST: u64 = 40;
-/// Number of different lengths: payloads are up to this many bytes longer than the shortest one.
+/// Number of different lengths: payloads are up to this many bytes longer than the shortest payload.
 const SPREAD: u64 = 1300;
 /// Length of the longest payload in bytes.
 pub const LONGEST: usize = (SHORTEST + SPREAD) as usize;
@@ -99,15 +100,15 @@ pub struct FlowTally {
     pub sent: AtomicU64,
     /// Frames received in order and intact.
     pub received: AtomicU64,
-    /// Frames that are missing although later ones arrived.
+    /// Frames that are missing although later frames arrived.
     pub lost: AtomicU64,
-    /// Duplicate frames, and frames that arrived after later ones.
+    /// Duplicate frames, and frames that arrived after later frames.
     pub disordered: AtomicU64,
     /// Damaged frames received.
     pub corrupt: AtomicU64,
     /// Frames from an earlier epoch.
     pub stale: AtomicU64,
-    /// The longest time between two frames, in milliseconds.
+    /// The longest time between two successive frames, in milliseconds.
     pub longest_pause_ms: AtomicU64,
 }
 
@@ -135,8 +136,8 @@ pub struct ExpectedFrame {
 }
 
 impl ExpectedFrame {
-    /// Expects a flow whose frames are numbered from 0. With `cycle`, the numbers start again after that many frames,
-    /// and the flow may be anywhere in the cycle.
+    /// Expects a flow whose frames are numbered from 0. If `cycle` is given, the numbers start again after that many
+    /// frames, and the first frame may have any number.
     pub fn new(flow: u32, epoch: u32, cycle: Option<u64>) -> ExpectedFrame {
         let next = if cycle.is_some() { None } else { Some(0) };
         ExpectedFrame { flow, epoch, cycle, next, last: None }

@@ -16,7 +16,7 @@ use crate::netvale::Netvale;
 /// Time limit for the release of attackers' resources: ports pause after peers that broke the rules, and sockets
 /// linger.
 const LIMIT: Duration = Duration::from_secs(45);
-/// Maximum growth of a daemon's private memory in kilobytes, however long it runs.
+/// Maximum growth of a daemon's private memory in kilobytes, however long the daemon runs.
 const OWN_KB: u64 = 8 << 10;
 /// Maximum growth of a daemon's resident memory in kilobytes, including shared memory.
 const RESIDENT_KB: u64 = 48 << 10;
@@ -31,7 +31,7 @@ impl NameCounts {
         self.0.values().sum()
     }
 
-    /// Lists the names whose number has grown.
+    /// Lists the names that occur more often than in `before`.
     fn beyond(&self, before: &NameCounts) -> String {
         let more = self.0.iter().filter_map(|(name, &now)| {
             let then = before.0.get(name).copied().unwrap_or(0);
@@ -42,7 +42,7 @@ impl NameCounts {
 }
 
 impl<S: AsRef<str>> FromIterator<S> for NameCounts {
-    /// Counts the names. Digits in them, such as those of inodes and queues, are ignored.
+    /// Counts the names. Digits in them, such as the numbers of inodes and queues, are ignored.
     fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Self {
         let mut counts = BTreeMap::new();
         for name in names {
@@ -139,7 +139,7 @@ fn mapped_file(line: &str) -> String {
 }
 
 /// Removes persistent ports that attackers made. Such a port stays after its maker has ended, within its user's quota.
-/// Random noise makes one now and then, when a request happens to be valid.
+/// Attackers that send random bytes make one now and then, when a request happens to be valid.
 fn remove_persistent(daemon: &Netvale, counts: &ResourceCounts, before: &ResourceCounts) {
     let new = counts.ports.iter().filter(|port| !before.ports.contains(port));
     for name in new.filter_map(|port| port.strip_prefix("netmap:")) {
@@ -150,8 +150,8 @@ fn remove_persistent(daemon: &Netvale, counts: &ResourceCounts, before: &Resourc
     }
 }
 
-/// Waits until no resource of a daemon exceeds `before`. Returns its resources, and descriptions of what still exceeds
-/// `before` and of ports that were evicted.
+/// Waits until no resource of a daemon exceeds `before`. Returns the daemon's resources, and descriptions of what still
+/// exceeds `before` and of ports that were evicted.
 pub fn settles(daemon: &Netvale, before: &ResourceCounts) -> (ResourceCounts, Vec<String>) {
     let mut last = (ResourceCounts::default(), Vec::new());
     until(LIMIT, Duration::from_millis(50), || {
@@ -166,7 +166,8 @@ pub fn settles(daemon: &Netvale, before: &ResourceCounts) -> (ResourceCounts, Ve
     last
 }
 
-/// Waits until a daemon's resources have been stable for longer than it delays the return of memory. Returns them.
+/// Waits until a daemon's resources have been stable for longer than the daemon delays the return of memory. Returns
+/// the resources.
 pub fn rests(daemon: &Netvale) -> ResourceCounts {
     const SAME: u32 = 30;
     let key = |counts: &ResourceCounts| {

@@ -38,7 +38,7 @@ pub struct PairKind {
     pub is_sent_again: bool,
     /// Whether the kernel's network stack also moves the pair's frames.
     pub is_by_stack: bool,
-    /// Whether other pairs are compared with this one: no daemon moves its frames, so no daemon causes its waits.
+    /// Whether other pairs are compared with this pair: no daemon moves its frames, so no daemon causes its waits.
     pub is_compared: bool,
 }
 

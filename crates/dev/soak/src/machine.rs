@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(5);
 /// Interval at which threads are looked up.
 const SEARCH: Duration = Duration::from_millis(200);
-/// Threads of each daemon on which bystanders' frames depend: the shared workers (per-user ones have higher numbers),
-/// and the thread that reads a replayed file.
+/// Threads of each daemon on which bystanders' frames depend: the shared workers (the workers of single users have
+/// higher numbers), and the thread that reads a replayed file.
 const NEEDED: [&[&str]; 2] = [&["netvale-w0", "netvale-w1", "netvale-replay"], &["netvale-w0"]];
 /// Parts of the names of kernel functions in which a thread waits while it removes a network device.
 const ENDS_DEVICE: [&str; 4] = ["rcu", "netdev", "rtnl", "synchronize_net"];
@@ -34,7 +34,8 @@ pub struct GoneTime {
 }
 
 impl GoneTime {
-    /// Returns the time lost by the first daemon, or with `needs_second` by both, up to the last check.
+    /// Returns the time that the first daemon had lost at the last check or, if `needs_second` is true, the sum of the
+    /// times that both daemons had lost.
     pub fn of(&self, needs_second: bool) -> Duration {
         let which = if needs_second { &self.gone[..] } else { &self.gone[..1] };
         Duration::from_nanos(which.iter().map(|gone| gone.load(Ordering::Relaxed)).sum())
@@ -119,7 +120,7 @@ impl SharedWorker {
         Some(SharedWorker { waited: waited(&schedstat)?, schedstat, wchan: open("wchan")? })
     }
 
-    /// Returns the nanoseconds lost since the last check, which was `since` ago.
+    /// Returns the nanoseconds that the worker has lost since the last check, which was `since` ago.
     fn look(&mut self, since: Duration) -> u64 {
         let before = self.waited;
         self.waited = waited(&self.schedstat).unwrap_or(before);

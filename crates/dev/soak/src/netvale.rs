@@ -103,8 +103,8 @@ impl Netvale {
         self.control()?.attach(params).map(drop).map_err(|e| format!("{port}: {e}"))
     }
 
-    /// Returns the number of frames that a port did not pass on: dropped for any reason, or sent while its receiver had
-    /// no open queue. `None` if the daemon does not answer.
+    /// Returns the number of frames of a port that were not passed on: frames dropped for any reason, and frames sent
+    /// while their receiver had no open queue. `None` if the daemon does not answer.
     pub fn drops(&self, port: &str) -> Option<u64> {
         let info = self.control().ok()?.show(port).ok()?;
         let idle: u64 = info.rings.iter().map(|ring| ring.idle).sum();

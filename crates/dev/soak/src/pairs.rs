@@ -17,12 +17,12 @@ const WINDOW: u64 = 64;
 const TURN: u64 = 8;
 /// Pause after each turn, which leaves the machine time for other work.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Time after which frames in flight count as lost, and others are sent.
+/// Time after which frames in flight count as lost, and further frames are sent.
 const GIVEN_UP: Duration = Duration::from_millis(200);
 
 /// Maximum number of a pair's damaged frames that are described.
 const MOST_DAMAGES: usize = 12;
-/// Minimum length of a wait for a frame to be recorded.
+/// A wait for a frame is recorded if it lasts at least this long.
 const LONG: Duration = Duration::from_millis(100);
 
 /// A flow: frames in one direction between two ends of a pair.
@@ -77,9 +77,9 @@ pub struct PairCounts {
     pub strangers: AtomicU64,
     /// The counts of each flow.
     pub tallies: Vec<FlowTally>,
-    /// Frames that would have been sent so far if none in flight had ever been late.
+    /// Frames that would have been sent so far if no frame in flight had ever been late.
     pub wanted: AtomicU64,
-    /// Frames that were sent before any in flight was late, to compare with `wanted`.
+    /// Frames that were sent before any frame in flight was late; this number is compared with `wanted`.
     pub offered: AtomicU64,
     waits: Mutex<Vec<LongWait>>,
 }
@@ -110,7 +110,7 @@ impl PairCounts {
     }
 }
 
-/// A wait for a frame that has ended, and was at least [`LONG`].
+/// A wait for a frame that lasted at least [`LONG`] and is over.
 #[derive(Clone, Copy, Debug)]
 pub struct LongWait {
     /// The flow's number in its pair.
@@ -174,7 +174,7 @@ pub struct PairClock {
 
 impl PairClock {
     /// Returns the time that the machine had taken from the pair at the last check. `own` is the schedstat of the
-    /// pair's thread, which may lack a CPU, too.
+    /// pair's thread, which may itself have waited for a CPU.
     fn gone(&self, own: Option<&File>) -> Duration {
         self.gone.of(self.needs_second) + without_processor(own)
     }

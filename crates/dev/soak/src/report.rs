@@ -55,7 +55,7 @@ pub struct LifeResources {
     pub ended_at: u64,
     /// Why the life ended.
     pub ended_by: String,
-    /// Number of rests that were compared with the first one.
+    /// Number of rests that were compared with the first rest.
     pub rests: u64,
     /// The daemon's resources at the first rest.
     pub first: ResourceCounts,

@@ -13,7 +13,7 @@ use crate::pairs::PairCounts;
 
 /// Minimum share in percent. A smaller share is a failure.
 const LEAST: u64 = 80;
-/// Minimum time for which a share is judged.
+/// A share is judged only if the attacks lasted at least this long in total.
 const ENOUGH: Duration = Duration::from_millis(500);
 /// Percentage of the time above which the machine's part is too large for a judgement.
 const BUSY: u64 = 60;
@@ -39,8 +39,8 @@ impl PairMoment {
 /// A bystander's frames during all repetitions of an attack.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct FairShare {
-    /// Frames that the bystander would have sent had none been late, without the time that the machine took from the
-    /// daemons; in thousandths of a frame.
+    /// Frames that the bystander would have sent if no frame had been late, without the time that the machine took from
+    /// the daemons; in thousandths of a frame.
     fair: u64,
     /// Frames sent.
     sent: u64,
@@ -49,7 +49,7 @@ pub struct FairShare {
 }
 
 impl FairShare {
-    /// Returns the part of the fair share in percent; `None` if the time was too short.
+    /// Returns how much of its fair share the bystander got, in percent; `None` if the judged time was too short.
     pub fn percent(&self) -> Option<u64> {
         let is_enough = u128::from(self.ms) >= ENOUGH.as_millis() && self.fair > 0;
         is_enough.then(|| (100_000 * self.sent / self.fair).min(100))
@@ -111,8 +111,8 @@ impl FairShares {
         self.ended.push(EndedAttack { attacks, from: begun.moments, to: now.to_vec(), time, at: Instant::now() });
     }
 
-    /// Judges the attacks that ended at least `ago` before now. Bystanders that have noticed a lost frame since are
-    /// omitted.
+    /// Judges the attacks that ended at least `ago` before now. Bystanders that have noticed a lost frame since then
+    /// are omitted.
     fn judge(&mut self, names: &[&'static str], now: &[PairMoment], ago: Duration) {
         let ripe = self.ended.extract_if(.., |ended| ended.at.elapsed() >= ago);
         for EndedAttack { attacks, from, to, time, .. } in ripe {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     /// Objective: if a bystander notices lost frames after an attack, the attack does not count for that bystander, but
-    /// for the others.
+    /// counts for the other bystanders.
     #[test]
     fn losses_are_found_later() {
         let names = ["one", "other"];

@@ -1,4 +1,4 @@
-//! The sequence of a soak. In each round, every step is made once, in an order that the seed determines. A rest
+//! The sequence of a soak. In each round, every step is performed once, in an order that the seed determines. A rest
 //! follows, in which the daemons are checked. In some rounds a daemon is killed during an attack.
 
 use std::io::BufRead;
@@ -46,7 +46,7 @@ impl RoundStep {
     }
 }
 
-/// Returns how many of the first steps can run together: a device has only one guest at a time.
+/// Returns how many steps, counted from the first one, can run together: a device has only one guest at a time.
 fn at_once(deeds: &[RoundStep]) -> usize {
     let device = |deed: &RoundStep| if let RoundStep::Role(number) = deed { ROLES[*number].device } else { None };
     let is_free =
@@ -149,7 +149,7 @@ impl Soak {
         self.end()
     }
 
-    /// Makes every step once. A daemon may be killed in between.
+    /// Performs each step once. A daemon may be killed during an attack.
     fn round(&mut self) {
         self.began = [false; 2];
         let mut deeds: Vec<RoundStep> =
@@ -171,7 +171,7 @@ impl Soak {
         }
     }
 
-    /// Makes several attacks together, and kills a daemon in the middle if requested.
+    /// Runs several attacks together, and kills a daemon in the middle if requested.
     fn attack(&mut self, deeds: &[RoundStep], killed: Option<usize>) {
         let mut attackers = Vec::new();
         for deed in deeds {
@@ -314,8 +314,8 @@ impl Soak {
         self.report.lives.push(LifeResources { daemon, ended_at, ended_by, rests, first, last });
     }
 
-    /// Compares the daemons' resources with those after the first complete round of their lives. Meanwhile only the
-    /// bystanders run.
+    /// Compares the daemons' resources with the resources after the first complete round of their current lives. During
+    /// the comparison, only the bystanders run.
     fn rest(&mut self) {
         let began = self.began;
         for number in (0..2).filter(|number| !began[*number]) {
@@ -335,7 +335,7 @@ impl Soak {
                 }
             };
             if !leaks.is_empty() {
-                // With this as the new base, the same leak is not reported again.
+                // With the present resources as the new base, the same leak is not reported again.
                 observed.first = Some(observed.last.clone());
             }
             self.fail(leaks.into_iter().map(|leak| format!("the {} leaks: {leak}", NAMES[number])));

@@ -1,4 +1,4 @@
-//! Samples the daemons' threads while a bystander waits. The kernel functions in which they wait show the cause.
+//! Samples the daemons' threads while a bystander waits. The kernel functions in which the threads wait show the cause.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 const MOST_LOOKS: usize = 500;
 /// Maximum number of reported samples of one wait.
 const MOST_REPORTED: usize = 6;
-/// If a pair receives no frame for this long, the states of the daemons' threads are reported immediately, whatever the
-/// later judgement of the wait.
+/// If a pair receives no frame for this long, the states of the daemons' threads are reported immediately, independent
+/// of how the wait is judged later.
 const STALLED: Duration = Duration::from_millis(1500);
 /// Minimum interval of reports about stalled pairs.
 const AGAIN: Duration = Duration::from_secs(3);
@@ -87,7 +87,7 @@ struct StallSampler {
     seen: Arc<StallFindings>,
 }
 
-/// For each flow, the number of frames received, and the time since which it has not changed.
+/// For each flow, the number of frames received, and the time since which this number has not changed.
 type FlowProgress = Vec<(u64, Instant)>;
 
 impl StallSampler {
@@ -138,8 +138,8 @@ impl StallSampler {
     }
 }
 
-/// Returns the longest time for which a flow of the pair has received no frame, and the time for which none of the
-/// flows has.
+/// Returns the longest time for which a flow of the pair has received no frame, and the time for which none of its
+/// flows has received a frame.
 fn waits(books: &PairCounts, progress: &mut FlowProgress, is_up: bool) -> [Duration; 2] {
     for (tally, (frames, since)) in books.tallies.iter().zip(progress.iter_mut()) {
         let now = FlowTally::get(&tally.received);

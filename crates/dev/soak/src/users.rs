@@ -34,7 +34,7 @@ fn detach(daemon: &Netvale, name: &str) -> Result<(), ClientError> {
     connect(daemon)?.detach(ATTACKED, name)
 }
 
-/// Returns changes of a port that also affect others: a bystander's address, VLANs, multicast membership.
+/// Returns changes of a port that also affect other ports: a bystander's address, VLANs, multicast membership.
 fn beyond(rng: &mut Rng) -> Value {
     let target = station(TARGETS[rng.index(2)]).map(|byte| format!("{byte:02x}")).join(":");
     match rng.below(6) {
@@ -86,7 +86,7 @@ pub fn policies(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> 
     outcome
 }
 
-/// Checks that a change of a port by a user is accepted if `may` is set, and refused otherwise.
+/// Checks that a change of a port by a user is accepted if `may` is true, and refused otherwise.
 fn is_judged(daemon: &Netvale, user: u32, port: &str, set: &Value, may: bool) -> Result<(), String> {
     let set: Map<String, Value> = set.as_object().cloned().unwrap_or_default();
     let text = Value::from(set.clone()).to_string();
@@ -150,7 +150,7 @@ fn exchange(at: &Path, treasure: &Path, is_over: &AtomicBool) {
     }
 }
 
-/// Ends the thread of [`exchange`] when dropped, also after a panic.
+/// Ends the thread of [`exchange`] when dropped, even if this thread panics.
 struct ExchangeEnds<'a>(&'a AtomicBool);
 
 impl Drop for ExchangeEnds<'_> {
@@ -184,7 +184,7 @@ pub fn links(w: &World, rng: &mut Rng, life: Duration) -> Result<(), String> {
             }
         }
     });
-    // The remaining files are the user's; they are removed before the daemon is checked.
+    // The remaining files belong to the user, and are removed before the daemon is checked.
     let _ = fs::remove_dir_all(&mine);
     treasure.check()
 }

@@ -1,5 +1,5 @@
-//! Judges long waits of bystanders by comparison with pairs whose frames no daemon moves: a wait that both have is not
-//! the daemon's fault. Pairs whose frames the stack moves are also compared with sockets.
+//! Judges long waits of bystanders by comparison with pairs whose frames no daemon moves: if both pairs wait at the
+//! same time, the wait is not the daemon's fault. Pairs whose frames the stack moves are also compared with sockets.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ impl LongWaits {
         all.extend(waits.into_iter().map(|wait| WaitOf { pair, is_by_stack: kind.is_by_stack, wait }));
     }
 
-    /// Returns the waits that are old enough to be judged; with `all`, every wait. Each is reduced by the longest
-    /// simultaneous wait of a pair whose frames no daemon moves.
+    /// Returns the waits that are old enough to be judged or, if `all` is true, all waits. Each wait is reduced by the
+    /// longest simultaneous wait of a pair whose frames no daemon moves.
     pub fn judged(&mut self, all: bool) -> Vec<WaitOf> {
         let mut judged = Vec::new();
         self.pending.retain(|one| {
@@ -82,8 +82,8 @@ mod tests {
         KINDS.iter().find(|kind| kind.name == name).expect("a kind")
     }
 
-    /// Objective: a wait is reduced by the simultaneous wait of a compared pair, but not by an earlier one; the waits
-    /// of sockets reduce only those of pairs whose frames the stack moves.
+    /// Objective: a wait is reduced by the simultaneous wait of a compared pair, but not by an earlier wait; the waits
+    /// of sockets reduce only the waits of pairs whose frames the stack moves.
     #[test]
     fn beside_the_other_pair() {
         let start = Instant::now();

@@ -30,12 +30,12 @@ pub const ATTACKING_VTEP: &str = "127.0.0.14";
 pub const VXLAN: u16 = 4789;
 /// VNI of the attacked tunnel.
 pub const ATTACKED_VNI: u32 = 13;
-/// The first of the user IDs with which attackers run that use the daemon's own sockets.
+/// The first user ID of attackers that use the daemon's own sockets.
 const ATTACKER: u32 = 70_001;
 
 /// The daemons, and the files of the soak.
 pub struct World {
-    /// Most ports are on the first daemon; the second drives the virtio devices of the first.
+    /// Most ports are on the first daemon; the second drives the virtio devices of the first daemon.
     pub daemons: [Netvale; 2],
     /// Captures, logs, and a copy of this program that all users can start.
     pub files: TempDir,

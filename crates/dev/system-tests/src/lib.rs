@@ -3,10 +3,10 @@
 //! inside guests in `tests/guest`.
 //!
 //! Cargo builds a package's programs only for tests of the same package, and the programs under test belong to other
-//! packages. Each test program therefore makes Cargo build them when it first needs them ([`programs`]), so that they
-//! are never older than their sources, even if a test runs alone or in a clean checkout. `scripts/test-system.sh`
-//! builds them once beforehand ([`BUILD`]), and sets `NETVALE_PROGRAMS`, so that the test programs do not build them
-//! again.
+//! packages. Each test program therefore makes Cargo build them when it first needs them ([`programs`]), so that the
+//! programs are never older than their sources, even if a test runs alone or in a clean checkout.
+//! `scripts/test-system.sh` builds them once beforehand ([`BUILD`]), and sets `NETVALE_PROGRAMS`, so that the test
+//! programs do not build them again.
 
 pub mod scripts;
 
@@ -27,8 +27,8 @@ pub const BUILD: [&str; 9] = [
     "netvale-cni",
 ];
 
-/// Returns the folder with the programs and libraries under test: the one where the test itself was built, for the same
-/// profile. Builds them first if necessary.
+/// Returns the folder with the programs and libraries under test: the folder in which Cargo built the test itself, with
+/// the same profile. Builds them first if necessary.
 ///
 /// # Panics
 /// The programs cannot be built.

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 const LIMITS: [&str; 2] = ["600", "20"];
 /// The exit code of a script that cannot run here.
 const SKIPPED: i32 = 77;
-/// The header lines of scripts that do not, and that do, need the machine for themselves.
+/// The header line of scripts that may run beside others, and the header line of scripts that need the machine for
+/// themselves.
 const MEASURES: [&str; 2] = ["# measures: no", "# measures: yes"];
 
 fn folder(name: &str) -> PathBuf {
@@ -60,8 +61,8 @@ pub fn are_all(of: &str, names: [&[&str]; 2]) {
     }
 }
 
-/// Creates a test for each script of a folder, and a test that none is missing. Tests of scripts that measure are in a
-/// module `measuring`, whose tests have the machine for themselves.
+/// Creates a test for each script of a folder, and a test that no script is missing. Tests of scripts that measure are
+/// in a module `measuring`, whose tests have the machine for themselves.
 #[macro_export]
 macro_rules! scripts {
     ($folder:literal: $($name:ident)* ; measuring: $($alone:ident)*) => {

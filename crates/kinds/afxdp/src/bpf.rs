@@ -1,6 +1,6 @@
-//! The XDP program, which redirects frames of queues with a socket to that socket and passes all others to the stack.
-//! It is assembled here, loaded with bpf(2) and attached by a BPF link, so the kernel detaches it when this process
-//! ends.
+//! The XDP program, which redirects frames of queues with a socket to that socket and passes all other frames to the
+//! stack. It is assembled here, loaded with bpf(2) and attached by a BPF link, so the kernel detaches it when this
+//! process ends.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -114,7 +114,7 @@ struct LinkCreate {
     target_ifindex: u32,
     attach_type: u32,
     flags: u32,
-    /// With [`BEFORE_LINK`]: the link before which to attach.
+    /// If the flags contain [`BEFORE_LINK`], the link before which the program is attached.
     relative_fd: u32,
     pad: u32,
     expected_revision: u64,
@@ -131,7 +131,7 @@ struct ObjInfo {
 /// Calls bpf(2).
 ///
 /// # Safety
-/// `attr` must be the command's structure, and the addresses in it must be valid.
+/// `attr` must be the structure that the command takes, and the addresses in it must be valid.
 unsafe fn bpf<T>(command: libc::c_int, attr: &mut T) -> Result<libc::c_long, Errno> {
     // SAFETY: the caller's contract.
     let n = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
@@ -216,8 +216,8 @@ fn redirect_to(map: BorrowedFd<'_>) -> [u64; 6] {
 #[derive(Debug)]
 struct Map {
     fd: OwnedFd,
-    /// Whether this process may change the map. It may not while a predecessor may still resume and need the map
-    /// unchanged.
+    /// Whether this process may change the map. It may not change the map while a predecessor may still resume and need
+    /// the map unchanged.
     is_own: AtomicBool,
 }
 
@@ -265,7 +265,7 @@ pub struct XdpProgram {
 
 impl XdpProgram {
     /// Loads the program and attaches it to the interface `ifindex`, which has `queues` queues: in the driver if
-    /// possible, otherwise in the stack. If `tags` is set, a program in the driver also inserts into each frame the
+    /// possible, otherwise in the stack. If `tags` is true, a program in the driver also inserts into each frame the
     /// VLAN tag that the driver reports in the frame's metadata, provided that the kernel supports this.
     ///
     /// # Errors
@@ -302,8 +302,8 @@ impl XdpProgram {
         Ok(XdpProgram { map, mode, link, puts_tags_back })
     }
 
-    /// Whether the program inserts VLAN tags from metadata into frames. False for a restored program, of which this is
-    /// not known.
+    /// Whether the program inserts VLAN tags from metadata into frames. False for a restored program, for which this is
+    /// unknown.
     pub fn puts_tags_back(&self) -> bool {
         self.puts_tags_back
     }
@@ -328,7 +328,7 @@ impl XdpProgram {
 }
 
 /// The TCX hooks that divert an interface's outgoing frames to the TAP of the host rings, and the TAP's frames to the
-/// interface. Dropping this value detaches them.
+/// interface. Dropping this value detaches the hooks.
 #[derive(Debug)]
 pub struct Diversion {
     /// A map with one word for each ring: 1 if the ring is open.
@@ -368,7 +368,8 @@ impl Diversion {
         Ok(Diversion { rings: open, links: [away, back, only] })
     }
 
-    /// Sets whether frames of a ring's flows are redirected to the TAP or pass to the interface.
+    /// Sets whether frames of a ring's flows are redirected to the TAP (`open` is true) or pass to the interface
+    /// (false).
     ///
     /// # Errors
     /// The kernel's error.

@@ -24,7 +24,8 @@ pub struct Interface {
     pub mac: [u8; 6],
 }
 
-/// Creates a socket for ioctl(2) requests about interfaces. Any family accepts them; this one reaches no network.
+/// Creates a socket for ioctl(2) requests about interfaces. A socket of any family accepts them; a UNIX socket reaches
+/// no network.
 fn socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
 }
@@ -41,7 +42,8 @@ fn request(name: &str) -> libc::ifreq {
 
 /// Calls ioctl(2) with an ifreq.
 fn ask(fd: &OwnedFd, code: libc::Ioctl, request: &mut libc::ifreq) -> Result<(), Errno> {
-    // SAFETY: all requests made here take an ifreq; a pointer in it is to memory that lives until the call returns.
+    // SAFETY: all requests made here take an ifreq; a pointer in the ifreq points to memory that lives until the call
+    // returns.
     let done = unsafe { libc::ioctl(fd.as_raw_fd(), code, std::ptr::from_mut(request)) };
     if done < 0 { Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
 }
@@ -170,7 +172,7 @@ fn flags(name: &str) -> Result<libc::c_int, Errno> {
     }
 }
 
-/// Returns the name of the interface with this index; `None` if there is none.
+/// Returns the name of the interface with this index; `None` if there is no such interface.
 ///
 /// # Errors
 /// The request cannot be made: the process is out of descriptors.
@@ -217,7 +219,7 @@ pub fn has_offload(name: &str, offload: TagOffload) -> bool {
 /// Turns an offload on or off.
 ///
 /// # Errors
-/// `EINVAL` or `EOPNOTSUPP` if the driver cannot change it, `EPERM` without `CAP_NET_ADMIN`.
+/// `EINVAL` or `EOPNOTSUPP` if the driver cannot change the offload, `EPERM` without `CAP_NET_ADMIN`.
 pub fn set_offload(name: &str, offload: TagOffload, on: bool) -> Result<(), Errno> {
     /// `ETHTOOL_SFLAGS`.
     const SET_FLAGS: u32 = 0x26;
@@ -311,8 +313,8 @@ fn queues(fd: &OwnedFd, name: &str) -> u32 {
     }
 }
 
-/// Returns the name of the interface at the far end of a veth, if that is in this process's network namespace;
-/// otherwise `None`.
+/// Returns the name of the interface at the far end of a veth, if that interface is in this process's network
+/// namespace; otherwise `None`.
 pub fn far_end(index: u32) -> Option<String> {
     const IFLA_LINK: u16 = 5;
     const IFLA_LINK_NETNSID: u16 = 37;
@@ -380,7 +382,7 @@ mod tests {
         assert!(is_loopback("lo") && !is_loopback("nosuch0"));
     }
 
-    /// Objective: an attribute is found after others; a truncated one ends the search.
+    /// Objective: an attribute is found after other attributes; a truncated attribute ends the search.
     #[test]
     fn attributes_are_found_after_others() {
         let bytes = [5, 0, 1, 0, 9, 0, 0, 0, 8, 0, 2, 0x80, 1, 2, 3, 4];

@@ -95,7 +95,7 @@ pub enum NicError {
         /// Maximum length of a frame in bytes.
         longest: u32,
     },
-    /// A step failed.
+    /// A step failed for a reason that no other variant describes.
     #[error("{name}: cannot {what}: {source}{}", hint(*.source))]
     Step {
         /// Name of the interface.
@@ -143,7 +143,7 @@ pub struct Nic {
     /// The reason why VLAN tags of received frames are lost; `None` if they are kept.
     lost_tags: Option<LostTags>,
     taken: Mutex<Vec<u32>>,
-    /// When a queue was last freed; `None` if none was.
+    /// When a queue was last freed; `None` if no queue was freed.
     freed: Mutex<Option<Instant>>,
     senders: Mutex<Senders>,
 }
@@ -193,8 +193,8 @@ impl OpenNicQueue {
     }
 }
 
-/// Binds a socket to a queue that the daemon has assigned to this program. `name` and `mtu` are those of the interface,
-/// whose frames must fit into `buffers`.
+/// Binds a socket to a queue that the daemon has assigned to this program. `name` and `mtu` are the interface's name
+/// and MTU. The interface's frames must fit into `buffers`.
 ///
 /// # Errors
 /// [`NicError`] if the kernel refuses, or the interface's frames do not fit into the buffers.
@@ -282,7 +282,7 @@ impl Nic {
         &self.interface
     }
 
-    /// The reason why VLAN tags of received frames are lost, if they are.
+    /// The reason why VLAN tags of received frames are lost; `None` if they are kept.
     pub fn lost_tags(&self) -> Option<LostTags> {
         self.lost_tags
     }

@@ -23,9 +23,9 @@ pub struct Outlet {
 /// The result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendResult {
-    /// The frame was sent: its number of slots and bytes.
+    /// The frame was sent; it had this number of slots and this number of bytes.
     Yes(u32, u64),
-    /// The frame was dropped: its number of slots, and the reason.
+    /// The frame, which had this number of slots, was dropped for this reason.
     No(u32, DropReason),
     /// The frame's last slot is not published yet.
     Incomplete,
@@ -73,7 +73,7 @@ impl Outlet {
         Ok(Outlet { fd: Arc::new(fd), header: 0 })
     }
 
-    /// Sends the frame that begins at slot `at` of a ring; `left` slots are available.
+    /// Sends the frame that begins at slot `at` of a ring; from that slot on, `left` slots are available.
     pub fn send(&self, ring: &RingMem, at: u32, left: u32) -> SendResult {
         let header = [0u8; TAP_HEADER];
         let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 1 + MAX_FRAGS];

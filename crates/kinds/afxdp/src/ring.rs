@@ -121,14 +121,14 @@ impl<T: Copy> XdpRing<T> {
         self.mine.wrapping_sub(self.theirs)
     }
 
-    /// The entries that the producer has published and the consumer has not returned. `None` if there would be more of
-    /// them than the ring has entries.
+    /// The entries that the producer has published and the consumer has not returned. `None` if there would be more
+    /// such entries than the ring has entries.
     pub fn published(&self) -> Option<Vec<T>> {
         self.between(self.given_back(), self.shown())
     }
 
     /// As consumer: the entries that would be taken next, including those that [`XdpRing::rewind`] has made available
-    /// again. `None` if there would be more of them than the ring has entries.
+    /// again. `None` if there would be more such entries than the ring has entries.
     pub fn unread(&self) -> Option<Vec<T>> {
         self.between(self.mine, self.shown())
     }
@@ -156,7 +156,8 @@ impl<T: Copy> XdpRing<T> {
         self.mine = self.given_back().wrapping_sub(count);
     }
 
-    /// As producer: fills the next entry, which must be free. The kernel sees it after the next [`XdpRing::publish`].
+    /// As producer: fills the next entry, which must be free. The kernel sees the entry after the next
+    /// [`XdpRing::publish`].
     #[inline]
     pub fn put(&mut self, value: T) {
         // SAFETY: an entry inside the ring that is ours until it is published.
@@ -231,7 +232,7 @@ mod tests {
 
     proptest! {
         /// Objective: the other side takes each entry once, in order, and not before it is published; no entry is
-        /// reused before it is returned; also when indices wrap around at 2^32.
+        /// reused before it is returned. All of this holds when indices wrap around at 2^32, too.
         #[test]
         fn the_other_side_takes_entries_once_in_order(start in prop_oneof![Just(0), Just(u32::MAX - 20), any::<u32>()],
                       steps in proptest::collection::vec((0..4u8, 0..12u32), 1..200)) {
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!((heir.pending(), heir.room()), (3, SIZE - 3));
     }
 
-    /// Objective: returned entries can be taken again, together with later ones.
+    /// Objective: returned entries can be taken again, together with later entries.
     #[test]
     fn entries_given_back_can_be_taken_again() {
         let (_memory, mut producer, mut consumer) = both(u32::MAX - 3);

@@ -138,7 +138,7 @@ impl RxEnd {
         }
     }
 
-    /// Fills the next slot; the program sees it after the next [`RxEnd::publish`].
+    /// Fills the next slot; the program sees the slot after the next [`RxEnd::publish`].
     #[inline]
     pub fn put(&mut self, buf: u32, len: u16, flags: u16) {
         self.side.ring.set_slot_word(self.hwtail, buf, len, flags);

@@ -6,7 +6,7 @@ use netvale_mem::{PortShape, Region};
 /// Default number of slots of a ring, as many drivers have.
 pub const SLOTS: u32 = 1024;
 /// Number of interfaces like the first for which the shared region has room. Forwarding without a copy requires a
-/// common region.
+/// region that both interfaces share.
 const ROOM: u32 = 4;
 
 /// The rings and buffers that a port needs in a region.

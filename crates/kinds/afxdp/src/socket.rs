@@ -1,8 +1,8 @@
 //! AF_XDP sockets: one per queue, with the buffers of a netmap region as memory for frames.
 //!
 //! The region is registered unchanged, as memory with unaligned chunks, so a frame can begin at any buffer. A received
-//! frame begins at its buffer's first byte, as netmap programs expect. The kernel reserves 256 bytes before it for XDP
-//! programs; these are the last bytes of the previous buffer, which no frame reaches.
+//! frame begins at its buffer's first byte, as netmap programs expect. The kernel reserves 256 bytes before each frame
+//! for XDP programs; these are the last bytes of the previous buffer, which no frame reaches.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -74,8 +74,8 @@ impl BufferLayout {
         u32::try_from(index).ok().filter(|&i| i < self.count)
     }
 
-    /// The kernel's chunk size in bytes, headroom included. With it, a frame never reaches the last 256 bytes of its
-    /// buffer, which are the next buffer's headroom. `None` if buffers are smaller than the smallest chunk, 2,048
+    /// The kernel's chunk size in bytes, headroom included. With this size, a frame never reaches the last 256 bytes of
+    /// its buffer, which are the next buffer's headroom. `None` if buffers are smaller than the smallest chunk, 2,048
     /// bytes.
     #[inline]
     pub fn chunk(&self) -> Option<u32> {
@@ -115,7 +115,7 @@ pub struct XdpSocket {
     _memory: Arc<Mapping>,
 }
 
-/// The receiving half of a socket: filled buffers arrive in `rx`, empty ones go to the kernel through `fill`.
+/// The receiving half of a socket: filled buffers arrive in `rx`, empty buffers go to the kernel through `fill`.
 #[derive(Debug)]
 pub struct XdpReceiver {
     /// Filled buffers.
@@ -137,15 +137,15 @@ pub struct XdpSender {
     pub socket: Arc<XdpSocket>,
 }
 
-/// Maximum number of frames that one send(2) call sends in copy mode. With more, frames would be evicted from the
-/// caches before they are received; with fewer, more calls are needed.
+/// Maximum number of frames that one send(2) call sends in copy mode. With more frames per call, frames would be
+/// evicted from the caches before they are received; with fewer frames, more calls are needed.
 const SENT_AT_ONCE: u32 = 128;
 
 /// The step that failed, and the kernel's error.
 pub type XdpStepError = (&'static str, Errno);
 
 /// Opens a socket with `entries` entries in each ring and its frames in the `buffers` of `memory`. The socket is not
-/// bound yet, because older kernels (Linux 6.1) map rings only before it is bound.
+/// bound yet, because older kernels (Linux 6.1) map rings only before the socket is bound.
 ///
 /// Each socket registers the memory itself and does not depend on other sockets.
 ///
@@ -181,7 +181,7 @@ impl XdpSocket {
             let place = SocketAddrXdp::new(usual | more, address.ifindex, address.queue);
             match rustix::net::bind(&self.fd, &place) {
                 // Another program, which has the queue's other ring, has already bound the socket. The kernel checks
-                // the flags before it returns this error, so they are supported.
+                // the flags before it returns this error, so the flags are supported.
                 Err(Errno::BUSY) if self.is_bound() => Ok(()),
                 bound => bound,
             }
@@ -209,7 +209,7 @@ impl XdpSocket {
         self.entries
     }
 
-    /// Maps the receiving half. At most one may exist at a time.
+    /// Maps the receiving half. At most one receiving half may exist at a time.
     ///
     /// # Errors
     /// The kernel's error.
@@ -220,7 +220,7 @@ impl XdpSocket {
         Ok(XdpReceiver { rx, fill, socket: Arc::clone(self) })
     }
 
-    /// Maps the sending half. At most one may exist at a time.
+    /// Maps the sending half. At most one sending half may exist at a time.
     ///
     /// # Errors
     /// The kernel's error.
@@ -233,8 +233,8 @@ impl XdpSocket {
 }
 
 impl XdpSender {
-    /// Publishes the filled entries. If the kernel must be woken, calls it until it has taken all entries or a call
-    /// takes none.
+    /// Publishes the filled entries. If the kernel must be woken, calls the kernel until it has taken all entries or a
+    /// call takes none.
     ///
     /// # Errors
     /// `ENETDOWN` while the interface is down; the entries wait. `ENXIO` once the interface is deleted.
@@ -299,7 +299,7 @@ impl XdpSocket {
     /// Makes the kernel send frames of the transmit ring. Frames that it cannot take now stay in the ring.
     ///
     /// # Errors
-    /// `ENETDOWN` while the interface is down, `ENXIO` once it is deleted.
+    /// `ENETDOWN` while the interface is down, `ENXIO` once the interface is deleted.
     pub fn kick(&self) -> Result<(), Errno> {
         match rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Err(why @ (Errno::NETDOWN | Errno::NXIO)) => Err(why),

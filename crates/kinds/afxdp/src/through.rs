@@ -46,8 +46,8 @@ pub struct ThroughTx {
     /// Becomes readable when the ring has room again.
     wake: OwnedFd,
     counters: Arc<RingCounters>,
-    /// Copy frames for monitors: the first when frames are passed to the kernel, the second when their slots are
-    /// returned. `None` if the port cannot be monitored.
+    /// The mirrors, which copy frames for monitors: the first copies frames when they are passed to the kernel, the
+    /// second when their slots are returned to the program. `None` if the port cannot be monitored.
     mirrors: Option<Box<[Mirror; 2]>>,
 }
 
@@ -93,7 +93,7 @@ impl ThroughTx {
         &self.tx
     }
 
-    /// Whether all published slots have been passed to the kernel. True, too, while the program's `head` is invalid.
+    /// Whether all published slots have been passed to the kernel. True even while the program's `head` is invalid.
     pub fn is_given(&self) -> bool {
         let head = self.tx.side().csb.head();
         head == self.given || self.bad == Some(head)
@@ -346,8 +346,8 @@ impl ThroughRx {
         &self.receiver.socket
     }
 
-    /// Passes the buffers of a fresh ring to the kernel. If the socket was used before, the kernel already has them;
-    /// frames that arrived meanwhile or were not read are discarded.
+    /// Passes the buffers of a fresh ring to the kernel. If the socket was used before, the kernel already has the
+    /// buffers; frames that arrived meanwhile or were not read are discarded.
     pub fn begin(&mut self) {
         if self.receiver.fill.was_used() {
             self.resume();
@@ -380,7 +380,7 @@ impl ThroughRx {
         }
     }
 
-    /// Passes the buffers of slots that the program has returned to the kernel.
+    /// Passes to the kernel the buffers of slots that the program has returned.
     fn post(&mut self) {
         let end = self.end.end();
         let mut count = 0;
@@ -388,7 +388,7 @@ impl ThroughRx {
             let buf = self.end.side().ring.slot_word(self.posted).buf_idx;
             match self.buffers.at(buf).filter(|_| buf >= 2) {
                 Some(at) => self.receiver.fill.put(at - HEADROOM),
-                // The kernel has one buffer less until the program puts a valid one into the slot.
+                // The kernel has one buffer less until the program puts a valid buffer into the slot.
                 None => self.counters.dropped(DropReason::BadRxBuffer, 1),
             }
             self.posted = self.end.side().ring.next(self.posted);

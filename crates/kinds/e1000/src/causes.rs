@@ -195,7 +195,7 @@ impl Causes {
         self.line
     }
 
-    /// Time of the next [`Causes::update`], if nothing else happens; `None` if no timer runs.
+    /// Time of the next [`Causes::update`], if no other event occurs; `None` if no timer runs.
     pub fn deadline(&self) -> Option<u64> {
         let throttled = (self.standing & self.mask != 0 && !self.line).then_some(self.not_before);
         throttled.into_iter().chain(self.transmit.deadline()).chain(self.receive.deadline()).min()

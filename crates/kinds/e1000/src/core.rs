@@ -26,8 +26,8 @@ struct InterruptLine {
     bell: Option<Doorbell>,
     /// Whether interrupts are messages (MSI), each of which rings the doorbell, instead of a pin (INTx).
     is_message: bool,
-    /// For a pin: whether the hypervisor has unmasked it since the doorbell was last rung. The doorbell is not rung
-    /// otherwise.
+    /// For a pin: whether the hypervisor has unmasked it since the doorbell was last rung. If not, the doorbell is not
+    /// rung.
     pin_ready: bool,
     timer: OwnedFd,
     /// Number of interrupts sent.
@@ -122,8 +122,8 @@ impl Core {
         value
     }
 
-    /// Replaces the guest's memory. Returns the previous memory. Dropping that may unmap it, which takes time: drop it
-    /// where no worker waits for this core.
+    /// Replaces the guest's memory. Returns the previous memory. Dropping the previous memory may unmap it, which takes
+    /// time: drop it where no worker waits for this core.
     #[must_use]
     pub fn set_memory(&mut self, memory: CardMemory) -> CardMemory {
         let before = std::mem::replace(&mut self.memory, memory);
@@ -227,7 +227,7 @@ impl Core {
         }
     }
 
-    /// Handles the hypervisor's unmasking of the pin: rings again if the line is asserted.
+    /// Handles the hypervisor's unmasking of the pin: rings the doorbell again if the line is asserted.
     pub fn unmask_pin(&mut self) {
         self.line.pin_ready = true;
         if self.e1000.causes.line() {
@@ -259,7 +259,7 @@ impl Core {
         let _ = rustix::time::timerfd_settime(&self.line.timer, TimerfdTimerFlags::empty(), &once);
     }
 
-    /// Handles the timer; may be called even if it has not expired.
+    /// Handles the timer; may be called even if the timer has not expired.
     pub fn tick(&mut self) {
         self.line.set = None;
         let mut count = [0; 8];

@@ -22,16 +22,16 @@ pub struct Card {
     pub mac: [u8; 6],
     /// PCI subsystem device ID.
     pub subsystem: u16,
-    /// Value of ITR that overrides the driver's; `None` leaves ITR to the driver.
+    /// Value of ITR that overrides the driver's value; `None` leaves ITR to the driver.
     pub forced_interval: Option<u16>,
 }
 
 /// Actions that are due after a register access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// There may be packets to send.
+    /// Whether there may be packets to send.
     pub sends: bool,
-    /// There may be room for received frames.
+    /// Whether there may be room for received frames.
     pub receives: bool,
 }
 
@@ -162,7 +162,7 @@ impl E1000 {
         *self = E1000 { resets, ..Self::powered_up(self.card, self.eeprom.clone(), self.phy.clone(), causes) };
     }
 
-    /// Plugs the cable in or out.
+    /// Plugs the cable in (true) or unplugs it (false).
     pub fn set_cable(&mut self, cable: bool) {
         if self.phy.set_cable(cable) {
             self.causes.set(ICR_LSC);
@@ -319,12 +319,12 @@ impl E1000 {
         (self.tx.read(RingRegister::Head), self.rx.read(RingRegister::Head))
     }
 
-    /// Sets TDT. With an invalid tail, the ring has no descriptors to send.
+    /// Sets TDT. If `tail` is invalid, the ring has no descriptors to send.
     pub fn set_tx_tail(&mut self, tail: u32) {
         self.tx.write(RingRegister::Tail, tail.min(u16::MAX.into()));
     }
 
-    /// Sets RDT. With an invalid tail, the ring has no descriptors to fill.
+    /// Sets RDT. If `tail` is invalid, the ring has no descriptors to fill.
     pub fn set_rx_tail(&mut self, tail: u32) {
         self.rx.write(RingRegister::Tail, tail.min(u16::MAX.into()));
     }
@@ -355,7 +355,7 @@ impl E1000 {
         self.assembler.position()
     }
 
-    /// Returns the assembler to an earlier state, so that the descriptors processed since can be processed again.
+    /// Returns the assembler to an earlier state, so that the descriptors processed since then can be processed again.
     pub fn tx_rewind(&mut self, position: TxPosition) {
         self.assembler.rewind(position);
     }
@@ -366,7 +366,7 @@ impl E1000 {
         owned + 1 >= self.tx.count()
     }
 
-    /// Discards the packet that has begun, including those of its descriptors that are still to come.
+    /// Discards the packet that has begun, including its descriptors that are still to come.
     pub fn tx_give_up(&mut self) {
         self.assembler.give_up();
     }
@@ -386,7 +386,7 @@ impl E1000 {
         self.tx.advance(count);
     }
 
-    /// Reports to the driver, if it requested that, that transmit descriptors are done.
+    /// Reports to the driver that transmit descriptors are done, if it requested such reports.
     pub fn tx_report(&mut self, report: TxReport, now: u64) {
         match report {
             TxReport::Delayed => self.causes.event(CardDirection::Transmit, now),
@@ -436,11 +436,11 @@ impl E1000 {
     /// Size of a receive buffer in bytes (RCTL.BSIZE, RCTL.BSEX).
     pub fn rx_buffer(&self) -> u32 {
         let size = 2048 >> (self.rctl >> 16 & 3);
-        // With BSEX, the largest size is reserved; treat it as the next smaller one.
+        // With BSEX, the largest size is reserved; treat it as the next smaller size.
         if self.rctl & RCTL_BSEX != 0 { (size * 16).min(16_384) } else { size }
     }
 
-    /// Number of CRC bytes that the driver expects behind each frame.
+    /// Number of CRC bytes that the driver expects after each frame.
     pub fn rx_crc(&self) -> u32 {
         if self.rctl & RCTL_SECRC != 0 { 0 } else { 4 }
     }
@@ -458,8 +458,8 @@ impl E1000 {
         self.received_small |= len <= usize::from(self.small);
     }
 
-    /// Reports to the driver, if `wanted`, that the frames since the last report are in its memory. Also sets the cause
-    /// for few remaining descriptors.
+    /// Reports to the driver, if `wanted`, that the frames since the last report are in the guest's memory. Also sets
+    /// the cause for few remaining descriptors.
     pub fn rx_report(&mut self, wanted: bool, now: u64) {
         let small = std::mem::take(&mut self.received_small);
         if !std::mem::take(&mut self.received) {

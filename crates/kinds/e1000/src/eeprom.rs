@@ -43,7 +43,7 @@ enum EepromSerial {
     Command(u32, u32),
     /// Sends words: index of the word and of the bit to send next.
     Sending(usize, u32),
-    /// Ignores a command other than a read, until deselected.
+    /// Ignores a command other than a read, until the EEPROM is deselected.
     Deaf,
 }
 
@@ -171,8 +171,8 @@ mod tests {
         value
     }
 
-    /// Objective: both ways of reading return the same words; the first three contain the Ethernet address, and the
-    /// checksum is correct.
+    /// Objective: both ways of reading return the same words; the first three words contain the Ethernet address, and
+    /// the checksum is correct.
     #[test]
     fn both_ways_of_reading_give_the_same_words() {
         let mut eeprom = Eeprom::new(MAC, 0x001e);

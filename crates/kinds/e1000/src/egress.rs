@@ -169,7 +169,7 @@ fn put_one(
     finder.received(at, status);
 }
 
-/// Writes a frame of `len` bytes, padded to `total` bytes, to several buffers, or without its tag.
+/// Writes a frame of `len` bytes, padded to `total` bytes, to several buffers, or without the frame's tag.
 fn put_many(
     core: &Core,
     finder: &mut Finder<'_>,
@@ -205,8 +205,8 @@ fn put_many(
     results.iter().rev().for_each(|(at, status)| finder.received(*at, *status));
 }
 
-/// Copies `n` bytes to `to`, from offset `from` of a frame that has `len` bytes without the tag to remove; behind the
-/// frame's end, writes zeros.
+/// Copies `n` bytes to `to`, from offset `from` of a frame that has `len` bytes without the tag to remove. Bytes beyond
+/// the frame's end are zeros.
 fn fill(
     read: &mut impl FnMut(usize, *mut u8, usize) -> usize,
     len: usize,

@@ -113,8 +113,8 @@ mod tests {
         head
     }
 
-    /// Objective: nothing passes while the receiver is off; when it is on, frames to its own address pass, and others
-    /// only with the RCTL bit that allows them.
+    /// Objective: nothing passes while the receiver is off; when it is on, frames to the card's own address pass, and
+    /// other frames only with the RCTL bit that allows them.
     #[test]
     fn only_addresses_that_rctl_allows_pass() {
         let mut f = AddressFilter::new(MAC);

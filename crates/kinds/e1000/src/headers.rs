@@ -11,7 +11,7 @@ use crate::tx::{ChecksumRequest, TxContext, TxOffload};
 
 /// Length of a VLAN tag in bytes.
 const TAG: usize = 4;
-/// Offset of a VLAN tag in bytes, behind the two addresses.
+/// Offset of a VLAN tag in bytes, after the two addresses.
 const BEFORE_TAG: usize = 12;
 /// Maximum length in bytes of headers with a tag.
 pub const ROOM: usize = MAX_HEADERS + TAG;
@@ -31,7 +31,8 @@ pub struct PreparedHeaders {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImpossibleRequest;
 
-/// Prepares a packet of `len` bytes. `head` contains its first `have` bytes: all of it, or [`MAX_HEADERS`].
+/// Prepares a packet of `len` bytes. `head` contains the packet's first `have` bytes: all bytes, or [`MAX_HEADERS`]
+/// bytes.
 ///
 /// # Errors
 /// [`ImpossibleRequest`] if segmentation is requested for a packet without the headers that its context describes.
@@ -136,7 +137,7 @@ fn pseudo(context: &TxContext, head: &[u8], l3: usize, len: usize) -> Option<u16
     Some(sum.fold())
 }
 
-/// Inserts a tag after the addresses, and moves the bytes up to offset `end` behind it.
+/// Inserts a tag after the addresses, and moves the following bytes, up to offset `end`, to make room for it.
 fn insert_tag(head: &mut [u8; ROOM], end: usize, [kind, tag]: [u16; 2]) {
     head.copy_within(BEFORE_TAG..end.min(ROOM - TAG), BEFORE_TAG + TAG);
     head[BEFORE_TAG..BEFORE_TAG + 2].copy_from_slice(&kind.to_be_bytes());
@@ -248,7 +249,7 @@ mod tests {
         assert_eq!(prepare(&TxOffload::default(), 0x8100, &mut tcp4(), 60, 60), Ok(none));
     }
 
-    /// Objective: a tag is inserted behind the addresses, and the offload's offsets are adjusted.
+    /// Objective: a tag is inserted after the addresses, and the offload's offsets are adjusted.
     #[test]
     fn a_tag_moves_the_offsets_of_the_offload() {
         let mut head = tcp4();

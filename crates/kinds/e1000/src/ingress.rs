@@ -24,7 +24,7 @@ const MOST_OF_ONE: u32 = 256;
 const CHANGED: usize = netvale_port::BATCH;
 /// Packets are prefetched this many descriptors before they are read.
 const AHEAD: u32 = 8;
-/// Minimum length of a frame on a wire in bytes, without CRC. Shorter ones are padded (TCTL.PSP).
+/// Minimum length of a frame on a wire in bytes, without CRC. Shorter frames are padded (TCTL.PSP).
 const SHORTEST: u32 = 60;
 /// Zeros with which short frames are padded.
 static PADDING: [u8; SHORTEST as usize] = [0; SHORTEST as usize];
@@ -44,8 +44,8 @@ pub struct E1000Ingress {
     may_wait: bool,
     /// Whether a release failed, so that the batch's descriptors are still to be returned.
     owes: bool,
-    /// The epoch and the number of available descriptors at the last look, if that found no complete packet. Nothing
-    /// can be taken until one of the two changes.
+    /// The epoch and the number of available descriptors at the last check, if that check found no complete packet;
+    /// otherwise `None`. No packet can be taken until one of the two numbers changes.
     waits: Option<(u64, u32)>,
     /// Memory for looped-back frames; `None` unless a loopback mode is on.
     scratch: Option<Box<Scratch>>,
@@ -92,7 +92,7 @@ impl E1000Ingress {
         }
     }
 
-    /// Whether there are descriptors other than those that were examined already and contain no packet's end.
+    /// Whether there are descriptors, and not only those in which the last check found no packet's end.
     fn has_news(&self, core: &mut Core) -> bool {
         let owned = core.tx_owned();
         owned > 0 && self.waits != Some((core.epoch, owned))
@@ -126,7 +126,8 @@ impl E1000Ingress {
         self.memory = memory;
     }
 
-    /// Returns the batch's descriptors to the driver. Returns false if the core could not be entered; then try again.
+    /// Returns the batch's descriptors to the driver. Returns false if the core could not be entered; the caller must
+    /// then try again.
     fn give_back(&mut self) -> bool {
         if self.taken > 0 {
             let shared = Arc::clone(&self.shared);
@@ -163,8 +164,8 @@ impl E1000Ingress {
         batch.clear();
     }
 
-    /// Reads descriptors up to the end of a packet; `None` if the end is not there yet. Drops a packet that fills the
-    /// ring, because its end cannot arrive, and a packet with more than [`MOST_OF_ONE`] descriptors.
+    /// Reads descriptors up to the end of a packet; `None` if the packet's end has not arrived yet. Drops a packet that
+    /// fills the ring, because the packet's end cannot arrive, and a packet with more than [`MOST_OF_ONE`] descriptors.
     fn walk(&mut self, core: &mut Core, finder: &mut Finder<'_>, owned: u32) -> Option<DescWalk> {
         let before = self.reported.len();
         let mut walk = DescWalk { count: self.taken, may_wait: self.may_wait, ends: false };
@@ -258,8 +259,8 @@ fn push(finder: &mut Finder<'_>, core: &mut Core, head: &mut [u8; ROOM], batch: 
     add((PADDING.as_ptr(), SHORTEST.saturating_sub(len)));
     let to = [head[0], head[1], head[2], head[3], head[4], head[5]];
     let segmented = packet.offload.segments.is_some();
-    // SAFETY: pieces are in windows of `memory`, which stay mapped until the ingress drops it after `release`, in a
-    // head without references to it until then, or in a constant.
+    // SAFETY: pieces are in windows of `memory`, which stay mapped until the ingress drops `memory` after `release`, in
+    // a head without references to it until then, or in a constant.
     let fits = unsafe { batch.push_frags(pieces.get(..count).unwrap_or_default()) };
     if !fits {
         return Err(DropReason::EndlessFrame);

@@ -41,7 +41,7 @@ impl CardMemory {
     }
 }
 
-/// Translates guest addresses to pointers. Optimised for addresses in the same window as the previous one.
+/// Translates guest addresses to pointers. Optimised for addresses in the same window as the previous address.
 pub struct Finder<'a> {
     dma: &'a Dma,
     /// Guest address of the window found last.
@@ -54,7 +54,7 @@ pub struct Finder<'a> {
 
 impl<'a> Finder<'a> {
     /// Returns a pointer to `len` bytes at guest address `address`, readable and writable while the memory is borrowed;
-    /// `None` unless one window contains them all.
+    /// `None` unless one window contains all of these bytes.
     #[inline]
     pub fn at(&mut self, address: u64, len: u64) -> Option<*mut u8> {
         let from = address.wrapping_sub(self.start);
@@ -89,7 +89,7 @@ impl<'a> Finder<'a> {
         self.words(address).map(|words| [0, 1].map(|i: usize| words[i].load(Ordering::Relaxed)))
     }
 
-    /// Writes back a transmit descriptor, which was read as `raw`, as done.
+    /// Writes back a transmit descriptor as done; `raw` is the descriptor as it was read.
     #[inline]
     pub fn sent(&mut self, address: u64, raw: RawDesc) {
         if let Some(words) = self.words(address) {

@@ -61,7 +61,7 @@ impl Phy {
         this
     }
 
-    /// Resets to the state after power-up; the cable stays plugged in or out.
+    /// Resets to the state after power-up; the cable stays plugged in or unplugged.
     pub fn reset(&mut self) {
         self.registers = [0; 32];
         // Autonegotiation, full duplex, 1,000 Mbit/s; advertised abilities; advertised gigabit abilities.
@@ -73,7 +73,7 @@ impl Phy {
         self.registers[20] = 0x0c60;
     }
 
-    /// Plugs the cable in or out. Returns whether the link changed.
+    /// Plugs the cable in (true) or unplugs it (false). Returns whether the link changed.
     pub fn set_cable(&mut self, cable: bool) -> bool {
         let before = self.is_linked();
         self.cable = cable;

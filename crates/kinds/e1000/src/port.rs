@@ -66,8 +66,8 @@ impl E1000Port {
         &self.options
     }
 
-    /// State of the service that serves virtual machines: whether one is connected, how many have been, and why the
-    /// last one was disconnected.
+    /// State of the service that serves virtual machines: whether a machine is connected, how many machines have been
+    /// connected, and why the last machine was disconnected.
     pub fn state(&self) -> service::ServiceState<()> {
         self.service.state()
     }
@@ -83,7 +83,7 @@ impl E1000Port {
         &self.shared.crossings
     }
 
-    /// Whether the link is up, which the driver decides. False also if a worker does not return the card in time.
+    /// Whether the link is up, which the driver decides. Also false if a worker does not return the card in time.
     pub fn is_linked(&self) -> bool {
         self.shared.control(|core| core.e1000.is_linked()).unwrap_or(false)
     }
@@ -101,7 +101,7 @@ fn queues(shared: &Arc<SharedCore>) -> E1000Queues {
 /// A guest's session with the card.
 type CardSession = DeviceSession<E1000Device>;
 
-/// A hypervisor that has just connected, or one restored from another process.
+/// A hypervisor that has just connected, or a hypervisor whose connection was restored from another process.
 enum CardClient {
     New(OwnedFd),
     Continued(OwnedFd, Box<CardSession>, Fault),
@@ -112,7 +112,7 @@ struct CardServer {
     listener: Arc<Listener>,
     card: Card,
     shared: Arc<SharedCore>,
-    /// A restored guest, which is served before all others; `None` if there is none.
+    /// A restored guest, which is served before all other guests; `None` if there is none.
     first: Option<CardClient>,
 }
 
@@ -147,8 +147,8 @@ impl Protocol for CardServer {
         if let CardClient::Continued(.., fault) = connection { Some(fault.clone()) } else { None }
     }
 
-    /// Serves a hypervisor. For a new one, the card is in its state after power-up; for a restored one, it is
-    /// unchanged.
+    /// Serves a hypervisor. For a new hypervisor, the card is in its state after power-up; for a restored hypervisor,
+    /// the card is unchanged.
     fn serve(&mut self, connection: CardClient, peer: &ServicePeer<()>) -> Result<(), String> {
         let (connection, mut session) = match connection {
             CardClient::New(connection) => {

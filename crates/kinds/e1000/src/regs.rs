@@ -49,7 +49,7 @@ pub const ICR: u32 = 0x00c0;
 pub const ITR: u32 = 0x00c4;
 /// Sets interrupt causes (§13.4.19).
 pub const ICS: u32 = 0x00c8;
-/// Interrupt mask: a read returns it, a write sets bits, which unmasks causes (§13.4.20).
+/// Interrupt mask: a read returns the mask, a write sets bits, which unmasks causes (§13.4.20).
 pub const IMS: u32 = 0x00d0;
 /// Clears bits of the interrupt mask (§13.4.21).
 pub const IMC: u32 = 0x00d8;
@@ -125,10 +125,10 @@ pub const RADV: u32 = 0x282c;
 /// Length in bytes up to which received frames interrupt without delay (§13.4.32).
 pub const RSRPD: u32 = 0x2c00;
 
-/// Low half of the status block's address ([`crate::paravirt`]). Writing it enables the block; it reads as zero without
-/// a block.
+/// Low half of the status block's address ([`crate::paravirt`]). Writing this register enables the block; without a
+/// block, the register reads as zero.
 pub const CSBAL: u32 = 0x2830;
-/// High half of the status block's address, to be written first.
+/// High half of the status block's address, which the driver must write before the low half.
 pub const CSBAH: u32 = 0x2834;
 
 /// Low half of the transmit ring's address; first register of the ring (§13.4.36).

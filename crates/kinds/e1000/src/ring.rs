@@ -32,7 +32,7 @@ pub enum RingRegister {
     Length,
     /// Index of the first descriptor that the device owns.
     Head,
-    /// Index of the descriptor after the last one that the device owns.
+    /// Index of the descriptor after the last descriptor that the device owns.
     Tail,
 }
 
@@ -111,7 +111,8 @@ impl CardRing {
         }
     }
 
-    /// Index of the descriptor `k` places after the head, around the ring's end; `None` if the ring's length is zero.
+    /// Index of the descriptor `k` places after the head, counted around the ring's end; `None` if the ring's length is
+    /// zero.
     #[inline]
     fn ahead(&self, k: u32) -> Option<u32> {
         let n = self.count();
@@ -133,7 +134,7 @@ mod tests {
         ring
     }
 
-    /// Objective: the device owns the descriptors from head to tail, also across the end of the ring.
+    /// Objective: the device owns the descriptors from head to tail, even across the end of the ring.
     #[test]
     fn the_device_owns_descriptors_around_the_end() {
         let mut r = ring(256, 14, 3);

@@ -1,21 +1,21 @@
-//! Transmit descriptors, and the assembly of packets from them (§3.3). A descriptor that requests a report gets one
-//! when it is done.
+//! Transmit descriptors, and the assembly of packets from them (§3.3). A descriptor that requests a report gets the
+//! report when the descriptor is done.
 
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of pieces of a packet. Drivers use a few more than one per page.
 pub const MAX_PIECES: usize = 64;
-/// Maximum length of a packet before segmentation in bytes, although the length field of a context has 20 bits.
+/// Maximum length in bytes of a packet before segmentation, although the length field of a context has 20 bits.
 pub const LONGEST: u32 = 65_550;
 
-/// CMD and DCMD: end of packet. `CMD` is the command byte of a legacy descriptor, `DCMD` that of a data descriptor,
-/// `TUCMD` that of a context descriptor.
+/// CMD and DCMD: end of packet. `CMD` is the command byte of a legacy descriptor, `DCMD` is the command byte of a data
+/// descriptor, and `TUCMD` is the command byte of a context descriptor.
 const EOP: u8 = 1;
 /// CMD: insert a checksum.
 const IC: u8 = 1 << 2;
 /// CMD, DCMD, TUCMD: report status, i.e. write DD back and set the cause.
 const RS: u8 = 1 << 3;
-/// CMD, DCMD, TUCMD: the descriptor is a data or context descriptor, not a legacy one.
+/// CMD, DCMD, TUCMD: the descriptor is a data or context descriptor, not a legacy descriptor.
 const DEXT: u8 = 1 << 5;
 /// CMD and DCMD: insert a VLAN tag.
 const VLE: u8 = 1 << 6;
@@ -53,7 +53,7 @@ pub struct ChecksumRequest {
     pub end: u16,
 }
 
-/// A context descriptor (§3.3.6), which applies to the data descriptors behind it.
+/// A context descriptor (§3.3.6), which applies to the data descriptors that follow it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxContext {
     /// The IP header's checksum.
@@ -79,7 +79,7 @@ pub struct TxOffload {
     pub ip: Option<ChecksumRequest>,
     /// Transport checksum to store, if any.
     pub transport: Option<ChecksumRequest>,
-    /// Context of the segmentation, if the packet is to be cut into segments.
+    /// Context of the segmentation, if the packet must be cut into segments.
     pub segments: Option<TxContext>,
     /// Control information of the VLAN tag to insert, if any.
     pub vlan: Option<u16>,
@@ -145,7 +145,7 @@ pub struct DescResult {
 /// How to report to the driver that descriptors are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxReport {
-    /// No report: no descriptor requested one.
+    /// No report: no descriptor requested a report.
     None,
     /// A report that the delay timers may delay.
     Delayed,
@@ -154,8 +154,8 @@ pub enum TxReport {
 }
 
 impl TxReport {
-    /// Returns the report for a batch of descriptors: `asked` if any requested a report, `may_wait` if all of these may
-    /// be delayed.
+    /// Returns the report for a batch of descriptors: `asked` is true if any descriptor requested a report, and
+    /// `may_wait` if all requested reports may be delayed.
     pub fn of(asked: bool, may_wait: bool) -> TxReport {
         match (asked, may_wait) {
             (false, _) => TxReport::None,
@@ -215,7 +215,7 @@ impl Assembler {
         TxPosition { context: self.context, fresh: self.fresh }
     }
 
-    /// Returns to an earlier state, so that the descriptors processed since can be processed again.
+    /// Returns to an earlier state, so that the descriptors processed since then can be processed again.
     pub fn rewind(&mut self, position: TxPosition) {
         self.context = position.context;
         self.fresh = position.fresh;
@@ -224,7 +224,7 @@ impl Assembler {
         }
     }
 
-    /// Discards the packet that has begun, including those of its descriptors that are still to come.
+    /// Discards the packet that has begun, including its descriptors that are still to come.
     pub fn give_up(&mut self) {
         self.packet = TxPacket { is_absurd: true, ..TxPacket::EMPTY };
     }
@@ -267,7 +267,7 @@ impl Assembler {
         }
     }
 
-    /// Begins a new packet if the last one is complete.
+    /// Begins a new packet if the last packet is complete.
     fn begin(&mut self) {
         if self.fresh {
             // Pieces beyond `count` are unused.

@@ -162,7 +162,7 @@ impl Device for E1000Device {
     }
 
     fn memory_changed(&mut self, host: &DeviceHost) {
-        // Create and drop mappings outside of `with`, because workers wait while it holds the core.
+        // Create and drop mappings outside of `with`, because workers wait while `with` holds the core.
         let memory = CardMemory::of(&host.dma);
         drop(self.with(|core| core.set_memory(memory)));
     }

@@ -7,11 +7,12 @@
 //! | in the receive ring | with the kernel |
 //! | taken, while its frame passes | in the completion ring |
 //!
-//! The rings show the buffers in them; the predecessor's state has the rest. A buffer in two places would contain two
-//! frames.
+//! The rings show the buffers that are in them; the predecessor's state shows the other buffers. A buffer in two places
+//! would contain two frames.
 //!
-//! If the predecessor was killed, the rest is computed ([`find_taken`], [`find_free`]): the rings' indices show the
-//! number of buffers that have ever passed through each ring, and each buffer that leaves a ring enters the next one.
+//! If the predecessor was killed, the other buffers are computed ([`find_taken`], [`find_free`]): the rings' indices
+//! show the number of buffers that have ever passed through each ring, and each buffer that leaves a ring enters the
+//! next ring.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -58,7 +59,7 @@ impl PausedIngress {
     /// Checks that each buffer of `own` is in at most one place, and that there are no other buffers.
     ///
     /// # Errors
-    /// [`BadState`] otherwise.
+    /// [`BadState`] if a buffer is in two places, or a buffer outside `own` is found.
     pub fn check(&self, receiver: &XdpReceiver, buffers: &BufferLayout, own: Range<u32>) -> Result<(), BadState> {
         let mut seen = SeenBuffers::new(own);
         self.taken.iter().try_for_each(|&index| seen.add(Some(index)))?;
@@ -73,7 +74,7 @@ impl PausedIngress {
 /// Checks that each buffer of `own` is in at most one place, including `free`, and that there are no other buffers.
 ///
 /// # Errors
-/// [`BadState`] otherwise.
+/// [`BadState`] if a buffer is in two places, or a buffer outside `own` is found.
 pub fn check_sending(
     free: &[u32],
     sender: &XdpSender,
@@ -93,10 +94,10 @@ pub fn check_sending(
 /// because it is unknown which of their frames were forwarded. `own` are the queue's receive buffers, as many as each
 /// ring has entries.
 ///
-/// All buffers of `own` entered the fill ring at the start, and each entered it again whenever it had been taken and
-/// returned. So the indices of the two rings give the number of buffers that were taken and not returned. These buffers
-/// are the last entries taken from the receive ring, which the kernel has not overwritten, because it had no buffers
-/// left to put there.
+/// All buffers of `own` entered the fill ring at the start, and each buffer entered that ring again whenever it had
+/// been taken and returned. So the indices of the two rings give the number of buffers that were taken and not
+/// returned. These buffers are the last entries taken from the receive ring, which the kernel has not overwritten,
+/// because the kernel had no buffers left to put into that ring.
 ///
 /// # Errors
 /// [`BadState`] unless the rings show each buffer in at most one place.
@@ -119,7 +120,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 
 /// Finds the free send buffers after the process that kept their list was killed: the buffers of `own` that are in no
 /// ring. A buffer that the kernel is sending is in no ring either, so this waits, up to `limit`, until the kernel has
-/// sent all.
+/// sent all of them.
 ///
 /// # Errors
 /// [`BadState`] if the kernel still has buffers at the limit, or if the rings show a buffer in two places.
@@ -150,8 +151,8 @@ pub fn find_free(
     Ok(own.zip(&seen.buffers).filter(|(_, seen)| !**seen).map(|(index, _)| index).collect())
 }
 
-/// Whether the kernel has no send buffers: it has sent or refused as many as it has taken. With `all`, it must also
-/// have taken all frames from the tx ring.
+/// Whether the kernel has no send buffers: it has sent or refused as many as it has taken. If `all` is true, the kernel
+/// must also have taken all frames from the tx ring.
 fn is_quiet(sender: &XdpSender, all: bool) -> bool {
     let taken = sender.tx.given_back();
     let refused = sender.socket.statistics().map_or(0, |s| s.tx_invalid_descs as u32);

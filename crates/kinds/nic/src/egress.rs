@@ -38,14 +38,14 @@ struct NicEgressRings {
     most_free: usize,
     /// Whether a frame may use several buffers.
     multi_buffer: bool,
-    /// The kernel's error on the last attempt to send, if the interface was down or deleted.
+    /// The kernel's error on the last attempt to send, if the interface was down or deleted; otherwise `Ok`.
     stopped: Result<(), Errno>,
     _queue: QueueGuard,
 }
 
 impl NicEgress {
-    /// Creates an egress whose free buffers are those with the indices `own`. Buffers that the kernel still has become
-    /// free when it completes them.
+    /// Creates an egress whose free buffers are the buffers with the indices `own`. Buffers that the kernel still has
+    /// become free when it completes them.
     pub fn new(
         sender: XdpSender,
         memory: Arc<Mapping>,
@@ -61,7 +61,7 @@ impl NicEgress {
         NicEgress { sending: Lent::with(sending), counters: Arc::default(), pace: QueuePace::default() }
     }
 
-    /// Indices of the free buffers, and whether a frame may use several. `None` while a worker uses the egress.
+    /// Indices of the free buffers, and whether a frame may use several buffers. `None` while a worker uses the egress.
     pub fn free(&self) -> Option<(Vec<u32>, bool)> {
         let sending = self.sending.enter().ok()?;
         Some((sending.free.clone(), sending.multi_buffer))
@@ -91,14 +91,15 @@ impl NicEgress {
         done
     }
 
-    /// Counts the frames `picks` as dropped. Returns the number of finished frames, including `done` earlier ones.
+    /// Counts the frames `picks` as dropped. Returns the number of finished frames, including the `done` frames that
+    /// were finished earlier.
     #[cold]
     fn drop_all(&self, why: DropReason, picks: &[u16], done: usize) -> usize {
         self.counters.dropped(why, picks.len() as u64);
         done + picks.len()
     }
 
-    /// Sends the frames `picks` in order, until one finds no room. Returns the number of finished frames, sent or
+    /// Sends the frames `picks` in order, until a frame finds no room. Returns the number of finished frames, sent or
     /// dropped.
     fn send_some(
         &self,

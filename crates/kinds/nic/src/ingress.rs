@@ -28,7 +28,8 @@ pub struct NicIngress {
     _queue: QueueGuard,
 }
 
-// SAFETY: the pointers lead into `memory`, which this value keeps mapped, and are used by the thread that owns it.
+// SAFETY: the pointers lead into `memory`, which this value keeps mapped, and are used by the thread that owns this
+// value.
 unsafe impl Send for NicIngress {}
 
 impl NicIngress {
@@ -126,7 +127,7 @@ impl NicIngress {
 
 impl Ingress for NicIngress {
     fn can_wait(&self) -> bool {
-        // While frames are not taken, the kernel drops later ones, which the port's drop counters do not show.
+        // While frames are not taken, the kernel drops later frames, which the port's drop counters do not show.
         false
     }
 

@@ -9,7 +9,7 @@
 //! The TAP and the hooks (TCX links, Linux 6.6) exist only through this process's descriptors: when the process ends,
 //! even by a crash, the kernel removes them, and the interface works as before. With several rings, the stack's flows
 //! are spread over them, and each ring has a queue of the TAP; flows of rings that are not open pass to the interface.
-//! The TAP passes only the interface's frames, which are marked, and drops all others.
+//! The TAP passes only the interface's frames, which are marked, and drops all other frames.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -112,7 +112,7 @@ pub struct StackTx {
     doorbell: Doorbell,
     counters: Arc<RingCounters>,
     /// The `head` at which the ring has stopped, because it is invalid or ends inside a frame, until the program
-    /// publishes another one; `None` while the ring runs.
+    /// publishes another `head`; `None` while the ring runs.
     stuck: Option<u32>,
     /// Whether the TAP is full.
     full: bool,
@@ -255,7 +255,7 @@ impl StackRx {
             at = ring.next(at);
             usable += 1;
         }
-        // A spare byte behind the last buffer reveals a longer frame.
+        // A spare byte after the last buffer reveals a longer frame.
         iov[1 + usable] = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: 1 };
         // SAFETY: the pieces are the header, the spare byte, and buffers of the region, which `_ring` keeps mapped; the
         // kernel writes them, and nothing reads them here.

@@ -199,7 +199,7 @@ fn forged_buffers_and_indices_are_refused() {
     assert_eq!(refused(&kernel, &[], &[]), "a ring has inconsistent indices");
 }
 
-/// Objective: send buffers in two places or foreign ones are refused.
+/// Objective: send buffers in two places, and foreign send buffers, are refused.
 #[test]
 fn forged_send_buffers_are_refused() {
     let (_memory, map, socket) = memory();

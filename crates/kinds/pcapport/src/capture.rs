@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Each call of `deliver` fills buffers of its own and passes them to the recorder before it returns, so frames of one
-//! source ring stay in order. Small buffers are for single frames, large ones for batches.
+//! source ring stay in order. Small buffers are for single frames, large buffers for batches.
 //!
-//! A frame with a pending checksum or segmentation (`Offload`) is written unchanged: uncut, up to 64 KiB, and without
-//! its checksum, as `tcpdump` shows the host's own traffic.
+//! A frame with a pending checksum or segmentation (`Offload`) is written unchanged: unsegmented, up to 64 KiB long,
+//! and without its checksum, as `tcpdump` shows the host's own traffic.
 
 use std::fs::File;
 use std::io::Seek;
@@ -61,7 +61,7 @@ impl CaptureOptions {
     }
 }
 
-/// Progress of a capture. Any thread can read it, also after the egress is dropped.
+/// Progress of a capture. Any thread can read it, even after the egress is dropped.
 #[derive(Debug, Default)]
 pub struct CaptureStatus {
     written: AtomicU64,

@@ -36,7 +36,7 @@ impl Chunk {
         self.bytes.len()
     }
 
-    /// Adds a frame; the caller fills the returned bytes. `None` if it does not fit.
+    /// Adds a frame; the caller fills the returned bytes. `None` if the frame does not fit.
     pub(crate) fn add(&mut self, len: usize, orig_len: u32, time: Duration) -> Option<&mut [u8]> {
         if self.entries.len() == self.most {
             return None;

@@ -25,7 +25,7 @@ pub struct CaptureInterface {
     pub description: String,
     /// The filter in use, in the syntax of pcap-filter(7) (`if_filter`); `None` without a filter.
     pub filter: Option<String>,
-    /// Maximum number of bytes kept of a frame; 0: all.
+    /// Maximum number of bytes kept of a frame; 0: all bytes.
     pub snaplen: u32,
 }
 
@@ -36,7 +36,7 @@ pub struct Statistics {
     pub start: Duration,
     /// End of the capture, since 1970.
     pub end: Duration,
-    /// Number of frames that arrived, including dropped ones (`isb_ifrecv`).
+    /// Number of frames that arrived, including dropped frames (`isb_ifrecv`).
     pub received: u64,
     /// Number of frames lost because the capture did not keep up (`isb_ifdrop`), if known.
     pub dropped: Option<u64>,
@@ -99,7 +99,7 @@ impl Encoder {
         self.format.size_of(len, NG_BLOCK_WITH_FLAGS)
     }
 
-    /// Appends the statistics of an interface. Classic pcap has none.
+    /// Appends the statistics of an interface; does nothing for classic pcap, which has no statistics.
     pub fn statistics(&mut self, interface: u32, counts: &Statistics) {
         use InterfaceStatisticsOption::{IsbEndTime, IsbFilterAccept, IsbIfDrop, IsbIfRecv, IsbStartTime, IsbUsrDeliv};
         if self.format == PcapFormat::Pcap {
@@ -144,8 +144,8 @@ fn description(interface: &CaptureInterface) -> InterfaceDescriptionBlock<'stati
     InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen, options }
 }
 
-/// Encodes a time of a statistics block. Its upper half comes first in either byte order, but `pcap-file` writes it as
-/// a 64-bit number.
+/// Encodes a time of a statistics block. The time's upper half comes first in either byte order, but `pcap-file` writes
+/// the time as a 64-bit number.
 fn stamp(time: Duration) -> u64 {
     let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     if cfg!(target_endian = "little") { nanos.rotate_left(32) } else { nanos }

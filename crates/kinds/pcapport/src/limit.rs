@@ -1,4 +1,4 @@
-//! Limits of a capture: its own, and an [`Allowance`] that a user's captures share.
+//! Limits of a capture: the capture's own limit, and an [`Allowance`] that a user's captures share.
 
 use std::fmt;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ const OPT_TSOFFSET: u16 = 14;
 /// The properties of an interface that are needed to read its frames.
 #[derive(Clone, Copy, Debug)]
 struct NgInterface {
-    /// Maximum number of bytes captured of a frame; 0: all.
+    /// Maximum number of bytes captured of a frame; 0: all bytes.
     snaplen: u32,
     clock: NgClock,
 }

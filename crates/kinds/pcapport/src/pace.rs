@@ -51,8 +51,9 @@ pub struct Pacer {
     last: Duration,
 }
 
-/// If a recorded time is earlier than the latest one by at least this, the recording clock was set back, and later gaps
-/// are measured on the new clock. A smaller step back means that frames were recorded out of order.
+/// If a recorded time is earlier than the latest recorded time by at least this duration, the recording clock was set
+/// back, and later gaps are measured on the new clock. A smaller step back means that frames were recorded out of
+/// order.
 const BACK: Duration = Duration::from_secs(1);
 
 impl Pacer {
@@ -61,18 +62,18 @@ impl Pacer {
         Pacer { pace, frames: 0, begun: Duration::ZERO, first: None, latest: Duration::ZERO, last: Duration::ZERO }
     }
 
-    /// Creates a pacer that continues after `frames` frames in earlier passes, the last of them sent at `last`.
+    /// Creates a pacer that continues after `frames` frames in earlier passes, the last of which was sent at `last`.
     pub(crate) fn after(pace: ReplayPace, frames: u64, last: Duration) -> Self {
         Pacer { frames, begun: last, last, ..Pacer::new(pace) }
     }
 
-    /// Number of frames so far, and the send time of the last one.
+    /// Number of frames so far, and the send time of the last frame.
     pub(crate) fn done(&self) -> (u64, Duration) {
         (self.frames, self.last)
     }
 
-    /// Starts another pass over the recording. Its first frame follows the last one immediately, or evenly spaced at a
-    /// fixed rate.
+    /// Starts another pass over the recording. The first frame of the new pass follows the last frame of the previous
+    /// pass immediately or, at a fixed rate, after the usual gap.
     pub fn again(&mut self) {
         self.begun = self.last;
         self.first = None;
@@ -110,7 +111,7 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// Objective: recorded gaps are kept, divided by the factor; a second pass continues where the first ended.
+    /// Objective: recorded gaps are kept, divided by the factor; a second pass continues where the first pass ended.
     #[test]
     fn recorded_gaps_are_kept() {
         let mut p = Pacer::new(ReplayPace::times(2.0).unwrap());
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!([90_000, 90_010].map(|t| p.due(MS(t))), [60, 70].map(MS));
     }
 
-    /// Objective: a fixed rate is even, also across passes, and ignores recorded times.
+    /// Objective: a fixed rate is even, even across passes, and ignores recorded times.
     #[test]
     fn a_rate_is_even_across_passes() {
         let mut p = Pacer::new(ReplayPace::Rate(NonZeroU64::new(1000).unwrap()));

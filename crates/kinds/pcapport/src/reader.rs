@@ -2,8 +2,8 @@
 //!
 //! The formats are parsed here and not by `pcap-file`, whose reader refuses frames truncated by a snaplen, interprets
 //! all pcapng time stamps as nanoseconds, and returns a simple packet's padding as part of the frame
-//! (docs/adr/0024-captures-are-read-by-ourselves.md). Its writer is correct, and tests check reader and writer against
-//! each other.
+//! (docs/adr/0024-captures-are-read-by-ourselves.md). The writer of `pcap-file` is correct, and tests check reader and
+//! writer against each other.
 
 use std::fs::File;
 use std::io::Read;
@@ -44,7 +44,7 @@ pub enum ReadError {
     Io {
         /// Offset of the record being read.
         at: u64,
-        /// Number of complete frames before it.
+        /// Number of complete frames before that record.
         frames: u64,
         /// The system's error.
         source: std::io::Error,
@@ -68,18 +68,18 @@ pub enum ReadError {
     Truncated {
         /// Offset of the incomplete record.
         at: u64,
-        /// Number of complete frames before it.
+        /// Number of complete frames before that record.
         frames: u64,
     },
     /// An error that the predecessor reported, restored from its text.
     #[error("{0}")]
     Earlier(String),
-    /// A record is invalid, so that later ones cannot be found.
+    /// A record is invalid, so that later records cannot be found.
     #[error("the capture is damaged at byte {at}, after {frames} frames: {what}")]
     Damaged {
         /// Offset of the record.
         at: u64,
-        /// Number of frames before it.
+        /// Number of frames before that record.
         frames: u64,
         /// A description of the invalid value.
         what: &'static str,

@@ -1,7 +1,7 @@
 //! A capture file as an ingress.
 //!
-//! A separate thread, the feeder, reads ahead, so that no worker waits for a disk. It passes chunks of frames to the
-//! ingress, which returns them once the switch has released their frames:
+//! A separate thread, the feeder, reads ahead, so that no worker waits for a disk. The feeder passes chunks of frames
+//! to the ingress, which returns each chunk once the switch has released its frames:
 //!
 //! ```text
 //!             ── filled ──►             push
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! One timer wakes the worker. The feeder fires it after passing a chunk, and the ingress sets it to the next frame's
-//! send time. No wake-up is lost: the ingress sets the timer only while it has frames, and whenever it has none it
-//! checks for a chunk; the feeder fires the timer for a chunk that arrives after that check.
+//! send time. No wake-up is lost: the ingress sets the timer only while it has frames, and whenever it has no frames,
+//! it checks for a chunk; the feeder fires the timer for a chunk that arrives after that check.
 #![allow(unsafe_code)]
 
 use std::fs::{File, OpenOptions};
@@ -44,7 +44,7 @@ pub use state::ReplayState;
 /// The position of a frame in a replay, and the base of its send time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FrameMark {
-    /// Number of passes before this one.
+    /// Number of passes before the frame's pass.
     pass: u64,
     /// Index of the frame in its pass.
     frame: u64,
@@ -169,14 +169,14 @@ impl Alarm {
 
 /// A capture file as an ingress. After the last pass, or after an error, it stays idle.
 ///
-/// Checking for frames may need a system call, so the ingress is not cheap ([`Ingress::is_cheap`]): a worker polls it
-/// after its timer has fired, and then while it has frames.
+/// Checking for frames may need a system call, so the ingress is not cheap ([`Ingress::is_cheap`]): a worker polls the
+/// ingress after its timer has fired, and then as long as the ingress has frames.
 pub struct PcapIngress {
     filled: Receiver<(FrameMark, Chunk)>,
     empty: SyncSender<Chunk>,
     /// The current chunk, if there is one, and the number of its frames that were taken.
     current: Option<(Chunk, usize)>,
-    /// Position of the current chunk's first frame; without a chunk, of the next frame.
+    /// Position of the current chunk's first frame; if there is no chunk, position of the next frame.
     mark: FrameMark,
     alarm: Arc<Alarm>,
     /// When the first frame arrived from the feeder: as an `Instant`, to measure with, and as `CLOCK_MONOTONIC` time,
@@ -262,7 +262,7 @@ impl PcapIngress {
         &self.status
     }
 
-    /// If the ingress has no chunk, takes the next one that has arrived.
+    /// If the ingress has no chunk, takes the next chunk that has arrived.
     fn refill(&mut self) {
         if self.current.is_some() {
             return;
@@ -308,9 +308,9 @@ impl Ingress for PcapIngress {
                 break;
             }
             // SAFETY: `data` is in the buffer of `current`'s chunk.
-            // - It stays allocated and in place: a Vec's buffer does not move with it, a chunk never grows, and self
-            //   keeps the chunk until `release`.
-            // - It is not written meanwhile: the feeder gets the chunk back only in `release`.
+            // - The buffer stays allocated and in place: a Vec's buffer does not move with the Vec, a chunk never
+            //   grows, and `self` keeps the chunk until `release`.
+            // - The buffer is not written meanwhile: the feeder gets the chunk back only in `release`.
             // - `data.len()` fits u32: a chunk has CHUNK_BYTES bytes.
             if !unsafe { batch.push(data.as_ptr(), data.len() as u32) } {
                 break;

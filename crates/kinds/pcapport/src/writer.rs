@@ -29,7 +29,7 @@ pub enum PcapFormat {
 }
 
 impl PcapFormat {
-    /// Returns the format that a file's name implies: pcapng for `*.pcapng` and `*.ntar`, otherwise pcap.
+    /// Returns the format that a file's name implies: pcapng for `*.pcapng` and `*.ntar`, pcap for other names.
     pub fn of(path: &Path) -> PcapFormat {
         let ng = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("pcapng") || e.eq_ignore_ascii_case("ntar"));
         if ng { PcapFormat::PcapNg } else { PcapFormat::Pcap }
@@ -50,9 +50,9 @@ impl PcapFormat {
 /// A frame's direction at its interface (`epb_flags` of pcapng).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PcapDirection {
-    /// The interface received it.
+    /// The interface received the frame.
     In,
-    /// The interface sent it.
+    /// The interface sent the frame.
     Out,
 }
 
@@ -72,7 +72,7 @@ impl WriteError {
         WriteError { path, source }
     }
 
-    /// Returns the underlying system error, which is always there.
+    /// Returns the underlying system error; never `None`.
     pub fn io(&self) -> Option<&std::io::Error> {
         Some(&self.source)
     }
@@ -114,8 +114,8 @@ impl<W: Write> PcapWriter<W> {
         Ok(PcapWriter { to, format, path: None, stopped: false, written: 0, lost: 0 })
     }
 
-    /// Continues a capture of `written` frames. `lost` is the number of frames lost since an error stopped it; `None`
-    /// if no error did.
+    /// Continues a capture of `written` frames. `lost` is the number of frames lost since an error stopped the capture;
+    /// `None` if no error has stopped it.
     pub(crate) fn continued(to: W, format: PcapFormat, written: u64, lost: Option<u64>) -> Self {
         let to = BufWriter::with_capacity(BUFFER, to);
         PcapWriter { to, format, path: None, stopped: lost.is_some(), written, lost: lost.unwrap_or(0) }
@@ -192,7 +192,7 @@ impl<W: Write> PcapWriter<W> {
         self.written
     }
 
-    /// Number of frames lost: the one at which the error occurred, and all later ones.
+    /// Number of frames lost: the frame at which the error occurred, and all later frames.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -228,7 +228,7 @@ pub(crate) fn begin<W: Write>(to: &mut W, format: PcapFormat) -> std::io::Result
     }
 }
 
-/// Writes a pcap record. `pcap-file` cannot append to a file: its writers always begin a new one.
+/// Writes a pcap record. `pcap-file` cannot append to a file: its writers always begin a new file.
 pub(crate) fn record<W: Write>(to: &mut W, time: Duration, frame: &[u8], orig_len: u32) -> std::io::Result<()> {
     let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
     let header = [seconds, time.subsec_nanos(), frame.len() as u32, orig_len].map(u32::to_ne_bytes);

@@ -1,5 +1,5 @@
 //! Tests of the formats: written captures are read back, captures of other programs are read, and truncated or hostile
-//! ones end with a clear error in bounded memory.
+//! captures end with a clear error in bounded memory.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -20,7 +20,7 @@ pub struct MappedBar {
 
 // SAFETY: registers have no thread affinity.
 unsafe impl Send for MappedBar {}
-// SAFETY: each access is one volatile load or store; the device defines the effect of concurrent ones.
+// SAFETY: each access is one volatile load or store; the device defines the effect of concurrent accesses.
 unsafe impl Sync for MappedBar {}
 
 impl MappedBar {
@@ -127,7 +127,7 @@ mod tests {
         file
     }
 
-    /// Objective: registers are read in little-endian order at their offset in the file, also if the part does not
+    /// Objective: registers are read in little-endian order at their offset in the file, even if the part does not
     /// begin at a page boundary.
     #[test]
     fn registers_are_at_their_offset_in_the_file() {

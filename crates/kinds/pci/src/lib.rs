@@ -67,7 +67,7 @@ pub enum PciError {
         /// The kernel's error.
         source: Errno,
     },
-    /// The function has no such BAR, or the requested part is empty or exceeds it.
+    /// The function has no such BAR, or the requested part is empty or exceeds the BAR.
     #[error("{address} has no register at {at:#x} of BAR {bar}")]
     NoRegister {
         /// Address of the function.

@@ -103,7 +103,7 @@ pub struct VfioDevice {
     container: File,
 }
 
-/// Returns a structure's size, for its `argsz`.
+/// Returns a structure's size, for its member `argsz`.
 fn argsz<T>() -> u32 {
     size_of::<T>() as u32
 }
@@ -164,7 +164,7 @@ impl VfioDevice {
         self.region(index).map(|info| (info.offset, info.size))
     }
 
-    /// Fills `into` from offset `at` of a region; with all ones if the read fails.
+    /// Fills `into` from offset `at` of a region; fills it with ones if the read fails.
     pub fn read(&self, index: u32, into: &mut [u8], at: u64) {
         let done = self.region(index).is_ok_and(|info| self.device.read_exact_at(into, info.offset + at).is_ok());
         if !done {

@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         self.rest().chars().next()
     }
 
-    /// Takes `word` if it comes next. Returns whether it did.
+    /// Takes `word` if it comes next. Returns whether `word` was taken.
     pub(crate) fn eat(&mut self, word: &str) -> bool {
         let found = self.rest().starts_with(word);
         if found {
@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
         rest.get(..len).unwrap_or_default()
     }
 
-    /// Takes a number in `range`, decimal or (radix 16) hexadecimal; `what` names it in the error.
+    /// Takes a number in `range`, decimal or (radix 16) hexadecimal; `what` names the number in the error.
     pub(crate) fn number(&mut self, radix: u32, range: std::ops::RangeInclusive<u64>, what: &str) -> SpecResult<u64> {
         let start = self.pos;
         let digits = self.take_while(|c| c.is_digit(radix));

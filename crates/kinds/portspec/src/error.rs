@@ -75,7 +75,7 @@ impl std::error::Error for ParseError {}
 mod tests {
     use super::*;
 
-    /// The caret's column is counted in characters, also after control and multi-byte characters.
+    /// The caret's column is counted in characters, even after control and multi-byte characters.
     #[test]
     fn caret_stands_under_the_character() {
         let error = ParseError::new("é\n!", 3, "nothing");

@@ -38,7 +38,7 @@ pub enum Directions {
     Rx,
 }
 
-/// A monitor: a port opened to watch another one.
+/// A monitor: a port opened to watch another port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MonitorSpec {
     /// Directions to watch.
@@ -52,7 +52,7 @@ pub struct MonitorSpec {
 pub struct Flags {
     /// `x`: whether all other bindings of these rings are refused.
     pub exclusive: bool,
-    /// `z`, `t`, `r`: the monitor of the port to open, if one is requested. `z` alone watches both directions.
+    /// `z`, `t`, `r`: the monitor of the port to open, if a monitor is requested. `z` alone watches both directions.
     pub monitor: Option<MonitorSpec>,
     /// `R`, `T`: the directions whose rings are bound.
     pub directions: Directions,

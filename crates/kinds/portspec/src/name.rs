@@ -55,7 +55,7 @@ impl PipeEnd {
 pub struct PipeName {
     /// The end.
     pub end: PipeEnd,
-    /// The pipe's ID, unique below its parent.
+    /// The pipe's ID, unique among the pipes of its parent.
     pub id: Ident,
 }
 
@@ -106,7 +106,7 @@ impl PortName {
         self.pipe.as_ref()
     }
 
-    /// Returns the switch, if the port is on one.
+    /// Returns the switch; `None` if the port is not on a switch.
     pub fn switch(&self) -> Option<&SwitchName> {
         match &self.base {
             Base::Vale { switch, .. } => Some(switch),
@@ -114,7 +114,7 @@ impl PortName {
         }
     }
 
-    /// Returns the name without `netmap:`, as in netmap's requests. It parses to the same name.
+    /// Returns the name without `netmap:`, as in netmap's requests. The result parses to the same name.
     pub fn nr_name(&self) -> String {
         let full = self.to_string();
         full.strip_prefix(NETMAP).map_or(full.clone(), str::to_owned)

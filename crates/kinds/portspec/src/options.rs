@@ -44,7 +44,7 @@ pub struct Extmem {
 }
 
 /// `@offset`: frames begin at an offset in their buffers, which each slot holds in its `ptr`. libnetmap refuses the
-/// option until the program enables it, and so must code that opens ports for a program.
+/// option until the program enables it. Other code that opens ports for a program must do the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offset {
     /// Initial offset of every slot, in bytes.
@@ -133,7 +133,7 @@ fn take_separator(cursor: &mut Cursor<'_>) -> SpecResult<bool> {
     Ok(true)
 }
 
-/// Calls `assign` for each value with its position and key, `default` if the text has no key.
+/// Calls `assign` for each value with the value's position and key. The key is `default` if the text has none.
 fn assignments<'a>(
     cursor: &mut Cursor<'a>,
     default: &'a str,

@@ -117,7 +117,7 @@ impl PortSpec {
         }
     }
 
-    /// Returns the name as written, including a trailing number that may be part of it; else [`Self::name`].
+    /// Returns the name as written, including a trailing number that may be part of it; otherwise [`Self::name`].
     pub fn written_name(&self) -> &PortName {
         self.whole.as_ref().unwrap_or(&self.name)
     }

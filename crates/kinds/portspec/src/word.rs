@@ -14,7 +14,7 @@ pub(crate) fn is_word(c: char) -> bool {
 /// The part of a port's text to which a trailing `-` and number belong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RingSuffix {
-    /// The name, as no ring can follow.
+    /// The name, because no ring can follow it.
     IsOfTheName,
     /// The rings after the name, unless more of the name follows.
     MayFollow,
@@ -54,7 +54,7 @@ impl<'a> Word<'a> {
 }
 
 /// Returns the part of `word` before a trailing `-` and ring number, or before a trailing `-` without a number; `None`
-/// without either.
+/// if `word` ends in neither.
 pub(crate) fn before_ring(word: &str) -> Option<&str> {
     let (name, digits) = word.rsplit_once('-')?;
     let is_ring = digits.is_empty() || digits.parse().is_ok_and(|number: u16| number < NETMAP_RING_MASK);

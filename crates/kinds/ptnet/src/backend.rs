@@ -57,7 +57,7 @@ pub struct BackendMemory {
 
 /// The other side of a guest's rings. It lives as long as the port; rings come and go with guests and their commands.
 pub trait Backend: Send + Sync {
-    /// Returns the memory for the rings; `None` if each guest has its own.
+    /// Returns the memory for the rings; `None` if each guest has memory of its own.
     fn memory(&self) -> Option<&BackendMemory> {
         None
     }
@@ -82,11 +82,12 @@ pub trait Backend: Send + Sync {
     /// [`InUse`] if a worker does not return a ring: the guest must be disconnected.
     fn empty(&self) -> Result<(), InUse>;
 
-    /// Returns the kick counts of one tx ring (`tx`) or rx ring: interrupts sent to the guest, interrupts suppressed,
-    /// kicks from the guest.
+    /// Returns the kick counts of a tx ring (`tx` is true) or an rx ring (false): interrupts sent to the guest,
+    /// interrupts suppressed, kicks from the guest.
     fn kicks(&self, tx: bool, ring: usize) -> (u64, u64, u64);
 
-    /// Returns a tx ring (`tx`) or rx ring, to read its indices; `None` while no guest has the ring.
+    /// Returns a tx ring (`_tx` is true) or an rx ring (false), to read its indices; `None` while no guest has the
+    /// ring.
     fn side(&self, _tx: bool, _ring: usize) -> Option<RingSide> {
         None
     }

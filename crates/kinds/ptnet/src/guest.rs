@@ -15,7 +15,7 @@ pub struct PtnetGuest {
 }
 
 impl PtnetGuest {
-    /// Records a command of the driver, and the header length if the rings run after it.
+    /// Records a command of the driver, and the header length if the rings run after the command.
     pub(crate) fn obeyed(&mut self, running: Option<u32>) {
         *self = PtnetGuest { running, commands: self.commands + 1 };
     }

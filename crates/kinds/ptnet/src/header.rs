@@ -30,8 +30,8 @@ pub struct PtnetDeviceConfig {
 }
 
 impl PtnetDeviceConfig {
-    /// Returns the number of doorbells, which equals that of interrupt vectors: one per ring, and one for commands and
-    /// status.
+    /// Returns the number of doorbells, which equals the number of interrupt vectors: one per ring, and one for
+    /// commands and status.
     pub fn vectors(&self) -> u32 {
         self.tx_rings + self.rx_rings + 1
     }

@@ -44,8 +44,8 @@ struct RunningRings {
 /// A guest's command, one of the `COMMAND_` numbers or an invalid one, and its result.
 pub type GuestCommandResult = (u32, Result<(), Errno>);
 
-/// A ptnet device. Every guest gets a new one, with new memory unless the backend provides the memory. Dropping it
-/// stops the rings.
+/// A ptnet device. Every guest gets a new device, with new memory unless the backend provides the memory. Dropping the
+/// device stops its rings.
 pub struct PtnetInstance {
     config: PtnetDeviceConfig,
     backend: Arc<dyn Backend>,
@@ -88,7 +88,7 @@ pub enum GuestRingsState {
     Running {
         /// Index of the `netmap_if`.
         index: u32,
-        /// Number of extra buffers in its list.
+        /// Number of extra buffers in the list of this `netmap_if`.
         extra_bufs: u32,
         /// Size of the header before each frame, in bytes.
         hdr_len: u32,
@@ -98,8 +98,8 @@ pub enum GuestRingsState {
 }
 
 impl PtnetInstance {
-    /// Creates a device that waits for its guest's driver. `fault` is the hypervisor's; it is set if the hypervisor's
-    /// memory is lost or a doorbell blocks.
+    /// Creates a device that waits for its guest's driver. `fault` belongs to the hypervisor: `fault` is set if the
+    /// hypervisor's memory is lost or a doorbell of the device blocks.
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
@@ -124,8 +124,8 @@ impl PtnetInstance {
         Ok(this)
     }
 
-    /// Restores a predecessor's device from its memory, doorbells and vectors. Before [`PtnetInstance::go_on`], it
-    /// rings no doorbell and writes nothing to the guest's memory.
+    /// Restores a predecessor's device from its memory, doorbells and vectors. Before [`PtnetInstance::go_on`], the
+    /// device rings no doorbell and writes nothing to the guest's memory.
     ///
     /// # Errors
     /// [`InstanceError`] if the memory is not this device's.
@@ -224,7 +224,7 @@ impl PtnetInstance {
         Ok(this)
     }
 
-    /// Returns the file of the memory, to be passed to the guest; `None` if the memory has none.
+    /// Returns the file of the memory, to be passed to the guest; `None` if the memory has no file.
     pub fn memory(&self) -> Option<BorrowedFd<'_>> {
         self.region.fd()
     }
@@ -239,13 +239,13 @@ impl PtnetInstance {
         &self.vectors
     }
 
-    /// Returns the number of bytes of header before each frame, while the rings run.
+    /// Returns the number of bytes of header before each frame; `None` while the rings do not run.
     pub fn hdr_len(&self) -> Option<u32> {
         self.running.as_ref().map(|running| running.hdr_len)
     }
 
     /// Executes the guest's command, if it is a new one. Returns the command and its result; `None` if there is no new
-    /// one.
+    /// command.
     ///
     /// # Errors
     /// [`InUse`] if a worker does not return the running rings: the guest must be disconnected.
@@ -284,7 +284,7 @@ impl PtnetInstance {
         let hdr_len = if features & FEATURE_VNET_HDR != 0 { 12 } else { 0 };
         let running = self.rings(hdr_len, extra_bufs).map_err(|why| {
             tracing::warn!(%why, "cannot start the rings");
-            // Rings that a worker does not return stay out of use, and no new ones take their place.
+            // Rings that a worker does not return stay out of use, and no new rings take their place.
             let _ = self.backend.empty();
             Errno::NOMEM
         })?;

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::header::PtnetDeviceConfig;
 use crate::instance::{InstanceError, shape, sizes};
 
-/// Memory numbers in use. A guest with several ptnet devices finds the memory of each by its 16-bit number, so numbers
-/// are unique across ports.
+/// Memory numbers in use. A guest with several ptnet devices finds the memory of each device by its 16-bit number, so
+/// numbers are unique across ports.
 static NUMBERS: Mutex<MachineNumbers> = Mutex::new(MachineNumbers { last: 0, used: BTreeSet::new() });
 
 struct MachineNumbers {
@@ -135,7 +135,7 @@ impl Drop for MachineShare {
     }
 }
 
-/// Rings and their `netmap_if`, laid out in a machine's memory. Every layout has the same offsets, so those that a
+/// Rings and their `netmap_if`, laid out in a machine's memory. Every layout has the same offsets, so offsets that a
 /// driver has computed remain valid.
 pub(crate) struct RingsLayout {
     pub(crate) mem: Arc<PortMem>,
@@ -143,8 +143,8 @@ pub(crate) struct RingsLayout {
 }
 
 impl RingsLayout {
-    /// Lays everything out again, regardless of the state in which the guest left it. The previous layout must be out
-    /// of use.
+    /// Lays out the rings and the `netmap_if` again, regardless of the state in which the guest left it. The previous
+    /// layout must be out of use.
     pub(crate) fn new(region: &Region, c: &PtnetDeviceConfig) -> Result<RingsLayout, InstanceError> {
         let mem = Arc::new(region.renewed()?.port(shape(c))?);
         let binding = mem.bind("ptnet", 0..c.tx_rings, 0..c.rx_rings, 0)?;
@@ -174,7 +174,7 @@ mod tests {
     use crate::published::PtnetDevice;
     use crate::seats::Seats;
 
-    /// Objective: numbers in use are not reserved twice, zero is never reserved, and released ones are reused.
+    /// Objective: numbers in use are not reserved twice, zero is never reserved, and released numbers are reused.
     #[test]
     fn numbers_in_use_are_not_reserved_twice() {
         let mut numbers = MachineNumbers { last: u16::MAX - 2, used: BTreeSet::from([1]) };

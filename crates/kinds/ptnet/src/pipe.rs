@@ -64,7 +64,7 @@ pub struct PipeBackend {
     at: Mutex<[u32; 2]>,
     /// Positions up to which the predecessor's relays have filled the rings.
     filled: Option<[u32; 2]>,
-    /// The program's fault, set if its memory is lost or its doorbell blocks.
+    /// The program's fault, which is set if the program's memory is lost or the program's doorbell blocks.
     fault: Fault,
 }
 
@@ -74,8 +74,8 @@ const FROM_GUEST: usize = 0;
 const TO_GUEST: usize = 1;
 
 impl PipeBackend {
-    /// Creates a pipe for a device with this configuration. `fault` is the program's; it is set if its memory is lost
-    /// or its doorbell blocks.
+    /// Creates a pipe for a device with this configuration. `fault` belongs to the program: `fault` is set if the
+    /// program's memory is lost or the program's doorbell blocks.
     ///
     /// # Errors
     /// [`InstanceError`] if the process is out of memory or descriptors.
@@ -89,8 +89,8 @@ impl PipeBackend {
         Self::with(BackendMemory { region, guest, other }, bells, fault)
     }
 
-    /// Restores a predecessor's pipe. `fault` is the program's, as for [`PipeBackend::new`]. No doorbell is rung and
-    /// nothing is written.
+    /// Restores a predecessor's pipe. `fault` belongs to the program, as for [`PipeBackend::new`]. No doorbell is rung
+    /// and nothing is written.
     ///
     /// # Errors
     /// [`BadState`] if memory or descriptors are inconsistent.
@@ -214,7 +214,7 @@ impl Backend for PipeBackend {
         let mut at = self.at();
         let there = self.seats[FROM_GUEST].disconnect();
         let back = self.seats[TO_GUEST].disconnect();
-        // The position shown to the program is known even if a worker does not return its relay.
+        // The position that was shown to the program is known even if a worker does not return its relay.
         match &there {
             Ok(relay) => at[FROM_GUEST] = relay.as_ref().map_or(at[FROM_GUEST], |relay| relay.to().hwtail()),
             Err(InUse) => at[FROM_GUEST] = self.far[FROM_GUEST].side.csb.hwtail(),

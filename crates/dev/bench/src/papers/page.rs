@@ -118,7 +118,8 @@ pub fn chosen(numbers: &[String]) -> Result<Vec<&'static PaperFigure>> {
 mod tests {
     use super::*;
 
-    /// Objective: figures are chosen by number or document, and an unknown number is refused with the known ones.
+    /// Objective: figures are chosen by number or document, and an unknown number is refused with a list of the known
+    /// numbers.
     #[test]
     fn choice() {
         let numbers = |words: &[&str]| -> Vec<&str> {

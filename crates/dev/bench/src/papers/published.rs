@@ -12,7 +12,7 @@ const fn is(value: f64) -> Option<f64> {
 pub struct PrintedRow {
     /// The row's name.
     pub name: &'static str,
-    /// The row's values, one for each column; `None` if the document prints none.
+    /// The row's values, one for each column; `None` if the document prints no value.
     pub values: &'static [Option<f64>],
 }
 
@@ -21,8 +21,8 @@ const fn row(name: &'static str, values: &'static [Option<f64>]) -> PrintedRow {
 }
 
 /// "Speeding Up Packet I/O in Virtual Machines": from the guest to the host through a TAP, one processor. Columns: UDP
-/// with 8 bytes and with 1,460 bytes in thousands of datagrams a second, the latter also in Mbit/s; TCP and TCPw in
-/// Mbit/s; round trips in thousands a second.
+/// with 8 bytes and UDP with 1,460 bytes in thousands of datagrams per second; UDP with 1,460 bytes in Mbit/s; TCP and
+/// TCPw in Mbit/s; round trips in thousands per second.
 pub const TAP_ONE_CPU: &[PrintedRow] = &[
     row("itr 0 BASE", &[is(30.0), is(27.0), is(314.0), is(228.0), is(603.0), is(17.0)]),
     row("itr 100", &[is(82.0), is(71.0), is(831.0), is(520.0), is(650.0), is(4.5)]),
@@ -98,7 +98,7 @@ pub const FORWARDING: &[PrintedRow] = &[
 pub const PTNET_STREAM: &[PrintedRow] =
     &[row("ptnet", &[is(20_000.0)]), row("virtio-net with vhost-net on a bridge; here QEMU's own", &[is(26_000.0)])];
 
-/// "ptnet", pkt-gen between two guests, 60 bytes, Mpps: with virtio-net headers, without.
+/// "ptnet", pkt-gen between two guests, 60 bytes, Mpps: first with virtio-net headers, then without.
 pub const PTNET_PKT_GEN: PrintedRow = row("pkt-gen between two guests", &[is(19.5), is(21.0)]);
 
 #[cfg(test)]

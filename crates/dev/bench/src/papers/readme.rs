@@ -80,8 +80,8 @@ const ROWS: [ReadmeRow; 7] = [
     },
 ];
 
-/// Replaces the table in README by one with the present results. Leaves a file alone that has no table, or results that
-/// lack a row's figure.
+/// Replaces the table in README by one with the present results. Leaves the file unchanged if it has no table, or if
+/// the results lack the figure of a row.
 pub fn update(path: &Path, all: &[FigureResults]) -> Result<()> {
     let Ok(text) = fs::read_to_string(path) else { return Ok(()) };
     let (Some(table), Some(parts)) = (table(all), parts(&text)) else { return Ok(()) };
@@ -89,7 +89,7 @@ pub fn update(path: &Path, all: &[FigureResults]) -> Result<()> {
     fs::write(path, text).map_err(BenchError::io(format!("writing {}", path.display())))
 }
 
-/// Returns the text up to the table, and the text after it.
+/// Returns the text up to the table, and the text after it; `None` if a mark is missing.
 fn parts(text: &str) -> Option<[&str; 2]> {
     let from = text.find(MARKS[0])? + MARKS[0].len();
     let to = from + text[from..].find(MARKS[1])?;
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Objective: anchors are those of the book's headings.
+    /// Objective: the anchor derived from a title is the one that the book gives to the heading.
     #[test]
     fn titles_become_anchors() {
         assert_eq!(

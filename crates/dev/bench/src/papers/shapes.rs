@@ -4,7 +4,7 @@
 use super::kept::{Kept, Value};
 use crate::case::Case;
 
-/// Name of the count of exits or register accesses per packet, beside rates of guests.
+/// Name of the fact that holds exits or register accesses per packet, recorded beside a guest's rate.
 const EXITS: &str = "exits_each";
 
 /// A shape of a figure: an order of contenders, or of batches.

@@ -8,15 +8,15 @@ use crate::record::figure;
 /// The unit of a column, to which figures are converted from the unit of their case.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading {
-    /// Millions of frames a second.
+    /// Millions of frames per second.
     Mpps,
-    /// Thousands of frames a second.
+    /// Thousands of frames per second.
     Kpps,
-    /// 10⁶ bits of payload a second; the value is the number of payload bytes per frame.
+    /// 10⁶ bits of payload per second; the value is the number of payload bytes per frame.
     PayloadMbits(u32),
-    /// 10⁶ bits a second.
+    /// 10⁶ bits per second.
     Mbits,
-    /// Thousands of events other than frames a second, such as round trips.
+    /// Thousands per second of events other than frames, such as round trips.
     Thousands,
 }
 
@@ -148,7 +148,7 @@ impl Table {
         Some(MeasuredCell { median, min, max, disturbed: value.disturbed })
     }
 
-    /// Returns the values of the base row in a column: the measured one and the published one.
+    /// Returns the values of the base row in a column: the measured value and the published value.
     pub fn base_of(&self, index: usize, kept: &Kept) -> [Option<f64>; 2] {
         let Some(base) = self.base else { return [None, None] };
         let row = self.rows.iter().find(|row| row.contender == base);
@@ -156,7 +156,8 @@ impl Table {
         [self.cell(&self.columns[index], base, kept).map(|cell| cell.median), published]
     }
 
-    /// Formats the table as Markdown; a row with printed values becomes a line of these and a line of measured values.
+    /// Formats the table as Markdown; a row with printed values becomes two lines, one of printed and one of measured
+    /// values.
     pub fn render(&self, kept: &Kept) -> String {
         let heads: String = self.columns.iter().map(|column| format!(" {} |", column.head)).collect();
         let facts: String = self.facts.iter().map(|(_, head)| format!(" {head} |")).collect();
@@ -262,7 +263,8 @@ mod tests {
         assert_eq!(table.render(&kept), expected);
     }
 
-    /// Objective: a column shows the case of its length and batch; without them, any case of its variant.
+    /// Objective: a column with a length and a batch shows the case that has both; another column shows any case of its
+    /// variant.
     #[test]
     fn cases() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -15,7 +15,7 @@ use crate::sys::child::run;
 pub const FIGURE: &str = "4.3";
 /// The variants of the PVP test whose rates a row contains.
 const VARIANTS: [&str; 2] = ["mac mergeable", "io mergeable"];
-/// The first line: Mpps of both variants, and whether other work on the machine disturbed a run.
+/// The first line of the table's file: Mpps of both variants, and whether other work on the machine disturbed a run.
 const HEAD: &str = "version\tdate\tcommit\tmachine\tmac_median\tmac_min\tmac_max\tio_median\tio_min\tio_max\tdisturbed";
 
 /// The table: rows of fields, as in its file.
@@ -25,7 +25,7 @@ pub struct VersionTable {
 }
 
 impl VersionTable {
-    /// Reads the table from its file; a missing file has no rows.
+    /// Reads the table from its file; if the file does not exist, the table has no rows.
     pub fn read(path: &Path) -> Result<VersionTable> {
         match fs::read_to_string(path) {
             Ok(text) => parse(&text, path),

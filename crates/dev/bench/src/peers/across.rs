@@ -4,7 +4,8 @@ use crate::peers::iperf::Iperf;
 use crate::peers::underlay;
 use crate::prelude::*;
 
-/// Starts one TCP stream between stations of two hosts, which are stopped between measurements.
+/// Starts one TCP stream between a station of one host and a station of the other host. Both hosts are stopped between
+/// measurements.
 pub fn stream(hosts: Parts, stations: [Netns; 2], cores: Cores) -> Result<Session> {
     let pids = hosts.iter().flat_map(|host| host.pids()).collect();
     let iperf = Iperf::start(stations, &underlay::station(1), cores, pids)?;
@@ -12,15 +13,15 @@ pub fn stream(hosts: Parts, stations: [Netns; 2], cores: Cores) -> Result<Sessio
     iperf.session(words).with_all(hosts).idle()
 }
 
-/// Frames in one direction, from a program at one host to a program at the other.
+/// Frames in one direction, from a program on one host to a program on the other host.
 pub struct OneWay<S, R> {
-    /// The name of the switch or tunnel between the programs, for errors.
+    /// The name of the switch or tunnel between the programs, for error messages.
     pub who: &'static str,
     /// The processes of both hosts.
     pub hosts: Parts,
     /// Sends frames, and returns how many.
     pub sender: S,
-    /// Receives frames, and returns how many. Sets its argument to the number of frames with wrong bytes so far.
+    /// Receives frames, and returns how many. Sets its argument to the number of frames so far that had wrong bytes.
     pub receiver: R,
 }
 
@@ -29,7 +30,8 @@ where
     S: FnMut() -> Result<u64> + Send + 'static,
     R: FnMut(&mut u64) -> Result<u64> + Send + 'static,
 {
-    /// Creates a session whose figure is the receiver's rate. With `tells`, samples also have the share of lost frames.
+    /// Creates a session whose figure is the receiver's rate. If `tells` is true, samples also have the share of lost
+    /// frames.
     pub fn session(self, case: &Case, cores: Cores, touched: bool, tells: bool) -> Result<Session> {
         let Self { who, hosts, mut sender, mut receiver } = self;
         let pids: Vec<u32> = hosts.iter().flat_map(|host| host.pids()).collect();
@@ -49,7 +51,7 @@ where
     }
 }
 
-/// Returns the frames received a second, and the share of sent frames that were not received, in per cent. `wrong` is
+/// Returns the frames received per second, and the share of sent frames that were not received, in per cent. `wrong` is
 /// the number of frames with wrong bytes.
 fn received(done: &[Done], who: &str, wrong: u64) -> Result<(f64, f64)> {
     if wrong > 0 {

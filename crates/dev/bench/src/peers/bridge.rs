@@ -2,7 +2,7 @@
 //!
 //! All interfaces are in a network namespace of their own. Each port has a thread that sends batches and receives what
 //! arrives: with AF_PACKET past the queueing discipline, or with a write for each frame on a TAP, which has no batches.
-//! The figure is the sum of what both receive.
+//! The figure is the sum of the rates at which both threads receive.
 
 use crate::frames::frame;
 use crate::peers::packets;
@@ -10,7 +10,7 @@ use crate::prelude::*;
 use crate::sys::rawsock::{MAX_BATCH, PacketSocket, Role, batch};
 use crate::sys::tapdev::TapDevice;
 
-/// Returns the peers, by the kind of their ports.
+/// Returns a peer for each kind of port.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "linux-bridge-veth", "Linux bridge between two veth pairs, AF_PACKET at their far ends; both directions";

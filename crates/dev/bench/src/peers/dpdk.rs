@@ -1,8 +1,9 @@
-//! Set-ups of testpmd processes: memif between two, and `net_ring` within one.
+//! Set-ups of testpmd processes: memif between two processes, and `net_ring` within one process.
 //!
-//! With `net_ring`, there are two ports, each a ring: thread A moves frames from port 0 to port 1, and thread B back.
-//! Each hop takes every frame from one core to the other; the figure is the sum of the hops in both directions. With
-//! `io`, only pointers move; with `macswap`, each side reads and writes the frame's first line, as an application does.
+//! With `net_ring`, there are two ports, each a ring: thread A moves frames from port 0 to port 1, and thread B moves
+//! them back. Each hop takes every frame from one core to the other core; the figure is the sum of the hops in both
+//! directions. With `io`, only pointers move; with `macswap`, each side reads and writes the frame's first line, as an
+//! application does.
 
 use crate::peers::testpmd::{Arguments, NEEDS, Place, Testpmd};
 use crate::prelude::*;
@@ -33,7 +34,8 @@ pub fn peers() -> Vec<Contender> {
     }
 }
 
-/// Creates a session of testpmd processes in one place. The frames received by one of them are the figure.
+/// Creates a session of testpmd processes that share one place. The figure is the number of frames that one of these
+/// processes receives.
 pub fn session(
     who: &'static str,
     case: &Case,
@@ -68,7 +70,7 @@ fn ring(who: &'static str, forward: &str, best: u32, case: &Case, Cores(first, s
 }
 
 /// Starts a memif server and a client, and measures frames from the server to the client, the faster direction. Frames
-/// are copied into and out of the shared ring's buffers, unless these are the client's own (`zero-copy=yes`).
+/// are copied into and out of the shared ring's buffers, unless the buffers are the client's own (`zero-copy=yes`).
 fn memif(who: &'static str, zero_copy: &str, case: &Case, Cores(first, second): Cores) -> Result<Session> {
     let place = Place::new(2, 0)?;
     let burst = case.burst(MEMIF_BURST);

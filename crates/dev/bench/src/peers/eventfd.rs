@@ -8,7 +8,7 @@ use rustix::io::{Errno, read, write};
 use crate::peers::pingpong::{self, Game, Side};
 use crate::prelude::*;
 
-/// Returns the peers: on two cores, an inter-processor interrupt wakes the thread; on one core, a context switch
+/// Returns the peers: on two cores, an inter-processor interrupt wakes the other thread; on one core, a context switch
 /// suffices.
 pub fn peers() -> Vec<Contender> {
     contenders! {

@@ -9,7 +9,7 @@ use crate::sys::trees;
 /// What gvproxy needs to run.
 pub const NEEDS: &[Need] = &[Need::Found(|| find().map(drop))];
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// Time in which gvproxy makes a connection a port of its switch.
+/// Time within which gvproxy turns a new connection into a port of its switch.
 const CONNECTING: Duration = Duration::from_millis(300);
 
 fn find() -> std::result::Result<PathBuf, Skip> {
@@ -20,13 +20,13 @@ fn find() -> std::result::Result<PathBuf, Skip> {
 pub struct Gvproxy {
     /// The process.
     pub child: Rc<Child>,
-    /// The socket of a guest's stream in QEMU's form.
+    /// The socket to which a guest connects with a stream in QEMU's form.
     pub guest: PathBuf,
     control: PathBuf,
 }
 
 impl Gvproxy {
-    /// Starts gvproxy with the command that `command` makes for its program, and with its sockets in `folder`.
+    /// Starts gvproxy, with its sockets in `folder`. `command` creates the command from the path of gvproxy's program.
     pub fn start(command: impl FnOnce(&Path) -> Command, folder: &Path, mtu: u32) -> Result<Self> {
         std::fs::create_dir(folder).map_err(BenchError::io("creating a folder"))?;
         let [control, guest] = ["control", "guest"].map(|name| folder.join(name));
@@ -42,7 +42,7 @@ impl Gvproxy {
         Ok(Self { child, guest, control })
     }
 
-    /// Returns a function that connects further guests. (The guests' socket takes only one.)
+    /// Returns a function that connects further guests. (The socket `guest` accepts only one connection.)
     pub fn connector(&self) -> impl Fn() -> Result<UnixStream> + use<> {
         let control = self.control.clone();
         move || {
@@ -50,13 +50,13 @@ impl Gvproxy {
                 socket.write_all(b"POST /connect HTTP/1.1\r\nHost: gvproxy\r\n\r\n")?;
                 Ok(socket)
             });
-            // There is no answer, and a byte that arrives before gvproxy has dealt with the request is lost.
+            // gvproxy sends no answer, and a byte that arrives before gvproxy has processed the request is lost.
             interrupt::sleep(CONNECTING)?;
             asked.map_err(BenchError::io("connecting to gvproxy"))
         }
     }
 
-    /// Publishes a port of the host, as `ADDRESS:PORT`, that leads to a guest's.
+    /// Publishes the host's port `local` (as `ADDRESS:PORT`), which leads to the guest's port `remote`.
     pub fn publish(&self, local: &str, remote: &str) -> Result<()> {
         let body = serde_json::json!({ "local": local, "remote": remote, "protocol": "tcp" }).to_string();
         let head = format!("Host: gvproxy\r\nContent-Length: {}\r\n", body.len());

@@ -2,8 +2,8 @@
 //! switch.
 //!
 //! The bridge with TAPs is not a peer here. A TAP's other end is a file that some program must read and write, so the
-//! figure would be that of the program's copying loop and not the kernel's. With veth pairs, the kernel itself connects
-//! a namespace to its bridge, and is faster.
+//! figure would show the speed of the program's copying loop and not of the kernel. With veth pairs, the kernel itself
+//! connects a namespace to its bridge, which is faster.
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ fn attached(hub: &Netns, host: u8) -> Result<Netns> {
     Ok(namespace)
 }
 
-/// An iperf3 server in one namespace, and the command to run a client in another.
+/// An iperf3 server in one namespace, and the command to run a client in another namespace.
 pub struct Iperf {
     client: Netns,
     server: Child,
@@ -56,8 +56,8 @@ pub struct Iperf {
 }
 
 impl Iperf {
-    /// Starts the server in the second namespace, which the first one reaches at `address`; `cores` are the client's
-    /// and the server's. The processes `beside` also belong to the measurement.
+    /// Starts the server in the second namespace, which the first namespace reaches at `address`; `cores` are the CPUs
+    /// of the client and of the server. The processes `beside` also belong to the measurement.
     pub fn start([client, inside]: [Netns; 2], address: &str, cores: Cores, beside: Vec<u32>) -> Result<Self> {
         let folder = sys::scratch("iperf3")?;
         let mut command = inside.command("stdbuf");

@@ -1,7 +1,7 @@
 //! The kernel's bridge and VXLAN device on two hosts: the peer of switches with tunnels.
 //!
-//! Frames are sent and received by packet sockets at veth pairs into the bridges; TCP runs between namespaces at such
-//! pairs.
+//! Frames are sent and received by packet sockets on veth pairs that lead into the bridges; TCP runs between namespaces
+//! that such pairs connect to the bridges.
 
 use crate::frames::frame;
 use crate::peers::across::{OneWay, stream};

@@ -1,4 +1,4 @@
-//! The peers with which netvale is compared. Each is one file, and checks whether it can run here.
+//! The peers with which netvale is compared. Each peer has a file of its own, and checks whether it can run here.
 
 pub mod across;
 pub mod af_packet;

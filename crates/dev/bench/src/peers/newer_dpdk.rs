@@ -45,7 +45,8 @@ pub fn drivers(root: &Path) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Objective: the folder of drivers is found by its name, whatever its version; without one, none is found.
+    /// Objective: the folder of drivers is found by its name, with any version; without such a folder, the result is
+    /// `None`.
     #[test]
     fn folder_of_drivers() {
         let root = crate::sys::scratch("test").expect("temporary folder");

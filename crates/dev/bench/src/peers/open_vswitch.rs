@@ -21,7 +21,7 @@ fn with_dpdk() -> std::result::Result<(), Skip> {
     if Path::new(VSWITCHD).is_file() { Ok(()) } else { Err(missing) }
 }
 
-/// A database server and its switch daemon. The sockets of vhost-user ports are in its folder.
+/// A database server and its switch daemon. The sockets of vhost-user ports are in the switch's folder.
 pub struct Switch {
     daemon: Child,
     database: Child,
@@ -31,8 +31,8 @@ pub struct Switch {
 impl Switch {
     /// Starts the database server and the switch daemon, without a bridge. `name` distinguishes the switches of a
     /// place, by their folders and DPDK's files. TAPs are made in `namespace`, or in a namespace of the switch's own.
-    /// The main thread and the forwarding thread run on `cores`, or where OVS puts them. `more` are further settings of
-    /// the table `Open_vSwitch`.
+    /// The main thread and the forwarding thread run on `cores`, or on the CPUs that OVS chooses. `more` are further
+    /// settings of the table `Open_vSwitch`.
     pub fn start(
         place: &Place,
         name: &str,
@@ -77,7 +77,7 @@ impl Switch {
         child::run(command.args(["add-flow", "br0", flow])).map(drop)
     }
 
-    /// Returns the socket of vhost-user port `name`, once it exists.
+    /// Waits until the socket of vhost-user port `name` exists, and returns its path.
     pub fn socket(&self, name: &str) -> Result<PathBuf> {
         let path = self.folder.join(name);
         wait_for(&path, VSWITCHD).map(|()| path)

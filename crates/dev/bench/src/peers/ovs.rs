@@ -1,10 +1,10 @@
 //! OVS-DPDK as a learning switch (action NORMAL) between two vhost-user ports: the peer of a VALE switch.
 //!
-//! The switch's forwarding thread runs on the second CPU. On the first, one testpmd with two virtio-user ports sends
-//! each frame back through the switch (in `mac` mode, so that the switch sees the addresses that it has learned). The
-//! figure is the sum of both directions. Database, sockets and logs are in a folder of their own, and the daemon runs
-//! in a network namespace of its own, so that the system's Open vSwitch stays untouched and the TAPs that OVS makes
-//! (`ovs-netdev`, `br0`) are removed with the namespace.
+//! The switch's forwarding thread runs on the second CPU. On the first CPU, one testpmd with two virtio-user ports
+//! sends each frame back through the switch (in `mac` mode, so that the switch sees the addresses that it has learned).
+//! The figure is the sum of both directions. Database, sockets and logs are in a folder of their own, and the daemon
+//! runs in a network namespace of its own, so that the system's Open vSwitch stays untouched and the TAPs that OVS
+//! makes (`ovs-netdev`, `br0`) are removed with the namespace.
 
 use crate::peers::dpdk::session;
 use crate::peers::open_vswitch::{NEEDS, SWITCH_PAGES, Switch};
@@ -50,7 +50,7 @@ fn start(who: &'static str, case: &Case, cores: Cores, in_order: bool) -> Result
     Ok(session.fact("peer_burst", case.burst(BEST_BURST)))
 }
 
-/// Starts the application of both ports, at the switch's sockets.
+/// Starts the testpmd process that has both ports, connected to the switch's sockets.
 pub fn ports(case: &Case, core: usize, sockets: &[String; 2], place: &Place, in_order: bool) -> Result<Rc<Testpmd>> {
     let in_order = u8::from(in_order);
     let device = |index: usize, address: &str| {
@@ -86,7 +86,8 @@ fn switch(case: &Case, cores: Option<Cores>, place: &Place) -> Result<Switch> {
     Ok(switch)
 }
 
-/// Puts both ports into a VLAN, and accepts only a port's own address from it.
+/// Puts both ports into a VLAN, and makes the switch accept from each port only frames with the port's own source
+/// address.
 fn secure(switch: &Switch) -> Result<()> {
     switch.set("set port v0 tag=10 -- set port v1 tag=10")?;
     switch.add_flow("priority=0,actions=drop")?;

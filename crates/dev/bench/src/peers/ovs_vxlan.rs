@@ -57,19 +57,19 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session?.keeping(underlay).keeping(place))
 }
 
-/// Returns the address of the bridge with a host's underlay.
+/// Returns the MAC address of the bridge that contains a host's underlay interface.
 fn bridge_address(host: usize) -> String {
     format!("02:00:00:00:0f:0{}", host + 1)
 }
 
-/// Returns the settings of a port that is DPDK's `index`-th AF_XDP device. Busy polling is off, because it is slower
-/// here.
+/// Returns the settings of a port that is DPDK's `index`-th AF_XDP device. Busy polling is off, because busy polling is
+/// slower here.
 fn af_xdp(index: usize, interface: &str) -> String {
     let device = format!("net_af_xdp{index},iface={interface},start_queue=0,queue_count=1,busy_budget=0");
     format!("type=dpdk options:dpdk-devargs={device}")
 }
 
-/// Adds the host's underlay interface to a switch, and a bridge with a tunnel.
+/// Adds the host's underlay interface to a switch, and a bridge with a tunnel to the other host.
 fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
     let local = vtep(host);
     let remote = vtep(1 - host);
@@ -90,7 +90,7 @@ fn join(switch: &Switch, underlay: &Underlay, host: usize) -> Result<()> {
 }
 
 /// Creates a namespace with a veth pair to a host's switch. OVS neither fills in checksums nor segments for a tunnel,
-/// so the namespace does.
+/// so the namespace's network stack does both.
 fn attached(hub: &Netns, switch: &Switch, host: usize) -> Result<Netns> {
     let namespace = Netns::new()?;
     hub.ip(&format!("link add v0 type veth peer name eth0 netns {}", namespace.path()))?;
@@ -101,7 +101,7 @@ fn attached(hub: &Netns, switch: &Switch, host: usize) -> Result<Netns> {
     Ok(namespace)
 }
 
-/// Frames in one direction, from a virtio port of one host's switch to one of the other host's.
+/// Frames in one direction, from a virtio port on one host's switch to a virtio port on the other host's switch.
 fn one_way(case: &Case, cores: Cores, [near, far]: &[Rc<Switch>; 2], hosts: Parts) -> Result<Session> {
     let connect = |switch: &Switch| {
         switch.set("add-port br0 v0 -- set Interface v0 type=dpdkvhostuser")?;

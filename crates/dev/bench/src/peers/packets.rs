@@ -1,7 +1,7 @@
 //! A sender and a receiver on packet sockets, each in a process of its own that the scheduler places.
 //!
-//! Both move up to 64 frames per call. The receiver sleeps while there are no frames, which leaves the CPU to the
-//! sender.
+//! Sender and receiver move up to 64 frames per call. The receiver sleeps while there are no frames, which leaves the
+//! CPU to the sender.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 pub struct Wire {
     /// The socket's interface.
     pub interface: String,
-    /// The case.
+    /// The case that is measured.
     pub case: Case,
 }
 
@@ -37,7 +37,7 @@ pub fn start(case: &Case, namespace: Netns) -> Result<Session> {
     received(case, words, true, [&sender, &receiver], CountOptions::default()).keeping(namespace).idle()
 }
 
-/// Sends whole batches.
+/// Sends frames, always in whole batches.
 pub fn send(context: &Context) -> Result<()> {
     let Wire { interface, case } = context.arguments()?;
     let mut socket = PacketSocket::open(&interface, Role::Send)?;

@@ -18,7 +18,7 @@ const WARM_UP_LIMIT: Duration = Duration::from_millis(500);
 pub trait Side: Send {
     /// Wakes the other side.
     fn send(&mut self) -> Result<()>;
-    /// Waits for the other side. Returns `false` if no message came for a while.
+    /// Waits for the other side. Returns `false` if no message came within the time limit of the implementation.
     fn wait(&mut self) -> Result<bool>;
 }
 
@@ -47,7 +47,7 @@ fn playing(game: Game, mut near: impl Side, mut far: impl Side, ways: u32) -> im
     move |window| play(&game, &mut near, &mut far, window, ways)
 }
 
-/// Plays for `window`. Times are round trips divided by `ways`.
+/// Exchanges messages for `window`. The recorded times are the times of round trips, divided by `ways`.
 fn play(game: &Game, near: &mut dyn Side, far: &mut dyn Side, window: Duration, ways: u32) -> Result<Sample> {
     let over = &AtomicBool::new(false);
     let (histogram, counters, beside) = std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn play(game: &Game, near: &mut dyn Side, far: &mut dyn Side, window: Duration, 
         let asking = scope.spawn(move || {
             let asked = ask(game, near, window, ways);
             over.store(true, Ordering::Relaxed);
-            // The far side checks for the end only after another message.
+            // The far side checks whether the exchange is over only when a message arrives.
             let told = near.send();
             asked.and_then(|result| told.map(|()| result))
         });

@@ -1,8 +1,8 @@
 //! A program with a virtio port at a switch's vhost-user socket. It shares a CPU with the switch, and sleeps whenever
 //! there is no work.
 //!
-//! It uses netvale's virtio driver. DPDK's driver always polls, and two pollers on one CPU wait for each other's time
-//! slices: less than a tenth of the frames would pass.
+//! The program uses netvale's virtio driver. DPDK's driver always polls, and two pollers on one CPU wait for each
+//! other's time slices: less than a tenth of the frames would pass.
 
 use netvale_port::{Batch, Egress, FrameRef, Scratch, Source};
 use netvale_vhost::frontend::BackEnd;
@@ -15,8 +15,8 @@ use crate::prelude::*;
 const BURST: usize = 64;
 /// Number of entries of the queues.
 const QUEUE: u16 = 1024;
-/// Time for which the thread sleeps if there is no work. The switch needs a millisecond for half a queue; times from 20
-/// to 500 microseconds make no measurable difference.
+/// Time for which the thread sleeps if there is no work. The switch needs a millisecond to process half a queue; times
+/// from 20 to 500 microseconds make no measurable difference.
 const NAP: Duration = Duration::from_micros(100);
 
 /// A program with a virtio port.
@@ -55,7 +55,8 @@ impl Station {
         self.wrong
     }
 
-    /// Sends `frame` up to `count` times, at most 64. Returns how many found room; sleeps if not all did.
+    /// Sends `frame` up to `count` times, at most 64. Returns the number of frames that found room; sleeps if some
+    /// found none.
     pub fn send(&mut self, frame: &[u8], count: usize) -> u64 {
         let picks = &[0; BURST][..count.min(BURST)];
         let Self { egress, batch, scratch, .. } = self;
@@ -66,8 +67,8 @@ impl Station {
         sent as u64
     }
 
-    /// Takes the available frames, and compares them with `expected`. Returns how many there were; sleeps if there were
-    /// none.
+    /// Takes the available frames, and compares them with `expected`. Returns the number of frames; sleeps if there
+    /// were none.
     pub fn receive(&mut self, expected: &[u8]) -> u64 {
         let frames = self.source.take(&mut self.batch);
         let mut room = [0; BURST];

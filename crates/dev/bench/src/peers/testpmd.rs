@@ -11,8 +11,8 @@ use crate::sys::scratch;
 const PROMPT: &str = "testpmd> ";
 /// Time limit of the start: testpmd maps and clears its memory first.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Time limit of a command: it is answered immediately, but its thread shares a CPU with a forwarding thread that never
-/// sleeps.
+/// Time limit of a command: testpmd answers immediately, but the answering thread shares a CPU with a forwarding thread
+/// that never sleeps.
 const COMMAND_LIMIT: Duration = Duration::from_secs(20);
 /// Memory of one process in MiB.
 const MEMORY: u64 = 512;
@@ -39,7 +39,7 @@ impl Place {
         Ok(Self { _pages: pages, folder, newer: None })
     }
 
-    /// Makes the processes of this place use a newer DPDK than the system's.
+    /// Makes the processes of this place use a newer DPDK than the DPDK of the system.
     pub fn of(self, newer: NewerDpdk) -> Self {
         Self { newer: Some(newer), ..self }
     }
@@ -76,7 +76,7 @@ pub struct Arguments<'a> {
     pub more: &'a [String],
     /// Further arguments for DPDK's environment.
     pub eal: &'a [&'a str],
-    /// The network namespace to start it in; `None`: this process's.
+    /// The network namespace in which the process is started; `None`: the namespace of the calling process.
     pub namespace: Option<&'a Netns>,
 }
 
@@ -121,7 +121,7 @@ pub struct Testpmd {
 }
 
 impl Testpmd {
-    /// Starts a process, waits for its prompt, and sends these commands. The process is running afterwards.
+    /// Starts a process, waits for its prompt, and sends `commands`. The process is left running.
     pub fn start(arguments: &Arguments<'_>, place: &Place, commands: &[&str]) -> Result<Rc<Self>> {
         let log = place.path().join(format!("{}.log", arguments.name));
         let child = Child::spawn(arguments.command(place), &log)?;
@@ -138,7 +138,7 @@ impl Testpmd {
         Ok(Rc::new(this))
     }
 
-    /// Returns DPDK's release, as the program prints it.
+    /// Returns DPDK's release as printed by the program; `None` if no release was found in its output.
     pub fn release(&self) -> Option<&str> {
         self.release.as_deref()
     }
@@ -149,7 +149,7 @@ impl Testpmd {
         self.child.expect(PROMPT, COMMAND_LIMIT)
     }
 
-    /// Returns the number of frames that a port has received, or all ports together, with the time of counting.
+    /// Returns the number of frames that `port` has received (`None`: all ports together), with the time of counting.
     pub fn received(&self, port: Option<usize>) -> Result<Tally> {
         let asked = Instant::now();
         let answer = self.command("show port stats all")?;
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(parse_counters(answer), [58_413_822, 5]);
     }
 
-    /// Objective: text without counters has none, and a malformed number causes no panic.
+    /// Objective: text without counters yields no counters, and a malformed number causes no panic.
     #[test]
     fn text_without_counters_gives_none() {
         assert!(parse_counters("Bad arguments\ntestpmd> ").is_empty());

@@ -9,7 +9,7 @@ use crate::prelude::*;
 /// Length of the payload in a frame of 60 bytes: 60 − 14 (Ethernet) − 20 (IPv4) − 8 (UDP).
 const PAYLOAD: usize = 18;
 
-/// Returns the peers, by the CPUs of their two threads.
+/// Returns the peers, which differ in the CPUs of their two threads.
 pub fn peers() -> Vec<Contender> {
     contenders! {
         "udp-veth", "UDP over a veth pair, blocking sockets, threads on two cores; half a round trip";

@@ -2,9 +2,9 @@
 //! packet sockets.
 //!
 //! Over a veth pair, the sender's CPU does the receiving kernel's work, too. Here the receiving host's CPU does it
-//! (RPS), as it would for a network card. There is an exception: if each datagram arrives separately ([`CUT`]), nothing
-//! would slow the sender down, and the receiving CPU would only drop frames. AF_XDP sockets on a veth pair are always
-//! filled by the sender's CPU.
+//! (RPS), as it would for a network card. The exception are datagrams that arrive separately ([`CUT`]): with RPS,
+//! nothing would slow the sender down, and the receiving CPU would only drop frames. AF_XDP sockets on a veth pair are
+//! always filled by the sender's CPU.
 
 use crate::prelude::*;
 
@@ -29,7 +29,7 @@ pub struct Underlay {
 }
 
 impl Underlay {
-    /// Creates both hosts; each does the kernel's work on one of the cores.
+    /// Creates both hosts; the kernel's work for each host is done on that host's core.
     pub fn new(case: &Case, cores: Cores) -> Result<Self> {
         let hosts = [Netns::new()?, Netns::new()?];
         let [near, far] = &hosts;
@@ -68,7 +68,7 @@ pub fn set_up_station(namespace: &Netns, host: usize, name: &str) -> Result<()> 
 /// Makes `core` process what arrives at a host.
 fn steer(host: &Netns, core: usize) -> Result<()> {
     let mask = format!("{:x}", 1u64 << (core % 64));
-    // The mounted /sys shows the interfaces of the system's namespace.
+    // The existing mount of /sys shows the interfaces of the system's namespace, so /sys is mounted again.
     let script = format!("mount -t sysfs sysfs /sys && echo {mask} >/sys/class/net/{INTERFACE}/queues/rx-0/rps_cpus");
     child::run(host.command("unshare").args(["--mount", "sh", "-c", &script])).map(drop)
 }

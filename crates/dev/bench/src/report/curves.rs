@@ -73,8 +73,8 @@ fn name(dimension: &Dimension, rest: &Case) -> String {
     file_name(&parts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Returns the position of a value on the axis, which is logarithmic because sweeps grow by factors. 0 has the position
-/// of 0.5.
+/// Returns the position of a value on the axis, which is logarithmic because sweeps grow by factors. 0 is placed where
+/// 0.5 would be.
 pub fn place(x: u32) -> f64 {
     f64::from(x).max(0.5).log2()
 }

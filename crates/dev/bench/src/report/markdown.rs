@@ -61,7 +61,7 @@ fn table(records: &[&Record]) -> String {
     text
 }
 
-/// Escapes text within a table or list: removes characters that would end it.
+/// Escapes or replaces the characters that would end a table's cell or a list's item.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -98,7 +98,8 @@ mod tests {
         }
     }
 
-    /// Objective: for a malformed line, file and number are reported; empty results are refused, with what to do.
+    /// Objective: for a malformed line, the file and the line's number are reported; empty results are refused, with
+    /// what to do.
     #[test]
     fn broken_results_are_named_by_file_and_number() {
         let folder = tempfile::tempdir().expect("temporary folder");

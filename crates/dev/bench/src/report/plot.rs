@@ -21,7 +21,7 @@ const TEXT_LEFT: i32 = 36;
 const FONT: &str = "sans-serif";
 /// Share of a position's width that its bars fill.
 const FILL: f64 = 0.8;
-/// The legend's text for marks.
+/// The legend's text for the marks of published figures.
 const PUBLISHED: &str = "published";
 /// Ratio of the largest to the smallest figure above which the axis is logarithmic, because the smaller figures could
 /// not be read otherwise.
@@ -101,8 +101,8 @@ pub fn grouped<'a, K: PartialEq>(
     groups
 }
 
-/// Returns the points of each contender in the records. Of several points with one key, the first counts: our figure is
-/// in the record of each peer.
+/// Returns the points of each contender in the records. If several points have the same key, only the first one is
+/// used: netvale's figure is repeated in the record of each peer.
 pub fn series(records: &[&Record], points: impl Fn(&Record, &Side<'_>) -> Vec<Point>) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for (record, side) in records.iter().flat_map(|record| record.sides().map(move |side| (record, side))) {
@@ -147,7 +147,7 @@ impl Look {
     }
 }
 
-/// Chooses how contenders are drawn: ours with a strong solid line, peers dashed and in other colours.
+/// Chooses how contenders are drawn: netvale with a strong solid line, peers dashed and in other colours.
 fn looks(are_ours: impl Iterator<Item = bool>) -> Vec<Look> {
     let mut peers = PEERS.iter().cycle();
     let mut look = |is_ours: bool| match is_ours {
@@ -246,7 +246,7 @@ fn line(chart: &mut Chart<'_, '_>, series: &Series, look: Look) -> Drawn {
     published(chart, series.marks.iter().copied())
 }
 
-/// Position of a contender's bars: their width, their offset from each position, and their lower end.
+/// Place of a contender's bars: their width, their offset from each position on the x axis, and their lower end.
 #[derive(Clone, Copy)]
 struct BarPlaces {
     width: f64,
@@ -296,7 +296,8 @@ fn legend(area: &Area<'_>, all: &[Series], looks: &[Look]) -> Drawn {
 mod tests {
     use super::*;
 
-    /// Objective: no two contenders of a plot look alike, with or without ours; only ours is solid.
+    /// Objective: no two contenders of a plot look alike, whether netvale is among them or not; only netvale's line is
+    /// solid.
     #[test]
     fn contenders_differ() {
         for first in [true, false] {

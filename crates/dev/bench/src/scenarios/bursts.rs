@@ -1,5 +1,5 @@
-//! Sends and receives frames at the queues of ports: one frame is sent repeatedly in bursts, and frames at the other
-//! end are taken.
+//! Sends and receives frames at the queues of ports: one frame is sent repeatedly in bursts, and the frames that arrive
+//! at the other end are taken.
 #![allow(unsafe_code)]
 
 use netvale_port::{BATCH, Batch, Egress, Ingress, Scratch, Source};
@@ -31,20 +31,20 @@ impl Burst {
         egress.deliver(&self.batch, &self.picks[..count], &mut self.scratch);
     }
 
-    /// Sends the frames `frames` instead of the burst.
+    /// Sends `frames` instead of the burst.
     pub fn pass_on(&mut self, egress: &(impl Egress + ?Sized), frames: &Batch) {
         egress.deliver(frames, &self.picks[..frames.len()], &mut self.scratch);
     }
 }
 
-/// The end at which frames arrive.
+/// The receiving end: takes the frames that arrive at a queue.
 pub struct Outlet {
     source: Source,
     spare: Box<Batch>,
 }
 
 impl Outlet {
-    /// Creates an outlet that takes from this queue.
+    /// Creates an outlet that takes frames from the queue `ingress`.
     pub fn new(ingress: Box<dyn Ingress>) -> Outlet {
         Outlet { source: Source::new(ingress), spare: Box::default() }
     }

@@ -43,7 +43,7 @@ fn program(case: &Case, dir: PathBuf, port: &str) -> Program {
     Program { dir, port: port.into(), case: case.clone(), touch, sleeps: true }
 }
 
-/// Measures on ports of a daemon: the receiver runs on the second core, all others on the first.
+/// Measures on ports of a daemon: the receiver runs on the second core, all other programs on the first core.
 fn on_daemon(case: &Case, cores: Cores, sender: &str, receiver: &str) -> Result<Session> {
     let daemon = Daemon::start(None, cores.0, "")?;
     let spawn = |role: &str, core: usize, port: &str| {
@@ -73,7 +73,8 @@ fn on_veth(case: &Case, cores: Cores) -> Result<Session> {
     session(case, cores, [sender, receiver], &[]).keeping(namespace).idle()
 }
 
-/// Starts a session. The sender and the switch share a core; only the receiver must not have to wait for its CPU.
+/// Starts a session. The sender and the switch share a core; only a receiver that has to wait for its CPU counts as
+/// disturbed.
 fn session(case: &Case, cores: Cores, [sender, receiver]: [Rc<Worker>; 2], more: &[u32]) -> Session {
     let pid = receiver.pid();
     let pids = Some([&[pid, sender.pid()], more].concat());

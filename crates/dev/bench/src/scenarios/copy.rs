@@ -1,4 +1,5 @@
-//! The bench's self-test: one core copies frames between buffers, at netvale's stride and at netmap's of 2,048 bytes.
+//! The bench's self-test: one core copies frames between buffers, at netvale's stride and at netmap's stride of 2,048
+//! bytes.
 //!
 //! Buffers whose addresses are equal modulo 2 KiB share few sets of the first-level cache and evict one another. A
 //! stride of 33 cache lines distributes them. The peer here is the aligned stride; both sides run the same code.
@@ -61,7 +62,7 @@ fn start(case: &Case, cores: Cores, stride: usize) -> Result<Session> {
 #[repr(align(64))]
 struct Line([u8; LINE]);
 
-/// `slots` buffers at one stride; the first is at a multiple of 2 KiB.
+/// Buffers whose starts are one stride apart; the first one starts at a multiple of 2 KiB.
 struct Buffers {
     memory: Vec<Line>,
     first: usize,
@@ -114,7 +115,7 @@ fn copy_first(target: &mut [Line], source: &[Line], lines: usize) {
 mod tests {
     use super::*;
 
-    /// Objective: exactly the frame's lines of every buffer are copied, at both strides.
+    /// Objective: of every buffer, exactly the lines that the frame fills are copied, at both strides.
     #[test]
     fn copies_what_it_says() {
         for stride in [ALIGNED, SPREAD] {

@@ -19,7 +19,7 @@ const ROUNDS: u32 = 32;
 pub struct Lane {
     /// Senders and receivers.
     pub stations: Stations<AppRing, AppRing>,
-    /// Forwards from the first port.
+    /// Forwards the frames from the senders' port.
     pub forwarder: Forwarder,
     work: ForwardMemory,
 }
@@ -30,7 +30,8 @@ impl Lane {
         Self { stations, forwarder, work: ForwardMemory::default() }
     }
 
-    /// Sends from the next sender, forwards all frames, and takes them at every receiver. Returns how many arrived.
+    /// Lets the next sender send, forwards all frames, and takes the frames that have arrived at any receiver. Returns
+    /// the number of frames taken.
     pub fn round(&mut self) -> u64 {
         self.stations.send();
         while let PassResult::Frames(_) = self.forwarder.pass(&mut self.work) {}
@@ -38,8 +39,8 @@ impl Lane {
     }
 }
 
-/// Attaches two ports to the switch: a sender's, and a receiver's with all stations of the case. Returns the path
-/// between them.
+/// Attaches two ports to the switch: a sender's port, and a receiver's port behind which are all receiving stations of
+/// the case. Returns the path between them.
 pub fn pair(case: &Case, switch: &Arc<Switch>) -> Result<Lane> {
     let (forwarder, tx, _) = port(switch, "from", SLOTS, 0)?;
     let (_, _, rx) = port(switch, "to", SLOTS, 0)?;
@@ -65,7 +66,7 @@ pub fn word(station: u16) -> u64 {
 pub fn start(case: &Case, cores: Cores) -> Result<Session> {
     let switch = Switch::new("vale0");
     let mut lane = pair(case, &switch)?;
-    // The sender was attached first.
+    // The sender's port was attached first and has the index 0.
     learn(&switch, Plan::of(case), |index| index as PortId + 1);
     let own = case.clone();
     let measuring = move |window| {

@@ -55,7 +55,7 @@ fn example() -> std::result::Result<PathBuf, Skip> {
     beside.filter(|file| file.is_file()).ok_or(Skip::NotBuilt(MISSING))
 }
 
-/// Returns the firewall's rule, which states what it drops.
+/// Returns the firewall's rule, which states the frames to drop.
 fn rule(case: &Case) -> &'static str {
     match case.variant.as_str() {
         "half-dropped" => "udp,-,-,-,7001",
@@ -132,7 +132,8 @@ struct Judged {
 struct Cable {
     namespace: Netns,
     from_stack: bool,
-    /// Sockets to which the datagrams are sent; nobody reads them. Without sockets, the stack would answer with errors.
+    /// Sockets to which the datagrams are sent; no program reads from them. Without sockets, the stack would answer
+    /// with errors.
     _sockets: Vec<UdpSocket>,
 }
 
@@ -159,8 +160,8 @@ impl Cable {
         Worker::spawn(inside, FLOWS, Some(core), &Wire { interface: "p0".into(), case: case.clone() })
     }
 
-    /// Reads the counters: the interface counts the frames that it received, including those for which a program had no
-    /// room; the stack counts IP packets.
+    /// Reads the counters: the interface counts the frames that it received, including frames for which a program had
+    /// no room; the stack counts IP packets.
     fn tally(&self) -> Result<Judged> {
         if self.from_stack {
             let passed = self.namespace.counter("p0", 1)?;

@@ -38,7 +38,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     Ok(session.keeping(ports).keeping(daemon))
 }
 
-/// Returns the CPU use of a process during a window, once it has had time to fall asleep.
+/// Returns the CPU use of a process during a window, which begins when the process has had time to fall asleep.
 pub fn cpu_percent(pid: u32, window: Duration) -> Result<f64> {
     interrupt::sleep(FALL_ASLEEP)?;
     let before = cpu_time(pid)?;

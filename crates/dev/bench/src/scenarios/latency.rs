@@ -15,7 +15,7 @@ const SLOTS: u32 = 256;
 const ONE: Variant = Variant { unit: Unit::Micros, frame_bytes: &[60], batch: &[1], ..Variant::TWO_PORTS };
 
 /// The scenario. In `polling` no thread ever sleeps; in `sleeping` and `sleeping-one-core` every thread sleeps at every
-/// hop; in `spin` every thread polls for the spin budget first.
+/// hop; in `spin` every thread polls for the spin budget before it sleeps.
 pub const SCENARIO: Scenario = Scenario {
     name: "latency",
     about: "one frame at a time across the switch, polling and sleeping; one-way time",
@@ -64,7 +64,7 @@ fn polling(case: &Case, cores: Cores) -> Result<Session> {
     Session::new(words, true, measuring).with(&daemon).idle()
 }
 
-/// Opens two ports on `vale0`, and exchanges frames from which the switch learns their addresses.
+/// Opens two ports on `vale0`, and exchanges frames from which the switch learns the addresses of both ends.
 pub fn ends(open: impl Fn(&str) -> Result<Port>, frame_bytes: u32) -> Result<(End, End)> {
     let end =
         |name: &str, to, from| Ok::<_, BenchError>(End { port: open(name)?, frame: frame(to, from, frame_bytes) });
@@ -84,7 +84,7 @@ pub struct End {
 }
 
 impl End {
-    /// Takes and reads a frame if one is available. Returns whether one was.
+    /// Takes and reads a frame if one is available. Returns whether it took a frame.
     fn take(&mut self) -> bool {
         let ring = &mut self.port.rx()[0];
         let _ = ring.sync();
@@ -118,7 +118,7 @@ impl Side for End {
     }
 }
 
-/// Returns the time from before the frame is written until after it was read.
+/// Sends a frame. Returns the time from before the frame is written until after it was read.
 fn one_way(from: &mut End, to: &mut End) -> Result<Duration> {
     let start = Instant::now();
     from.send()?;

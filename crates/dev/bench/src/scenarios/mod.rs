@@ -1,4 +1,4 @@
-//! The scenarios: rows of [`ALL`]. Each has a file with the code that starts netvale's side.
+//! The scenarios: rows of [`ALL`]. Each scenario has a file with the code that starts netvale's side.
 
 pub mod bursts;
 pub mod compat;
@@ -106,7 +106,7 @@ pub struct Variant {
     pub batch: &'static [u32],
     /// Numbers of ports. Several values are a sweep, which options may replace; a single value is part of the variant.
     pub ports: &'static [u32],
-    /// Spin budgets in µs; empty if nothing waits.
+    /// Spin budgets in µs; empty if no thread waits.
     pub spin_us: &'static [u32],
     /// Numbers of destination addresses; empty if they do not vary.
     pub addresses: &'static [u32],
@@ -130,7 +130,7 @@ impl Variant {
     /// The shortest frames in large batches.
     pub const SHORT: Self = Self { frame_bytes: &[60], batch: &[256], ..Self::TWO_PORTS };
 
-    /// The shortest frames, one at a time, with rates so low that their unit is frames a second.
+    /// The shortest frames, one at a time, with rates so low that their unit is frames per second.
     pub const SMALL: Self = Self { unit: Unit::PerSecond, frame_bytes: &[60], ..Self::TWO_PORTS };
 
     fn cases(&self, scenario: &str, sweep: &Measure) -> Vec<Case> {
@@ -147,7 +147,7 @@ impl Variant {
     }
 }
 
-/// Replaces each case by one for each value; without values, all stay unchanged.
+/// Replaces each case by one case for each value; if there are no values, all cases stay unchanged.
 fn spread(cases: &mut Vec<Case>, values: &[u32], set: impl Fn(&mut Case, u32)) {
     if values.is_empty() {
         return;
@@ -215,7 +215,7 @@ pub static ALL: &[Scenario] = &[
     gateway::SCENARIO,
 ];
 
-/// Returns the scenarios of these names; without names, all.
+/// Returns the scenarios with these names; without names, all scenarios.
 pub fn named(names: &[String]) -> Result<Vec<&'static Scenario>> {
     if names.is_empty() {
         return Ok(ALL.iter().collect());

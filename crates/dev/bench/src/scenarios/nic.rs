@@ -105,7 +105,8 @@ fn netvale(site: &Site<'_>) -> Result<Program> {
 }
 
 /// Starts netvale's program on a guest's rings, to which the interface is passed through: a worker moves frames between
-/// the guest's rings and the interface's. A receiver that finds no frames sleeps, because it shares the worker's core.
+/// the guest's rings and the interface's rings. A receiver that finds no frames sleeps, because it shares the worker's
+/// core.
 fn passed(site: &Site<'_>) -> Result<Program> {
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, "")?;
     let interface = if site.case.variant == "tx" { "netmap:p0" } else { "netmap:p1" };
@@ -157,7 +158,7 @@ fn dpdk(site: &Site<'_>) -> Result<Program> {
     Ok(Program { testpmd: Some(testpmd.clone()), parts: vec![testpmd], place: Some(place), ..Program::default() })
 }
 
-/// Starts a program on the wires, with a generator at the other end unless the program is one itself.
+/// Starts a program on the wires, with a generator at the other end unless the program is itself a generator.
 fn start(
     who: &'static str,
     case: &Case,
@@ -224,7 +225,7 @@ impl Wires {
         Err(BenchError::NoTraffic(self.who.to_owned()))
     }
 
-    /// Returns the jobs of the program and of the generator; without either, a job that only sleeps.
+    /// Returns the jobs of the program and of the generator; if there is neither, a job that only sleeps.
     fn jobs(&mut self) -> Vec<Job<'_>> {
         let core = if self.generator.is_some() { self.cores.1 } else { self.cores.0 };
         let mut jobs: Vec<Job<'_>> = self.program.round.iter_mut().map(|round| Job::new(core, round)).collect();
@@ -242,7 +243,7 @@ impl Wires {
     }
 }
 
-/// Runs one round of a netmap program: fills slots, reads filled ones, or swaps buffers of two ports.
+/// Runs one round of a netmap program: fills slots, reads filled slots, or swaps buffers of two ports.
 fn netmap_round(ports: &mut [Port], case: &Case, bytes: &[u8]) -> u64 {
     let batch = case.batch.max(1);
     match ports {

@@ -23,7 +23,7 @@ struct DaemonTask {
     more: String,
 }
 
-/// A daemon with one pinned worker, like that of `netvale up`, but without the sandbox.
+/// A daemon with one pinned worker, like the daemon of `netvale up`, but without the sandbox.
 pub struct Daemon {
     worker: Rc<Worker>,
     dir: TempDir,
@@ -49,7 +49,7 @@ impl Daemon {
         self.dir.path()
     }
 
-    /// Opens a port with `slots` slots a ring.
+    /// Opens a port with `slots` slots per ring.
     pub fn open(&self, name: &str, slots: u32) -> Result<Port> {
         open(self.dir(), name, slots)
     }
@@ -132,7 +132,7 @@ pub fn daemon_role(context: &Context) -> Result<()> {
     }
 }
 
-/// Opens a port of the daemon in `dir` with `slots` slots a ring.
+/// Opens a port of the daemon in `dir` with `slots` slots per ring.
 pub fn open(dir: &Path, name: &str, slots: u32) -> Result<Port> {
     let options = Options { run_dir: Some(dir.into()), slots, ..Options::default() };
     Port::open_with(name, &options).map_err(|e| failed(&e))

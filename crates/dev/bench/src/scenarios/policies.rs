@@ -1,5 +1,5 @@
 //! The cost of policies: the same frames across a switch with and without policies, and across other switches with
-//! equivalent ones.
+//! equivalent policies.
 
 pub mod kinds;
 mod one_thread;
@@ -46,7 +46,8 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     if case.variant == LINK { one_thread::delay(case, cores) } else { one_thread::on_top(case, cores) }
 }
 
-/// Puts ports, behind which are the stations from `first` on, into a VLAN, and accepts only frames of these stations.
+/// Puts ports, behind which are the stations from `first` on, into a VLAN, and makes the switch accept only frames of
+/// these stations.
 fn secure(daemon: &Daemon, ports: &[Port], first: u16) -> Result<()> {
     let mut control = daemon.control()?;
     for (station, port) in (first..).zip(ports) {

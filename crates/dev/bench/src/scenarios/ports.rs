@@ -89,7 +89,7 @@ fn cpu(daemon: Rc<Daemon>, cores: Cores) -> Result<Session> {
     Ok(session(daemon, cores, (), |daemon, window| cpu_percent(daemon.pid(), window)))
 }
 
-/// Measures the growth of the daemon and of this process per port of a kind.
+/// Measures by how much the memory of the daemon and of this process grows per port of a kind.
 fn memory(case: &Case, kind: &str, daemon: Rc<Daemon>, cores: Cores) -> Result<Session> {
     let processes = [daemon.pid(), std::process::id()];
     let before = memory_kib(&processes)?;

@@ -82,7 +82,7 @@ pub fn receiver(context: &Context) -> Result<()> {
     }
 }
 
-/// Runs the loop of pkt-gen's receiver. If it touches bytes, it prefetches them, which is the fastest known way.
+/// Runs the loop of pkt-gen's receiver. If the loop touches bytes, it prefetches them, which is the fastest known way.
 pub fn pkt_gen(context: &Context) -> Result<()> {
     let Program { dir, port, case, touch, .. } = context.arguments()?;
     let mut port = open(&dir, &port, SLOTS)?;

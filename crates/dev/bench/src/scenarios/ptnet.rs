@@ -1,5 +1,5 @@
 //! Guests on ptnet ports, simulated by a process on the same shared memory: sender and receiver on one core, the switch
-//! on the other.
+//! on the other core.
 
 use super::vale::across;
 use super::*;
@@ -38,7 +38,7 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
     across(case, hdr_len, cores, open, |_, _| Ok(()))
 }
 
-/// Prefix of variants that differ in the slots of a ring.
+/// Prefix of variants that differ in the number of slots per ring, which follows the prefix.
 const BY_SLOTS: &str = "slots-";
 
 fn slots(case: &Case) -> u32 {

@@ -21,7 +21,8 @@ pub struct Plan {
 
 impl Plan {
     /// Returns the plan of a case: several senders and one receiver if the variant starts with `n-`, else one sender
-    /// and several receivers. Behind each receiver are as many stations as the case has addresses, or one.
+    /// and several receivers. Behind each receiver are as many stations as the case has addresses, or one station if
+    /// the case has no addresses.
     pub fn of(case: &Case) -> Self {
         let many = u16::try_from(case.ports.saturating_sub(1)).unwrap_or(u16::MAX).max(1);
         let stations = u16::try_from(case.addresses.unwrap_or(1)).unwrap_or(FIRST_SENDER).clamp(1, FIRST_SENDER);
@@ -86,11 +87,12 @@ impl<T: Ring, R: Ring> Stations<T, R> {
         self.receive()
     }
 
-    /// Sends a batch from the next sender, or as much of it as the receivers have room for.
+    /// Sends a batch from the next sender, or as much of it as the receivers have room for. Sends nothing if that is
+    /// less than half a batch.
     #[inline]
     pub fn send(&mut self) {
         let batch = u64::from(self.batch).min(self.most - self.under_way.min(self.most));
-        // A very small batch would cost as much as a full one.
+        // A very small batch would cost as much as a full batch.
         if batch < u64::from(self.batch / 2) {
             return;
         }

@@ -18,7 +18,7 @@ fn start(cores: Cores) -> Result<Session> {
     let stations = [attached(&daemon, &hub, 1)?, attached(&daemon, &hub, 2)?];
     let iperf = Iperf::start(stations, "10.77.0.2", cores, vec![daemon.pid()])?;
     let words = format!("client on CPU {}, server on CPU {}, worker on CPU {}", cores.0, cores.1, cores.1);
-    // The daemon removes its TAPs when it ends, so it must run as long as the session.
+    // The daemon removes its TAPs when it ends, so the daemon must run as long as the session.
     Ok(iperf.session(words).keeping(daemon).keeping(hub))
 }
 

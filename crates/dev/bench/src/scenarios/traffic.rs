@@ -15,8 +15,8 @@ const HEADER: [u8; 12] = [0; 12];
 /// Number of slots per ring: the buffers of both directions fit into a second-level cache of 2 MiB, even with frames of
 /// 1,500 bytes.
 pub const SLOTS: u32 = 512;
-/// How many frames ahead the applications prefetch buffers, as DPDK's and netmap's do, because another core wrote them
-/// last.
+/// How many frames ahead the applications prefetch buffers, as the applications of DPDK and netmap do, because another
+/// core wrote them last.
 const AHEAD: u32 = 8;
 /// Maximum length of a frame that a receiver reads completely.
 const LONGEST: usize = 2048;
@@ -27,11 +27,11 @@ pub trait Ring {
     fn mem(&self) -> &RingMem;
     /// Returns the number of slots that belong to the program.
     fn space(&self) -> u32;
-    /// Returns the index of the `k`-th of these slots.
+    /// Returns the index of the `k`-th slot that belongs to the program.
     fn at(&self, k: u32) -> u32;
-    /// Releases the first `n` of these slots.
+    /// Releases the first `n` slots that belong to the program.
     fn advance(&mut self, n: u32);
-    /// Publishes the released slots, and gets new ones.
+    /// Publishes the released slots, and updates the slots that belong to the program.
     fn sync(&mut self);
 }
 
@@ -93,8 +93,8 @@ impl Touch {
 /// Bytes 6 to 13 of every frame, with the bits of [`UNSTAMPED`] cleared: the sender's address without the station's
 /// number.
 const STAMP: u64 = u64::from_be_bytes([2, 0, 0, 0, 0, 0, 0, 0]);
-/// Bits of these bytes that are not compared: the station's number, and the two bytes after the address, which may be a
-/// tag that the switch added.
+/// Bits of the bytes of [`STAMP`] that are not compared: the station's number, and the two bytes after the address,
+/// which may be a tag that the switch added.
 const UNSTAMPED: u64 = 0xffff_ffff;
 
 /// Sends to `count` stations in turn, from `first` on.
@@ -107,7 +107,7 @@ pub struct Sender {
     first: u16,
     count: u16,
     turn: u16,
-    /// Whether the station changes after a batch rather than after each frame.
+    /// Whether the destination station changes after a batch rather than after each frame.
     bursts: bool,
     /// Frames sent so far.
     pub sent: u64,
@@ -128,7 +128,7 @@ impl Sender {
         }
     }
 
-    /// Makes the sender change the station after each batch instead of after each frame.
+    /// Makes the sender change the destination station after each batch instead of after each frame.
     pub fn in_bursts(self) -> Self {
         Self { bursts: true, ..self }
     }
@@ -163,7 +163,7 @@ impl Sender {
         }
     }
 
-    /// Sends up to `batch` frames and syncs once. Returns how many were sent.
+    /// Sends up to `batch` frames and syncs once. Returns the number of frames sent.
     #[inline]
     pub fn send(&mut self, ring: &mut impl Ring, batch: u32) -> u32 {
         let n = ring.space().min(batch);
@@ -227,7 +227,7 @@ impl Receiver {
         Self { hdr_len, ..self }
     }
 
-    /// Takes up to `batch` frames and syncs once. Returns how many were taken.
+    /// Takes up to `batch` frames and syncs once. Returns the number of frames taken.
     #[inline]
     pub fn receive(&mut self, ring: &mut impl Ring, batch: u32) -> u32 {
         ring.sync();
@@ -313,8 +313,8 @@ impl Books {
 mod tests {
     use super::*;
 
-    /// Objective: frames pass a pipe to all stations in turn, are counted, and have the bytes that were written,
-    /// whatever is touched.
+    /// Objective: frames pass a pipe to all stations in turn, are counted, and have the bytes that were written, with
+    /// each value of [`Touch`].
     #[test]
     fn frames_go_to_all_stations_and_are_counted() {
         for touch in [Touch::Nothing, Touch::Line, Touch::All] {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     /// Objective: counts that do not add up, wrong bytes and the absence of frames are refused; frames in flight are
-    /// not.
+    /// not refused.
     #[test]
     fn books_that_do_not_balance_are_refused() {
         let good = Books { sent: 100, received: 80, wrong: 0, dropped: 10, in_flight: 10 };

@@ -15,7 +15,7 @@ const PORTS: &[u32] = &[2, 4, 8, 16, 32, 64];
 const ADDRESSES: &[u32] = &[1, 512, 1024, 2048, 4096, 8192];
 
 /// The scenario. Unless a variant ends in `untouched`, the sender writes the first cache line of each frame and the
-/// receiver reads it. In `1-to-n` the port changes with each batch, in `1-to-n-mixed` with each frame.
+/// receiver reads it. In `1-to-n` the destination port changes with each batch, in `1-to-n-mixed` with each frame.
 pub const SCENARIO: Scenario = Scenario {
     name: "vale",
     about: "frames across a learning switch, embedded or in the daemon: 1 to 1, 1 to n, n to 1, n addresses",
@@ -109,7 +109,7 @@ pub fn across(
     Ok(session.fact("slots", slots).fact("bytes", Touch::of(case).words()))
 }
 
-/// Sends a frame from each station, so that the switch learns where they are.
+/// Sends a frame from each station, so that the switch learns where the stations are.
 fn announce(port: &mut Port, stations: impl Iterator<Item = u16>, hdr_len: u32) -> Result<()> {
     // The destination is an address that no station has, so the frame is flooded.
     let nobody = u16::MAX;

@@ -1,4 +1,5 @@
-//! A child process that is controlled through its prompt, stopped while others are measured, and killed on drop.
+//! A child process that is controlled through its prompt, stopped while other contenders are measured, and killed on
+//! drop.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -47,8 +48,8 @@ impl Output {
     }
 }
 
-/// A running child in a process group of its own, so that Ctrl-C at the terminal does not reach it before this
-/// program's clean-up. The kernel kills it if this process dies without clean-up.
+/// A running child in a process group of its own, so that Ctrl-C at the terminal does not reach the child before this
+/// program's clean-up. The kernel kills the child if this process dies without clean-up.
 pub struct Child {
     program: String,
     process: process::Child,
@@ -84,7 +85,7 @@ impl Child {
         written.map_err(BenchError::io(format!("writing to {}", self.program)))
     }
 
-    /// Waits until the child has printed `wanted`. Returns everything up to and including it.
+    /// Waits until the child has printed `wanted`. Returns the output up to and including `wanted`.
     pub fn expect(&self, wanted: &str, limit: Duration) -> Result<String> {
         let end = Instant::now() + limit;
         let mut state = self.output.lock();
@@ -204,7 +205,8 @@ mod tests {
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 
-    /// Objective: if a program ends early or fails, the error has its output; if it is missing, its name.
+    /// Objective: if a program ends early or fails, the error has its output; if the program is missing, the error has
+    /// its name.
     #[test]
     fn failures_are_told() {
         let folder = crate::sys::scratch("test").expect("temporary folder");

@@ -40,7 +40,8 @@ impl Hugepages {
 impl Drop for Hugepages {
     fn drop(&mut self) {
         if let Some(folder) = &self.mounted {
-            // Files keep their pages as long as the mount exists. Detaching frees both once the last user has ended.
+            // Files keep their pages as long as the mount exists. Detaching frees mount and pages once the last user
+            // has ended.
             let _ = unmount(folder, UnmountFlags::DETACH);
         }
         let _guard = POOL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +51,7 @@ impl Drop for Hugepages {
     }
 }
 
-/// Adds up to `pages` pages. Returns how many were added.
+/// Adds up to `pages` pages. Returns the number of pages added.
 fn grow_pool(pages: u64) -> Result<u64> {
     let _guard = POOL_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let before = pool_size()?;

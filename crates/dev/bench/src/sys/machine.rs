@@ -1,7 +1,7 @@
 //! A virtual machine: Debian's kernel and a small root file system under QEMU, emulated in software.
 //!
-//! `scripts/test-system.sh guests` builds the image from which it boots, in `NETVALE_GUESTS` or the user's cache
-//! folder.
+//! `scripts/test-system.sh guests` builds the image from which the machine boots, in `NETVALE_GUESTS` or the user's
+//! cache folder.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -31,7 +31,7 @@ const OLDER: &str = "needs modules that the guests' image lacks: run scripts/tes
 /// Minimum memory of a machine in MiB.
 const MEMORY: u32 = 256;
 
-/// Finds a QEMU with its netmap back end, which Debian's lacks.
+/// Finds a QEMU with a netmap back end, which Debian's QEMU lacks.
 pub fn netmap_qemu() -> std::result::Result<PathBuf, Skip> {
     let found = trees::newest("qemu-netmap-").map(|folder| folder.join("bin/qemu-system-x86_64"));
     found.filter(|program| program.is_file()).ok_or(Skip::NotBuilt(NO_NETMAP))
@@ -55,7 +55,7 @@ impl Image {
         found().ok_or(Skip::NotBuilt(MISSING))
     }
 
-    /// Returns the modules in a folder of the image, which only some guests need.
+    /// Returns the kernel modules in a folder of the image. Only some guests need them.
     pub fn modules(&self, folder: &str) -> std::result::Result<Vec<PathBuf>, Skip> {
         let entries = fs::read_dir(self.folder.join(folder)).map_err(|_| Skip::NotBuilt(OLDER))?;
         Ok(entries.flatten().map(|entry| entry.path()).collect())
@@ -78,7 +78,7 @@ impl Image {
 /// The description of a machine to boot.
 #[derive(Debug, Default)]
 pub struct MachineSpec {
-    /// The CPUs that the machine may use; it has one emulated processor for each.
+    /// The CPUs that the machine may use; the machine has one emulated processor for each of them.
     pub cores: Vec<usize>,
     /// The script that the machine runs.
     pub script: String,
@@ -86,7 +86,7 @@ pub struct MachineSpec {
     pub devices: Vec<String>,
     /// The beginning of the command line that starts QEMU; empty: the image's QEMU.
     pub emulator: Vec<PathBuf>,
-    /// The machine's memory in MiB, if it needs more than the minimum of 256.
+    /// The machine's memory in MiB; smaller values than the minimum of 256 count as 256.
     pub memory: u32,
     /// A folder of the image with kernel modules to add; `None`: no further modules.
     pub modules: Option<&'static str>,
@@ -118,7 +118,8 @@ impl Machine {
         let cores: Vec<_> = spec.cores.iter().map(usize::to_string).collect();
         let mut command = namespace.command("taskset");
         command.arg("-c").arg(cores.join(",")).args(image.qemu(&spec.emulator));
-        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which its peers rely.
+        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which the guest's peers
+        // rely.
         command.arg("-smp").arg(format!("{},maxcpus=2", cores.len()));
         command.args(["-accel", "tcg,thread=multi", "-nographic", "-nodefaults", "-cpu", "max"]);
         command.args(["-serial", "stdio", "-net", "none", "-m", &memory.to_string(), "-object"]);
@@ -227,7 +228,8 @@ fn initrd(image: &Image, spec: &MachineSpec, dir: &Path) -> Result<PathBuf> {
     Ok(dir.join("initrd"))
 }
 
-/// Copies a program or library to a path in a root file system, and the libraries that it needs to theirs.
+/// Copies a program or library to a path in a root file system, and each library that it needs to that library's own
+/// path in the root file system.
 fn install(from: &Path, to: &str, root: &Path) -> Result<()> {
     let listed = run(Command::new("ldd").arg(from))?;
     let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(|path| (Path::new(path), path));

@@ -36,7 +36,7 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
     env::split_paths(&path).chain(more).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// Returns the `netvale` command: the one built or installed beside this program, else the one in PATH.
+/// Returns the `netvale` command: the command built or installed beside this program, otherwise the command in PATH.
 pub fn netvale() -> std::result::Result<PathBuf, Skip> {
     const NAME: &str = "netvale";
     let own = env::current_exe().ok();

@@ -55,7 +55,7 @@ impl ApiPort {
         Ok(ApiPort { fd, nifp })
     }
 
-    /// Returns the ring whose offset is number `index` in the netmap_if.
+    /// Returns the ring whose offset is the `index`-th in the netmap_if.
     fn ring(&self, index: usize) -> ApiRing {
         // SAFETY: the offsets follow the structure (netmap.h, NETMAP_TXRING), and point to rings in the region.
         unsafe {
@@ -109,13 +109,13 @@ impl ApiRing {
         });
     }
 
-    /// Sends the next `count` slots as frames of `len` bytes, after writing `line` to their beginning. They are sent by
-    /// the next poll.
+    /// Releases the next `count` slots as frames of `len` bytes, after writing `line` to the beginning of each frame.
+    /// The next poll sends the frames.
     #[inline]
     pub fn send(&mut self, count: u32, len: u16, line: Option<&[u8]>) {
         let head = self.each(count, |slot, buffer| {
             if let Some(line) = line {
-                // SAFETY: as above.
+                // SAFETY: frames of the bench are shorter than a buffer, and `line` is the beginning of a frame.
                 unsafe { buffer.copy_from_nonoverlapping(line.as_ptr(), line.len()) };
             }
             slot.len = len;
@@ -124,8 +124,8 @@ impl ApiRing {
         self.advance_to(head);
     }
 
-    /// Takes the next `count` frames and, if `touch` is set, reads their first cache line. Returns how many are not
-    /// `len` bytes long.
+    /// Takes the next `count` frames and, if `touch` is true, reads the first cache line of each. Returns the number of
+    /// frames whose length is not `len`.
     #[inline]
     pub fn receive(&mut self, count: u32, len: u32, touch: bool) -> u64 {
         let mut wrong = 0;

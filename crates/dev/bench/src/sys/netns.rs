@@ -11,7 +11,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use crate::error::{BenchError, Result};
 use crate::sys::child;
 
-/// A network namespace. Its interfaces are removed with it.
+/// A network namespace. Its interfaces are removed with the namespace.
 #[derive(Debug)]
 pub struct Netns(File);
 
@@ -43,7 +43,7 @@ impl Netns {
         self.inside(|| std::fs::write(&path, value).map_err(BenchError::io(format!("writing {path}"))))
     }
 
-    /// Runs `work` on a thread inside the namespace. Sockets that it opens belong to the namespace.
+    /// Runs `work` on a thread inside the namespace. Sockets that `work` opens belong to the namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_own_thread(|| {
             move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))
@@ -81,7 +81,7 @@ impl Netns {
         self.ip(&format!("link set {b} up"))
     }
 
-    /// Returns a counter of interface `name`: the column of /proc/net/dev after the name, from 0.
+    /// Returns a counter of interface `name` from /proc/net/dev: `column` counts from 0, starting after the name.
     pub fn counter(&self, name: &str, column: usize) -> Result<u64> {
         let read = || std::fs::read_to_string("/proc/thread-self/net/dev").map_err(BenchError::io("reading counters"));
         let text = self.inside(read)?;

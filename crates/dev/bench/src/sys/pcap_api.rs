@@ -1,4 +1,5 @@
-//! A program that receives or forwards through the libpcap that the loader finds: the system's or netvale's.
+//! A program that receives or forwards through the libpcap that the loader finds: the system's libpcap or netvale's
+//! libpcap.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -75,7 +76,7 @@ impl Capture {
         if done < 0 { Err(BenchError::Usage(format!("pcap_dispatch failed with {done}"))) } else { Ok(()) }
     }
 
-    /// Sends the available frames, at most `most`, through another handle. Returns how many there were.
+    /// Sends the available frames, at most `most`, through another handle. Returns the number of these frames.
     pub fn forward(&mut self, most: u32, to: &Capture) -> Result<u64> {
         let mut way = Way { handle: to.handle, inject: to.inject };
         // SAFETY: the handle is open, and the way exists for the duration of the call.
@@ -90,7 +91,8 @@ struct Way {
     inject: Inject,
 }
 
-/// libpcap's callback of a forwarder. A frame for which there is no room is lost, as with all such programs.
+/// libpcap's callback of a forwarder. A frame for which there is no room is lost, as with all programs that forward by
+/// libpcap.
 ///
 /// # Safety
 /// `user` is a [`Way`] whose handle is open; header and data are valid for the duration of the call, the data for

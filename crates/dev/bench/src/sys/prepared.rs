@@ -42,7 +42,7 @@ pub struct Prepared {
     _memory: Box<[u8]>,
 }
 
-// SAFETY: its pointers point to its own memory, which moves to the other thread with it.
+// SAFETY: the pointers of the value point to memory that the value owns and takes along to the other thread.
 unsafe impl Send for Prepared {}
 
 impl Prepared {
@@ -123,7 +123,8 @@ fn message(parts: &mut [libc::iovec], control: &mut Control, name: &mut libc::so
     header
 }
 
-/// Opens a socket that receives messages whole and is never read: once it is full, messages are dropped there.
+/// Opens a socket that receives messages unsegmented and is never read: once its buffer is full, the kernel drops
+/// further messages.
 pub fn sink(at: IpAddr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((at, 0)).map_err(BenchError::io("opening a UDP socket"))?;
     set(&socket, libc::SOL_UDP, UDP_GRO, 1)?;

@@ -1,6 +1,6 @@
-//! Finds out where a process spends its time. `perf` samples the addresses of its instructions, including the kernel's,
-//! by a timer, which needs no hardware counters. `addr2line` returns the source files of addresses in netvale's
-//! programs, through all inlined functions.
+//! Finds out where a process spends its time. `perf` samples the addresses of the instructions that the process
+//! executes, in the kernel too, by a timer, which needs no hardware counters. `addr2line` returns the source files of
+//! addresses in netvale's programs, through all inlined functions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -77,7 +77,7 @@ impl Sampled {
     }
 }
 
-/// Returns the addresses at which a process has mapped its program; `None` if `maps` does not have it.
+/// Returns the addresses at which a process has mapped its program; `None` if `maps` does not contain the program.
 fn image(maps: &str, program: &str) -> Option<Range<u64>> {
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
     let range = |line: &str| {
@@ -114,7 +114,7 @@ fn chains(text: &str) -> HashMap<u64, Vec<String>> {
 mod tests {
     use super::*;
 
-    /// Objective: lines about programs and the kernel are parsed; others are skipped.
+    /// Objective: lines about programs and the kernel are parsed; other lines are skipped.
     #[test]
     fn texts() {
         let sampled = Sampled::parse("   ffffffff81a3c3b0 udp_sendmsg").expect("a sample");

@@ -1,4 +1,4 @@
-//! Limits a process to a share of one CPU, by a control group with a quota of CPU time, of version 1 or 2.
+//! Limits a process to a share of one CPU, by a control group (version 1 or 2) with a quota of CPU time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,8 +60,9 @@ impl Drop for CpuQuota {
     }
 }
 
-/// Returns where to make groups with quotas: in version 1's hierarchy if it has the controller, else in version 2's.
-/// `None` if there is no such hierarchy. For version 2, the files in a new group show whether it has the controller.
+/// Returns the mount point of the hierarchy in which to make groups with quotas: version 1's hierarchy if it has the
+/// controller, else version 2's hierarchy; `None` if there is neither. Only the files in a new group show whether
+/// version 2's hierarchy has the controller.
 fn hierarchy(mounts: &str) -> Option<&str> {
     let of = |wanted: &str, option: &str| {
         mounts.lines().find_map(|line| {
@@ -77,7 +78,7 @@ fn hierarchy(mounts: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// Objective: the controller is found in either version, and only if it is there.
+    /// Objective: the controller is found in either version, and is not found if it is absent.
     #[test]
     fn versions() {
         let first = "cgroup /g/set cgroup rw,relatime,cpuset 0 0\ncgroup /g/cpu cgroup rw,cpu,cpuacct 0 0\n";

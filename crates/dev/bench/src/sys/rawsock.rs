@@ -54,7 +54,8 @@ impl PacketSocket {
         Ok(Self { fd, room: vec![0; MAX_BATCH * ROOM] })
     }
 
-    /// Sends `frame` `count` times in one call. Returns how many the kernel accepted: 0 if its queue is full.
+    /// Sends `frame` `count` times in one call. Returns the number of frames that the kernel accepted: 0 if its queue
+    /// is full.
     pub fn send(&mut self, frame: &[u8], count: usize) -> Result<u64> {
         send_batch(&self.fd, frame, count)
     }
@@ -68,14 +69,14 @@ impl PacketSocket {
         }
     }
 
-    /// Receives up to `count` frames in one call. Returns how many there were.
+    /// Receives up to `count` frames in one call. Returns the number of frames received.
     pub fn receive(&mut self, count: usize) -> Result<u64> {
         receive_batch(&self.fd, &mut self.room, count, |_| ())
     }
 }
 
-/// Receives up to `count` messages in one call into `room`, which has room for 64 of 2,048 bytes, and passes each to
-/// `each`. Returns how many there were.
+/// Receives up to `count` messages in one call into `room`, which has 64 places of 2,048 bytes, and passes each message
+/// to `each`. Returns the number of messages.
 pub fn receive_batch(socket: impl AsFd, room: &mut [u8], count: usize, mut each: impl FnMut(&[u8])) -> Result<u64> {
     let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_BATCH];
     let places = room.chunks_exact_mut(ROOM);
@@ -98,8 +99,8 @@ pub fn receive_batch(socket: impl AsFd, room: &mut [u8], count: usize, mut each:
     Ok(came)
 }
 
-/// Sends the same bytes `count` times in one call on a connected or bound socket. Returns how many the kernel accepted:
-/// 0 if its queue is full.
+/// Sends the same bytes `count` times in one call on a connected or bound socket. Returns the number of messages that
+/// the kernel accepted: 0 if its queue is full.
 pub fn send_batch(socket: impl AsFd, bytes: &[u8], count: usize) -> Result<u64> {
     let piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let mut pieces = [piece; MAX_BATCH];
@@ -107,7 +108,7 @@ pub fn send_batch(socket: impl AsFd, bytes: &[u8], count: usize) -> Result<u64> 
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY:
     // - `headers` and the `pieces` to which they point are in this stack frame until the call returns;
-    // - each piece points to `bytes`, borrowed for the call; sendmmsg only reads it;
+    // - each piece points to `bytes`, which is borrowed for the call and which sendmmsg only reads;
     // - the count is at most the array's length.
     let sent = unsafe { libc::sendmmsg(fd, headers.as_mut_ptr(), count.min(MAX_BATCH) as u32, 0) };
     moved(sent).map_err(BenchError::io("sending on a socket"))

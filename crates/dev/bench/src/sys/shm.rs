@@ -39,7 +39,7 @@ impl SharedCounters {
         Ok(Self { memory: file.into(), mapping })
     }
 
-    /// Returns a path by which a child process can open the block as long as this process has it.
+    /// Returns a path by which a child process can open the block as long as this process has the block open.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.memory.as_raw_fd())
     }
@@ -49,8 +49,8 @@ impl SharedCounters {
         let offset = index % COUNTERS * STRIDE;
         // SAFETY:
         // - offset + 8 ≤ SIZE, and the mapping is SIZE bytes of a file that is sealed against shrinking;
-        // - it is 8-aligned: the mapping starts at a page, STRIDE is a multiple of 8;
-        // - every process accesses it only as an atomic, and any bits are a valid u64;
+        // - the address is 8-aligned: the mapping starts at a page, STRIDE is a multiple of 8;
+        // - every process accesses the counter only as an atomic, and any bits are a valid u64;
         // - the reference borrows `self`, which keeps the mapping.
         unsafe { self.mapping.start().add(offset).cast::<AtomicU64>().as_ref() }
     }

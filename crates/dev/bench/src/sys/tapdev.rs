@@ -23,7 +23,7 @@ impl TapDevice {
         Ok(Self(file))
     }
 
-    /// Returns the device's file, whose calls wait for frames.
+    /// Returns the device's file, on which a read waits for a frame.
     pub fn blocking(self) -> Result<File> {
         rustix::io::ioctl_fionbio(&self.0, false).map_err(BenchError::io("a TAP device's option"))?;
         Ok(self.0)
@@ -48,8 +48,8 @@ fn configure(file: &File, name: &str) -> io::Result<()> {
         .ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the name is too long"))?
         .copy_from_slice(name.as_bytes());
     request[libc::IFNAMSIZ..][..2].copy_from_slice(&((libc::IFF_TAP | libc::IFF_NO_PI) as u16).to_ne_bytes());
-    // SAFETY: TUNSETIFF reads and writes one ifreq; the pointer is to as many bytes, which exist until the call
-    // returns.
+    // SAFETY: TUNSETIFF reads and writes one ifreq; the pointer is to a buffer of that size, which exists until the
+    // call returns.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

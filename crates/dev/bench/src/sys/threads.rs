@@ -39,7 +39,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Returns the units a second.
+    /// Returns the number of units per second.
     pub fn rate(&self) -> f64 {
         self.count as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -49,8 +49,8 @@ const WARM: u8 = 0;
 const COUNT: u8 = 1;
 const STOP: u8 = 2;
 
-/// Runs all jobs simultaneously: first a warm-up, then `window`, which counts. Returns the jobs' results, in their
-/// order, and what disturbed the measurement.
+/// Runs all jobs simultaneously: first for a warm-up, then for `window`, in which they count. Returns the jobs'
+/// results, in their order, and what disturbed the measurement.
 pub fn run_pinned(jobs: Vec<Job<'_>>, window: Duration) -> Result<(Vec<Done>, Disturbance)> {
     run_pinned_with(jobs, window, &[], &[])
 }

@@ -1,4 +1,5 @@
-//! What scripts make once and keep: programs that they build, the guests' image, and trees of newer Debian releases.
+//! Finds what scripts make once and keep: programs that they build, the guests' image, and trees of newer Debian
+//! releases.
 
 use std::env;
 use std::fs;
@@ -9,8 +10,8 @@ fn cache() -> PathBuf {
     env::var_os("XDG_CACHE_HOME").map_or_else(|| home().join(".cache"), PathBuf::from)
 }
 
-/// Returns the path of a program that `scripts/install-deps.sh` has built, or that is installed; `None` if it is
-/// neither.
+/// Returns the path of a program that `scripts/install-deps.sh` has built, otherwise the path of an installed program;
+/// `None` if there is neither.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let root = env::var_os("NETVALE_TOOLS").map_or_else(|| cache().join("netvale/tools"), PathBuf::from);
     Some(root.join("bin").join(name)).filter(|file| file.is_file()).or_else(|| super::find_program(name))

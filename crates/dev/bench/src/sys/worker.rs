@@ -2,7 +2,8 @@
 //!
 //! The parent runs `/proc/self/exe worker` with the task in an environment variable. The worker pins itself if
 //! requested, sets up, prints [`READY`], and works until it is killed. It publishes its counts in shared counters,
-//! which the parent samples. Between measurements it is stopped. No messages are exchanged during measurements.
+//! which the parent samples. Between measurements, the worker is stopped. No messages are exchanged during
+//! measurements.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -26,7 +27,7 @@ pub const SUBCOMMAND: &str = "worker";
 const TASK: &str = "NETVALE_BENCH_WORKER";
 /// Time limit for a worker's set-up.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// What a worker prints on a line of its own once it works.
+/// The line that a worker prints when its set-up is done.
 pub const READY: &str = "netvale-bench worker ready";
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,13 +94,13 @@ pub enum Wrapper<'a> {
     None,
     /// In a network namespace.
     Network(&'a Netns),
-    /// By `netvale run`, with the daemon of that run directory.
+    /// By `netvale run`, which connects it to the daemon of this run directory.
     Run(&'a Path),
 }
 
 impl Wrapper<'_> {
     fn command(self) -> Result<Command> {
-        // The path has the process id: when it is looked up, `self` is another program.
+        // The path contains the process id, because `/proc/self` belongs to another program when the path is looked up.
         let own = format!("/proc/{}/exe", std::process::id());
         let mut command = match self {
             Wrapper::None => Command::new("/proc/self/exe"),
@@ -116,8 +117,8 @@ impl Wrapper<'_> {
 }
 
 impl Worker {
-    /// Starts a worker for `role`, pinned to a core or placed by the scheduler, and waits until it is ready. It is
-    /// running afterwards.
+    /// Starts a worker for `role`, pinned to a core or placed by the scheduler, and waits until it is ready. The worker
+    /// is left running.
     pub fn spawn(how: Wrapper<'_>, role: &str, core: Option<usize>, arguments: &impl Serialize) -> Result<Rc<Self>> {
         Self::spawn_with(how.command()?, role, core, arguments).map(Rc::new)
     }
@@ -143,7 +144,7 @@ impl Worker {
         BenchError::failed(format!("the bench worker {role:?}"), error, &log)
     }
 
-    /// Returns the worker's process id, which is also the id of its pinned thread if it has one.
+    /// Returns the worker's process id, which is also the id of its pinned thread if the worker has a pinned thread.
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
@@ -169,8 +170,8 @@ impl Part for Worker {
     }
 }
 
-/// Runs in the worker: does the task in the environment, and returns when that ends. For the hidden subcommand; `roles`
-/// are all known roles.
+/// Runs in the worker process, for the hidden subcommand: does the task in the environment, and returns when the task
+/// ends. `roles` are all known roles.
 pub fn main(roles: &[(&str, Role)]) -> ExitCode {
     match work(roles) {
         Ok(()) => ExitCode::SUCCESS,
@@ -245,7 +246,7 @@ mod tests {
         assert!(moved(frozen).expect("no signal").is_some(), "it continues");
     }
 
-    /// Objective: a worker that cannot do its task prints the reason, which the error contains.
+    /// Objective: a worker that cannot do its task prints the reason, which becomes part of the error.
     #[test]
     fn failures_carry_last_words() {
         let error = spawn("no-such-role", &()).map(drop).expect_err("unknown role");

@@ -38,7 +38,7 @@ pub fn block(bell: impl AsFd) -> Result<()> {
 pub struct Watchers(#[expect(dead_code, reason = "held, so that they watch")] Vec<OwnedFd>);
 
 /// Watches a doorbell `times` times, but at most half the kernel's limit per user, through epoll sets of many
-/// descriptors. Each write to the doorbell must notify all of them.
+/// descriptors. Each write to the doorbell must notify all watches.
 ///
 /// # Errors
 /// There are too few descriptors or watches.
@@ -73,7 +73,7 @@ pub fn numbers() -> HashSet<i32> {
     entries.filter(is_bell).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Copies these descriptors of this process, except those closed meanwhile.
+/// Copies the descriptors of this process that have these numbers, except descriptors closed meanwhile.
 ///
 /// # Errors
 /// The kernel lacks pidfds.
@@ -89,8 +89,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: watchers of a doorbell are notified, its descriptor is found among the process's, and a full one has
-    /// no room.
+    /// Objective: watchers of a doorbell are notified, the doorbell's descriptor is found among this process's
+    /// descriptors, and a full doorbell has no room.
     #[test]
     fn watchers_are_notified_of_a_wake_up() {
         let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();

@@ -10,8 +10,8 @@ use crate::packet;
 /// Number of instructions of the longest permitted filter, in a port's rule or on a socket (the kernel's BPF_MAXINSNS).
 pub const LONGEST: usize = 4096;
 
-/// Returns a filter rule of `length` instructions in the form of a port's option: loads, then `verdict`, the same for
-/// every frame.
+/// Returns a filter rule of `length` instructions in the form of a port's option: loads, then a return with the same
+/// result for every frame, so that the rule gives each frame `verdict`.
 #[must_use]
 pub fn rule(verdict: &str, length: usize) -> String {
     format!("{verdict} {length},{}6 0 0 1", "48 0 0 0,".repeat(length.saturating_sub(1)))
@@ -25,12 +25,12 @@ impl Listeners {
     /// Opens `count` sockets on an interface in the calling thread's network namespace.
     ///
     /// # Errors
-    /// The interface does not exist, or this user may not open packet sockets there.
+    /// The interface does not exist, or this user may not open packet sockets on it.
     pub fn at(interface: &str, count: usize) -> io::Result<Listeners> {
         (0..count).map(|_| packet::open(interface, true, filter)).collect::<io::Result<_>>().map(Listeners)
     }
 
-    /// Sends a frame from the interface, as if from its own station.
+    /// Sends a frame on the interface, as the network stack behind it would.
     ///
     /// # Errors
     /// The interface is down.
@@ -39,8 +39,8 @@ impl Listeners {
     }
 }
 
-/// Installs a filter of the longest possible time (classic BPF: `ld #len`, repeated `div #3`, then `ret #0`):
-/// each division waits for the one before.
+/// Installs a filter that runs for the longest possible time (classic BPF: `ld #len`, repeated `div #3`, then `ret
+/// #0`): each division waits for the previous division.
 fn filter(socket: BorrowedFd<'_>) -> io::Result<()> {
     let code = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = vec![code(libc::BPF_ALU | libc::BPF_DIV | libc::BPF_K, 3); LONGEST];

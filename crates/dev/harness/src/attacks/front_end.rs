@@ -21,7 +21,8 @@ pub const SIZE: u64 = 0x10_0000;
 const USER: u64 = 0x7000_0000;
 /// Number of entries of each queue.
 pub const COUNT: u16 = 256;
-/// Addresses of the descriptor tables of the queue to the guest and of the queue from it: a page each.
+/// Addresses of the descriptor tables of the queue to the guest and of the queue from the guest. Each table fills a
+/// page.
 pub const QUEUES: [u64; 2] = [0x1_0000, 0x2_0000];
 /// Offset of the available ring from the descriptor table: the next page.
 const AVAILABLE: u64 = 0x1000;
@@ -39,7 +40,7 @@ pub struct HostileFrontEnd {
 }
 
 impl HostileFrontEnd {
-    /// Connects to a device, with `features` in addition to the required ones. The two queues share `bells` kick
+    /// Connects to a device, with `features` in addition to the required features. The two queues share `bells` kick
     /// descriptors and as many call descriptors.
     ///
     /// # Errors
@@ -93,7 +94,7 @@ impl HostileFrontEnd {
         let _ = pwrite(&self.memory, bytes, at);
     }
 
-    /// Writes a descriptor: the address, then length, flags and next in one 64-bit word.
+    /// Writes a descriptor: the address, then `word`, which contains length, flags and next index.
     pub fn describe(&self, at: u64, address: u64, word: u64) {
         self.put(at, &[address.to_le_bytes(), word.to_le_bytes()].concat());
     }

@@ -1,5 +1,5 @@
-//! Holes in files, made very slowly. An access to a page in a range under MADV_REMOVE waits for the whole hole, in a
-//! state that no signal interrupts, and the thread that makes the hole may get hardly any CPU time.
+//! Holes in files, made very slowly. An access to a page in a range under MADV_REMOVE waits until the whole hole is
+//! made, in a state that no signal interrupts, and the thread that makes the hole may get hardly any CPU time.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -113,8 +113,8 @@ impl HollowRegion {
         }
     }
 
-    /// Begins to remove all pages, in a thread of the lowest scheduling class. It is slow only if an [`Idler`] or other
-    /// busy threads occupy the CPU.
+    /// Begins to remove all pages, in a thread of the lowest scheduling class. The removal is slow only if an [`Idler`]
+    /// or other busy threads occupy the CPU.
     #[must_use]
     pub fn begin(self) -> Hole {
         let has_begun = Arc::<AtomicBool>::default();
@@ -139,7 +139,7 @@ fn done(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A hole in progress. Dropping it waits for the end, which nothing can hasten.
+/// A hole in progress. Dropping the hole waits for the end, which nothing can hasten.
 #[derive(Debug)]
 pub struct Hole {
     has_begun: Arc<AtomicBool>,
@@ -147,7 +147,7 @@ pub struct Hole {
 }
 
 impl Hole {
-    /// Returns whether the thread is about to make the hole, or has begun.
+    /// Returns whether the thread has at least reached the system call that makes the hole.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Relaxed)

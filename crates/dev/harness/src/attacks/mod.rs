@@ -18,7 +18,7 @@ use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
 /// Runs `act` on a thread with the credentials of the user `uid`, both for the daemon and for the kernel. The other
-/// threads of this process keep theirs.
+/// threads of this process keep their credentials.
 ///
 /// # Panics
 /// This process is not root and cannot become the user, or `act` panics.

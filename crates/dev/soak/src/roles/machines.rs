@@ -62,7 +62,8 @@ pub fn noise(a: &mut Attacker) -> Result<(), String> {
         let mut stream = UnixStream::connect(&a.socket).map_err(text)?;
         stream.set_write_timeout(Some(Duration::from_millis(20))).map_err(text)?;
         for _ in 0..a.rng.below(10) {
-            // Half of the time, a valid message header precedes: a small number, flags of version 1, a length.
+            // Half of the time, a valid message header precedes the random bytes: a small number, flags of version 1, a
+            // length.
             let len = a.rng.index(200);
             let mut bytes = a.rng.bytes(12 + len);
             if a.rng.one_in(2) {

@@ -38,8 +38,8 @@ pub struct AttackerRole {
     pub name: &'static str,
     /// The attack.
     pub act: AttackFn,
-    /// The device at whose socket the attacker acts as a virtual machine, for which it must run as the daemon's own
-    /// user; `None`: a program.
+    /// The device at whose socket the attacker acts as a virtual machine, for which the attacker must run as the
+    /// daemon's own user; `None`: the attacker acts as a program.
     pub device: Option<&'static str>,
 }
 
@@ -123,7 +123,7 @@ impl Attacker {
         Attacker { dir: dir.into(), socket, name, rng: Rng::new(seed), end: Instant::now() + life, is_up: false }
     }
 
-    /// Reports that the attack takes hold, only once.
+    /// Reports at the first call that the attack takes hold; later calls do nothing.
     pub fn is_up(&mut self) {
         if !std::mem::replace(&mut self.is_up, true) {
             println!("{UP}");
@@ -153,7 +153,7 @@ impl Attacker {
         Port::open_with(name, &Options { run_dir: Some(self.dir.clone()), slots, ..Options::default() })
     }
 
-    /// Returns a frame to a bystander, to the broadcast address or to an unknown one, from one of many stations.
+    /// Returns a frame to a bystander, to the broadcast address or to an unknown address, from one of many stations.
     pub fn frame(&mut self) -> Vec<u8> {
         let len = 60 + self.rng.index(1400);
         let mut frame = self.rng.bytes(len);
@@ -184,7 +184,8 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Returns copies of the descriptors of all doorbells of this process: those that it rings and those on which it waits.
+/// Returns copies of the descriptors of all doorbells of this process: doorbells that it rings and doorbells on which
+/// it waits.
 fn own_bells() -> rustix::io::Result<Vec<OwnedFd>> {
     bells::copies(bells::numbers())
 }

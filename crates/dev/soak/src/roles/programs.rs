@@ -93,7 +93,7 @@ pub fn scribbles(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends a frame that never ends: each slot announces another one (`NS_MOREFRAG`).
+/// Sends a frame that never ends: each slot announces another slot (`NS_MOREFRAG`).
 pub fn unfinished(a: &mut Attacker) -> Result<(), String> {
     let mut port = a.open(&a.own_port()).map_err(text)?;
     let ring = &mut port.tx()[0];
@@ -134,7 +134,7 @@ pub fn rings(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Floods a pipe at one end, and empties it at the other.
+/// Floods a pipe at one end, and empties the pipe at the other end.
 pub fn pipes(a: &mut Attacker) -> Result<(), String> {
     let end = |a: &Attacker, way: char| a.open(&format!("netmap:{}{way}1", a.name)).map_err(text);
     let mut from = end(a, '{')?;

@@ -65,7 +65,7 @@ pub fn makes_holes(a: &mut Attacker) -> Result<(), String> {
     Ok(())
 }
 
-/// Watches the doorbell of its port by very many epoll entries.
+/// Watches the doorbell of its port through very many epoll entries.
 pub fn is_watched(a: &mut Attacker) -> Result<(), String> {
     while let Some(mut port) = patiently(a, 0) {
         let _watchers = watch(port.rx()[0].wake_fd(), WATCHES).map_err(text)?;

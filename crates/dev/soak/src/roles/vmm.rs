@@ -7,8 +7,8 @@ use rustix::fs::FallocateFlags;
 use super::machines::patiently;
 use super::{Attacker, pause, text};
 
-/// Writes eight descriptors to each queue, makes them available, and kicks. With `nonsense`, their flags are random, so
-/// that chains may be endless, and the available index jumps now and then.
+/// Writes eight descriptors to each queue, makes them available, and kicks. If `nonsense` is true, the descriptors'
+/// flags are random, so that chains may be endless, and the available index jumps now and then.
 fn offer(end: &HostileFrontEnd, available: &mut [u16; 2], a: &mut Attacker, nonsense: bool) {
     for (queue, rings) in QUEUES.into_iter().enumerate() {
         for _ in 0..8 {

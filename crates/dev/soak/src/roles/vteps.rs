@@ -8,8 +8,9 @@ use crate::world::{ATTACKED_VNI, ATTACKED_VTEP, ATTACKING_VTEP, VTEPS, VXLAN};
 
 /// Number of datagrams that are sent in a row.
 const BURST: usize = 32;
-/// One datagram in this many is also sent to a bystander's socket, truncated to [`SHORT`] bytes. More or longer ones
-/// could overflow the socket's buffer: the kernel drops those without counting them for the port.
+/// One datagram in this many is also sent to a bystander's socket, truncated to [`SHORT`] bytes. More or longer
+/// datagrams could overflow the socket's buffer, and the kernel would drop datagrams without counting them for the
+/// port.
 const SELDOM: u64 = 256;
 /// Maximum bytes of a datagram to a bystander's socket; see [`SELDOM`].
 const SHORT: usize = 200;
@@ -66,8 +67,8 @@ fn strange(rng: &mut Rng, frame: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// Acts as a VTEP known to the tunnel and as an unknown one: sends datagrams of all lengths and contents, a few of them
-/// to the bystanders' sockets.
+/// Acts as a VTEP known to the tunnel and as an unknown VTEP: sends datagrams of all lengths and contents, a few of
+/// them to the bystanders' sockets.
 pub fn nonsense(a: &mut Attacker) -> Result<(), String> {
     let known = socket(ATTACKING_VTEP)?;
     let stranger = socket("127.0.0.66")?;

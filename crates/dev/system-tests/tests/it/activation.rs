@@ -62,8 +62,8 @@ fn a_client_before_the_daemon_is_served() {
     assert!(dir.path().join("attach.sock").exists() && dir.path().join("control.sock").exists());
 }
 
-/// Objective: descriptors that have the right names but are something else are named in the log, and the daemon makes
-/// its own sockets, which it removes at its end.
+/// Objective: descriptors that have the right names but are not the expected sockets are reported in the log, and the
+/// daemon makes its own sockets, which it removes at its end.
 #[test]
 fn wrong_sockets_are_named_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -108,7 +108,8 @@ fn told_at(place: &OsStr, manager: &UnixDatagram) {
     let words: Vec<_> = std::iter::repeat_with(|| next().trim().to_owned()).take(6).collect();
     assert_eq!(words.iter().filter(|word| *word == "WATCHDOG=1").count(), 5, "{words:?}");
     assert!(words.contains(&"READY=1".to_owned()));
-    // The first of the five notifications arrives immediately, and each further one half a period after the one before.
+    // The first of the five notifications arrives immediately, and each further notification half a period after the
+    // previous notification.
     assert!(start.elapsed() >= Duration::from_millis(4 * 200));
     daemon.signal(rustix::process::Signal::TERM);
     daemon.output();

@@ -67,7 +67,7 @@ fn replay_obeys_its_options() {
     assert_eq!((looped.status.code(), stderr(&looped).contains("only once")), (Some(2), true));
 }
 
-/// Objective: a truncated capture is sent up to the damage, which is reported, also by exit code 1.
+/// Objective: a truncated capture is sent up to the damage, the damage is reported, and the exit code is 1.
 #[test]
 fn a_cut_capture_is_sent_up_to_the_cut() {
     let up = Up::start(&[]);

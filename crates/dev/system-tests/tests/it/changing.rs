@@ -171,8 +171,8 @@ fn sighup_applies_the_daemons_own_file() {
     assert_eq!(d.ports(), ["vale0:sink", "vale0:web"]);
 }
 
-/// Objective: SIGHUP accepts an exported file whose rules are in words, as they equal those of its ports; new rules are
-/// refused, with the command that compiles them.
+/// Objective: SIGHUP accepts an exported file whose rules are in words, because they equal the rules of the daemon's
+/// ports; new rules are refused, with the command that compiles them.
 #[test]
 fn rules_are_read_again() {
     let d = Configured::start("[[port]]\nswitch = 'vale0'\nport = 'web'\n", &[]);
@@ -290,7 +290,7 @@ fn the_mtu_of_a_tap_changes_in_place() {
     if !net::inside(&["--net", "--mount"]).expect("inside") {
         return;
     }
-    // The mounted /sys shows the interfaces of this namespace.
+    // Only a new mount of /sys shows the interfaces of this namespace.
     assert!(Command::new("mount").args(["-t", "sysfs", "none", "/sys"]).status().expect("mount").success());
     let tap = |mtu: u32| format!("[[port]]\nswitch = 'vale0'\nport = 'tap:inpl'\nmtu = {mtu}\n");
     let of = |what: &str| std::fs::read_to_string(format!("/sys/class/net/inpl/{what}")).expect("it is there");

@@ -90,8 +90,8 @@ fn the_bridge_has_any_name() {
     }
 }
 
-/// Objective: containers have the VLANs, isolation, checks and rates of their network from the first frame on, and so
-/// has a virtual machine's port; invalid options are refused and leave nothing behind.
+/// Objective: containers have the VLANs, isolation, checks and rates of their network from the first frame on; the same
+/// applies to a virtual machine's port; invalid options are refused and leave nothing behind.
 #[test]
 fn containers_have_the_policies_of_their_network() {
     if !can_run() {
@@ -119,7 +119,7 @@ fn containers_have_the_policies_of_their_network() {
     is_set("rate_out", json!("80000000bit"));
     assert!(set["guard"].as_str().is_some_and(|checks| checks.contains("ip") && checks.contains("mac")), "{set}");
     assert_eq!(set["info"], "c0");
-    // The container's own address still passes; another one does not.
+    // The container's own address still passes; another address does not.
     inside(&hosts[0], "ip addr add 10.1.0.77/24 dev eth0");
     let spoofed = hosts[0].command("ping", &["-c", "1", "-W", "1", "-I", "10.1.0.77", "10.1.0.3"]).output().unwrap();
     assert!(!spoofed.status.success(), "an address that the plugin did not give");
@@ -138,8 +138,8 @@ fn containers_have_the_policies_of_their_network() {
     );
 }
 
-/// Objective: a second ADD of a container's interface is an error and does not change the first one; the same container
-/// on another network, or with another interface, gets another port.
+/// Objective: a second ADD of a container's interface is an error and does not change the existing interface; the same
+/// container on another network, or with another interface, gets another port.
 #[test]
 fn a_second_add_is_an_error() {
     if !can_run() {

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-/// The connection runs from this namespace through a TAP, the switch and a network interface to another namespace. A
-/// veth leaves checksums to the receiver, which a real interface does not; that offload is disabled.
+/// The connection runs from this namespace through a TAP, the switch and a network interface to another namespace.
+/// Unlike a real interface, a veth leaves checksums to the receiver; the script disables that offload.
 const SCRIPT: &str = r#"
 there() { nsenter -t $there -n "$@"; }
 until_ok() {
@@ -46,8 +46,8 @@ grep -c 'took over from another process' "$dir/log"
 cat "$dir/client"
 "#;
 
-/// Runs the script, with iperf3 in that direction. Returns the number of bytes received; `None` if the test cannot run
-/// here.
+/// Runs the script, with iperf3 in the direction `direction`. Returns the number of bytes received; `None` if the test
+/// cannot run here.
 fn run(direction: &str) -> Option<u64> {
     for program in ["busybox", "ethtool", "nsenter", "iperf3", "ss"] {
         let dirs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/bin";

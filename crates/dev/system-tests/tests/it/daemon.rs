@@ -38,7 +38,7 @@ fn list_shows_switches_and_ports() {
     assert_eq!(object["switches"][0]["name"], "vale0");
     assert_eq!((&object["ports"][1]["name"], &object["ports"][1]["kind"]), (&"vale0:b".into(), &"local".into()));
     assert!(object["ports"][0]["counters"]["in_frames"].as_u64().is_some_and(|frames| frames > 0));
-    // Evicted ports of the given switch are shown; without a switch, all.
+    // Evicted ports of the given switch are shown; without a switch, all evicted ports are shown.
     assert!(text.contains("vale0:c") && text.contains("vale1:c") && text.contains("its memory is gone"), "{text}");
     assert_eq!(
         (object["evicted"].as_array().map(Vec::len), &object["evicted"][0]["port"]),
@@ -162,7 +162,7 @@ fn a_port_is_detached_by_either_name() {
 }
 
 /// Objective: `top --batch` prints the requested number of readings, with rates over the daemon's time, not the
-/// client's.
+/// client's time.
 #[test]
 fn top_batch_prints_the_requested_readings() {
     let daemon = FakeDaemon::start();
@@ -176,7 +176,7 @@ fn top_batch_prints_the_requested_readings() {
     assert_eq!(line("vale0:b"), ["vale0:b", "0", "0", "750.00K", "360.00M", "250.00K", "0.0000"]);
 }
 
-/// Objective: `top --json` prints one object a line.
+/// Objective: `top --json` prints one object per line.
 #[test]
 fn top_json_prints_one_object_a_line() {
     let daemon = FakeDaemon::start();

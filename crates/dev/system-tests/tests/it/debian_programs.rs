@@ -38,7 +38,7 @@ fn start(up: &Up, line: &str) -> Guarded {
     Guarded(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts").into())
 }
 
-/// Runs a sniffer on vale0:cap, sends `frames` to it, and waits until it ends.
+/// Runs a sniffer on vale0:cap, sends `frames` to it, and waits until the sniffer ends.
 fn sniff(up: &Up, line: &str, frames: &[Vec<u8>]) -> Output {
     let sniffer = start(up, line);
     up.wait_for_port("vale0:cap");
@@ -106,7 +106,8 @@ fn tcpdump_watches_the_port_of_another_program() {
     assert_eq!(text.matches("10.9.0.2.49003").count(), 3, "{text}");
 }
 
-/// Objective: the list of interfaces has the system's and the daemon's, by names that can be opened.
+/// Objective: the list of interfaces has the system's interfaces and the daemon's ports, under names that can be
+/// opened.
 #[test]
 fn tcpdump_lists_the_systems_and_our_interfaces() {
     if !has("tcpdump") {
@@ -122,8 +123,8 @@ fn tcpdump_lists_the_systems_and_our_interfaces() {
     assert!(!stdout(&plain).contains("vale0"));
 }
 
-/// Objective: a name that is not a port's is left to the system: the error and the frames are the same as without
-/// netvale.
+/// Objective: a name that is not the name of a port is left to the system: the error and the frames are the same as
+/// without netvale.
 #[test]
 fn other_interfaces_are_left_to_the_system() {
     if !has("tcpdump") {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Returns why the demonstration cannot run here, if it cannot.
+/// Returns why the demonstration cannot run here; `None` if it can.
 fn hindrance() -> Option<String> {
     for program in ["unshare", "nsenter", "ip", "ping", "iperf3", "curl"] {
         if Command::new(program).arg("--version").output().is_err() {

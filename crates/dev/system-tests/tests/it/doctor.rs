@@ -43,8 +43,8 @@ fn row<'a>(report: &'a Value, check: &str) -> &'a Value {
     rows.iter().find(|row| row["check"] == check).unwrap_or(&Value::Null)
 }
 
-/// Asserts that each check has its row, that each row is complete, and that the number of rows with advice is the
-/// reported one.
+/// Asserts that each check has its row, that each row is complete, and that the number of rows with advice equals the
+/// reported number.
 fn assert_rows(report: &Value, more: &[&str]) {
     for check in ALWAYS.iter().filter(|&&check| check != LARGE_ONLY).chain(more) {
         assert!(row(report, check)["found"].as_str().is_some_and(|found| !found.is_empty()), "{check}: {report}");
@@ -109,8 +109,8 @@ fn doctor_names_a_slow_receiver() {
     assert!(port["per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{report}");
 }
 
-/// Objective: shares of the workers' time use the daemon's clock, not the command's; the daemon gets only requests that
-/// it supports.
+/// Objective: shares of the workers' time use the daemon's clock, not the command's clock; the daemon gets only
+/// requests that it supports.
 #[test]
 fn shares_are_of_the_daemons_clock() {
     let daemon = FakeDaemon::start();

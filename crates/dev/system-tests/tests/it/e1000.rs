@@ -99,8 +99,8 @@ dmesg | grep -v taint | grep nve1000
 ";
 
 /// Objective: netvale's driver carries TCP and datagrams in each of its modes, and a status block saves register
-/// accesses: nearly all of them while the daemon polls, which it always does here, because how often it sleeps depends
-/// on the machine.
+/// accesses: nearly all of these accesses while the daemon polls, which it always does here, because how often it
+/// sleeps depends on the machine.
 #[test]
 fn our_driver_in_all_modes() {
     let _one = ONE.lock();

@@ -35,7 +35,7 @@ fn lane(sum: &serde_json::Value, name: &str) -> u64 {
         .expect("a lane of that name")
 }
 
-/// Objective: `bridge` joins two switches: frames sent on one arrive on the other, unchanged.
+/// Objective: `bridge` joins two switches: frames sent on one switch arrive on the other switch, unchanged.
 #[test]
 fn bridge_joins_two_switches() {
     let up = Up::start(&[]);

@@ -63,14 +63,14 @@ fn ping_and_tcp(device: &str, qemu: Qemu) -> Option<(u64, u64)> {
     Some(up.moved("vale0:two", "in"))
 }
 
-/// Asserts that a guest with [`SEND`] and one with [`RECEIVE`] compute the same checksum.
+/// Asserts that a guest that runs [`SEND`] and a guest that runs [`RECEIVE`] compute the same checksum.
 fn both_succeed(sender: Guest, receiver: Guest) {
     let theirs = sender.end();
     guest::same_sum(&receiver.end(), &theirs);
 }
 
 /// Objective: two guests under User-Mode Linux, which has its own vhost-user implementation, reach each other; the
-/// offloads that it negotiates let TCP segments cross whole.
+/// offloads that User-Mode Linux negotiates let TCP segments cross whole.
 #[test]
 fn ping_and_tcp_of_user_mode_linux() {
     let _one = ONE.lock();
@@ -218,7 +218,7 @@ fn guests_survive_a_restart_of_the_daemon() {
 }
 
 /// Objective: a guest with two processors uses two queue pairs, and after QEMU is killed, the port is ready for the
-/// next one.
+/// next QEMU.
 #[test]
 fn two_queues_and_a_killed_guest() {
     let _one = ONE.lock();
@@ -361,8 +361,8 @@ fn passed_through(device: &str, pairs: u32, options: &str) -> Option<String> {
     Some(shown)
 }
 
-/// Objective: in a guest, netvale drives the virtio-net device on the PCI bus, and returns it when the kernel requests
-/// it.
+/// Objective: in a guest, netvale drives the virtio-net device on the PCI bus, and gives the device back to the kernel
+/// on request.
 #[test]
 fn netvale_drives_virtio_pci_in_a_guest() {
     let _one = ONE.lock();
@@ -433,7 +433,7 @@ for i in $(seq 200); do grep -q ':1389 0[14] ' /proc/net/tcp || break; sleep 0.1
 ";
 
 /// Runs a guest that receives a file from a stack behind a TAP, and sends it back. Returns the numbers of frames and
-/// bytes that left the TAP, and of those that arrived at it; `None` if guests cannot run here.
+/// bytes that left the TAP, and the numbers of frames and bytes that arrived at it; `None` if guests cannot run here.
 fn there_and_back() -> Option<[(u64, u64); 2]> {
     let image = image()?;
     let up = Up::start(&[]);

@@ -40,8 +40,8 @@ while read line; do [ \"$line\" = off ] && break; echo \"$line\"; done </dev/tty
 wait
 ";
 
-/// Starts a process that replaces the daemon `before`, which then ends. Tries again if that fails: on a busy machine, a
-/// guest may not pause in time.
+/// Starts a process that replaces the daemon `before`, which then ends. Tries again if the replacement fails: on a busy
+/// machine, a guest may not pause in time.
 fn take_over(run_dir: &Path, before: u32) -> Guarded {
     for _ in 0..20 {
         let mut command = Command::new(netvale_system_tests::netvale());
@@ -65,9 +65,9 @@ fn take_over(run_dir: &Path, before: u32) -> Guarded {
     panic!("no successor could go on");
 }
 
-/// Objective: two guests, one with ptnet and one with an e1000 and its stock driver, keep two TCP connections, one of
-/// which carries a file, while ten processes replace one another; each line that one guest sends comes back before the
-/// next process starts.
+/// Objective: two guests, one guest with ptnet and one guest with an e1000 and its stock driver, keep two TCP
+/// connections, one of which carries a file, while ten processes replace one another; each line that one guest sends
+/// comes back before the next process starts.
 #[test]
 fn connections_of_guests_survive_handovers() {
     let Some(image) = image() else { return };

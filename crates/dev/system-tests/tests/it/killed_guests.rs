@@ -67,8 +67,8 @@ fn frames(d: &Up, port: &str) -> u64 {
     client(d).show(port).expect("it is there").rings.iter().map(|ring| ring.frames).sum()
 }
 
-/// Kills the daemon while guests use these ports, and starts another one. QEMU has lost the devices; the notes of the
-/// new daemon state the reason.
+/// Kills the daemon while guests use these ports, and starts another daemon. QEMU has lost the devices; the notes of
+/// the new daemon state the reason.
 fn kill(d: &Up, ports: &[&str]) {
     d.restart(Signal::KILL);
     for port in ports {
@@ -78,7 +78,7 @@ fn kill(d: &Up, ports: &[&str]) {
     }
 }
 
-/// Starts two guests with an e1000 that exchange lines. Returns them, and the first one's output.
+/// Starts two guests with an e1000 that exchange lines. Returns both guests, and the output of the first guest.
 fn talkers(image: &Image, [one, two]: [&Path; 2]) -> (Guest, Guest, String) {
     let mut standing = Guest::start(image, STAND, 1, &Nic { function: true, ..Nic::new(one) });
     let before = standing.expect("ready");
@@ -93,9 +93,10 @@ fn ask(talking: &mut Guest, word: &str) {
     talking.expect(&format!("back: {word}"));
 }
 
-/// Objective: two guests with an e1000, driven by its stock driver and by netvale's, keep two TCP connections, one of
-/// which carries a file, while the daemon is restarted repeatedly; each line that one guest sends comes back before the
-/// next restart. If the daemon is killed, the guests lose their cards; restarted virtual machines have new ones.
+/// Objective: two guests with an e1000, which is driven by its stock driver in one guest and by netvale's driver in the
+/// other, keep two TCP connections, one of which carries a file, while the daemon is restarted repeatedly; each line
+/// that one guest sends comes back before the next restart. If the daemon is killed, the guests lose their cards;
+/// restarted virtual machines have new cards.
 #[test]
 fn e1000_guests_keep_connections_across_restarts() {
     let _one = ONE.lock();
@@ -142,8 +143,8 @@ for i in $(seq 10); do published sysfs $at $memory 12 || exit 1; echo round $i; 
 ";
 
 /// Objective: in a guest with the devices that netmap published, the driver probes them, starts and stops their rings
-/// and exchanges frames, while the daemon is restarted repeatedly at various points of this. If the daemon is killed,
-/// the guest loses them; a restarted virtual machine has new ones.
+/// and exchanges frames, while the daemon is restarted repeatedly at various points of this sequence. If the daemon is
+/// killed, the guest loses the devices; a restarted virtual machine has new devices.
 #[test]
 fn a_published_ptnet_driver_works_across_restarts() {
     let _one = ONE.lock();

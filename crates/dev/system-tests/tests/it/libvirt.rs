@@ -18,7 +18,7 @@ use up::Up;
 const APART: [&str; 6] = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// Script that creates the files that libvirt needs: an empty /run and /var, a configuration in which root runs
-/// everything, and the user that libvirt requires, which Debian's package of libvirt's services would make.
+/// everything, and the user that libvirt requires (Debian's package of the libvirt daemon would create this user).
 const FILES: &str = r#"
 mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var; mount -t tmpfs tmpfs /etc/libvirt
 mkdir /run/etc /var/lib /var/cache /var/log /var/tmp; ln -s /run /var/run
@@ -47,7 +47,7 @@ X
 const LIBVIRTD: &str = "/usr/sbin/libvirtd -f /etc/libvirt/libvirtd.conf -p /run/libvirtd.pid & wait";
 
 /// Script of guest NUMBER, which gives each of its interfaces ethN the address 10.N+1.0.NUMBER, in a loop, because an
-/// interface may be removed and added between two rounds. Number 2 pings number 1.
+/// interface may be removed and added between two rounds. Guest 2 pings guest 1.
 const SCRIPT: &str = r#"
 set -- $(cat /proc/cmdline)
 for word; do case $word in number=*) number=${word#number=} ;; esac; done
@@ -142,8 +142,8 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Starts a domain with these interfaces; `backing` makes its memory shared. MSI is off, because QEMU 7.2 crashes
-    /// with it under TCG.
+    /// Starts a domain with these interfaces; `backing` is the element that makes the domain's memory shared. MSI is
+    /// off, because QEMU 7.2 crashes with MSI under TCG.
     fn start(&self, name: &str, number: u8, backing: &str, interfaces: &str) {
         let image = self.image.folder.display();
         let console = self.file(name).display().to_string();
@@ -166,7 +166,7 @@ impl World {
         until(text, || std::fs::read_to_string(self.file(name)).is_ok_and(|said| said.contains(text)));
     }
 
-    /// Starts a daemon with ports for two domains, one listening and one connecting, and for the host's stack.
+    /// Starts a daemon with a listening port and a connecting port for two domains, and a port for the host's stack.
     fn daemon(&self) -> Up {
         let dir = self.dir.path().display();
         let up = Up::start(&["--allow-dir", &dir.to_string()]);
@@ -189,9 +189,9 @@ fn waits(up: &Up, port: &str) -> bool {
     up.show(port)["notes"].to_string().contains("waits for a front end")
 }
 
-/// Objective: two domains with the elements that `netvale vm` prints, one in each mode, reach the host and each other,
-/// and continue after a restart of the daemon; one is saved and restored; one gets a second interface while it runs,
-/// and loses it again.
+/// Objective: two domains with the elements that `netvale vm` prints, one domain in each mode, reach the host and each
+/// other, and continue after a restart of the daemon; one domain is saved and restored; one domain gets a second
+/// interface while it runs, and loses it again.
 #[test]
 fn vhost_user_domains_reach_the_host_and_each_other() {
     let Some(world) = World::new() else { return };

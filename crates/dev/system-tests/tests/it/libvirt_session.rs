@@ -66,7 +66,7 @@ fn boot_files(image: &Image, dir: &Path) {
 }
 
 /// Returns the domain's XML: four cards are elements, the fifth is an argument for QEMU. No MSI: QEMU 7.2 crashes with
-/// it under TCG.
+/// MSI under TCG.
 fn domain(dir: &Path) -> String {
     let dir = dir.display();
     let sources = [

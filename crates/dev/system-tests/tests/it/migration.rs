@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-/// Two daemons whose switches are joined; the guest that stays is at the first.
+/// Two daemons whose switches are joined; the guest that stays is on the first daemon's switch.
 struct Places {
     all: [Place; 2],
     staying: PathBuf,
@@ -111,12 +111,13 @@ impl Places {
         common::stdout(&all[0].up.run(&format!("attach vale0 vhost:{}", staying.display())));
         common::stdout(&all[0].up.run(&format!("attach vale0 vhost:{} --name link", link.display())));
         let beyond = format!("attach vale0 virtio:{} --name link", link.display());
-        // The second daemon connects to a socket in the first one's folder.
+        // The second daemon connects to a socket in the first daemon's folder.
         up::until("the link", || all[1].up.run(&beyond).status.success());
         Places { all, staying }
     }
 
-    /// Returns the port behind which a place's daemon has learned the guest's address; `None` if it has not.
+    /// Returns the port behind which a place's daemon has learned the guest's address; `None` if the daemon has not
+    /// learned it.
     fn seen_at(&self, place: usize) -> Option<String> {
         let mut client = Client::connect(self.all[place].up.dir()).ok()?;
         let table = client.table("vale0").ok()?;
@@ -143,7 +144,7 @@ struct Way<'a> {
     pairs: u32,
 }
 
-/// A QEMU at one of the daemons, which runs the guest that moves, or waits for it.
+/// A QEMU that is connected to one of the daemons and runs the guest that moves, or waits for it.
 struct Runs {
     guest: Guest,
     qmp: Qmp,
@@ -166,7 +167,7 @@ fn start(image: &Image, places: &Places, place: usize, turn: usize, way: &Way<'_
     Runs { guest, qmp: Qmp::connect(&control), channel }
 }
 
-/// Moves the guest, and waits until both switches have learned its address behind the new port.
+/// Moves the guest, and waits until both switches have learned its address at the new port.
 fn move_to(places: &mut Places, from: &mut Runs, to: &Runs, place: usize) {
     let _before = places.all[place].hears();
     from.qmp.run("migrate-set-parameters", &json!({ "downtime-limit": 1000, "max-bandwidth": 1u64 << 32 }));
@@ -226,7 +227,7 @@ fn there_and_back(way: &Way<'_>) {
 }
 
 /// Objective: a guest with split rings moves between two daemons five times and back; it is announced, its address
-/// moves in both switches, and a TCP connection continues with every byte in its place.
+/// moves in both switches, and a TCP connection continues and loses no byte.
 #[test]
 fn a_guest_with_split_rings_moves_between_daemons() {
     there_and_back(&Way { device: "", pairs: 1 });

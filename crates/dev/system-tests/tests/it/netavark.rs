@@ -26,7 +26,7 @@ fn why(answer: Result<Value, Value>) -> String {
     error["error"].as_str().expect("text").to_owned()
 }
 
-/// Adds options to those of the container's network.
+/// Adds options to the options of the container's network.
 fn with_options(mut input: Value, options: &[(&str, &str)]) -> Value {
     for (key, text) in options {
         input["network"]["options"][*key] = json!(text);
@@ -63,7 +63,7 @@ fn containers_of_netavark_reach_each_other_and_are_removed() {
     let sets: Vec<Value> = r.ports().iter().map(|port| r.up.show(port)["policies"].clone()).collect();
     let set = sets.iter().find(|set| set["info"] == "name-one").expect("a port with the container's name");
     assert_eq!((&set["access"], &set["rate_out"]), (&json!(10), &json!("80mbit")));
-    // The container's own address passes the guard; another one does not.
+    // The container's own address passes the guard; another address does not.
     inside(&hosts[0], "ip addr add 10.1.0.77/24 dev eth0");
     let spoofed = hosts[0].command("ping", &["-c", "1", "-W", "1", "-I", "10.1.0.77", "10.1.0.3"]).output().unwrap();
     assert!(!spoofed.status.success(), "an address that podman did not assign");
@@ -105,7 +105,7 @@ fn a_container_has_the_addresses_that_podman_assigned() {
     assert!(inside(&one, "ip link show eth0").contains("LOWER_UP"));
 }
 
-/// Objective: a set-up that fails at any step leaves neither port nor interface, and the next one succeeds.
+/// Objective: a set-up that fails at any step leaves neither port nor interface, and the next set-up succeeds.
 #[test]
 fn a_set_up_that_fails_half_way_leaves_nothing() {
     if !can_run() {
@@ -308,7 +308,7 @@ fn rootless_containers_reach_each_other() {
     let own = |words: &[&str]| as_user(&netvale, &[&["--run-dir", run_dir.to_str().unwrap()], words].concat());
     let mut daemon = ChildProcess::start(own(&["up"]).stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
     assert!(netvale_harness::daemon::ready(&run_dir, up::LIMIT, || matches!(daemon.child().try_wait(), Ok(None))));
-    // The namespaces of podman, within which two containers have theirs.
+    // The namespaces of podman, within which two containers have namespaces of their own.
     let mut podman = as_user("unshare", &[&["--user", "--map-root-user"][..], &WAITS].concat());
     let Some(podman) = UsersNamespace::start(&mut podman) else {
         netvale_harness::skip("ordinary users make no user namespaces here");

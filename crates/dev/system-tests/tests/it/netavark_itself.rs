@@ -12,7 +12,7 @@ use runtime::{Runtime, can_run, described, finish, inside, path, start};
 use serde_json::{Value, json};
 use up::until;
 
-/// netavark, with the plugin as the driver `netvale`, in a namespace that acts as the host's.
+/// netavark, with the plugin as the driver `netvale`, in a namespace that acts as the host's namespace.
 struct Netavark {
     runtime: Runtime,
     host: NamespaceHost,

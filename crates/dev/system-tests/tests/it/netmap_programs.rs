@@ -1,4 +1,4 @@
-//! C programs in netmap's style: linked to libnetmap, and unmodified ones under `netvale run`.
+//! C programs in netmap's style: linked to libnetmap, and unmodified programs under `netvale run`.
 //!
 //! Objective of each: see the top of its source in crates/programs/capi/tests/c.
 
@@ -24,7 +24,7 @@ enum Ports {
     One,
     /// A switch.
     Switch,
-    /// The name of a pipe without its end.
+    /// The name of a pipe, without the suffix that selects one of its ends.
     Pipe,
 }
 
@@ -215,8 +215,8 @@ fn a_sender_left_alone_is_told_so() {
     }
 }
 
-/// Objective: every offset, size and number of the binary interface equals netmap's, and the headers compile as C++,
-/// too.
+/// Objective: every offset, size and number of the binary interface is the same as in netmap, and the headers compile
+/// as C++, too.
 #[test]
 fn headers_match_the_binary_interface_of_netmap() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -234,7 +234,7 @@ fn headers_match_the_binary_interface_of_netmap() {
     assert!(output.status.success(), "{}", stderr(&output));
 }
 
-/// Objective: a program that polls survives the daemon's end and the start of another one.
+/// Objective: a program that polls survives the daemon's end and the start of another daemon.
 #[test]
 fn a_program_that_polls_survives_the_daemons_end() {
     for is_preloaded in [false, true] {

@@ -61,7 +61,7 @@ fn by_process_and_by_path() {
 }
 
 /// Objective: an ordinary user's daemon accepts TAPs in that user's namespaces, which belong to a user namespace of
-/// theirs; other files, and other users' namespaces, are refused with a reason.
+/// this user; other files, and other users' namespaces, are refused with a reason.
 #[test]
 fn of_an_ordinary_user() {
     if !is_root() {

@@ -4,9 +4,9 @@ use crate::common::libs;
 
 use std::process::Command;
 
-/// Creates a veth pair between this namespace, where it is `va` with 10.5.0.1, and another, where it is `vb` with
-/// 10.5.0.2. A veth leaves checksums to the receiver, which a real interface does not; that offload is disabled. The
-/// daemon runs here. Everything is removed when the shell ends.
+/// Creates a veth pair between this namespace, where its end is `va` with the address 10.5.0.1, and another namespace,
+/// where its end is `vb` with the address 10.5.0.2. Unlike a real interface, a veth leaves checksums to the receiver;
+/// the script disables that offload. The daemon runs here. Everything is removed when the shell ends.
 const BEGIN: &str = r#"
 there() { nsenter -t $there -n "$@"; }
 until_ok() { for i in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; echo "time is up: $*"; exit 1; }
@@ -30,7 +30,8 @@ until_ok reach
 until_ok nv list
 "#;
 
-/// Functions that make quiet veth pairs within this namespace, for programs that use both ends.
+/// Functions that make veth pairs without the stack's own multicasts within this namespace, for programs that use both
+/// ends.
 const CABLES: &str = r#"
 cable() {
     ip link add $1 type veth peer name $2
@@ -54,8 +55,8 @@ fn run_c(name: &str, script: &str) {
     run(&format!("{CABLES}{preloaded}\n{script}"), &[("alone", &alone), ("libs", &dir)]);
 }
 
-/// Objective: the result of every control request about an interface equals netmap's, in each of the interface's
-/// states.
+/// Objective: the result of every control request about an interface is the same as in netmap, in each of the
+/// interface's states.
 #[test]
 fn interface_requests_are_answered_as_by_netmap() {
     run_c("interface_requests", "program va vale9");
@@ -73,14 +74,15 @@ fn two_interfaces_lie_in_one_region() {
     run_c("two_interfaces", "cable nva nvb; cable nvc nvd; program nva nvb nvc nvd");
 }
 
-/// Objective: the rings of a queue, and host rings, can belong to several descriptors and processes, a direction each.
+/// Objective: the rings of a queue, and host rings, can belong to several descriptors and processes, each of which has
+/// one direction.
 #[test]
 fn each_direction_belongs_to_its_own_descriptor() {
     run_c("directions", "cable nva nvb; program nva nvb");
 }
 
-/// Objective: frames whose VLAN tag the sender's stack keeps in their metadata have the tag in them, for a program and
-/// behind a switch; frames without a receiver reach the stack with one tag, unchanged.
+/// Objective: frames whose VLAN tag the sender's stack keeps in their metadata contain the tag when a program gets them
+/// and after they have crossed a switch; frames without a receiver reach the stack with one tag, unchanged.
 #[test]
 fn tags_beside_frames_are_put_into_them() {
     let script = r#"
@@ -117,8 +119,8 @@ fails sh -c "'$netvale' --run-dir '$dir' show vale0:va | grep tags"
     run(&format!("{CABLES}{script}"), &[]);
 }
 
-/// Objective: there are as many host rings as requested; the stack's flows are distributed over them, each on one; each
-/// leads to the stack, and can be opened alone.
+/// Objective: there are as many host rings as requested; the stack's flows are distributed over them, each flow on one
+/// ring; each host ring leads to the stack, and can be opened alone.
 #[test]
 fn flows_are_spread_over_all_host_rings() {
     let script = r#"
@@ -209,8 +211,8 @@ reach
     run(script, &[]);
 }
 
-/// Objective: two interfaces are joined by exchanging buffers; the error of a second program names the one that uses
-/// the interface.
+/// Objective: two interfaces are joined by exchanging buffers; the error of a second program names the program that
+/// uses the interface.
 #[test]
 fn bridge_of_two_interfaces() {
     let script = r#"
@@ -273,7 +275,8 @@ nv pkt-gen -i netmap:nosuch0 -f rx -n 1 2>&1 | grep "interface nosuch0 does not 
     run(script, &[]);
 }
 
-/// Objective: an unprivileged user gets an interface from the daemon if it permits that, and can then use it alone.
+/// Objective: an unprivileged user gets an interface from the daemon if the daemon permits that, and the user's
+/// programs then use the interface without the daemon.
 #[test]
 fn an_unprivileged_user_gets_an_interface() {
     let script = r#"

@@ -109,8 +109,8 @@ reach; echo reached
 cat /tmp/log; dmesg | grep -i 'nvptnet\\|WARN\\|BUG' | grep -v taint
 ";
 
-/// Starts a guest that answers pings, and one that runs a script, each on a ptnet port (`one`, `two`) with two rings in
-/// each direction. `None` if guests cannot run here.
+/// Starts a guest that answers pings, and a guest that runs a script, each on a ptnet port (`one`, `two`) with two
+/// rings in each direction. `None` if guests cannot run here.
 fn beside_another(up: &Up, script: &str) -> Option<(Guest, Guest)> {
     let image = image()?;
     let one = port(up, "one", "--rings 2");
@@ -202,7 +202,7 @@ fn drivers_and_devices_come_and_go() {
 }
 
 /// Objective: a guest that reboots finds its device again; after a guest's QEMU is killed, the port is ready for the
-/// next one, with fresh memory.
+/// next QEMU, with fresh memory.
 #[test]
 fn a_guest_that_reboots_finds_its_device() {
     let _one = ONE.lock();
@@ -223,8 +223,8 @@ fn a_guest_that_reboots_finds_its_device() {
     drop(standing);
 }
 
-/// Objective: a guest on ptnet and one on virtio-net reach each other, with whole segments in both directions, as both
-/// have offloads.
+/// Objective: a guest on ptnet and a guest on virtio-net reach each other, with whole segments in both directions,
+/// because both guests have offloads.
 #[test]
 fn ptnet_and_virtio_guests_reach_each_other() {
     let _one = ONE.lock();
@@ -305,8 +305,8 @@ echo sent
 netvale pkt-gen -i ptnet-pci:$at -f rx -n 500 || exit 1
 ";
 
-/// Objective: through vfio-user, a guest finds the published devices, maps netmap's memory from one of them, and starts
-/// rings with the other, whose status blocks are in the guest's own memory.
+/// Objective: through vfio-user, a guest finds the published devices, maps netmap's memory from one device, and starts
+/// rings with the other device, whose status blocks are in the guest's own memory.
 #[test]
 fn a_guest_finds_the_published_devices() {
     let _one = ONE.lock();

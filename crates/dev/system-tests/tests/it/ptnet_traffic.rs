@@ -81,7 +81,7 @@ fn iperf_runs_with_a_header() {
     streams("--vnet-hdr");
 }
 
-/// Script with two devices on one switch: frames sent on one arrive on the other.
+/// Script with two devices on one switch: frames sent on one device arrive on the other device.
 const UNMODIFIED: &str = "
 # Their stacks have nothing to say in between.
 for name in all default eth0 eth1; do echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; done
@@ -132,7 +132,7 @@ for i in $(seq 100); do ping -c 1 -W 1 10.1.0.1 >/dev/null && break; done
 ping -c 3 -i 0.1 10.1.0.1 || exit 1
 ";
 
-/// Objective: what a guest sends at one end of a pipe arrives at the other, in a program on the host: frames of a
+/// Objective: what a guest sends at one end of a pipe arrives at the other end, in a program on the host: frames of a
 /// netmap program, then of the guest's stack, which another guest behind a switch answers.
 #[test]
 fn guest_at_a_pipe() {

@@ -1,4 +1,4 @@
-//! Programs that spin at a real-time priority, and a daemon whose workers have a higher one.
+//! Programs that spin at a real-time priority, and a daemon whose workers have a higher priority.
 
 use crate::common;
 use crate::common::libs;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use common::{netvale, stderr};
 use up::Up;
 
-/// Runs the program `realtime`, which occupies every CPU at priority 5, with a daemon with these arguments; `None` if
+/// Runs the program `realtime`, which occupies every CPU at priority 5, beside a daemon with these arguments; `None` if
 /// real-time priorities are not permitted.
 fn spin(args: &[&str]) -> Option<Output> {
     let permitted =

@@ -16,7 +16,8 @@ use up::{LIMIT, Up};
 /// Pause between two bursts of a sender, which leaves the machine time for other work.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Sends frames across a switch to a lossless port while the daemon is ended by that signal repeatedly.
+/// Sends frames across a switch to a lossless port while the daemon is ended by `signal` repeatedly. Returns the
+/// receiver's counts, and the number of frames sent.
 fn under_traffic(signal: Signal) -> (Came, u64) {
     let d = Up::managed(&[]);
     d.must(&["attach", "vale0", "to", "--lossless", "--slots", "128"]);
@@ -38,7 +39,7 @@ fn under_traffic(signal: Signal) -> (Came, u64) {
     (came, sent)
 }
 
-/// Objective: after a daemon is killed while frames are in flight, the next one continues: no frame is lost or
+/// Objective: after a daemon is killed while frames are in flight, the next daemon continues: no frame is lost or
 /// overtaken, and at most a batch is duplicated each time.
 #[test]
 fn a_killed_daemon_is_continued_without_loss() {
@@ -54,7 +55,7 @@ fn a_daemon_ended_by_a_signal_doubles_no_frame() {
     assert_eq!(came, Came { next: sent, ..Came::default() });
 }
 
-/// Returns the number of each frame in a capture, up to the first incomplete one.
+/// Returns the number of each frame in a capture, up to the first incomplete frame.
 fn captured(path: &Path) -> Vec<u64> {
     let mut reader = PcapReader::open(path).expect("a capture");
     let mut all = Vec::new();
@@ -65,7 +66,7 @@ fn captured(path: &Path) -> Vec<u64> {
     all
 }
 
-/// Objective: a capture continues in the same file after its daemon is killed under traffic, however often: earlier
+/// Objective: a capture continues in the same file after its daemon is killed under traffic, even repeatedly: earlier
 /// frames stay, and the file is complete.
 #[test]
 fn a_capture_goes_on_in_the_same_file() {
@@ -96,7 +97,7 @@ fn a_capture_goes_on_in_the_same_file() {
     assert!(whole.next_frame().expect("a whole file").is_none());
 }
 
-/// Objective: an interface on a switch, and the one at the other end of the veth pair, which a program has open,
+/// Objective: an interface on a switch, and the interface at the other end of the veth pair, which a program has open,
 /// continue after the daemon is killed under traffic.
 #[test]
 fn interfaces_survive_a_killed_daemon() {
@@ -125,7 +126,7 @@ fn interfaces_survive_a_killed_daemon() {
     assert!(came.again <= 3 * (127 + 1024), "{came:?}");
 }
 
-/// Objective: the counters and addresses of a killed daemon exist afterwards, as they were a moment before.
+/// Objective: after a daemon is killed, the next daemon has its counters and addresses as they were a moment before.
 #[test]
 fn counters_and_addresses_survive_a_killed_daemon() {
     let d = Up::managed(&[]);
@@ -147,8 +148,8 @@ fn counters_and_addresses_survive_a_killed_daemon() {
     reader.finish(sent);
 }
 
-/// Objective: ports that ended while no daemon ran are gone afterwards, attached ports stay, and a daemon that is
-/// stopped by request leaves nothing with the service manager.
+/// Objective: after a restart, ports that ended while no daemon ran are gone, and attached ports are still there; a
+/// daemon that is stopped by request leaves nothing with the service manager.
 #[test]
 fn only_attached_ports_are_left_afterwards() {
     let d = Up::managed(&[]);
@@ -156,7 +157,7 @@ fn only_attached_ports_are_left_afterwards() {
     let gone = open(d.dir(), "vale0:gone");
     let mut pipe = open(d.dir(), "netmap:p{1");
     let kept = |d: &Up| d.manager().names().len();
-    // The manager stores nine descriptors: of two ports' regions and a pipe's, a switch, two ports, a pipe, two
+    // The manager stores nine descriptors: the regions of two ports and of a pipe, a switch, two ports, a pipe, and two
     // connections.
     netvale_harness::until(LIMIT, PAUSE, || kept(&d) == 9);
     assert_eq!(kept(&d), 9);

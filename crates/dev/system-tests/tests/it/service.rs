@@ -82,8 +82,8 @@ fn calls(groups: &BTreeMap<String, Vec<String>>, name: &str) -> BTreeSet<String>
     }
 }
 
-/// Objective: the unit's system call filter permits all calls that the daemon's own filter permits, and those needed to
-/// install it; but none that change users, modules or mounts.
+/// Objective: the unit's system call filter permits all calls that the daemon's own filter permits, and the calls
+/// needed to install that filter, but no calls that change users, modules or mounts.
 #[test]
 fn the_unit_leaves_all_system_calls_needed() {
     let Some(groups) = groups() else { return };
@@ -161,7 +161,7 @@ fn taps_and_interfaces_work_with_the_units_capabilities() {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(folder.path(), Some(USER), Some(USER)).unwrap();
     let mut names = settings("AmbientCapabilities").concat().to_lowercase();
-    // The daemon needs this capability if the limit of locked memory could not be lifted, as the unit does.
+    // The daemon needs this capability if the limit of locked memory could not be lifted (the unit lifts it).
     if rustix::process::getrlimit(rustix::process::Resource::Memlock).maximum.is_some() {
         names.push_str(" cap_ipc_lock");
     }

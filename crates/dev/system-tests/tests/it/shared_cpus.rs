@@ -1,6 +1,6 @@
-//! Sender, receiver and daemon on CPUs that they share with each other and with other programs, of which they have only
-//! a part, or which are taken from them. Over a pipe, all frames arrive in order; across a switch, frames stay in
-//! order; and no one spins for a peer that cannot run.
+//! Sender, receiver and daemon that share CPUs with each other and with other programs, get only a part of a CPU, or
+//! get no CPU for a while. Over a pipe, all frames arrive in order; across a switch, frames stay in order; and no
+//! process spins for a peer that cannot run.
 
 use crate::common;
 use crate::common::up;
@@ -98,7 +98,7 @@ fn busy() -> Guarded {
     start(Command::new("sh").args(["-c", "while :; do :; done"]))
 }
 
-/// Returns the frames received, missing, and out of order, according to the receiver.
+/// Returns the numbers of frames received, missing, and out of order, according to the receiver.
 fn result(receiver: Guarded) -> [u64; 3] {
     let text = stdout(&receiver.output());
     let numbers = |line: &str| {
@@ -179,7 +179,7 @@ fn a_tenth_of_a_cpu() {
     }
 }
 
-/// Returns the CPU time of a process in clock ticks, 100 a second.
+/// Returns the CPU time of a process in clock ticks, 100 per second.
 fn cpu_time(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let behind_name = stat.rsplit(')').next().unwrap_or_default();

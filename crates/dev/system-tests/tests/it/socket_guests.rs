@@ -1,5 +1,5 @@
-//! Virtual machines on socket ports, beside one on a vhost-user port: Debian's kernel under Debian 12's QEMU. Daemon
-//! and guests are an ordinary user's.
+//! Virtual machines on socket ports, beside a machine on a vhost-user port: Debian's kernel under Debian 12's QEMU.
+//! Daemon and guests belong to an ordinary user.
 
 use crate::common::guest;
 use crate::common::stdout;
@@ -19,7 +19,7 @@ static ONE: Mutex<()> = Mutex::new(());
 const USER: u32 = 70_320;
 
 /// Script of guest N, which has the addresses 10.1.0.N and, in VLAN 7, 10.7.0.N. For each line on the console but
-/// `off`, the guest pings all others at both addresses with packets of 8,000 bytes.
+/// `off`, the guest pings all other guests at both addresses with packets of 8,000 bytes.
 const SCRIPT: &str = "
 ip addr add 10.1.0.$n/24 dev eth0; ip link set eth0 mtu 9000 up
 ip link add link eth0 name eth0.7 type vlan id 7
@@ -42,14 +42,14 @@ fn attach(up: &Up, line: &str) {
     stdout(&up.run(&format!("attach vale0 {line} --mtu 9000")));
 }
 
-/// Boots guest `number` with that card.
+/// Boots guest `number` with the card `nic`.
 fn start(image: &guest::Image, number: u8, nic: &Nic<'_>) -> Guest {
     let others: Vec<_> = (1..=4).filter(|n| *n != number).map(|n| n.to_string()).collect();
     let script = format!("n={number}; others='{}'{SCRIPT}", others.join(" "));
     Guest::start_with_netvale(image, &script, number, &Nic { qemu: Qemu::System, user: USER, ..*nic })
 }
 
-/// Types a line into each guest, and waits until it has reached the others.
+/// Types a line into each guest, and waits until that guest has reached all others.
 fn all_reach_each_other(guests: &mut [Guest]) {
     for guest in 1..=guests.len() {
         guests[guest - 1].say("reach");

@@ -94,7 +94,7 @@ fn histograms_survive_an_upgrade() {
     assert!(timed(&d, "vale0:from", 60).sum_ns > before.sum_ns);
 }
 
-/// Returns the latency of a port's frames, once that many were timed.
+/// Returns the latency of a port's frames, once `frames` frames have been timed.
 fn timed(d: &Up, port: &str, frames: u64) -> Latency {
     let mut client = Client::connect(d.dir()).expect("it answers");
     let until = Instant::now() + LIMIT;
@@ -126,7 +126,7 @@ fn waiting_frames_survive_an_upgrade_in_order() {
         }
         std::thread::scope(|scope| {
             let upgrade = scope.spawn(|| d.upgrade());
-            // The receiver reads a little, because the switch holds no sender back for one that reads nothing.
+            // The receiver reads a little, because the switch holds no sender back for a receiver that reads nothing.
             while !upgrade.is_finished() {
                 (0..4).for_each(|_| came.read_one(&mut to));
                 std::thread::sleep(PAUSE);
@@ -139,8 +139,8 @@ fn waiting_frames_survive_an_upgrade_in_order() {
     all_came(from, came, &mut to);
 }
 
-/// Objective: monitors of a port and of a pipe receive further copies after the daemon is replaced, and a program's
-/// connection that requests its port again keeps working.
+/// Objective: monitors of a port and of a pipe receive further copies after each of several upgrades, and no copy
+/// twice.
 #[test]
 fn monitors_survive_an_upgrade() {
     let d = Up::start(&[]);

@@ -187,7 +187,7 @@ fn every_kind_at_once() {
     let sent = senders.map(Sender::finish);
     let recorded = recorded.finish();
     // The monitor is finished first, because it ends with its port. It may lack frames that passed while no monitor was
-    // open, but has none twice.
+    // open, but has no frame twice.
     assert_eq!(copy.finish(0).again, 0);
     for ((reader, sent), way) in readers.into_iter().zip(sent).zip(["line", "pipe", "cable"]) {
         assert_eq!(reader.finish(sent), Came { next: sent, ..Came::default() }, "{way}: {}", line.losses());

@@ -1,5 +1,5 @@
 //! `netvale upgrade` under traffic: vhost-user devices and drivers of one daemon, and virtual machines, continue in the
-//! next.
+//! next daemon.
 
 use crate::common;
 use crate::common::guest;
@@ -42,7 +42,7 @@ impl Upgraded {
         assert_eq!(AttachReply::decode(&answer[..got]).unwrap().status, 0);
         rustix::net::send(&socket, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
         let mut item = vec![0; 70_000];
-        // Only the first items are read; the others are still in the socket when it is closed.
+        // Only the first items are read; the other items are still in the socket when it is closed.
         for _ in 0..3 {
             let (got, _) = rustix::net::recv(&socket, &mut item[..], RecvFlags::empty()).unwrap();
             assert!(got > 0);
@@ -61,8 +61,9 @@ fn connect(up: &Up) -> OwnedFd {
     socket
 }
 
-/// Creates two cables, each of a device and a driver on two switches. Numbered frames cross one from device to driver,
-/// the other from driver to device, while the daemon is replaced ten times, and three more attempts fail.
+/// Creates two cables, each of a device and a driver on two switches. Numbered frames cross one cable from device to
+/// driver, and the other cable from driver to device, while the daemon is replaced ten times, and three more attempts
+/// fail.
 fn cables(options: &str) {
     let _one = ONE.lock();
     let daemon = Upgraded::start();

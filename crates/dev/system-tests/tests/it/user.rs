@@ -16,7 +16,7 @@ use up::{Up, until};
 
 /// A user ID that no account of the system has.
 const USER: u32 = 70_300;
-/// Another such user ID.
+/// Another user ID that no account of the system has.
 const OTHER: u32 = 70_301;
 
 fn is_root() -> bool {
@@ -41,8 +41,8 @@ fn capture(up: &Up) -> String {
     file.display().to_string()
 }
 
-/// Objective: every thread, of whatever kind of port, is confined and has the daemon's user; ports of all kinds work:
-/// frames reach a capture file, a TAP and an interface; at the end the daemon removes its sockets.
+/// Objective: every thread, of any kind of port, is confined and has the daemon's user; ports of all kinds work: frames
+/// reach a capture file, a TAP and an interface; at the end the daemon removes its sockets.
 #[test]
 fn every_thread_is_confined() {
     if !is_root() || !inside(&["--net"]).unwrap_or_else(|why| panic!("{why}")) {
@@ -92,7 +92,7 @@ fn every_thread_is_confined() {
     until("the sockets are removed", || !up.path("control.sock").exists() && !up.path("attach.sock").exists());
 }
 
-/// Objective: root and the daemon's user may end a daemon that changed to that user; others may not.
+/// Objective: root and the daemon's user may end a daemon that changed to that user; other users may not.
 #[test]
 fn its_user_is_trusted() {
     if !is_root() {
@@ -129,7 +129,7 @@ impl Program {
         Program(folder)
     }
 
-    /// Runs the program as that user.
+    /// Runs the program as the user `by`.
     fn run_by(&self, by: u32, dir: &Path, args: &[&str]) -> Output {
         let mut command = Command::new(self.0.path().join("netvale"));
         command.arg("--run-dir").arg(dir).args(args).uid(by).gid(by).stdin(Stdio::null());
@@ -144,8 +144,8 @@ impl Program {
     }
 }
 
-/// Objective: an unknown user is named; a run directory that has other files, or is another user's, is not changed;
-/// without root, the daemon cannot change its user. Each refusal has advice.
+/// Objective: an unknown user is named; a run directory that has other files, or belongs to another user, is not
+/// changed; without root, the daemon cannot change its user. Each refusal has advice.
 #[test]
 fn bad_users_and_directories_are_refused_with_advice() {
     if !is_root() {

@@ -16,7 +16,7 @@ fn cable(options: &str, path: &str) {
     assert!(notes().contains(&format!("path: {path}")), "{}", notes());
     let receiver = up.start_program("pkt-gen -i vale1:there -f rx -n 500 --json");
     up.wait_for_port("vale1:there");
-    // The receiver also counts frames to other addresses, because a switch floods frames to unknown ones.
+    // The receiver also counts frames to other addresses, because a switch floods frames to unknown addresses.
     common::stdout(&up.run("pkt-gen -i vale0:here -f tx -n 500 -R 20000"));
     assert_eq!(up::last_json(&receiver.output())["frames"], 500);
     assert_eq!(up.frames("vale1:cable", "in"), 500);

@@ -17,7 +17,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// Attaches the hook to the interface `ifindex`, behind all other hooks.
+    /// Attaches the hook to the interface `ifindex`, after all other hooks.
     ///
     /// # Errors
     /// The step that failed, and the kernel's error: `EINVAL` before Linux 6.6.

@@ -46,7 +46,7 @@ const STORE_HALF: u8 = 0x6b;
 
 /// Returns the program `if (!map[queue]) return XDP_PASS; if (ask(ctx, &kind, &tag) == 0) { make room for the tag after
 /// the addresses, and put it there, or return XDP_DROP; } return bpf_redirect_map(&map, queue, XDP_DROP)`. Frames for
-/// the stack stay unchanged, as the stack reads the metadata.
+/// the stack stay unchanged, because the stack reads the tag from the metadata.
 fn program(map: BorrowedFd<'_>, ask: u32) -> Vec<u64> {
     let drop = [insn(MOVE_IMM, 0, 0, 0, DROP), insn(EXIT, 0, 0, 0, 0)];
     let redirect = redirect(map);
@@ -77,8 +77,9 @@ fn is_open(map: BorrowedFd<'_>) -> Vec<u64> {
     .concat()
 }
 
-/// Requests the tag from the driver; a frame without a tag in its metadata skips the next `rest` instructions. The
-/// memory for the answer is written first, because without `CAP_PERFMON` a program may not pass uninitialised memory.
+/// Requests the tag from the driver; for a frame without a tag in its metadata, the program skips the next `rest`
+/// instructions. The memory for the answer is written first, because without `CAP_PERFMON` a program may not pass
+/// uninitialised memory.
 fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
     const PSEUDO_KERNEL_FUNCTION: u8 = 2;
     const STORE_IMM: u8 = 0x62;
@@ -92,8 +93,8 @@ fn ask_for_tag(ask: u32, rest: usize) -> Vec<u64> {
     .concat()
 }
 
-/// Makes the frame four bytes longer, with its start in register 2. A frame without room skips the next `rest`
-/// instructions.
+/// Makes the frame four bytes longer, with its start in register 2. For a frame without room, the program skips the
+/// next `rest` instructions.
 fn make_room(rest: usize) -> Vec<u64> {
     const ADJUST_HEAD: i32 = 44;
     const JUMP_IF_GREATER: u8 = 0x2d;
@@ -113,7 +114,7 @@ fn make_room(rest: usize) -> Vec<u64> {
     ]
 }
 
-/// Moves the addresses to the frame's new start, and writes the tag behind them.
+/// Moves the addresses to the frame's new start, and writes the tag after them.
 fn put_tag() -> Vec<u64> {
     const TO_BIG_ENDIAN: u8 = 0xdc;
     let copy = |from: i16, to: i16| [insn(LOAD_WORD, 5, 2, from, 0), insn(STORE_WORD, 2, 5, to, 0)];
@@ -136,8 +137,8 @@ fn redirect(map: BorrowedFd<'_>) -> Vec<u64> {
     .concat()
 }
 
-/// Finds the ID of a kernel function (`BTF_KIND_FUNC`) in the kernel's type information (linux/btf.h); `None` if it is
-/// not there.
+/// Finds the ID of a kernel function (`BTF_KIND_FUNC`) in the kernel's type information (linux/btf.h); `None` if the
+/// kernel has no such function.
 fn function(types: &[u8], name: &str) -> Option<u32> {
     const FUNC: u32 = 12;
     let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -179,7 +180,7 @@ fn more(kind: u32, members: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Objective: a function is found by its name behind types of other lengths, and not in truncated information.
+    /// Objective: a function is found by its name after types of other lengths, and not in truncated information.
     #[test]
     fn a_function_is_found_by_its_name() {
         let texts = b"\0one\0two\0";

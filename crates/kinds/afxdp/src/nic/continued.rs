@@ -64,7 +64,7 @@ impl Nic {
         })
     }
 
-    /// Restores an interface. `interface` and `mode` are as the predecessor opened it; `has_told` is the predecessor's
+    /// Restores an interface. `interface` and `mode` are the predecessor's; `has_told` is the predecessor's
     /// [`Nic::has_told`]. The program and the settings stay unchanged until [`Nic::own`].
     ///
     /// # Errors

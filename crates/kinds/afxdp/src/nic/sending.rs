@@ -18,7 +18,7 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    /// Returns an empty set of queues, with the predecessor's barrier if it was attached.
+    /// Returns an empty set of queues, and the predecessor's barrier if one was attached.
     pub(super) fn behind(barrier: Option<Barrier>) -> Senders {
         Senders { queues: Vec::new(), barrier }
     }

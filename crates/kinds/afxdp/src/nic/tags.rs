@@ -13,7 +13,8 @@ use crate::iface::{self, Interface, TagOffload};
 const VETH: &str = "veth";
 
 /// Keeps a driver configured so that received frames contain their VLAN tags: the interface's driver does not remove
-/// tags or, for a veth, the far end's driver inserts them. Dropping this value restores the setting if `is_own`.
+/// tags or, for a veth, the far end's driver inserts them. Dropping this value restores the setting if `is_own` is
+/// true.
 #[derive(Debug)]
 pub(super) struct TagsLeft {
     ifindex: u32,
@@ -32,7 +33,7 @@ pub(super) enum VethEnd {
 }
 
 /// Drivers of interfaces that get frames from other interfaces. The stack removes tags before frames reach such an
-/// interface, so an XDP program in the stack does not see them.
+/// interface, so an XDP program in the stack does not see the tags.
 const ABOVE_OTHERS: [&str; 6] = ["bridge", "bonding", "team", "macvlan", "ipvlan", "openvswitch"];
 
 /// The reason why VLAN tags of received frames are lost.
@@ -88,7 +89,8 @@ impl TagsLeft {
         TagsLeft { ifindex: interface.index, is_own: AtomicBool::new(true) }
     }
 
-    /// Configures the driver to leave tags in received frames. `None` if it does not remove tags, or is a veth.
+    /// Configures the driver to leave tags in received frames. Returns `None` if the driver does not remove tags, or
+    /// the interface is a veth.
     ///
     /// # Errors
     /// [`NicError::Tags`] if the driver refuses.

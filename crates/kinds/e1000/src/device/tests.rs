@@ -20,8 +20,8 @@ fn up(e: &mut E1000) {
     e.write(TCTL, TCTL_EN);
 }
 
-/// Objective: after a reset, registers have the manual's values, and the link is down until the driver sets it up,
-/// which sets a cause.
+/// Objective: after a reset, registers have the manual's values, and the link is down until the driver sets the link
+/// up, which sets a cause.
 #[test]
 fn registers_have_the_manuals_values_after_a_reset() {
     let mut e = card();
@@ -42,7 +42,7 @@ fn registers_have_the_manuals_values_after_a_reset() {
 }
 
 /// Objective: writing the tail sends packets; descriptors written back set a cause, immediately or after the delay; an
-/// empty ring sets another.
+/// empty ring sets another cause.
 #[test]
 fn writing_the_tail_sends_packets() {
     let mut e = card();
@@ -66,7 +66,7 @@ fn writing_the_tail_sends_packets() {
 }
 
 /// Objective: received frames fill descriptors; few remaining descriptors set a cause once, and an empty ring sets
-/// another; buffers have the sizes in RCTL.
+/// another cause; buffers have the sizes in RCTL.
 #[test]
 fn received_frames_fill_descriptors() {
     let mut e = card();
@@ -94,7 +94,7 @@ fn received_frames_fill_descriptors() {
     assert_eq!((e.rx_buffer(), e.rx_crc()), (4096, 0));
 }
 
-/// Objective: small frames are reported without delay, others after the delay timers.
+/// Objective: small frames are reported without delay, other frames after the delay timers.
 #[test]
 fn small_frames_do_not_wait_for_the_delay() {
     let mut e = card();

@@ -1,9 +1,9 @@
 //! A user-space driver for the card: on a guest's PCI bus or, with other access to the registers, as a simulated guest.
 //!
 //! Descriptor `i` always has buffer `i` of its ring, so sending a frame takes one copy and one store. Three modes
-//! ([`CardDriverOptions`]) differ in the number of register writes: one per batch, as in usual drivers; one for the
-//! next batch only after the last batch was sent (Send Combining, from Rizzo, Lettieri and Maffione, "Speeding Up
-//! Packet I/O in Virtual Machines", §4.2); or, with the status block ([`crate::paravirt`]), one only if the card
+//! ([`CardDriverOptions`]) differ in the number of register writes: one write per batch, as in usual drivers; a write
+//! for the next batch only after the last batch was sent (Send Combining, from Rizzo, Lettieri and Maffione, "Speeding
+//! Up Packet I/O in Virtual Machines", §4.2); or, with the status block ([`crate::paravirt`]), a write only if the card
 //! sleeps. The driver checks everything that the card writes.
 //!
 //! | module | what it is |
@@ -41,7 +41,8 @@ pub struct CardDriverOptions {
     pub slots: u32,
     /// Whether to use a status block ([`crate::paravirt`]), if the card supports it.
     pub csb: bool,
-    /// Send Combining: maximum number of packets that wait for earlier ones to be sent; zero turns it off.
+    /// Send Combining: maximum number of packets that wait until earlier packets have been sent; zero turns Send
+    /// Combining off.
     pub combine: u32,
 }
 

@@ -1,4 +1,5 @@
-//! The driver's rings as a switch uses them. Frames to send are copied into buffers; received frames stay in theirs.
+//! The driver's rings as a switch uses them. Frames to send are copied into buffers; received frames stay in their
+//! buffers.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -95,7 +96,7 @@ impl DriverEgress {
         scratch.soften_into(frame, &self.counters, &room, |bytes| {
             put(tx, bytes.len(), |to, n| {
                 let n = bytes.len().min(n);
-                // SAFETY: `put` passes `n` bytes of one of our buffers; `bytes` is private and has at least `n`.
+                // SAFETY: `put` passes `n` bytes of one of our buffers; `bytes` is private and has at least `n` bytes.
                 unsafe { copy_bytes(bytes.as_ptr(), to, n) };
                 n
             })
@@ -155,7 +156,7 @@ impl DriverIngress {
         DriverIngress { rx: Borrower::new(Arc::clone(&rings.rx)), rings, fault, call, link, counters: Arc::default() }
     }
 
-    /// Publishes packets that Send Combining holds back. The receive queue's worker does this after each interrupt.
+    /// Publishes packets that Send Combining holds back. The receive queue's worker calls this after each interrupt.
     fn send_more(&self) {
         let Some(mut tx) = self.rings.tx.enter().ok().filter(|tx| !tx.is_broken) else { return };
         match tx.reclaim() {
@@ -168,7 +169,7 @@ impl DriverIngress {
     }
 }
 
-/// Adds received frames to the batch. `taken` counts the frames taken from the ring, including dropped ones.
+/// Adds received frames to the batch. `taken` counts the frames taken from the ring, including dropped frames.
 fn fill(
     rx: &mut CardRxRing,
     batch: &mut Batch,

@@ -90,7 +90,7 @@ impl CardRam {
         self.at(self.buffer_at(direction, i))
     }
 
-    /// A half of descriptor `i`: 0 is the buffer's address, 1 is the rest.
+    /// One of the two words of descriptor `i`: half 0 is the buffer's address, half 1 is the rest.
     #[inline]
     pub fn word(&self, direction: CardDirection, i: u32, half: u64) -> &AtomicU64 {
         #[cfg(fuzzing)]

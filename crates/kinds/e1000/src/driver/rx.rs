@@ -21,8 +21,8 @@ pub struct RxFrameRef {
     pub at: *const u8,
     /// Length in bytes.
     pub len: u32,
-    /// Whether the frame is complete. A frame longer than a buffer is not; only a card that accepts long frames has
-    /// such frames.
+    /// Whether the frame is complete. A frame longer than a buffer is incomplete; only a card that accepts long frames
+    /// delivers such frames.
     pub is_whole: bool,
 }
 
@@ -39,15 +39,15 @@ pub struct CardRxRing {
     told: u32,
     /// Without a status block: whether `causes` are unmasked.
     armed: bool,
-    /// The causes that wake the worker, to unmask in IMS before it sleeps.
+    /// The causes that wake the worker. They are unmasked in IMS before the worker sleeps.
     causes: u32,
     /// Whether the card violated the protocol, so that the ring is not used any more.
     pub is_broken: bool,
 }
 
 impl CardRxRing {
-    /// Creates a ring and passes its descriptors to the card. With `combines` (Send Combining), a sleeping worker is
-    /// also woken when packets were sent.
+    /// Creates a ring and passes its descriptors to the card. If `combines` is true (Send Combining), a sleeping worker
+    /// is also woken when packets were sent.
     pub fn new(ram: &Arc<CardRam>, registers: &Arc<dyn CardRegisters>, csb: Option<Csb>, combines: bool) -> CardRxRing {
         let (ram, registers, told) = (Arc::clone(ram), Arc::clone(registers), ram.slots() - 1);
         let causes = ICR_RXT0 | if combines { ICR_TXDW } else { 0 };
@@ -139,7 +139,7 @@ impl CardRxRing {
     }
 
     /// Handles an interrupt and returns its causes. Reads ICR, which enables the next interrupt. With a status block,
-    /// does so only if the block contains causes, and returns zero otherwise.
+    /// reads ICR only if the block contains causes, and otherwise returns zero.
     pub fn interrupted(&mut self) -> u32 {
         let has_causes = self.csb.is_none() || self.ram.causes().is_some_and(|causes| causes.load(0) != 0);
         if has_causes { self.registers.read(ICR) } else { 0 }

@@ -24,7 +24,7 @@ pub struct CardTxRing {
     told: u32,
     /// Whether the card may still have to process the last write of TDT.
     on_way: bool,
-    /// Send Combining: maximum number of packets that wait for earlier ones to be sent.
+    /// Send Combining: maximum number of packets that wait until earlier packets have been sent.
     combine: u32,
     /// Whether the card violated the protocol, so that the ring is not used any more.
     pub is_broken: bool,
@@ -112,7 +112,7 @@ impl CardTxRing {
     /// then take all descriptors, and check again before it sleeps. Must be called for each publication, before indices
     /// can wrap around.
     fn is_kicked(&self, csb: &Csb) -> bool {
-        // Read the card's position after its `need_kick`, as the card writes them in the opposite order.
+        // Read the card's position after its `need_kick`, because the card writes the two in the opposite order.
         fence(Ordering::Acquire);
         let head = csb.hwtail();
         let ahead = self.distance(head, self.told);

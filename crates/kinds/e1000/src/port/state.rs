@@ -44,7 +44,7 @@ pub(super) fn say(connection: &OwnedFd, session: &mut CardSession) -> CardAnswer
 }
 
 impl E1000Port {
-    /// Asks the control thread to pause; [`E1000Port::save_parked`] waits for it.
+    /// Asks the control thread to pause; [`E1000Port::save_parked`] waits until the thread has paused.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
@@ -80,7 +80,8 @@ impl E1000Port {
     }
 
     /// Restores another process's port. Its thread waits until the returned [`PausedService`] is dropped; until then,
-    /// no doorbell is rung and nothing is sent or written to the guest. After a kill, the card is a new one.
+    /// no doorbell is rung and nothing is sent or written to the guest. If the other process was killed, the card is a
+    /// new one.
     ///
     /// # Errors
     /// [`BadState`], which names the inconsistent part.

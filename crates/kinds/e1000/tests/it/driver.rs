@@ -128,7 +128,7 @@ const WAYS: [CardDriverOptions; 3] = [
 ];
 
 /// Objective: frames of all lengths pass in both directions, many times around the rings, in each mode of register
-/// writes; short ones are padded.
+/// writes; short frames are padded.
 #[test]
 fn frames_of_all_lengths_go_both_ways() {
     for options in WAYS {
@@ -139,7 +139,7 @@ fn frames_of_all_lengths_go_both_ways() {
                 (0..20).map(|i| frame(round + i, 60 + (round as usize * 31 + i as usize * 97) % 1454)).collect();
             assert_eq!(deliver(&p.driver.0, &frames, &mut p.scratch), 20, "{options:?} {round}");
             let mut got = take(&mut p.card.1);
-            // With Send Combining, waiting packets are published once earlier ones are sent.
+            // With Send Combining, waiting packets are published once earlier packets have been sent.
             while got.len() < 20 {
                 p.driver.1.woken();
                 let more = take(&mut p.card.1);

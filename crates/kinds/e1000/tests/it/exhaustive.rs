@@ -7,7 +7,7 @@ use netvale_mem::mapping::{PageKind, sealed_memfd};
 use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 const SIZE: u64 = 0x1000;
-/// Guest addresses of two adjacent windows, and of one at the highest possible address.
+/// Guest addresses of two adjacent windows, and of a window at the highest possible address.
 const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 
 /// Objective: guest memory is found if and only if all of it is in one window, whatever the previous look-up was.

@@ -30,8 +30,8 @@ const TX: u64 = 0;
 const RX: u64 = 0x1000;
 /// Number of descriptors of each ring.
 const COUNT: u64 = 64;
-/// Offset of the status block in the memory. The first words of a driver's half are head, cur, need_kick; those of a
-/// card's half are hwcur, hwtail, need_kick.
+/// Offset of the status block in the memory. The first words of a driver's half are head, cur, need_kick; the first
+/// words of a card's half are hwcur, hwtail, need_kick.
 const CSB: u64 = 0x2000;
 /// Offset of the buffers in the memory.
 const BUFFERS: u64 = 0x1_0000;
@@ -117,8 +117,8 @@ fn bytes(batch: &Batch, i: usize) -> Vec<u8> {
     bytes
 }
 
-/// Objective: packets of one and several pieces are sent unchanged, short ones padded; their descriptors are done after
-/// the release and not before; a packet without its end waits and does not keep the worker awake.
+/// Objective: packets of one and several pieces are sent unchanged, and short packets are padded; their descriptors are
+/// done after the release and not before; a packet without its end waits and does not keep the worker awake.
 #[test]
 fn packets_go_out_unchanged() {
     let card = Card0::new();
@@ -148,7 +148,8 @@ fn packets_go_out_unchanged() {
     assert_eq!(bytes(batch, 0), [expected(300, 50), expected(1000, 70)].concat());
     ingress.release(&mut spare);
     assert_eq!(card.read(TDH), 4);
-    // An incomplete packet waits. After a reset, one descriptor is available as before, but in a new ring: it is taken.
+    // An incomplete packet waits. After a reset, one descriptor is available as before, but in a new ring: the
+    // descriptor is taken.
     card.descriptor(TX, 4, BASE + BUFFERS, 60);
     card.write(TDT, 5);
     let batch = ingress.take(&mut spare);
@@ -184,7 +185,7 @@ fn tags_are_taken_out() {
     ingress.release(&mut spare);
 }
 
-/// Objective: frames fill buffers, several if one is too small, and descriptors get length and status; without
+/// Objective: frames fill buffers, several buffers if one is too small, and descriptors get length and status; without
 /// descriptors, frames are counted as missed.
 #[test]
 fn received_frames_fill_buffers() {
@@ -201,7 +202,7 @@ fn received_frames_fill_buffers() {
     from.write(TDT, 3);
     let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 3);
-    // With buffers of 1,024 bytes, the frames need 1 + 2 + 1 descriptors, one more than available.
+    // With buffers of 1,024 bytes, the frames need 1 + 2 + 1 descriptors, one descriptor more than available.
     to.write(RCTL, to.read(RCTL) | 1 << 16);
     (0..4).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
     to.write(RDT, 3);
@@ -324,7 +325,7 @@ fn packets_go_both_ways_with_only_a_status_block() {
     assert!(ingress.arm());
     let batch = ingress.take(&mut spare);
     assert_eq!(batch.len(), 2);
-    // There is room for one frame, then for both, without a register write.
+    // There is room for one frame, then for both frames, without a register write.
     (0..3).for_each(|i| to.descriptor(RX, i, BASE + BUFFERS + i * 2048, 0));
     to.set_word(RX_AT.0, 0, 1);
     assert_eq!(egress.deliver(batch, &[0, 1], &mut scratch), 1);
@@ -446,8 +447,8 @@ fn packets_in_loopback_return_to_their_own_card() {
     }
 }
 
-/// Objective: if a worker does not return the core, the guest loses its card but does not wait: registers read as those
-/// of a removed device, the connection must end, and the next guest's card works.
+/// Objective: if a worker does not return the core, the guest loses its card but does not wait: registers read as on a
+/// removed device, the connection must end, and the next guest's card works.
 #[test]
 fn a_worker_that_stays() {
     let card = Card0::new();

@@ -55,7 +55,7 @@ struct Receiving {
 }
 
 impl Receiving {
-    /// Creates the rings with indices at 0, like those of a new socket, and gives the kernel all buffers.
+    /// Creates the rings with indices at 0, like the indices of a new socket, and gives the kernel all buffers.
     fn new() -> Receiving {
         let memory = [memory(0), memory(0)];
         let ours = (side(&memory[0], false), side::<u64>(&memory[1], true));
@@ -70,7 +70,7 @@ impl Receiving {
         self.ours.1.publish();
     }
 
-    /// Acts as the kernel: takes up to `take` empty buffers, and returns up to `fill` filled ones.
+    /// Acts as the kernel: takes up to `take` empty buffers, and returns up to `fill` filled buffers.
     fn receive(&mut self, take: usize, fill: usize) {
         for _ in 0..take.min(self.kernels.1.ready() as usize) {
             let at = self.kernels.1.take();
@@ -97,9 +97,9 @@ impl Receiving {
 }
 
 proptest! {
-    /// Objective: after a kill at any time, the successor finds the taken buffers, in order, in front of those that
-    /// have arrived since. Together with the buffers in the rings and at the kernel, these are all buffers, each once.
-    /// The same holds if the successor is killed.
+    /// Objective: after a kill at any time, the successor finds the taken buffers, in order, before the buffers that
+    /// have arrived since then. Together with the buffers in the rings and at the kernel, these are all buffers, each
+    /// once. The same holds if the successor is killed.
     #[test]
     fn taken_buffers_are_found_in_order(steps in proptest::collection::vec((0..3u8, 0..9usize, 0..9usize), 0..60)) {
         let mut q = Receiving::new();

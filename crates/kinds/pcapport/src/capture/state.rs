@@ -134,7 +134,7 @@ impl RecorderThread {
 
 impl PcapEgress {
     /// Waits until all delivered frames are in the file, and returns the state. No frame may be delivered meanwhile,
-    /// and nothing is written before the next delivery. `None` if that took longer than `limit`.
+    /// and nothing is written before the next delivery. `None` if the wait took longer than `limit`.
     pub fn settle(&self, limit: Duration) -> Option<CaptureState> {
         let (answer, answered) = sync_channel(1);
         self.full.try_send(RecorderJob::Settle(answer)).ok()?;
@@ -186,7 +186,7 @@ impl PcapEgress {
             return Err(BadState::new("the capture file is not a regular file"));
         }
         let mut state = RecorderNotes::of(noted.read()).repair(&mut file)?;
-        // The capture had taken the portions for the file's contents, and at most one more.
+        // The capture had taken the portions for the file's contents, and at most one portion more.
         let least = state.bytes.div_ceil(PORTION).max(1);
         state.portions = state.portions.clamp(least, least + 1);
         let shared = limit.shared.clone();
@@ -248,7 +248,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// Creates a capture with `frames` frames in its file. Returns it with a duplicate of the file's descriptor.
+    /// Creates a capture with `frames` frames in its file. Returns the capture with a duplicate of the file's
+    /// descriptor.
     fn captured(path: &Path, frames: usize) -> (PcapEgress, File) {
         let file = File::create(path).unwrap();
         let again = file.try_clone().unwrap();
@@ -279,7 +280,7 @@ mod tests {
         ["a.pcap", "a.pcapng"].map(|name| dir.path().join(name))
     }
 
-    /// Objective: written frames stay, later ones are appended, and counts continue; an incomplete write is undone,
+    /// Objective: written frames stay, later frames are appended, and counts continue; an incomplete write is undone,
     /// regardless of the byte at which it stopped.
     #[test]
     fn a_continued_capture_appends_to_whole_frames() {

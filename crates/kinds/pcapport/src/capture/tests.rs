@@ -141,8 +141,8 @@ fn a_slow_disk_leaves_no_room_but_blocks_nothing() {
     assert_eq!(status.written(), accepted as u64);
 }
 
-/// Objective: a disk that is full at the start is reported immediately, a later write error in the status, each with
-/// the file's path; frames after that are dropped as `device`, and every frame is counted.
+/// Objective: a disk that is full at the start is reported immediately, and a later write error is reported in the
+/// status, each with the file's path; frames after an error are dropped as `device`, and every frame is counted.
 #[test]
 fn a_full_disk_is_reported_by_name() {
     let full = Path::new("/dev/full");

@@ -148,7 +148,7 @@ impl Feeder {
         }
     }
 
-    /// Returns the chunk being filled. If there is none, waits until the ingress returns an empty one.
+    /// Returns the chunk being filled. If there is none, waits until the ingress returns an empty chunk.
     fn chunk(&mut self) -> Result<&mut Chunk, NoIngress> {
         let chunk = match self.chunk.take() {
             Some(chunk) => chunk,

@@ -20,13 +20,13 @@ use crate::reader::ReadError;
 /// Saved state of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayState {
-    /// Number of passes before this one.
+    /// Number of passes before the current pass.
     pub pass: u64,
-    /// Index of the next frame in this pass.
+    /// Index of the next frame in the current pass.
     pub frame: u64,
-    /// Number of frames in earlier passes, and the time from the start of the replay to the start of this pass.
+    /// Number of frames in earlier passes, and the time from the start of the replay to the start of the current pass.
     pub before: (u64, Duration),
-    /// `CLOCK_MONOTONIC` time at which the first frame arrived from the feeder; `None` before.
+    /// `CLOCK_MONOTONIC` time at which the first frame arrived from the feeder; `None` before that.
     pub began: Option<Duration>,
     /// Whether the replay is over.
     pub finished: bool,
@@ -205,7 +205,7 @@ mod tests {
     use crate::pace::{ReplayPace, Speed};
     use crate::replay::ReplayState;
 
-    /// Restores a replay as after a kill. The old one is leaked, because a killed process drops nothing.
+    /// Restores a replay as after a kill. The old replay is leaked, because a killed process drops nothing.
     fn killed(source: Source<PcapIngress>, path: &Path, options: ReplayOptions) -> Source<PcapIngress> {
         let noted = source.ingress().noted().try_clone_to_owned().unwrap();
         std::mem::forget(source);
@@ -213,7 +213,7 @@ mod tests {
         Source::new(Box::new(PcapIngress::after_a_kill(file, noted, path, options, Arc::default()).unwrap()))
     }
 
-    /// Objective: a replay that is killed anywhere, also within a batch, sends each frame of each pass in order; only
+    /// Objective: a replay that is killed anywhere, even within a batch, sends each frame of each pass in order; only
     /// the batch in flight is repeated. A finished replay sends nothing.
     #[test]
     fn a_killed_replay_goes_on_in_order() {

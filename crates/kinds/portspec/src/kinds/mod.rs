@@ -1,8 +1,8 @@
 //! Kinds of ports that can be attached: each has a file here and a row in [`AttachSpec`]'s table.
 //!
-//! A file contains a [`SpecKind`], which describes such ports before one exists: options, a word for messages, lines of
-//! the help. It also parses the text after the colon, unless several kinds share its form. A kind that the compiler
-//! must distinguish is also a type, a [`KindType`]. The daemon creates the ports.
+//! A file contains a [`SpecKind`], which describes such ports before such a port exists: options, a word for messages,
+//! lines of the help. The file also parses the text after the colon, unless several kinds share its form. A kind that
+//! the compiler must distinguish is also a type, a [`KindType`]. The daemon creates the ports.
 
 mod dgram;
 mod e1000;
@@ -52,7 +52,7 @@ const OPENED: [&str; 2] = ["ptnet-pci", "nv"];
 
 /// The text after the colon in a port to attach. Each kind of port has a type for it.
 trait AfterColon: Sized + fmt::Display {
-    /// Takes the text off the cursor, which is after the colon.
+    /// Takes the text off the cursor, whose position is after the colon.
     fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self>;
 
     /// See [`AttachSpec::port_name`].
@@ -218,8 +218,8 @@ macro_rules! kinds {
             }
 
             /// Returns the port's default name on its switch: a local port's own name, else a name derived from the
-            /// device or file, with `_` for characters that a port's name cannot have. For one ring of an interface it
-            /// ends with the ring's number, independent of the interfaces that exist.
+            /// device or file, with `_` for characters that a port's name cannot have. For one ring of an interface,
+            /// the name ends with the ring's number, independent of the interfaces that exist.
             pub fn port_name(&self) -> Ident {
                 match self { $( Self::$kind(name) => name.port_name($prefix), )+ }
             }
@@ -254,7 +254,7 @@ macro_rules! kinds {
                 match self { $( Self::$kind(name) => name.needs(), )+ }
             }
 
-            /// Parses the text after the colon of the kind with this prefix; `None` if no kind has it.
+            /// Parses the text after the colon of the kind with this prefix; `None` if no kind has this prefix.
             fn named(prefix: &str, cursor: &mut Cursor<'_>) -> Option<SpecResult<Self>> {
                 match prefix {
                     $( $prefix => Some(AfterColon::read(cursor).map(Self::$kind)), )+

@@ -59,7 +59,7 @@ impl NicSpec {
 }
 
 impl AfterColon for NicSpec {
-    /// Parses from the prefix on, as the prefix is part of netmap's own syntax.
+    /// Parses from the prefix on, because the prefix is part of netmap's own syntax.
     fn read(cursor: &mut Cursor<'_>) -> SpecResult<Self> {
         let start = cursor.pos().saturating_sub(NETMAP.len());
         cursor.rewind(start);

@@ -39,7 +39,7 @@ pub enum PcapFiles {
     Replay(FilePath),
     /// `out=`: frames that the switch delivers are written to this file.
     Capture(FilePath),
-    /// `in=` and `out=`: one file is replayed, another one is written.
+    /// `in=` and `out=`: one file is replayed, another file is written.
     Both {
         /// Source of frames for the switch.
         replay: FilePath,
@@ -65,7 +65,7 @@ impl PcapFiles {
         }
     }
 
-    /// Returns the file to replay, else the one to capture to.
+    /// Returns the file to replay, otherwise the file to capture to.
     fn any(&self) -> &FilePath {
         match self {
             Self::Replay(file) | Self::Capture(file) | Self::Both { replay: file, .. } => file,

@@ -20,7 +20,7 @@ pub enum SocketAddress {
 }
 
 impl SocketAddress {
-    /// Returns the path, if the address is one.
+    /// Returns the path; `None` for an IP address.
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Path(path) => Some(path.as_str()),
@@ -28,7 +28,7 @@ impl SocketAddress {
         }
     }
 
-    /// Returns the IP address and port, if the address is one.
+    /// Returns the IP address and port; `None` for a path.
     pub fn inet(&self) -> Option<SocketAddr> {
         match self {
             Self::Path(_) => None,

@@ -8,7 +8,7 @@ use netvale_portspec::kinds::SpecKind;
 
 const README: &str = include_str!("../../../../../README.md");
 const NAMES: &str = include_str!("../../../../../docs/reference/port-names.md");
-/// The page with the reference's table, which is also the page of kinds without their own.
+/// The page with the reference's table, which is also the page of kinds without a page of their own.
 const PAGE_OF_NAMES: &str = "reference/port-names.md";
 
 /// Returns the rows of the table of ports.

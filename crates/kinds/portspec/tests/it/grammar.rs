@@ -152,7 +152,7 @@ const CONF: &[ConfRow] = &[
     ("@conf:rings=0", [0, 0, 0, 0, 0, 0], ""),
 ];
 
-/// Narrower keys of `@conf` override wider ones in any order, and all reach the request.
+/// Narrower keys of `@conf` override wider keys in any order, and all reach the request.
 #[test]
 fn conf_sets_rings_and_slots() {
     for &(option, want, canonical) in CONF {
@@ -283,7 +283,7 @@ fn names_are_limited_as_netmaps_are() {
     // Quotes do not count towards the length.
     let quoted = format!("vale0:'{}-1'", "b".repeat(55));
     assert_eq!(PortSpec::parse(&quoted).unwrap().to_string(), quoted);
-    // With its number, the name would be too long: so the number is a ring.
+    // With its number, the name would be too long, so the number is a ring.
     let spec = PortSpec::parse(&format!("vale0:{}-1", "b".repeat(56))).unwrap();
     assert_eq!(spec.settled(|_| true).name.nr_name().len(), 62);
 }

@@ -16,7 +16,7 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// Words of the grammar, and some that are not.
+/// Words of the grammar, and some words that it lacks.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "netmap:", "vale0:", "vale", "eth0", "a", "{", "}", "-", "^", "*", "@", "/", "x", "zr", "T", "3", "99999",

@@ -2,8 +2,8 @@
 //! pinning, beside busy threads.
 //!
 //! All programs of a contender run throughout the measurement, and the scheduler shares the CPUs among them and the
-//! foreign threads. netvale's are the commands of the [performance figures](../../../../docs/reference/performance.md),
-//! exactly as written there.
+//! foreign threads. netvale's programs are the commands of the [performance
+//! figures](../../../../docs/reference/performance.md), exactly as written there.
 
 mod programs;
 
@@ -25,7 +25,7 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, _| if case.unit == Unit::Micros { pinging(case) } else { generating(case) },
 };
 
-/// Starts two pkt-gen: one sends, the other receives.
+/// Starts two pkt-gen processes: one process sends, the other process receives.
 fn generating(case: &Case) -> Result<Session> {
     let daemon = Up::start()?;
     let (from, to) = if case.is_crowded("pipe") { ("netmap:p{1", "netmap:p}1") } else { ("vale0:tx", "vale0:rx") };

@@ -84,7 +84,7 @@ impl PktGen {
         Err(BenchError::NoTraffic("netvale".into()))
     }
 
-    /// Measures the frames a second for about `window` from now.
+    /// Measures the frames per second for about `window` from now.
     pub fn rate(&self, window: Duration) -> Result<f64> {
         let start = Instant::now();
         let mut counted = Counted::default();
@@ -96,7 +96,7 @@ impl PktGen {
     }
 }
 
-/// The sum of reports whose whole interval is after the start.
+/// The sum of the reports whose whole interval is after the start of the measurement.
 #[derive(Debug, Default)]
 struct Counted {
     frames: u64,
@@ -104,8 +104,8 @@ struct Counted {
 }
 
 impl Counted {
-    /// Adds a report that arrived at `arrived` after the start, unless part of its interval is before: then the program
-    /// was still settling, or stopped.
+    /// Adds a report that came at the time `arrived` after the start of the measurement. Ignores the report if part of
+    /// its interval was before the start, when the program was still settling or was stopped.
     fn add(&mut self, report: &Report, arrived: Duration) {
         if report.seconds <= arrived.as_secs_f64() {
             self.frames += report.frames;

@@ -14,7 +14,7 @@ pub const GUESTS: &str = "e1000-guests";
 /// The direction of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CardPath {
-    /// From one guest to the other.
+    /// From one guest to the other guest.
     Between,
     /// From a guest to a port of the host.
     ToHost,
@@ -83,7 +83,7 @@ fn sender(task: &Cards) -> Result<Sends> {
     Ok(Box::new(move || from.send(&mut burst)))
 }
 
-/// Opens the receiver, and sends a frame from which the switch learns where it is.
+/// Opens the receiver, and sends a frame from which the switch learns where the receiver is.
 fn receiver(task: &Cards) -> Result<Takes> {
     if task.path == CardPath::ToHost {
         let mut port = own::open(&task.dir, "vale0:host", SLOTS)?;

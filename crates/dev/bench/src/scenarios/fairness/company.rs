@@ -16,5 +16,6 @@ pub fn as_stranger<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     as_user(STRANGER, act)
 }
 
-/// A program beside the bystander. It gets a turn in each of the bystander's rounds, in which it must not block.
+/// A program beside the bystander. The program gets a turn in each of the bystander's rounds, and must not block during
+/// its turn.
 pub type Company = Box<dyn FnMut() -> Result<()> + Send>;

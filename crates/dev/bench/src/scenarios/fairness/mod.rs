@@ -1,7 +1,7 @@
 //! What a bystander, a measured pair of ports, loses beside an attacker, compared with the same bystander beside a
 //! well-behaved program.
 //!
-//! Sender, receiver and the program beside them take turns on one core; the worker has the other. The turns of the
+//! Sender, receiver and the program beside them take turns on one core; the worker has the other core. The turns of the
 //! program beside them do not count, so that only the worker's time is compared. The median of netvale's ratio to
 //! `well-behaved` is the share of its fair rate that the bystander gets (variants in Mpps), or the factor by which its
 //! slowest frames are slower (`…-p99`).
@@ -34,7 +34,7 @@ pub const NOBODY: u16 = 60_000;
 const LOST: Duration = Duration::from_millis(20);
 /// Time limit for sending.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Configuration by which all users may connect, and share the switch.
+/// Configuration that allows all users to connect to the daemon and to share the switch.
 const FOR_ALL: &str = "[sockets]\nmode = '0666'\n[switch]\nshared = ['vale0']";
 
 /// The scenario: a bystander beside an attacker, or beside a well-behaved program.
@@ -106,7 +106,7 @@ impl Bystander {
         Ok(this)
     }
 
-    /// Takes all available frames. Returns how many are from the bystander's sender.
+    /// Takes all available frames. Returns the number of frames from the bystander's sender.
     fn take(&mut self) -> u64 {
         let _ = self.rx.sync();
         let there = self.rx.space();
@@ -125,7 +125,7 @@ impl Bystander {
         self.sender.send(&mut self.tx, self.batch);
     }
 
-    /// Returns the time from before a frame is sent until it has arrived.
+    /// Sends a frame, and returns the time from just before sending until the frame has arrived.
     fn one_way(&mut self) -> Duration {
         if let Some(frame) = &self.to_beside {
             self.tx.send(frame);

@@ -1,4 +1,4 @@
-//! Programs with a port beside the bystander's.
+//! Programs with a port beside the bystander's ports.
 
 use netvale::TxRing;
 use netvale_harness::attacks::bells;
@@ -23,7 +23,7 @@ fn filled(mut port: Port, to: [u8; 6]) -> Port {
 }
 
 /// Creates a program that fills its ring with frames to the address `to` in each turn. `each` may change a frame before
-/// it is sent. If there is a `partner`, it takes all frames that it receives.
+/// it is sent. If there is a `partner`, the program also takes all frames that arrive at this port.
 fn floods(
     port: Port,
     to: [u8; 6],
@@ -38,7 +38,7 @@ fn floods(
     }))
 }
 
-/// Returns the program's own port, whose address the switch has learned.
+/// Opens the program's own port, and makes the switch learn the port's address.
 fn own(daemon: &Daemon) -> Result<Port> {
     let mut port = daemon.open(NAME, SLOTS)?;
     announce(&mut port, BESIDE)?;
@@ -92,8 +92,8 @@ pub fn stranger_to(daemon: &Daemon, to: [u8; 6]) -> Result<Company> {
     floods(open(daemon.dir(), false)?, to, None, |_, _| ())
 }
 
-/// Starts a program with a port to which the bystander also sends. It reads one frame at the interval `every`; without
-/// an interval, all frames as they arrive.
+/// Starts a program with a port to which the bystander also sends. The program reads one frame per interval `every`; if
+/// `every` is `None`, it reads all frames as they arrive.
 pub fn receives(daemon: &Daemon, lossless: bool, every: Option<Duration>) -> Result<Company> {
     let mut port = open(daemon.dir(), lossless)?;
     let mut last = Instant::now();
@@ -118,7 +118,7 @@ fn open(dir: &Path, lossless: bool) -> Result<Port> {
     open_as(NAME, BESIDE, &options)
 }
 
-/// Opens another user's port, whose address the switch has learned.
+/// Opens a port as another user, and makes the switch learn the port's address.
 pub fn open_as(name: &str, station: u16, options: &Options) -> Result<Port> {
     let mut port = as_stranger(|| Port::open_with(name, options)).map_err(|e| failed(&e))?;
     announce(&mut port, station)?;
@@ -136,7 +136,7 @@ pub fn blocks(daemon: &Daemon) -> Result<Company> {
             return Ok(());
         }
         opened = Instant::now();
-        // The new port has the same name, so the old one is closed first.
+        // The new port has the same name, so the old port is closed first.
         drop(port.take());
         // The daemon may not have noticed yet that the old port is closed.
         let Ok(mut new) = open(&dir, false) else { return Ok(()) };

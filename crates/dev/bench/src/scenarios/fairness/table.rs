@@ -19,7 +19,7 @@ pub struct Row {
     pub is_talked_to: bool,
 }
 
-/// Interval at which a slow receiver reads a frame; it never counts as stalled.
+/// Interval at which a slow receiver reads a frame; with this interval, the receiver never counts as stalled.
 const SLOW: Duration = Duration::from_millis(400);
 
 /// Starts a receiver that reads all frames as they arrive.
@@ -42,7 +42,7 @@ macro_rules! rows {
         pub const TABLE: &[Row] = &[$(
             Row { name: $name, attacker: $attacker, well_behaved: $well_behaved, is_talked_to: $is_talked_to },
         )+];
-        /// The rate, and the slowest of 100 frames, for each attack.
+        /// Two variants for each attack: the rate of frames, and the latency of the slowest of 100 frames.
         pub const VARIANTS: &[Variant] = &[$(
             Variant { name: $name, ..BESIDES },
             Variant { name: concat!($name, "-p99"), unit: Unit::Micros, batch: &[1], ..BESIDES },

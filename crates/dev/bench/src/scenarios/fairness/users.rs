@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 struct ReopenedPort {
     dir: PathBuf,
     asked: Option<Instant>,
-    /// A port that root opens at the same address while the user has none: otherwise frames to the address would be
-    /// flooded.
+    /// A port with the address of the user's port, which root opens while the user has no port: otherwise frames to the
+    /// address would be flooded.
     stand_in: Option<Port>,
 }
 

@@ -9,8 +9,8 @@ use super::*;
 const FRAME: u64 = 0x4_0000;
 /// Guest address of the table of indirect descriptors.
 const TABLE: u64 = 0x5_0000;
-/// Entries of the table of indirect descriptors: as many as the queue has, because more would break the rules (virtio
-/// 1.2, 2.7.5.3.1).
+/// Entries of the table of indirect descriptors: as many as the queue has descriptors, because a longer table is not
+/// allowed (virtio 1.2, 2.7.5.3.1).
 const INDIRECT: u64 = COUNT as u64;
 /// Bytes of the virtio-net header.
 const HEADER: u64 = 12;
@@ -27,9 +27,9 @@ const FROM: usize = 1;
 pub enum Shape {
     /// One descriptor.
     Plain,
-    /// A chain of all the queue's descriptors, with a byte each.
+    /// A chain of all the queue's descriptors, each of one byte.
     Chain,
-    /// A table of indirect descriptors, with a byte each.
+    /// A table of indirect descriptors, each of one byte.
     Indirect,
     /// No frames, only kicks.
     OnlyKicks,

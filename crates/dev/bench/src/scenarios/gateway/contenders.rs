@@ -18,7 +18,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 pub fn peers() -> Vec<Contender> {
     let fits = |case: &Case| case.scenario == SCENARIO.name && case.variant != OWN_NAMES;
     let has_names = |case: &Case| case.scenario == SCENARIO.name;
-    // The kernel has neither names nor a process.
+    // The kernel does not answer DNS queries, and has no process whose CPU time or memory could be measured.
     let kernels = |case: &Case| {
         case.scenario == SCENARIO.name
             && matches!(case.unit, Unit::Gbps | Unit::PerSecond | Unit::Micros)
@@ -95,7 +95,7 @@ fn pasta(network: &Network) -> Result<RunningGateway> {
 
 fn newer() -> std::result::Result<Vec<PathBuf>, Skip> {
     let tree = trees::newest("passt-").ok_or(Skip::NotBuilt(NEWER))?;
-    // Started by the tree's own loader, pasta cannot find and run its AVX2 build by itself.
+    // Because the tree's own loader starts pasta, pasta cannot find and run its AVX2 build by itself.
     let has_avx2 = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains(" avx2 "));
     let own = if has_avx2 { "usr/bin/pasta.avx2" } else { "usr/bin/pasta" };
     Ok(trees::program(&tree, own))
@@ -106,7 +106,7 @@ fn newer_pasta(network: &Network) -> Result<RunningGateway> {
 }
 
 /// Starts pasta. The guest gets the host's address, and sends DNS queries to an address that pasta replaces by the
-/// resolver's.
+/// resolver's address.
 fn with_pasta(network: &Network, program: &[PathBuf]) -> Result<RunningGateway> {
     let mut words = program.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let port = format!("{HOST}/{PORT}");
@@ -153,7 +153,7 @@ fn gvproxy(network: &Network) -> Result<RunningGateway> {
     Ok(RunningGateway { own_name: "gateway.containers.internal", kept: vec![Box::new(proxy)], ..own })
 }
 
-/// Connects guest and host by a veth pair, between which the kernel routes.
+/// Connects guest and host by a veth pair; the host's kernel routes the guest's packets.
 fn kernel(network: &Network) -> Result<RunningGateway> {
     let Network { guest, host, outside, .. } = network;
     host.ip(&format!("link add guest0 type veth peer name {INTERFACE} netns {}", guest.path()))?;

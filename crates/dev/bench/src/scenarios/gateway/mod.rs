@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Guest and server run on the first CPU, except for round trips; all processes of the gateway, including netvale's
-//! daemon, have the second one. The kernel's own figures are measured with a veth pair and routing in place of the
+//! daemon, run on the second CPU. The kernel's own figures are measured with a veth pair and routing in place of the
 //! gateway.
 
 mod contenders;
@@ -75,7 +75,7 @@ fn measured(who: &'static str, case: &Case, cores: Cores, start: StartGateway) -
     session.keeping(kept).keeping(network).idle()
 }
 
-/// Lets this process, and those that it starts, have as many open files as the system allows.
+/// Lets this process, and the processes that it starts, have as many open files as the system allows.
 fn allow_many_files() -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;

@@ -1,4 +1,4 @@
-//! The networks around a gateway: the guest's, the host's and what is outside.
+//! The networks around a gateway: the guest's network, the host's network, and the network outside.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -10,9 +10,9 @@ use crate::prelude::*;
 pub const SERVER: &str = "198.51.100.1";
 /// The host's address, at which the guest's published port can be reached.
 pub const HOST: &str = "192.0.2.1";
-/// The port of servers, outside and in the guest. It is iperf3's.
+/// The port on which servers listen, outside and in the guest: iperf3's default port.
 pub const PORT: u16 = 5201;
-/// The server's port to which the guest connects to check its way out.
+/// The server's port to which the guest connects to check that it reaches the outside.
 const HELLO: u16 = 5000;
 /// The guest's interface.
 pub const INTERFACE: &str = "nv0";
@@ -61,9 +61,9 @@ impl Network {
         self.folder.path().join(name)
     }
 
-    /// Returns a command that runs at the host, on the gateway's CPU. The program finds the server for names in
-    /// `/etc/resolv.conf`, and the guest's namespace at [`Network::guest_file`]. (Programs that drop privileges may not
-    /// open the descriptors of another process.)
+    /// Returns a command that runs on the host, on the gateway's CPU. The program finds the address of the DNS server
+    /// in `/etc/resolv.conf`, and the guest's namespace at [`Network::guest_file`]. (Programs that drop privileges may
+    /// not open the descriptors of another process.)
     pub fn command(&self, program: &Path) -> Command {
         let mut command = self.host.command("unshare");
         let script = "mount --bind \"$0\" /etc/resolv.conf && touch \"$2\" && mount -c --bind \"$1\" \"$2\" && \
@@ -74,12 +74,12 @@ impl Network {
         command
     }
 
-    /// Returns the path of the guest's namespace for programs at the host.
+    /// Returns the path of the guest's namespace for programs on the host.
     pub fn guest_file(&self) -> PathBuf {
         self.path("guest")
     }
 
-    /// Starts a program at the host.
+    /// Starts a program on the host.
     pub fn start(&self, program: &str, arguments: &[&str]) -> Result<Rc<Child>> {
         let mut command = self.command(Path::new(program));
         command.args(arguments);
@@ -92,7 +92,7 @@ impl Network {
         self.path(&format!("{name}.log"))
     }
 
-    /// Gives the guest's interface an address and its route out.
+    /// Gives the guest's interface an address and a route to the outside.
     pub fn set_up_guest(&self, address: &str, router: &str, mtu: u32) -> Result<()> {
         self.guest.ip(&format!("addr replace {address}/24 dev {INTERFACE}"))?;
         self.guest.ip(&format!("link set {INTERFACE} mtu {mtu} up"))?;

@@ -1,4 +1,5 @@
-//! The programs in the guest and outside: those that open and close connections, keep them open, and ask for names.
+//! The programs in the guest and outside: programs that open and close connections, keep connections open, and ask for
+//! names.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -25,7 +26,8 @@ const OPENERS: usize = 32;
 const QUERIES: u16 = 64;
 /// Time after which an answer counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time limit for opening a connection, and for reading its end. The kernel repeats a lost SYN after a second.
+/// Time limit for opening a connection, and for waiting until the peer closes it. The kernel repeats a lost SYN after a
+/// second.
 const OPENING: Duration = Duration::from_secs(3);
 /// Length of the header of a DNS message (RFC 1035, 4.1.1).
 const HEADER: usize = 12;
@@ -37,7 +39,7 @@ const ANSWER: [u8; 16] = [0xc0, 0x0c, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 203, 0, 113
 pub struct ClientCalls {
     /// The server, as `ADDRESS:PORT`.
     pub to: String,
-    /// The number of connections to keep open; 0 if they are closed.
+    /// The number of connections to keep open; 0 if each connection is closed immediately.
     pub count: u64,
     /// The name to ask for.
     pub name: String,
@@ -186,7 +188,7 @@ fn query(name: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Objective: the end of a query's question is the end of the query; a cut query has none.
+    /// Objective: the end of a query's question is the end of the query; a truncated query has no end.
     #[test]
     fn a_question_ends_where_the_query_does() {
         let query = query("www.example.test");

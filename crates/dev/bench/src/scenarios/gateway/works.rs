@@ -60,7 +60,7 @@ impl MeasuredGateway<'_> {
         self.case.variant.contains("-in")
     }
 
-    /// Measures TCP streams, from the guest or to it.
+    /// Measures TCP streams, from or to the guest.
     fn throughput(&self, pids: Vec<u32>) -> Result<Session> {
         let [guest, outside] = [self.network.guest.again()?, self.network.outside.again()?];
         let ends = if self.is_in() { [outside, guest] } else { [guest, outside] };
@@ -85,7 +85,8 @@ impl MeasuredGateway<'_> {
         self.flow([client, server], pids)
     }
 
-    /// Counts the answers to queries for a name: the gateway's own, or one that it must ask the server for.
+    /// Counts the answers to queries for a name: either a name that the gateway itself resolves, or a name for which
+    /// the gateway must ask the server.
     fn dns(&self, pids: Vec<u32>) -> Result<Session> {
         let Network { guest, outside, .. } = self.network;
         let core = Some(self.cores.0);
@@ -103,8 +104,8 @@ impl MeasuredGateway<'_> {
         interrupt::poll_until(Duration::from_secs(10), first)?.ok_or_else(|| BenchError::NoTraffic(who.into()))?;
         pids.extend([client.pid(), server.pid()]);
         let how = CountOptions { settle: SETTLE, pids: Some(pids), who: Some(who), ..CountOptions::default() };
-        // The failure counts before and after the window. Failures outside it do not count, because time limits pass
-        // while everything is stopped.
+        // The failure counts before and after the window. Failures outside the window do not count, because time limits
+        // pass while everything is stopped.
         let failures = Rc::new(std::cell::Cell::new([0; 2]));
         let counts = Rc::clone(&client);
         let seen = Rc::clone(&failures);
@@ -127,7 +128,7 @@ fn words(cores: Cores) -> String {
     format!("client and server on CPU {}, gateway on CPU {}", cores.0, cores.1)
 }
 
-/// Turns a rate in Gbit/s into the CPU time of `pids` for each GB.
+/// Turns a measurement of Gbit/s into a measurement of the CPU time that the processes `pids` use per GB.
 fn per_gb(mut inner: impl FnMut(Duration) -> Result<Sample>, pids: Vec<u32>) -> impl FnMut(Duration) -> Result<Sample> {
     let used = move || pids.iter().map(|pid| cpu_time(*pid)).sum::<Result<Duration>>();
     move |window| {

@@ -21,7 +21,7 @@ use crate::sys::quota::CpuQuota;
 /// One sender, short frames.
 pub const ONE_SENDER: Variant = Variant { ports: &[1], ..Variant::SHORT };
 
-/// The scenario: netvale's sender on the cable.
+/// The scenario: netvale's sender sends into a cable (a veth pair).
 pub const SCENARIO: Scenario = Scenario {
     name: "generators",
     about: "frames sent into cables, a switch and a pipe, by share of a CPU and number of programs",
@@ -34,8 +34,8 @@ pub const SCENARIO: Scenario = Scenario {
     start: |case, cores| start("netvale", case, cores, on_cables),
 };
 
-/// Returns the peers: the same sender on other ports, and other senders on the cable. For the latter, the scenario
-/// `parts` shows where their time goes.
+/// Returns the peers: the same sender on other ports, and other senders on a cable. The scenario `parts` shows how
+/// these other senders spend their time.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| SCENARIO.has(case);
     let is_either = |case: &Case| SCENARIO.has(case) || parts::SCENARIO.has(case);
@@ -75,7 +75,7 @@ fn far(index: usize) -> String {
 pub struct TestBench<'a> {
     case: &'a Case,
     namespace: Rc<Netns>,
-    /// The CPUs of the senders, then all others.
+    /// The CPUs of the senders, then all other CPUs.
     cpus: Vec<usize>,
 }
 
@@ -89,7 +89,8 @@ impl TestBench<'_> {
         self.cpus[index]
     }
 
-    /// Returns the CPU of the receiver for a sender: a different one if there are enough CPUs.
+    /// Returns the CPU of the receiver that belongs to a sender: another CPU than the sender's if there are enough
+    /// CPUs.
     fn other(&self, index: usize) -> usize {
         self.cpus[(index + self.senders()) % self.cpus.len()]
     }
@@ -128,7 +129,7 @@ pub struct Crew {
     others: Parts,
     /// Whether the senders count their frames, because there is no cable.
     counts_itself: bool,
-    /// Describes the CPUs of all but the senders.
+    /// Describes the CPUs of all processes except the senders.
     words: String,
 }
 
@@ -143,7 +144,7 @@ impl Crew {
         let own: Vec<u32> = senders.iter().map(|sender| sender.pid()).collect();
         let parts: Parts = senders.iter().map(|sender| Rc::clone(sender) as Rc<dyn Part>).chain(others).collect();
         let pids = Some(parts.iter().flat_map(|part| part.pids()).collect());
-        // A sender with a share of its CPU, or with other programs on it, has to wait by design.
+        // A sender that gets only a share of its CPU, or shares the CPU with other programs, has to wait by design.
         let watched = own.iter().filter(|_| share == 100 && own.len() == 1).map(|&pid| (pid, pid)).collect();
         let how = CountOptions { settle: SETTLE, pids, threads: watched, asks: false, who: Some(who) };
         let cpus = &bench.cpus[..bench.senders()];
@@ -161,7 +162,7 @@ impl Crew {
     }
 }
 
-/// Starts a contender, and gives its senders their shares.
+/// Starts a contender, and gives its senders their shares of the CPUs.
 pub fn start(
     who: &'static str,
     case: &Case,
@@ -192,7 +193,7 @@ fn cpus(case: &Case, cores: Cores) -> Result<Vec<usize>> {
     if given < needed { Err(Skip::TooFewCpus { needed, given }.into()) } else { Ok(all) }
 }
 
-/// Starts netvale's sender on the cables: it uses the rings of their near ends, which are AF_XDP sockets.
+/// Starts netvale's sender on the cables: the sender uses the rings of the cables' near ends, which are AF_XDP sockets.
 pub fn on_cables(bench: &TestBench<'_>) -> Result<Crew> {
     bench.cables()?;
     let daemon = Daemon::start(Some(bench.network()), bench.other(0), "")?;

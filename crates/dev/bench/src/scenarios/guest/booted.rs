@@ -69,7 +69,7 @@ fn answer(machine: &Machine) -> Result<Played> {
 const LINGER: Duration = Duration::from_millis(300);
 
 impl BootedGuest {
-    /// Changes to another case, if the booted set-up is the same for it. Returns whether it is.
+    /// Changes to another case, if that case uses the same booted set-up. Returns whether it does.
     pub fn turn(&mut self, case: &Case) -> bool {
         let Some(traffic) = Traffic::of(case) else { return false };
         let is_same = case.scenario == self.case.scenario && traffic.arrangement() == self.traffic.arrangement();
@@ -92,7 +92,7 @@ impl BootedGuest {
         format!("the machine (emulated processor and devices) on the first CPU{worker}{peer}")
     }
 
-    /// Runs a task of the agent: the case's own, or another one.
+    /// Runs a task of the agent: the case's own task, or another task.
     pub fn play(&self, what: &str, window: Duration) -> Result<Played> {
         let line = |what: &str, window: Duration| format!("{what} {} {}", self.case.frame_bytes, window.as_millis());
         // For some tasks, a program in the receiving machine counts the frames. Other traffic is counted elsewhere or
@@ -116,7 +116,8 @@ impl BootedGuest {
         }
     }
 
-    /// Starts a thread that sends to the guest until dropped; `None` if the guest sends, or itself requests the data.
+    /// Starts a thread that sends to the guest until the returned value is dropped; `None` if the guest sends, or
+    /// itself requests the data.
     fn generator(&self) -> Result<Option<Busy>> {
         if self.traffic.direction != Direction::In || self.traffic.is_stream() {
             return Ok(None);
@@ -136,7 +137,7 @@ impl BootedGuest {
         Ok(Some(Busy::start(send)))
     }
 
-    /// Returns the numbers of frames from the guest, of frames to it, and of its doorbells so far.
+    /// Returns the numbers, so far, of frames from the guest, of frames to the guest, and of the guest's doorbells.
     fn counters(&self) -> Result<[u64; 3]> {
         if let Some(switch) = &self.switch {
             return switch.counters();
@@ -159,7 +160,8 @@ impl BootedGuest {
         Ok(WindowCount { played, moved: std::array::from_fn(|i| after[i] - before[i]), beside })
     }
 
-    /// Returns the number of frames in the case's direction, or of round trips; at least 1, since others divide by it.
+    /// Returns the number of frames in the case's direction, or of round trips; at least 1, because callers divide by
+    /// this number.
     fn units(&self, count: &WindowCount) -> f64 {
         let frames = count.moved[usize::from(self.traffic.direction == Direction::In)];
         let done = if self.traffic.is_round_trips() { count.played.count } else { frames };

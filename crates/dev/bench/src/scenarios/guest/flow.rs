@@ -94,7 +94,7 @@ impl Traffic {
     }
 }
 
-/// Returns the agent's task for a variant without its suffixes; `None` if no guest is booted for it. `comes` is set if
+/// Returns the agent's task for a variant without its suffixes; `None` if no guest is booted for it. `comes` is true if
 /// the traffic comes from the host.
 fn task(what: &str, comes: bool) -> Option<&'static str> {
     Some(match (what, comes) {
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Objective: each variant of these scenarios has traffic, except for those with simulated guests.
+    /// Objective: each variant of these scenarios has traffic, except for the variants with simulated guests.
     #[test]
     fn all_are_known() {
         for scenario in [&SCENARIO, &pairs::SCENARIO, &pktgen::SCENARIO, &e1000::SCENARIO] {
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Objective: both directions between guest and host use the same machine; other traffic does not.
+    /// Objective: both directions between guest and host use the same machine; other traffic uses other machines.
     #[test]
     fn arrangements() {
         let same = |one: &str, other: &str| of(one).arrangement() == of(other).arrangement();

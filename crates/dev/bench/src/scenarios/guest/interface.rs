@@ -15,15 +15,15 @@ pub fn bridged_tap(number: u8) -> String {
 /// The device, and its back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Device {
-    /// A ptnet port.
+    /// A ptnet port on netvale's switch.
     Ptnet,
-    /// A vhost-user port.
+    /// A vhost-user port on netvale's switch.
     Vhost,
     /// The e1000 that QEMU emulates, on a TAP.
     QemuE1000,
     /// The virtio-net that QEMU emulates, on a TAP.
     QemuVirtio,
-    /// An e1000 port.
+    /// netvale's e1000, a port on its switch.
     E1000,
     /// The e1000 that QEMU emulates, on a port that QEMU opens through netmap's API.
     NetmapE1000,
@@ -34,7 +34,7 @@ enum Device {
 /// The guest's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Name of the contender with this interface; empty for the scenario's own.
+    /// Name of the contender with this interface; empty for the scenario's own interface.
     pub name: &'static str,
     /// A description in one line, for the list of contenders.
     pub about: &'static str,
@@ -87,7 +87,7 @@ pub const NETMAP_VIRTIO: Interface = interface(
 pub const SHORT_ITR: Interface =
     row("netvale-itr-25us", "e1000 on a VALE switch, the kernel's driver, 25 µs between interrupts", PAPERS_ITR, "");
 
-/// The ways to drive netvale's e1000, in the order of the rows of that paper's table.
+/// The ways to drive netvale's e1000, in the order of the rows of the table in that paper.
 pub const ROWS: [Interface; 5] = [
     row("netvale-base", "e1000 on a VALE switch, the kernel's driver, no moderation (BASE)", 0, ""),
     row("netvale-itr", "the same with moderation (ITR)", ITR, ""),
@@ -112,8 +112,8 @@ impl Interface {
         matches!(self.device, Device::NetmapE1000 | Device::NetmapVirtio)
     }
 
-    /// Returns QEMU's name for the registers that QEMU emulates, whose accesses it can count. `None` if there are none:
-    /// a doorbell of QEMU's virtio-net is not counted, because the kernel handles it first.
+    /// Returns QEMU's name for the registers that QEMU emulates and to which it can count accesses; `None` if there are
+    /// no such registers: a doorbell of QEMU's virtio-net is not counted, because the kernel handles it first.
     pub fn registers(self) -> Option<&'static str> {
         matches!(self.device, Device::QemuE1000 | Device::NetmapE1000).then_some("e1000")
     }
@@ -139,7 +139,7 @@ impl Interface {
         })
     }
 
-    /// Returns QEMU's arguments for the device; `at` is a port's socket, or the TAP.
+    /// Returns QEMU's arguments for the device; `at` is the path of a port's socket, or the name of the TAP.
     pub fn devices(self, at: &str, number: u8) -> Vec<String> {
         let mac = Mac(mac(number)).to_string();
         let tap = format!("tap,id=n0,ifname={at},script=no,downscript=no,vhost=off");

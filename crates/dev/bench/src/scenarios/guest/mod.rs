@@ -1,4 +1,4 @@
-//! A booted guest, with one network interface of each kind in turn: the rates of its own programs.
+//! A booted guest, with one network interface of each kind in turn: the rates of the programs in the guest.
 //!
 //! The machine is emulated in software: figures compare interfaces with each other, and say nothing about real
 //! hardware.
@@ -42,7 +42,7 @@ const SINK: &str = "10.1.0.9";
 const SINK_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 /// Last byte of the measured guest's addresses.
 const GUEST: u8 = 2;
-/// Last byte of the addresses of the guest to which the measured one sends.
+/// Last byte of the addresses of the guest to which the measured guest sends.
 const PEER: u8 = 3;
 
 /// What is needed to boot machines.
@@ -143,7 +143,7 @@ pub fn start(case: &Case, cores: Cores, interface: Interface, name: &'static str
     let case = case.clone();
     let booted =
         BootedGuest { case, traffic, machine, peer, exits: None, registers, has_doorbells, switch, tap, hub, services };
-    // After this, both ends know each other's addresses.
+    // After these round trips, both ends know each other's addresses.
     booted.play("trips", Duration::from_millis(100))?;
     session(name, booted)
 }
@@ -201,8 +201,8 @@ impl HostEnd {
     }
 }
 
-/// Returns the beginning of a command line that starts QEMU with a netmap back end, whose ports are those of the daemon
-/// in the run directory `dir`.
+/// Returns the beginning of a command line that starts QEMU with a netmap back end that opens ports of the daemon in
+/// the run directory `dir`.
 fn netmap_emulator(dir: &Path) -> Result<Vec<PathBuf>> {
     let run: [PathBuf; 5] = [sys::netvale()?, "--run-dir".into(), dir.into(), "run".into(), "--".into()];
     Ok(run.into_iter().chain([netmap_qemu()?]).collect())
@@ -213,7 +213,7 @@ fn session(name: &'static str, booted: BootedGuest) -> Result<Session> {
     parts.extend(booted.peer.clone().map(|peer| peer as _));
     parts.extend(booted.switch.as_ref().map(|switch| switch.daemon.clone() as _));
     let words = booted.cores();
-    // The names are prefixed, because netvale's facts and a peer's are in one record.
+    // The names are prefixed, because netvale's facts and a peer's facts are in one record.
     let exits = format!("{name} exits_each");
     let interrupts = format!("{name} interrupts_each");
     let booted = Rc::new(RefCell::new(booted));

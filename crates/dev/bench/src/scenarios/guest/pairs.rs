@@ -11,7 +11,7 @@ const MESSAGES: &[u32] = &[64, 512, 1472, 8192, 24_576, 65_000];
 const PAIR: Variant = Variant { unit: Unit::Gbps, ..Variant::TWO_PORTS };
 const TRIP: Variant = Variant { unit: Unit::PerSecond, frame_bytes: TRIPS, ..PAIR };
 
-/// The scenario. Bytes are those of messages, not of frames.
+/// The scenario. Sizes in bytes are sizes of messages, not of frames.
 pub const SCENARIO: Scenario = Scenario {
     name: "pairs",
     about: "two booted guests (QEMU, emulated), by message size: round trips by TCP and UDP, a TCP stream, datagrams \

@@ -4,7 +4,7 @@
 use super::interface::{PTNET, QEMU_VIRTIO, VHOST};
 use super::*;
 
-/// Burst sizes in frames: from one to more than the number from which a driver gains nothing further.
+/// Burst sizes in frames: from one frame to more frames than any driver benefits from.
 const BURSTS: &[u32] = &[1, 2, 4, 8, 16, 32, 50, 64, 128];
 
 /// The scenario. Frames are counted at the host.

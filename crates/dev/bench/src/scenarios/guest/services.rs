@@ -19,8 +19,8 @@ pub fn services(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Runs the services of [`services`] in threads of the agent. Discarded datagrams go to [`DRAIN`], because datagrams to
-/// the port [`DISCARD`] are counted.
+/// Runs the services of [`services`] in threads of the agent. Datagrams that are only discarded go to the port
+/// [`DRAIN`], because datagrams to the port [`DISCARD`] are counted.
 pub fn in_threads(address: &'static str) -> Result<()> {
     let echo = open(address, DRAIN)?;
     std::thread::spawn(move || answer(&echo));
@@ -40,7 +40,7 @@ fn open(address: &str, discarding: u16) -> Result<UdpSocket> {
     // A failed write is ignored: the next read reports that the peer has closed.
     std::thread::spawn(move || serve(&echo, |stream, bytes| _ = stream.write_all(bytes)));
     std::thread::spawn(move || {
-        // This socket receives datagrams until its buffer is full; nobody reads them, and no error is sent.
+        // This socket receives datagrams until its buffer is full; no thread reads them, and no error is sent.
         let _unread = unread;
         serve(&discard, |_, _| ());
     });
@@ -73,8 +73,8 @@ const DEAF: Duration = Duration::from_secs(5);
 /// Maximum number of bytes per write of the stream source.
 const LONGEST: usize = 1 << 16;
 
-/// Writes to one connection after another until the peer closes it. The peer first sends two big-endian 32-bit numbers:
-/// the bytes per write, and the window.
+/// Serves one connection after another: writes to the connection until the peer closes it. The peer first sends two
+/// big-endian 32-bit numbers: the bytes per write, and the window.
 fn pour(listener: &TcpListener) {
     for mut stream in listener.incoming().flatten() {
         let mut words = [[0u8; 4]; 2];
@@ -88,7 +88,7 @@ fn pour(listener: &TcpListener) {
     }
 }
 
-/// Limits the bytes in flight by the size of the send buffer.
+/// Limits the bytes in flight to `bytes`, by the size of the send buffer.
 pub fn limit_window(stream: &TcpStream, bytes: usize) -> Result<()> {
     let sized = rustix::net::sockopt::set_socket_send_buffer_size(stream, bytes);
     sized.map_err(|e| BenchError::io("setting a window")(std::io::Error::from(e)))

@@ -3,11 +3,11 @@
 use super::interface::{Interface, TAP, bridged_tap, mac, port_name};
 use super::*;
 
-/// The second guest's switch, if each guest has its own.
+/// The second guest's switch, if each guest has a switch of its own.
 const OTHER: &str = "vale1";
 
-/// A daemon with the guests' ports, the host's TAP, the sink, and a port to send from; or with a switch for each guest,
-/// with a TAP on the kernel's bridge.
+/// A daemon with either one switch, which has the guests' ports, the host's TAP, the sink and a port to send from, or
+/// one switch for each guest, to which a TAP on the kernel's bridge is attached as well.
 pub struct Switch {
     /// The daemon.
     pub daemon: Rc<Daemon>,
@@ -52,7 +52,8 @@ impl Switch {
         Ok(interface.devices(&socket, number))
     }
 
-    /// Returns the numbers of frames from the first guest, of frames to it, and of its doorbells or register accesses.
+    /// Returns the numbers of frames from the first guest, of frames to this guest, and of its doorbells or register
+    /// accesses.
     pub fn counters(&self) -> Result<[u64; 3]> {
         let [doorbells, sent, got] = self.daemon.port_counts(&port_name(GUEST))?;
         Ok([sent, got, doorbells])
@@ -72,7 +73,7 @@ impl Switch {
     }
 }
 
-/// Returns a guest's switch, if each guest has its own.
+/// Returns the switch of a guest, if each guest has a switch of its own.
 fn switch_of(number: u8) -> &'static str {
     if number == GUEST { VALE } else { OTHER }
 }

@@ -70,7 +70,7 @@ impl Loop {
         Ok(Loop { from, to, free, bytes: frame(1, 0, case.frame_bytes), batch: case.batch.max(1), memory })
     }
 
-    /// Runs one round. Returns the frames received.
+    /// Runs one round. Returns the number of frames received.
     pub fn round(&mut self) -> u64 {
         let received = match (&mut self.from, &mut self.to) {
             (Some(from), None) => receive(from, self.batch),
@@ -101,7 +101,8 @@ impl Loop {
         for _ in 0..n {
             let addr = self.free.pop().unwrap_or(0);
             if let Some(place) = self.memory.at(addr, len as u64, 1) {
-                // SAFETY: `at` checked that the buffer has that many bytes; it is the program's until it is published.
+                // SAFETY: `at` checked that the buffer has that many bytes; the buffer belongs to the program until it
+                // is published.
                 unsafe { copy_bytes(self.bytes.as_ptr(), place.as_ptr(), len) };
             }
             to.sender.tx.put(XdpDesc { addr, len: len as u32, options: 0 });

@@ -24,7 +24,7 @@ pub const ON_PIPE: &str = "lane-pipe";
 /// Number of rounds between two updates of the counter.
 const ROUNDS: u32 = 32;
 
-/// The scenario: netvale's sender on the cable.
+/// The scenario: netvale's sender sends into a cable (a veth pair).
 pub const SCENARIO: Scenario = Scenario {
     name: "parts",
     about: "frames sent by one thread, and the share of the thread's time in each part of their path",
@@ -61,7 +61,7 @@ pub fn by_parts(session: Session, who: &'static str, pid: u32) -> Result<Session
     Ok(session.wrapped(wrap))
 }
 
-/// Creates a session of a process whose single thread does everything.
+/// Creates a session of a process whose single thread sends, forwards and receives.
 fn lane(who: &'static str, role: &str, case: &Case, cores: Cores) -> Result<Session> {
     let worker = Worker::spawn(Wrapper::None, role, Some(cores.0), case)?;
     let pid = worker.pid();
@@ -78,7 +78,7 @@ pub fn on_vale(context: &Context) -> Result<()> {
     let case: Case = context.arguments()?;
     let switch = Switch::new(VALE);
     let mut lane = embedded::pair(&case, &switch)?;
-    // Port IDs begin at 1, and the sender was attached first.
+    // Port ids begin at 0, and the sender's port was attached first.
     embedded::learn(&switch, Plan::of(&case), |index| index as PortId + 1);
     go_round(context, || lane.round())
 }

@@ -55,7 +55,7 @@ const FUNCTIONS: &[PathPart] = &[
 ];
 
 /// Parts of source files' paths. With inlined functions, an address has several files; the first row that matches any
-/// of them counts.
+/// of these files counts.
 const FILES: &[PathPart] = &[
     part("notify", &["core/mem/src/notify.rs", "core/mem/src/calls.rs"]),
     part("sync", &["core/mem/src/appl.rs", "core/mem/src/pipe.rs", "programs/client/src/", "kinds/afxdp/src/"]),
@@ -94,8 +94,8 @@ mod tests {
         CodePlace { function: function.into(), files: files.iter().map(|file| (*file).to_owned()).collect() }
     }
 
-    /// Objective: kernel functions belong to their parts, even if others have similar prefixes; unknown functions are
-    /// reported as such.
+    /// Objective: kernel functions belong to their parts, even if functions of other parts have similar prefixes;
+    /// unknown functions are reported as such.
     #[test]
     fn kernel() {
         for (function, expected) in [

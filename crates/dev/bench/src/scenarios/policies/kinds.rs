@@ -10,7 +10,7 @@ use netvale_switch::{CompiledPolicies, PortId, Switch};
 use super::*;
 use crate::scenarios::embedded::word;
 
-/// The sender's port and the receiver's, with the stations behind them. The sender was attached first.
+/// The sender's port and the receiver's port, with the stations behind them. The sender's port was attached first.
 const ENDS: [(PortId, u16); 2] = [(0, FIRST_SENDER), (1, 0)];
 
 /// A rate that is never reached: a terabit per second, with a burst of one second.
@@ -28,7 +28,8 @@ pub enum Kind {
     Vlan,
     /// Like [`Kind::Vlan`], but the receiver gets tagged frames.
     Trunk,
-    /// Both ports have fixed addresses; the sender's are guarded and limited in number, and others are refused.
+    /// Both ports have fixed addresses; the sender's addresses are guarded and limited in number, and frames from other
+    /// addresses are refused.
     Security,
     /// The sender has a rate limit.
     Rate,
@@ -49,8 +50,8 @@ impl Kind {
         self == part || self == Kind::All && part != Kind::Trunk
     }
 
-    /// Sets the policies at both ports, and enters the stations' addresses into the switch's table, as a frame of each
-    /// would.
+    /// Sets the policies at both ports, and enters the stations' addresses into the switch's table, as a frame from
+    /// each station would.
     pub fn set(self, switch: &Switch) -> Result<()> {
         let vlan = if self.has(Kind::Vlan) || self == Kind::Trunk { VLAN } else { 0 };
         for (port, station) in ENDS {

@@ -68,7 +68,7 @@ pub fn delay(case: &Case, cores: Cores) -> Result<Session> {
             let mut received = 0;
             for _ in 0..ROUNDS {
                 // Frames stay in the delay line for longer than the sender needs to fill the receiver's room. Without
-                // this call, the sender would stop there.
+                // this call, the sender would stop until they leave it.
                 stations.forget_lost();
                 stations.send();
                 near.pass(&mut work);

@@ -1,5 +1,5 @@
-//! A socket peer: a program at a switch's socket, as an emulator is. It moves as many frames in each system call as its
-//! kind of socket allows, so that the switch is the bottleneck.
+//! A socket peer: a program connected to a switch's socket, as an emulator would be. The program moves as many frames
+//! in each system call as its kind of socket allows, so that the switch is the bottleneck.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -65,7 +65,7 @@ impl PeerEnd {
         UnixStream::connect(path).map(Self::stream).map_err(opening(path))
     }
 
-    /// Connects a seqpacket socket to the one at `path`.
+    /// Connects a seqpacket socket to the seqpacket socket at `path`.
     pub fn to_seqpacket(path: &Path) -> Result<Self> {
         let connected = || {
             let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -74,7 +74,7 @@ impl PeerEnd {
         connected().map(Self::messages).map_err(opening(path))
     }
 
-    /// Creates a datagram socket at `own` that sends to, and receives from, the one at `other`.
+    /// Creates a datagram socket at `own` that sends to, and receives from, the socket at `other`.
     pub fn datagrams(own: &Path, other: &Path) -> Result<Self> {
         let connected = UnixDatagram::bind(own).and_then(|socket| socket.connect(other).map(|()| socket));
         connected.map(Self::messages).map_err(opening(other))
@@ -127,7 +127,7 @@ impl PeerEnd {
         rustix::io::ioctl_fionbio(&self.socket, !waits).map_err(BenchError::io("a socket's option"))
     }
 
-    /// Sends up to `count` frames in one call. Returns how many the kernel took.
+    /// Sends up to `count` frames in one call. Returns the number of frames that the kernel accepted.
     pub fn send(&mut self, count: usize) -> Result<u64> {
         let Form::Stream { burst, written, .. } = &mut self.form else {
             return send_batch(&self.socket, &self.frame, count);
@@ -141,8 +141,8 @@ impl PeerEnd {
         Ok((after - before) as u64)
     }
 
-    /// Receives in one call: up to `count` messages, or all that a stream has. Returns how many frames the other end
-    /// sent.
+    /// Receives in one call: up to `count` messages, or all that a stream has. Returns the number of received frames
+    /// that the other end sent.
     pub fn receive(&mut self, count: usize) -> Result<u64> {
         let own = &self.frame;
         let is_theirs = |frame: &[u8]| frame.len() == own.len() && frame[12..14] == own[12..14];
@@ -162,7 +162,7 @@ impl PeerEnd {
         Ok(theirs)
     }
 
-    /// Receives until nothing is left. Returns how many frames the other end sent.
+    /// Receives until nothing is left. Returns the number of received frames that the other end sent.
     pub fn drain(&mut self) -> Result<u64> {
         let mut all = 0;
         loop {
@@ -174,7 +174,7 @@ impl PeerEnd {
     }
 }
 
-/// Splits the first frame from a stream's bytes; `None` if it is incomplete.
+/// Splits the first frame from a stream's bytes; `None` if the frame is incomplete.
 pub fn first_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<PREFIX>()?;
     rest.split_at_checked(u32::from_be_bytes(*length) as usize)
@@ -242,7 +242,8 @@ mod tests {
         assert_eq!(sent, received);
     }
 
-    /// Objective: every frame that the kernel took arrives, on a stream also if it was cut between two calls.
+    /// Objective: every frame that the kernel accepted arrives; on a stream, even a frame that was split between two
+    /// calls does.
     #[test]
     fn every_frame_that_was_sent_is_counted() {
         let (near, far) = UnixStream::pair().expect("a pair");

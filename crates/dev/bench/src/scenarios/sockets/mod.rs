@@ -1,4 +1,5 @@
-//! Two socket peers on one switch: frames in one direction, round trips, and TCP between two namespaces behind them.
+//! Two socket peers on one switch: frames in one direction, round trips, and TCP between two namespaces behind the
+//! peers.
 //!
 //! One thread has both peers of the one-way variants, and the switch has the other CPU. The thread never sleeps, and
 //! moves up to 64 frames in each system call, so that the switch is the bottleneck. For round trips, every program
@@ -19,7 +20,7 @@ use super::*;
 use crate::peers::pingpong::{self, Game};
 use crate::sys::rawsock::MAX_BATCH;
 
-/// Numbers of ports: two busy peers, alone and beside four idle ones.
+/// Numbers of ports: two busy peers, alone and beside four idle peers.
 const IDLE: &[u32] = &[2, 6];
 const FRAMES_ONE_WAY: Variant = Variant { frame_bytes: &[64, 1500], ports: IDLE, ..Variant::TWO_PORTS };
 const ROUND_TRIP: Variant = Variant { unit: Unit::Micros, frame_bytes: &[64], ports: IDLE, ..Variant::TWO_PORTS };
@@ -116,7 +117,8 @@ fn meet(who: &str, case: &Case, mut near: PeerEnd, mut far: PeerEnd) -> Result<B
     Ok(BothEnds { near, far })
 }
 
-/// Sends from one end to the other. Without a switch process, each end has a CPU; beside a switch, both ends share one.
+/// Sends from one end to the other. Without a switch process, each end has a CPU of its own; with a switch process,
+/// both ends share a CPU.
 fn one_way(who: &'static str, case: &Case, cores: Cores, pair: BothEnds, switch: &RunningSwitch) -> Session {
     let BothEnds { mut near, mut far } = pair;
     let pids = switch.pids();

@@ -64,7 +64,7 @@ fn vde_switch(_: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     Ok(switch)
 }
 
-/// Starts gvproxy, whose connections on its control socket are ports of its switch.
+/// Starts gvproxy. Each connection to its control socket becomes a port of its switch.
 fn gvproxy_switch(_: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     let proxy = Gvproxy::start(|program| place.command(program), &place.path("gvproxy"), 1500)?;
     let connect = proxy.connector();
@@ -97,7 +97,8 @@ fn direct(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
 #[derive(Debug, Serialize, Deserialize)]
 struct Forwarding {
     kind: SocketKind,
-    /// The forwarder's sockets: for datagrams, one to each peer; otherwise, both are the listening socket.
+    /// The forwarder's sockets: for datagrams, one socket for each peer; otherwise, both paths are the path of the
+    /// listening socket.
     own: [PathBuf; 2],
     /// The two peers' sockets, for datagrams.
     peers: [PathBuf; 2],
@@ -119,7 +120,7 @@ fn forwarder(kind: SocketKind, place: &SocketPlace) -> Result<RunningSwitch> {
     Ok(RunningSwitch { connect: Some(Box::new(connect)), ..RunningSwitch::of(&worker) })
 }
 
-/// Passes on what arrives, one call for each message, until it is killed.
+/// Passes on what arrives, one call for each message, until the process is killed.
 pub fn forward(context: &Context) -> Result<()> {
     let [near, far] = both_sockets(context)?;
     std::thread::scope(|scope| {

@@ -94,12 +94,12 @@ pub struct RunningSwitch {
     pub parts: Parts,
     /// What must exist as long as the switch.
     pub kept: Vec<Box<dyn std::any::Any>>,
-    /// Connects the peer of a given index; `None`: peers connect to the paths of their kind.
+    /// Connects the peer of a given index; `None`: peers connect to the sockets in the case's folder.
     pub connect: Option<Box<dyn FnMut(usize) -> Result<PeerEnd>>>,
 }
 
 impl RunningSwitch {
-    /// Creates a switch whose processes are those of `part`.
+    /// Creates a switch whose processes are the processes of `part`.
     pub fn of(part: &Rc<impl Part + 'static>) -> Self {
         Self { parts: vec![Rc::clone(part) as Rc<dyn Part>], ..Self::default() }
     }

@@ -12,7 +12,7 @@ pub const BRIDGE: &str = "socket-bridge";
 /// Maximum number of bytes that one call receives.
 const ROOM: usize = 256 << 10;
 
-/// A TAP, and the sockets that join it to a switch: the port's, and the peer's own.
+/// A TAP, and the sockets that join it to a switch: the port's socket, and the peer's own socket.
 #[derive(Debug, Serialize, Deserialize)]
 struct Joined {
     tap: String,
@@ -20,8 +20,8 @@ struct Joined {
     sockets: [PathBuf; 2],
 }
 
-/// Starts a process that joins the TAP `tap`, which it creates in `namespace`, to a port by the port's and the peer's
-/// own socket.
+/// Starts a process that joins the TAP `tap`, which it creates in `namespace`, to a port through the port's socket and
+/// the peer's own socket.
 pub fn joined(
     namespace: &Netns,
     core: usize,
@@ -55,7 +55,7 @@ pub fn session(kind: SocketKind, switch: RunningSwitch, place: SocketPlace, core
     iperf.session(words).with_all(parts).keeping(switch.kept).keeping(place).idle()
 }
 
-/// Copies frames between a TAP and a socket, until one of them ends.
+/// Copies frames between a TAP and a socket, until one of the two is closed.
 pub fn bridge(context: &Context) -> Result<()> {
     let task: Joined = context.arguments()?;
     let (socket, is_stream, _control) = task.kind.connect(&task.sockets)?.into_socket();

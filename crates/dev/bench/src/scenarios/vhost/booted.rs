@@ -14,7 +14,7 @@ const MEMORY: u32 = 512;
 const PAGES: u32 = 64;
 /// The image's folder of kernel modules that map devices into programs.
 const MODULES: &str = "uio";
-/// Drivers that testpmd loads as plugins: the device's driver, and that of its buffer pools.
+/// Drivers that testpmd loads as plugins: the device's driver, and the driver of its buffer pools.
 const PLUGINS: [&str; 2] = ["librte_net_virtio.so", "librte_mempool_ring.so"];
 /// Paths of [`PLUGINS`] in the guest, as used by [`script`].
 const PLACES: [&str; 2] = ["/dpdk/librte_net_virtio.so", "/dpdk/librte_mempool_ring.so"];

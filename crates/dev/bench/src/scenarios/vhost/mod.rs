@@ -1,8 +1,8 @@
-//! vhost-user from both ends: netvale's device and DPDK's, netvale's driver and DPDK's, in all four pairings.
+//! vhost-user from both ends: netvale's or DPDK's device with netvale's or DPDK's driver, in all four pairings.
 //!
 //! PVP (physical, virtual, physical) is a test of DPDK's vhost/virtio document: a generator's frames pass the host to a
 //! guest, which forwards them back. There is no NIC here: the physical side is a port in the host process that makes
-//! frames and counts those that return, as DPDK's `net_null` does. Host and guest have one core each.
+//! frames and counts the frames that return, as DPDK's `net_null` does. Host and guest have one core each.
 
 pub mod booted;
 pub mod out;
@@ -69,7 +69,7 @@ pub const DPDK: &str = "DPDK's vhost-user device (net_vhost) under its virtio-us
 /// Description of two guests that both use netvale's driver.
 pub const BOTH_GUESTS: &str = "a VALE switch with two vhost ports; our driver twice";
 
-/// Returns the other pairings.
+/// Returns the other pairings: all except netvale's device or switch with DPDK's driver.
 pub fn peers() -> Vec<Contender> {
     let is_pairing = |case: &Case| SCENARIO.has(case);
     let is_pvp = |case: &Case| PVP.has(case);
@@ -92,11 +92,11 @@ pub fn peers() -> Vec<Contender> {
     all
 }
 
-/// A direction of frames: what netvale's and DPDK's processes do at each end.
+/// A direction of frames: what netvale's processes and DPDK's processes do at each end.
 struct Direction {
     /// The work of netvale's device and driver.
     ours: [Work; 2],
-    /// testpmd's forwarding modes of device and driver.
+    /// testpmd's forwarding modes as device and as driver.
     modes: [&'static str; 2],
 }
 
@@ -133,7 +133,7 @@ impl End {
         }
     }
 
-    /// Returns DPDK's release, if the process is DPDK's.
+    /// Returns DPDK's release, if the process is testpmd; otherwise `None`.
     fn release(&self) -> Option<String> {
         match self {
             End::Ours(_) => None,
@@ -141,7 +141,8 @@ impl End {
         }
     }
 
-    /// Starts the host of a PVP test: a device, and a physical side that makes frames and counts those that return.
+    /// Starts the host of a PVP test: a device, and a physical side that makes frames and counts the frames that
+    /// return.
     fn host(case: &Case, is_ours: bool, socket: &str, core: usize, place: &Place) -> Result<End> {
         if is_ours {
             return End::ours(DEVICE, case, &[socket.to_owned()], Work::Generate, core);
@@ -151,7 +152,7 @@ impl End {
         Ok(End::Dpdk(End::device(case, &vdevs, "io", core, place)?, Some(1)))
     }
 
-    /// Starts a netvale process at this end of each socket.
+    /// Starts a netvale process that is the device or the driver (`role`) at each socket.
     fn ours(role: &str, case: &Case, sockets: &[String], work: Work, core: usize) -> Result<End> {
         let paths = sockets.iter().map(Into::into).collect();
         let queues = Queues { paths, work, case: case.clone() };
@@ -169,7 +170,7 @@ impl End {
     }
 
     /// Starts testpmd with DPDK's virtio-user driver in the case's path. If the case's frames go round in a loop, this
-    /// testpmd sends the first ones.
+    /// testpmd sends the first frames.
     fn driver(case: &Case, socket: &str, forward: &str, core: usize, place: &Place) -> Result<End> {
         let (flags, eal) = DriverPath::of(case).dpdk();
         let is_one_way = case.variant.starts_with("to-");
@@ -195,7 +196,7 @@ fn settled(case: &Case, words: String, counted: End, other: Rc<dyn Part>) -> Res
     set.session(case, words, true, move || counted.received())
 }
 
-/// Starts a device and a driver, each netvale's or DPDK's.
+/// Starts a device and a driver, each from netvale or from DPDK.
 pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) -> Result<Session> {
     let direction = Direction::of(case);
     let place = Place::new(2, 0)?;
@@ -218,7 +219,7 @@ pub fn pairing(case: &Case, cores: Cores, our_device: bool, our_driver: bool) ->
     Ok(settled(case, words, counted, other)?.keeping(place))
 }
 
-/// Starts a host and a guest, each netvale's or DPDK's.
+/// Starts a host and a guest, each from netvale or from DPDK.
 fn pvp(who: &str, case: &Case, cores: Cores, [our_host, our_guest]: [bool; 2], place: Place) -> Result<Session> {
     let is_mac = case.variant.starts_with("mac ");
     let socket = place.file("vhost.sock");
@@ -238,7 +239,7 @@ fn pvp(who: &str, case: &Case, cores: Cores, [our_host, our_guest]: [bool; 2], p
     })
 }
 
-/// Starts two drivers, netvale's or DPDK's, on netvale's switch.
+/// Starts two drivers, from netvale or from DPDK, on netvale's switch.
 pub fn guests(case: &Case, cores: Cores, our_drivers: bool) -> Result<Session> {
     let place = Place::new(1, 0)?;
     let daemon = Daemon::start(None, cores.1, &format!("allow_dirs = [{:?}]\n", place.path()))?;

@@ -21,7 +21,8 @@ pub(super) const AF_XDP: &str = "net_af_xdp0,iface=p1,start_queue=0,queue_count=
 
 const NEEDS: Needs = &[testpmd::NEEDS, NETWORKS];
 
-/// The scenario, by the driver's path. Frames are addressed, so that a switch learns both sides.
+/// The scenario, by the driver's path. Frames have the addresses of generator and guest, so that a switch learns where
+/// both are.
 pub const SCENARIO: Scenario = Scenario {
     name: "pvp-outside",
     about: "a generator behind an interface (veth, AF_XDP), switch, vhost port, a guest that forwards (mac), and back",

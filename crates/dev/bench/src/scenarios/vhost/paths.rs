@@ -1,5 +1,5 @@
-//! The driver's paths, named as in DPDK's documentation, with the options that select them in its driver and in
-//! netvale's.
+//! The driver's paths, named as in DPDK's documentation, with the options that select them in DPDK's driver and in
+//! netvale's driver.
 
 use netvale_virtio::driver::options::DriverOptions;
 
@@ -8,13 +8,13 @@ use super::*;
 /// How a driver uses a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverPath {
-    /// Packed instead of split queues.
+    /// Whether queues are packed instead of split.
     packed: bool,
-    /// A frame may take several buffers.
+    /// Whether a frame may take several buffers.
     mergeable: bool,
-    /// Buffers are used in order.
+    /// Whether buffers are used in order.
     in_order: bool,
-    /// Several entries are processed together.
+    /// Whether several entries are processed together.
     vector: bool,
 }
 
@@ -51,7 +51,8 @@ impl DriverPath {
 mod tests {
     use super::*;
 
-    /// Objective: each path's name selects it in DPDK's driver, as its documentation states, and in netvale's.
+    /// Objective: each path's name selects it in DPDK's driver, as DPDK's documentation states, and in netvale's
+    /// driver.
     #[test]
     fn the_name_of_each_path_chooses_it() {
         let paths = [

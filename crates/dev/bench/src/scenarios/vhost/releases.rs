@@ -8,7 +8,7 @@ const PINNED: &[Need] = &[Need::Root("hugepages"), Need::Cpus(2)];
 const TRIXIE: &[Need] = &[Need::Found(|| NewerDpdk::find("trixie").map(drop))];
 const SID: &[Need] = &[Need::Found(|| NewerDpdk::find("sid").map(drop))];
 
-/// Returns the releases besides the system's.
+/// Returns the releases besides the release of the system.
 pub fn peers() -> Vec<Contender> {
     let is_here = |case: &Case| PVP.has(case) && case.variant.ends_with(" mergeable");
     contenders! {

@@ -118,7 +118,7 @@ fn work(context: &Context, task: &Queues, mut ports: Vec<Port>) -> Result<()> {
         bench.between(one, two);
     }
     let Some(port) = ports.first_mut() else { return Ok(()) };
-    // Frames are dropped until the other end is connected, so they are sent until the first ones have returned.
+    // Frames are dropped until the other end is connected, so they are sent until the first frames have returned.
     while task.work == Work::EchoAfterSending && bench.total == 0 {
         bench.send_often(port, FIRST_BURSTS);
         bench.echo(port, |_| ());
@@ -182,10 +182,11 @@ impl Bench<'_> {
     }
 }
 
-/// Exchanges the addresses of an Ethernet frame, as testpmd's `macswap` does and, with the same effect here, `mac`.
+/// Exchanges the addresses of an Ethernet frame, as testpmd's `macswap` does; testpmd's mode `mac` has the same effect
+/// here.
 fn exchange_addresses(frame: *mut u8) {
-    // SAFETY: a frame of at least 12 bytes, in a buffer of the port that received it, which is ours until it is
-    // released: private memory of a driver or, for a device, its guest's memory, on whose content nothing relies.
+    // SAFETY: the frame has at least 12 bytes, in a buffer of the port that received it. The buffer is ours until it is
+    // released: a driver's private memory or, for a device, the guest's memory, on whose content nothing relies.
     unsafe {
         let to = frame.cast::<[u8; 6]>().read_unaligned();
         let from = frame.add(6).cast::<[u8; 6]>().read_unaligned();

@@ -1,5 +1,5 @@
-//! The cost of encapsulation without the system call: a batch passes the tunnel's egress, and in turn the same
-//! messages, prepared once, are sent again. The difference is the encapsulation.
+//! The cost of encapsulation without the system call: batches pass the tunnel's egress, in turn with batches of the
+//! same messages that are prepared once and sent repeatedly. The difference is the encapsulation.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 

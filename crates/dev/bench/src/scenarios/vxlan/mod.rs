@@ -60,9 +60,9 @@ fn attached(daemon: &Daemon, hub: &Netns, host: usize) -> Result<Netns> {
     Ok(namespace)
 }
 
-/// Sends frames across the tunnel in one direction, from a sender at one host's switch to a receiver at the other's.
-/// Both sleep when there is no work, which leaves their core to the host's daemon. Switches and tunnels learn where the
-/// receiver is.
+/// Sends frames across the tunnel in one direction, from a sender on one host's switch to a receiver on the other
+/// host's switch. Sender and receiver sleep when there is no work, which leaves their core to the host's daemon.
+/// Switches and tunnels learn where the receiver is.
 fn one_way(case: &Case, cores: Cores, [near, far]: [Rc<Daemon>; 2]) -> Result<Session> {
     let touch = Touch::of(case);
     let batch = case.batch.max(1);
@@ -70,7 +70,7 @@ fn one_way(case: &Case, cores: Cores, [near, far]: [Rc<Daemon>; 2]) -> Result<Se
     let mut to = far.port("to")?;
     let mut sender = Sender::new(FIRST_SENDER, (STATION, 1), case.frame_bytes, touch);
     sender.fill(&from.tx()[0]);
-    // No station has the destination address, so the frame goes to all, also through the tunnel.
+    // No station has the destination address, so the frame is flooded to all ports, including the tunnel.
     to.tx()[0].send(&frame(u16::MAX, STATION, case.frame_bytes));
     to.sync();
     near.wait_for_frames(1)?;

@@ -27,8 +27,8 @@ pub struct FakeDaemon {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The daemon's answers. The time of each `stats` is one second after the previous one, with 1,000,000 more frames of
-/// 60 bytes.
+/// The daemon's answers. The time of each `stats` is one second after the time of the previous `stats`, with 1,000,000
+/// more frames of 60 bytes.
 struct Answers {
     requests: Arc<Mutex<Vec<Request>>>,
     stop: Arc<AtomicBool>,

@@ -14,15 +14,15 @@ use super::up::{listens, until};
 /// Time limit for each step of a guest.
 pub const LIMIT: Duration = Duration::from_secs(240);
 
-/// Mean bytes per frame above which TCP segments cross a switch whole; otherwise no frame is longer than 1514. In slow
-/// guests, Linux does not merge more than two segments.
+/// If a switch carries more bytes per frame than this on average, TCP segments cross it whole; otherwise no frame is
+/// longer than 1514. In slow guests, Linux does not merge more than two segments.
 pub const WHOLE: u64 = 2000;
 
 /// The files from which guests boot.
 pub struct Image {
     /// The folder with kernel and root file system.
     pub folder: PathBuf,
-    /// The folder with a QEMU, and a User-Mode Linux, newer than the system's.
+    /// The folder with a QEMU, and a User-Mode Linux, newer than the programs of the system.
     pub newer: PathBuf,
     /// The folder with netvale's drivers for the guests' kernel.
     pub drivers: PathBuf,
@@ -122,13 +122,14 @@ pub struct Nic<'a> {
     pub user: u32,
     /// Whether the guest has QEMU's own e1000 instead of virtio-net.
     pub e1000: bool,
-    /// If not 0: netvale's ptnet device with that many vectors instead of virtio-net; the socket is the ptnet port's.
+    /// If not 0: netvale's ptnet device with that many vectors instead of virtio-net; `socket` is the ptnet port's
+    /// socket.
     pub ptnet: u32,
-    /// Whether the guest has, instead of virtio-net, the devices of a ptnet port through vfio-user; the socket is the
-    /// port's.
+    /// Whether the guest has, instead of virtio-net, the devices of a ptnet port through vfio-user; `socket` is the
+    /// port's socket.
     pub vfio_user: bool,
-    /// Whether the guest has, instead of virtio-net, the PCI function of an e1000 port through vfio-user; the socket is
-    /// the port's.
+    /// Whether the guest has, instead of virtio-net, the PCI function of an e1000 port through vfio-user; `socket` is
+    /// the port's socket.
     pub function: bool,
 }
 
@@ -157,7 +158,7 @@ impl<'a> Nic<'a> {
 
 #[derive(Default)]
 struct Console {
-    /// The console's text, and the number of pipes that may still deliver more.
+    /// The console's text, and the number of pipes that may still deliver more text.
     text: Mutex<(String, usize)>,
     grown: Condvar,
 }
@@ -211,16 +212,16 @@ impl Guest {
             std::fs::copy(image.drivers.join("nvptnet.ko"), more.join("99-nvptnet.ko")).expect("copied");
         }
         if nic.function {
-            // The new modules are added to those of the image.
+            // The new modules are added to the modules of the image.
             let lib = dir.path().join("lib");
             std::fs::create_dir_all(&lib).expect("a folder");
             std::fs::copy(image.drivers.join("nve1000.ko"), lib.join("nve1000.ko")).expect("copied");
         }
         let initrd = initrd(&image.folder, script, dir.path());
         let mut command = image.qemu(nic.qemu);
-        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which its peers rely.
-        // QEMU's timer interrupts are late on a busy machine; `no_timer_check` keeps the kernel from taking the timer
-        // for broken.
+        // If there can never be a second processor, QEMU omits a guest's memory barriers, on which the guest's peers
+        // rely. QEMU's timer interrupts are late on a busy machine; `no_timer_check` keeps the kernel from taking the
+        // timer for broken.
         let processors = format!("{},maxcpus={}", nic.pairs, nic.pairs + 1);
         command.args(["-accel", "tcg,thread=multi", "-m", "256", "-smp", &processors, "-nographic"]);
         command.args(["-nodefaults", "-serial", "stdio", "-net", "none", "-cpu", "max"]);
@@ -342,7 +343,8 @@ impl Guest {
         writeln!(stdin, "{line}").expect("the guest runs");
     }
 
-    /// Waits until the script has ended, which must succeed. Returns the console's output since the last wait.
+    /// Waits until the script has ended, and asserts that it succeeded. Returns the console's output since the last
+    /// wait.
     pub fn end(mut self) -> String {
         let text = self.expect("guest: exit ");
         let code = self.expect("\n");
@@ -398,7 +400,8 @@ fn behind_tap(qemu: &Command, pairs: u32, file: &Path) -> Command {
     command
 }
 
-/// Copies a program to `place` in the guest, and the libraries that it needs to where its loader finds them.
+/// Copies a program to `place` in the guest, and the libraries that the program needs to the paths at which its loader
+/// finds them.
 fn take_program(program: &Path, place: &str, root: &Path) {
     let listed = Command::new("ldd").arg(program).output().expect("ldd runs");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();

@@ -35,7 +35,7 @@ done
 ";
 
 /// Functions for a guest's script that use iperf3. The server listens again after each client, and resets a client that
-/// connects in between; a test with datagrams fails if the first one is lost.
+/// connects before that; a test with datagrams fails if the first datagram is lost.
 pub const IPERF: &str = "
 serve() {
     iperf3 -s -D --logfile /tmp/log

@@ -20,7 +20,7 @@ pub struct PortThread {
 }
 
 impl PortThread {
-    /// Opens a port, and calls `answer` when frames arrive, or at the latest after 20 ms.
+    /// Opens a port, and calls `answer` when frames arrive, and at the latest 20 ms after the previous call.
     pub fn start(run_dir: &Path, name: &str, answer: fn(&mut Port)) -> PortThread {
         let options = Options { run_dir: Some(run_dir.into()), ..Options::default() };
         let mut port = Port::open_with(name, &options).expect("the port opens");

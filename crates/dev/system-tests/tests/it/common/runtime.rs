@@ -42,7 +42,7 @@ impl Runtime {
         Runtime { up: Up::start(&[]), dir }
     }
 
-    /// Returns a configuration whose address plugin returns `address`, with further members.
+    /// Returns a configuration whose address plugin returns `address`, with the further members `more`.
     pub fn config(&self, version: &str, address: &str, more: &Value) -> Value {
         let mut config = json!({"cniVersion": version, "name": "net", "type": "netvale-cni", "runDir": self.up.dir(),
             "ipam": {"type": "test-ipam", "hand": address}});

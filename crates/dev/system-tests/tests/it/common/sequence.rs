@@ -12,7 +12,7 @@ use netvale::{Interest, Options, Port};
 /// Time limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Length of a frame in bytes; its number is in the last eight.
+/// Length of a frame in bytes; the last eight bytes contain the frame's number.
 const LEN: usize = 60;
 
 pub fn open(dir: &Path, name: &str) -> Port {
@@ -113,7 +113,7 @@ impl Came {
         self.next = number + 1;
     }
 
-    /// Reads the available frames, or waits for some.
+    /// Waits for at most 100 ms until frames are available, and reads these frames.
     pub fn read(&mut self, port: &mut Port) {
         let _ = port.wait(Interest::Rx, Some(Duration::from_millis(100))).expect("the port stays open");
         let mut place = [0; 2048];

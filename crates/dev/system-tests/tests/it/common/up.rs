@@ -53,7 +53,7 @@ impl Up {
         Up(TestDaemon::start(launch).expect("the daemon starts"))
     }
 
-    /// Starts a daemon through a service manager. Its log is stored.
+    /// Starts a daemon through a service manager. The daemon's log is stored.
     pub fn managed(args: &[&str]) -> Up {
         let dir = netvale_harness::daemon::scratch("run").expect("a folder");
         let launch = Launch::up(&netvale_system_tests::netvale(), args).log_to(dir.path().join("log"));
@@ -66,7 +66,7 @@ impl Up {
         std::fs::read_to_string(self.path("log")).expect("it can be read")
     }
 
-    /// Ends the daemon by that signal, and starts another one.
+    /// Ends the daemon with `signal`, and starts another daemon.
     pub fn restart(&self, signal: Signal) {
         self.0.restart(signal, || ()).expect("another one starts");
     }
@@ -113,7 +113,7 @@ impl Up {
     }
 
     /// Sends frames to all ports of vale0 until the returned value is dropped: for a guest that may take long to start.
-    /// Their rate is low enough for a guest on a busy machine.
+    /// The rate is low enough for a guest on a busy machine.
     pub fn stream(&self) -> Guarded {
         self.start_program("pkt-gen -i vale0:gen -f tx -R 2000")
     }
@@ -157,8 +157,8 @@ pub fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(5), done), "time is up: {what}");
 }
 
-/// Returns whether a program listens at the UNIX socket of that name. The socket's file exists a moment before the
-/// program listens (proc_pid_net(5): the flag is `__SO_ACCEPTCON`).
+/// Returns whether a program listens at the UNIX socket `path`. The socket's file exists a moment before the program
+/// listens (proc_pid_net(5): the flag is `__SO_ACCEPTCON`).
 pub fn listens(path: &Path) -> bool {
     const ACCEPTS: &str = "00010000";
     let sockets = fs::read_to_string("/proc/net/unix").expect("a list of sockets");

@@ -80,8 +80,8 @@ fn result(text: &str) -> Option<Done> {
 mod tests {
     use super::*;
 
-    /// Objective: the kernel's count and time are parsed; the control file has no result after a setting, while
-    /// sending, or before it.
+    /// Objective: the kernel's count and time are parsed; the control file has no result before and while frames are
+    /// sent, or after a parameter was set.
     #[test]
     fn results() {
         let text = "Current:\n     pkts-sofar: 130240  errors: 0\n\

@@ -45,8 +45,8 @@ fn ethernet_address(table: &str, station: &str) -> Option<[u8; 6]> {
     bytes.collect::<Option<Vec<_>>>()?.try_into().ok().filter(|address| *address != [0; 6])
 }
 
-/// Returns a station's Ethernet address. Only the host's is requested by ARP: a guest's stack does not answer while a
-/// netmap program has its interface.
+/// Returns a station's Ethernet address. Only the host's address is requested by ARP: a guest's stack does not answer
+/// while a netmap program has its interface.
 fn station(to: &str) -> Result<[u8; 6]> {
     match to {
         SINK => Ok(SINK_MAC),
@@ -87,7 +87,7 @@ pub fn send(bytes: usize, hdr_len: u32, to: &str, window: Duration) -> Result<Do
     })
 }
 
-/// Waits for the first frame that a program sent, for at most [`FIRST`].
+/// Waits for at most [`FIRST`] until the first frame from a program arrives.
 fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
     let end = Instant::now() + FIRST;
     let mut frame = [0; 2048];
@@ -104,7 +104,8 @@ fn await_first(port: &mut Port, hdr_len: u32) -> Result<()> {
     Ok(())
 }
 
-/// Receives frames, reading their slots but no bytes. Returns the number of frames after the first one from a program.
+/// Receives frames, reading their slots but no bytes. Returns the number of frames after the first frame from a
+/// program.
 pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
     let own = std::fs::read_to_string("/sys/class/net/eth0/address").map_err(BenchError::io("reading the address"))?;
     let own: Mac = own.trim().parse().map_err(|_| BenchError::unreadable("the kernel", "the address", &own))?;
@@ -131,8 +132,8 @@ pub fn take(hdr_len: u32, window: Duration) -> Result<Done> {
 mod tests {
     use super::*;
 
-    /// Objective: a station's address is found in the kernel's table, but not that of another station, or of one that
-    /// has not replied.
+    /// Objective: a station's address is found in the kernel's table; no address is found for a station that is not in
+    /// the table or has not replied.
     #[test]
     fn addresses() {
         let table = "IP address       HW type     Flags       HW address            Mask     Device\n\
