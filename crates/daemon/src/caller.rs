@@ -18,7 +18,7 @@ impl Caller {
     }
 }
 
-/// Whether the user is root or the user that the daemon runs as.
+/// Whether the user is root or the user as which the daemon runs.
 pub fn is_trusted_user(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

@@ -5,7 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `refusal`, `caller` | a refused request with its reason; the caller of a request |
-//! | `stalls` | threads that must not wait, and their delays |
+//! | `stalls` | detection of delays in threads that must not wait |
 //! | [`worker`] | forwarding threads |
 //! | [`config`] | TOML file and command line, parsed |
 //! | `system` | sockets, privileges, signals, the service manager |
@@ -84,7 +84,7 @@ pub enum StartError {
     /// The daemon could not switch to its user.
     #[error(transparent)]
     User(#[from] user::UserError),
-    /// The workers could not be given a real-time priority.
+    /// A worker could not be given the real-time priority of the configuration.
     #[error(
         "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE \
          or a limit (ulimit -r) of \
@@ -96,7 +96,7 @@ pub enum StartError {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The running daemon could not be replaced; it continues.
+    /// The running daemon could not be replaced, and continues to run.
     #[error("{0}")]
     Succession(String),
     /// The sandbox could not be entered.
@@ -107,13 +107,13 @@ pub enum StartError {
     System(#[from] std::io::Error),
 }
 
-/// Longest wait at exit for threads that a peer blocks.
+/// How long to wait, when the daemon exits, for threads that a peer blocks.
 const ENDING_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request, or until a successor takes over.
 ///
 /// # Errors
-/// [`StartError`] if the daemon cannot start. Once it serves requests, it does not fail.
+/// [`StartError`] if the daemon cannot start. After it has begun to serve requests, this function does not fail.
 pub fn run(config: Config) -> Result<(), StartError> {
     system::freed::keep_limits();
     let dir = config.run_dir.clone();

@@ -35,7 +35,7 @@ use spread::{BatchSender, deliver_spread};
 use timing::BatchTiming;
 use traced::ForwarderTrace;
 
-/// The picks (indices of frames) of a batch that goes to one port as a whole: 0, 1, 2, …
+/// The picks (indices of frames in a batch) if all frames of the batch go to the same port: 0, 1, 2, …
 pub(crate) const IDENTITY: [u16; BATCH] = {
     let mut a = [0; BATCH];
     let mut i = 0;
@@ -48,9 +48,9 @@ pub(crate) const IDENTITY: [u16; BATCH] = {
 
 /// A worker's memory for forwarding, reused for each batch. Each thread has its own.
 pub struct ForwardMemory {
-    /// An empty batch that this thread's sources swap with their own while they hold frames.
+    /// An empty batch. A source of this thread swaps it with its own batch while that batch holds frames.
     pub spare: Box<Batch>,
-    /// Memory for checksums, segmentation and merging.
+    /// Memory for computing checksums, segmentation and merging.
     pub scratch: Scratch,
     groups: Box<DestinationGroups>,
     picks: [u16; BATCH],
@@ -88,7 +88,8 @@ pub struct Forwarder {
     ring: usize,
     source: Source,
     held: HeldFrames,
-    /// The frames of the batch that wait because the sending port is at its rate limit.
+    /// The frames of the batch that are not yet forwarded, because the sending port is at its rate limit or the pass
+    /// has flooded enough frames.
     rest: BatchRest,
     /// Whether the ingress is the far end of the port's impaired link.
     is_link_end: bool,
@@ -136,7 +137,7 @@ impl Forwarder {
     }
 
     /// Takes over frames that waited for room in another process, at most a batch of them, and lets them wait here.
-    /// Frames for a missing port or ring are dropped. Does nothing if other frames wait already.
+    /// Frames for a missing port or ring are dropped. Does nothing if this forwarder already holds frames.
     pub fn wait_with(&mut self, waiting: Vec<WaitingFrames>) {
         if self.is_held() {
             return;
@@ -171,7 +172,7 @@ impl Forwarder {
         self.finish(frames, work)
     }
 
-    /// Releases the forwarded batch, unless frames of it wait.
+    /// Releases the forwarded batch, unless some of its frames still wait.
     #[inline(always)]
     fn finish(&mut self, frames: usize, work: &mut ForwardMemory) -> PassResult {
         if frames == 0 {
@@ -180,7 +181,7 @@ impl Forwarder {
             return PassResult::Idle;
         }
         if self.is_held() {
-            // The batch waits in place; the worker continues with another ingress.
+            // The batch stays in its source; the worker continues with another ingress.
             return PassResult::Held;
         }
         self.source.release(&mut work.spare);
@@ -189,7 +190,7 @@ impl Forwarder {
 
     fn forward(&mut self, work: &mut ForwardMemory) {
         let table = self.switch.table();
-        // If the port was just detached, its frames must not be delivered any more.
+        // If the port has just been detached, its frames must no longer be delivered.
         let Some(me) = table.get(self.from) else { return };
         self.held.from = me.owner;
         work.scratch.sent_by(me.origin());
@@ -276,7 +277,8 @@ impl Forwarder {
         self.held.retry(self.source.variants(), &mut work.scratch);
     }
 
-    /// Tries again to deliver the frames that wait for room, and continues with those that waited for the port's rate.
+    /// Tries again to deliver the frames that wait for room. Afterwards, continues with the frames that wait for the
+    /// port's rate.
     fn pass_held(&mut self, work: &mut ForwardMemory) -> PassResult {
         let before = self.held.frames();
         self.held.is_wanted = self.source.ingress().is_wanted();
@@ -363,8 +365,8 @@ impl Task<ForwardMemory> for Forwarder {
 /// One of a port's queues, with its index.
 type NumberedQueue<'a> = (usize, &'a Arc<dyn Egress>);
 
-/// The queue of port `to` for frames of this sender that are not spread over several queues; `None` if the port has no
-/// such queue.
+/// The queue of port `to` for frames of this sender that are not spread over several queues. `None` if the port has no
+/// queue of that index.
 #[inline]
 fn queue_of<'a>(to: &'a PortEntry, sender: BatchSender<'_>) -> Option<NumberedQueue<'a>> {
     let ring = sender.queue_of(to);

@@ -1,4 +1,4 @@
-//! The task at the far end of an impaired link: delivers arriving frames to a port.
+//! The task at the far end of an impaired link: delivers the frames that arrive there to a port.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub struct LinkTask {
     source: Source<LinkEnd>,
     to: Arc<dyn Egress>,
-    /// Number of frames of the batch that are delivered or dropped.
+    /// Number of frames of the batch that have been delivered or dropped.
     done: usize,
-    /// Time at which the other frames of the batch began to wait for room; `None` if none waits.
+    /// Time at which the other frames of the batch began to wait for room; `None` if no frame waits.
     since: Option<Instant>,
     switch: Arc<Switch>,
-    /// The port at the far end; its traces record losses.
+    /// The port to which the link leads; its traces record lost frames.
     port: PortId,
-    /// Index of the port's ring.
+    /// Index of the port's ring to which frames are delivered.
     ring: usize,
 }
 
@@ -67,7 +67,7 @@ impl LinkTask {
         PassResult::Frames(all.max(1))
     }
 
-    /// Delivers the remaining frames. Returns the number that found room.
+    /// Tries to deliver the remaining frames. Returns the number of frames that found room.
     fn deliver(&mut self, work: &mut ForwardMemory) -> usize {
         let batch = self.source.frames();
         let picks = IDENTITY.get(self.done..batch.len().min(BATCH)).unwrap_or_default();

@@ -36,8 +36,8 @@ impl Mix {
         Mix { add: key[0] & ALL, factors, inverses: factors.map(inverse) }
     }
 
-    /// Returns the table's line for a VLAN and an address, below `lines` (a power of two), and the word to store in the
-    /// entry.
+    /// Returns the line of the table (an index below `lines`, a power of two) for a VLAN and an address, and the word
+    /// to store in the entry.
     #[inline]
     pub(crate) fn place(&self, vlan: u16, mac: u64, lines: usize) -> (usize, u64) {
         let mut x = (u64::from(vlan) << 47 | mac >> 1) ^ self.add;
@@ -52,7 +52,7 @@ impl Mix {
         (((x as usize) << (BITS - WORD) | upper) & (lines - 1), word)
     }
 
-    /// Returns the VLAN and the address of a word in a line.
+    /// Returns the VLAN and the address that a word in a line stands for.
     pub(crate) fn unplace(&self, line: usize, word: u64) -> (u16, u64) {
         let mut x = ((line & (Mix::LINES - 1)) as u64) << WORD | word;
         x = x.wrapping_mul(self.inverses[1]) & ALL;

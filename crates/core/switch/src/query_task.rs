@@ -13,7 +13,7 @@ use crate::policies::protocol;
 use crate::snooping::Snooping;
 use crate::table::Switch;
 
-/// Offset of a frame's tag in bytes: behind both addresses.
+/// Offset of a frame's tag in bytes, after both addresses.
 const TAG_AT: usize = 12;
 /// Length of the longest query in bytes, with a tag.
 const LONGEST: usize = 128;

@@ -20,11 +20,11 @@ pub(crate) struct PolicySummary {
     pub(crate) kinds: [bool; KINDS],
     /// Whether any port has filters for the frames that it gets.
     pub(crate) is_filtered: bool,
-    /// Whether a filter for frames that a port gets may read behind a frame's head.
+    /// Whether a filter for frames that a port gets may read bytes beyond a frame's head.
     pub(crate) is_deep: bool,
-    /// Whether a filter for frames that a port gets may read behind the headers of a segment.
+    /// Whether a filter for frames that a port gets may read bytes beyond the headers of a segment.
     pub(crate) looks_at_payload: bool,
-    /// Addresses that are fixed behind a port, sorted.
+    /// Addresses that a policy fixes behind a port, sorted.
     pinned: Vec<(u64, PortId)>,
     /// Default policies, for ports without policies.
     blank: CompiledPolicies,

@@ -1,4 +1,4 @@
-//! A switch, its settings and its port table. The table is immutable and replaced as a whole by each change, so that
+//! A switch, its settings and its port table. The table is immutable; each change replaces it as a whole, so that
 //! workers read it without a lock.
 
 use std::collections::hash_map::RandomState;
@@ -58,8 +58,8 @@ pub(crate) struct PortTable {
     most_floods: usize,
 }
 
-/// Maximum number of copies of flooded frames in one pass; the other flooded frames of a batch wait for the next pass.
-/// A whole batch may go to up to 256 ports.
+/// Maximum number of copies of flooded frames in one pass. Flooded frames beyond this limit wait for the next pass. A
+/// whole batch may be flooded to up to 256 ports.
 const MOST_COPIES: usize = BATCH * 256;
 
 impl PortTable {
@@ -93,7 +93,7 @@ impl PortTable {
     fn from(by_id: Vec<Option<Arc<PortEntry>>>) -> PortTable {
         let all: Vec<_> = by_id.iter().flatten().cloned().collect();
         let policed = PolicySummary::of(&all);
-        // A batch cannot have more flooded frames than `BATCH`, so a switch with few ports needs no count of them.
+        // A batch has at most `BATCH` flooded frames, so a switch with few ports needs no limit for them.
         let most_floods = if all.len() <= MOST_COPIES / BATCH { usize::MAX } else { MOST_COPIES / all.len() };
         PortTable { by_id, all, policed, most_floods }
     }
@@ -108,7 +108,7 @@ pub struct GroupPorts {
     pub has_vlans: bool,
 }
 
-/// A port, for the thread that keeps the switch's multicast groups.
+/// A port, as the thread that keeps the switch's multicast groups needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPort {
     /// Index of the port.
@@ -126,7 +126,7 @@ pub struct GroupPort {
 pub struct SwitchSettings {
     /// Minimum number of entries of the forwarding table.
     pub table_entries: usize,
-    /// Whether an address stays with its owner until it expires or its port is detached.
+    /// Whether an address stays with its owner until the address expires or its port is detached.
     pub sticky: bool,
     /// Whether lossless ports also hold back other owners' senders.
     pub holds_others: bool,
@@ -144,7 +144,7 @@ impl Default for SwitchSettings {
 pub struct Switch {
     name: String,
     table: ArcSwap<PortTable>,
-    /// Serialises changes of the table. The packet path never locks it.
+    /// Serialises changes of the port table. The packet path never locks this mutex.
     changing: Mutex<()>,
     fdb: Fdb,
     /// Forwarding table of a switch with VLANs, created with the first VLAN.
@@ -155,7 +155,7 @@ pub struct Switch {
     snooping: OnceLock<Arc<Snooping>>,
     /// Number of attachments so far.
     attached: AtomicU64,
-    /// Whether ports that are attached later also hold back other owners' senders.
+    /// The current value of [`SwitchSettings::holds_others`], for ports that are attached later.
     holds_others: AtomicBool,
 }
 
@@ -208,7 +208,7 @@ impl Switch {
         &self.fdb
     }
 
-    /// The forwarding table that is in use: with or without VLANs.
+    /// The forwarding table that is in use: the table by VLAN if frames belong to VLANs, [`Switch::fdb`] otherwise.
     pub fn addresses(&self) -> &Fdb {
         self.fdb_of(self.table.load().policed())
     }
@@ -233,7 +233,7 @@ impl Switch {
         self.tables().map(Fdb::refused).sum()
     }
 
-    /// Adds an address in a VLAN (0 without VLANs) to the forwarding table.
+    /// Adds an address to the forwarding table, in VLAN `vlan` (0 on a switch without VLANs).
     pub fn learn(&self, vlan: u16, mac: u64, port: PortId) {
         self.addresses().learn_in(vlan, mac, port, &mut 1);
     }
@@ -243,13 +243,13 @@ impl Switch {
         &self.fdb.beside().changes
     }
 
-    /// Sets a port's address finder, which is asked about addresses missing from the forwarding table, in the VLANs
-    /// that the port's frames may be in. The call must be repeated after a change of the port's policies.
+    /// Sets a port's address finder. In the VLANs of the port's frames, the switch asks the finder about addresses that
+    /// are missing from the forwarding table. The call must be repeated after a change of the port's policies.
     pub fn ask_port(&self, id: PortId, by: &Arc<dyn AddressFinder>) {
         self.fdb.beside().elsewhere.set(id, &self.vlans_of(id), Some(by));
     }
 
-    /// Returns the VLANs that a port's frames may be in; 0 without VLANs.
+    /// Returns the VLANs to which a port's frames may belong; only 0 on a switch without VLANs.
     pub fn vlans_of(&self, id: PortId) -> Vec<u16> {
         let table = self.table.load();
         let Some((entry, policed)) = table.get(id).zip(table.policed().filter(|policed| policed.vlans)) else {
@@ -265,8 +265,8 @@ impl Switch {
         self.addresses().forget_elsewhere(vlan, mac, port)
     }
 
-    /// Replaces a port's policies, also while frames pass. `egresses` replaces the port's egresses, unless it is
-    /// `None`.
+    /// Replaces a port's policies; may be called while frames pass. `egresses` replaces the port's egresses, unless it
+    /// is `None`.
     pub fn set_policies(
         &self,
         id: PortId,
@@ -324,8 +324,8 @@ impl Switch {
         }
     }
 
-    /// If the switch now uses its other forwarding table (with or without VLANs), empties that table, as its contents
-    /// may be outdated.
+    /// If the switch has just begun or ceased to use VLANs, empties the forwarding table that it now uses, as the
+    /// contents of that table may be outdated.
     fn begin_anew_if(&self, had_vlans: bool) {
         if self.has_vlans() != had_vlans {
             self.addresses().forget_all();
@@ -402,8 +402,8 @@ impl Switch {
         Ok(id)
     }
 
-    /// Sets whether an address moves to another owner's port only after it has expired, and whether lossless ports also
-    /// hold back other owners' senders. May be called while frames pass.
+    /// Sets whether an address moves to another owner's port only after it has expired, and whether lossless ports hold
+    /// back other owners' senders as well. May be called while frames pass.
     pub fn treat(&self, sticky: bool, holds_others: bool) {
         self.tables().for_each(|fdb| fdb.set_sticky(sticky));
         self.holds_others.store(holds_others, Ordering::Relaxed);
@@ -428,7 +428,8 @@ impl Switch {
         self.tables().for_each(|fdb| fdb.forget_learned(id));
     }
 
-    /// Removes a port and its addresses. Each worker may still deliver its current batch to the port's egresses.
+    /// Removes a port and its addresses. Workers may still deliver batches that they are forwarding during the call to
+    /// the port's egresses.
     pub fn detach(&self, id: PortId) {
         let had_vlans = self.has_vlans();
         let _ = self.change(|by_id| {
@@ -443,8 +444,8 @@ impl Switch {
         self.fdb.beside().elsewhere.set(id, &[], None);
     }
 
-    /// Adds a monitor called `name` to a port: copies of frames that the port sends go to `tx`, copies of those that it
-    /// receives to `rx`, ring by ring, if there is room.
+    /// Adds a monitor called `name` to a port: copies of frames that the port sends go to `tx`, copies of frames that
+    /// the port receives go to `rx`. Each ring has its own monitor ring; copies that find no room are dropped.
     ///
     /// # Errors
     /// [`AttachError::NoSuchPort`] if there is no port of that name.
@@ -513,7 +514,7 @@ impl Switch {
     }
 }
 
-/// The number of a port's owner: the one that the owner's other ports have, or an unused one.
+/// The number of a port's owner: the same number as for the owner's other ports, or an unused number.
 fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
     let mut entries = by_id.iter().flatten();
     if let Some(known) = entries.find(|e| e.port.owner == port.owner) {

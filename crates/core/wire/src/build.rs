@@ -92,7 +92,7 @@ pub fn refresh_udp_checksum(frame: &mut [u8]) -> Result<(), MalformedPacket> {
     }
     let rest = frame.get_mut(ip.l4..).ok_or(MalformedPacket::Truncated)?;
     let len = udp::Header::parse(rest)?.datagram_len();
-    // The frame may be padded behind the datagram.
+    // The frame may be padded after the datagram.
     let datagram = rest.get_mut(..len.into()).ok_or(MalformedPacket::Truncated)?;
     store_checksum(datagram, pseudo(ip.src, ip.dst, layers::UDP, len).ok_or(MalformedPacket::BadField)?)
 }
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Objective: a frame whose payload was changed in place gets the correct checksum, also with padding behind the
+    /// Objective: a frame whose payload was changed in place gets the correct checksum, even if padding follows the
     /// payload.
     #[test]
     fn a_changed_payload_gets_its_checksum() {

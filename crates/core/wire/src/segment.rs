@@ -10,7 +10,7 @@ use crate::checksum::pseudo;
 use crate::offload::{MAX_HEADERS, SegmentHeaders};
 use crate::{BadVnet, Gso, GsoKind, Layers, Sum, field, ipv4, ipv6, tcp, udp};
 
-/// The bytes of a segment's headers, with room for the longest.
+/// The bytes of a segment's headers, with room for the longest headers.
 type HeaderBytes = [u8; MAX_HEADERS];
 
 /// A segmenter, which cuts a frame into segments (TSO, USO). It has its own copy of the frame's headers.
@@ -75,7 +75,7 @@ impl Segmenter {
         Ok(Self { bytes, headers: found, gso_size, payload_len, offset: 0, count, given: 0, original })
     }
 
-    /// Number of segments that are left. A frame without payload has one segment.
+    /// Number of segments that are not yet returned. A frame without payload has one segment.
     pub fn remaining(&self) -> usize {
         self.count - self.given
     }
@@ -86,7 +86,7 @@ impl Segmenter {
     }
 
     /// Returns the next segment, whose headers are complete except for the transport's checksum; `None` after the last
-    /// one.
+    /// segment.
     #[inline]
     pub fn next_segment(&mut self) -> Option<Segment<'_>> {
         if self.remaining() == 0 {
@@ -143,8 +143,8 @@ impl Segmenter {
         sum.add_u32(seq).add_u16(flags.into())
     }
 
-    /// Returns the TCP flags of the next segment: FIN and PSH only for the last segment, CWR only for the first (RFC
-    /// 3168 §6.1.2).
+    /// Returns the TCP flags of the next segment: FIN and PSH only for the last segment, CWR only for the first segment
+    /// (RFC 3168 §6.1.2).
     #[inline]
     fn tcp_flags(&self) -> u8 {
         let mut flags = self.original.flags;
@@ -214,7 +214,7 @@ impl<'a> Segment<'a> {
         self.payload.clone()
     }
 
-    /// Length of the whole segment, headers included, bytes.
+    /// Length of the whole segment including its headers, bytes.
     #[inline]
     pub fn frame_len(&self) -> usize {
         self.header.len() + self.payload.len()
@@ -235,7 +235,7 @@ impl<'a> Segment<'a> {
 /// The completion of a checksum ([`crate::Offload::CsumPartial`]), computed from the pieces of the frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// Number of the frame's next bytes that the checksum does not cover.
+    /// Number of bytes, from the next piece on, that precede the bytes that the checksum covers.
     skip: usize,
     /// Offset of the checksum, in bytes from the start of the frame.
     at: usize,
@@ -259,9 +259,10 @@ impl Completion {
         }
     }
 
-    /// Returns the offset of the checksum, in bytes from the start of the frame, and its two bytes. The sum includes
-    /// the previous value of the field, in which the driver stored the sum of the pseudo header (virtio 1.3 §5.1.6.2).
-    /// A checksum of zero is returned as `0xffff`, as UDP requires; for other protocols it is the same number.
+    /// Returns the offset of the checksum, in bytes from the start of the frame, and the two bytes to store there. The
+    /// sum includes the previous value of the field, in which the driver stored the sum of the pseudo header (virtio
+    /// 1.3 §5.1.6.2). A checksum of zero is returned as `0xffff`, as UDP requires; for other protocols, zero and
+    /// `0xffff` are the same number.
     #[inline]
     pub fn finish(self) -> (usize, [u8; 2]) {
         (self.at, self.sum.nonzero_checksum().to_be_bytes())

@@ -1,5 +1,5 @@
 //! Snapshots of the daemon's ports for `list`, `show` and `top`. Callers see their own ports; root and the daemon's own
-//! user see all.
+//! user see all ports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInf
 }
 
 /// Lists the ports that the caller may see, without their rings. With `switch`, lists only ports on that switch;
-/// otherwise also pipes, and interfaces that programs have open.
+/// without `switch`, also lists pipes, and interfaces that programs have opened.
 pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
     let on = |r: &DaemonPort| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
@@ -88,7 +88,7 @@ pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortI
     ports
 }
 
-/// Describes one port with its rings; `None` if it does not exist, or the caller may not see it.
+/// Describes one port with its rings; `None` if the port does not exist, or if the caller may not see it.
 pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     let pipe = Pipes::name(name);
     let known = d.pipes.get(&pipe);

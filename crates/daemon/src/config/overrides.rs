@@ -22,7 +22,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Applies this command line over a file.
+    /// Applies this command line to the configuration of a file; flags override the settings in the file.
     ///
     /// # Errors
     /// [`ConfigError::Words`] if a flag's arguments are invalid.

@@ -1,5 +1,5 @@
-//! Forwarding on a switch with policies: classification and delivery, as without policies, but each decision is made
-//! on a copy of the frame's first bytes.
+//! Forwarding on a switch with policies. Batches are classified and delivered as without policies, but each decision is
+//! made on a copy of the frame's first bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Forwarder {
         self.rest.floods >= table.most_floods()
     }
 
-    /// Forwards a batch on a switch with many ports and without policies, some flooded frames in each pass.
+    /// Forwards a batch on a switch with many ports and without policies; each pass floods only some of the frames.
     #[cold]
     pub(super) fn forward_in_parts(&mut self, table: &PortTable, me: &Arc<PortEntry>, work: &mut ForwardMemory) {
         let batch = self.source.frames();
@@ -117,8 +117,8 @@ impl Forwarder {
         before - self.rest.frames.len()
     }
 
-    /// Before a pause of the worker, immediately sends the frames that wait because of the port's rates. Frames that
-    /// find no room are dropped.
+    /// Sends the frames that wait because of the port's rates immediately, before the worker pauses. Frames that find
+    /// no room are dropped.
     #[cold]
     pub(super) fn hurry_rest(&mut self, work: &mut ForwardMemory) {
         self.rest.is_hurried = true;
@@ -184,8 +184,8 @@ impl Forwarder {
         work.policed = Some(memory);
     }
 
-    /// Returns the index of the first frame that the port's rates do not allow now, and charges the frames before it.
-    /// Drops later frames if they cannot wait.
+    /// Returns the index of the first frame that the port's rates do not allow now, and charges the frames before that
+    /// frame. Drops the remaining frames if they cannot wait.
     pub(super) fn permitted(&mut self, policies: &CompiledPolicies, me: &PortEntry) -> usize {
         let frames = self.rest.frames.clone();
         if frames.start < self.rest.paid {
@@ -299,7 +299,7 @@ impl Forwarder {
                 let count = groups.picks(to.id, false, true, picks).len();
                 let count = select(to, &mut picks[..count], plan);
                 if count == 0 {
-                    // On a switch with many ports, most may be in none of the frames' VLANs or groups.
+                    // On a switch with many ports, most ports may be in none of the frames' VLANs or groups.
                     continue;
                 }
                 hand_over(
@@ -335,8 +335,8 @@ fn hand_over(
     deliver(to, sender, batch, picks, may_hold, scratch, held);
 }
 
-/// Whether the port's own rates allow the whole batch; always false for a port in a rate group. If so, charges the
-/// batch.
+/// Whether the port's own rates allow the whole batch. If so, charges the batch. Always false for a port in a rate
+/// group.
 fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();
     let buckets = || policies.rates.iter().zip(&me.state.rates);

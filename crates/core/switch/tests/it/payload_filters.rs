@@ -112,7 +112,8 @@ impl Bench {
     }
 }
 
-/// A header that leaves a checksum pending, and also the segmentation into datagrams if `size` is not 0.
+/// A virtio-net header that leaves a checksum pending. If `size` is not 0, the segmentation into datagrams is pending
+/// as well.
 fn header(size: usize, csum_start: usize, csum_offset: u16) -> VnetHdr {
     VnetHdr {
         flags: 1,
@@ -126,8 +127,8 @@ fn header(size: usize, csum_start: usize, csum_offset: u16) -> VnetHdr {
     }
 }
 
-/// Objective: a rule on payload sees each datagram of a segment, at the sender's port and at a receiver's, wherever the
-/// marked datagram is, also if a tag is added or removed. Segments without a marked datagram pass whole.
+/// Objective: a rule on payload, at the sender's or a receiver's port, finds a marked datagram at any place of a
+/// segment, even if a tag is added or removed. Segments without a marked datagram pass whole.
 #[test]
 fn each_datagram_of_a_segment() {
     let segment = header(SIZE, 34, 6);
@@ -169,7 +170,7 @@ fn each_datagram_of_a_segment() {
     }
 }
 
-/// Objective: rules at a receiver whose port adds or removes a tag see a segment as it arrives there.
+/// Objective: rules at a receiver whose port adds or removes a tag see the segment with the tag that the port delivers.
 #[test]
 fn segments_that_are_retagged() {
     let mut bench = Bench::new();
@@ -190,9 +191,9 @@ fn segments_that_are_retagged() {
     assert_eq!(bench.lost(DropReason::BadVnetHeader), 0);
 }
 
-/// Objective: a frame with a pending checksum behind its UDP header is dropped with a reason if a rule reads the bytes
-/// that the checksum overwrites, at the sender's port and at a receiver's. It passes without such rules, as does a
-/// frame with only its own checksum pending.
+/// Objective: a frame whose pending checksum begins after its UDP header is dropped with a reason if a rule, at the
+/// sender's or a receiver's port, reads the bytes that the checksum overwrites. The frame passes without such rules, as
+/// does a frame with only its UDP checksum pending.
 #[test]
 fn sums_that_are_filled_in_later() {
     let over_mark = header(0, HEADERS, 0);

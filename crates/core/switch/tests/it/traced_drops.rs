@@ -1,4 +1,4 @@
-//! Every drop reason, as a trace shows it. This module compiles only if [`told`] has a line for each reason.
+//! How a trace shows every drop reason. This module compiles only if [`told`] has an arm for each reason.
 #![allow(unsafe_code)]
 
 use std::net::UdpSocket;
@@ -39,7 +39,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 enum Told {
     /// The drop is a step in the record of the frame.
     Frame(fn() -> Vec<TraceRecord>),
-    /// The drop is in a record without a frame; the text explains why.
+    /// The drop is in a record without a frame; the text explains why there is no frame.
     Line(&'static str, fn() -> Vec<TraceRecord>),
 }
 
@@ -127,7 +127,7 @@ fn differs(why: DropReason) -> Option<String> {
     (!is_right).then(|| format!("{} {because}: {told:?}", why.name()))
 }
 
-/// Two ports with a trace of drops.
+/// Two ports, the first of which has a trace of drops.
 struct Bed {
     switch: Arc<Switch>,
     a: TestPort,
@@ -172,7 +172,7 @@ impl Bed {
         self.told()
     }
 
-    /// Sends one slot, changed by `change`.
+    /// Sends a frame in one slot after `change` has modified that slot.
     fn send_slot(&mut self, change: impl FnOnce(&TestPort, u32)) -> Vec<TraceRecord> {
         let i = self.a.tx.at(0);
         assert!(self.a.send(&flood()));
@@ -191,7 +191,7 @@ impl Bed {
         until(|| self.send(&[frame(3, 1, 0, 200)]))
     }
 
-    /// Forwards frames from an ingress in place of the sender's. Returns the records.
+    /// Forwards frames from `ingress` instead of the sender's ring. Returns the records.
     fn from(&mut self, ingress: Box<dyn Ingress>) -> Vec<TraceRecord> {
         self.pass(Forwarder::new(Arc::clone(&self.switch), self.a.id, 0, ingress))
     }
@@ -209,7 +209,7 @@ impl Bed {
     }
 }
 
-/// Repeats an action until a drop is recorded.
+/// Repeats an action until it returns the record of a drop.
 fn until(mut f: impl FnMut() -> Vec<TraceRecord>) -> Vec<TraceRecord> {
     let begun = Instant::now();
     loop {
@@ -334,7 +334,7 @@ fn stalled() -> Vec<TraceRecord> {
     until(|| bed.send(&[]))
 }
 
-/// An ingress whose frames cannot wait in place, like a network interface's.
+/// An ingress whose frames cannot wait in their ring, like that of a network interface.
 struct NoTime(LoopbackIngress);
 
 impl Ingress for NoTime {
@@ -440,7 +440,7 @@ fn tunnel(n: u8, remotes: &[&str]) -> Arc<Tunnel> {
     Tunnel::new(Arc::new(Endpoint::new(local(n), 4789).unwrap()), options).unwrap()
 }
 
-/// The records for a datagram from an unknown VTEP.
+/// Returns the records for a datagram from an unknown VTEP.
 fn datagram(n: u8, bytes: &[u8]) -> Vec<TraceRecord> {
     let tunnel = tunnel(n, &[]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();
@@ -448,7 +448,7 @@ fn datagram(n: u8, bytes: &[u8]) -> Vec<TraceRecord> {
     Bed::new().from(Box::new(TunnelIngress::new(tunnel)))
 }
 
-/// The records for a frame whose outer packet was ECN-marked although the inner packet is not ECN-capable.
+/// Returns the records for a frame whose outer packet was ECN-marked although the inner packet is not ECN-capable.
 fn marked(n: u8) -> Vec<TraceRecord> {
     let tunnel = tunnel(n, &[&local(n + 100).to_string()]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();

@@ -30,8 +30,8 @@ pub fn export(d: &Daemon) -> ExportReply {
     ExportReply { config: file, text, left_out }
 }
 
-/// Returns a comment for a port in the file if the port's owner is neither root nor the daemon's user: attached from
-/// the file, it will belong to the daemon instead. `None` for other ports.
+/// Returns a comment on a port for the exported file: if the port's owner is neither root nor the daemon's user, the
+/// port will belong to the daemon when it is attached from the file. `None` for other ports.
 fn remark(record: &DaemonPort) -> Option<String> {
     let uid = record.owner.uid;
     (!is_trusted_user(uid)).then(|| format!("Owned by user {uid}; attached from a file, it is owned by the daemon."))
