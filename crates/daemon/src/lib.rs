@@ -121,8 +121,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let place = StartPlace::take(&config, &dir)?;
     let signals = signals(&config)?;
     raise_limits();
-    // The next two functions make system calls that the sandbox would refuse. Threads started later inherit the
-    // scheduler slice.
+    // The next two functions make system calls that the sandbox would refuse. Threads that are started later inherit
+    // the scheduler slice.
     netvale_mem::spin::has_company();
     netvale_mem::slice::shorten();
     let real_time = realtime::RealTime::begin(config.rt_priority)
@@ -130,7 +130,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     if let Some(user) = user {
         become_user(user, &config, &place)?;
     }
-    // An error is ignored here, because it recurs at the first notification and is reported then.
+    // An error is ignored here, because the first notification fails with the same error, which is then reported.
     let _ = manager::meet();
     let mut kept = keep::found();
     let place = place.listen(&mut kept, &config)?;
@@ -148,7 +148,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     netvale_mem::mapping::unmap_apart()?;
     let mut daemon = Daemon::new(config)?;
     daemon.reach = reach;
-    // The workers have started with the priority, and the main thread gives it up.
+    // The workers were started at this priority; the main thread now returns to normal priority.
     drop(real_time);
     let server = match place {
         ListeningPlace::Fresh(sockets) => begin(daemon, sockets, signals, &mut kept)?,
@@ -161,7 +161,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     }
     match server.run() {
         ServerEnd::Stopped(captures, own) => end(&own, captures),
-        // Drop nothing: everything belongs to the successor.
+        // Do not drop the daemon's objects, because all of them belong to the successor.
         ServerEnd::HandedOver(connection) => system::leaving::close_all_and_exit(connection),
     }
     Ok(())
@@ -186,7 +186,7 @@ fn begin(
     Ok(server)
 }
 
-/// Takes over from a running daemon.
+/// Takes over the ports and sockets of a running daemon.
 fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Result<DaemonServer, StartError> {
     let begun = Instant::now();
     let done = predecessor.take(&mut daemon).and_then(|taken| taken.go(&mut daemon));
@@ -210,9 +210,9 @@ fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Re
     Ok(server)
 }
 
-/// Finishes once all ports have been removed: waits for captures and port threads, removes the sockets.
+/// Waits for captures and port threads after all ports have been removed, then removes the sockets.
 fn end(own: &[PathBuf], mut captures: Captures) {
-    // The last frames may still be on their way to capture files.
+    // Threads may not have written the last frames to the capture files yet.
     captures.wait();
     let left = netvale_port::service::wait_for_ending(ENDING_LIMIT);
     if left > 0 {
@@ -229,7 +229,7 @@ enum StartPlace {
     Successor(Predecessor),
 }
 
-/// Open listening sockets, or a predecessor that hands its own over.
+/// The listening sockets: already open, or to be handed over by a predecessor.
 enum ListeningPlace {
     Fresh(ListeningSockets),
     Successor(Predecessor),
@@ -264,8 +264,8 @@ fn signals(config: &Config) -> std::io::Result<Signals> {
     Ok(Signals { end, reload: hang_ups(config)? })
 }
 
-/// Creates a descriptor that becomes readable on SIGHUP. Returns `None` without a configuration file: SIGHUP then ends
-/// the daemon, the default action.
+/// Creates a descriptor that becomes readable on SIGHUP. Returns `None` if there is no configuration file: SIGHUP then
+/// has its default action, and ends the daemon.
 fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
     if config.file.is_none() {
         return Ok(None);
@@ -285,7 +285,7 @@ fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
     Ok(user)
 }
 
-/// Gives the run directory to `user`, then switches to that user. The sockets are created afterwards.
+/// Gives the run directory to `user`, then switches to that user. Must be called before the sockets are created.
 fn become_user(user: User, config: &Config, place: &StartPlace) -> Result<(), StartError> {
     if let StartPlace::Fresh(lock) = place {
         sockets::give_run_dir(&config.run_dir, lock, user)?;
@@ -301,12 +301,13 @@ const ROOM_FOR_DESCRIPTORS: u64 = 8192;
 /// Enlarges the descriptor table while the process is single-threaded.
 fn make_room_for_descriptors(limit: Option<u64>) {
     let last = limit.unwrap_or(ROOM_FOR_DESCRIPTORS).min(ROOM_FOR_DESCRIPTORS).saturating_sub(1);
-    // The descriptor is closed immediately, and the capacity remains. Without a standard error, the table grows later.
+    // The descriptor is closed immediately, but the table keeps its capacity. If the process has no standard error, the
+    // table grows later.
     drop(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), last as i32));
 }
 
-/// Raises the descriptor limit to the hard limit (a ring takes three or four descriptors). Lifts the limit of locked
-/// memory, which the frame memory of interfaces counts towards, if the daemon has the right.
+/// Raises the descriptor limit to the hard limit (a ring takes three or four descriptors). If the daemon has the right,
+/// lifts the limit of locked memory, because the frame memory of interfaces counts towards it.
 fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let highest = |resource| Rlimit { current: getrlimit(resource).maximum, ..getrlimit(resource) };

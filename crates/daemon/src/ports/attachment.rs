@@ -1,5 +1,5 @@
-//! A connection's hold on a port of any kind, released when the connection closes. A process that inherits the
-//! connection can request the port's description again.
+//! A connection's hold on a port of any kind. The hold is released when the connection closes. A process that inherits
+//! the connection can request the port's description again.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +9,7 @@ use crate::daemon::Daemon;
 use crate::handover::items::HoldItem;
 use crate::refusal::Refusal;
 
-/// A reply to a client, with the descriptors that are sent along.
+/// A reply to a client, and the descriptors that are sent with the reply.
 pub type Description = (AttachReply, Vec<OwnedFd>);
 
 /// The result of opening a port: the reply, its descriptors, and the connection's attachment.
@@ -31,7 +31,8 @@ pub trait Attachment {
         Ok(None)
     }
 
-    /// Releases the port: frees the rings and the other resources of this attachment.
+    /// Releases the port: frees the rings and the other resources of this attachment. `client` is the number of the
+    /// connection.
     fn close(self: Box<Self>, d: &mut Daemon, client: u64);
 }
 

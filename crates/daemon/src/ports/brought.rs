@@ -28,15 +28,14 @@ pub struct BroughtFile {
 }
 
 impl BroughtFile {
-    /// Takes ownership of a descriptor.
+    /// Takes ownership of a descriptor that user `uid` passed.
     pub fn new(fd: OwnedFd, uid: u32) -> BroughtFile {
         BroughtFile { fd: Some(fd), uid }
     }
 
-    /// Returns the file, if it can hold a region of the requested length at the requested offset.
+    /// Returns the file if it has room for a region of the requested length at the requested offset.
     ///
-    /// # Errors
-    /// [`Refusal`] with `file_at_fault` set, if it cannot.
+    /// # Errors [`Refusal`] with `file_at_fault` set if the file has no room or is unsuitable.
     fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "the descriptor is missing") };
         // This query succeeds only for files in memory. The kernel answers it without the file system, so no file
@@ -111,8 +110,8 @@ pub fn region(
     new_region(d, sizes, file, place, caller)
 }
 
-/// Returns the refusal while a worker may still write to the memory of a port just closed, which would corrupt a new
-/// region at the same place.
+/// Returns the refusal for a request whose region would be at the place of a port that was just closed. A worker may
+/// still write to the memory of that port, which would corrupt a new region.
 fn still_there<T>() -> Result<T, Refusal> {
     unfit(Errno::AGAIN, "the memory of a closed port is still in use; try again")
 }
@@ -127,7 +126,8 @@ fn new_region(
     let id = new_number(d)?;
     let FilePlacement { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
-        // The file is at fault only if it cannot be mapped. Invalid sizes would be refused for any memory.
+        // The file is at fault only if it cannot be mapped. Invalid sizes are not the file's fault, because they are
+        // refused for any memory.
         let file_at_fault = matches!(e, RegionError::Memory { .. });
         Refusal { file_at_fault, ..Refusal::from(e) }
     })?;

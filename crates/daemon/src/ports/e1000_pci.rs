@@ -11,7 +11,7 @@ use super::plug::{NewPort, plug};
 use crate::daemon::{Daemon, PortBackend, PortPeers};
 use crate::refusal::Refusal;
 
-/// Backend of a port with a driver for a card.
+/// Backend of a port that drives an e1000 on the PCI bus.
 struct E1000DriverPort(DriverPort);
 
 impl PortBackend for E1000DriverPort {

@@ -1,9 +1,9 @@
-//! A persistent port on a second switch, which joins the two switches.
+//! A persistent port that is on a second switch, and thereby joins two switches.
 //!
-//! netmap puts a bridge wrapper around the port. Frames that the first switch sends to the port enter the second
-//! switch, and vice versa; no program can open the port meanwhile. Here the daemon takes the part of the program: it
-//! forwards the frames in the port's rx rings to the second switch. Frames from the second switch wait in rings of
-//! private memory until the first switch takes them.
+//! netmap puts a bridge wrapper around such a port. Frames that the first switch sends to the port enter the second
+//! switch, and vice versa; no program can open the port while it joins two switches. In netvale, the daemon does what
+//! the program would do: it forwards the frames in the port's rx rings to the second switch. Frames from the second
+//! switch wait in rings of private memory until the first switch takes them.
 
 use std::sync::Arc;
 
@@ -27,11 +27,12 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::rings::switched::{PortRings, RingDoorbells};
 
-/// Backend of the port through which a persistent port is on its second switch.
+/// Backend of the port through which a persistent port is connected to its second switch.
 pub struct JointPort {
     /// Name of the persistent port.
     pub port: String,
-    /// Length of the virtio-net header in bytes: shared with the persistent port, at which programs set it.
+    /// Length of the virtio-net header in bytes, shared with the persistent port. Programs set the length at the
+    /// persistent port.
     pub hdr_len: HdrLen,
     queues: u32,
     detail: String,
@@ -60,7 +61,7 @@ pub fn of(record: &DaemonPort) -> Option<&JointPort> {
     record.behind.get()
 }
 
-/// Creates the ingress that takes frames from a ring of `mem` to which an egress delivers.
+/// Creates the ingress that takes the frames that `ring`, an egress, delivers to a ring of `mem`.
 fn far_end(
     mem: &Arc<PortMem>,
     ring: &Arc<RingEgress>,
@@ -83,7 +84,8 @@ pub(crate) fn turned(s: PortShape) -> PortShape {
     PortShape { tx_rings: s.rx_rings, rx_rings: s.tx_rings, tx_slots: s.rx_slots, rx_slots: s.tx_slots }
 }
 
-/// Creates rx rings that buffer the frames from the second switch, as many and as long as the port's tx rings.
+/// Creates rx rings that buffer the frames from the second switch: the same number of rings and of slots as the port's
+/// tx rings.
 fn rings_between(d: &Daemon, rings: &PortRings, caller: Caller) -> Result<PortRings, Refusal> {
     let PortShape { rx_rings, rx_slots, .. } = turned(rings.mem.shape());
     let shape = PortShape { tx_rings: 0, rx_rings, tx_slots: rx_slots, rx_slots };

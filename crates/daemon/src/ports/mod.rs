@@ -128,7 +128,7 @@ fn kind_of(spec: &AttachSpec) -> Option<&'static AttachKind> {
 /// Answers a request specific to one kind.
 ///
 /// # Errors
-/// The kind's error, or an internal one if no kind answers.
+/// The error of the kind, or an internal error if no kind answers.
 pub fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Result<Reply, RpcError> {
     let methods = KINDS.iter().filter_map(|kind| kind.methods);
     let mut answers = methods.filter_map(|methods| (methods.answer)(d, request, caller));
@@ -188,7 +188,7 @@ pub fn continue_hold(d: &mut Daemon, item: HoldItem, caller: Caller) -> Result<B
 }
 
 /// Releases the holds of connections other than `clients`, and removes non-persistent ports that no connection holds
-/// any more.
+/// after that.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     let gone = |local: &LocalRings| local.clients().filter(|client| !clients.contains(client)).collect::<Vec<_>>();
     let of = |(name, record): (&str, &DaemonPort)| Some((name.to_owned(), gone(record.behind.programs()?)));
@@ -203,7 +203,7 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     nic::open::release_all_but(d, clients);
 }
 
-/// Detaches a port from its switch. A persistent VALE port remains, on no switch; others are removed.
+/// Detaches a port from its switch. A persistent VALE port remains, but is on no switch; other ports are removed.
 ///
 /// # Errors
 /// [`Refusal`] if the port does not exist.

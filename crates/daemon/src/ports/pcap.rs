@@ -1,4 +1,4 @@
-//! `pcap:FILE`: capture files. A port replays one into the switch, captures to one, or both.
+//! `pcap:FILE`: capture files. A port replays a file into the switch, captures frames to a file, or both.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ use crate::refusal::{Refusal, refuse};
 mod continued;
 mod files;
 
-/// Capture files of a port, with the progress in them.
+/// Capture files of a port, and the position in each.
 #[derive(Default)]
 struct PortFiles {
     replay: Option<ReplayFile>,
@@ -47,7 +47,7 @@ struct ReplayFile {
     noted: OwnedFd,
 }
 
-/// A file being written.
+/// A file to which frames are being captured.
 struct CaptureFile {
     path: PathBuf,
     file: File,
@@ -56,7 +56,7 @@ struct CaptureFile {
     shares: bool,
 }
 
-/// Longest wait in a hand-over until a capture's frames are in its file.
+/// How long to wait, in a hand-over, until a capture's frames are in its file.
 const SETTLING: Duration = Duration::from_secs(1);
 
 impl PortBackend for PortFiles {
@@ -136,7 +136,7 @@ fn capture_note(path: &Path, status: &CaptureStatus) -> String {
     }
 }
 
-/// Attaches a port that replays or captures files, or restores one.
+/// Attaches a port that replays a file or captures to a file, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Pcap(named) = asked.spec else { return Err(asked.mistaken()) };
     let paths = [named.replay(), named.capture()].map(|file| file.map(|file| Path::new(file.as_str())));
@@ -152,7 +152,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     on_switch(d, asked, replay, capture)
 }
 
-/// Attaches the port of the opened files to its switch.
+/// Attaches the port to its switch, after its files have been opened.
 fn on_switch(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,

@@ -26,7 +26,7 @@ const USUAL_MTU: u32 = 1500;
 
 /// Backend of a TAP's port.
 struct TapPort {
-    /// Name of the interface when it was created.
+    /// Name that the interface had when it was created.
     name: String,
     /// Note for `netvale show`: the interface's name and offloads.
     detail: String,
@@ -89,7 +89,7 @@ pub const KERNEL: KernelNeeds = KernelNeeds {
     ..KernelNeeds::NOTHING
 };
 
-/// Attaches a TAP that the daemon creates, or restores one.
+/// Attaches a TAP that the daemon creates, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Tap(name) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Tap>()?;
@@ -126,7 +126,8 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
     Ok(Tap::open(&TapOptions { name, queues: o.rings(), mtu: o.mtu(), mac, ..TapOptions::default() })?)
 }
 
-/// Restores a TAP with that many queues. Frames that wait in its queues are in the kernel, and need no restoration.
+/// Restores a TAP with that many queues. Frames that wait in the TAP's queues are in the kernel, and need not be
+/// restored.
 fn restore(state: State, rings: u32) -> Result<Tap, Refusal> {
     let TapState { name, uso, queues } = state.read()?;
     if queues.len() != rings as usize {

@@ -1,4 +1,5 @@
-//! Capture files: those being written, even after their ports have ended, and users' finished ones on the disk.
+//! Capture files: files that are being written, even after their ports have ended, and users' finished files on the
+//! disk.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,12 +12,13 @@ use netvale_port::folder::UserPath;
 
 use crate::handover::kinds::{KeptCapture, UserCaptures};
 
-/// Longest wait at exit for captures to reach their files.
+/// How long to wait, when the daemon exits, until captures are in their files.
 const CLOSING: Duration = Duration::from_secs(5);
-/// Longest wait for a capture to reach its file when its port is detached: other clients wait meanwhile.
+/// How long to wait, when a capture's port is detached, until the capture is in its file. Other clients wait during
+/// that time.
 const DETACHING: Duration = Duration::from_millis(500);
 
-/// Captures being written, and each user's capture files on the disk.
+/// Captures that are being written, and each user's capture files on the disk.
 #[derive(Default)]
 pub struct Captures {
     writing: Vec<Arc<CaptureStatus>>,
