@@ -44,7 +44,7 @@ struct CaptureRecord {
 }
 
 impl CaptureRecord {
-    /// Returns the current size of the closed file in portions; 0 if the file no longer exists.
+    /// Returns the present size of the file in portions; 0 if the file no longer exists. The capture must be closed.
     fn now(&self) -> u64 {
         let found = self.place.open().and_then(|folder| folder.find());
         let found = found.ok().filter(|found| found.identity() == self.file);
@@ -53,7 +53,7 @@ impl CaptureRecord {
 }
 
 impl CaptureAccount {
-    /// Updates the sizes of all closed files, some of which their owner may have removed or emptied.
+    /// Updates the sizes of all closed files, because their owner may have removed or emptied some of them.
     fn look(&mut self) {
         let allowance = &self.allowance;
         self.files.retain_mut(|kept| {
@@ -70,13 +70,13 @@ impl CaptureAccount {
 }
 
 impl Captures {
-    /// Adds a new capture to those being written.
+    /// Adds a new capture to the captures that are being written.
     pub fn add(&mut self, capture: &Arc<CaptureStatus>) {
         self.writing.push(Arc::clone(capture));
     }
 
-    /// Returns the allowance of `most` portions (units of file size) that all captures of a user share, after returning
-    /// the portions of removed files to it.
+    /// Returns the allowance of `most` portions (units of file size) that all captures of a user share. Portions of
+    /// removed files are first returned to the allowance.
     pub fn allowance(&mut self, user: u32, most: u64) -> &Arc<Allowance> {
         let new = || CaptureAccount { allowance: Arc::new(Allowance::new(most)), files: Vec::new() };
         let captured = self.users.entry(user).or_insert_with(new);
@@ -89,7 +89,7 @@ impl Captures {
         self.users.values().for_each(|user| user.allowance.set_most(most));
     }
 
-    /// Records the file of a user's new capture, for which a portion was taken from the allowance.
+    /// Records the file of a user's new capture. The caller has taken a portion from the allowance for it.
     pub fn remember(&mut self, user: u32, place: UserPath, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
         let Some(CaptureAccount { allowance, files }) = self.users.get_mut(&user) else { return };
         let file = (device, inode);
@@ -102,8 +102,8 @@ impl Captures {
         files.push(CaptureRecord { place, file, status: Arc::clone(status), portions: None });
     }
 
-    /// Ends the capture of a removed port. On return, the file is complete, unless writing takes longer than
-    /// [`DETACHING`].
+    /// Ends the capture of a removed port. When this function returns, the file is complete, unless writing takes
+    /// longer than [`DETACHING`].
     pub fn close(&mut self, capture: &CaptureStatus) {
         if !capture.wait_closed(DETACHING) {
             tracing::warn!("a capture is still being written");
@@ -112,15 +112,14 @@ impl Captures {
         self.writing.retain(|one| !one.wait_closed(Duration::ZERO));
     }
 
-    /// Waits until captures of removed ports have reached their files, but at most [`CLOSING`]. Captures of other ports
-    /// continue.
+    /// Waits at most [`CLOSING`] until captures of removed ports are in their files. Captures of other ports continue.
     pub fn wait_for_ending(&mut self) {
         let end = Instant::now() + CLOSING;
         self.ending.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
     }
 
-    /// Like [`Captures::kept`], but does not count portions of captures that ports have open. Each of these ports takes
-    /// its portions again when it is restored.
+    /// Like [`Captures::kept`], but does not count the portions of captures that ports have open, because each of these
+    /// ports takes its portions again when it is restored.
     pub fn kept_without_ports(&self) -> Vec<UserCaptures> {
         let mut kept = self.kept();
         for user in &mut kept {
@@ -165,7 +164,7 @@ impl Captures {
         self.users.insert(item.user, CaptureAccount { allowance, files });
     }
 
-    /// Returns the allowance that a user's captures share, if there are any.
+    /// Returns the allowance that a user's captures share; `None` if the user has no captures.
     pub fn known_allowance(&self, user: u32) -> Option<&Arc<Allowance>> {
         self.users.get(&user).map(|captured| &captured.allowance)
     }
@@ -178,8 +177,7 @@ impl Captures {
         }
     }
 
-    /// Waits until all captures have reached their files, but at most [`CLOSING`]. For use after all ports have been
-    /// removed.
+    /// Waits at most [`CLOSING`] until all captures are in their files. To be called after all ports have been removed.
     pub fn wait(&mut self) {
         let end = Instant::now() + CLOSING;
         self.writing.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rings::pipe::PipeRecord;
 
-/// All pipes, by name without the end, e.g. `netmap:p{1`.
+/// All pipes, by the name of the pipe without the suffix that selects an end, e.g. `netmap:p{1`.
 #[derive(Default)]
 pub struct Pipes {
     all: BTreeMap<String, PipeRecord>,

@@ -14,19 +14,19 @@ pub enum MonitoredPort {
     Wire(String),
     /// An end of a pipe.
     Pipe(String, usize),
-    /// An interface that programs have open.
+    /// An interface that programs have opened.
     Nic(String),
 }
 
 impl MonitoredPort {
-    /// Whether a monitor of `self` ends with the port `other`: the same target, or the switch port of the monitored
-    /// wire side.
+    /// Whether a monitor of `self` ends when `other` is removed: `other` is the same target, or the switch port of the
+    /// monitored wire side.
     fn is(&self, other: &MonitoredPort) -> bool {
         self == other || matches!((self, other), (MonitoredPort::Wire(own), MonitoredPort::Port(full)) if own == full)
     }
 }
 
-/// A monitor's target, and the destinations of its copies.
+/// A monitor's target, and the rings to which copies are delivered.
 #[derive(Clone)]
 pub struct WatchRecord {
     /// The monitored port.
@@ -64,7 +64,7 @@ impl Watches {
         self.0.iter().filter(move |(_, w)| w.what == *what).map(|(monitor, w)| (monitor.as_str(), w))
     }
 
-    /// Iterates over the connections whose monitors end when `gone` does.
+    /// Iterates over the connections whose monitors end when `gone` is removed.
     pub fn clients_of<'a>(&'a self, gone: &'a MonitoredPort) -> impl Iterator<Item = u64> + 'a {
         self.0.values().filter(move |w| w.what.is(gone)).map(|w| w.client)
     }

@@ -23,7 +23,7 @@ pub use reach::Reach;
 pub use rights::{ExtraCapability, keep};
 
 /// Enters the sandbox. Of the file system, the daemon can then access only `run_dir`, `dirs` and the needs of `kinds`,
-/// and read `config`, its own configuration file.
+/// and can only read `config`, its own configuration file.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly restricted and should end.
@@ -45,9 +45,9 @@ fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<CallRules, SandboxError> {
     Ok(arguments::list(own, kinds).rules(any.copied())?)
 }
 
-/// System calls that every running daemon may make with any arguments, beside those of every program ([`BASE`]):
-/// descriptors, sockets, threads; no exec, no mount, no namespaces. [`arguments`] has the calls with restricted
-/// arguments, and the files of the kinds of ports have those that a kind needs.
+/// System calls that every running daemon may make with any arguments, in addition to the calls of every program
+/// ([`BASE`]): descriptors, sockets, threads; no exec, no mount, no namespaces. The calls with restricted arguments are
+/// in [`arguments`], and the calls that a kind of port needs are in the file of that kind.
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_read,

@@ -14,7 +14,7 @@ use crate::config::SocketAccess;
 
 /// Name of the lock file in the run directory.
 pub(super) const LOCK: &str = "lock";
-/// Name of the lock file that a process holds while it replaces [`LOCK`].
+/// Name of the lock file that a process must hold while it replaces [`LOCK`].
 pub(super) const REPLACING: &str = "lock.new";
 /// Mode of the daemon's own files in the run directory. Other users must not be able to open a lock file, because they
 /// could lock it.
