@@ -1,6 +1,6 @@
-//! Closing of strangers: descriptors that clients passed. A client can make close(2) block for any time (a lingering
-//! socket, or a socket whose queue contains one; a file system in user space). Separate threads therefore close them,
-//! and no user occupies more than a few of these threads.
+//! Closing of strangers: descriptors that clients passed. A client can make close(2) block for any time, with a
+//! lingering socket, a socket whose queue contains a lingering socket, or a file on a user-space file system. Separate
+//! threads therefore close these descriptors, and no user occupies more than a few of these threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
-//! Policies that users may set on their ports, by type of switch: the table of docs/reference/security.md, tested with
-//! real users on the daemon's real sockets.
+//! The policies that users may set on their ports, depending on the switch: the table of docs/reference/security.md,
+//! tested with real users on the daemon's real sockets.
 
 use crate::common;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 const TABLE: &str = include_str!("../../../../../docs/reference/security.md");
 const DAEMON: u32 = 70_010;
 const USER: u32 = 70_011;
-/// The table's columns: the user's own switch, and a shared one.
+/// The table's columns: the user's own switch, and a shared switch.
 const SWITCHES: [&str; 2] = ["vale0", "vale9"];
 
 fn daemon() -> Daemon {
@@ -67,7 +67,7 @@ fn sample(option: &AttachOption) -> Value {
     options
 }
 
-/// Whether a request succeeded. If not, it must have been refused for lack of permission.
+/// Whether a request succeeded. If it failed, the reason must be a missing permission.
 fn is_permitted(reply: &Value, what: &str) -> bool {
     let errno = &reply["error"]["data"]["errno"];
     assert!(reply["error"].is_null() || *errno == libc::EACCES, "{what}: {reply}");
