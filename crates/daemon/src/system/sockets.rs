@@ -43,7 +43,7 @@ pub enum SocketError {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The directory cannot be given to the daemon's user, because of what is in it.
+    /// The directory cannot be given to the daemon's user, because of its owner, its mode or its contents.
     #[error("{dir} {why}; give it to the daemon's user ('chown -R {uid} {dir}'), or choose another --run-dir")]
     NotGiven {
         /// The directory.

@@ -29,8 +29,8 @@ fn request(d: &Daemon, reqtype: u16, name: &str) -> DeviceReply {
     netvale::raw::request(connection.as_fd(), &request).unwrap()
 }
 
-/// Objective: switches and ports may have any name of permitted characters, and are opened, queried and detached by it;
-/// frames cross.
+/// Objective: switches and ports may have any name of permitted characters, and can be opened, queried and detached by
+/// that name; frames pass between them.
 #[test]
 fn switches_and_ports_may_have_any_name() {
     let d = Daemon::start("");
@@ -59,8 +59,8 @@ fn switches_and_ports_may_have_any_name() {
     assert!(d.ports().is_empty());
 }
 
-/// Objective: a trailing number is that of a ring, unless a port or a pipe has the whole name; quotes remove the
-/// ambiguity.
+/// Objective: a number at the end of a name is the number of a ring, unless a port or a pipe has the whole name; quotes
+/// remove the ambiguity.
 #[test]
 fn whole_names_win() {
     let d = Daemon::start("");
@@ -79,7 +79,7 @@ fn whole_names_win() {
     assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is already open"));
 }
 
-/// Objective: in a netmap program's request, a trailing number always names a ring.
+/// Objective: in a netmap program's request, a number at the end of a name always selects a ring.
 #[test]
 fn netmap_means_rings() {
     let d = Daemon::start("");

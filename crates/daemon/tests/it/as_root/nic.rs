@@ -485,7 +485,8 @@ fn marked_frames_pass_transparently() {
 }
 
 /// Objective: a host at the far end of a veth that has very many sockets filter each frame with the longest filters
-/// takes a part of the worker's time, not nearly all; without the sockets, the interface accepts all frames again.
+/// takes a part of the worker's time, but not almost all of it; without the sockets, the interface accepts all frames
+/// again.
 #[test]
 fn filtering_sockets_take_only_a_part_of_the_time() {
     if !inside() {

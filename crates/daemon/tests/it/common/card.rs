@@ -13,7 +13,7 @@ pub fn send_from(guest: &SimulatedGuest, frame: &[u8]) {
     until("there is room", || guest.egress.deliver(&batch, &[0], &mut Scratch::new()) == 1);
 }
 
-/// Takes the received frames.
+/// Takes and returns the frames that the guest has received.
 pub fn frames_at(guest: &mut SimulatedGuest) -> Vec<Vec<u8>> {
     let mut batch = Batch::new();
     // SAFETY: the batch is read before `release`, and ends here.

@@ -1,5 +1,5 @@
-//! A guest with the ptnet and memory devices that netmap published, on the vfio-user client of another implementation,
-//! and a driver for these devices.
+//! A guest with the ptnet and memory devices that netmap published, which uses the vfio-user client of another
+//! implementation, and a driver for these devices.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
@@ -15,14 +15,14 @@ use netvale_mem::words::Words;
 
 use crate::common::until;
 
-/// Position in bytes of the communication status blocks (CSB) in the guest's memory.
+/// Offset of the communication status blocks (CSB) in the guest's memory, in bytes.
 pub const CSB_AT: u64 = 0x3000;
 /// Size of the guest's memory in bytes.
 pub const GUEST_BYTES: u64 = 1 << 16;
-/// Address of that memory in the guest's address space.
+/// Address of the guest's memory in the guest's address space.
 pub const GUEST_AT: u64 = 0x10_0000;
 
-/// Registers of the ptnet device.
+/// Offsets of the ptnet device's registers.
 mod reg {
     pub const FEATURES: u64 = 0;
     pub const CONTROL: u64 = 4;
@@ -41,29 +41,30 @@ mod reg {
 
 /// Slot flag: the frame continues in the next slot.
 const MORE: u32 = 0x20;
-/// Number of words of a `netmap_ring` before its slots.
+/// Number of 32-bit words of a `netmap_ring` before its slots.
 const SLOTS: usize = 64;
 /// Index of the first word of the ring offsets in a `netmap_if`.
 const OFFSETS: usize = 14;
-/// Number of words at the start of a `netmap_if` that are in use; the words from here to the offsets are spare.
+/// Number of words at the start of a `netmap_if` that are in use; the words between these and the offsets are spare.
 const SPARE: usize = 11;
 
-/// Index of the word with the application's `head` in its half of a status block, or with the host's `hwcur` in the
-/// other.
+/// Index of the word with the application's `head` in the application's half of a status block, or with the host's
+/// `hwcur` in the host's half.
 const HEAD: usize = 0;
-/// Index of the word with the application's `cur`.
+/// Index of the word with the application's `cur` in the application's half of a status block.
 const CUR: usize = 1;
-/// Index of the word with the host's `hwtail`.
+/// Index of the word with the host's `hwtail` in the host's half of a status block.
 const TAIL: usize = 1;
-/// Index of the word with the application's need of interrupts, or with the host's need of kicks.
+/// Index of the word that tells whether the application needs interrupts, in the application's half of a status block,
+/// or whether the host needs kicks, in the host's half.
 const NEED_KICK: usize = 2;
 
-/// Returns the index of a word in the application's half of a ring's status block.
+/// Returns the index, in the guest's memory, of a word in the application's half of a ring's status block.
 fn atok(ring: usize, word: usize) -> usize {
     CSB_AT as usize / 4 + 16 * ring + word
 }
 
-/// Returns the index of a word in the host's half of a ring's status block.
+/// Returns the index, in the guest's memory, of a word in the host's half of a ring's status block.
 fn ktoa(ring: usize, word: usize) -> usize {
     atok(ring, word) + 1024
 }
@@ -114,8 +115,8 @@ impl Plugged {
         }
     }
 
-    /// Maps other memory at the same address, as behind an IOMMU: first the whole address space is unmapped, in ranges
-    /// that match no mapping.
+    /// Maps other memory at the same address, as behind an IOMMU. Before that, unmaps the whole address space, in
+    /// ranges that match no mapping.
     pub fn remap(&mut self) {
         self.client.dma_unmap(0, 1 << 31).unwrap();
         self.client.dma_unmap(1 << 31, (1 << 63) - (1 << 31)).unwrap();
@@ -124,7 +125,7 @@ impl Plugged {
         self.ram = Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap();
     }
 
-    /// Returns the driver's interrupts.
+    /// Returns the driver's interrupts, one for each vector.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
     }
@@ -184,7 +185,7 @@ struct Kring {
     tail: u32,
 }
 
-/// A driver that performs the same steps as netmap's, in their order.
+/// A driver that performs the same steps as netmap's driver, in the same order.
 pub struct Driver<'a> {
     pub plugged: &'a mut Plugged,
     pub mac: [u8; 6],
@@ -195,7 +196,7 @@ pub struct Driver<'a> {
     tx_rings: u32,
     rx_rings: u32,
     nifp: u32,
-    /// Position of buffer 0 in bytes, and the distance between buffers.
+    /// Offset of buffer 0 in bytes, and the distance between buffers in bytes.
     buffers: (u32, u32),
     krings: Vec<Kring>,
     /// Received frames, by ring.
@@ -209,7 +210,7 @@ impl<'a> Driver<'a> {
         let _acknowledged = p.register(reg::FEATURES);
         let tx_rings = p.register(reg::TX_RINGS);
         let rx_rings = p.register(reg::RX_RINGS);
-        // Two pages for the status blocks, zeroed.
+        // Clear the two pages of the status blocks.
         (0..2048).for_each(|i| p.ram.store(CSB_AT as usize / 4 + i, 0));
         p.set_csb(GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
         let high = p.register(reg::MAC_HIGH).to_be_bytes();
@@ -246,7 +247,7 @@ impl<'a> Driver<'a> {
         self.tx_rings.min(self.rx_rings)
     }
 
-    /// Opens the device. Frames must not arrive meanwhile.
+    /// Opens the device. No frames may arrive during this call.
     pub fn open(&mut self) {
         self.start();
         for (k, kring) in self.krings.iter().enumerate() {
@@ -260,8 +261,8 @@ impl<'a> Driver<'a> {
         assert_eq!([reg::TX_RINGS, reg::RX_RINGS].map(|at| p.register(at)), [self.tx_rings, self.rx_rings]);
         let slots = [reg::TX_SLOTS, reg::RX_SLOTS].map(|at| p.register(at));
         self.buffers = (p.memory_register(88), p.memory_register(96));
-        // The positions of the rings are read from the `netmap_if`, before any start. Between tx and rx rings is room
-        // for one host ring, though the device has none.
+        // The positions of the rings are read from the `netmap_if`, before any start. Between the tx rings and the rx
+        // rings, there is room for one host ring, although the device has none.
         let tx = self.tx_rings as usize;
         let count = tx + self.rx_rings as usize;
         let offset = |i: usize| p.netmap.load_wide(self.nifp as usize / 4 + OFFSETS + 2 * i) as usize;
@@ -307,7 +308,7 @@ impl<'a> Driver<'a> {
         fence(Ordering::Acquire);
     }
 
-    /// Publishes a new head, and kicks the host if needed.
+    /// Publishes the new head of ring `k`, and kicks the host if the host needs kicks.
     fn publish(&mut self, k: usize, head: u32) {
         self.krings[k].head = head;
         fence(Ordering::Release);
@@ -326,7 +327,7 @@ impl<'a> Driver<'a> {
         (tail + slots - head) % slots >= 65_536 / self.buffers.1 + 2
     }
 
-    /// Waits for room, if necessary for the interrupt that reports it.
+    /// Waits until the ring has room; if necessary, waits for the interrupt that reports room.
     fn wait_for_room(&mut self, k: usize) {
         if self.has_room(k) {
             return;
@@ -345,13 +346,13 @@ impl<'a> Driver<'a> {
         });
     }
 
-    /// Returns the index of the first word of a slot's buffer.
+    /// Returns the index, in netmap's memory, of the first word of a slot's buffer.
     fn buffer(&self, ring: usize, slot: u32) -> usize {
         let index = self.plugged.netmap.load(ring + SLOTS + 4 * slot as usize);
         (self.buffers.0 + index * self.buffers.1) as usize / 4
     }
 
-    /// Sends a frame, after an empty header if headers are in use.
+    /// Sends a frame. If headers are in use, an empty header precedes the frame.
     pub fn send(&mut self, queue: u32, frame: &[u8]) {
         let k = queue as usize;
         self.wait_for_room(k);
