@@ -1,4 +1,4 @@
-//! Killed clients. These tests run in a separate process, because they count the daemon's descriptors.
+//! Killed clients. These tests run alone in their process, because they count the daemon's descriptors.
 
 use crate::common;
 

@@ -97,7 +97,8 @@ fn netmap_means_rings() {
     assert_eq!(bound("vale0:web-1", 0), (1, 0..1));
 }
 
-/// Objective: the switch `lan` is also `valelan`, in every kind of name; netmap programs get names that they can open.
+/// Objective: the name `valelan` also denotes the switch `lan`, in every kind of name; netmap programs get names that
+/// they can open.
 #[test]
 fn a_switch_has_an_alias_in_netmaps_style() {
     let d = Daemon::start("");
@@ -120,7 +121,8 @@ fn a_switch_has_an_alias_in_netmaps_style() {
     assert_eq!(d.ports(), ["lan:d", "lan:web-1"]);
 }
 
-/// Objective: a switch with the literal name, or one of that name in the configuration, takes precedence over an alias.
+/// Objective: a switch whose own name is the alias, whether it exists or is configured, takes precedence over the
+/// alias.
 #[test]
 fn real_names_come_before_aliases() {
     let d = Daemon::start("[switch]\nshared = ['valecfg', 'later']\n");
@@ -133,8 +135,8 @@ fn real_names_come_before_aliases() {
     assert_eq!(d.ports(), ["cfg:b", "lan:b", "later:c", "valecfg:c", "valelan:a", "valelan:c"]);
 }
 
-/// Objective: if a switch is named where a port is expected, or a port where a switch is, the refusal says so, and
-/// differs from that for a missing one.
+/// Objective: if a request names a switch where a port is expected, or a port where a switch is expected, the refusal
+/// says so, and differs from the refusal for a missing port or switch.
 #[test]
 fn a_misplaced_switch_or_port_is_named() {
     let d = Daemon::start("");

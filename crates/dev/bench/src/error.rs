@@ -33,15 +33,15 @@ pub enum BenchError {
     /// No frame moved during a measurement.
     #[error("no frame passed {0}: check that its setup forwards frames")]
     NoTraffic(String),
-    /// Frames were lost or duplicated: the figure would be wrong.
+    /// Frames were lost or duplicated, so the figure would be wrong.
     #[error("{0}")]
     Miscounted(String),
-    /// Frames arrived with other bytes than were sent.
+    /// Frames arrived whose bytes differ from those that were sent.
     #[error("{who} delivered {frames} frames with corrupt content")]
     WrongBytes {
         /// The contender.
         who: String,
-        /// Number of such frames.
+        /// Number of frames with other bytes.
         frames: u64,
     },
     /// A contender cannot run on this machine.

@@ -259,8 +259,8 @@ fn merged_segments_reach_the_stack_as_one_frame() {
     assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
 }
 
-/// Objective: an existing interface is used if it is suitable, even if other programs hold some of its queues;
-/// otherwise, the refusal names the obstacle.
+/// Objective: an existing interface is used if it is suitable, even if the port uses only one queue of a multi-queue
+/// interface; otherwise, the refusal names the obstacle.
 #[test]
 fn those_that_are_there() {
     if !inside_as_user() {
