@@ -207,7 +207,7 @@ pub struct Sample {
     pub value: f64,
     /// How much other work on the machine disturbed the measurement.
     pub disturbance: Disturbance,
-    /// All measured latencies in nanoseconds, if the scenario measures them.
+    /// All measured latencies in nanoseconds; `None` if the scenario measures no latencies.
     pub latencies: Option<Histogram<u64>>,
     /// Share of all CPUs' time that the measured programs got, in per cent, `None` if the scenario does not measure it.
     pub cpu_percent: Option<f64>,

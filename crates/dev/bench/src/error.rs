@@ -98,7 +98,7 @@ pub fn tail(text: &str) -> &str {
     text.get(start..).unwrap_or_default().trim()
 }
 
-/// The reason why a contender cannot run here, with the remedy.
+/// The reason why a contender cannot run on this machine, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Skip {
     /// A program is missing.
@@ -106,26 +106,26 @@ pub enum Skip {
     NotInstalled {
         /// The program.
         program: &'static str,
-        /// Debian's package.
+        /// Debian's package with the program.
         package: &'static str,
     },
-    /// Root is needed.
+    /// Root is needed, for the purpose in the text.
     #[error("needs root for {0} (run it with sudo)")]
     NeedsRoot(&'static str),
     /// There are too few CPUs.
     #[error("needs {needed} CPUs for pinned threads, found {given}")]
     TooFewCpus {
-        /// CPUs needed.
+        /// Number of CPUs needed.
         needed: usize,
-        /// CPUs available.
+        /// Number of CPUs available.
         given: usize,
     },
     /// There is not enough memory for hugepages.
     #[error("needs {needed} free hugepages of 2 MiB, the kernel provided {given}")]
     NoHugepages {
-        /// Pages needed.
+        /// Number of pages needed.
         needed: u64,
-        /// Pages obtained.
+        /// Number of pages obtained.
         given: u64,
     },
     /// Another requirement is not met; the text states which, and the remedy.
@@ -136,7 +136,8 @@ pub enum Skip {
 /// The result type of the bench.
 pub type Result<T> = std::result::Result<T, BenchError>;
 
-/// Returns the result of a call that does not wait, or has a time limit; `None` if there was nothing in time.
+/// Returns the result of a call that does not wait, or that has a time limit. `None` if there was nothing to read
+/// within that time.
 pub fn in_time<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
@@ -148,7 +149,7 @@ pub fn in_time<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 mod tests {
     use super::*;
 
-    /// Objective: the tail of a long text is short and cut at a character.
+    /// Objective: the tail of a long text is short and cut at the boundary of a character.
     #[test]
     fn tail_is_short() {
         assert_eq!(tail("short\n"), "short");

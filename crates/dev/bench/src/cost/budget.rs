@@ -26,9 +26,9 @@ pub struct Budgets(BTreeMap<String, BTreeMap<String, f64>>);
 pub enum Verdict {
     /// The path has no budget.
     Unknown,
-    /// The count is within the budget.
+    /// The count equals the budget, within the tolerance.
     Kept(f64),
-    /// The count is so far below the budget that the budget should be lowered.
+    /// The count is below the budget by more than the tolerance, so the budget should be lowered.
     Cheaper(f64),
     /// The count exceeds the budget by more than the tolerance.
     Over(f64),
@@ -43,7 +43,7 @@ impl Verdict {
         }
     }
 
-    /// Returns whether the count is within or below the budget.
+    /// Returns true if the count does not exceed the budget by more than the tolerance.
     pub fn is_kept(&self) -> bool {
         matches!(self, Verdict::Kept(_) | Verdict::Cheaper(_))
     }

@@ -151,7 +151,7 @@ pub const PACKET_FILTER: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Forwarding between two interfaces.
+/// Frames that a program forwards between two interfaces.
 pub const FORWARDED: PaperFigure = PaperFigure {
     number: "1.2",
     title: "Forwarding between two interfaces",
