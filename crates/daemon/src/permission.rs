@@ -303,7 +303,8 @@ fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller
 
 /// Checks the policies with which a caller creates a port on a switch.
 ///
-/// # Errors [`Refusal`], see [`policies::may_set`] and [`policies::is_within`].
+/// # Errors
+/// [`Refusal`], see [`policies::may_set`] and [`policies::is_within`].
 pub fn may_begin_with(d: &Daemon, caller: Caller, at: &SwitchPort, policies: &Policies) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());

@@ -98,7 +98,8 @@ pub fn attach_declared(d: &mut Daemon, declared: DeclaredPort, caller: Caller) -
 /// use. The resources of a port that was just removed stay in use until the kernel, the port's threads and the service
 /// manager have released them.
 ///
-/// # Errors The error of the last attempt.
+/// # Errors
+/// The error of the last attempt.
 pub fn once_free<T>(
     d: &mut Daemon,
     until: Instant,

@@ -116,7 +116,8 @@ impl Setting {
 
     /// Sets the setting to the arguments of the setting's flag.
     ///
-    /// # Errors As for [`Setting::put`], if the arguments do not have the setting's shape.
+    /// # Errors
+    /// As for [`Setting::put`], if the arguments do not have the setting's shape.
     pub fn take(&self, config: &mut Config, words: &[OsString]) -> Result<(), String> {
         let is_taken = match (self.shape, (self.usual)()) {
             (OptionShape::Flag, usual) => (self.put)(config, (usual != true).into()),

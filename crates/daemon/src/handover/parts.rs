@@ -109,7 +109,8 @@ pub fn pack_frames<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> std::io::Re
 
 /// Reads the frames of a file that [`pack_frames`] has written. Stops at an incomplete frame.
 ///
-/// # Errors Fails if the file cannot be read.
+/// # Errors
+/// Fails if the file cannot be read.
 pub fn unpack_frames(fd: OwnedFd) -> std::io::Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
     let mut file = File::from(fd);

@@ -87,7 +87,8 @@ impl<'a> HandoverInbox<'a> {
 
     /// Receives an item, with its descriptors.
     ///
-    /// # Errors Errors of recvmsg(2), [`std::io::ErrorKind::UnexpectedEof`] if the peer closed the connection, or
+    /// # Errors
+    /// Errors of recvmsg(2), [`std::io::ErrorKind::UnexpectedEof`] if the peer closed the connection, or
     /// [`std::io::ErrorKind::InvalidData`] if the peer sent something other than an item.
     pub fn receive(&mut self) -> std::io::Result<Item> {
         let mut fds = Vec::new();
@@ -114,7 +115,8 @@ fn invalid(bad: BadState) -> std::io::Error {
 
 /// Reads the first message in a socket's queue without removing the message.
 ///
-/// # Errors Errors of recvmsg(2).
+/// # Errors
+/// Errors of recvmsg(2).
 pub fn peek(from: &OwnedFd) -> std::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut bytes = vec![0u8; PART];
     let (got, fds) = closing::peek(from, &mut bytes)?;

@@ -24,7 +24,8 @@ fn within(caller: Caller, has: usize, most: usize, what: &str, key: &str) -> Res
 
 /// Checks that a user who has `connections` connections may open another connection.
 ///
-/// # Errors [`Refusal`]: `ENOSPC`.
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
 pub fn may_connect(d: &Daemon, caller: Caller, connections: usize) -> Result<(), Refusal> {
     within(caller, connections, d.config.quota.connections, "connections", "connections")
 }
@@ -96,7 +97,8 @@ const PER_RING: usize = 4;
 
 /// Checks that another port with `rings` rings does not exceed the caller's quota of descriptors.
 ///
-/// # Errors [`Refusal`]: `ENOSPC`.
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
 pub fn may_have_rings(d: &Daemon, caller: Caller, rings: usize) -> Result<(), Refusal> {
     if is_trusted(caller) {
         return Ok(());
@@ -203,7 +205,8 @@ pub fn may_have_bytes(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refus
 /// Returns the allowance (a limit on file size) that all captures of the caller share. A first portion of the allowance
 /// is taken for the new capture. Returns `None` if the user has no quota.
 ///
-/// # Errors [`Refusal`]: `ENOSPC`.
+/// # Errors
+/// [`Refusal`]: `ENOSPC`.
 pub fn allowance(d: &mut Daemon, caller: Caller) -> Result<Option<Arc<Allowance>>, Refusal> {
     if is_trusted(caller) {
         return Ok(None);

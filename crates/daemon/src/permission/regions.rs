@@ -16,7 +16,8 @@ const MAX_FILES_OF_ONE: usize = 64;
 /// Checks that a caller may have ports in a region. The region's owner always may. Root and the daemon's own user may
 /// use any region except one in another user's file, because that user controls the file's memory.
 ///
-/// # Errors [`Refusal`] with `EACCES` if the caller may not use the region.
+/// # Errors
+/// [`Refusal`] with `EACCES` if the caller may not use the region.
 pub fn may_use_region(region: &RegionEntry, caller: Caller) -> Result<(), Refusal> {
     if (!is_trusted(caller) || region.file.is_some()) && caller.uid != region.uid {
         return refuse(Errno::ACCESS, format!("memory region {} belongs to another user", region.id));
@@ -38,7 +39,8 @@ pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refus
 
 /// Checks that a caller's region may be placed in a file: it must not overlap another user's region.
 ///
-/// # Errors [`Refusal`] with `EACCES`, attributed to the file.
+/// # Errors
+/// [`Refusal`] with `EACCES`, attributed to the file.
 pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<(), Refusal> {
     if d.regions.in_files().any(|(region, at)| at.overlaps(place) && region.uid != caller.uid) {
         return Err(Refusal::of_file(Errno::ACCESS, "the requested range overlaps another user's region"));
@@ -48,7 +50,8 @@ pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<
 
 /// Checks that another region may be created in a program's file, by the number of such regions.
 ///
-/// # Errors [`Refusal`] with `ENOSPC`, attributed to the file.
+/// # Errors
+/// [`Refusal`] with `ENOSPC`, attributed to the file.
 pub fn has_room_for_file(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     let own = d.regions.in_files().filter(|(region, _)| region.uid == caller.uid).count();
     if d.regions.in_files().count() >= MAX_FILES - reserved(caller, 32)

@@ -35,7 +35,8 @@ impl BroughtFile {
 
     /// Returns the file if it has room for a region of the requested length at the requested offset.
     ///
-    /// # Errors [`Refusal`] with `file_at_fault` set if the file has no room or is unsuitable.
+    /// # Errors
+    /// [`Refusal`] with `file_at_fault` set if the file has no room or is unsuitable.
     fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "the descriptor is missing") };
         // This query succeeds only for files in memory. The kernel answers it without the file system, so no file

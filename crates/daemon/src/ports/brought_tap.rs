@@ -136,7 +136,8 @@ pub const CONTINUATION: Continuation = Continuation {
 
 /// Restores a client's TAP that another process saved.
 ///
-/// # Errors [`Refusal`] if the descriptors are not TAP queues.
+/// # Errors
+/// [`Refusal`] if the descriptors are not TAP queues.
 fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let BroughtState { name, uso, gro, notes, queues } = state.read()?;

@@ -96,7 +96,8 @@ pub fn nowhere(item: &PortItem) -> Refusal {
 
 /// Returns the port's switch and the port's name on that switch.
 ///
-/// # Errors [`Refusal`] if the port is on no switch.
+/// # Errors
+/// [`Refusal`] if the port is on no switch.
 pub fn place_of(item: &PortItem) -> Result<SwitchPort, Refusal> {
     let (switch, port) = item.on.as_ref().ok_or_else(|| nowhere(item))?;
     Ok(SwitchPort::new(switch, port))

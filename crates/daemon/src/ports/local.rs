@@ -190,7 +190,8 @@ pub const CONTINUATION: Continuation =
 
 /// Restores a port that another process saved.
 ///
-/// # Errors [`Refusal`] if the port's memory or descriptors are inconsistent.
+/// # Errors
+/// [`Refusal`] if the port's memory or descriptors are inconsistent.
 fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let owner = item.owner.into();

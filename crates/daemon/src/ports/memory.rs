@@ -71,7 +71,8 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
 
 /// Returns region number `id`, or a new region of the given sizes if `id` is 0.
 ///
-/// # Errors Like [`region`]; fails as well if the daemon is out of memory.
+/// # Errors
+/// Like [`region`]; fails as well if the daemon is out of memory.
 pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<NumberedRegion, Refusal> {
     match id {
         0 => make(d, sizes.region(), PageKind::Ordinary, caller),
@@ -81,7 +82,8 @@ pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> 
 
 /// Returns the region for a new port: the region in its specification, or a new region of the given sizes.
 ///
-/// # Errors Like [`region`]; fails as well if the daemon is out of memory.
+/// # Errors
+/// Like [`region`]; fails as well if the daemon is out of memory.
 pub fn region_for(
     d: &mut Daemon,
     memory: &Memory,
@@ -100,7 +102,8 @@ pub fn region_for(
 
 /// Returns the region that a specification names, by number or by a port.
 ///
-/// # Errors Like [`region`]; fails as well if the named port does not exist.
+/// # Errors
+/// Like [`region`]; fails as well if the named port does not exist.
 pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<NumberedRegion, Refusal> {
     match memory {
         Memory::Auto => refuse(Errno::INVAL, "missing memory region"),

@@ -89,7 +89,8 @@ pub const CONTINUATION: Continuation = Continuation {
 
 /// Restores a persistent port that another process saved, on a switch or not.
 ///
-/// # Errors [`Refusal`] if the port's memory or descriptors are inconsistent, or the switch is full.
+/// # Errors
+/// [`Refusal`] if the port's memory or descriptors are inconsistent, or the switch is full.
 fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> Result<(), Refusal> {
     let owner = Caller::from(item.owner);
     let nowhere = nowhere();
@@ -172,7 +173,8 @@ pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
 /// Attaches a persistent port to a switch: to its first switch with its existing rings, or to a second switch. As in
 /// netmap, this fails while a program has opened the port, and if the port already joins two switches.
 ///
-/// # Errors [`Refusal`] if the port is open or joins two switches, or if the switch has no room.
+/// # Errors
+/// [`Refusal`] if the port is open or joins two switches, or if the switch has no room.
 pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     let place = find(d, port)?.place().to_owned();
@@ -302,7 +304,8 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
 
 /// Opens a persistent port by its own name, on a switch or not.
 ///
-/// # Errors [`Refusal`] if the port joins two switches, or if another program has opened the rings.
+/// # Errors
+/// [`Refusal`] if the port joins two switches, or if another program has opened the rings.
 pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,

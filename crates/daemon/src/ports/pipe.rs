@@ -59,7 +59,8 @@ impl Attachment for OpenEnd {
 
 /// Restores a pipe that another process saved.
 ///
-/// # Errors [`Refusal`] if the pipe's memory or descriptors are inconsistent.
+/// # Errors
+/// [`Refusal`] if the pipe's memory or descriptors are inconsistent.
 pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
     if item.guest.is_some() {
         // If the pipe is missing, the port of its virtual machine could not be restored, and is attached anew with a

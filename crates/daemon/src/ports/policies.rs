@@ -204,7 +204,8 @@ pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, Js
 /// Replaces the policies of an attached port. If `given` sets no VLAN for a private port, the port keeps its VLAN, or
 /// gets one if it has none.
 ///
-/// # Errors [`Refusal`] if the policies contradict each other, or no VLAN is free; in this case, nothing changes.
+/// # Errors
+/// [`Refusal`] if the policies contradict each other, or no VLAN is free; in this case, nothing changes.
 pub fn put(d: &mut Daemon, full: &str, given: &Policies) -> Result<(), Refusal> {
     let Some(record) = d.ports.get(full) else { return Ok(()) };
     let switch = record.switch.as_ref().map(|switch| switch.name().to_owned()).unwrap_or_default();

@@ -106,7 +106,8 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
 
 /// Refuses a configuration that is impossible or exceeds the caller's memory quota.
 ///
-/// # Errors [`Refusal`] with the fault of the configuration.
+/// # Errors
+/// [`Refusal`] with the fault of the configuration.
 pub fn check(d: &Daemon, config: &PtnetDeviceConfig, caller: Caller) -> Result<(), Refusal> {
     PtnetPort::check(config).map_err(|e| Refusal::new(e.errno(), e.to_string()))?;
     permission::may_have_memory(d, caller, sizes(config))
@@ -126,7 +127,8 @@ pub struct PtnetConfig {
 
 /// Opens a device's socket, or restores a device that another process saved.
 ///
-/// # Errors [`Refusal`] if the socket cannot be opened, or the state is invalid.
+/// # Errors
+/// [`Refusal`] if the socket cannot be opened, or the state is invalid.
 pub fn open(d: &mut Daemon, device: PtnetConfig, continued: Option<State>) -> Result<PtnetDevicePort, Refusal> {
     let PtnetConfig { site, config, vfio_user, backend } = device;
     let transport = if vfio_user { PtnetTransport::VfioUser } else { PtnetTransport::Ivshmem };

@@ -91,7 +91,8 @@ impl Drop for HeldRings {
 impl HeldRings {
     /// Returns the reply to the client, and the descriptors to send with it.
     ///
-    /// # Errors [`Refusal`] if the daemon is out of descriptors.
+    /// # Errors
+    /// [`Refusal`] if the daemon is out of descriptors.
     pub fn reply(&self) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let device = &self.port.device;
         let described = AttachReply::of_device(device.header());

@@ -128,7 +128,8 @@ impl NicPort {
     /// Returns the reply to the client, and the descriptors to send with it. `resumed` is set if the client takes over
     /// rings that another process of the program has opened.
     ///
-    /// # Errors [`Refusal`] if the daemon is out of descriptors.
+    /// # Errors
+    /// [`Refusal`] if the daemon is out of descriptors.
     pub fn reply(&self, binding: &Binding, resumed: bool) -> Result<(AttachReply, Vec<std::os::fd::OwnedFd>), Refusal> {
         let queues = self.nic.interface().queues;
         let mut fds = region_descriptors(self.mem.region())?;

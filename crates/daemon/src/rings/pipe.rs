@@ -66,7 +66,8 @@ pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
 impl PipeRecord {
     /// Creates a pipe in `region`. Each end has one ring of `slots` slots in each direction.
     ///
-    /// # Errors [`Refusal`] if the region is full or the daemon is out of descriptors.
+    /// # Errors
+    /// [`Refusal`] if the region is full or the daemon is out of descriptors.
     pub fn new(region: &Arc<Region>, mem_id: u32, slots: u32, uid: u32) -> Result<PipeRecord, Refusal> {
         let shape = shape(slots);
         let lane =
@@ -108,7 +109,8 @@ impl PipeRecord {
 
     /// Restores a pipe that another process saved.
     ///
-    /// # Errors [`Refusal`] if the region has no such rings, or descriptors are missing.
+    /// # Errors
+    /// [`Refusal`] if the region has no such rings, or descriptors are missing.
     pub fn continued(region: &Arc<Region>, item: PipeItem) -> Result<PipeRecord, Refusal> {
         let shape = shape(item.slots);
         let mut bells = item.bells.into_iter();
@@ -189,7 +191,8 @@ impl PipeRecord {
 
     /// Returns the reply to a client that is bound to an end, and the descriptors to send with it.
     ///
-    /// # Errors [`Refusal`] if the daemon is out of descriptors.
+    /// # Errors
+    /// [`Refusal`] if the daemon is out of descriptors.
     pub fn reply(&self, end: usize, binding: &Binding) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let own = self.end(end);
         let peer = self.end(end ^ 1);

@@ -136,7 +136,8 @@ impl PortRings {
 
     /// Like [`PortRings::new`], for rings whose memory already exists.
     ///
-    /// # Errors Like [`PortRings::new`].
+    /// # Errors
+    /// Like [`PortRings::new`].
     pub fn of(
         mem: Arc<PortMem>,
         mem_id: u32,
@@ -201,7 +202,8 @@ impl PortRings {
 
     /// Returns the reply to a client that is bound to these rings, and the descriptors to send with it.
     ///
-    /// # Errors [`Refusal`] if the daemon is out of descriptors.
+    /// # Errors
+    /// [`Refusal`] if the daemon is out of descriptors.
     pub fn reply(
         &self,
         nifp: u64,

@@ -35,7 +35,8 @@ pub fn meet() -> io::Result<()> {
 
 /// Notifies the service manager, if there is one. If `fd` is given, passes that descriptor to the service manager.
 ///
-/// # Errors Errors of connect(2) and sendmsg(2).
+/// # Errors
+/// Errors of connect(2) and sendmsg(2).
 pub fn tell(states: &[NotifyState<'_>], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let Some(place) = place() else { return Ok(()) };
     let text: String = states.iter().map(|state| format!("{state}\n")).collect();

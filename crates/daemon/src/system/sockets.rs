@@ -232,14 +232,16 @@ fn set_owner(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
 
 /// Returns the ID of a user, who is given by name or number.
 ///
-/// # Errors [`UserError::Unknown`].
+/// # Errors
+/// [`UserError::Unknown`].
 pub fn user_id(name: &str) -> Result<u32, UserError> {
     id_of("user", "/etc/passwd", name)
 }
 
 /// Returns the ID of a group, which is given by name or number.
 ///
-/// # Errors [`UserError::Unknown`].
+/// # Errors
+/// [`UserError::Unknown`].
 pub fn group_id(name: &str) -> Result<u32, UserError> {
     id_of("group", "/etc/group", name)
 }

@@ -64,7 +64,8 @@ impl ConfigPort {
 /// Returns the steps from the running ports `there` to the ports `wanted`. With `prune`, ports that were attached by
 /// hand are replaced or detached as well.
 ///
-/// # Errors The first [`Conflict`].
+/// # Errors
+/// The first [`Conflict`].
 pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool) -> Result<Vec<PortStep>, Conflict> {
     let names: BTreeSet<&str> = wanted.iter().map(|port| port.full.as_str()).collect();
     let goes = |(full, declared): (&String, &Option<DeclaredPort>)| {

@@ -193,7 +193,8 @@ pub fn send(to: &OwnedFd, item: &Item) -> std::io::Result<()> {
 /// Marks the end of the items, and waits until the successor is ready. If this function succeeds, the successor serves
 /// the ports.
 ///
-/// # Errors A message with the reason why the successor does not take over.
+/// # Errors
+/// A message with the reason why the successor does not take over.
 pub fn let_go(to: &OwnedFd) -> Result<(), String> {
     send(to, &Item::End).map_err(|e| e.to_string())?;
     let fails = |e: rustix::io::Errno| format!("cannot send to the successor: {e}");

@@ -68,7 +68,8 @@ fn port(d: &Daemon, name: &str, record: &DaemonPort) -> std::io::Result<Option<I
 /// For a debug assertion: returns the keys of outdated items whose objects change only by requests. A request has then
 /// failed to record its change.
 ///
-/// # Errors Fails if the daemon is out of descriptors.
+/// # Errors
+/// Fails if the daemon is out of descriptors.
 pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     let by_requests = |item: &Item| match item {
         // The state of the other ports changes with frames as well, or through the ports' own threads.

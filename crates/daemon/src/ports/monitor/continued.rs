@@ -101,7 +101,8 @@ pub const CONTINUATION: Continuation = Continuation {
 
 /// Restores a monitor that another process saved. Must be called after its target is restored.
 ///
-/// # Errors [`Refusal`] if the target does not exist, or the monitor's memory or descriptors are inconsistent.
+/// # Errors
+/// [`Refusal`] if the target does not exist, or the monitor's memory or descriptors are inconsistent.
 fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let MonitorState { rings, seen } = state.read()?;
     let owner = item.owner.into();

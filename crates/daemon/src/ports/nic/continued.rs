@@ -40,7 +40,8 @@ pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
 /// whose rings programs have opened. Other users of an interface, such as passthrough ports, start anew and open the
 /// interface again.
 ///
-/// # Errors Fails if the daemon is out of descriptors.
+/// # Errors
+/// Fails if the daemon is out of descriptors.
 pub fn kept_interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     let is_kept = |item: &InterfaceItem| {
         let is_it = |name: Option<&str>| name == Some(&item.name);
@@ -81,7 +82,8 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
 
 /// Restores an interface. The daemon keeps the interface open as long as a port or the returned value refers to it.
 ///
-/// # Errors [`Refusal`] if the interface does not exist, or a descriptor is not of the expected type.
+/// # Errors
+/// [`Refusal`] if the interface does not exist, or a descriptor is not of the expected type.
 pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<ContinuedInterface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
@@ -141,7 +143,8 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
 /// Restores the interface rings that a program has opened. Forwarding tasks are placed only for host rings, because
 /// frames of queues pass directly between the program and the kernel.
 ///
-/// # Errors [`Refusal`] if the memory of the rings does not exist, or a descriptor is not of the expected type.
+/// # Errors
+/// [`Refusal`] if the memory of the rings does not exist, or a descriptor is not of the expected type.
 pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Refusal> {
     let wrong = |what: &str| Refusal::new(Errno::INVAL, what);
     let nic = d.interfaces.known(&item.interface).ok_or_else(|| wrong("the interface of these rings is missing"))?;

@@ -28,7 +28,8 @@ fn holder<'a>(d: &'a Daemon, nic: &Nic, number: u32) -> Option<(&'a NicPort, &'a
 
 /// If another program has opened the queue's other ring, returns the queue; otherwise, `None`.
 ///
-/// # Errors [`Refusal`] with `EBUSY` if the other ring is in another region.
+/// # Errors
+/// [`Refusal`] with `EBUSY` if the other ring is in another region.
 pub(super) fn shared(d: &Daemon, port: &NicPort, number: u32) -> Result<Option<Arc<OpenQueue>>, Refusal> {
     let Some((other, queue)) = holder(d, &port.nic, number) else { return Ok(None) };
     if Arc::ptr_eq(&other.mem, &port.mem) {

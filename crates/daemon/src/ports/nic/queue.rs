@@ -115,7 +115,8 @@ impl SwitchQueue {
 
     /// Restores a queue whose socket's rings have `entries` entries.
     ///
-    /// # Errors [`Refusal`] if a descriptor is not of the expected type, or a buffer does not occur exactly once.
+    /// # Errors
+    /// [`Refusal`] if a descriptor is not of the expected type, or a buffer does not occur exactly once.
     pub(super) fn restore(
         nic: &Arc<Nic>,
         entries: u32,

@@ -157,7 +157,8 @@ pub const CONTINUATION: Continuation = Continuation {
 
 /// Restores a passed-through device that another process saved.
 ///
-/// # Errors [`Refusal`] if the state is inconsistent.
+/// # Errors
+/// [`Refusal`] if the state is inconsistent.
 fn go_on(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let bad = |what: &str| Refusal::new(Errno::INVAL, format!("cannot restore a passed-through port: {what}"));
     let (params, _) = item.declared.as_ref().ok_or_else(|| bad("its parameters are missing"))?;
