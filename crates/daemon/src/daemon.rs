@@ -231,13 +231,13 @@ pub trait PortBackend: Any {
     }
 
     /// Polls the state of the device behind the port, for kinds that are not notified of changes. Returns the reason if
-    /// the device is gone, otherwise `None`.
+    /// the device no longer exists, otherwise `None`.
     fn look(&self) -> Option<String> {
         None
     }
 
-    /// Returns the reason if the device behind the port is gone, otherwise `None`. The daemon removes a port whose
-    /// device is gone.
+    /// Returns the reason if the device behind the port no longer exists, otherwise `None`. The daemon removes the port
+    /// in this case.
     fn gone(&self) -> Option<String> {
         None
     }

@@ -270,7 +270,7 @@ impl DaemonServer {
         self.deliver();
     }
 
-    /// Removes ports whose interface is gone, and updates the state of whether each port can receive frames.
+    /// Removes ports whose interface no longer exists, and updates the state of whether each port can receive frames.
     fn look_for_interfaces(&mut self) {
         self.links.iter().for_each(iface::read_news);
         if self.daemon.interfaces.in_use().any(|nic| nic.gone().is_some()) {

@@ -3,7 +3,8 @@
 //! A worker polls while there is work and for a short time afterwards. After that time, it arms all kicks, checks for
 //! work once more, and sleeps in epoll. The first frame after a sleep costs one wake-up. If no wake-up can come (frames
 //! wait for a lossless receiver, which does not kick), the worker takes short sleeps of growing length, each about as
-//! long as the wait so far. If it has many tasks, tasks without frames are armed and rest, while the others are polled.
+//! long as the whole wait before it. If it has many tasks, tasks without frames are armed and rest, while the others
+//! are polled.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -249,15 +249,15 @@ impl Forwarder {
         }
     }
 
-    /// Delivers flooded frames to the first open ring of each port, except ports that got them in one delivery with the
-    /// frames addressed to them.
+    /// Delivers flooded frames to the first open ring of each port. Skips ports that have already got these frames, in
+    /// one delivery with the frames addressed to them.
     fn flood(&mut self, table: &PortTable, sender: BatchSender<'_>, work: &mut ForwardMemory) {
         let ForwardMemory { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
         let picks = groups.picks(self.from, false, true, picks);
         let mut reached = false;
-        // Holding a sender back for a flood would let one slow receiver stop all others, so only a single receiver may
-        // do so.
+        // Holding a sender back for a flood would let one slow receiver stop all others, so a sender is held back only
+        // if there is a single receiver.
         let may_hold = table.all().len() == 2;
         for to in table.all().iter().filter(|e| e.id != self.from) {
             reached = true;
@@ -395,7 +395,7 @@ fn deliver(
 }
 
 /// Completes a delivery that finished the first `done` of `picks`: copies these frames to monitors, and drops or holds
-/// the rest.
+/// the other frames.
 #[inline]
 #[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 fn settle(

@@ -11,7 +11,7 @@ pub const FOR_A_BATCH: Duration = Duration::from_secs(5);
 /// How long a batch waits for a receiver that was woken and has not run yet: longer than a scheduler's time slice.
 pub const FOR_A_WAKE_UP: Duration = Duration::from_millis(10);
 /// After holding a batch for *t*, a port may not hold senders for 10·*t*, because the senders also have frames for
-/// other ports. A port thus holds senders for at most one eleventh of the time.
+/// other ports. A port thus holds senders at most one eleventh of the time.
 const PAUSE: u32 = 10;
 
 /// The run-time state that limits how long a port holds senders back.

@@ -48,7 +48,7 @@ impl Mix {
         x = x.wrapping_mul(self.factors[1]) & ALL;
         let upper = (x >> WORD) as usize;
         let word = x & ((1 << WORD) - 1);
-        // If there are more lines, their index also contains bits that the entry stores.
+        // If there are more lines than [`Mix::LINES`], their index also contains bits that the entry stores.
         (((x as usize) << (BITS - WORD) | upper) & (lines - 1), word)
     }
 

@@ -97,7 +97,7 @@ impl PolicySummary {
         if self.vlans { self.vlans(of).tagging(vlan).map(kind) } else { Some(0) }
     }
 
-    /// The port behind which a policy fixes this address; `None` if no policy does.
+    /// The port behind which a policy fixes this address; `None` if no policy fixes it.
     #[inline]
     pub(crate) fn pinned(&self, mac: u64) -> Option<PortId> {
         if self.pinned.is_empty() {

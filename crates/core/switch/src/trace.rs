@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     /// Objective: one frame of each run of `one_of` frames is selected, at varying positions; from every frame, the
-    /// distance to the next selected one is right.
+    /// distance to the next selected frame is right.
     #[test]
     fn one_of_each_run() {
         let trace = Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 5, room: 1 });

@@ -111,7 +111,7 @@ fn checked<'f>(
     fill(frame).map_err(|_| bad)
 }
 
-/// Fills the Ethernet header. Returns the rest of the frame.
+/// Fills the Ethernet header. Returns the bytes of the frame that follow the header.
 fn fill_ethernet<'f, A>(
     frame: &'f mut [u8],
     params: &Udp<'_, A>,
@@ -174,7 +174,7 @@ mod tests {
         payload: &[],
     };
 
-    /// Objective: frames of every length equal those of etherparse, byte for byte.
+    /// Objective: frames of every length equal the frames that etherparse builds, byte for byte.
     #[test]
     fn frames_are_those_of_etherparse() {
         let step = if cfg!(miri) { 97 } else { 1 };

@@ -1,9 +1,9 @@
-//! Merges consecutive TCP segments into a larger one (GRO): the inverse of [`crate::segment`].
+//! Merges consecutive TCP segments into a larger segment (GRO): the inverse of [`crate::segment`].
 //!
 //! Segments are merged only if a [`crate::Segmenter`] would cut the result into the same frames again. Their headers
 //! must be equal except for lengths, checksums, sequence number, identification and PSH, their payloads must have the
-//! same size except for the last, and their checksums must be correct or left to the receiver. As in segmentation,
-//! payloads are read but not copied.
+//! same size except for the last payload, and their checksums must be correct or left to the receiver. As in
+//! segmentation, payloads are read but not copied.
 
 use crate::offload::{MAX_HEADERS, SegmentHeaders};
 use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp};

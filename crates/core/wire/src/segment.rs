@@ -113,7 +113,7 @@ impl Segmenter {
         let SegmentHeaders { kind, l3, end, .. } = self.headers;
         let packet_len = end - l3 + payload_len;
         if kind.is_v4() {
-            // Each segment is a packet of its own, with its own identification (RFC 6864 §4.3).
+            // Each segment is a separate packet with its own identification (RFC 6864 §4.3).
             let ident = self.original.ident.wrapping_add(self.given as u16);
             let len = packet_len as u16;
             let checksum = self.original.ip_sum.add_u16(len).add_u16(ident).checksum();

@@ -17,8 +17,8 @@ pub struct UnfilledChecksum {
 }
 
 /// Returns the checksum to fill in for a frame of `len` bytes that begins with `prefix`, if the checksum is zero
-/// although the transport (TCP, or UDP over IPv6) requires one. `None` if no checksum is missing, or the frame is a
-/// fragment, which has no checksum of its own.
+/// although the transport (TCP, or UDP over IPv6) requires a checksum. `None` if no checksum is missing, or the frame
+/// is a fragment, which has no checksum of its own.
 pub fn unfilled(len: usize, prefix: &[u8]) -> Option<UnfilledChecksum> {
     let Layers { ethertype, l3, ip } = Layers::parse(prefix).ok()?;
     let ip = ip.filter(|ip| !ip.fragment && !ip.source_route)?;

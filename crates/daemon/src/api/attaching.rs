@@ -29,8 +29,8 @@ fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
 }
 
-/// Attaches the ports of the configuration, except those restored from another process. A port that cannot be attached
-/// at present is logged and skipped, so that the other ports are attached.
+/// Attaches the ports of the configuration, except the ports that were restored from another process. A port that
+/// cannot be attached at present is logged and skipped, so that the other ports are attached.
 ///
 /// # Errors
 /// Name and refusal of the first port that can never be attached, because its configuration is wrong, or, with
@@ -137,7 +137,7 @@ fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, 
 }
 
 /// Attaches a TAP whose queues came as descriptors with the request. The port remains until it is detached or the TAP
-/// is gone. Returns the port's full name.
+/// no longer exists. Returns the port's full name.
 ///
 /// # Errors
 /// [`Refusal`] if the caller lacks the right, or the descriptors are not queues of a TAP.
@@ -162,7 +162,7 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
 }
 
 /// Checks the caller's permissions, then creates the port and attaches it to a switch. First removes a port of the same
-/// name whose device is gone.
+/// name whose device no longer exists.
 fn attach_to_switch(
     d: &mut Daemon,
     at: SwitchPort,

@@ -48,7 +48,8 @@ impl SwitchPolicies {
         usual.into_iter().any(|usual| usual.name == own.name && usual != own)
     }
 
-    /// Sets the policies that the port leaves unset to those of its switch. A port on no switch remains unchanged.
+    /// Sets the policies that the port leaves unset to the policies of its switch. A port on no switch remains
+    /// unchanged.
     #[must_use]
     pub fn under(&self, mut port: AttachParams) -> AttachParams {
         if !port.switch.is_empty() {

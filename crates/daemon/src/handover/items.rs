@@ -223,8 +223,8 @@ pub struct PortItem {
     pub declared: Option<(AttachParams, bool)>,
     /// Whether the port remains when no program holds its rings.
     pub persistent: bool,
-    /// For a persistent port of netmap, the port's name without a switch. Also set for the port that joins a persistent
-    /// port to a second switch; `None` for other ports.
+    /// For a persistent port of netmap, the port's name without a switch. The name is also set for the port that joins
+    /// a persistent port to a second switch; `None` for other ports.
     pub lasting: Option<String>,
     /// Whether the port is lossless: it holds senders back.
     pub lossless: bool,

@@ -98,7 +98,8 @@ impl Store {
         self.saved.remove(key).iter().for_each(SavedItem::forget);
     }
 
-    /// Removes items whose key starts with `prefix`, if `is_gone` returns true for the rest of the key.
+    /// Removes items whose key starts with `prefix`, if `is_gone` returns true for the part of the key after the
+    /// prefix.
     pub fn forget_gone(&mut self, prefix: &str, is_gone: impl Fn(&str) -> bool) {
         let kept = self.saved.range(prefix.to_owned()..).map_while(|(key, _)| Some((key, key.strip_prefix(prefix)?)));
         let gone: Vec<String> = kept.filter(|(_, rest)| is_gone(rest)).map(|(key, _)| key.clone()).collect();

@@ -1,5 +1,5 @@
-//! Permissions on policies. A user may not set policies that affect others on a shared switch, that allow more than the
-//! switch's policies for new ports, or whose filter rules take more of the workers' time than forwarding does.
+//! Permissions on policies. A user may not set policies that affect other users on a shared switch, that allow more
+//! than the switch's policies for new ports, or whose filter rules take more of the workers' time than forwarding does.
 
 use netvale_control::options::AttachOption;
 use netvale_control::types::Policies;

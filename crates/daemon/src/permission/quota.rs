@@ -52,7 +52,7 @@ pub fn may_subscribe(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
 /// the maximum number of traces of any other user.
 const TRACES: (usize, usize, usize) = (64, 8, 4);
 
-/// Checks that the caller may have another trace, which replaces the connection's current one.
+/// Checks that the caller may have another trace, which replaces the current trace of the caller's connection.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.

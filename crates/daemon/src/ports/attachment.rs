@@ -20,7 +20,7 @@ pub trait Attachment {
     /// Returns again the reply and the descriptors that the client got when it opened the port.
     ///
     /// # Errors
-    /// [`Refusal`] if the port is gone or the daemon is out of descriptors.
+    /// [`Refusal`] if the port no longer exists or the daemon is out of descriptors.
     fn describe(&self, d: &Daemon) -> Result<Description, Refusal>;
 
     /// Saves the hold for another process. Returns `None` if the connection ends with this process.

@@ -85,7 +85,7 @@ fn failed(e: Errno) -> Refusal {
     Refusal { file_at_fault: true, ..Refusal::from(e) }
 }
 
-/// Returns the caller's existing region at the requested place in the file, or creates one there.
+/// Returns the caller's existing region at the requested place in the file, or creates a region there.
 ///
 /// # Errors
 /// [`Refusal`], with `file_at_fault` set if the file is the cause.

@@ -74,7 +74,7 @@ impl PortBackend for BroughtTap {
 
     fn save(&self) -> std::io::Result<Option<State>> {
         // The current name is saved, as the interface may have been renamed. If the kernel returns no name, the
-        // interface is gone.
+        // interface no longer exists.
         let queues = &self.queues.queues;
         let Some(Ok(name)) = queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
         let BroughtTap { uso, gro, .. } = *self;
@@ -152,7 +152,7 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     plug(d, &at, of, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
-/// Creates the [`TapLink`], which reports that the interface is down or gone.
+/// Creates the [`TapLink`], which reports that the interface is down or no longer exists.
 fn new_link(d: &mut Daemon, owner: Caller) -> TapLink {
     let link = TapLink::held_by(d.evictions.new_fault(owner));
     link.on_change(d.on_news());

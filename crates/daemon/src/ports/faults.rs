@@ -1,5 +1,5 @@
-//! Evictions after a fault: of programs whose doorbell blocked a worker, or whose memory or interface is gone; of ports
-//! whose interface is gone; and of ports whose task made a worker panic.
+//! Evictions after a fault: of programs whose doorbell blocked a worker, or whose memory or interface no longer exists;
+//! of ports whose interface no longer exists; and of ports whose task made a worker panic.
 
 use netvale_control::types::EventName;
 use netvale_mem::Region;
@@ -46,7 +46,7 @@ pub fn evict(d: &mut Daemon) {
     }
 }
 
-/// Removes the port of that name if it has a fault or its device is gone, so that a new port can get the name.
+/// Removes the port of that name if it has a fault or its device no longer exists, so that a new port can get the name.
 pub fn make_way(d: &mut Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(why) = reason(d, full, record).or_else(|| record.behind.look()) {

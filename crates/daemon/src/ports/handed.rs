@@ -81,7 +81,7 @@ fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     way
 }
 
-/// Returns the domain of a port whose peers are the users `users` and, unless `is_all`, possibly others.
+/// Returns the domain of a port whose peers are the users `users` and, unless `is_all`, possibly other users.
 fn domain_of_peers(d: &Daemon, owner: Caller, users: &[u32], is_all: bool) -> TimeDomain {
     if !permission::is_trusted(owner) {
         return domain_of(owner);

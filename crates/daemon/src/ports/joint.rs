@@ -56,7 +56,7 @@ impl PortBackend for JointPort {
     }
 }
 
-/// Returns the record's backend if the port joins a persistent port to a second switch.
+/// Returns the backend of a port that joins a persistent port to a second switch; `None` for other ports.
 pub fn of(record: &DaemonPort) -> Option<&JointPort> {
     record.behind.get()
 }

@@ -98,7 +98,7 @@ pub fn compile(policies: &Policies, known: PortRules<'_>) -> Result<Option<Compi
 }
 
 fn compile_all(policies: &Policies, known: PortRules<'_>) -> Result<CompiledPolicies, Misfit> {
-    // The burst of storm control is the frames of a tenth of a second.
+    // The burst of storm control is the number of frames in a tenth of a second.
     let storm =
         policies.storms().map(|limit| limit.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(10).into())));
     let addresses = policies.addresses.iter().flat_map(|addresses| addresses.macs());

@@ -87,7 +87,7 @@ impl PortBackend for PtnetDevicePort {
     }
 }
 
-/// Attaches a ptnet device as a port of a switch, or restores one.
+/// Attaches a ptnet device as a port of a switch, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Ptnet(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Ptnet>()?;

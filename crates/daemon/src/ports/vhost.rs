@@ -82,7 +82,7 @@ impl PortBackend for VhostDevicePort {
     }
 }
 
-/// Attaches a port with a vhost-user device, or restores one.
+/// Attaches a port with a vhost-user device, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vhost>()?;

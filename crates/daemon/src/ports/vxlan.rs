@@ -23,7 +23,7 @@ use crate::system::keep;
 /// Seconds after which a learned address expires (IEEE 802.1D's default).
 const AGEING: u32 = 300;
 
-/// Attaches a port with a VXLAN tunnel, or restores one.
+/// Attaches a port with a VXLAN tunnel, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vxlan(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vxlan>()?;

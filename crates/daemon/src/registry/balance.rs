@@ -76,7 +76,7 @@ mod tests {
             (&[(0, 70), (0, 30)], 2, Some((1, 1))),
             (&[(0, 90), (0, 10)], 2, Some((1, 1))),
             // A single task stays, however busy it is. A task also stays if its worker would have almost no load
-            // without it.
+            // without that task.
             (&[(0, 100)], 2, None),
             (&[(0, 95), (0, 5)], 2, None),
             // A worker with spare time (a load of at most 60 %) keeps its tasks.

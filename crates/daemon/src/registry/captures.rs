@@ -118,8 +118,8 @@ impl Captures {
         self.ending.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
     }
 
-    /// Like [`Captures::kept`], but does not count the portions of captures that ports have open, because each of these
-    /// ports takes its portions again when it is restored.
+    /// Like [`Captures::kept`], but does not count the portions of captures that ports are still writing, because each
+    /// of these ports takes its portions again when it is restored.
     pub fn kept_without_ports(&self) -> Vec<UserCaptures> {
         let mut kept = self.kept();
         for user in &mut kept {
@@ -128,7 +128,7 @@ impl Captures {
         kept
     }
 
-    /// Returns the items of users' captures, without the files that ports have open.
+    /// Returns the items of users' captures, without the files that ports are still writing.
     pub fn kept(&self) -> Vec<UserCaptures> {
         let of_port = |kept: &&CaptureRecord| {
             let is_it = |one: &Arc<CaptureStatus>| Arc::ptr_eq(one, &kept.status);

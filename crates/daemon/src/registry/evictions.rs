@@ -1,5 +1,5 @@
-//! Evictions: programs that lose their port because their doorbell blocked a worker, their memory is gone, or the port
-//! was removed by a request.
+//! Evictions: programs that lose their port because their doorbell blocked a worker, because their memory no longer
+//! exists, or because a request removed the port.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -85,7 +85,7 @@ impl Evictions {
         }
     }
 
-    /// Evicts and locks out a user whose own worker is blocked. All of the user's ports are evicted, including those of
+    /// Evicts and locks out a user whose own worker is blocked. All of the user's ports are evicted, including ports of
     /// virtual machines.
     pub fn hold_up(&mut self, uid: u32) {
         self.conduct.entry(uid).or_default();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 /// Polling interval while there are subscriptions.
 const EVERY: Duration = Duration::from_millis(250);
-/// Shortest polling interval, used after a notification of a possible change. It bounds the cost of peers that
-/// repeatedly connect and leave.
+/// Shortest polling interval, used after a notification of a possible change. The interval bounds the cost of peers
+/// that repeatedly connect and leave.
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// State of a port at the last poll.

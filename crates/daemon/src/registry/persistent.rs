@@ -98,8 +98,8 @@ impl PersistentPorts {
         Some(std::mem::replace(&mut known.place, to.to_owned()))
     }
 
-    /// Returns the full name of the port that joins the port with record `place` to a second switch; `None` if it is on
-    /// at most one switch.
+    /// Returns the full name of the port that joins the port with record `place` to a second switch; `None` if that
+    /// port is on at most one switch.
     pub fn joint_of(&self, place: &str) -> Option<&str> {
         self.0.values().find(|known| known.place == place)?.joint.as_deref()
     }

@@ -53,7 +53,7 @@ pub struct PortLink {
 
 /// A port; `B` is the type of its backend.
 pub struct PortRecord<B: ?Sized> {
-    /// The port's switch; `None` for a port on no switch, e.g. one that a virtual machine uses directly.
+    /// The port's switch; `None` for a port on no switch, e.g. a port that a virtual machine uses directly.
     pub switch: Option<Arc<Switch>>,
     /// Number of the port on its switch; `None` for a monitor.
     pub id: Option<PortId>,

@@ -20,7 +20,7 @@ use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 /// it waits no longer for a busy worker.
 const TIMEOUT: Duration = Duration::from_millis(50);
 /// Budget of time for which the main thread waits for trusted workers to drop tasks, in addition to [`TIMEOUT`] for
-/// each port. Even on a busy machine, a port's interface must be gone before its name is used again.
+/// each port. Even on a busy machine, a port's interface must have been removed before its name is used again.
 const RETIRING: Duration = Duration::from_secs(1);
 /// Budget of time for which the main thread waits for one user's worker.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -207,7 +207,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Whether tasks of that domain can be placed, because the domain has a worker or may get one.
+    /// Whether tasks of that domain can be placed, because the domain has a worker, or may get a worker.
     pub fn has_room_for(&self, domain: TimeDomain) -> bool {
         let is_there = domain == TimeDomain::TRUSTED || self.own_of(domain).next().is_some();
         is_there || domain == TimeDomain::SOMEBODY || !self.are_many()

@@ -64,8 +64,8 @@ impl DaemonServer {
         }
     }
 
-    /// Saves everything with the service manager for the next daemon. Returns whether there is a service manager. If
-    /// there is one, the caller must not end any port, because the next daemon continues them.
+    /// Saves all state with the service manager for the next daemon. Returns whether there is a service manager. If
+    /// there is one, the caller must not end any port, because the next daemon continues the ports.
     pub(super) fn leave_kept(&mut self) -> bool {
         let Some(mut store) = self.daemon.store.take() else { return false };
         let mut items = Vec::new();

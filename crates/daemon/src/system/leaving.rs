@@ -8,9 +8,9 @@ use libc::c_uint;
 /// The first descriptor after standard input, output and error.
 const FIRST: c_uint = 3;
 
-/// Closes all descriptors, with `last` after all others, and exits. If the process just exited, the kernel would close
-/// its descriptors only after it has freed the process's memory, which can block while a user punches holes in that
-/// memory.
+/// Closes all descriptors, with `last` after all other descriptors, and exits. If the process just exited, the kernel
+/// would close its descriptors only after it has freed the process's memory, which can block while a user punches holes
+/// in that memory.
 pub fn close_all_and_exit(last: Option<OwnedFd>) -> ! {
     let last = last.map_or(c_uint::MAX, |fd| fd.into_raw_fd().unsigned_abs());
     close(FIRST, last.saturating_sub(1));

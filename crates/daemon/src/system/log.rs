@@ -35,7 +35,7 @@ struct LineCounts {
 }
 
 static LINES: Mutex<Option<LineCounts>> = Mutex::new(None);
-/// Maximum number of lines per second about one subject; unlimited until [`set_limit`] is called.
+/// Maximum number of lines per second about one subject; the number is unlimited until [`set_limit`] is called.
 static MOST: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Sets the limit of [`LogLimit`].

@@ -31,7 +31,7 @@ impl Drop for RealTime {
 }
 
 fn set(policy: libc::c_int, priority: libc::c_int) -> std::io::Result<()> {
-    // The kernel's structure has one field. musl's has more, and its function always fails.
+    // The kernel's structure has one field. musl's structure has more fields, and musl's function always fails.
     let parameters = [priority];
     // SAFETY: the call changes only the calling thread; the kernel reads one number, which exists until the call
     // returns.

@@ -2,8 +2,8 @@
 //! task holds.
 //!
 //! Frames keep their order because a task is in one place at a time: in the list of one worker, or among the pending
-//! commands of the other. The daemon's commands for the task keep their order because it sends no further command
-//! before the first worker has answered.
+//! commands of the other worker. The daemon's commands for the task keep their order because it sends no further
+//! command before the first worker has answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -414,8 +414,8 @@ mod tests {
         }
     }
 
-    /// Objective: a descriptor that becomes readable is served after a few rounds, however slow these are because of
-    /// other tasks' batches.
+    /// Objective: a descriptor that becomes readable is served after a few rounds, even if the batches of other tasks
+    /// make these rounds slow.
     #[test]
     fn descriptors_do_not_wait_for_many_slow_rounds() {
         let passes = Arc::<AtomicU64>::default();

@@ -19,8 +19,8 @@ const ALONE: Duration = Duration::from_micros(5);
 const HELD_NAP: Duration = Duration::from_micros(50);
 /// Maximum length of a sleep while frames wait for a receiver that may not signal room.
 const MOST_HELD_NAP: Duration = Duration::from_millis(1);
-/// Time for which a descriptor with an error is out of the epoll set. A TAP whose interface is gone reports an error
-/// forever; other descriptors may recover from an error.
+/// Time for which a descriptor with an error is out of the epoll set. A TAP whose interface no longer exists reports an
+/// error forever; other descriptors may recover from an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Sets the events for which epoll waits on the descriptor of an ingress whose frames wait for room. While there are
@@ -137,7 +137,7 @@ impl WorkerLoop {
 
     /// Waits until a descriptor is ready, for at most `limit`. poll(2) measures the limit precisely, whereas epoll
     /// rounds it up to milliseconds. The kernel may be late by a thousandth of the wait, so the wait is shortened by
-    /// 1/512, and the worker waits again for the rest.
+    /// 1/512, and the worker waits again for the remaining time.
     fn wait(&self, limit: Duration) {
         let limit = limit - limit / 512;
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };

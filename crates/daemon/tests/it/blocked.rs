@@ -82,7 +82,7 @@ fn waits(fd: impl AsFd, does: bool) {
 }
 
 /// Sets sockets as the call descriptors of a front end's queues. The daemon makes each socket nonblocking. After that,
-/// this function makes all of them blocking at the same time, because the peer may be evicted for the first one.
+/// this function makes all of them blocking at the same time, because the peer may be evicted for the first socket.
 fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     for (queue, (_, to)) in (0u64..).zip(all) {
         let mut m = VhostMessage::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());

@@ -157,7 +157,7 @@ fn only_requested_events_are_reported_in_order() {
     told.detach("vale0", "d").unwrap();
     assert!(told.ports(None).unwrap().iter().all(|port| port.name != "vale0:d"));
     assert_eq!(told.next_event(Duration::from_millis(1)).unwrap().unwrap().sequence, 5);
-    // Events that an answer reflects arrive before that answer, however late the client reads them.
+    // Events that an answer reflects arrive before that answer, even if the client reads them late.
     for i in 0..50 {
         let name = format!("n{i}");
         call(&d, "port.attach", json!({"switch": "vale0", "port": name}));

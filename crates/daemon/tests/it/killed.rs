@@ -30,7 +30,7 @@ fn killed_clients_are_reaped() {
             .spawn()
             .unwrap();
         until("the victim's port is there", || d.ports().len() == 2);
-        // In each round, the kill comes at a different moment.
+        // In each round, the kill happens at a different moment.
         let start = Instant::now();
         while start.elapsed() < Duration::from_micros(700 * round) {
             stay.sync();

@@ -39,7 +39,7 @@ fn private_ports_have_vlans_that_nobody_else_has() {
     assert!(refused["error"]["message"].as_str().unwrap().contains("private"), "{refused}");
 }
 
-/// Objective: no later port, and no change of an earlier one, joins a VLAN that was picked for a private port. A VLAN
+/// Objective: no later port, and no change of an earlier port, joins a VLAN that was picked for a private port. A VLAN
 /// that the private port's owner has chosen may be shared.
 #[test]
 fn a_picked_vlan_is_refused_to_others() {

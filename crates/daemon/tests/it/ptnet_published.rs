@@ -258,7 +258,7 @@ fn orders_that_no_driver_has() {
     let mut driver = Driver::probe(&mut p, true);
     driver.open();
     both_ways(&mut driver, &mut local, 1);
-    // Start the rings a second time: rings that run continue at their positions.
+    // Start the rings a second time: running rings must continue at their positions.
     assert_eq!(obeyed(driver.plugged, CREATE), 0);
     both_ways(&mut driver, &mut local, 2);
     // Setting invalid addresses of the status blocks stops the rings.

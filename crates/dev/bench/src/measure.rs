@@ -64,7 +64,7 @@ pub struct Plan {
 }
 
 impl Measure {
-    /// Returns the settings. With `quick`, there are at most three runs of at most a quarter of a second, and none is
+    /// Returns the settings. With `quick`, there are at most three runs of at most a quarter of a second, and no run is
     /// repeated: this only checks that everything works.
     pub fn plan(&self, quick: bool) -> Result<Plan> {
         if self.runs == 0 || !(self.seconds > 0.0 && self.seconds <= 3600.0) {

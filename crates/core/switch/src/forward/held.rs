@@ -51,7 +51,7 @@ struct WaitingPort {
     why: WaitReason,
     /// Number of frames that the ring had received from all senders at the last check.
     received: u64,
-    /// Time at which `received` last grew. Frames of other senders also count as progress of the receiver.
+    /// Time at which `received` last grew. Frames from other senders also count as progress of the receiver.
     moved: Instant,
 }
 
@@ -136,7 +136,7 @@ impl HeldFrames {
         self.waiting.iter().map(|w| w.picks.len()).sum()
     }
 
-    /// Delivers the waiting frames that now find room, and drops those whose receivers are too slow.
+    /// Delivers the waiting frames that now find room, and drops the frames whose receivers are too slow.
     pub(super) fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
         let HeldFrames { waiting, picks: all, begun, is_last, is_wanted, .. } = self;
         waiting.retain_mut(|w| {

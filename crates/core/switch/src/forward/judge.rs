@@ -50,7 +50,7 @@ pub(super) struct Judge<'a> {
     listener: Option<GroupKnowledge<'a>>,
     /// The change of tag of the last planned frame that goes to a single port.
     retag: Retag,
-    /// Whether a policy must examine each frame, even one that begins like the previous one.
+    /// Whether a policy must examine each frame, even a frame that begins like the previous frame.
     looks_deeper: bool,
     /// Whether filter rules may read beyond the headers of a segment.
     looks_at_payload: bool,
@@ -135,7 +135,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Plans the frames that begin like the last planned frame. Decisions based on the first bytes of that frame also
-    /// hold for them.
+    /// hold for these frames.
     #[inline]
     fn plan_run(&self, range: Range<usize>, like: FramePlan, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         let mut first = like;
@@ -156,7 +156,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Applies the policies that must examine each frame, even one that begins like the previous one. Returns the
+    /// Applies the policies that must examine each frame, even a frame that begins like the previous frame. Returns the
     /// reason if the frame must be dropped.
     fn look_deeper(&self, head: &[u8], len: usize) -> Result<(), DropReason> {
         if !self.policies.filters[0].pass_bare(head, len) {
@@ -374,7 +374,8 @@ impl<'a> Judge<'a> {
         if may == 0 { Err(DropReason::Storm) } else { Ok(()) }
     }
 
-    /// Creates the variants of frame `i`: one for its destination, or one for each kind of tag if it is flooded.
+    /// Creates the variants of frame `i`: one variant for its destination or, if the frame is flooded, one variant for
+    /// each kind of tag.
     #[inline]
     fn variants(
         &mut self,

@@ -49,7 +49,7 @@ impl BatchRest {
 }
 
 impl Forwarder {
-    /// Forwards the taken frames that the port's rates allow; the others wait.
+    /// Forwards the taken frames that the port's rates allow; the other frames wait.
     #[inline(never)]
     pub(super) fn forward_policed(&mut self, table: &PortTable, policed: &PolicySummary, work: &mut ForwardMemory) {
         let Some(me) = table.get(self.from) else { return };
@@ -110,7 +110,7 @@ impl Forwarder {
         self.rest.floods = 0;
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
-            // The policies were removed: the rest of the batch passes without policies.
+            // The policies were removed, so the other frames of the batch pass without policies.
             (Some(me), None) => self.forward_rest(&table, &PolicySummary::none(), me, work),
             (None, _) => self.rest = BatchRest::default(),
         }
@@ -140,7 +140,7 @@ impl Forwarder {
         work: &mut ForwardMemory,
     ) {
         if me.traces.is_empty() {
-            // The port is not traced, or its trace has ended meanwhile.
+            // The port is not traced, or its trace has just ended.
             self.forward_range(table, policed, me, work);
         } else {
             self.forward_traced(table, policed, me, work);

@@ -1,7 +1,7 @@
 //! Delivery of a batch to many destinations, step by step for all of them together.
 //!
-//! Many small deliveries are expensive: each waits for a cache line of the receiver's core whenever a fence or an
-//! atomic instruction follows a store to that line. So all destinations take each step together: reserve room, copy
+//! Many small deliveries are expensive: each of them waits for a cache line of the receiver's core whenever a fence or
+//! an atomic instruction follows a store to that line. So all destinations take each step together: reserve room, copy
 //! frames, publish tails, check kick flags. Only one fence separates two steps.
 
 use std::sync::Arc;

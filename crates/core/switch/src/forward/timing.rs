@@ -12,7 +12,7 @@ use super::{ForwardMemory, Forwarder};
 use crate::clock::now;
 use crate::trace::spread;
 
-/// State of timing: the number of batches until the next timed one, and the timed batch in progress.
+/// State of timing: the number of batches until the next timed batch, and the timed batch in progress.
 #[derive(Default)]
 pub(super) struct BatchTiming {
     one_of: u32,
@@ -71,7 +71,7 @@ fn gap(one_of: u32) -> u64 {
 }
 
 impl Forwarder {
-    /// Forwards one batch, or continues with a waiting one, while batches are timed or frames are traced.
+    /// Forwards one batch, or continues with a waiting batch, while batches are timed or frames are traced.
     // Not `#[cold]`: the function, and all inlined code that forwards other batches, would be optimised for size.
     #[inline(never)]
     pub(super) fn pass_noting(&mut self, work: &mut ForwardMemory) -> PassResult {

@@ -20,7 +20,7 @@ use netvale_switch::{ForwardMemory, Forwarder, PassResult, Switch, SwitchSetting
 struct Wanted(RingIngress);
 
 impl Ingress for Wanted {
-    // SAFETY: as for the inner ingress, which is released and dropped together with this one.
+    // SAFETY: as for the inner ingress, which is released and dropped together with this ingress.
     unsafe fn take(&mut self, batch: &mut Batch) {
         // SAFETY: the caller's contract, passed on.
         unsafe { self.0.take(batch) };

@@ -79,7 +79,8 @@ fn drops(program: FilterProgram) -> Filters {
     Filters::new(vec![FilterRule::new(true, program)])
 }
 
-/// A switch with a sender whose frames have virtio-net headers, and two receivers: one with such headers, one without.
+/// A switch with a sender whose frames have virtio-net headers, and two receivers: a receiver with such headers, and a
+/// receiver without them.
 struct Bench {
     switch: Arc<Switch>,
     from: TestPort,

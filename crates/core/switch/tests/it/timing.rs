@@ -29,7 +29,7 @@ impl Drop for Sampling {
     }
 }
 
-/// Two ports; the address behind the second one is known.
+/// Two ports; the switch knows the address behind the second port.
 fn pair(make: Make) -> (TestPort, TestPort) {
     pair_on(&Switch::new("vale0"), make)
 }

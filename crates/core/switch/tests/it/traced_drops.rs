@@ -105,15 +105,15 @@ fn told(why: DropReason) -> Told {
     }
 }
 
-/// Objective: a trace of drops shows every drop reason: in the record of the frame, or in a record of its own if there
-/// is no frame to show.
+/// Objective: a trace of drops shows every drop reason: in the record of the frame, or in a separate record if there is
+/// no frame to show.
 #[test]
 fn a_trace_of_drops_shows_every_reason() {
     let wrong: Vec<_> = DropReason::ALL.iter().filter_map(|&why| differs(why)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns how the records for a reason differ from the expected ones; `None` if they are as expected.
+/// Returns how the records for a reason differ from the expected ones; `None` if they do not differ.
 fn differs(why: DropReason) -> Option<String> {
     let (make, has_frame, because) = match told(why) {
         Frame(make) => (make, true, ""),
@@ -338,7 +338,7 @@ fn stalled() -> Vec<TraceRecord> {
 struct NoTime(LoopbackIngress);
 
 impl Ingress for NoTime {
-    // SAFETY: as for the inner ingress, which is released together with this one.
+    // SAFETY: as for the inner ingress, which is released together with this ingress.
     unsafe fn take(&mut self, batch: &mut Batch) {
         // SAFETY: the caller's contract, passed on.
         unsafe { self.0.take(batch) }

@@ -29,7 +29,7 @@ use crate::registry::ports::DeclaredPort;
 use crate::registry::regions::FilePlace;
 use crate::system::freed::{self, HeapReserve};
 
-/// Longest wait until the service manager has released the sockets and devices of the former daemon.
+/// How long to wait until the service manager has released the sockets and devices of the former daemon.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
 /// A restored connection: its peer, its protocol state, and its socket.
@@ -170,8 +170,8 @@ impl ContinuedState {
         self.anew.len()
     }
 
-    /// Finishes the restoration: restores the items that depend on others, releases the holds of connections that were
-    /// not restored, attaches ports anew, and adds the saved counters. Returns the restored connections.
+    /// Finishes the restoration: restores the items that depend on other items, releases the holds of connections that
+    /// were not restored, attaches ports anew, and adds the saved counters. Returns the restored connections.
     pub fn begin_others(mut self, d: &mut Daemon) -> Vec<ContinuedClient> {
         d.interfaces.own();
         freed::keep_limits();

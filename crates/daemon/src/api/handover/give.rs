@@ -53,7 +53,7 @@ pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
 }
 
 /// Writes all items except the regions to the sink, each as soon as it is ready, so that the successor can restore it
-/// while the next one is saved.
+/// while the next item is saved.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory, or if the sink fails.
@@ -161,9 +161,9 @@ pub fn port_item(
     })
 }
 
-/// Counts as dropped the frames that are still in a port's links (queues that delay frames): those for which the port
-/// has no room, and those sent after the link's last pass. All other frames were delivered before the workers were
-/// parked.
+/// Counts as dropped the frames that are still in a port's links (queues that delay frames): the frames for which the
+/// port has no room, and the frames that were sent after the link's last pass. All other frames were delivered before
+/// the workers were parked.
 fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) {
     for (link, counts) in record.links.iter().zip(&mut item.counters) {
         let (Some(PortLink { link, task }), Some(counts)) = (link, counts.first_mut()) else { continue };

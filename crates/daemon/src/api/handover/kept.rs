@@ -15,7 +15,7 @@ use crate::registry::changes::UnsavedChanges;
 /// How long to wait until the workers of a daemon that was started after a kill are parked.
 const STARTING: Duration = Duration::from_secs(20);
 
-/// Takes the set of objects that changed since the last save: those noted in the daemon's `changes` and in the
+/// Takes the set of objects that changed since the last save: the objects noted in the daemon's `changes` and in the
 /// registries.
 pub fn touched(d: &mut Daemon) -> TouchedItems {
     let UnsavedChanges { everything, clients } = std::mem::take(&mut d.changes);

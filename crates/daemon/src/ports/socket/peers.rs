@@ -17,7 +17,8 @@ use crate::system::closing;
 /// Maximum length of a port's full name in bytes.
 const MOST_NAME: usize = 63;
 
-/// Serves the exchanges (each the lines of one attached port) that have work. Returns the time until the next call.
+/// Serves the exchanges that have work. An exchange is the set of lines of one attached port. Returns the time until
+/// the next call.
 pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     serve(d, now);
     d.exchanges.wait(now)

@@ -148,7 +148,8 @@ fn addresses(d: &Daemon, on: &TunnelPort<'_>) -> Vec<LocalAddress> {
 fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     let mut due = Vec::new();
     for (port, client, known) in d.tunnels.watchers() {
-        // If the port is gone, the notification has the highest generation, and the connection's next request fails.
+        // If the port no longer exists, the notification contains the highest generation, and the connection's next
+        // request fails.
         let now = find(d, &port).map_or(u64::MAX, |on| generation(&on));
         if now == known {
             rearm(d, &port);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 pub use netvale_confine::calls::{Argument, Calls, int};
 
-/// Needs of a kind of port beyond those of every daemon. The sandbox permits the needs of all kinds from the start,
-/// because a port may be attached at any time.
+/// Needs of a kind of port in addition to the needs of every daemon. The sandbox permits the needs of all kinds from
+/// the start, because a port may be attached at any time.
 pub struct KernelNeeds {
     /// System calls with any arguments.
     pub any: &'static [i64],

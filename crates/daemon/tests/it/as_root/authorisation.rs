@@ -254,7 +254,7 @@ const ROWS: &[(&str, Ask)] = &[
     }),
     ("opens the owner's port, or an end of the owner's pipe", |q| {
         q.world.persistent();
-        // The last two names are those of new pipes, which are in the memory of the port whose name is part of the
+        // The last two names are names of new pipes. A new pipe is in the memory of the port whose name is part of the
         // pipe's name.
         let names = [q.world.attached(), "netmap:p}1", "netmap:v0", "netmap:v0{7", "vale0:a{7"];
         let may = names.map(|name| q.may_open(name));

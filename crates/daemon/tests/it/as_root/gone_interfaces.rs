@@ -95,7 +95,7 @@ fn frames_to_a_down_interface_count_as_idle() {
     crosses(&mut x, &mut far, 4);
 }
 
-/// Objective: a daemon out of descriptors, which cannot query interfaces, treats no interface as gone or down.
+/// Objective: a daemon out of descriptors, which cannot query interfaces, treats no interface as deleted or down.
 #[test]
 fn a_lack_of_descriptors_makes_no_interface_look_gone() {
     if !inside() {

@@ -280,7 +280,7 @@ fn a_guest_leaves_beside_a_hole() {
     until("its memory is unmapped", || !maps().contains("netvale-virtio"));
 }
 
-/// Objective: a port of root's that connects to Mallory's hypervisor is also served by Mallory's worker.
+/// Objective: a port that belongs to root and connects to Mallory's hypervisor is also served by Mallory's worker.
 #[test]
 fn a_hypervisor_that_listens_holds_nobody_up() {
     if !rustix::process::geteuid().is_root() {

@@ -43,8 +43,8 @@ fn carried(a: &mut Port, b: &mut Port) -> bool {
     common::carry(a, b, &frames) == frames && common::carry(b, a, &frames) == frames
 }
 
-/// Objective: interfaces with such names become ports of the same name, however they are attached, and keep it when
-/// exported, applied and restored.
+/// Objective: interfaces with such names become ports of the same name, however they are attached, and keep that name
+/// when they are exported, applied and restored.
 #[test]
 fn interfaces_with_odd_names_are_attached_as_ports() {
     if !inside_as_root() {

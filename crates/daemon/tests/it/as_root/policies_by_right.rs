@@ -109,8 +109,8 @@ fn each_policy_is_set_by_whom_the_table_says() {
     }
 }
 
-/// Objective: the number of instructions in all rules of a user's ports is limited, however the rules are set; rules
-/// that are replaced no longer count, and root has no limit.
+/// Objective: the number of instructions in all rules of a user's ports is limited, whatever request sets the rules;
+/// rules that are replaced no longer count, and root has no limit.
 #[test]
 fn rules_are_rationed() {
     if !rustix::process::geteuid().is_root() {
@@ -166,7 +166,7 @@ fn a_port_that_moves_brings_no_more_than_may_be_set() {
     assert_eq!(move_persistent(&d, true, "vale9"), 0);
 }
 
-/// Objective: ports start with their switch's policies, however they are created; their users can only make them
+/// Objective: ports start with their switch's policies, whatever request creates them; their users can only make them
 /// stricter, by any request, and root can change them freely.
 #[test]
 fn a_switchs_policies_are_made_narrower_only() {

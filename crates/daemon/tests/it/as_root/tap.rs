@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 fn tap(d: &Daemon, name: &str, options: Value) {
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("tap:{name}"), "options": options}));
     assert_eq!(reply["result"]["kind"], "tap", "{reply}");
-    // Without IPv6, the stack sends no multicasts of its own, so that tests see only their own frames.
+    // Without IPv6, the stack itself sends no multicasts, so that tests see only their own frames.
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
     ip(&format!("addr add 10.9.0.1/24 dev {name}"));
     ip(&format!("link set {name} up"));
@@ -157,8 +157,8 @@ fn mtu_while_frames_pass() {
 }
 
 /// Objective: addresses learned behind a TAP are forgotten with the first frame that finds the TAP's interface down or
-/// gone; frames then go to the port that now has the address. Sticky addresses stay. Addresses behind an interface that
-/// comes up again are learned again.
+/// deleted; frames then go to the port that now has the address. Sticky addresses stay. Addresses behind an interface
+/// that comes up again are learned again.
 #[test]
 fn links_that_go_down() {
     if !inside_as_user() {

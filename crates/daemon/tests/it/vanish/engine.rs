@@ -161,7 +161,7 @@ pub fn serve<P: Peer>(dir: &Path, local: &mut Port) {
 struct Counts {
     descriptors: usize,
     threads: usize,
-    /// Names of the threads, except temporary ones, which may still run after a peer has left.
+    /// Names of the threads, except temporary threads, which may still run after a peer has left.
     names: BTreeSet<String>,
     shared: usize,
 }

@@ -81,7 +81,7 @@ impl Budgets {
         fs::write(file, text).map_err(BenchError::io(format!("writing {}", file.display())))
     }
 
-    /// Sets the budget of a path and batch to its present cost.
+    /// Sets the budget of a path and batch to the present cost of that path and batch.
     pub fn set(&mut self, path: &str, batch: u32, cost: f64) {
         self.0.entry(path.to_owned()).or_default().insert(batch.to_string(), cost);
     }

@@ -2,8 +2,8 @@
 //! count is compared with a budget.
 //!
 //! Counts depend on the program and its input, but not on other work of the machine. They therefore show changes of a
-//! few per cent that a measurement of time would not. They do not show time that is lost in caches, on other cores, or
-//! in the kernel.
+//! few per cent, which a measurement of time would not show. They do not show time that is lost in caches, on other
+//! cores, or in the kernel.
 //!
 //! ```text
 //! cost ──► valgrind netvale-bench count PATH BATCH ──► set up, warm up, measured(): the only part that is counted

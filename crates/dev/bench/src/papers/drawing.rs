@@ -90,8 +90,8 @@ fn columns<'a>(table: &'a Table, by: Option<&ColumnQuantity>) -> Vec<PlotColumn<
         .collect()
 }
 
-/// Returns the points and marks of a row. Bars show ratios to the table's base row, if it has one; lines show absolute
-/// values.
+/// Returns the points and marks of a row. Bars show ratios to the table's base row, if the table has a base row; lines
+/// show absolute values.
 fn row_of(table: &Table, row: &TableRow, columns: &[PlotColumn<'_>], kept: &Kept) -> Option<Series> {
     let mut points = Vec::new();
     let mut marks = Vec::new();

@@ -1,4 +1,4 @@
-//! The documents' experiments, one constant for each.
+//! The documents' experiments, one constant for each experiment.
 
 mod e1000;
 mod programs;
@@ -48,8 +48,8 @@ pub const DOCUMENTS: &[Document] = &[
 pub struct Run {
     /// The scenario.
     pub scenario: &'static str,
-    /// Estimated time for setting up one contender, in seconds for each case. If one set-up serves several cases, its
-    /// time is divided by their number.
+    /// Estimated time for setting up one contender, in seconds for each case. If one set-up serves several cases, the
+    /// time is divided by the number of cases.
     pub setup: u32,
 }
 

@@ -224,7 +224,7 @@ mod tests {
     }
 
     /// Objective: a case whose runs were disturbed must be measured again, and the later result replaces the earlier
-    /// one.
+    /// result.
     #[test]
     fn disturbed_cases_are_measured_again() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -8,7 +8,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `figures` | the experiments, one constant for each |
+//! | `figures` | the experiments, one constant for each experiment |
 //! | `published` | the values that the documents print |
 //! | `shapes` | relations between values that must hold on every machine |
 //! | `table` | a figure's table of published and measured values |

@@ -134,7 +134,7 @@ fn call(number: c_long, arguments: &[u64]) -> Result<(), Errno> {
 
 /// Calls clone(2) for a process that ends immediately.
 fn clone_with(flags: c_int) -> Result<(), Errno> {
-    // SAFETY: without CLONE_VM and a stack this is fork(2). The child, if there is one, only exits.
+    // SAFETY: without CLONE_VM and a stack this is fork(2). If a child is created, it only exits.
     let child = unsafe { syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0) };
     if child == 0 {
         // SAFETY: no code runs at exit.
