@@ -93,7 +93,7 @@ pub struct Daemon {
     pub(crate) held: Vec<Box<dyn Any>>,
     /// Doorbell that port threads ring after they have changed state that the service manager keeps.
     pub(crate) news: Arc<Doorbell>,
-    /// Number of the connection on which a successor awaits the hand-over; `None` without a successor.
+    /// Number of the connection on which a successor awaits the hand-over; `None` if there is no successor.
     pub(crate) successor: Option<u64>,
     /// Changes that are not yet saved with the service manager.
     pub(crate) changes: UnsavedChanges,
@@ -165,7 +165,7 @@ impl Daemon {
         store.forget_gone(&regions_key(COMMON_REGION), |uid| !is_used(uid));
     }
 
-    /// Returns the callback with which port threads report a change to the main thread.
+    /// Returns the function with which port threads report a change to the main thread.
     pub(crate) fn on_news(&self) -> impl Fn() + Send + Sync + use<> {
         let news = Arc::clone(&self.news);
         move || news.ring()
@@ -202,7 +202,7 @@ pub trait PortBackend: Any {
     /// Returns the kind, as `netvale list` shows it.
     fn kind(&self) -> PortKind;
 
-    /// Returns the rings that programs open, with their holders; `None` for kinds without such rings.
+    /// Returns the rings that programs open, and the holders of these rings; `None` for kinds without such rings.
     fn programs(&self) -> Option<&LocalRings> {
         None
     }
@@ -302,7 +302,7 @@ pub trait PortBackend: Any {
     /// Sets the MTU of the attached port; `None` restores the default.
     ///
     /// # Errors
-    /// [`Refusal`] if the kind does not support it.
+    /// [`Refusal`] if the kind does not support a change of the MTU.
     fn set_mtu(&self, _mtu: Option<u32>) -> Result<(), Refusal> {
         let text = format!("the MTU of an attached {} port cannot change; attach the port again", self.kind());
         refuse(Errno::OPNOTSUPP, text)
@@ -319,7 +319,7 @@ pub trait PortBackend: Any {
         Vec::new()
     }
 
-    /// Saves the port's state without pausing, for the service manager, in case this process is killed. The next
+    /// Saves the port's state for the service manager, in case this process is killed. Nothing is paused. The next
     /// process reads the ring positions from shared memory. If the result is `None`, the next process attaches the port
     /// anew.
     ///

@@ -223,7 +223,7 @@ fn end(own: &[PathBuf], mut captures: Captures) {
     }
 }
 
-/// How the daemon gets its run directory: it locks the directory, or takes it over from a predecessor.
+/// How the daemon gets its run directory: the daemon locks the directory, or takes it over from a predecessor.
 enum StartPlace {
     Fresh(OwnedFd),
     Successor(Predecessor),
@@ -276,7 +276,8 @@ fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
     Ok(Some(reload))
 }
 
-/// Returns the user to switch to; `None` if no user is configured, or the process already runs as that user.
+/// Returns the user to which the daemon must switch; `None` if no user is configured, or if the process already runs as
+/// that user.
 fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
     let user = config.user.as_deref().map(User::find).transpose()?.filter(|user| !user.is_this_process());
     if let Some(user) = user {
@@ -315,7 +316,7 @@ fn raise_limits() {
         tracing::warn!("cannot raise the limit of open files: {e}");
     }
     make_room_for_descriptors(getrlimit(Resource::Nofile).current);
-    // Without the right to lift the limit, the hard limit bounds the frame memory of interfaces.
+    // If the daemon lacks the right to lift the limit, the hard limit bounds the frame memory of interfaces.
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None })
         .or_else(|_| setrlimit(Resource::Memlock, highest(Resource::Memlock)));
 }

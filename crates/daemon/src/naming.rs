@@ -115,7 +115,8 @@ pub fn settle(d: &Daemon, request: &mut Request) {
             }
         }
         Request::PortDetach(p) => {
-            // The port's name may already contain the switch's name, as given or resolved.
+            // The port's name may already begin with the switch's name, either as the request gives it or as it is
+            // resolved.
             let meant = switch_meant(d, &p.switch).to_owned();
             let on = |switch: &str| p.port.strip_prefix(switch)?.strip_prefix(':');
             let bare = on(&p.switch).or_else(|| on(&meant)).unwrap_or(&p.port);

@@ -37,7 +37,7 @@ pub enum PermissionRequest<'a> {
     Attach(&'a SwitchPort, &'a AttachSpec),
     /// Attach a device whose descriptor the caller sent with the request.
     Bring(&'a SwitchPort),
-    /// Give a virtual machine a pipe's end or an interface, as a device on the socket of this path.
+    /// Give a virtual machine a pipe's end or an interface, as a device whose socket has this path.
     Passthrough(&'a Path, &'a PortSpec),
     /// Detach a port from its switch by a request on the control socket.
     Detach(&'a str),
@@ -125,7 +125,7 @@ pub fn sees(caller: Caller, owner: Option<Owner>) -> bool {
 }
 
 /// Admits the attachment of a device whose descriptors the caller sends. The caller needs no right to the device,
-/// because it created the device without the daemon.
+/// because the caller created the device without the daemon.
 fn bring(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
     may_join(d, &at.switch, caller)?;
     is_free(d, at)?;
@@ -141,7 +141,7 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
         AttachNeeds::Nothing => {}
         AttachNeeds::Interface(name) => may_take_interface(&d.config, name, caller)?,
         // A TAP is an interface of the host. Users who may attach a TAP may also have the daemon create and configure
-        // it.
+        // that TAP.
         AttachNeeds::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
         AttachNeeds::Tap(_) => {
             let text = format!(

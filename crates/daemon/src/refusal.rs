@@ -30,7 +30,7 @@ impl Refusal {
         Refusal { errno: errno.raw_os_error(), text: text.into(), offsets_at_fault: false, file_at_fault: false }
     }
 
-    /// Creates a refusal caused by the file that a client provided for its region.
+    /// Creates a refusal that is caused by the file that a client provided for its region.
     pub fn of_file(errno: Errno, why: &str) -> Refusal {
         let text = format!("the program's file cannot hold a region: {why}");
         Refusal { file_at_fault: true, ..Refusal::new(errno, text) }
@@ -59,7 +59,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns a [`Refusal`] with netmap's errno as the error.
+/// Returns an error, a [`Refusal`] with netmap's errno.
 ///
 /// # Errors
 /// Always.

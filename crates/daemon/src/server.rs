@@ -168,7 +168,7 @@ impl DaemonServer {
         })
     }
 
-    /// Sets the service manager's store, in which changes are saved from now on.
+    /// Sets the service manager's store. From then on, changes are saved in this store.
     pub(crate) fn keep_in(&mut self, store: Store) {
         self.daemon.store = Some(store);
     }

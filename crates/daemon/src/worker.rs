@@ -52,7 +52,7 @@ pub enum Polling {
     Always,
 }
 
-/// What happens to frames for which the receiver has no room while an ingress is drained.
+/// What happens, while an ingress is drained, to frames for which the receiver has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrainMode {
     Waits,
@@ -234,7 +234,7 @@ impl Worker {
         self.shared.send(WorkerCommand::Rehome(id, switch, from));
     }
 
-    /// Gives a restored task the frames that waited in the predecessor for room at a receiver.
+    /// Gives a restored task the frames that waited for room at a receiver in the predecessor.
     pub fn wait_with(&self, id: TaskId, waiting: Vec<WaitingFrames>) {
         self.shared.send(WorkerCommand::WaitWith(id, waiting));
     }

@@ -46,7 +46,7 @@ pub(crate) const IDENTITY: [u16; BATCH] = {
     a
 };
 
-/// A worker's memory for forwarding, reused for each batch. Each thread has its own.
+/// A worker's memory for forwarding, reused for each batch. Each thread has separate memory.
 pub struct ForwardMemory {
     /// An empty batch. A source of this thread swaps it with its own batch while that batch holds frames.
     pub spare: Box<Batch>,
@@ -292,8 +292,8 @@ impl Forwarder {
             self.note_time();
         }
         if !self.is_held() {
-            // The frames may have been staged by a worker with memory for policies. If this worker has none, the stage
-            // is freed.
+            // A worker that has memory for policies may have staged the frames. If this worker has no such memory, the
+            // stage is freed.
             let mut none = None;
             self.source.unstage(work.policed.as_mut().map_or(&mut none, |policed| &mut policed.stage));
             self.source.release_any(&mut work.spare);

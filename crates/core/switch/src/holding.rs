@@ -37,7 +37,7 @@ impl HoldLimit {
         self.now() >= self.until.load(Ordering::Relaxed)
     }
 
-    /// Forbids holding for a while after the port was so slow that a batch was held back for `held`.
+    /// Forbids holding for a while, because the port was so slow that a batch was held back for `held`.
     pub(crate) fn suspend(&self, held: Duration) {
         self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
     }

@@ -39,7 +39,7 @@ impl LinkTask {
         LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, switch, port, ring }
     }
 
-    /// Like [`LinkTask::move_on`], while a trace runs. Records lost frames without their bytes.
+    /// Like [`LinkTask::move_on`], for use while a trace runs. Records the loss of frames without the frames' bytes.
     #[cold]
     fn move_on_noting(&mut self, work: &mut ForwardMemory) -> PassResult {
         steps::begin();
@@ -72,7 +72,7 @@ impl LinkTask {
         let batch = self.source.frames();
         let picks = IDENTITY.get(self.done..batch.len().min(BATCH)).unwrap_or_default();
         work.scratch.may_wait(true);
-        // The frames may come from several ports; clear the origin of this thread's last batch.
+        // The frames may come from several ports, so the origin of this thread's last batch is cleared.
         work.scratch.sent_by(Origin::UNKNOWN);
         let now = self.to.deliver(batch, picks, &mut work.scratch);
         self.done += now;

@@ -41,14 +41,14 @@ impl Mix {
     #[inline]
     pub(crate) fn place(&self, vlan: u16, mac: u64, lines: usize) -> (usize, u64) {
         let mut x = (u64::from(vlan) << 47 | mac >> 1) ^ self.add;
-        // Multiplication carries differences only upwards, so shift upper bits into the lower ones.
+        // Multiplication carries differences only upwards, so the upper bits are shifted into the lower bits.
         x ^= x >> FIRST_SHIFT;
         x = x.wrapping_mul(self.factors[0]) & ALL;
         x ^= x >> SECOND_SHIFT;
         x = x.wrapping_mul(self.factors[1]) & ALL;
         let upper = (x >> WORD) as usize;
         let word = x & ((1 << WORD) - 1);
-        // If there are more lines than [`Mix::LINES`], their index also contains bits that the entry stores.
+        // If there are more lines than `Mix::LINES`, their index also contains bits that the entry stores.
         (((x as usize) << (BITS - WORD) | upper) & (lines - 1), word)
     }
 

@@ -34,7 +34,7 @@ pub struct CompiledPolicies {
     pub learning: bool,
     /// Whether learned addresses neither expire nor move.
     pub sticky: bool,
-    /// Whether the port may send only from addresses that are in the forwarding table behind it.
+    /// Whether the port may send only from addresses that the forwarding table already contains behind this port.
     pub locked: bool,
     /// Whether frames between this port and other isolated ports are dropped.
     pub isolated: bool,
@@ -42,7 +42,7 @@ pub struct CompiledPolicies {
     pub flood: Classes<bool>,
     /// Rate limits for each class of flooded frames that the port sends; `None`: no limit.
     pub storm: Classes<Option<RateLimit>>,
-    /// Whether the port is blocked for [`BLOCKED`] when addresses move to it too often.
+    /// Whether the port is blocked for [`BLOCKED`] if addresses move to it too often.
     pub loop_guard: bool,
     /// Multicast settings.
     pub multicast: Multicast,
@@ -54,7 +54,8 @@ pub struct CompiledPolicies {
     pub link: Option<Arc<Link>>,
     /// Checks of source addresses in frames that the port sends; `None`: no checks.
     pub guard: Option<Guard>,
-    /// Two filters: for frames that the port sends (index 0), and for frames that it gets (index 1).
+    /// Two filters: the filter for frames that the port sends (index 0), and the filter for frames that it gets (index
+    /// 1).
     pub filters: [Filters; 2],
 }
 
@@ -171,8 +172,8 @@ impl PolicyState {
         }
     }
 
-    /// Whether another multicast control message of the port may be read now. Messages above the limit are forwarded,
-    /// but not read.
+    /// Whether another multicast control message from the port may be read now. Messages above the limit are forwarded,
+    /// but are not read.
     #[cold]
     pub(crate) fn may_report(&self) -> bool {
         self.messages.take(&RateLimit::frames(MESSAGES.0, MESSAGES.1), now(), [Weight::frame(0)].into_iter()) > 0

@@ -50,7 +50,7 @@ pub(crate) type CurrentGroups = Guard<Option<Arc<SnoopGroups>>>;
 
 type WakeFn = Box<dyn Fn() + Send + Sync>;
 
-/// State shared by a snooping switch's workers and the thread that keeps its groups.
+/// State that the workers of a snooping switch share with the thread that keeps the switch's groups.
 pub struct Snooping {
     heard: ArrayQueue<HeardMessage>,
     groups: ArcSwapOption<SnoopGroups>,
@@ -81,7 +81,7 @@ impl Snooping {
         let _ = self.wake.set(Box::new(wake));
     }
 
-    /// Makes the next message wake the reader again. Must be called before messages are read.
+    /// Makes the next message wake the reader. Must be called before messages are read.
     pub fn begin_to_read(&self) {
         self.is_told.store(false, Ordering::SeqCst);
     }

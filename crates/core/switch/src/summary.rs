@@ -8,7 +8,7 @@ use crate::entry::PortEntry;
 use crate::fdb::PortId;
 use crate::policies::{CompiledPolicies, KINDS, kind};
 
-/// The policies of a switch with policies or a trace on at least one port.
+/// The policies of a switch that has policies or a trace on at least one port.
 pub(crate) struct PolicySummary {
     /// Whether there are only traces, no policies.
     pub(crate) is_only_traced: bool,

@@ -174,7 +174,7 @@ impl Switch {
     /// Creates a switch without ports. Switches with the same key `flows` spread flows over queues in the same way.
     pub fn with_flows(name: &str, settings: SwitchSettings, flows: [u64; 2]) -> Arc<Self> {
         let SwitchSettings { table_entries, sticky, holds_others } = settings;
-        // Derive the key from the standard library's random state of this process.
+        // Derives the key from the standard library's random state of this process.
         let random = RandomState::new();
         let key = [random.hash_one(1u8), random.hash_one(2u8)];
         let table = ArcSwap::from_pointee(PortTable::from(Vec::new()));
@@ -259,8 +259,8 @@ impl Switch {
         (1..4095).filter(|&vlan| vlans.tagging(vlan).is_some()).collect()
     }
 
-    /// Removes an address that is behind a port other than `port`, unless that other port keeps its addresses (they
-    /// neither expire nor move). Returns whether the address was removed.
+    /// Removes an address that is behind a port other than `port`, unless that other port keeps its addresses (so that
+    /// they neither expire nor move). Returns whether the address was removed.
     pub fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
         self.addresses().forget_elsewhere(vlan, mac, port)
     }
@@ -368,7 +368,7 @@ impl Switch {
         Ok(result)
     }
 
-    /// Adds a port. From now on, frames may reach its egresses.
+    /// Adds a port. From then on, frames may reach the port's egresses.
     ///
     /// # Errors
     /// [`AttachError::Full`] or [`AttachError::Exists`].
@@ -423,7 +423,8 @@ impl Switch {
         });
     }
 
-    /// Removes the addresses learned behind a port. Frames to them are flooded until they are learned again.
+    /// Removes the addresses that were learned behind a port. Frames to these addresses are flooded until the addresses
+    /// are learned again.
     pub fn forget_learned(&self, id: PortId) {
         self.tables().for_each(|fdb| fdb.forget_learned(id));
     }

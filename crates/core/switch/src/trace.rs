@@ -109,8 +109,8 @@ impl Trace {
         }
     }
 
-    /// Records the drop of frames whose bytes are not available. With a filter, nothing is recorded, as such frames
-    /// cannot match it.
+    /// Records the drop of frames whose bytes are not available. If the trace has a filter, nothing is recorded, as
+    /// such frames cannot match the filter.
     pub(crate) fn put_refused(&self, record: &TraceRecord) {
         if self.options.filter.is_none() {
             self.put(record);
@@ -142,7 +142,7 @@ pub(crate) struct TraceHit {
 }
 
 impl TraceHit {
-    /// Creates the record of frame number `number`; `None` if none of `traces` selects it.
+    /// Creates the record of frame number `number`; `None` if none of `traces` selects the frame.
     pub(crate) fn of(
         traces: &[Arc<Trace>],
         number: u64,

@@ -31,7 +31,7 @@ pub struct Udp<'a, A> {
     pub dst_port: u16,
     /// Time to live, or hop limit.
     pub ttl: u8,
-    /// The pattern that is repeated to fill the payload; zeros if it is empty.
+    /// The pattern that is repeated to fill the payload. If the pattern is empty, the payload is all zeros.
     pub payload: &'a [u8],
 }
 

@@ -97,7 +97,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         usize::from(self.0.borrow()[at::VERSION_IHL] & 0xf) * 4
     }
 
-    /// Whether this is a fragment of a packet, including the first and the last.
+    /// Whether the packet is a fragment; true also for the first and the last fragment of a packet.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         field::get16(self.0.borrow(), at::FRAGMENT) & FRAGMENT_MASK != 0
@@ -116,7 +116,7 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
         set_total_len: u16 = at::TOTAL_LEN;
         /// Stores the identification.
         set_ident: u16 = at::IDENT;
-        /// Stores the fragment field: [`DONT_FRAGMENT`] or zero for a whole packet.
+        /// Stores the fragment field, e.g. [`DONT_FRAGMENT`] or zero for a whole packet.
         set_fragment: u16 = at::FRAGMENT;
         /// Stores the time to live.
         set_ttl: u8 = at::TTL;

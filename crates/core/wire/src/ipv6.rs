@@ -99,7 +99,8 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
 /// The upper layer of a packet, after its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// The protocol, as in [`crate::layers`]. ESP and "no next header", which are not skipped, also count as protocols.
+    /// The protocol, as in [`crate::layers`]. ESP and "no next header", which are not skipped, count as protocols as
+    /// well.
     pub protocol: u8,
     /// Offset of the upper layer, in bytes from the start of the IPv6 header. In a fragment other than the first, this
     /// offset is in the middle of the payload.

@@ -179,8 +179,8 @@ fn is_supported(gso_type: u8, ecn: bool) -> bool {
 }
 
 impl Offload {
-    /// Returns the virtio-net header of this offload, for a receiver that gets the frame unchanged. `num_buffers` is
-    /// zero.
+    /// Returns the virtio-net header of this offload, for a receiver that gets the frame with the offload pending.
+    /// `num_buffers` is zero.
     #[inline]
     pub fn to_header(&self) -> VnetHdr {
         match *self {

@@ -58,9 +58,9 @@ struct SegmentTemplate {
 impl Segmenter {
     /// Creates a segmenter for a frame with `payload_len` bytes of payload.
     ///
-    /// `headers` are the `gso.hdr_len` bytes before the payload. They are copied and checked again, as they may have
-    /// changed since the check of `gso`: another protocol or length is an error. Lengths and checksums in them are not
-    /// used.
+    /// `headers` are the `gso.hdr_len` bytes before the payload. The headers are copied and checked again, as they may
+    /// have changed since the check of `gso`: if the protocol or the length of the headers has changed, that is an
+    /// error. The lengths and checksums in the headers are not used.
     pub fn new(headers: &[u8], payload_len: usize, gso: &Gso) -> Result<Self, BadVnet> {
         let mut bytes = [0; MAX_HEADERS];
         bytes.get_mut(..headers.len()).ok_or(BadVnet::HeadersLong)?.copy_from_slice(headers);
@@ -126,7 +126,7 @@ impl Segmenter {
         }
     }
 
-    /// Sets the fields of the transport header. Returns the sum of that header and its pseudo header.
+    /// Sets the fields of the transport header. Returns the sum of that header and the pseudo header.
     #[inline]
     fn write_l4(&mut self, payload_len: usize) -> Sum {
         let SegmentHeaders { kind, l4, end, .. } = self.headers;
@@ -269,7 +269,7 @@ impl Completion {
     }
 }
 
-/// Completes the checksum of a frame whose pieces are `pieces`, in order, from its Ethernet header on. If the checksum
+/// Completes the checksum of a frame whose pieces are `pieces`, in order, from the Ethernet header on. If the checksum
 /// would be outside the frame, returns an error and changes nothing.
 pub fn complete_checksum(pieces: &mut [&mut [u8]], start: u16, offset: u16) -> Result<(), BadVnet> {
     let mut completion = Completion::new(start, offset);

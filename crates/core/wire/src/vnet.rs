@@ -153,7 +153,8 @@ pub enum BadVnet {
     /// The frame is shorter than the virtio-net header.
     #[error("the frame is shorter than its virtio-net header")]
     HeaderShort,
-    /// `csum_start` is in the Ethernet header or outside the frame, or (for segmentation) not at the transport header.
+    /// `csum_start` is in the Ethernet header or outside the frame, or (for segmentation) is not the offset of the
+    /// transport header.
     #[error("csum_start is outside the frame or not at its transport header")]
     CsumStart,
     /// The checksum is outside the frame, or (for segmentation) is not the transport header's checksum.
@@ -169,7 +170,7 @@ pub enum BadVnet {
     /// Segmentation is requested without `F_NEEDS_CSUM`, which a driver must set (§5.1.6.2.1).
     #[error("gso_type is set without the NEEDS_CSUM flag")]
     GsoWithoutCsum,
-    /// The frame is not of the protocols that `gso_type` names, or its headers are malformed.
+    /// The frame's protocols are not those that `gso_type` names, or its headers are malformed.
     #[error("the frame is not of the protocols that gso_type names")]
     GsoProtocol,
     /// The frame, or the given part of it, ends within its headers.

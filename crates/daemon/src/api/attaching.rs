@@ -73,7 +73,7 @@ fn is_mistake(params: &AttachParams, refusal: &Refusal) -> bool {
     !has_files && [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
 }
 
-/// Attaches a port, which remains until it is detached. Returns its full name.
+/// Attaches a port, which remains until it is detached. Returns the port's full name.
 ///
 /// # Errors
 /// [`Refusal`] if the caller lacks the right, or the port cannot be created.

@@ -112,8 +112,8 @@ pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<EvictionInfo> {
     d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
 }
 
-/// Returns a sentence with the reason of the last eviction from the port `port`; `None` if there was none that the
-/// caller may see.
+/// Returns a sentence with the reason of the last eviction from the port `port`; `None` if there was no eviction that
+/// the caller may see.
 pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
     let last = list_evicted(d, caller).into_iter().find(|one| one.port == port)?;
     Some(format!("the last program at this port was evicted: {}", last.reason))
@@ -196,8 +196,8 @@ fn uses_of_buffers(rings: &PortRings) -> BTreeMap<u32, u32> {
     rings.mem.region().touch(count).unwrap_or_default()
 }
 
-/// Returns notes for `netvale show`. They include errors in a program's rings that cause the loss of frames: buffers in
-/// several slots, or outside the pool.
+/// Returns notes for `netvale show`. They include errors in a program's rings that cause the loss of frames: buffers
+/// that are in several slots, or that are outside the pool.
 fn notes(record: &DaemonPort) -> Vec<String> {
     let uses = record.rings().map_or_else(BTreeMap::new, uses_of_buffers);
     let bufs = record.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);

@@ -85,7 +85,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<AttachHold>
     keep
 }
 
-/// Executes a message and answers it. Returns whether to keep the connection.
+/// Executes a message, and sends the answer. Returns whether to keep the connection.
 fn answer(
     d: &mut Daemon,
     to: &OwnedFd,

@@ -120,7 +120,7 @@ fn toml(value: &Value) -> String {
     format!("{{{}}}", entries.join(", "))
 }
 
-/// Returns a port's attach parameters in words, e.g. `tap:nv0, mtu 9000`, without the options named in `but`.
+/// Returns a port's attach parameters in words, e.g. `tap:nv0, mtu 9000`, without the options that `but` names.
 #[must_use]
 pub fn words(params: &AttachParams, but: &[&str]) -> String {
     let mut words = vec![params.port.clone()];

@@ -163,7 +163,7 @@ pub struct RegionItem {
     pub id: u32,
     /// The user who owns the region.
     pub uid: u32,
-    /// Number and size in bytes of the region's `netmap_if`s, of its rings and of its buffers.
+    /// Number and size in bytes of the region's `netmap_if`s, then of its rings, then of its buffers.
     pub sizes: [(u32, u32); 3],
     /// Whether the region uses huge pages.
     pub huge: bool,
@@ -243,7 +243,7 @@ pub struct PortItem {
     pub counters: [Vec<RingCounts>; 2],
     /// State specific to the kind of port; `None` if the port must be attached anew.
     pub state: Option<State>,
-    /// For each ingress, the receivers for whose room frames wait: port name, ring, and number of frames.
+    /// For each ingress, the receivers at which frames wait for room: port name, ring, and number of frames.
     pub waiting: Vec<Vec<(String, usize, usize)>>,
     /// File that contains the waiting frames; `None` if no frames wait.
     pub frames: Option<Fd>,
@@ -264,8 +264,8 @@ pub struct PipeItem {
     pub first: [u32; 2],
     /// For each end, the connections that hold the end, and for each connection whether it shares the end.
     pub held: [Vec<(u64, bool)>; 2],
-    /// For each end, the offset rules (bits, maximum, initial value) of its rings, tx first; `None` for a ring without
-    /// offsets.
+    /// For each end, the offset rules (bits, maximum, initial value) of its rings, tx rings first; `None` for a ring
+    /// without offsets.
     pub offsets: [Vec<Option<[u32; 3]>>; 2],
     /// Index of the end that belongs to a virtual machine; `None` if neither end does. The state of a machine's end is
     /// in the item of the machine's port.
@@ -298,7 +298,7 @@ pub enum ConnectionItem {
         unsent: Vec<u8>,
         /// Whether the client has closed the sending side of the connection.
         ended: bool,
-        /// Event filters, and the number of the last event; `None` without a subscription.
+        /// Event filters, and the number of the last event; `None` if the connection has no subscription.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         events: Option<(SubscribeParams, u64)>,
     },

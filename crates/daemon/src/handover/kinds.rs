@@ -93,7 +93,7 @@ pub struct StackItem {
     pub tap: String,
     /// Queues of the TAP.
     pub queues: Vec<Fd>,
-    /// BPF objects that redirect the stack's frames to the TAP: the map, then the three links.
+    /// BPF objects that redirect the stack's frames to the TAP: first the map, then the three links.
     pub hooks: [Fd; 4],
 }
 

@@ -189,7 +189,7 @@ impl Store {
             }
             let (item, is_whole) = read(parts.into_iter().map(|(_, _, fd)| fd));
             if !is_whole {
-                // The port is attached anew and may need the resources of this unreadable item, which is therefore
+                // The port is attached anew, and may need the resources that this unreadable item keeps, so the item is
                 // removed immediately.
                 store.forget_earlier(|name| name[..2] == [id, generation]);
             }
@@ -354,7 +354,7 @@ mod tests {
     }
 
     /// Objective: a port whose item has lost a descriptor or has an invalid state is reduced to its attach parameters
-    /// and can be attached anew; its item is removed immediately.
+    /// and can be attached anew; the port's item is removed immediately.
     #[test]
     fn ports_that_cannot_be_continued() {
         let port = json!({"port": {

@@ -42,8 +42,8 @@ pub(super) fn may_name<'a>(
     paths.into_iter().try_for_each(|path| place(config, caller, path).map(drop))
 }
 
-/// Returns the folders of the configured ports' files and sockets. The sandboxed daemon can access them without an
-/// entry in `allow_dirs`.
+/// Returns the folders of the configured ports' files and sockets. The sandboxed daemon can access these folders even
+/// if `allow_dirs` does not contain them.
 pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
     // Attaching a port with a malformed specification fails, so such a specification is skipped here.
     let specs = config.ports.iter().filter_map(|port| AttachSpec::parse(&port.port).ok());

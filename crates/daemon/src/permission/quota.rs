@@ -90,7 +90,7 @@ pub fn may_leave_unread(d: &Daemon, caller: Caller, bytes: usize) -> Result<(), 
     refuse(Errno::NOSPC, text)
 }
 
-/// Number of descriptors that a port is assumed to take, without its rings.
+/// Number of descriptors that a port is assumed to take, in addition to those of its rings.
 const PER_PORT: usize = 4;
 /// Maximum number of descriptors of a ring.
 const PER_RING: usize = 4;
@@ -168,7 +168,7 @@ pub(super) fn may_have_switch(d: &Daemon, caller: Caller) -> Result<(), Refusal>
     within(caller, d.switches.count_of(caller.uid), d.config.quota.switches, "switches", "switches")
 }
 
-/// Checks that the caller may have another region of those sizes.
+/// Checks that the caller may have another region of these sizes.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`; `EINVAL` for impossible sizes.

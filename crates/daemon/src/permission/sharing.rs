@@ -51,7 +51,8 @@ impl OwnedMemory {
     /// Checks that the caller may have rings in this memory; `named` is the memory in the request.
     ///
     /// # Errors
-    /// [`Refusal`]: `EACCES` for another user's memory, unless root or the daemon's own user explicitly names it.
+    /// [`Refusal`]: `EACCES` for another user's memory, unless root or the daemon's own user explicitly names that
+    /// memory.
     pub(super) fn may_share(&self, named: &Memory, caller: Caller) -> Result<(), Refusal> {
         let OwnedMemory { what, owner, id } = self;
         let is_meant = match named {

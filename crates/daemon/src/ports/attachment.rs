@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 /// A reply to a client, and the descriptors that are sent with the reply.
 pub type Description = (AttachReply, Vec<OwnedFd>);
 
-/// The result of opening a port: the reply, its descriptors, and the connection's attachment.
+/// The result of opening a port: the reply, the descriptors for the client, and the connection's attachment.
 pub type OpenedPort = (AttachReply, Vec<OwnedFd>, Box<dyn Attachment>);
 
 /// A connection's hold on a port: its use of the port from opening to closing.

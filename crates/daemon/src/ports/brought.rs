@@ -20,7 +20,7 @@ use crate::registry::regions::FilePlace;
 use crate::rings::sizes::own_pools;
 use crate::system::closing;
 
-/// A descriptor passed with a request. It may refer to a file of any type.
+/// A descriptor that came with a request. It may refer to a file of any type.
 pub struct BroughtFile {
     fd: Option<OwnedFd>,
     /// The user who passed the descriptor.
@@ -137,7 +137,7 @@ fn new_region(
     Ok((region, id))
 }
 
-/// Refuses a region whose file was truncated while the port was opened.
+/// Refuses a region if its file was truncated while the port was opened.
 ///
 /// # Errors
 /// [`Refusal`] with `file_at_fault` set.

@@ -29,7 +29,7 @@ fn way_of(item: &PortItem) -> Option<&'static Continuation> {
     WAYS.iter().find(|way| (way.is_for)(item)).copied()
 }
 
-/// Restores a port from another process's state.
+/// Restores a port from the state that another process saved.
 ///
 /// # Errors
 /// [`Refusal`] if the state is not valid for the port's kind.

@@ -20,7 +20,7 @@ const BROKEN: &str =
 const HELD_UP: &str = "the user's worker is blocked by that user's memory or descriptor";
 
 /// Evicts the programs whose faults have been reported. The port of such a program is removed, even if it is
-/// persistent, because the program keeps descriptors of its doorbells.
+/// persistent, because the program still has descriptors of the port's doorbells.
 pub fn evict(d: &mut Daemon) {
     d.regions.take_late().into_iter().for_each(|uid| d.evictions.block(uid));
     d.evictions.clear();

@@ -124,10 +124,10 @@ pub struct HandedQueues {
 }
 
 impl HandedQueues {
-    /// Prepares handed queues for a port with that many queues.
+    /// Prepares the handed queues of a port that has `queues` queues.
     ///
     /// # Errors
-    /// [`Refusal`] if no thread can be started, or the queues exceed the owner's memory quota.
+    /// [`Refusal`] if no thread can be started, or if the queues exceed the owner's memory quota.
     pub fn new(d: &mut Daemon, owner: Caller, domain: TimeDomain, queues: usize) -> Result<HandedQueues, Refusal> {
         if domain != TimeDomain::TRUSTED {
             permission::may_have_bytes(d, owner, queues as u64 * HandOverQueue::memory())?;

@@ -73,7 +73,7 @@ fn far_end(
     Ok(Box::new(RingIngress::new(Arc::clone(mem), end, wake, hdr_len.clone(), Arc::default())))
 }
 
-/// Creates an ingress for each rx ring; it takes the frames that were delivered to the ring.
+/// Creates an ingress for each rx ring. The ingress takes the frames that were delivered to the ring.
 fn far_ends(rings: &PortRings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
     let bells = rings.bells.iter().skip(rings.mem.shape().tx_rings as usize);
     rings.rx.iter().zip(bells).map(|(ring, bells)| far_end(&rings.mem, ring, bells, &rings.hdr_len)).collect()
@@ -126,8 +126,8 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     Ok(())
 }
 
-/// Adds the worker tasks that forward frames from the second switch: they enter the first switch, `switch`, as frames
-/// from its port `id`.
+/// Adds the worker tasks that forward frames from the second switch: these frames enter the first switch, `switch`, as
+/// frames from its port `id`.
 fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, switch: &Arc<Switch>, id: PortId) {
     for (ring, ingress) in ingresses.into_iter().enumerate() {
         let counters = Arc::clone(ingress.counters());

@@ -28,7 +28,7 @@ pub struct AdmittedRequest<'a> {
     pub spec: &'a AttachSpec,
     /// The caller, who becomes the port's owner.
     pub caller: Caller,
-    /// The options; read them with [`AdmittedRequest::options`], which checks the kind.
+    /// The options. They must be read with [`AdmittedRequest::options`], which checks the kind.
     options: &'a PortOptions,
     /// The state to restore, from the same port in another process; `None` for a new port, and after the state is
     /// taken.

@@ -248,8 +248,8 @@ pub fn open(
     opened
 }
 
-/// Binds a program to rings of an existing port. `max_offset` is set if the port was just created for this program,
-/// with the requested offsets.
+/// Binds a program to rings of an existing port. If the port was just created for this program with the requested
+/// offsets, `max_offset` contains their maximum.
 pub fn bind(
     d: &mut Daemon,
     full: &str,
@@ -290,7 +290,7 @@ pub fn bind(
     }
 }
 
-/// Returns the rings of a port that programs can open; an error for other ports and for monitors.
+/// Returns the rings of a port that programs can open. Fails for other ports and for monitors.
 fn programs<'a>(record: Option<&'a mut DaemonPort>, full: &str) -> Result<&'a mut LocalRings, Refusal> {
     let behind = &mut record.ok_or_else(|| Refusal::internal("a port vanished"))?.behind;
     let is_local = behind.get::<LocalRings>().is_some();

@@ -38,7 +38,7 @@ pub fn new_number(d: &mut Daemon) -> Result<u32, Refusal> {
     d.regions.new_id(|id| d.pipes.uses(id)).ok_or_else(none)
 }
 
-/// Returns the region that the caller's interfaces share, and creates it with `sizes` at its first use.
+/// Returns the region that the caller's interfaces share, and creates it with `sizes` if it does not exist.
 ///
 /// # Errors
 /// As [`make`].
@@ -53,7 +53,7 @@ pub fn common(d: &mut Daemon, sizes: RegionSizes, caller: Caller) -> Result<Arc<
 /// Returns region number `id`, if the caller may use it.
 ///
 /// # Errors
-/// [`Refusal`] with `EINVAL` if the region does not exist, with `EACCES` if it belongs to another user.
+/// [`Refusal`] with `EINVAL` if the region does not exist, or with `EACCES` if it belongs to another user.
 pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Refusal> {
     if id == COMMON_REGION {
         return common(d, RegionSizes::COMMON, caller);
@@ -141,7 +141,7 @@ pub fn continued(d: &Daemon, id: u32, owner: Caller) -> Result<Arc<Region>, Refu
     d.regions.find(id, owner.uid).ok_or_else(none)
 }
 
-/// Returns the memory that a request names by number, or `otherwise` if the number is 0 or exceeds 65535.
+/// Returns the memory that a request names by number, or returns `otherwise` if the number is 0 or exceeds 65535.
 pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
     u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)
 }

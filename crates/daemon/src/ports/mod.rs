@@ -150,14 +150,14 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     (kind.attach)(d, asked)
 }
 
-/// Returns the name, without a switch, of the persistent port with this record, or of the persistent port that this
-/// port joins to a second switch.
+/// Returns the name of a persistent port without a switch: of the port with this record or, if that port joins a
+/// persistent port to a second switch, of the joined port. `None` for other ports.
 pub fn lasting_name(d: &Daemon, full: &str, record: &DaemonPort) -> Option<String> {
     let joined = joint::of(record).map(|joint| joint.port.as_str());
     joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
 }
 
-/// Restores the port that joins a persistent port to its second switch, with its policies on that switch.
+/// Restores the port that joins a persistent port to its second switch, with the policies that it had on that switch.
 ///
 /// # Errors
 /// [`Refusal`] if the port or the switch does not exist.

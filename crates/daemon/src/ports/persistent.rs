@@ -105,7 +105,8 @@ fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> R
     }
 }
 
-/// Creates the rings of a port on no switch, and its record. `nowhere` is the switch to which its forwarders belong.
+/// Creates the rings of a port that is on no switch, and the port's record. `nowhere` is the switch to which the port's
+/// forwarders belong.
 fn unattached(
     d: &mut Daemon,
     (region, mem_id): &NumberedRegion,
@@ -141,7 +142,7 @@ fn record(
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
     d.persistent.get(name).ok_or_else(|| {
-        // netmap's errno: `EINVAL` for an interface that exists, but was not created by `NETMAP_REQ_VALE_NEWIF`.
+        // The errno is netmap's: `EINVAL` for an interface that exists, but was not created by `NETMAP_REQ_VALE_NEWIF`.
         let errno = if Interface::find(name).is_ok() { Errno::INVAL } else { Errno::NXIO };
         Refusal::new(errno, format!("persistent port {name} does not exist"))
     })
@@ -226,7 +227,7 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
 }
 
 /// Detaches a persistent port from the switch on which its name is `full`; programs may keep it open. Returns false if
-/// `full` is no such port.
+/// `full` is not such a port.
 pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     if part(d, full, why) {
         return true;

@@ -167,7 +167,7 @@ fn end_name(name: &str, end: usize) -> String {
     if end & 1 == 0 { name.to_owned() } else { name.replace('{', "}") }
 }
 
-/// Creates a pipe in the region of the port or interface that its name contains, or in a new region.
+/// Creates a pipe in the region of the port or interface whose name is part of the pipe's name, or in a new region.
 fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, caller: Caller) -> Result<(), Refusal> {
     let sizes = Sizes::new(request, &spec.conf)?;
     let (region, mem_id) = match memory::region_of(d, &spec.name.base().to_string()) {

@@ -143,7 +143,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): PortQueues, ne
     Ok(())
 }
 
-/// Returns the switch of that name. Creates it for user `uid` if it does not exist.
+/// Returns the switch of that name. If it does not exist, creates it for user `uid`.
 pub fn make_switch(d: &mut Daemon, name: &str, uid: u32) -> Arc<Switch> {
     let is_new = d.switches.get(name).is_none();
     let switch = d.switches.get_or_make(name, uid);

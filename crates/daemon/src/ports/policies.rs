@@ -50,7 +50,7 @@ impl<'a> PortRules<'a> {
     }
 }
 
-/// Adds a new port to the rate group that its policies name, if any.
+/// Adds a new port to the rate group that the port's policies name. Returns `None` if they name no group.
 ///
 /// # Errors
 /// [`Refusal`] if the group has another rate or is full.
@@ -135,7 +135,8 @@ fn compile_filters(policies: &Policies, mut known: PortRules<'_>) -> Result<[Fil
 /// Changes some policies of an attached port.
 ///
 /// # Errors
-/// [`Refusal`] if no such port is on a switch, or the policies contradict each other; in this case, nothing changes.
+/// [`Refusal`] if there is no such port on a switch, or if the policies contradict each other; in this case, nothing
+/// changes.
 pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refusal> {
     let missing = || {
         let text = format!("port {} does not exist on any switch: 'netvale list' shows the ports", asked.port);

@@ -54,7 +54,7 @@ impl PortBackend for TapPort {
         std::iter::once(self.detail.clone()).chain(gone).collect()
     }
 
-    /// Sets the MTU of the interface, which must still be in the daemon's network namespace.
+    /// Sets the MTU of the interface. The interface must still be in the daemon's network namespace.
     fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
         // The interface may have been renamed.
         let name = self.queues.first().and_then(|queue| name_of(queue).ok());

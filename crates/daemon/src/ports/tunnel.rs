@@ -41,7 +41,8 @@ pub struct VxlanPort {
 pub struct VxlanState {
     /// VTEPs to which frames are flooded.
     pub flood: Vec<IpAddr>,
-    /// Configured addresses: MAC address, VTEP, whether the address is fixed, and its number of moves between VTEPs.
+    /// Configured addresses: MAC address, VTEP, whether the address is fixed, and how often the address has moved
+    /// between VTEPs.
     pub addresses: Vec<(Mac, IpAddr, bool, u32)>,
     /// Configured IP addresses of neighbours.
     pub neighbors: Vec<VxlanNeighbor>,
@@ -164,7 +165,7 @@ pub fn ask_port(d: &Daemon, full: &str) {
     }
 }
 
-/// Converts a neighbour entry from the control protocol for use in a tunnel.
+/// Converts a neighbour entry of the control protocol to an entry of a tunnel.
 pub fn neighbor_of(one: &VxlanNeighbor) -> TunnelNeighbor {
     TunnelNeighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
 }

@@ -148,7 +148,7 @@ impl Captures {
     }
 
     /// Restores a user's captures. `place` checks a path for the user, and returns `None` if the user may no longer use
-    /// it.
+    /// that path.
     pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<UserPath>) {
         let allowance = Arc::new(Allowance::with_used(most, item.used.min(u64::MAX >> 2)));
         let mut files = Vec::new();

@@ -92,7 +92,7 @@ impl NewEvent {
             && (params.only.is_empty() || params.only.iter().any(is_there))
     }
 
-    /// Returns the notification as a line of JSON, without its sequence number, which each subscription adds.
+    /// Returns the notification as a line of JSON, but without the sequence number, which each subscription adds.
     fn line(self) -> Arc<str> {
         #[derive(Serialize)]
         struct EventBody {

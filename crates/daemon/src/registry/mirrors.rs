@@ -76,7 +76,7 @@ impl Task<ForwardMemory> for CopyForwarder {
 pub(crate) struct MirroredRing<'a> {
     /// The ring whose frames are copied.
     pub of: &'a RingSide,
-    /// When frames are copied: as they pass, or when their slots are released.
+    /// When frames are copied: when they pass, or when their slots are released.
     pub moment: Moment,
     /// Length of the virtio-net header of the ring's frames.
     pub hdr_len: HdrLen,
@@ -133,8 +133,8 @@ impl CopyRing {
     }
 }
 
-/// Copy rings by address of their region in this process, copied ring, and moment of the copy. A copy ring keeps its
-/// region alive, so no other region can get that address.
+/// Copy rings. The key is the address of the region in this process, the copied ring, and the moment of the copy. A
+/// copy ring keeps its region alive, so that no other region can get that address.
 #[derive(Default)]
 pub struct Mirrors(BTreeMap<(usize, u32, Moment), CopyRing>);
 

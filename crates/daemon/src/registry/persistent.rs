@@ -75,7 +75,8 @@ impl PersistentPorts {
         known.map_or(name, |known| &known.place)
     }
 
-    /// Returns the name of a persistent port's record, by the port's name without a switch.
+    /// Returns the name of the record of the persistent port `port`, a name without a switch; `None` if there is no
+    /// such port.
     pub fn own_place(&self, port: &str) -> Option<String> {
         self.0.get(port).map(|known| known.place.clone())
     }

@@ -22,7 +22,7 @@ impl Pipes {
         self.all.get(name)
     }
 
-    /// Returns the pipe of that name, mutable. The pipe then counts as changed since the last save.
+    /// Returns the pipe of that name, mutable. After that, the pipe counts as changed since the last save.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut PipeRecord> {
         let found = self.all.get_mut(name);
         if found.is_some() {

@@ -72,7 +72,8 @@ pub struct PortRecord<B: ?Sized> {
     pub lossless: bool,
     /// The port's policies.
     pub policies: Policies,
-    /// Whether root or the daemon's own user has changed the policies of the port; its owner may then not change them.
+    /// Whether root or the daemon's own user has changed the policies of the port. If so, the port's owner may not
+    /// change them.
     pub policies_are_set: bool,
     /// Whether the port keeps its workers awake (netmap's polling).
     pub polled: bool,
@@ -91,7 +92,7 @@ pub struct PortRecord<B: ?Sized> {
 }
 
 impl<B: ?Sized> PortRecord<B> {
-    /// Creates the record of a port on no switch, without queues, options and tasks.
+    /// Creates the record of a port that is on no switch, and that has no queues, options or tasks.
     pub fn new(behind: Box<B>, owner: Caller) -> PortRecord<B> {
         PortRecord {
             switch: None,
@@ -114,7 +115,7 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Returns the port's policies without the VLAN that the daemon has picked for a private port.
+    /// Returns the port's policies. For a private port, omits the VLAN that the daemon has picked.
     pub fn given_policies(&self) -> Policies {
         let policies = self.policies.clone();
         if self.picked_vlan().is_some() { Policies { access: None, ..policies } } else { policies }
@@ -181,7 +182,7 @@ impl<B: ?Sized> PortRegistry<B> {
         self.all.get(full)
     }
 
-    /// Returns the port of that full name, mutable. The port then counts as changed since the last save.
+    /// Returns the port of that full name, mutable. After that, the port counts as changed since the last save.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut PortRecord<B>> {
         let found = self.all.get_mut(full);
         if found.is_some() {

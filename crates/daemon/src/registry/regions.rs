@@ -71,7 +71,8 @@ pub struct Regions {
     faults: Arc<OwnedFd>,
     /// Number and owner of each region freed since the last call of [`Regions::take_touched`].
     gone: BTreeSet<(u32, u32)>,
-    /// For each region, the number of programs whose rings in it are connected to nothing (netmap's `NR_REG_NULL`).
+    /// For each region, the number of programs that have rings in the region that are connected to nothing (netmap's
+    /// `NR_REG_NULL`).
     bare: BTreeMap<u32, u32>,
     /// Threads that access the regions of untrusted users: one thread for each user.
     touchers: BTreeMap<u32, Weak<Toucher>>,
@@ -94,7 +95,7 @@ impl Regions {
         }
     }
 
-    /// Creates a region for user `uid`. Returns it with its number.
+    /// Creates a region for user `uid`. Returns the region and its number.
     ///
     /// # Errors
     /// [`RegionError`] if the sizes are impossible or the daemon is out of memory.

@@ -47,7 +47,7 @@ impl Snoops {
     /// Creates an empty registry.
     ///
     /// # Errors
-    /// Fails if no descriptor is left for its doorbell.
+    /// Fails if no descriptor is left for the registry's doorbell.
     pub fn new() -> std::io::Result<Snoops> {
         let bell = Arc::new(Doorbell::new()?);
         Ok(Snoops { by_switch: BTreeMap::new(), bell, begun: Instant::now() })

@@ -9,8 +9,8 @@ use netvale_switch::MonitorRings;
 pub enum MonitoredPort {
     /// A port of a switch, by its full name.
     Port(String),
-    /// The wire side of an interface on a switch, by its port's full name. Frames that the port sends are frames that
-    /// the interface has received.
+    /// The wire side of an interface on a switch, by the full name of the interface's port. Frames that the port sends
+    /// are frames that the interface has received.
     Wire(String),
     /// An end of a pipe.
     Pipe(String, usize),
@@ -31,8 +31,8 @@ impl MonitoredPort {
 pub struct WatchRecord {
     /// The monitored port.
     pub what: MonitoredPort,
-    /// Whether the monitor gets copies of received frames when the program releases their slots, instead of when the
-    /// frames pass.
+    /// Whether the monitor gets copies of received frames when the program releases the frames' slots, rather than when
+    /// the frames pass.
     pub released: bool,
     /// The rings for copies of sent frames.
     pub sent: MonitorRings,

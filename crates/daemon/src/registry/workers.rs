@@ -244,7 +244,7 @@ impl Workers {
         self.tasks.get(&task).map(|place| place.worker)
     }
 
-    /// Returns the domain of a task's worker; the trusted domain if there is no such task.
+    /// Returns the domain of a task's worker; if there is no such task, returns the trusted domain.
     pub fn domain_of(&self, task: TaskId) -> TimeDomain {
         let worker = self.worker_of(task).and_then(|number| self.get(number));
         worker.map_or(TimeDomain::TRUSTED, Worker::domain)
@@ -418,7 +418,7 @@ impl Workers {
         Ok(parked)
     }
 
-    /// Gives a restored task the frames that waited in the predecessor for room at a receiver.
+    /// Gives a restored task the frames that waited for room at a receiver in the predecessor.
     pub fn wait_with(&self, task: TaskId, waiting: Vec<WaitingFrames>) {
         if let Some(worker) = self.worker_of(task).and_then(|worker| self.get(worker)) {
             worker.wait_with(task, waiting);

@@ -30,7 +30,7 @@ pub struct PortRingsState {
     first: u32,
     /// Length of the virtio-net header in bytes.
     hdr_len: u32,
-    /// Whether the daemon segments frames larger than the MTU for the program.
+    /// Whether the daemon cuts frames that are larger than the MTU into segments for the program.
     #[serde(default)]
     is_cut: bool,
     /// For each ring, tx rings first, its offset rule (bits, maximum, initial value); `None` for a ring without

@@ -14,7 +14,7 @@ use super::holders::Holders;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 
-/// A ptnet device with open rings. Programs share it as they share a port in netmap.
+/// A ptnet device with open rings. Programs share the device as they share a port in netmap.
 pub struct GuestPort {
     name: String,
     device: Passthrough,

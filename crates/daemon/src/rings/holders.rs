@@ -1,7 +1,7 @@
 //! The holders of a ring, or of one end of a pipe.
 
-/// Connections that hold the same ring or pipe end. Several connections can hold one ring only if all of them share it,
-/// i.e. opened it without netmap's `NR_EXCLUSIVE`.
+/// Connections that hold the same ring or pipe end. Several connections can hold the same ring only if all of them
+/// share it, i.e. if they opened it without netmap's `NR_EXCLUSIVE`.
 #[derive(Clone, Debug, Default)]
 pub struct Holders(Vec<Holder>);
 

@@ -88,7 +88,7 @@ pub struct NicPort {
     pub(crate) open_rings: Vec<OpenRing>,
     pub(crate) tasks: Vec<TaskId>,
     pub(crate) owner: Caller,
-    /// For each bound ring, tx first: counters of frames, and of kicks to the program.
+    /// For each bound ring, tx rings first: the counters of frames, and the counters of kicks to the program.
     pub(crate) counts: Vec<(Arc<RingCounters>, Arc<KickCounts>)>,
 }
 
@@ -253,7 +253,7 @@ impl NicPort {
     }
 }
 
-/// Returns a text with the numbers of frames that the kernel could not deliver; `None` if there are none.
+/// Returns a text with the numbers of frames that the kernel could not deliver; `None` if there are no such frames.
 fn lost(queue: u32, socket: &XdpSocket) -> Option<String> {
     let s = socket.statistics()?;
     let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];

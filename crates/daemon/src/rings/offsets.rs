@@ -187,7 +187,7 @@ pub(crate) fn begin_live(
     Ok(max)
 }
 
-/// Whether rings of a persistent port still have offsets that a program set before it closed the port.
+/// Whether rings of a persistent port still have offsets that a program set before closing the port.
 pub(crate) fn are_left(local: &LocalRings) -> bool {
     let mem = &local.rings.mem;
     local.is_unheld() && mem.rx.iter().chain(&mem.tx).any(|s| s.offsets.rule().is_some())
@@ -213,7 +213,7 @@ pub(crate) fn end(workers: &[&Worker], local: &LocalRings) {
 fn close_rings<'a>(workers: &[&Worker], sides: impl Iterator<Item = &'a RingSide>) -> bool {
     sides.for_each(|side| side.offsets.close());
     // Workers execute commands between two batches, so a worker that answers has finished all earlier deliveries. The
-    // command names a task that does not exist, and has no other effect.
+    // command has no other effect, because the task that it names does not exist.
     let begun = Instant::now();
     let limit = |worker: &Worker| if worker.domain() == TimeDomain::TRUSTED { TIMEOUT } else { USERS_TIMEOUT };
     let answers: Vec<_> = workers.iter().map(|worker| (worker.drain(0), begun + limit(worker))).collect();

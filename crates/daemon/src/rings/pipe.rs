@@ -85,8 +85,8 @@ impl PipeRecord {
         })
     }
 
-    /// Saves the pipe for another process. The item of a virtual machine's pipe has no descriptors, because the
-    /// machine's port saves them.
+    /// Saves the pipe for another process. If the pipe belongs to a virtual machine, its item has no descriptors,
+    /// because the machine's port saves them.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.

@@ -25,8 +25,8 @@ pub fn descriptors<'a>(
     Ok(fds)
 }
 
-/// Duplicates the descriptors that a client maps: the region's memfd, or a user's file and the memfd with its CSB
-/// arrays.
+/// Duplicates the descriptors that a client maps: the region's memfd, or a user's file and the memfd with the region's
+/// CSB arrays.
 ///
 /// # Errors
 /// [`Refusal`] if the daemon is out of descriptors.

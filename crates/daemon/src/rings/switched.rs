@@ -39,7 +39,7 @@ impl RingDoorbells {
     /// Restores the two eventfds of a ring.
     ///
     /// # Errors
-    /// [`Refusal`] if they are missing, or are not eventfds.
+    /// [`Refusal`] if the descriptors are missing, or are not eventfds.
     pub fn restore(fds: Option<[Fd; 2]>, fault: &Fault) -> Result<RingDoorbells, Refusal> {
         let [doorbell, wake] = fds.ok_or_else(|| Refusal::new(Errno::INVAL, "a ring's doorbells are missing"))?;
         let given = |fd: Fd| -> Result<_, Refusal> { Ok(Doorbell::given(fd.take()?, fault)?) };

@@ -167,8 +167,8 @@ impl DaemonServer {
         std::mem::forget((parked, gift.paused));
     }
 
-    /// Writes all connections except the successor's to the sink. Only this thread changes their state, so the workers
-    /// need not be parked yet.
+    /// Writes all connections except the successor's to the sink. Only this thread changes the state of connections, so
+    /// the workers need not be parked yet.
     fn give_clients(&self, successor: Option<u64>, sink: ItemSink<'_>) -> std::io::Result<()> {
         let others = self.clients.iter().filter(|(id, _)| Some(**id) != successor);
         for (id, (client, caller)) in others {

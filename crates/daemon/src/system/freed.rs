@@ -122,8 +122,8 @@ mod tests {
         kilobytes.unwrap().parse::<usize>().unwrap() << 10
     }
 
-    /// Objective: after its release, the reserve's memory serves allocations, for which the kernel then provides no new
-    /// pages.
+    /// Objective: after its release, the reserve's memory is used for allocations, so that the kernel need not provide
+    /// new pages for them.
     #[test]
     #[cfg(target_env = "gnu")]
     fn allocations_use_the_reserve() {

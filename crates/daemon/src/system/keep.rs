@@ -49,6 +49,7 @@ pub fn found() -> StoredDescriptors {
 /// Must be called only once, because the result takes ownership of the descriptors.
 pub fn passed() -> Vec<(String, OwnedFd)> {
     let Ok(fds) = sd_notify::listen_fds_with_names() else { return Vec::new() };
-    // SAFETY: the service manager passed these descriptors to this process, and no other code here knows their numbers.
+    // SAFETY: the service manager passed these descriptors to this process, and no other code in this process knows
+    // their numbers.
     fds.map(|(fd, name)| (name, unsafe { OwnedFd::from_raw_fd(fd) })).collect()
 }

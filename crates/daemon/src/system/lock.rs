@@ -84,7 +84,7 @@ fn is_dying(path: &Path) -> bool {
 }
 
 /// Whether a process is a zombie that still has threads. A zombie without threads may be the predecessor of a running
-/// daemon, which has inherited the lock.
+/// daemon, and that daemon has inherited the lock.
 fn has_only_threads(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let is_zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'));

@@ -54,7 +54,7 @@ impl<S: Subscriber> Layer<S> for LogLimit {
     }
 }
 
-/// Counts a line. Returns the number of lines about its subject in this second.
+/// Counts a line. Returns the number of lines that had the same subject in this second.
 fn count(about: LineSubject) -> u32 {
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let lines = lines.get_or_insert_with(|| LineCounts { since: Instant::now(), counts: HashMap::new() });

@@ -90,7 +90,7 @@ impl User {
     /// keeps.
     ///
     /// # Errors
-    /// [`UserError`] if the kernel refuses; the process may then be partly switched and should end.
+    /// [`UserError`] if the kernel refuses; after that, the process may be partly switched, and should end.
     pub fn become_it(self, extra: ExtraCapability) -> Result<(), UserError> {
         let become_it = || {
             set_thread_groups(&[])?;

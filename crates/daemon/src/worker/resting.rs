@@ -4,7 +4,7 @@
 
 use super::rounds::{TaskEntry, WorkerLoop, noting};
 
-/// Whether a task could wake the worker from a sleep by its descriptor alone.
+/// Whether the task's descriptor alone can wake the worker from a sleep.
 fn may_rest(e: &TaskEntry) -> bool {
     let is_quiet = !(e.worked || e.held || e.awake || e.broken.is_some());
     is_quiet && e.cheap && e.task.wake_fd().is_some() && e.task.nap().is_none()
@@ -50,7 +50,7 @@ impl WorkerLoop {
         }
     }
 
-    /// Lets the task at index `at`, whose descriptor became readable, take part in rounds again.
+    /// Makes the task at index `at`, whose descriptor has become readable, take part in rounds again.
     pub(super) fn rouse(&mut self, at: usize) {
         if at < self.live {
             return;

@@ -109,7 +109,7 @@ pub(super) const MANY: usize = 64;
 /// Number of rounds between two searches for tasks that may rest. A task rests if it had no frames between two
 /// searches.
 pub(super) const REST_EVERY: u32 = 256 * LOOK_EVERY;
-/// One of this many rounds is timed. A prime number samples periodic patterns evenly.
+/// One of this many rounds is timed. As the number is prime, periodic patterns are sampled evenly.
 const TIMED: u32 = 61;
 /// Maximum number of frames that are forwarded when a task is drained: the largest number of slots of a ring.
 const MOST_LEFT: usize = 16_384;
@@ -203,8 +203,8 @@ impl WorkerLoop {
         }
     }
 
-    /// Runs a round that reads the clock before and after each task. It is a separate function so that untimed rounds
-    /// contain no clock reads.
+    /// Runs a round that reads the clock before and after each task. This is a separate function, so that untimed
+    /// rounds contain no reads of the clock.
     #[cold]
     #[inline(never)]
     fn timed_round(&mut self) -> usize {

@@ -12,7 +12,7 @@ use super::rounds::{BELL, TaskEntry, WorkerLoop, noting};
 /// epoll data of a doorbell that a receiver rings when there is room for held frames. Task numbers are smaller than
 /// this value.
 const ROOM: u64 = u64::MAX - 1;
-/// Time without work after which a worker that never sleeps yields the CPU between polls.
+/// If a worker that never sleeps has had no work for this time, it yields the CPU between polls.
 const ALONE: Duration = Duration::from_micros(5);
 /// Length of the first sleep while frames wait for a receiver that may not signal room. If there is still no room after
 /// a sleep, the next sleep is twice as long.
@@ -46,7 +46,7 @@ fn give_up(epoll: &OwnedFd, e: &mut TaskEntry) {
 }
 
 impl WorkerLoop {
-    /// Handles a round without work: checks descriptors, then polls again or sleeps.
+    /// Handles a round without work: checks descriptors, and after that polls again or sleeps.
     pub(super) fn idle(&mut self) {
         if self.needs_epoll && self.look(Some(Duration::ZERO)) {
             return;

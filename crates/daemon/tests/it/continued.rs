@@ -80,7 +80,7 @@ fn queues_are_kept(d: &Daemon, ends: impl Fn()) {
     assert_eq!(flows(&mut from, &mut to), queues);
 }
 
-/// Returns, for each of several flows, the queue on which its frame arrives.
+/// Sends a frame of each of several flows. Returns the queue on which each frame arrives.
 fn flows(from: &mut Port, to: &mut Port) -> Vec<usize> {
     let queue = |port: u16| {
         let build = PacketBuilder::ethernet2([2; 6], [0xff; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);

@@ -97,7 +97,7 @@ mod as_root {
             captures.are_exhausted();
         }
         captures.remove("one");
-        // Data that a slow disk has not stored yet counts towards the quota for a while.
+        // Data that a slow disk has not stored yet still counts towards the quota for a while.
         let allowed = |name: &str| until(name, || captures.start(name)["error"].is_null());
         allowed("three");
         captures.stop("two");

@@ -147,7 +147,7 @@ fn frames_behind_a_link() {
     assert_eq!(got + drops("vale0:a") + drops("vale0:b"), 150);
 }
 
-/// Objective: rings that are connected to nothing stay with their connection, in the same position of their region,
+/// Objective: rings that are connected to nothing stay with their connection, at the same position in their region,
 /// across several daemons; the position is not reused until the connection ends.
 #[test]
 fn rings_with_nothing_behind_them() {

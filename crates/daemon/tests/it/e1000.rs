@@ -246,7 +246,8 @@ fn registers_are_also_reached_by_io_ports() {
     assert_eq!([TDLEN, RDLEN, TDH, ICR].map(|at| guest.remote.read(at)), [0; 4]);
 }
 
-/// Objective: a peer that does not speak the protocol is disconnected with a reason, and the next guest is served.
+/// Objective: a peer that does not speak the protocol is disconnected, and the reason is reported, and the next guest
+/// is served.
 #[test]
 fn a_stranger_is_disconnected_with_a_reason() {
     use std::io::{Read, Write};

@@ -7,7 +7,8 @@ use common::{Daemon, receive, send, stats, until};
 use netvale::Port;
 use serde_json::{Value, json};
 
-/// Numbers of frames for a port: delivered, discarded because the port has no receiver (`idle`), dropped.
+/// Numbers of frames for a port: frames that were delivered, frames that were discarded because the port has no
+/// receiver (`idle`), and dropped frames.
 #[derive(Debug, PartialEq)]
 struct Counts {
     passed: u64,

@@ -75,8 +75,8 @@ fn counters_and_addresses_survive_kills() {
     }
 }
 
-/// Objective: a daemon killed after any part of its hand-over is restored by the next daemon, from the state that the
-/// service manager keeps.
+/// Objective: if a daemon is killed after any part of its hand-over, the next daemon restores it, from the state that
+/// the service manager keeps.
 #[test]
 fn killed_while_it_hands_over() {
     let d = Daemon::managed("");
@@ -162,7 +162,7 @@ fn send_numbers(port: &mut Port, sent: &AtomicU32, is_over: &AtomicBool) {
     port.tx()[0].sync();
 }
 
-/// The victim of [`killed_clients_are_reaped`]: sends frames without pause until it is killed.
+/// The victim in [`killed_clients_are_reaped`], which sends frames without pause until it is killed.
 #[test]
 #[ignore = "started by another test"]
 fn role_of_a_victim() {

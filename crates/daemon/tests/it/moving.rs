@@ -221,7 +221,7 @@ fn frames_of_a_task_with_a_descriptor() {
 }
 
 /// Objective: frames keep their order if, between the moves, the task is drained, its worker is kept awake, and the
-/// port from which its frames are sent changes.
+/// port from which the frames are sent changes.
 #[test]
 fn moves_among_other_commands() {
     for slots in [256, 4] {

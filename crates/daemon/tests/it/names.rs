@@ -160,7 +160,7 @@ fn a_misplaced_switch_or_port_is_named() {
 const FILE: &str = "[[port]]\nswitch = 'lan'\nport = 'web-1'\n[[port]]\nswitch = 'br-lab'\nport = 'null:my.sink-2'\n\
                     [[port]]\nswitch = 'vale0'\nport = 'echo:'\nname = 'e-1'\n";
 
-/// Objective: a configuration with such names is exported unchanged, and applied again without a change.
+/// Objective: a configuration with such names is exported unchanged, and applying the exported file changes nothing.
 #[test]
 fn configured_names_are_exported_as_they_are() {
     let d = Daemon::start(FILE);

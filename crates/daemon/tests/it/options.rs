@@ -66,7 +66,7 @@ fn unfit_options_are_refused() {
 }
 
 /// Objective: impossible names, mutually exclusive options, and unknown or repeated keys are refused, with the name at
-/// fault and its position.
+/// fault and the position of that name.
 #[test]
 fn refusals_name_the_place() {
     let d = Daemon::start("");

@@ -15,7 +15,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use serde_json::{Value, json};
 
-/// Attaches a ptnet device with that backend. Returns the answer, and the path of the device's socket.
+/// Attaches a ptnet device with the backend `backend`. Returns the answer, and the path of the device's socket.
 fn pass(d: &Daemon, backend: &str, mut options: Value) -> (Value, PathBuf) {
     let path = d.path("guest.sock");
     options["backend"] = json!(backend);
@@ -111,7 +111,7 @@ fn full_pipes_sleep() {
 }
 
 /// Objective: a guest that writes nonsense everywhere, rings its doorbells, and starts and stops its rings, harms
-/// neither the daemon nor the program, which then receives frames of a later guest.
+/// neither the daemon nor the program, and after that, the program receives frames of a later guest.
 #[test]
 fn nonsense_in_a_pipe() {
     let d = Daemon::start("workers = 1");

@@ -86,7 +86,7 @@ impl SocketEnd for VdeEnd {
     }
 }
 
-/// A peer with a datagram socket, which is connected to the port's socket before it sends.
+/// A peer with a datagram socket. The socket is connected to the port's socket before the peer sends.
 impl SocketEnd for UnixDatagram {
     fn send(&mut self, frame: &[u8]) {
         UnixDatagram::send(self, frame).unwrap();
@@ -449,7 +449,7 @@ fn lines_before_their_plugs() {
         assert_eq!(shown["vde"]["plug"]["user"], json!(rustix::process::getuid().as_raw()));
         drop(asking);
         until("it has left", || !is_taken(&d, "vale0:p0007"));
-        // Reserves the line of `first`, so that the plug without a number gets another line in the next round.
+        // This reserves the line of `first`, so that the plug without a number gets another line in the next round.
         set(json!({"port": "vale0:p", "reserve": [number]}));
         drop(first);
         until("it has left, too", || !is_taken(&d, &port));

@@ -49,7 +49,7 @@ impl Unit {
         (ratio.is_finite() && ratio > 0.0).then_some(ratio)
     }
 
-    /// Converts a count of frames of `frame_bytes` bytes in `seconds` to this unit; `None` if the unit is not a rate.
+    /// Converts `frames` frames of `frame_bytes` bytes in `seconds` to this unit; `None` if the unit is not a rate.
     pub fn rate(self, frames: u64, frame_bytes: u32, seconds: f64) -> Option<f64> {
         let per_second = frames as f64 / seconds;
         match self {
@@ -85,7 +85,7 @@ pub struct Case {
     /// Microseconds for which a waiter polls before it sleeps; `None` if no thread waits.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub spin_us: Option<u32>,
-    /// Number of destination addresses that frames cycle through; `None` if the scenario does not vary them.
+    /// Number of destination addresses that the frames use in turn; `None` if the scenario does not vary them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub addresses: Option<u32>,
     /// Number of foreign threads: busy threads that do not belong to the contender. `None` if the scenario adds no such

@@ -103,7 +103,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Creates a session in which this process does all the work, and only during measurements.
+    /// Creates a session for which this process does all the work, and only during measurements.
     pub fn new(
         cores: impl Into<String>,
         touched: bool,

@@ -25,7 +25,8 @@ pub struct CountOptions {
     pub settle: Duration,
     /// Processes that belong to the measurement; `None` if disturbances are not measured.
     pub pids: Option<Vec<u32>>,
-    /// Threads of these processes, as `(pid, tid)`, for which waiting for a CPU counts as a disturbance.
+    /// Threads of these processes, as `(pid, tid)`. If one of these threads waits for a CPU, that counts as a
+    /// disturbance.
     pub threads: Vec<(u32, u32)>,
     /// Whether reading the counter takes CPU time of the counted processes; that time must not count as a disturbance.
     pub asks: bool,

@@ -192,7 +192,7 @@ fn busy_ticks(stat: &str) -> Option<u64> {
 }
 
 /// Returns utime + stime + cutime + cstime (fields 14 to 17) from `/proc/PID/stat`. The name in field 2 may contain
-/// anything, so fields are counted from its last parenthesis.
+/// anything, so fields are counted from the last parenthesis.
 fn used_ticks(stat: &str) -> Option<u64> {
     let behind_name = stat.rsplit_once(')')?.1;
     let fields: Vec<&str> = behind_name.split_whitespace().collect();

@@ -56,8 +56,8 @@ pub enum BenchError {
     /// An option has an invalid value.
     #[error("{0}")]
     Usage(String),
-    /// A line of a result file is not a result: the file with the line's number, counted from 1, and the JSON parser's
-    /// error.
+    /// A line of a result file is not a result: the fields are the file with the line's number, counted from 1, and the
+    /// JSON parser's error.
     #[error("{0}: not a line of `netvale-bench --json`: {1}")]
     BadLine(String, serde_json::Error),
 }
@@ -74,13 +74,13 @@ impl BenchError {
         move |why| Self::Program(format!("cannot start {program}: {why}; check that it is installed and in PATH"))
     }
 
-    /// Creates the error for a program that failed: its name, its status, and the end of its output.
+    /// Creates the error for a program that failed, from the program's name, its status, and the end of its output.
     pub fn failed(program: impl Display, status: impl Display, output: &str) -> Self {
         Self::Program(format!("{program} failed ({status}): {}", tail(output)))
     }
 
-    /// Creates the error for a program whose output cannot be parsed: its name, the part in question, and the end of
-    /// its output.
+    /// Creates the error for a program whose output cannot be parsed, from the program's name, the part in question,
+    /// and the end of the output.
     pub fn unreadable(program: impl Display, what: &str, output: &str) -> Self {
         Self::Program(format!("cannot read {what} from the output of {program}: {}", tail(output)))
     }

@@ -36,8 +36,8 @@ pub struct UdpStation {
     pub at: SocketAddrV4,
 }
 
-/// Returns a frame of `len` bytes between two stations that contains a UDP datagram in IPv4, as a packet generator
-/// sends it.
+/// Returns a frame of `len` bytes between two stations. It contains a UDP datagram in IPv4, as frames of a packet
+/// generator do.
 pub fn datagram(to: &UdpStation, from: &UdpStation, len: u32) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len as usize];
     let udp = Udp {

@@ -14,7 +14,7 @@ use crate::entry::PortEntry;
 use crate::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use crate::owners::OwnerId;
 
-/// The frames of a batch that wait for room at their destinations. Only the creation allocates memory.
+/// The frames of a batch that wait for room at their destinations. Memory is allocated only when this value is created.
 pub(super) struct HeldFrames {
     waiting: Vec<WaitingPort>,
     /// The picks (indices of frames in the batch) of all entries of `waiting`, one entry after another. A flooded frame
@@ -25,10 +25,10 @@ pub(super) struct HeldFrames {
     begun: Instant,
     /// The destination that was asked to signal room; `None` if no destination was asked.
     asked: Option<Arc<dyn Egress>>,
-    /// Whether the sending port is being removed: frames that find no room are then dropped instead of waiting.
+    /// Whether the sending port is being removed. If so, frames that find no room are dropped instead of waiting.
     is_last: bool,
-    /// Whether a control thread waits to remove the queue that holds the frames. Progress of the receiver then does not
-    /// prolong the wait.
+    /// Whether a control thread waits to remove the queue that holds the frames. If so, progress of the receiver does
+    /// not prolong the wait.
     pub(super) is_wanted: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum WaitReason {
     Waking,
 }
 
-/// A destination for which frames wait, and its part of [`HeldFrames::picks`].
+/// A destination for which frames wait, and the frames' part of [`HeldFrames::picks`].
 struct WaitingPort {
     to: Arc<PortEntry>,
     ring: usize,
@@ -66,8 +66,8 @@ pub struct WaitingFrames {
     pub frames: Vec<Vec<u8>>,
 }
 
-/// Decides whether frames of owner `from` that found no room may wait: returns why they wait, or the reason for
-/// dropping them.
+/// Decides whether frames that owner `from` sent and that found no room may wait: returns why they wait, or the reason
+/// for dropping them.
 pub(super) fn waits_for(
     to: &PortEntry,
     egress: &dyn Egress,

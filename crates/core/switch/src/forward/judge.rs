@@ -325,8 +325,8 @@ impl<'a> Judge<'a> {
         self.not_learned(self.fdb.learn_in(vlan, src, self.me.id, &mut 1))
     }
 
-    /// Checks a source address that is not to be learned, because the frame has the flag `NS_NO_LEARN` or its batch is
-    /// at its limit of changes. A sender must not evade the port's policies with the flag.
+    /// Checks a source address that must not be learned, because the frame has the flag `NS_NO_LEARN`, or because the
+    /// batch has made its maximum number of changes. The flag must not let a sender evade the port's policies.
     #[cold]
     fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         match self.fdb.lookup_in(vlan, src) {

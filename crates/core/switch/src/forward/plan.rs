@@ -13,7 +13,7 @@ use crate::fdb::PortId;
 use crate::policies::{Class, KINDS};
 use crate::snooping::CurrentGroups;
 
-/// Value in [`FramePlan::variants`] for a kind of tag of which the frame has no variant.
+/// Value in [`FramePlan::variants`] for a kind of tag with which the frame has no variant.
 pub(super) const NO_VARIANT: u16 = u16::MAX;
 
 /// Value of [`FramePlan::members`] for a frame without a set of ports: all ports that take frames of its class get it.

@@ -27,7 +27,7 @@ pub(super) struct BatchSender<'a> {
 }
 
 impl BatchSender<'_> {
-    /// Index of the queue of `to` for this sender's frames, if they are not spread.
+    /// Index of the queue of `to` that gets this sender's frames if they are not spread over several queues.
     #[inline]
     pub(super) fn queue_of(self, to: &PortEntry) -> usize {
         match to.port.egresses.len() {

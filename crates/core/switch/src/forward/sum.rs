@@ -5,7 +5,7 @@ use netvale_wire::layers::Layers;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// Protocols with the checksum at the same offset as UDP: UDP, DCCP, UDP-Lite.
+/// Protocols whose checksum is at the same offset as in UDP: UDP, DCCP, UDP-Lite.
 const LIKE_UDP: [u8; 3] = [UDP, 33, 136];
 /// Protocols that carry packets, which in turn may have a pending checksum: IPv4, IPv6, GRE, L2TP, and UDP with VXLAN
 /// or Geneve.

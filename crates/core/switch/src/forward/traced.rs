@@ -41,7 +41,8 @@ impl ForwarderTrace {
 }
 
 impl Forwarder {
-    /// Takes a batch. Slots or descriptors that are dropped before they become a frame are recorded without a frame.
+    /// Takes a batch. If slots or descriptors are dropped before they become a frame, their drop is recorded without a
+    /// frame.
     #[cold]
     pub(super) fn take_noting(&mut self, work: &mut ForwardMemory) -> usize {
         steps::begin();
@@ -122,7 +123,7 @@ impl Forwarder {
     /// decides for all frames together. Drops the remaining frames if they cannot wait.
     fn pay(&mut self, policed: &PolicySummary, me: &PortEntry) -> usize {
         let end = self.rest.frames.end;
-        // Frames of a blocked port are dropped and do not count towards its rates.
+        // Frames of a blocked port are dropped, and do not count towards the port's rates.
         let paid =
             if self.is_link_end || me.state.is_blocked() { end } else { self.permitted(policed.policies(me), me) };
         let mut dropped = self.rest.frames.end..end;

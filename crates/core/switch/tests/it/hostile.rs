@@ -100,8 +100,8 @@ fn an_endless_frame_is_dropped() {
     }
 }
 
-/// Objective: each `head` outside the ring is counted once and stops only that ring, which works again once `head` is
-/// valid.
+/// Objective: each `head` outside its ring is counted once, and stops only that ring; the ring works again when `head`
+/// is valid.
 #[test]
 fn a_bad_head_stops_only_its_ring() {
     let switch = Switch::new("vale-test");

@@ -17,7 +17,7 @@ use netvale_wire::MacAddr;
 /// A time in nanoseconds by which hosts have had time to answer the first query.
 const LATER: u64 = 60_000_000_000;
 
-/// A switch with four ports, whose multicast groups the test keeps as the daemon does.
+/// A switch with four ports. The test keeps the switch's multicast groups as the daemon does.
 struct Bed {
     switch: Arc<Switch>,
     ports: [TestPort; 4],
@@ -110,7 +110,7 @@ fn frames_of_a_group_go_to_its_members() {
     assert_eq!(bed.tell(), [MessageClass::Report]);
     assert_eq!(bed.send(0, &to_group(1, 5)), [1, 3]);
     assert_eq!(bed.send(0, &to_group(1, 6)), [3]);
-    // Frames for a link-local group (224.0.0.0/24) go to all ports, as hosts need not join it.
+    // Frames for a link-local group (224.0.0.0/24) go to all ports, as hosts need not join such a group.
     let mut local = to_group(1, 1);
     local[3..6].copy_from_slice(&[0, 0, 251]);
     assert_eq!(bed.send(0, &local), [1, 2, 3]);

@@ -20,8 +20,8 @@ const HEADERS: usize = build::UDP4_PAYLOAD;
 const SIZE: usize = 100;
 const MARK: [u8; 2] = [0xde, 0xad];
 
-/// A UDP segment to host `to`, from which datagrams of [`SIZE`] bytes are cut. Each datagram begins with its two bytes
-/// in `begins`.
+/// A UDP segment to host `to`, from which datagrams of [`SIZE`] bytes are cut. Each datagram begins with the two bytes
+/// at its index in `begins`.
 fn udp(to: u8, begins: &[[u8; 2]]) -> Vec<u8> {
     let payload: Vec<u8> = begins.iter().flat_map(|begin| [&begin[..], &[7; SIZE - 2]].concat()).collect();
     let mut frame = vec![0; HEADERS + payload.len()];

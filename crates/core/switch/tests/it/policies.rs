@@ -258,7 +258,7 @@ fn send(port: &mut TestPort, work: &mut ForwardMemory, frames: &[Vec<u8>]) {
     port.forward(work);
 }
 
-/// Objective: each rule of port security drops exactly the frames that it should, with its own reason.
+/// Objective: each rule of port security drops exactly the frames that it forbids, with its own drop reason.
 #[test]
 fn each_rule_drops_exactly_its_frames_by_name() {
     let switch = Switch::new("vale-test");
@@ -479,8 +479,8 @@ fn deep_filters_and_tags() {
     assert!(ports[1].take() == expected);
 }
 
-/// Objective: isolated ports reach other ports, but not each other; a port gets only the classes of flooded frames that
-/// it takes.
+/// Objective: isolated ports reach other ports, but not one another; a port gets only the classes of flooded frames
+/// that it takes.
 #[test]
 fn isolated_ports_reach_others_but_not_each_other() {
     let switch = Switch::new("vale-test");

@@ -168,7 +168,7 @@ fn vlans_keep_thousands_of_ports_apart() {
     assert_eq!(trunk.got.load(Ordering::Relaxed), 64);
 }
 
-/// Objective: frames for a group go only to its member, here the port with the highest index.
+/// Objective: frames for a multicast group go only to its member, in this test the port with the highest index.
 #[test]
 fn a_group_has_its_member_behind_the_last_port() {
     let snooping = Multicast { snooping: true, ..Multicast::default() };

@@ -218,7 +218,8 @@ fn frames_held_back_are_timed_until_sent() {
     assert!(sum >= least && sum <= 4 * all, "{sum:?} of {all:?}");
 }
 
-/// Objective: frames put on a link are timed until they are on the link, and not again when they leave it.
+/// Objective: frames that are put on a link are timed until they are on the link, and are not timed again when they
+/// leave it.
 #[test]
 fn frames_on_a_link_are_timed_until_there() {
     let _alone = sampling(1);

@@ -49,7 +49,7 @@ fn to_host_2() -> FilterProgram {
     FilterProgram::verify(&insns).unwrap()
 }
 
-/// Objective: learning, destinations and drops are recorded in order, for frames of the traced port only.
+/// Objective: learning, destinations and drops are recorded in order, and only for frames of the traced port.
 #[test]
 fn a_trace_tells_only_of_its_ports_frames() {
     let switch = Switch::new("vale0");
@@ -86,7 +86,7 @@ fn drops_are_recorded_with_their_names() {
     send(&mut b, &[frame(255, 2, 0, 60)]);
     let trace = traced(&switch, "p0", OPTIONS);
     let drops = traced(&switch, "p0", TraceOptions { only_drops: true, ..OPTIONS });
-    // A ring of four slots has room for three frames, so the fourth is dropped.
+    // A ring of four slots has room for three frames, so the fourth frame is dropped.
     for _ in 0..2 {
         send(&mut a, &[frame(2, 1, 0, 60), frame(2, 1, 0, 60)]);
     }

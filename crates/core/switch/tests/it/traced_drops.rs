@@ -35,7 +35,7 @@ mod guard_frames;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How a trace shows frames dropped for a reason, and a function that causes such a drop.
+/// How a trace shows frames that are dropped for a reason, and a function that causes such a drop.
 enum Told {
     /// The drop is a step in the record of the frame.
     Frame(fn() -> Vec<TraceRecord>),

@@ -23,7 +23,7 @@ fn any_bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(byte, 0..max)
 }
 
-/// Returns a frame with addresses and ports exchanged: the other direction of its flow.
+/// Returns a frame of the other direction of the same flow: the frame with its addresses and ports exchanged.
 fn reversed(frame: &[u8]) -> Vec<u8> {
     let mut back = frame.to_vec();
     ethernet::Header::parse_mut(&mut back).unwrap().swap_addrs();

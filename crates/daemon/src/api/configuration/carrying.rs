@@ -30,7 +30,7 @@ pub(super) struct StepFailure {
 /// Differences between the state before the first step and the state after a rollback.
 #[derive(Default)]
 pub(super) struct RemainingDifferences {
-    /// Full names of ports that were detached and attached again, so that their peers must reconnect.
+    /// Full names of ports that were detached and attached again. The peers of these ports must reconnect.
     pub again: Vec<String>,
     /// Steps that could not be rolled back, one sentence each.
     pub different: Vec<String>,
@@ -62,8 +62,8 @@ pub(super) fn carry_out(d: &mut Daemon, config: Config, steps: Vec<PortStep>) ->
 
 type StoppedStep = (Option<usize>, Refusal);
 
-/// Applies all steps: removals first, which free names and resources; then the settings, which apply to new ports; then
-/// changed options; then new ports.
+/// Applies all steps in this order: removals, which free names and resources; the settings, which apply to new ports;
+/// changed options; new ports.
 fn all(d: &mut Daemon, config: Config, steps: &[PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
     detach_all(d, steps, done)?;
     let before = d.config.clone();

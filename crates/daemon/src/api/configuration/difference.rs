@@ -40,8 +40,8 @@ pub(super) enum PortStep {
     Keep(ConfigPort),
 }
 
-/// A port of the file whose name belongs to a running port that may not be replaced, because a program created it or it
-/// was attached by hand.
+/// A port of the file whose name belongs to a running port that may not be replaced, because a program created the
+/// port, or because it was attached by hand.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Conflict {
     /// The port's index in the file.

@@ -59,8 +59,8 @@ fn left_out(d: &Daemon) -> Vec<String> {
     ports.chain(pipes).chain(interfaces).chain(missing(d)).chain(dirs).collect()
 }
 
-/// Returns one sentence for each port of the last applied file that is not attached: it could not be attached when the
-/// daemon started, or has been detached since.
+/// Returns one sentence for each port of the last applied file that is not attached: the port could not be attached
+/// when the daemon started, or it has been detached since then.
 fn missing(d: &Daemon) -> impl Iterator<Item = String> {
     let wanted = super::ConfigPort::of(&d.config.ports).into_iter();
     wanted.filter(|port| !d.ports.contains(&port.full)).map(|port| {

@@ -42,12 +42,12 @@ fn by_hand(d: &mut Daemon, switch: &str, port: &str, options: PortOptions) -> St
     attach(d, &params, Caller::daemon()).unwrap()
 }
 
-/// Returns the changes in short form: the sign of the action, then the name.
+/// Returns the changes in short form: for each change, the sign of the action and the name.
 fn short(applied: &ApplyResult) -> Vec<String> {
     applied.changes.iter().map(|change| format!("{}{}", change.action.sign(), change.name)).collect()
 }
 
-/// Returns a text for each port: name, kind, header length, lossless, and slots of its rings.
+/// Returns a text for each port: its name, kind, header length, whether it is lossless, and the slots of its rings.
 fn ports(d: &Daemon) -> Vec<String> {
     let of = |full: &str| {
         let port = show(d, full, Caller::daemon()).unwrap();
@@ -290,8 +290,8 @@ fn settings_now_or_later() {
     crate::system::log::set_limit(u32::MAX);
 }
 
-/// Objective: for values below each setting's bounds, at them, above them, and of another type, the schema, the file at
-/// start, `config.apply` and the flag agree on whether the value is valid.
+/// Objective: for values that are below, at or above each setting's bounds, and for values of another type, the schema,
+/// the file at start, `config.apply` and the flag agree on whether the value is valid.
 #[test]
 fn all_judge_alike() {
     let mut d = started("");

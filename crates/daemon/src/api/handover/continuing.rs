@@ -46,7 +46,7 @@ pub enum ConnectionState {
         unsent: Vec<u8>,
         /// Whether the client has sent its last request.
         ended: bool,
-        /// Event filters, and the number of the last event; `None` without a subscription.
+        /// Event filters, and the number of the last event; `None` if the connection has no subscription.
         events: Option<(SubscribeParams, u64)>,
     },
 }
@@ -63,14 +63,14 @@ pub struct ContinuedState {
     switches: Vec<SwitchItem>,
     /// Regions, which this vector keeps alive until the ports in them are restored.
     regions: Vec<Arc<Region>>,
-    /// Memory for the ports, obtained while the predecessor still forwards frames.
+    /// Memory for the ports. It is obtained while the predecessor still forwards frames.
     reserve: HeapReserve,
     interfaces: Vec<ContinuedInterface>,
     counters: CountersItem,
     /// Items that depend on other ports, and are therefore restored after all other items.
     last: Vec<Item>,
-    /// For each user, the waiter that limits how long the daemon waits while a hole is punched in one of the user's
-    /// memory files.
+    /// For each user, a waiter. If a hole is punched in one of the user's memory files, the waiter limits how long the
+    /// daemon waits.
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
 
@@ -96,8 +96,8 @@ impl ContinuedState {
         self.add_now(d, item)
     }
 
-    /// Restores an item immediately. If its user's memory blocks the daemon for too long, logs an error and skips the
-    /// item.
+    /// Restores an item immediately. If the memory of the item's user blocks the daemon for too long, logs an error and
+    /// skips the item.
     fn add_now(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         let key = item.key();
         let failed = |why: Refusal| format!("{key}: {why}");

@@ -172,7 +172,7 @@ fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) 
     }
 }
 
-/// Removes the ports that cannot be handed over, which frees their files and devices for the successor. May be called
+/// Removes the ports that cannot be handed over, so that the successor can use their files and devices. May be called
 /// while the workers are parked.
 pub fn end(d: &mut Daemon, others: &[String]) {
     for name in others {

@@ -29,7 +29,7 @@ pub fn touched(d: &mut Daemon) -> TouchedItems {
     }
 }
 
-/// Returns the current items of touched objects, without any pause of the workers.
+/// Returns the current items of touched objects. The workers are not paused.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.

@@ -137,7 +137,7 @@ impl PredecessorState {
         d.held.clear();
         take_output(&output);
         if continued.begins_anew() > 0 {
-            // Wait until the predecessor has ended, which frees its sockets and devices.
+            // Wait until the predecessor has ended, because its sockets and devices are free only then.
             let _ = receive(&fd, &mut answer);
         }
         Ok(MainThreadState { sockets, clients: continued.begin_others(d), kept })

@@ -56,7 +56,7 @@ fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) ->
     Ok(PortFacts { shape: wanted.shape, host: (0, 0), layout: *region(d, id, caller)?.layout(), mem_id: id })
 }
 
-/// Returns the properties of a port with rings, by any of its names; `None` if no port with rings has the name.
+/// Returns the properties of a port with rings, by any of its names; `None` if no port with rings has this name.
 fn of_record(d: &Daemon, name: &str) -> Option<PortFacts> {
     let of = |place: &str| d.ports.get(place).and_then(DaemonPort::rings);
     let joint = || joint::of(d.ports.get(name)?);

@@ -39,7 +39,7 @@ pub fn watch(d: &mut Daemon, watching: &WatchRecord, full: &str) -> Result<Optio
 }
 
 /// Makes the switch's workers copy the frames that the port sends and receives. With [`WatchRecord::released`], the
-/// port's program copies received frames instead, when it releases their slots.
+/// port's program instead copies received frames when it releases the frames' slots.
 fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &WatchRecord) -> Result<Arc<Switch>, Refusal> {
     let WatchRecord { sent, received, .. } = watching;
     let (local, hdr_len) = match d.ports.get(port).and_then(|record| record.behind.get::<LocalRings>()) {
@@ -112,7 +112,7 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) ->
     Ok(())
 }
 
-/// Makes an interface's monitors also get the frames of the rings that `client` has just opened.
+/// Makes the monitors of an interface get the frames of the rings that `client` has just opened as well.
 pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
     let what = MonitoredPort::Nic(ifname.to_owned());
     let Some(owner) = d.interfaces.port(client).map(|port| port.owner.uid) else { return };

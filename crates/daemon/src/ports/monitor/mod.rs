@@ -115,7 +115,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let rings = monitor_rings(d, request, spec, flags.zero_copy, &parent, &wanted, caller)?;
     let ranges = wanted.rings;
     let max_offset = match &request.offsets {
-        // A zero-copy monitor shares its target's buffers, so it cannot choose offsets of its own.
+        // A zero-copy monitor shares the buffers of its target, so it cannot choose separate offsets.
         Some(_) if flags.zero_copy => return offsets::unsupported("a zero-copy monitor"),
         Some(asked) => offsets::begin(rings.mem.region(), asked, &offsets::rings(&rings.mem, &ranges, |_, _| true))?,
         None => 0,

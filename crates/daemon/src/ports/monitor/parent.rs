@@ -39,7 +39,7 @@ pub struct Parent {
     pub memory: Option<(Arc<Region>, u32)>,
 }
 
-/// The number of the monitor's host rings, and the ranges of its rings that a specification names.
+/// The number of the monitor's host rings, and the monitor's rings that a specification names.
 pub struct WantedRings {
     pub host: u32,
     pub rings: RingRanges,

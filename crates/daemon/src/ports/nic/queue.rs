@@ -63,7 +63,7 @@ impl SwitchQueue {
     /// Opens a queue for a port on a switch. Returns the backend's part and the ingress.
     ///
     /// # Errors
-    /// [`Refusal`] if the daemon is out of memory, or the kernel refuses.
+    /// [`Refusal`] if the daemon is out of memory, or if the kernel refuses the socket.
     pub(super) fn open(nic: &Arc<Nic>, number: u32, entries: u32) -> Result<(SwitchQueue, NicIngress), Refusal> {
         let name = &nic.interface().name;
         let buffers = buffers(entries);
@@ -87,7 +87,7 @@ impl SwitchQueue {
         Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
     }
 
-    /// Saves the descriptors, without the state that changes with frames.
+    /// Saves the descriptors, but not the state that changes with frames.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.

@@ -67,7 +67,8 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
 pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<RingDoorbells, Refusal> + 'a;
 
 /// Creates the tasks that forward frames between the stack and the port's open host rings. Stores in `port` the
-/// doorbells and rings that these tasks use. `continues` is set if the rings were restored from another process.
+/// doorbells and rings that these tasks use. `continues` must be set if another process saved the rings and they have
+/// been restored.
 pub(crate) fn host_rings(
     port: &mut NicPort,
     stack: &Arc<Stack>,
@@ -118,7 +119,8 @@ pub(crate) fn host_rings(
     Ok(tasks)
 }
 
-/// Allocates buffers for a host ring, unless it `continues` with the buffers of a restored ring. Returns the ring.
+/// Returns a host ring. Allocates buffers for the ring, unless `continues` is set, which means that the ring was
+/// restored with its buffers.
 fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<FurnishedRings, Refusal> {
     if continues { Ok(FurnishedRings::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
 }

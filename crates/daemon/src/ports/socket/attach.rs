@@ -35,7 +35,7 @@ const USUAL_PEERS: u32 = 64;
 /// Default number of seconds between two attempts to reach a peer.
 const USUAL_PAUSE: u32 = 1;
 
-/// The parts of a socket port that depend on its kind: where its peers come from, and the format of its frames.
+/// The parts of a socket port that depend on the port's kind: the source of its peers, and the format of its frames.
 struct SocketPlan {
     kind: PortKind,
     source: Box<dyn PeerSource>,

@@ -121,7 +121,7 @@ fn make(d: &mut Daemon, known: &mut KnownExchange, wanted: &[u16]) -> Result<(),
     Ok(())
 }
 
-/// Records the change, so that a successor restores the same limit and lines.
+/// Records the change in the port's parameters, so that a successor restores the same limit and the same lines.
 fn remember(d: &mut Daemon, p: &VdeSetParams) {
     let declared = d.ports.get_mut(&p.port).and_then(|record| record.declared.as_mut());
     if let Some((declared, peers)) = declared.zip(p.peers) {

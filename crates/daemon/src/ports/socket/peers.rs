@@ -134,7 +134,8 @@ fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     new.filter(|_| has_room).ok_or_else(full)
 }
 
-/// Creates another line, with a port. If the attached port itself is not a line (VDE), its policies apply to new lines.
+/// Creates another line, with a port. If the attached port itself is not a line (VDE), the policies of the attached
+/// port apply to new lines.
 pub(super) fn new_line(d: &mut Daemon, known: &mut KnownExchange, number: u16) -> Result<Rc<SocketLine>, String> {
     let LineTemplate { at, kind, owner, domain, lossless, mut policies, rules, first, .. } = known.template.clone();
     if let Some(attached) = d.ports.get(&at.full()).filter(|_| first > 0) {

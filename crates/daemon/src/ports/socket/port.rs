@@ -190,8 +190,8 @@ impl PortBackend for SocketPort {
         Ok(Some(self.state(line)?.into()))
     }
 
-    /// Disconnects the peer. If this is the attached port, disconnects all peers of the exchange and removes their
-    /// ports.
+    /// Disconnects the peer. If this port is the attached port, disconnects all peers of the exchange, and removes the
+    /// peers' ports.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         if let Some(line) = &self.line {
             close(line.end(None), self.uid);

@@ -94,7 +94,8 @@ fn flooded(peers: &VtepPeers) -> BTreeSet<IpAddr> {
     peers.all().iter().filter(|peer| peer.floods).map(|peer| peer.ip).collect()
 }
 
-/// Returns the generation of the addresses on the local side of a tunnel: the number of changes so far.
+/// Returns the generation of the addresses on the local side of a tunnel: the number of changes of these addresses so
+/// far.
 fn generation(on: &TunnelPort<'_>) -> u64 {
     on.switch.changes().count().wrapping_add(on.port.tunnel.heard().changes().count())
 }

@@ -48,8 +48,8 @@ fn real(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Objective: folders are compared with links resolved, for existing and nonexistent files; a folder missing at the
-    /// start is not reachable.
+    /// Objective: folders are compared with links resolved, for existing and nonexistent files; a folder that is
+    /// missing when the sandbox is entered is not reachable.
     #[test]
     fn folders_are_compared_with_links_resolved() {
         let dir = tempfile::tempdir().unwrap();

@@ -151,7 +151,7 @@ fn the_same_calls_are_allowed() {
 mod as_root {
     use super::*;
 
-    /// Objective: every denial of the page holds, with its error, on both threads; sockets and files in the run
+    /// Objective: every denial of the page holds, with its error, in both threads; sockets and files in the run
     /// directory stay permitted.
     #[test]
     fn every_denial_of_the_page_holds_inside() {

@@ -133,7 +133,7 @@ impl Question<'_> {
         may
     }
 
-    /// Returns a specification of that kind, with a path in the daemon's folder.
+    /// Returns a specification of kind `kind`, with a path in the daemon's folder.
     fn path(&self, kind: &str) -> String {
         format!("{kind}:{}/by{}", self.world.d.dir().display(), self.uid)
     }

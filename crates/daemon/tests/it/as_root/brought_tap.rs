@@ -161,8 +161,8 @@ fn a_brought_tap_ends_with_its_deleted_interface() {
     assert_eq!(receive(&mut b), frame(255, 1, 1));
 }
 
-/// Objective: a restarted container gets its port's name back immediately, however long the kernel takes to remove the
-/// former interface; a name with an existing interface stays taken.
+/// Objective: a restarted container gets its port's name back immediately, even if the kernel takes long to remove the
+/// former interface; a name stays taken as long as its interface exists.
 #[test]
 fn a_restarted_container_gets_its_ports_name_back() {
     if !inside_as_user() {
@@ -189,7 +189,8 @@ fn a_restarted_container_gets_its_ports_name_back() {
     assert!(d.call("port.evicted", json!({}))["result"][0].to_string().contains(netvale_tap::link::GONE));
 }
 
-/// Objective: a client that makes its copy of the TAP's descriptor blocking loses its port; the worker continues.
+/// Objective: if a client makes its copy of the TAP's descriptor blocking, the client loses its port; the worker
+/// continues.
 #[test]
 fn a_client_with_a_blocking_copy_loses_its_port() {
     if !inside_as_user() {

@@ -357,7 +357,7 @@ fn is_connected(listener: &UnixListener) -> bool {
     netvale_harness::until(Duration::from_secs(1), Duration::from_millis(10), || listener.accept().is_ok())
 }
 
-/// Objective: a port connects for a user only to sockets that this user could connect to, and never through a link.
+/// Objective: for a user, a port connects only to sockets to which this user could connect, and never through a link.
 #[test]
 fn a_port_connects_only_where_its_user_could() {
     let w = world(0);
@@ -488,7 +488,7 @@ fn fill(w: &World, words: &str) {
 }
 
 /// Objective: a capture at its limit, or at its user's quota, ends with whole frames and a reason; other ports
-/// continue. Removed files free the quota.
+/// continue. When files are removed, their part of the quota is free again.
 #[test]
 fn a_capture_at_its_limit_ends_with_whole_frames() {
     const MIB: u64 = 1 << 20;

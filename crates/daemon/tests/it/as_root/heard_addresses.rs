@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const ALICE: u32 = 70_051;
 const BOB: u32 = 70_052;
-/// Number of addresses that one user announces, above the daemon's limit for all users.
+/// Number of addresses that one user announces, which is above the daemon's limit for all users together.
 const MANY: u32 = 100_000;
 
 fn daemon(host: u8, mut options: Value) -> Daemon {

@@ -33,7 +33,7 @@ const BUFFERS: u32 = 32_000;
 static ONE: Mutex<()> = Mutex::new(());
 /// Longest permitted delay of other users' frames. A worker that waited for the hole would take many seconds.
 const BOUND: Duration = Duration::from_secs(1);
-/// Duration of a hole during which a successor must take over, possibly at its second attempt.
+/// Duration of a hole. A successor must take over while the hole is being punched, possibly at its second attempt.
 const LONG: Duration = Duration::from_secs(3);
 
 fn daemon() -> Daemon {

@@ -100,8 +100,8 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
 }
 
 impl Came {
-    /// Checks that no datagram is missing. After each kill, a batch of each ring may arrive again; the port returns
-    /// these datagrams again.
+    /// Checks that no datagram is missing. After each kill, a batch of each ring may arrive again, and the port then
+    /// returns these datagrams again.
     fn is_complete(&self, rings: u64) {
         assert_eq!(self.missing, 0, "{self:?}");
         self.at_most_batches(rings);

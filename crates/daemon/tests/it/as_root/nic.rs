@@ -161,8 +161,8 @@ fn each_queue_can_belong_to_a_separate_program() {
     until("the first queue is free", || open(&d, "netmap:nva-0").is_ok());
 }
 
-/// Objective: on a switch, an interface learns and forwards like any other port, and pending offloads are completed for
-/// it.
+/// Objective: on a switch, an interface learns and forwards like any other port, and pending offloads of frames for it
+/// are completed.
 #[test]
 fn an_interface_forwards_like_any_port_of_a_switch() {
     if !inside() {

@@ -31,7 +31,7 @@ fn daemon_with(more: &str) -> Daemon {
     Daemon::start_as(DAEMON, dir, &format!("[switch]\nshared = ['vale9']\n{more}\n[sockets]\nmode = '0666'"))
 }
 
-/// Returns the table's rows: policies, and whether a user may set them in each column.
+/// Returns the table's rows: each row's policies, and for each column whether a user may set them.
 fn rows() -> Vec<(BTreeSet<String>, [bool; 2])> {
     let (_, section) = TABLE.split_once("## Policies of one's own port").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();

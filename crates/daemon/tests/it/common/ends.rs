@@ -21,7 +21,7 @@ pub trait End {
     /// Receives the next frame. If there is none, waits as a driver or a program does.
     fn receive(&mut self) -> Vec<u8>;
 
-    /// Makes the device send the frames that Send Combining holds back, as the driver does when it handles an
+    /// Makes the device send the frames that Send Combining holds back. A driver does the same when it handles an
     /// interrupt. Returns `false` if the device never holds frames back.
     fn push(&mut self) -> bool {
         false

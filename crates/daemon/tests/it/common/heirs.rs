@@ -69,7 +69,7 @@ pub fn answer(frame: &[u8]) -> Vec<u8> {
     back
 }
 
-/// Returns the number in a frame with a datagram; `None` for other frames.
+/// Returns the number in a frame that contains a datagram; `None` for other frames.
 pub fn number(frame: &[u8]) -> Option<u64> {
     let is_ours = frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&17);
     let bytes = frame.get(42..50).filter(|_| is_ours)?;

@@ -80,7 +80,8 @@ pub struct Plugged {
     vectors: Vec<Doorbell>,
 }
 
-/// What a driver reads from a device whose rings are stopped: registers, and the `netmap_if` with its offsets.
+/// The values that a driver reads from a device whose rings are stopped: the registers, and the `netmap_if` with its
+/// offsets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Picture {
     pub registers: Vec<u32>,
@@ -373,7 +374,7 @@ impl<'a> Driver<'a> {
         self.publish(k, head);
     }
 
-    /// Handles the interrupt of a receiving ring: takes all frames, then requests the next interrupt.
+    /// Handles the interrupt of a receiving ring: takes all frames, and after that requests the next interrupt.
     fn interrupted(&mut self, queue: usize) {
         let k = self.tx_rings as usize + queue;
         loop {

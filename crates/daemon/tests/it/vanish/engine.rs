@@ -224,7 +224,7 @@ impl Drop for Victim {
     }
 }
 
-/// The victim's message after it has vanished, or when it waits to be killed.
+/// The message that the victim prints after it has vanished, or when it waits to be killed.
 const GONE: &str = "this peer has gone";
 
 /// Returns what a victim process must do: directory, protocol, state, way to vanish. Returns `None` in a process that

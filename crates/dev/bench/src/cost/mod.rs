@@ -206,7 +206,7 @@ fn counted(path: &NamedPath, batch: u32) -> Result<f64> {
 mod tests {
     use super::*;
 
-    /// Objective: each path moves frames, for every batch, and names are unique.
+    /// Objective: each path moves frames for every batch, and the names of paths are unique.
     #[test]
     fn every_path_moves() {
         for path in PATHS {

@@ -138,7 +138,7 @@ mod tests {
     use crate::{rivals, scenarios};
 
     /// Objective: each figure belongs to a document, has its own number, and names existing scenarios, variants and
-    /// peers; exactly one of its runs measures each column of its tables.
+    /// peers; each column of its tables is measured by exactly one of its runs.
     #[test]
     fn figures_name_what_there_is() {
         let peers: Vec<_> = rivals::all().iter().map(|peer| peer.name).chain(["netvale"]).collect();

@@ -13,7 +13,7 @@ use crate::record::{Line, Record, to_json};
 use crate::runner::LINE_NS;
 use crate::table::{as_record, as_skipped};
 
-/// The version of the file format. A change of the format that old versions cannot read increases it.
+/// The version of the file format. It increases when the format changes so that old versions cannot read it.
 const VERSION: u32 = 1;
 
 /// The first line of the file, with the version.
@@ -78,8 +78,8 @@ impl Kept {
         self.all.iter().any(|measured| measured.case == *case && !measured.is_disturbed())
     }
 
-    /// Appends the results of a case to the file. They replace earlier results of the same case, unless other work
-    /// disturbed them more.
+    /// Appends the results of a case to the file. The new results replace earlier results of the same case, unless
+    /// other work disturbed the new results more.
     pub fn add(&mut self, case: &Case, lines: Vec<Line>) -> Result<()> {
         let measured = Measured { case: case.clone(), lines };
         let failed = || BenchError::io(format!("writing {}", self.path.display()));

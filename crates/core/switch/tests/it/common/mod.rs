@@ -81,7 +81,7 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
 }
 
 impl TestPort {
-    /// Queues a frame, in as many slots as it needs. Returns whether there was room.
+    /// Queues a frame, in as many slots as the frame needs. Returns false if there is no room.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         self.send_with(frame, 0)
     }
