@@ -66,7 +66,7 @@ pub fn wanted(d: &Daemon, request: &AttachRequest) -> Result<PortSpec, ParseErro
     Ok(spec)
 }
 
-/// Whether a port or pipe of that name exists that programs can open.
+/// Whether there is a port or a pipe with this name that programs can open.
 fn exists(d: &Daemon, name: &PortName) -> bool {
     let full = name.to_string();
     match (name.pipe(), name.base()) {

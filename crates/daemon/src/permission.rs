@@ -65,7 +65,7 @@ pub enum PermissionRequest<'a> {
     MakePersistent(&'a str),
     /// Remove a persistent port.
     RemovePersistent(&'a str),
-    /// Attach a persistent port or an interface by its name.
+    /// Attach a persistent port or an interface to a switch under its own name.
     AttachNamed(&'a SwitchPort),
     /// Change a port, trace it, or detach it by a netmap request.
     Change(&'a str),
@@ -370,7 +370,7 @@ fn is_shared(d: &Daemon, switch: &str) -> bool {
     d.config.switch.shared.iter().any(|shared| shared == switch || shared == ALL)
 }
 
-/// Like [`owns_port`], for a pipe, or for a port by any of its names.
+/// Like [`owns_port`], for a pipe, or for a port that may be given by any of its names.
 fn owns_named(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, name, caller)?;
     // The look-up of an invalid name refuses it.

@@ -62,11 +62,11 @@ const LINKS: u64 = 9;
 const EXCHANGES: u64 = 10;
 const FIRST_CLIENT: u64 = 16;
 
-/// Sockets that become readable on signals.
+/// Sockets that become readable when the process gets a signal.
 pub struct Signals {
     /// Readable on SIGTERM and SIGINT.
     pub end: UnixStream,
-    /// Readable on SIGHUP, if there is a file to reload.
+    /// Readable on SIGHUP; `None` if there is no configuration file to reload.
     pub reload: Option<UnixStream>,
 }
 

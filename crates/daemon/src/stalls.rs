@@ -44,7 +44,7 @@ impl WatchedThread {
     /// Marks the start of the thread's next operation.
     pub fn progress(&self, now: Instant) {
         let now = nanoseconds(now);
-        // Only the thread itself writes this word.
+        // No other thread writes this word.
         let before = self.since.load(Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
         if before != 0 && now.saturating_sub(before) > LIMIT.as_nanos() as u64 {

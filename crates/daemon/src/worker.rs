@@ -76,7 +76,7 @@ enum WorkerCommand {
 pub struct WorkerTimeStats {
     /// Time spent forwarding, in nanoseconds.
     pub busy_ns: AtomicU64,
-    /// Time spent polling without finding work, in nanoseconds.
+    /// Time spent in polling that found no work, in nanoseconds.
     pub polled_ns: AtomicU64,
     /// Time spent in sleeps that have ended, in nanoseconds. [`WorkerTimeStats::slept`] includes the current sleep as
     /// well.
@@ -146,7 +146,7 @@ impl Worker {
             fault,
         });
         let run = WorkerLoop::new(Arc::clone(&shared), polling)?;
-        // A new thread inherits its creator's timer slack.
+        // A new thread inherits the timer slack of the thread that creates it.
         let usual = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK));
         let thread = std::thread::Builder::new().name(format!("netvale-w{index}")).spawn(move || {

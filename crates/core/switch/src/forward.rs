@@ -1,4 +1,4 @@
-//! Second phase of forwarding: delivers a classified batch, destination by destination.
+//! Second phase of forwarding: delivers a batch whose frames have been classified, destination by destination.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -176,7 +176,7 @@ impl Forwarder {
     #[inline(always)]
     fn finish(&mut self, frames: usize, work: &mut ForwardMemory) -> PassResult {
         if frames == 0 {
-            // All taken slots contained unusable frames: return them immediately.
+            // All of the taken slots contained unusable frames, so the slots are released immediately.
             self.source.release(&mut work.spare);
             return PassResult::Idle;
         }
@@ -417,7 +417,7 @@ fn settle(
     }
 }
 
-/// Lets frames that found no room wait if they may; otherwise drops them.
+/// Lets frames that found no room wait, if they may wait; otherwise, drops them.
 #[cold]
 fn leave(to: &Arc<PortEntry>, queue: NumberedQueue<'_>, rest: &[u16], may_hold: bool, held: &mut HeldFrames) {
     match waits_for(to, queue.1.as_ref(), may_hold && held.has_room(rest.len()), held.from) {

@@ -61,7 +61,7 @@ struct PortAndOwner {
     port: OwnerShare,
     /// Number and limit of addresses of the owner whose number equals the index of this port.
     share: OwnerShare,
-    /// Whether the port keeps its addresses: they neither expire nor move.
+    /// Whether the port keeps its addresses, so that they neither expire nor move.
     keeps: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! A port's policies: configuration, and run-time state (buckets, block timer).
+//! A port's policies: their configuration, and their run-time state (buckets, end of a block).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,7 +83,7 @@ impl Default for CompiledPolicies {
     }
 }
 
-/// The class of a flooded frame: why it is flooded.
+/// The class of a flooded frame: the reason for flooding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The destination is not in the forwarding table.

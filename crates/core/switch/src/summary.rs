@@ -10,13 +10,13 @@ use crate::policies::{CompiledPolicies, KINDS, kind};
 
 /// The policies of a switch that has policies or a trace on at least one port.
 pub(crate) struct PolicySummary {
-    /// Whether there are only traces, no policies.
+    /// Whether the ports have only traces, and no policies.
     pub(crate) is_only_traced: bool,
     /// Whether frames belong to VLANs.
     pub(crate) vlans: bool,
     /// Whether any port's policies need the members of multicast groups.
     pub(crate) snoops: bool,
-    /// For each kind of tag, whether frames may leave a port with it.
+    /// For each kind of tag, whether frames with this kind may leave any port.
     pub(crate) kinds: [bool; KINDS],
     /// Whether any port has filters for the frames that it gets.
     pub(crate) is_filtered: bool,
@@ -79,7 +79,7 @@ impl PolicySummary {
         }))
     }
 
-    /// The policies of a port; the defaults if it has none.
+    /// The policies of a port; the default policies if the port has none.
     #[inline]
     pub(crate) fn policies<'a>(&'a self, of: &'a PortEntry) -> &'a CompiledPolicies {
         of.port.policies.as_deref().unwrap_or(&self.blank)

@@ -52,7 +52,7 @@ pub(crate) struct PortTable {
     by_id: Vec<Option<Arc<PortEntry>>>,
     /// The existing ports, in order of index.
     all: Vec<Arc<PortEntry>>,
-    /// Summary of all ports' policies; `None` without policies and traces.
+    /// Summary of all ports' policies; `None` if no port has policies or a trace.
     policed: Option<Box<PolicySummary>>,
     /// Maximum number of frames that a pass floods.
     most_floods: usize,
@@ -72,7 +72,7 @@ impl PortTable {
         &self.all
     }
 
-    /// Summary of all ports' policies; `None` without policies and traces.
+    /// Summary of all ports' policies; `None` if no port has policies or a trace.
     #[inline]
     pub(crate) fn policed(&self) -> Option<&PolicySummary> {
         self.policed.as_deref()
@@ -151,7 +151,7 @@ pub struct Switch {
     vlan_fdb: OnceLock<Fdb>,
     key: [u64; 2],
     flows: [u64; 2],
-    /// Multicast snooping, created with the first port that snoops.
+    /// State of multicast snooping, created with the first port that snoops.
     snooping: OnceLock<Arc<Snooping>>,
     /// Number of attachments so far.
     attached: AtomicU64,
@@ -342,7 +342,7 @@ impl Switch {
         self.tables().for_each(|fdb| fdb.restrict(id, most, keeps));
     }
 
-    /// A port's policies; `None` if it has none, or if there is no such port.
+    /// A port's policies; `None` if the port has none, or if there is no such port.
     pub fn policies(&self, id: PortId) -> Option<Arc<CompiledPolicies>> {
         self.table.load().get(id)?.port.policies.clone()
     }
@@ -415,7 +415,7 @@ impl Switch {
         self.rewrite(|entry| entry.id == id, |entry| entry.port.lossless = lossless);
     }
 
-    /// Changes the entries that `which` selects, in a copy of the table.
+    /// Changes the entries that `which` selects, in a copy of the port table that replaces the table.
     fn rewrite(&self, which: impl Fn(&PortEntry) -> bool, how: impl Fn(&mut PortEntry)) {
         let _ = self.change(|by_id| {
             by_id.iter_mut().flatten().filter(|entry| which(entry)).for_each(|entry| how(Arc::make_mut(entry)));

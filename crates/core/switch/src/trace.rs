@@ -26,7 +26,7 @@ const SEEN: usize = 512;
 pub struct TraceOptions {
     /// Traces only frames that this program matches; `None`: all frames.
     pub filter: Option<FilterProgram>,
-    /// Traces only frames of which at least one copy was dropped.
+    /// Traces only frames of which at least one copy is dropped.
     pub only_drops: bool,
     /// Selects one frame in each run of this many frames of a ring. The filter is applied only to the selected frames.
     pub one_of: u32,

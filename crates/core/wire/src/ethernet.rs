@@ -74,7 +74,7 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
         set_ethertype: u16 = at::ETHERTYPE;
     }
 
-    /// Exchanges source and destination, for a reply.
+    /// Exchanges the source and the destination address, as a reply needs.
     #[inline]
     pub fn swap_addrs(&mut self) {
         let dst = self.dst();

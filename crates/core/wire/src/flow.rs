@@ -170,7 +170,7 @@ fn ports(ip: &IpLayer, frame: &[u8]) -> (u16, u16) {
     if !matches!(ip.protocol, TCP | UDP | SCTP) {
         return (0, 0);
     }
-    // All three protocols start with the two ports.
+    // The headers of all three protocols begin with the two ports.
     match frame.get(ip.l4..).and_then(<[u8]>::first_chunk::<4>) {
         Some(ports) => (field::get16(ports, 0), field::get16(ports, 2)),
         None => (0, 0),

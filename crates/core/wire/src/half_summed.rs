@@ -9,7 +9,7 @@ use crate::checksum::pseudo;
 use crate::layers::{TCP, UDP};
 use crate::{Layers, VnetHdr, tcp, udp, vnet};
 
-/// Maximum number of a frame's bytes that are read.
+/// Maximum number of bytes that are read at the start of a frame.
 const HEAD: usize = 256;
 
 /// Returns the offload that is pending on a frame, as a virtio-net header; `None` if no offload is pending. A frame

@@ -105,7 +105,7 @@ pub struct UpperLayer {
     /// Offset of the upper layer, in bytes from the start of the IPv6 header. In a fragment other than the first, this
     /// offset is in the middle of the payload.
     pub offset: usize,
-    /// Whether there is a fragment header, even if the packet is whole.
+    /// Whether there is a fragment header, even one that describes a whole packet.
     pub fragment: bool,
     /// Whether a routing header has segments left. If so, the destination in the header differs from the destination in
     /// the transport's pseudo header (RFC 8200 §8.1).

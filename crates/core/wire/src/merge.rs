@@ -290,7 +290,7 @@ mod tests {
         assert!(merge.append(&parts[1], parts[1].len(), Offload::None));
     }
 
-    /// Objective: a checksum left to the receiver is not verified.
+    /// Objective: a checksum that is left to the receiver is not verified.
     #[test]
     fn a_checksum_left_to_the_receiver_is_not_verified() {
         let (frame, gso) = large(2000, false);

@@ -34,7 +34,7 @@ pub struct Segmenter {
     headers: SegmentHeaders,
     gso_size: usize,
     payload_len: usize,
-    /// Offset of the first byte of payload that is not yet in a segment.
+    /// Offset of the first byte of payload that is not part of a segment yet.
     offset: usize,
     /// Number of segments of the frame.
     count: usize,

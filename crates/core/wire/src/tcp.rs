@@ -22,7 +22,7 @@ pub const HEADER_LEN: usize = 20;
 pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
 /// Flag: no more data from the sender.
 pub const FIN: u8 = 0x01;
-/// Flag: the sequence number is the sender's first.
+/// Flag: the sequence number is the first one of its sender.
 pub const SYN: u8 = 0x02;
 /// Flag: reset the connection.
 pub const RST: u8 = 0x04;

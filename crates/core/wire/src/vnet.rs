@@ -173,7 +173,7 @@ pub enum BadVnet {
     /// The frame's protocols are not those that `gso_type` names, or its headers are malformed.
     #[error("the frame is not of the protocols that gso_type names")]
     GsoProtocol,
-    /// The frame, or the given part of it, ends within its headers.
+    /// The frame, or its prefix that was checked, ends within the headers.
     #[error("the frame ends within its headers")]
     HeadersCut,
     /// The headers have more than [`crate::offload::MAX_HEADERS`] bytes.
@@ -211,7 +211,7 @@ impl BadVnet {
         Self::TooManySegments,
     ];
 
-    /// The index in an array of counters, one for each variant.
+    /// Returns the variant's index in an array that has a counter for each variant.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize

@@ -107,7 +107,7 @@ pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     sees(caller, info.owner).then_some(info)
 }
 
-/// Lists the evictions of the caller's programs, newest first.
+/// Lists the evictions of the caller's programs, the newest first.
 pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<EvictionInfo> {
     d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
 }

@@ -84,7 +84,7 @@ pub fn usual<T: FieldValue>(default: &Value) -> T {
     field
 }
 
-/// Collects the items in order, without duplicates.
+/// Collects the items in order, but each item only once.
 pub fn unique<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for one in all {

@@ -20,7 +20,7 @@ pub struct TextPlace {
 pub struct Mistake {
     /// Name of the file.
     pub file: String,
-    /// The position of the error; `None` if it is unknown.
+    /// The position of the error; `None` if the position is unknown.
     pub place: Option<TextPlace>,
     /// Description in one line.
     pub what: String,

@@ -1,4 +1,4 @@
-//! Parsing of files: all keys, and refusals.
+//! Tests of the parser for configuration files: all keys, and refusals.
 
 use netvale_control::options::OptionShape;
 use serde_json::Value;
@@ -122,7 +122,7 @@ fn the_reference_page_lists_exactly_the_settings() {
     }
 }
 
-/// Formats a number with separators: 10,000,000.
+/// Formats a number with thousands separators, e.g. 10,000,000.
 fn grouped(number: u32) -> String {
     let digits = number.to_string();
     let is_first = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);

@@ -226,7 +226,7 @@ pub struct PortItem {
     /// For a persistent port of netmap, the port's name without a switch. The name is also set for the port that joins
     /// a persistent port to a second switch; `None` for other ports.
     pub lasting: Option<String>,
-    /// Whether the port is lossless: it holds senders back.
+    /// Whether the port is lossless, so that it holds senders back when its queue is full.
     pub lossless: bool,
     /// Policies of the port.
     #[serde(default)]
@@ -237,7 +237,7 @@ pub struct PortItem {
     /// Whether root or the daemon's own user has set the port's policies.
     #[serde(default)]
     pub policies_are_set: bool,
-    /// Whether the port keeps its workers awake.
+    /// Whether the port keeps its workers awake (netmap's polling).
     pub polled: bool,
     /// Counters of the ingresses and of the egresses.
     pub counters: [Vec<RingCounts>; 2],
@@ -392,7 +392,7 @@ impl ParkedPort {
     }
 }
 
-/// The state of a port without threads of its own.
+/// Creates the state of a port that has no threads of its own.
 impl From<State> for ParkedPort {
     fn from(state: State) -> ParkedPort {
         ParkedPort { state, paused: Vec::new() }

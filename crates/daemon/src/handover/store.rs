@@ -41,7 +41,7 @@ impl SavedItem {
 #[derive(Default)]
 pub struct Store {
     saved: BTreeMap<String, SavedItem>,
-    /// Names of an earlier daemon's items, which the first save removes.
+    /// Names of an earlier daemon's items. The first save removes these items.
     earlier: Vec<String>,
     /// IDs of the earlier daemon's items, by key.
     found: BTreeMap<String, u64>,
@@ -106,7 +106,7 @@ impl Store {
         gone.iter().for_each(|key| self.forget(key));
     }
 
-    /// Saves counters; `None` removes them.
+    /// Saves counters. If `item` is `None`, removes the saved counters.
     ///
     /// # Errors
     /// As [`Store::save`].
@@ -158,7 +158,7 @@ impl Store {
         self.saved.values().flat_map(SavedItem::names).chain(self.earlier.iter().cloned()).collect()
     }
 
-    /// Removes an earlier daemon's item of that key.
+    /// Removes an earlier daemon's item with this key.
     pub fn forget_found(&mut self, key: &str) {
         if let Some(id) = self.found.remove(key) {
             self.forget_earlier(|name| name[0] == id);

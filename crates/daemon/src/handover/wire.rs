@@ -124,7 +124,7 @@ pub fn peek(from: &OwnedFd) -> std::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((bytes, fds))
 }
 
-/// Receives one part of an item. Waits for a limited time.
+/// Receives one part of an item. Waits for it for a limited time.
 fn receive_part(from: &OwnedFd, message: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     if !nap(from.as_fd(), LIMIT) {
         return Err(Errno::TIMEDOUT);

@@ -1,4 +1,4 @@
-//! Rings that are connected to nothing (netmap's `NR_REG_NULL`), on no switch and without a name.
+//! Rings that are connected to nothing (netmap's `NR_REG_NULL`). They are on no switch, and have no name.
 
 use netvale_control::attach::{AttachRequest, PoolSizes};
 use netvale_fdio::state::State;

@@ -1,4 +1,4 @@
-//! `e1000:/PATH`: an Intel 82540EM network card, for a guest's own driver.
+//! `e1000:/PATH`: a port that emulates an Intel 82540EM network card, which a guest drives with its own driver.
 
 use std::sync::atomic::Ordering;
 

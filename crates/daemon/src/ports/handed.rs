@@ -117,7 +117,7 @@ pub fn begin(d: &mut Daemon, owner: Caller, domain: TimeDomain) -> Result<(), Re
     d.workers.begin(domain, most).map_err(no_worker)
 }
 
-/// Handed queues of one port, with the tasks that deliver from them.
+/// Handed queues of one port, and the tasks that deliver from these queues.
 pub struct HandedQueues {
     domain: TimeDomain,
     ends: Vec<(LinkEnd, Arc<dyn Egress>)>,

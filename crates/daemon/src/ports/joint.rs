@@ -96,7 +96,7 @@ fn rings_between(d: &Daemon, rings: &PortRings, caller: Caller) -> Result<PortRi
     Ok(PortRings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
 }
 
-/// Attaches a persistent port that is on one switch to a second switch.
+/// Attaches a persistent port that is already on one switch to a second switch.
 pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     if rings.mode != NR_REG_ALL_NIC || rings.ring != 0 {

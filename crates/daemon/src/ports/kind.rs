@@ -47,7 +47,7 @@ impl<'a> AdmittedRequest<'a> {
         AdmittedRequest { continued: Cell::new(Some(state)), ..self }
     }
 
-    /// Takes the state to restore; `None` for a new port.
+    /// Takes the state to restore; `None` for a new port, and if the state has already been taken.
     pub fn continued(&self) -> Option<State> {
         self.continued.take()
     }

@@ -1,4 +1,4 @@
-//! Links of ports: queues that delay frames, lose some, or limit their rate.
+//! Links of ports: queues that delay frames, lose some of them, or limit their rate.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -126,7 +126,7 @@ impl NewLinks {
         }
     }
 
-    /// Assigns the tasks that deliver the links' frames to workers.
+    /// Assigns the tasks that deliver frames from the links to workers.
     pub fn place(
         &mut self,
         d: &mut Daemon,
@@ -158,7 +158,7 @@ pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<Por
     let Some(record) = d.ports.get(full) else { return Ok(Vec::new()) };
     let (Some(switch), Some(id)) = (record.switch.clone(), record.id) else { return Ok(Vec::new()) };
     let wanted = settings(policies);
-    // An existing link is changed in place, if its memory suffices.
+    // If the memory of an existing link suffices, the link is changed in place.
     let keeps = |dir: usize| match (&record.links[dir], &wanted[dir]) {
         (Some(known), Some(wanted)) => known.link.has_room_for(wanted),
         _ => false,

@@ -59,7 +59,7 @@ impl PortBackend for LocalRings {
 
 /// Open rings of a port on a switch, or of a monitor.
 pub struct OpenRings {
-    /// Full name of the port; for a persistent port, its own name.
+    /// Full name of the port; for a persistent port, the port's own name.
     pub port: String,
     /// The rings that the connection has opened.
     pub rings: RingRanges,

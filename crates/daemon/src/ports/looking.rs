@@ -84,7 +84,7 @@ fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(Eve
 
 fn state(record: &DaemonPort, before: PortLook) -> (PortLook, Option<String>) {
     let PortPeers { connected, connections, last_error } = record.behind.peers().unwrap_or_default();
-    // An unknown link state counts as unchanged.
+    // An unknown link state counts as unchanged since the last poll.
     let linked = record.behind.link().unwrap_or(before.linked);
     let guard = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
     let (loops, blocked) = guard.map_or((0, false), |state| (state.loops(), state.is_blocked()));

@@ -43,7 +43,7 @@ struct ReplayFile {
     path: PathBuf,
     file: File,
     status: Arc<ReplayStatus>,
-    /// Shared memory in which the replay records its progress.
+    /// Shared memory in which the replay records its position in the file.
     noted: OwnedFd,
 }
 
@@ -52,7 +52,7 @@ struct CaptureFile {
     path: PathBuf,
     file: File,
     egress: Arc<PcapEgress>,
-    /// Whether the file counts towards its user's allowance of disk space.
+    /// Whether the file counts towards the user's allowance of disk space.
     shares: bool,
 }
 
@@ -111,7 +111,7 @@ impl PortBackend for PortFiles {
     fn stop(self: Box<Self>, d: &mut Daemon, _full: &str) {
         if let Some(CaptureFile { egress, .. }) = self.capture {
             let status = Arc::clone(egress.status());
-            // Dropping the last egress ends the capture.
+            // The capture ends when its last egress is dropped.
             drop(egress);
             d.captures.close(&status);
         }

@@ -36,7 +36,7 @@ pub struct NewPort {
     pub owner: Caller,
     /// The domain (trusted users, or one untrusted user) whose workers serve the port.
     pub domain: TimeDomain,
-    /// Whether the port remains when no program holds its rings.
+    /// Whether the port remains if no program holds its rings.
     pub persistent: bool,
     /// Whether the port is lossless: when its queue is full, senders wait instead of losing frames.
     pub lossless: bool,

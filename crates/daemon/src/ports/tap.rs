@@ -1,4 +1,4 @@
-//! `tap:NAME`: an interface of the host's stack.
+//! `tap:NAME`: a TAP, which is an interface of the host's stack.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const USUAL_MTU: u32 = 1500;
 struct TapPort {
     /// Name that the interface had when it was created.
     name: String,
-    /// Note for `netvale show`: the interface's name and offloads.
+    /// Note for `netvale show`: the interface's name, and its offloads.
     detail: String,
     link: TapLink,
     /// Whether the kernel leaves UDP segmentation (USO) to the reader of the TAP.

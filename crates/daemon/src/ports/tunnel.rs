@@ -1,4 +1,4 @@
-//! The backend of a VXLAN port: a tunnel.
+//! The backend of a port with a VXLAN tunnel.
 
 pub mod kernel;
 pub mod methods;

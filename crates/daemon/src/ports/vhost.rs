@@ -1,4 +1,4 @@
-//! `vhost:/PATH`: a virtio-net device by vhost-user, for the driver in a virtual machine.
+//! `vhost:/PATH`: a virtio-net device that a driver in a virtual machine uses by vhost-user.
 
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};

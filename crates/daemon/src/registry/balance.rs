@@ -1,4 +1,4 @@
-//! Choice of the task that should move to another worker.
+//! Chooses the task that should move to another worker.
 
 use std::cmp::Reverse;
 
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn the_most_profitable_task_moves_if_that_pays() {
         for (tasks, workers, expected) in [
-            // Nothing moves without tasks, or without another worker.
+            // Nothing moves if there are no tasks, or if there is no other worker.
             (&[][..], 2, None),
             (&[(0, 50), (0, 50)], 1, None),
             (&[(0, 50), (0, 50)], 0, None),
@@ -120,7 +120,7 @@ mod tests {
             let mut at = vec![0; wanted.len()];
             let mut last = 0;
             for period in 0..100 {
-                // Each task gets its share of the worker's time, ±3 %.
+                // Each task gets its share of the worker's time, with a deviation of up to 3 %.
                 let sum = |worker| (0..at.len()).filter(|&i| at[i] == worker).map(|i| wanted[i]).sum::<u64>();
                 let got = |i: usize| {
                     let noise = 97 + (period * 31 + i as u64 * 17) % 7;

@@ -33,7 +33,7 @@ struct CaptureAccount {
     files: Vec<CaptureRecord>,
 }
 
-/// A capture file that still exists under its name.
+/// A capture file that counts towards the allowance as long as it exists under its name.
 struct CaptureRecord {
     place: UserPath,
     /// Device and inode number.
@@ -84,7 +84,7 @@ impl Captures {
         &captured.allowance
     }
 
-    /// Sets the allowance of each user's captures in portions.
+    /// Sets the allowance, in portions, that each user's captures share.
     pub fn set_most(&self, most: u64) {
         self.users.values().for_each(|user| user.allowance.set_most(most));
     }

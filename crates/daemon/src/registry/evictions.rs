@@ -124,7 +124,7 @@ impl Evictions {
         self.leaving.extend(clients);
     }
 
-    /// Takes the next connection to close; `None` if none is left.
+    /// Takes the next connection that must be closed; `None` if there is none.
     pub fn next(&mut self) -> Option<u64> {
         self.leaving.pop()
     }
@@ -149,7 +149,7 @@ impl Evictions {
         self.count
     }
 
-    /// Iterates over past evictions, newest first.
+    /// Iterates over past evictions, the newest first.
     pub fn iter(&self) -> impl Iterator<Item = EvictionInfo> {
         self.past.iter().map(|(at, one)| EvictionInfo { age_seconds: at.elapsed().as_secs(), ..one.clone() })
     }

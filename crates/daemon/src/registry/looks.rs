@@ -1,4 +1,4 @@
-//! Last polled state of ports, switches and threads. A difference to the next poll becomes an event.
+//! Last polled state of ports, switches and threads. If the next poll finds a difference, it becomes an event.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Whether polling is off, because there are no subscriptions.
+    /// Returns true if polling is off because there are no subscriptions.
     pub fn are_off(&self) -> bool {
         self.last.is_none()
     }

@@ -43,7 +43,7 @@ impl PersistentPorts {
         self.0.get(port)
     }
 
-    /// Whether a persistent port of that name without a switch exists.
+    /// Whether there is a persistent port with this name without a switch.
     pub fn contains(&self, port: &str) -> bool {
         self.0.contains_key(port)
     }

@@ -36,7 +36,7 @@ impl Pipes {
         self.all.get(&Pipes::name(end))
     }
 
-    /// Whether a pipe's memory is in the region of that number.
+    /// Whether any pipe's memory is in the region with this number.
     pub fn uses(&self, mem_id: u32) -> bool {
         self.all.values().any(|pipe| pipe.mem_id == mem_id)
     }

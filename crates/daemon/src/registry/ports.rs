@@ -64,7 +64,7 @@ pub struct PortRecord<B: ?Sized> {
     /// Attach parameters; `None` if a program created the port by opening it, or if it was created together with
     /// another port.
     pub declared: Option<DeclaredPort>,
-    /// Whether the port remains when no program holds its rings.
+    /// Whether the port remains if no program holds its rings.
     pub persistent: bool,
     /// Whether the port could receive frames at the last check.
     pub is_received: bool,
@@ -196,7 +196,7 @@ impl<B: ?Sized> PortRegistry<B> {
         self.all.contains_key(full)
     }
 
-    /// Adds a port. Returns the former port of that name, if there was one.
+    /// Adds a port. Returns the former port of that name; `None` if there was none.
     pub fn insert(&mut self, full: &str, record: PortRecord<B>) -> Option<PortRecord<B>> {
         self.touched.insert(full.to_owned());
         self.all.insert(full.to_owned(), record)

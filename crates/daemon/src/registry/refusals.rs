@@ -1,4 +1,4 @@
-//! Refusals: counts of refused requests and connections, by user.
+//! Counts of refused requests and connections, by user.
 
 use std::collections::HashMap;
 

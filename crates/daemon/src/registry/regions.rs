@@ -146,7 +146,7 @@ impl Regions {
     /// # Errors
     /// Fails if no thread can be started.
     pub fn waiter_of(&mut self, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
-        // Trusted users need no separate thread.
+        // A trusted user's memory is accessed without a separate thread.
         if is_trusted_user(uid) {
             return Ok(HoleWaiter::new(&self.faults));
         }

@@ -36,7 +36,7 @@ pub struct SnoopingSwitch {
     pub snooping: Arc<Snooping>,
     /// Multicast group membership of the switch's ports.
     pub snoop: Snoop,
-    /// The task that sends the switch's queries; ringing `bell` wakes it.
+    /// The task that sends the switch's queries. Ringing `bell` wakes the task.
     pub task: TaskId,
     bell: Arc<Doorbell>,
     ports: GroupPorts,
@@ -147,7 +147,7 @@ impl SnoopingSwitch {
         self.ports.ports.iter().any(|port| (port.id, port.since) == (heard.port, heard.since))
     }
 
-    /// Updates the set of ports. Returns whether it has changed.
+    /// Updates the set of ports. Returns whether the set has changed.
     fn settle(&mut self, now: u64) -> bool {
         let ports = self.switch.groups_of();
         if ports == self.ports {

@@ -30,7 +30,7 @@ pub struct NamedPort {
     pub id: PortId,
     /// Time at which the port's number became free, in the clock of the records; `None` while the port has the number.
     pub until: Option<u64>,
-    /// Full name, or a placeholder for another user's port.
+    /// Full name; for another user's port, a text that does not reveal the name.
     pub name: String,
 }
 

@@ -59,7 +59,7 @@ impl Watches {
         self.0.remove(monitor)
     }
 
-    /// Iterates over the monitors of exactly that target.
+    /// Iterates over the monitors whose target is exactly `what`.
     pub fn of<'a>(&'a self, what: &'a MonitoredPort) -> impl Iterator<Item = (&'a str, &'a WatchRecord)> {
         self.0.iter().filter(move |(_, w)| w.what == *what).map(|(monitor, w)| (monitor.as_str(), w))
     }

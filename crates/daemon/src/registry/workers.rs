@@ -26,7 +26,7 @@ const RETIRING: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Divisor of the elapsed time: one tenth of the elapsed time is returned to the budget.
 const COMES_BACK: u32 = 10;
-/// Part of each wait that is not charged to the budget.
+/// The first part of each wait, which is not charged to the budget.
 const PROMPT: Duration = Duration::from_millis(1);
 /// Interval of load comparisons while a worker is busy.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ impl PeriodCount {
 /// A task's worker, and the time that the task takes.
 struct TaskPlace {
     worker: usize,
-    /// Time in nanoseconds that the task has taken, as its worker counts it.
+    /// Time in nanoseconds that the task has taken. The task's worker counts it.
     taken: Arc<AtomicU64>,
     count: PeriodCount,
     /// Whether the task was placed less than a period ago.
@@ -167,7 +167,7 @@ impl Workers {
         &self.all
     }
 
-    /// Iterates over all workers, with their numbers.
+    /// Iterates over all workers, each with its number.
     pub fn each(&self) -> impl Iterator<Item = (usize, &Worker)> {
         self.all.iter().enumerate().chain(self.own.iter().map(|own| (own.number, &own.worker)))
     }
@@ -230,7 +230,7 @@ impl Workers {
         self.own.iter().filter(move |own| own.worker.domain() == domain)
     }
 
-    /// Ends users' workers that have no tasks.
+    /// Ends the workers of untrusted users that have no tasks.
     fn end_idle(&mut self) {
         let is_idle = |own: &mut UserWorker| own.worker.tasks() == 0;
         for UserWorker { worker, .. } in self.own.extract_if(.., is_idle) {
@@ -444,7 +444,7 @@ mod tests {
 
     use super::*;
 
-    /// A task that works for that long in each pass.
+    /// A task whose every pass takes the given time.
     struct Works(Duration);
 
     impl Task<ForwardMemory> for Works {

@@ -1,4 +1,4 @@
-//! The rings of a virtual machine's own ptnet device, for a daemon inside the machine. Programs open them as
+//! The rings of a virtual machine's own ptnet device, for a daemon inside the machine. Programs open these rings as
 //! `netmap:IF`.
 
 use std::ops::Range;

@@ -21,7 +21,7 @@ pub(crate) fn empty(egress: &RingEgress) {
     side.ring.set_indices(tail, tail, tail);
 }
 
-/// The rings of a port that programs open, with their holders.
+/// The rings of a port that programs open, and the holders of these rings.
 pub struct LocalRings {
     /// The memory and both ends of each ring.
     pub rings: PortRings,
@@ -60,7 +60,7 @@ impl LocalRings {
         self.look_who_reads();
     }
 
-    /// Iterates over the clients that hold any of the rings.
+    /// Iterates over the clients that hold at least one of the rings.
     pub(crate) fn clients(&self) -> impl Iterator<Item = u64> + '_ {
         self.tx_held.iter().chain(&self.rx_held).flat_map(Holders::clients)
     }

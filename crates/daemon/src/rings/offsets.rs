@@ -176,7 +176,7 @@ pub(crate) fn begin_live(
     region.touch(move || {
         for (ring, rule) in &rules {
             if ring.alone && rule.initial != 0 {
-                // The offsets of slots that contain frames remain unchanged.
+                // For slots that contain frames, the offsets remain unchanged.
                 let (first, end) = free_slots(ring);
                 ring.side.write_offset(rule, rule.initial, first, end);
             }

@@ -26,7 +26,7 @@ fn or(value: u32, default: u32) -> u32 {
     if value == 0 { default } else { value }
 }
 
-/// Requested sizes, with defaults filled in and limits checked.
+/// Requested sizes, after defaults have been filled in and limits checked.
 pub(crate) struct Sizes {
     pub(crate) shape: PortShape,
     buf_size: u32,

@@ -96,7 +96,7 @@ impl DaemonServer {
         let Some(mut store) = self.daemon.store.take() else { return };
         if let Err(e) = self.save(&mut store, &touched) {
             tracing::error!("cannot save changes: {e}; a restart may lose ports");
-            // The next round of the main loop saves everything again.
+            // The next round of the main loop will save all objects again.
             self.daemon.changes.everything = true;
         }
         self.daemon.store = Some(store);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::RecvFlags;
 
-/// Maximum number of closing threads besides the first one.
+/// Maximum number of closing threads in addition to the first thread.
 const MOST: usize = 64;
 /// Maximum number of threads that close descriptors of the same user.
 const MOST_FOR_ONE: usize = 4;
@@ -168,7 +168,7 @@ fn other() {
 
 fn close_one(closing: MutexGuard<'static, ClosingQueue>, uid: u32, fd: OwnedFd) -> MutexGuard<'static, ClosingQueue> {
     drop(closing);
-    // Turns off lingering, which only sockets support.
+    // This turns off lingering. It fails for descriptors that are not sockets.
     let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
     drop(fd);
     let mut closing = self::closing();

@@ -42,7 +42,7 @@ impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = JournalLine::default();
         event.record(&mut line);
-        // A failure cannot be reported anywhere.
+        // There is nowhere to report a failure.
         let _ = self.0.send(&line.entry(*event.metadata().level()));
     }
 }

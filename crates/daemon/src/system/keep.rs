@@ -12,7 +12,7 @@ use super::manager;
 /// Descriptors passed by the service manager, by name.
 pub type StoredDescriptors = BTreeMap<String, OwnedFd>;
 
-/// Adds a descriptor to the store. The service manager does not poll it.
+/// Adds a descriptor to the store. The service manager does not poll this descriptor.
 pub fn keep_quietly(name: &str, fd: BorrowedFd<'_>) {
     let state = [NotifyState::FdStore, NotifyState::FdName(name), NotifyState::Custom("FDPOLL=0")];
     if let Err(e) = manager::tell(&state, Some(fd)) {
@@ -20,7 +20,7 @@ pub fn keep_quietly(name: &str, fd: BorrowedFd<'_>) {
     }
 }
 
-/// Removes the descriptors of that name from the store.
+/// Removes the descriptors with this name from the store.
 pub fn forget(name: &str) {
     // If this fails, the next daemon removes the descriptor by its name.
     let _ = manager::tell(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)], None);

@@ -97,7 +97,7 @@ fn about(event: &Event<'_>) -> Option<LineSubject> {
     }
 }
 
-/// The fields of an event that name its subject.
+/// The fields of an event by which its subject is determined.
 #[derive(Default)]
 struct SubjectFields {
     user: Option<u32>,

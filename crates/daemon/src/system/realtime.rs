@@ -23,7 +23,7 @@ impl RealTime {
 
 impl Drop for RealTime {
     fn drop(&mut self) {
-        // Lowering the priority needs no right.
+        // A thread may always lower its own priority.
         if let Err(e) = set(libc::SCHED_OTHER, 0) {
             tracing::error!("cannot return the main thread to ordinary priority: {e}");
         }

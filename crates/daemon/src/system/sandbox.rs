@@ -1,8 +1,8 @@
 //! The sandbox: once its sockets are open, the daemon gives up capabilities, access to files, and system calls.
 //!
-//! The daemon enters it while the process has one thread, because Landlock and capabilities belong to a thread, and new
-//! threads inherit them. [Who may do what](../../../../docs/reference/security.md) has a table of denied operations,
-//! which the tests attempt from inside.
+//! The daemon enters the sandbox while the process has only one thread, because Landlock and capabilities belong to a
+//! thread, and new threads inherit them. [Who may do what](../../../../docs/reference/security.md) has a table of
+//! denied operations, which the tests attempt from inside.
 
 mod arguments;
 mod files;
@@ -49,7 +49,7 @@ fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<CallRules, SandboxError> {
 /// ([`BASE`]): descriptors, sockets, threads; no exec, no mount, no namespaces. The calls with restricted arguments are
 /// in [`arguments`], and the calls that a kind of port needs are in the file of that kind.
 const ALLOWED: &[i64] = &[
-    // Descriptors.
+    // System calls on descriptors.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -82,7 +82,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
-    // Sockets.
+    // System calls on sockets.
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_connect,
@@ -93,7 +93,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_recvmsg,
     libc::SYS_getsockopt,
     libc::SYS_getsockname,
-    // Threads.
+    // System calls for threads.
     libc::SYS_clone3,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,

@@ -132,7 +132,7 @@ impl WorkerClock {
         stats.sleeps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Accounts for a sleep that has ended. Returns its length.
+    /// Accounts for a sleep that has ended. Returns the length of the sleep.
     pub(super) fn after_sleep(&mut self, stats: &WorkerTimeStats) -> Duration {
         // This store precedes the addition to the sum, so that a reader may miss the sleep for a moment, but never
         // counts it twice.

@@ -93,7 +93,7 @@ impl WorkerLoop {
         let mut waiting = TaskFrames::new();
         let mut at = 0;
         while at < self.entries.len() {
-            // A task that panics is removed, and the last task moves to its index.
+            // If a task panics, it is removed, and the last task moves to its index.
             let is_there = self.guarded(at, |e, work, _| {
                 e.task.hurry(work);
                 e.task.settle();

@@ -113,7 +113,7 @@ pub(super) const REST_EVERY: u32 = 256 * LOOK_EVERY;
 const TIMED: u32 = 61;
 /// Maximum number of frames that are forwarded when a task is drained: the largest number of slots of a ring.
 const MOST_LEFT: usize = 16_384;
-/// Starts the thread that drops tasks, which can take long.
+/// Starts the thread that drops tasks, because dropping a task can take long.
 fn retire() -> std::io::Result<Sender<(WorkerTask, SyncSender<()>)>> {
     let (dropping, done) = mpsc::channel::<(WorkerTask, SyncSender<()>)>();
     std::thread::Builder::new().name("netvale-retire".into()).spawn(move || {
@@ -211,7 +211,7 @@ impl WorkerLoop {
         self.round::<true>()
     }
 
-    /// Runs each task once. Returns the number of frames.
+    /// Runs each task once. Returns the number of frames that the tasks forwarded.
     #[inline(always)]
     fn round<const IS_TIMED: bool>(&mut self) -> usize {
         let mut frames = 0;
@@ -355,7 +355,7 @@ impl WorkerLoop {
         self.entries.iter().position(|e| e.id == id)
     }
 
-    /// Removes a task from the list, and its descriptor from the epoll set.
+    /// Removes a task from the list, and the task's descriptor from the epoll set.
     pub(super) fn take_out(&mut self, at: usize) -> TaskEntry {
         let at = self.exclude(at);
         let entry = self.entries.swap_remove(at);

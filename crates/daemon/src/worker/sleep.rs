@@ -90,7 +90,7 @@ impl WorkerLoop {
                     // If two tasks wait for the same receiver, the receiver's doorbell is already in the set.
                     let _ = epoll::add(&*epoll, bell, epoll::EventData::new_u64(ROOM), epoll::EventFlags::IN);
                 }
-                // Room may have appeared just before the doorbell was armed.
+                // There may have been room just before the doorbell was armed.
                 e.held = e.task.pass(work) == PassResult::Held;
                 listen_to(epoll, e, epoll::EventFlags::empty());
                 !e.held
@@ -115,7 +115,7 @@ impl WorkerLoop {
 
     /// Returns the longest permitted sleep, or `None` if the worker may sleep until it is woken.
     fn nap(&self) -> Option<Duration> {
-        // A task that knows when its frames are due is not polled earlier.
+        // A task that knows the time at which its frames are due is not polled before that time.
         let held = self.entries.iter().any(|e| e.held && e.task.nap().is_none());
         let held = held.then(|| (HELD_NAP * (1 << self.naps.min(8))).min(MOST_HELD_NAP));
         let broken = self.entries.iter().any(|e| e.broken.is_some()).then_some(AFTER_ERROR);

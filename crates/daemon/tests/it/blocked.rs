@@ -151,7 +151,7 @@ fn a_blocking_ptnet_hypervisor_delays_no_other() {
     let mut b = d.open("vale0:b").unwrap();
     let guest = BareGuest::connect(&path).unwrap();
     assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
-    // Both rings need interrupts: nm_csb_atok.appl_need_kick.
+    // Set nm_csb_atok.appl_need_kick, so that both rings need interrupts.
     let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
     [2, 18].into_iter().for_each(|word| status.store(word, 1));
     guest.vectors().iter().chain(guest.doorbells()).for_each(|bell| block(bell).unwrap());

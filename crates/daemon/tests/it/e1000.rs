@@ -186,7 +186,7 @@ fn memory_that_goes_away() {
         for round in 0..20 {
             let mut batch = Batch::new();
             let bytes = frame(3, 9, round);
-            // SAFETY: the frame outlives the batch.
+            // SAFETY: the frame exists longer than the batch.
             unsafe { batch.push(bytes.as_ptr(), 60) };
             (0..40).for_each(|_| _ = guest.egress.deliver(&batch, &[0], &mut Scratch::new()));
             guest.remote.with(|client| client.unmap(GUEST, size)).unwrap();

@@ -320,7 +320,7 @@ fn any_device_request_is_answered_or_refused() {
     let d = Daemon::start("");
     let _port = d.open("vale0:a").unwrap();
     let conn = netvale::raw::connect_to(Some(d.dir())).unwrap();
-    // Pseudo-random numbers (xorshift), the same in every run.
+    // These pseudo-random numbers (xorshift) are the same in every run.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut number = || {
         state ^= state << 13;

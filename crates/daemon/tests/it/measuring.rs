@@ -21,7 +21,7 @@ fn counted(d: &Daemon, port: &str, dir: &str) -> (u64, u64) {
     (ring["frames"].as_u64().unwrap(), ring["drops"]["no-room"].as_u64().unwrap_or(0))
 }
 
-/// Sends a frame, once there is room for it.
+/// Waits until there is room for a frame, and sends it.
 fn send_on(port: &mut Port, frame: &[u8]) {
     until("there is room to send", || {
         let sent = port.tx()[0].send(frame);

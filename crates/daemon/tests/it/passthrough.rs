@@ -41,7 +41,7 @@ fn frames_cross_a_pipe_unchanged_both_ways() {
     let path = passthrough(&d, "netmap:p{1", json!({"slots": 64}));
     assert_eq!(d.ports(), ["netmap:p{1"]);
     let mut program = d.open("netmap:p}1").unwrap();
-    // This frame waits for the first guest.
+    // This frame waits until the first guest connects.
     send(&mut program, &frame(255, 1, 77));
     let frames: Vec<_> = frames().into_iter().map(|f| f[..f.len().min(1500)].to_vec()).collect();
     for round in 0..4 {

@@ -76,7 +76,7 @@ fn headers_carry_pending_offloads() {
     }
     drop(guest);
     until("the port is free", || notes(&d, "one").contains("waits"));
-    // The same port serves a driver without a header.
+    // The same port also serves a driver that uses no header.
     let mut guest = Port::as_guest(&path, 0).unwrap();
     ping(&mut guest, &mut local, 7);
 }
@@ -208,7 +208,7 @@ fn held_interrupts_delay_no_other_port() {
         let guest = BareGuest::connect(&path).unwrap();
         assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
         let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
-        // Both rings need interrupts: nm_csb_atok.appl_need_kick.
+        // Set nm_csb_atok.appl_need_kick, so that both rings need interrupts.
         [2, 18].into_iter().for_each(|word| status.store(word, 1));
         for vector in guest.vectors() {
             vector.drain();
@@ -315,7 +315,7 @@ fn published_devices_carry_frames() {
         guest.netmap.store(buffer + i, u32::from_le_bytes(four.try_into().unwrap()));
     }
     guest.netmap.store(tx + 64 + 1, 60);
-    // The receiving ring needs an interrupt.
+    // Make the receiving ring request an interrupt.
     guest.guest.store(16 + 2, 1);
     guest.guest.store(1, 1);
     guest.guest.store(0, 1);

@@ -261,7 +261,7 @@ fn orders_that_no_driver_has() {
     // Start the rings a second time: running rings must continue at their positions.
     assert_eq!(obeyed(driver.plugged, CREATE), 0);
     both_ways(&mut driver, &mut local, 2);
-    // Setting invalid addresses of the status blocks stops the rings.
+    // If the addresses of the status blocks are set to invalid values, the rings stop.
     driver.plugged.set_csb(0xdead_0000, !0);
     assert!(!notes(&d, "pub").contains("rings run"));
     assert_eq!(obeyed(driver.plugged, CREATE), errno(Errno::NXIO));

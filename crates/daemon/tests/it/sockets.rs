@@ -254,7 +254,7 @@ fn one_that_does_not_read() {
             dropped() > 0
         });
         passes(&mut peer, &mut a, 3);
-        // The frames that the slow peer has received are whole.
+        // The frames that the slow peer has received are complete.
         assert_eq!(slow.receive()[14], 1);
         (0..100).for_each(|_| assert_eq!(slow.receive(), frame(7, 1, 2)));
     }

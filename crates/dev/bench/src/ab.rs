@@ -170,7 +170,7 @@ mod tests {
         assert!(render(&[pair]).contains("0.95 [0.95 - 1.10]"));
     }
 
-    /// Objective: a case that only one of the builds has is omitted.
+    /// Objective: a case is omitted if only one of the builds has it.
     #[test]
     fn a_case_of_only_one_build_is_left_out() {
         assert!(pair(case(), &[vec![1.0], Vec::new()]).is_none());

@@ -88,7 +88,7 @@ type Turning = Box<dyn FnMut(&Case) -> bool>;
 /// Sessions share cores, so a session must use no CPU except between `resume` and `pause`, which the runner calls
 /// around each measurement.
 pub struct Session {
-    // The fields are dropped in this order.
+    // The order of the fields matters, because fields are dropped in their order.
     measuring: Measurement,
     check: Option<Box<dyn Fn() -> Result<()>>>,
     turning: Option<Turning>,

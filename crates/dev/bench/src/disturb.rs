@@ -32,7 +32,7 @@ pub struct Disturbance {
     /// Share of the window, in per cent, for which a watched thread was ready but did not run; the largest value of all
     /// watched threads.
     pub waited_percent: f64,
-    /// CPU time of all other processes, in per cent of one core.
+    /// CPU time that all other processes used, in per cent of one core.
     pub foreign_percent: f64,
 }
 

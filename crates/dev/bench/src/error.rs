@@ -50,7 +50,7 @@ pub enum BenchError {
     /// The process got SIGINT or SIGTERM.
     #[error("interrupted; all started processes have ended")]
     Interrupted,
-    /// A name is unknown: its kind, the name, and the known names.
+    /// A name is unknown. The fields are the kind of name, the name, and the known names.
     #[error("unknown {0} {1:?}; known: {2}")]
     Unknown(&'static str, String, String),
     /// An option has an invalid value.
@@ -86,7 +86,7 @@ impl BenchError {
     }
 }
 
-/// Maximum bytes of output that an error shows.
+/// Maximum number of bytes of output that an error shows.
 const SHOWN: usize = 600;
 
 /// Returns the end of a text, for error messages.

@@ -1,4 +1,4 @@
-//! Frames that wait for room at their destinations, with limits.
+//! Frames that wait for room at their destinations, and the limits of these waits.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -156,7 +156,7 @@ impl HeldFrames {
         }
     }
 
-    /// Returns copies of the waiting frames, for each destination.
+    /// Returns copies of the waiting frames: one element for each destination.
     pub(super) fn copies(&self, batch: &Batch) -> Vec<WaitingFrames> {
         let frames = |w: &WaitingPort| self.picks[w.picks.clone()].iter().filter_map(|&pick| batch.get(pick.into()));
         let copy = |w: &WaitingPort| WaitingFrames {

@@ -43,7 +43,7 @@ impl PortSets {
     }
 }
 
-/// The plan of a frame: where it goes, and as which variants.
+/// The plan of a frame: its destination, and the variants that are delivered.
 #[derive(Clone, Copy)]
 pub(super) struct FramePlan {
     /// The destination: a port, [`FLOOD`] or [`NOWHERE`].
@@ -80,7 +80,7 @@ pub(super) struct BatchPlan {
     reached: [bool; BATCH],
     /// Number of flooded frames in the range of the batch that is being planned.
     pub(super) floods: usize,
-    /// Maximum number of flooded frames in that range.
+    /// Maximum number of flooded frames in the range of the batch that is being planned.
     pub(super) most_floods: usize,
     drops: [u32; REASONS],
     has_drops: bool,

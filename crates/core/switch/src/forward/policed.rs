@@ -68,7 +68,7 @@ impl Forwarder {
         self.forward_rest(table, policed, me, work);
     }
 
-    /// Whether this pass has flooded as many frames as it may.
+    /// Whether this pass has flooded the maximum number of frames.
     #[inline]
     pub(super) fn has_flooded(&self, table: &PortTable) -> bool {
         self.rest.floods >= table.most_floods()
@@ -347,7 +347,7 @@ fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch
     may
 }
 
-/// Whether a port takes all frames from `me` that are addressed to it.
+/// Whether port `to` takes all frames from port `me` that are addressed to `to`.
 fn takes_all(policed: &PolicySummary, me: &PortEntry, to: &PortEntry) -> bool {
     let mine = policed.policies(me);
     let its = policed.policies(to);

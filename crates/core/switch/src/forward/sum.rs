@@ -1,4 +1,5 @@
-//! Checks where a pending checksum will be stored: it must not overwrite bytes on which policies decided.
+//! Checks where a pending checksum will be stored: the checksum must not overwrite bytes on which decisions of policies
+//! are based.
 
 use netvale_wire::layers::Layers;
 

@@ -78,7 +78,7 @@ impl Forwarder {
         if self.is_held() {
             return self.pass_held(work);
         }
-        // Frames from a link were timed when they entered it.
+        // Frames from a link were already timed when they were put on the link.
         if !self.is_link_end {
             self.timing.begin();
         }

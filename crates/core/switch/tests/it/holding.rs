@@ -22,7 +22,7 @@ struct Wanted(RingIngress);
 impl Ingress for Wanted {
     // SAFETY: as for the inner ingress, which is released and dropped together with this ingress.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        // SAFETY: the caller's contract, passed on.
+        // SAFETY: the caller fulfils the same contract as for `take` of the inner ingress.
         unsafe { self.0.take(batch) };
     }
 

@@ -118,7 +118,7 @@ fn a_bad_head_stops_only_its_ring() {
     bad.send(&frame(255, 1, 1, 60));
     bad.forward(&mut work);
     assert_eq!(good.take().len(), 1);
-    // The switch reads a receiver's `head` only when it needs room.
+    // The switch reads a receiver's `head` only when the switch needs room.
     good.mem.rx[0].csb.publish_head(16, 16);
     (0..20).for_each(|t| {
         bad.send(&frame(255, 1, t, 60));

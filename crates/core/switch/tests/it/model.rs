@@ -14,7 +14,7 @@ enum Op {
     /// The port with this index sends a frame to each of these hosts. All frames have the same source host, the last
     /// field.
     Send(usize, Vec<u8>, u8),
-    /// The port with this index takes the frames that it received.
+    /// The port with this index takes the frames that it has received.
     Take(usize),
 }
 

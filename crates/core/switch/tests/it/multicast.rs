@@ -119,7 +119,7 @@ fn frames_of_a_group_go_to_its_members() {
     assert_eq!(bed.tell(), []);
     assert_eq!(bed.send(0, &igmp(QUERY, 1, None)), [1, 2, 3]);
     assert_eq!(bed.tell(), [MessageClass::Query]);
-    // The query has made port 0 a router port.
+    // The query above has made port 0 a router port.
     assert_eq!(bed.send(2, &igmp(JOIN, 3, Some(7))), [0, 3]);
     bed.tell();
     assert_eq!(bed.send(1, &to_group(2, 6)), [0, 3]);

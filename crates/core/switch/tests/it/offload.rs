@@ -45,7 +45,7 @@ fn has_right_checksum(frame: &[u8]) -> bool {
 fn header(size: u16) -> VnetHdr {
     VnetHdr {
         flags: 1,
-        // VIRTIO_NET_HDR_GSO_UDP_L4
+        // The value 5 is VIRTIO_NET_HDR_GSO_UDP_L4.
         gso_type: if size > 0 { 5 } else { 0 },
         hdr_len: HEADERS as u16,
         gso_size: size,

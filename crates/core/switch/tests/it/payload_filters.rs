@@ -59,7 +59,7 @@ fn marked() -> FilterProgram {
     FilterProgram::verify(&insns).unwrap()
 }
 
-/// `udp dst port 9`, which reads only headers.
+/// The filter program for `udp dst port 9`, which reads only headers.
 fn to_port_9() -> FilterProgram {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
     let insns = [
@@ -118,7 +118,7 @@ impl Bench {
 fn header(size: usize, csum_start: usize, csum_offset: u16) -> VnetHdr {
     VnetHdr {
         flags: 1,
-        // VIRTIO_NET_HDR_GSO_UDP_L4
+        // The value 5 is VIRTIO_NET_HDR_GSO_UDP_L4.
         gso_type: if size > 0 { 5 } else { 0 },
         hdr_len: HEADERS as u16,
         gso_size: size as u16,

@@ -266,7 +266,7 @@ fn each_rule_drops_exactly_its_frames_by_name() {
     let mut ports: [TestPort; 4] = ports(&switch);
     let from = |n: u8| frame(255, n, 0, 60);
     let drops = |port: &TestPort, reason| port.sent.drops(reason);
-    // Static: an address is fixed behind its port from the start.
+    // Static address: a policy fixes the address behind the port from the start.
     set(&switch, &ports[0], CompiledPolicies { addresses: vec![word(mac(1))], ..CompiledPolicies::default() });
     send(&mut ports[1], &mut work, &[frame(1, 2, 0, 60)]);
     assert_eq!([0, 2, 3].map(|i: usize| ports[i].take().len()), [1, 0, 0]);
@@ -276,7 +276,7 @@ fn each_rule_drops_exactly_its_frames_by_name() {
     set(&switch, &ports[2], CompiledPolicies { most_addresses: Some(2), ..CompiledPolicies::default() });
     send(&mut ports[2], &mut work, &[from(20), from(21), from(22), from(20), from(22)]);
     assert_eq!(drops(&ports[2], DropReason::AddressLimit), 2);
-    // Sticky: addresses learned behind the port do not move.
+    // Sticky addresses: addresses that were learned behind the port do not move.
     set(&switch, &ports[2], CompiledPolicies { sticky: true, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(20)]);
     assert_eq!(drops(&ports[3], DropReason::AddressTaken), 1);
@@ -291,7 +291,7 @@ fn each_rule_drops_exactly_its_frames_by_name() {
     switch.learn(0, word(mac(30)), ports[3].id);
     send(&mut ports[3], &mut work, &[from(30)]);
     assert_eq!(drops(&ports[3], DropReason::Locked), 1);
-    // Without learning, no address is added behind the port.
+    // If learning is off, no address is added behind the port.
     set(&switch, &ports[3], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(33)]);
     assert_eq!(switch.addresses().lookup(word(mac(33))), None);

@@ -218,6 +218,6 @@ fn ports_come_and_go_while_floods_pass() {
     });
     assert!(bed.counting.iter().all(|port| port.got.load(Ordering::Relaxed) == 1000));
     assert_eq!(bed.switch.ports().len(), 1000);
-    // Only the sender's address is left.
+    // The forwarding table contains only the sender's address.
     assert_eq!(bed.switch.fdb().entries().len(), 1);
 }

@@ -155,7 +155,7 @@ fn a_flooded_frame_counts_once() {
     for (port, host) in [(&mut b, 2), (&mut c, 3)] {
         switch.learn(0, u64::from_le_bytes([2, 0, 0, 0, 0, host, 0, 0]), port.id);
     }
-    // Fill both rings.
+    // Fill both receivers' rings.
     for host in [2, 2, 2, 3, 3, 3] {
         assert!(a.send(&frame(host, 1, 0, 60)));
         a.forward(&mut ForwardMemory::default());

@@ -44,7 +44,7 @@ fn steps(trace: &Trace) -> Vec<Vec<Step>> {
 /// A filter that matches all frames to host 2.
 fn to_host_2() -> FilterProgram {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
-    // ldb [5]; jeq 2, 0, 1; ret 1; ret 0
+    // The program is: ldb [5]; jeq 2, 0, 1; ret 1; ret 0.
     let insns = [insn(0x30, 0, 0, 5), insn(0x15, 0, 1, 2), insn(6, 0, 0, 1), insn(6, 0, 0, 0)];
     FilterProgram::verify(&insns).unwrap()
 }
@@ -189,7 +189,7 @@ fn policies_of(number: u8) -> Option<CompiledPolicies> {
 /// The frames that each port got, the counters of each port, and the number of recorded frames.
 type Outcome = (HashMap<usize, Vec<Vec<u8>>>, Vec<(Vec<(&'static str, u64)>, u64)>, usize);
 
-/// A port, and the frames that it sends: destination, source, length.
+/// A port, and the destination, the source and the length of each frame that it sends.
 type Sent = (usize, Vec<(u8, u8, usize)>);
 
 fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Option<u32>) -> Outcome {

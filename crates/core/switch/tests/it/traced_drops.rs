@@ -302,7 +302,7 @@ fn bad_rx_buffer() -> Vec<TraceRecord> {
     bed.send(&[flood()])
 }
 
-/// Frames that a device refuses: `/dev/full` has no space.
+/// Returns the records of frames that a device refuses: `/dev/full` has no space.
 fn refused_by_a_device() -> Vec<TraceRecord> {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     Bed::new().to(Arc::new(TapEgress::new(Arc::new(OwnedFd::from(full)), Arc::default())))
@@ -340,7 +340,7 @@ struct NoTime(LoopbackIngress);
 impl Ingress for NoTime {
     // SAFETY: as for the inner ingress, which is released together with this ingress.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        // SAFETY: the caller's contract, passed on.
+        // SAFETY: the caller fulfils the same contract as for `take` of the inner ingress.
         unsafe { self.0.take(batch) }
     }
 

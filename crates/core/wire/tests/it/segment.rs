@@ -212,7 +212,7 @@ fn pseudo_sum(kind: GsoKind, len: u16) -> u16 {
 #[test]
 fn a_zero_udp_checksum_is_stored_as_ones() {
     for kind in [GsoKind::Udp4, GsoKind::Udp6] {
-        // The payload's last word makes the whole sum 0xffff.
+        // With this last word of the payload, the whole sum is 0xffff.
         let zeros = frame(kind, false, &[0, 0]);
         let gso = gso_of(kind, &zeros, 2);
         let at = usize::from(gso.csum_start + gso.csum_offset);

@@ -32,7 +32,7 @@ pub(super) struct StepFailure {
 pub(super) struct RemainingDifferences {
     /// Full names of ports that were detached and attached again. The peers of these ports must reconnect.
     pub again: Vec<String>,
-    /// Steps that could not be rolled back, one sentence each.
+    /// Steps that could not be rolled back, with one sentence for each.
     pub different: Vec<String>,
 }
 

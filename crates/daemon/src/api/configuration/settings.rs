@@ -1,4 +1,4 @@
-//! Settings: which of them can change at run time, and how they change.
+//! Settings: which settings can change at run time, and how they change.
 
 use caps::{CapSet, Capability};
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
@@ -150,7 +150,7 @@ pub(super) fn put(d: &mut Daemon, config: Config) -> Result<(), Refusal> {
     let from = d.config.sockets.clone();
     let to = config.sockets.clone();
     change_sockets(d, &from, &to).or_else(|why| {
-        // Roll back, because the first socket may have changed already.
+        // Roll back the change, because the first of the two sockets may already have changed.
         let _ = change_sockets(d, &to, &from);
         refuse(Errno::PERM, why.to_string())
     })?;

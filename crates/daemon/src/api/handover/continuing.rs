@@ -183,7 +183,7 @@ impl ContinuedState {
                 tracing::error!(why, "cannot restore a part of the saved state");
             }
         }
-        // From here on, the restored ports keep the regions alive.
+        // From now on, the restored ports keep the regions alive.
         self.regions.clear();
         let late = self.waiters.iter().filter(|(uid, waiter)| !is_trusted_user(**uid) && waiter.was_late());
         late.for_each(|(&uid, _)| d.evictions.hold_up(uid));

@@ -1,5 +1,5 @@
-//! Requests for the properties of a port, open or not, and for its region (`NETMAP_REQ_PORT_INFO_GET`,
-//! `NETMAP_REQ_POOLS_INFO_GET`).
+//! Requests for the properties of a port, whether or not a program has opened it, and for its region
+//! (`NETMAP_REQ_PORT_INFO_GET`, `NETMAP_REQ_POOLS_INFO_GET`).
 
 use std::mem::offset_of;
 

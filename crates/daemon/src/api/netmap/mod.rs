@@ -41,7 +41,7 @@ pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> Devic
     DeviceReply { status, name, body: body.0, ..request.clone() }
 }
 
-/// Whether a request may change state that the service manager keeps.
+/// Whether executing a request may change state that the service manager keeps.
 pub fn changes_something(request: &DeviceRequest) -> bool {
     const ASK: [u16; 4] =
         [NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET, NETMAP_REQ_VALE_LIST];

@@ -66,7 +66,7 @@ impl PortBackend for MonitorPort {
     }
 }
 
-/// Open rings of a monitor. Frames sent on them are ignored.
+/// Rings of a monitor that a program has opened. Frames that the program sends on them are ignored.
 struct OpenMonitor(OpenRings);
 
 impl Attachment for OpenMonitor {

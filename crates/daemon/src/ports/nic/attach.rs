@@ -1,4 +1,4 @@
-//! An interface as a port on a switch, and its host stack as another port.
+//! Attaches an interface to a switch as a port, and its host stack as another port.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -127,7 +127,7 @@ struct PassthroughDevice {
     /// The pipe, if it is the device's backend.
     pipe: Option<Arc<PipeBackend>>,
     tasks: Vec<WorkerTask>,
-    /// Counters of the guest's tx rings, and of its rx rings.
+    /// Counters of the guest's tx rings, then of the guest's rx rings.
     counters: [Vec<Arc<RingCounters>>; 2],
     /// Saved state of the device, if a device that another process saved is to be restored.
     continued: Option<State>,
@@ -147,7 +147,7 @@ pub fn attach(
     attach_or_continue(d, backend, socket, o, caller, None)
 }
 
-/// Restores devices that are passed through.
+/// Restores devices that are passed through to virtual machines.
 pub const CONTINUATION: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Ptnet && item.on.is_none() && item.declared.is_some(),
     go_on,
@@ -197,7 +197,7 @@ fn attach_or_continue(
     }
 }
 
-/// The end of a pipe that is passed through.
+/// An end of a pipe that is passed through to a virtual machine.
 struct PassedEnd {
     /// The pipe's name, without the suffix that selects one of its ends.
     key: String,

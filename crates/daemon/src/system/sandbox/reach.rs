@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The accessible folders; `None` without a sandbox.
+/// The accessible folders; `None` if there is no sandbox.
 #[derive(Clone, Debug, Default)]
 pub struct Reach(Option<Vec<PathBuf>>);
 

@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::SandboxError;
 
-/// A capability that is kept in addition to those that ports need.
+/// A capability that is kept in addition to the capabilities that ports need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtraCapability {
     /// No further capability.

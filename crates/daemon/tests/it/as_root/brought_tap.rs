@@ -40,7 +40,7 @@ fn gone(d: &Daemon, full: &str, why: &str) {
     assert!(evicted.contains(full) && evicted.contains(why), "{evicted}");
 }
 
-/// Opens a TUN/TAP device whose flags are not those that a port needs.
+/// Opens a TUN/TAP device whose flags differ from the flags that a port needs.
 fn tun(flags: &str, mode: OFlags) -> OwnedFd {
     let made = Command::new("ip").args(["tuntap", "add", "dev", "nvp0", "mode"]).args(flags.split(' ')).output();
     assert!(made.unwrap().status.success());

@@ -66,7 +66,7 @@ struct Waited {
 }
 
 impl Waited {
-    /// Checks that the operation did not wait for the hole.
+    /// Checks that the operation did not wait until the hole was punched.
     fn is_in_time(&self, what: &str) {
         let Waited { longest, beside } = self;
         println!("the hole took {beside:?}, the longest {what} {longest:?}");

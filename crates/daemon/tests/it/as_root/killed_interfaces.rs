@@ -188,7 +188,7 @@ fn a_program_with_an_interface_does_not_notice_kills() {
             came.is_complete_but_for_the_stack(2);
             counters_go_on(&d, &mut port);
         }
-        // The program ends before the next daemon starts.
+        // The program must end before the next daemon starts.
         d.is_restarted(Signal::KILL, || drop(port));
         until("no TAP", || Interface::find("nvhost0").is_err());
         until("no program", || Interface::find("nva").unwrap().program().is_none());

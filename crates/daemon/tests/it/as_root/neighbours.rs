@@ -205,7 +205,7 @@ fn a_wake_up_with_very_many_watchers_costs_its_port() {
     let mut tag = 0u8;
     until("it is gone", || {
         tag = tag.wrapping_add(1);
-        // Bob takes the received frames, and requests a wake-up each time.
+        // Bob takes the received frames, and each time requests a wake-up.
         let ring = &mut bob.rx()[0];
         while ring.recv(&mut [0; 4096]).is_some() {}
         let _ = ring.sync();

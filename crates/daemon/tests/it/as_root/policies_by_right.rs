@@ -23,7 +23,7 @@ fn daemon() -> Daemon {
     daemon_with("")
 }
 
-/// Starts a daemon with more lines of `[switch]`.
+/// Starts a daemon with additional lines in the section `[switch]`.
 fn daemon_with(more: &str) -> Daemon {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -38,7 +38,7 @@ impl Deref for Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon with these lines of configuration.
+    /// Starts a daemon whose configuration contains these lines.
     pub fn start(more: &str) -> Daemon {
         Daemon::start_as(0, folder(), more)
     }
@@ -60,7 +60,7 @@ impl Daemon {
         Daemon::launch(folder(), None, launch_by(by, ""))
     }
 
-    /// Starts a daemon whose files are limited to that many bytes.
+    /// Starts a daemon that may not make any file longer than `bytes` bytes.
     pub fn start_with_file_limit(bytes: u64) -> Daemon {
         Daemon::start_with(folder(), "", &[(DAEMON_FILE_LIMIT, bytes)])
     }
@@ -70,7 +70,7 @@ impl Daemon {
         Daemon::start_with(dir, more, &[(DAEMON_UID, uid.into()), (DAEMON_UMASK, umask.into())])
     }
 
-    /// Starts a daemon whose process gets these numbers in its environment.
+    /// Starts a daemon, with these numbers in the environment of its process.
     fn start_with(dir: TempDir, more: &str, numbers: &[(&'static str, u64)]) -> Daemon {
         let numbers: Vec<_> = numbers.iter().map(|(name, number)| (*name, number.to_string())).collect();
         let launch = launch(more).and(move |_, command| {

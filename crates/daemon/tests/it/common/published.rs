@@ -143,7 +143,7 @@ impl Plugged {
         self.client.region_write(0, at, &value.to_le_bytes()).unwrap();
     }
 
-    /// Sets the addresses of the status blocks, high halves first.
+    /// Sets the addresses of the status blocks, each with its high half first.
     pub fn set_csb(&mut self, guest_to_host: u64, host_to_guest: u64) {
         let halves = [guest_to_host, host_to_guest].into_iter().flat_map(|a| [(a >> 32) as u32, a as u32]);
         for (i, half) in halves.enumerate() {
@@ -156,7 +156,7 @@ impl Plugged {
         let registers: Vec<u32> = which.map(|at| self.register(at)).to_vec();
         let nifp = registers[0] as usize / 4;
         let offsets = (registers[1] + registers[2] + 2) as usize;
-        // The spare words before the offsets are omitted.
+        // The spare words before the offsets are not read.
         let words = (nifp..nifp + SPARE).chain(nifp + OFFSETS..nifp + OFFSETS + 2 * offsets);
         let netmap_if = words.map(|i| self.netmap.load(i)).collect();
         Picture { registers, netmap_if }
@@ -168,7 +168,7 @@ impl Plugged {
         (0..pool).for_each(|i| self.netmap.store(i, 0x5a5a_0000 | i as u32));
     }
 
-    /// Connects all vectors of the driver to its own descriptors.
+    /// Connects all vectors of the driver to the driver's own descriptors.
     fn interrupts(&mut self, count: u32) {
         self.vectors = (0..count).map(|_| Doorbell::new().unwrap()).collect();
         let fds: Vec<i32> = self.vectors.iter().map(|v| v.as_fd().as_raw_fd()).collect();
@@ -324,7 +324,7 @@ impl<'a> Driver<'a> {
 
     fn has_room(&mut self, k: usize) -> bool {
         let Kring { slots, head, tail, .. } = self.krings[k];
-        // There must be room for the longest frame.
+        // The ring must have room for the longest frame.
         (tail + slots - head) % slots >= 65_536 / self.buffers.1 + 2
     }
 

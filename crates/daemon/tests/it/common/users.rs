@@ -11,7 +11,7 @@ use super::Daemon;
 
 pub use netvale_harness::attacks::as_user;
 
-/// Switches all threads of this process to that user.
+/// Switches all threads of this process to user `uid`.
 pub fn become_user(uid: u32) {
     // SAFETY: the calls access no memory.
     let done = unsafe {

@@ -60,7 +60,7 @@ pub trait Peer: Sized + 'static {
 
     fn send(&mut self, _frame: &[u8]) {}
 
-    /// Takes the frames received since the last call.
+    /// Takes and returns the frames that the peer received since the last call.
     fn frames(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
@@ -156,7 +156,7 @@ pub fn serve<P: Peer>(dir: &Path, local: &mut Port) {
     peer.exchange(local);
 }
 
-/// Numbers of resources that the daemon has.
+/// Numbers of the resources that the daemon uses.
 #[derive(Debug)]
 struct Counts {
     descriptors: usize,
@@ -288,7 +288,7 @@ impl Bystanders {
                 if ends.load(Ordering::Relaxed) {
                     return;
                 }
-                // A frame per millisecond leaves the machine time for other work.
+                // At one frame per millisecond, the machine has time for other work.
                 std::thread::park_timeout(Duration::from_millis(1));
             }
         };

@@ -205,7 +205,7 @@ impl Card {
 pub struct Published {
     path: PathBuf,
     plugged: Option<Plugged>,
-    /// The client of the memory device, if only that device is connected.
+    /// The client of the memory device; set only if no other device is connected.
     only_memory: Option<vfio_user::Client>,
 }
 

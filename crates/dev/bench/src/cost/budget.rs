@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::error::{BenchError, Result};
 
-/// Share by which a path may exceed its budget.
+/// Share of the budget by which a path may exceed its budget.
 const TOLERANCE: f64 = 0.02;
 
 /// The comment at the top of the file.

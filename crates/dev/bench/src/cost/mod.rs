@@ -32,7 +32,7 @@ use budget::Budgets;
 
 /// The hidden subcommand that runs under valgrind.
 pub const SUBCOMMAND: &str = "count";
-/// The batches for which paths are counted.
+/// The batch sizes for which paths are counted.
 pub const BATCHES: [u32; 2] = [32, 256];
 /// Number of frames during which instructions are counted.
 const FRAMES: u64 = 50_000;

@@ -7,7 +7,7 @@ use crate::report::curves::place;
 use crate::report::marks::Marks;
 use crate::report::plot::{Plot, Point, Series, file_name, y_axis};
 
-/// A drawn column, with its position and label on the x axis.
+/// A column to draw, with its position and its label on the x axis.
 struct PlotColumn<'a> {
     index: usize,
     column: &'a Column,

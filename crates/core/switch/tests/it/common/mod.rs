@@ -103,14 +103,14 @@ impl TestPort {
         true
     }
 
-    /// Publishes the queued frames and forwards until no work is left.
+    /// Publishes the queued frames, and forwards frames until none is left.
     pub fn forward(&mut self, work: &mut ForwardMemory) {
         self.tx.sync();
         while let PassResult::Frames(_) = self.forwarder.pass(work) {}
         self.tx.sync();
     }
 
-    /// Takes all frames received since the last call.
+    /// Takes and returns all frames that the port received since the last call.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         self.rx.sync();
         let mut frames = Vec::new();

@@ -137,7 +137,7 @@ fn clone_with(flags: c_int) -> Result<(), Errno> {
     // SAFETY: without CLONE_VM and a stack this is fork(2). If a child is created, it only exits.
     let child = unsafe { syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0) };
     if child == 0 {
-        // SAFETY: no code runs at exit.
+        // SAFETY: this call runs no code at exit.
         unsafe { _exit(0) };
     }
     done(child)
