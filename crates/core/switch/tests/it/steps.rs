@@ -203,7 +203,7 @@ fn too_long_for_steps() {
     }
 }
 
-/// An egress that does not support steps. When it delivers frames, it removes a guest's rings from their seats.
+/// An egress that does not support steps. When it delivers frames, it removes a guest's rings from the guest's seats.
 struct Stepless {
     guest: Seats,
     counters: Arc<RingCounters>,
