@@ -10,7 +10,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Returns the daemon itself as the caller, for the ports of its configuration.
+    /// Returns a caller that stands for the daemon itself, for the ports of its configuration.
     pub fn daemon() -> Caller {
         let uid = rustix::process::getuid().as_raw();
         let pid = rustix::process::getpid().as_raw_nonzero().get();
@@ -18,7 +18,7 @@ impl Caller {
     }
 }
 
-/// Whether the user is root or the user that the daemon runs as.
+/// Whether the user is root or the user as which the daemon runs.
 pub fn is_trusted_user(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }

@@ -44,7 +44,7 @@ use crate::stalls::WatchedThread;
 use crate::system::freed::FreedMemory;
 use crate::system::sandbox::Reach;
 
-/// The daemon's state. Each registry guards its own map; functions of `ports` and `api` operate across several.
+/// The daemon's state. Each registry guards its own map; functions of `ports` and `api` work on several registries.
 pub struct Daemon {
     pub config: Config,
     /// Forwarding threads.
@@ -73,9 +73,9 @@ pub struct Daemon {
     pub guests: Guests,
     /// For each monitor, the port that it watches.
     pub watches: Watches,
-    /// Rings into which programs copy, for monitors, the frames that bypass the daemon.
+    /// Rings into which programs copy frames that bypass the daemon, so that monitors get these frames.
     pub(crate) mirrors: Mirrors,
-    /// Stall detection of the main thread, which serves all requests.
+    /// Detects stalls of the main thread, which serves all requests.
     pub watched: Arc<WatchedThread>,
     /// Number of refused requests of each user.
     pub refusals: Refusals,
@@ -83,21 +83,21 @@ pub struct Daemon {
     pub(crate) evictions: Evictions,
     /// Subscribers to events.
     pub events: Subscriptions,
-    /// State of ports at the last poll, with which the next poll is compared to report changes as events.
+    /// State of ports at the last poll. The next poll compares the ports with this state, to report changes as events.
     pub looks: Looks,
-    /// Capture files: those being written, and users' finished ones.
+    /// Capture files: files that are being written, and users' finished files.
     pub(crate) captures: Captures,
     /// Memory of removed ports that is not yet returned to the kernel.
     pub(crate) freed: FreedMemory,
     /// In a successor, guards that keep the threads of restored ports paused until the successor takes over.
     pub(crate) held: Vec<Box<dyn Any>>,
-    /// Doorbell that port threads ring after a change of state that is saved with the service manager.
+    /// Doorbell that port threads ring after they have changed state that the service manager keeps.
     pub(crate) news: Arc<Doorbell>,
-    /// Number of the connection on which a successor awaits the hand-over; `None` without a successor.
+    /// Number of the connection on which a successor awaits the hand-over; `None` if there is no successor.
     pub(crate) successor: Option<u64>,
-    /// Changes not yet saved with the service manager.
+    /// Changes that are not yet saved with the service manager.
     pub(crate) changes: UnsavedChanges,
-    /// State kept by the service manager; `None` without a service manager.
+    /// The items that the service manager keeps; `None` without a service manager.
     pub(crate) store: Option<Store>,
     /// Folders that the sandboxed daemon can access.
     pub(crate) reach: Reach,
@@ -150,8 +150,8 @@ impl Daemon {
         self.events.tell(NewEvent::to(EventName::RequestRefused, caller.uid).by(caller).why(why));
     }
 
-    /// Removes a detached port from the service manager's state. Otherwise its device and socket remain in use, and the
-    /// next port of that name inherits them.
+    /// Removes a detached port from the service manager's state. If this is omitted, the port's device and socket
+    /// remain in use, and the next port of that name inherits them.
     pub(crate) fn forget_kept_port(&mut self, full: &str) {
         self.store.iter_mut().for_each(|store| store.forget(&port_key(full)));
         self.forget_kept();
@@ -165,7 +165,7 @@ impl Daemon {
         store.forget_gone(&regions_key(COMMON_REGION), |uid| !is_used(uid));
     }
 
-    /// Returns the callback with which port threads report a change to the main thread.
+    /// Returns the function with which port threads report a change to the main thread.
     pub(crate) fn on_news(&self) -> impl Fn() + Send + Sync + use<> {
         let news = Arc::clone(&self.news);
         move || news.ring()
@@ -193,16 +193,16 @@ impl<D> From<service::ServiceState<D>> for PortPeers {
 /// A port of the daemon.
 pub type DaemonPort = PortRecord<dyn PortBackend>;
 
-/// Kick counts of one ring: kicks sent; kicks suppressed because the peer had not armed `need_kick`; kicks received.
+/// Kick counts of one ring: kicks sent; kicks suppressed because the peer had not set `need_kick`; kicks received.
 pub type Kicks = (u64, u64, u64);
 
-/// The backend of a port. Each kind implements this trait in its file in `ports/`. The default methods are for kinds to
-/// which a method does not apply.
+/// The backend of a port. Each kind of port implements this trait in a file in `ports/`. A method's default
+/// implementation is for the kinds to which the method does not apply.
 pub trait PortBackend: Any {
     /// Returns the kind, as `netvale list` shows it.
     fn kind(&self) -> PortKind;
 
-    /// Returns the rings that programs open, with their holders; `None` for kinds without such rings.
+    /// Returns the rings that programs open, and the holders of these rings; `None` for kinds without such rings.
     fn programs(&self) -> Option<&LocalRings> {
         None
     }
@@ -212,11 +212,11 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Adds details of this kind to `list` and `show`.
+    /// Adds details specific to this kind of port to the answers of `list` and `show`.
     fn describe(&self, _info: &mut PortInfo) {}
 
-    /// Adds the addresses that the port itself has learned to `entries`, for a listing of the switch's forwarding
-    /// table; `id` and `full` identify the port.
+    /// Adds addresses that the port itself, not the switch, has learned to `entries`, for a listing of the switch's
+    /// forwarding table; `id` and `full` identify the port.
     fn add_addresses(&self, _switch: &Switch, _id: PortId, _full: &str, _entries: &mut Vec<TableEntry>) {}
 
     /// Returns the memory of the port in bytes, which counts towards its owner's quota. Regions of the registry are
@@ -231,13 +231,13 @@ pub trait PortBackend: Any {
     }
 
     /// Polls the state of the device behind the port, for kinds that are not notified of changes. Returns the reason if
-    /// the device is gone, otherwise `None`.
+    /// the device no longer exists, otherwise `None`.
     fn look(&self) -> Option<String> {
         None
     }
 
-    /// Returns the reason if the device behind the port is gone, otherwise `None`. The daemon removes a port whose
-    /// device is gone.
+    /// Returns the reason if the device behind the port no longer exists, otherwise `None`. The daemon removes the port
+    /// in this case.
     fn gone(&self) -> Option<String> {
         None
     }
@@ -253,8 +253,8 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Returns the full name of the port with which this port was created and is removed; `None` if it was attached on
-    /// its own.
+    /// If this port was created together with another port, and is removed with it, returns the full name of that other
+    /// port; `None` if this port was attached on its own.
     fn comes_with(&self) -> Option<&str> {
         None
     }
@@ -265,7 +265,8 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Whether the port can receive frames. It cannot while it has no peer, or while its interface is known to be down.
+    /// Whether the port can receive frames. A port without a peer cannot, nor can a port whose interface is known to be
+    /// down.
     fn may_be_received(&self) -> bool {
         self.peers().is_none_or(|peers| peers.connected)
     }
@@ -287,7 +288,7 @@ pub trait PortBackend: Any {
         None
     }
 
-    /// Returns the name of the port's network interface; `None` for other kinds.
+    /// Returns the name of the port's network interface; `None` if this kind of port has no interface.
     fn interface(&self) -> Option<&str> {
         None
     }
@@ -301,24 +302,24 @@ pub trait PortBackend: Any {
     /// Sets the MTU of the attached port; `None` restores the default.
     ///
     /// # Errors
-    /// [`Refusal`] if the kind does not support it.
+    /// [`Refusal`] if the kind does not support a change of the MTU.
     fn set_mtu(&self, _mtu: Option<u32>) -> Result<(), Refusal> {
         let text = format!("the MTU of an attached {} port cannot change; attach the port again", self.kind());
         refuse(Errno::OPNOTSUPP, text)
     }
 
-    /// Sets the length of the virtio-net header before each frame. Returns whether that length is now in effect.
+    /// Sets the length of the virtio-net header that precedes each frame. Returns whether that length is now in effect.
     fn set_header(&self, _len: u32) -> bool {
         false
     }
 
-    /// Requests that the port's threads pause; [`PortBackend::save_parked`] waits until they have. Dropping the result
-    /// before that withdraws the request.
+    /// Requests that the port's threads pause; [`PortBackend::save_parked`] waits until the threads have paused. The
+    /// request is withdrawn if the result is dropped before that call.
     fn ask_to_pause(&self) -> Vec<AskedToPause> {
         Vec::new()
     }
 
-    /// Saves the port's state without pausing, for the service manager, in case this process is killed. The next
+    /// Saves the port's state for the service manager, in case this process is killed. Nothing is paused. The next
     /// process reads the ring positions from shared memory. If the result is `None`, the next process attaches the port
     /// anew.
     ///
@@ -337,11 +338,11 @@ pub trait PortBackend: Any {
         Ok(self.save()?.map(ParkedPort::from))
     }
 
-    /// Adds counters specific to this kind.
+    /// Adds counters that are specific to this kind of port.
     fn count(&self, _port: &mut PortDetails) {}
 
-    /// Frees the port's remaining resources. The port has left its switch by then, and its tasks have left their
-    /// workers.
+    /// Frees the port's remaining resources. Must be called after the port has left its switch and its tasks have left
+    /// their workers.
     fn stop(self: Box<Self>, _daemon: &mut Daemon, _full: &str) {}
 }
 
@@ -358,14 +359,14 @@ impl DaemonPort {
         self.behind.programs().map(|local| &local.rings)
     }
 
-    /// Whether programs can open the port, but no program has it open.
+    /// Whether programs can open the port, but no program has opened it.
     pub fn is_idle(&self) -> bool {
         self.behind.programs().is_some_and(LocalRings::is_unheld)
     }
 
-    /// Returns the length in bytes of the virtio-net header before each frame in the port's netmap rings; 0 without
-    /// such rings. A monitor of a device's port therefore gets frames with pending offloads, but without the header
-    /// that describes them.
+    /// Returns the length in bytes of the virtio-net header that precedes each frame in the port's netmap rings; 0 for
+    /// a port without netmap rings. A monitor of a device's port therefore gets frames with pending offloads, but
+    /// without the header that describes them.
     pub fn hdr_len(&self) -> u32 {
         self.rings().map_or(0, |rings| rings.hdr_len.get())
     }

@@ -5,7 +5,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `refusal`, `caller` | a refused request with its reason; the caller of a request |
-//! | `stalls` | threads that must not wait, and their delays |
+//! | `stalls` | detection of delays in threads that must not wait |
 //! | [`worker`] | forwarding threads |
 //! | [`config`] | TOML file and command line, parsed |
 //! | `system` | sockets, privileges, signals, the service manager |
@@ -84,7 +84,7 @@ pub enum StartError {
     /// The daemon could not switch to its user.
     #[error(transparent)]
     User(#[from] user::UserError),
-    /// The workers could not be given a real-time priority.
+    /// A worker could not be given the real-time priority of the configuration.
     #[error(
         "workers cannot run at real-time priority {priority}: {source}; run the daemon as root, or with CAP_SYS_NICE \
          or a limit (ulimit -r) of \
@@ -96,7 +96,7 @@ pub enum StartError {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The running daemon could not be replaced; it continues.
+    /// The running daemon could not be replaced, and continues to run.
     #[error("{0}")]
     Succession(String),
     /// The sandbox could not be entered.
@@ -107,13 +107,13 @@ pub enum StartError {
     System(#[from] std::io::Error),
 }
 
-/// Longest wait at exit for threads that a peer blocks.
+/// How long to wait, when the daemon exits, for threads that a peer blocks.
 const ENDING_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs the daemon in the foreground until SIGTERM, SIGINT or a `shutdown` request, or until a successor takes over.
 ///
 /// # Errors
-/// [`StartError`] if the daemon cannot start. Once it serves requests, it does not fail.
+/// [`StartError`] if the daemon cannot start. After it has begun to serve requests, this function does not fail.
 pub fn run(config: Config) -> Result<(), StartError> {
     system::freed::keep_limits();
     let dir = config.run_dir.clone();
@@ -121,8 +121,8 @@ pub fn run(config: Config) -> Result<(), StartError> {
     let place = StartPlace::take(&config, &dir)?;
     let signals = signals(&config)?;
     raise_limits();
-    // The next two functions make system calls that the sandbox would refuse. Threads started later inherit the
-    // scheduler slice.
+    // The next two functions make system calls that the sandbox would refuse. Threads that are started later inherit
+    // the scheduler slice.
     netvale_mem::spin::has_company();
     netvale_mem::slice::shorten();
     let real_time = realtime::RealTime::begin(config.rt_priority)
@@ -130,7 +130,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     if let Some(user) = user {
         become_user(user, &config, &place)?;
     }
-    // An error is ignored here, because it recurs at the first notification and is reported then.
+    // An error is ignored here, because the first notification fails with the same error, which is then reported.
     let _ = manager::meet();
     let mut kept = keep::found();
     let place = place.listen(&mut kept, &config)?;
@@ -148,7 +148,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     netvale_mem::mapping::unmap_apart()?;
     let mut daemon = Daemon::new(config)?;
     daemon.reach = reach;
-    // The workers have started with the priority, and the main thread gives it up.
+    // The workers were started at this priority; the main thread now returns to normal priority.
     drop(real_time);
     let server = match place {
         ListeningPlace::Fresh(sockets) => begin(daemon, sockets, signals, &mut kept)?,
@@ -161,7 +161,7 @@ pub fn run(config: Config) -> Result<(), StartError> {
     }
     match server.run() {
         ServerEnd::Stopped(captures, own) => end(&own, captures),
-        // Drop nothing: everything belongs to the successor.
+        // Do not drop the daemon's objects, because all of them belong to the successor.
         ServerEnd::HandedOver(connection) => system::leaving::close_all_and_exit(connection),
     }
     Ok(())
@@ -186,7 +186,7 @@ fn begin(
     Ok(server)
 }
 
-/// Takes over from a running daemon.
+/// Takes over the ports and sockets of a running daemon.
 fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Result<DaemonServer, StartError> {
     let begun = Instant::now();
     let done = predecessor.take(&mut daemon).and_then(|taken| taken.go(&mut daemon));
@@ -210,9 +210,9 @@ fn succeed(mut daemon: Daemon, predecessor: Predecessor, signals: Signals) -> Re
     Ok(server)
 }
 
-/// Finishes once all ports have been removed: waits for captures and port threads, removes the sockets.
+/// Waits for captures and port threads after all ports have been removed, then removes the sockets.
 fn end(own: &[PathBuf], mut captures: Captures) {
-    // The last frames may still be on their way to capture files.
+    // Threads may not have written the last frames to the capture files yet.
     captures.wait();
     let left = netvale_port::service::wait_for_ending(ENDING_LIMIT);
     if left > 0 {
@@ -223,13 +223,13 @@ fn end(own: &[PathBuf], mut captures: Captures) {
     }
 }
 
-/// How the daemon gets its run directory: it locks the directory, or takes it over from a predecessor.
+/// How the daemon gets its run directory: the daemon locks the directory, or takes it over from a predecessor.
 enum StartPlace {
     Fresh(OwnedFd),
     Successor(Predecessor),
 }
 
-/// Open listening sockets, or a predecessor that hands its own over.
+/// The listening sockets: already open, or to be handed over by a predecessor.
 enum ListeningPlace {
     Fresh(ListeningSockets),
     Successor(Predecessor),
@@ -264,8 +264,8 @@ fn signals(config: &Config) -> std::io::Result<Signals> {
     Ok(Signals { end, reload: hang_ups(config)? })
 }
 
-/// Creates a descriptor that becomes readable on SIGHUP. Returns `None` without a configuration file: SIGHUP then ends
-/// the daemon, the default action.
+/// Creates a descriptor that becomes readable on SIGHUP. Returns `None` if there is no configuration file: SIGHUP then
+/// has its default action, and ends the daemon.
 fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
     if config.file.is_none() {
         return Ok(None);
@@ -276,7 +276,8 @@ fn hang_ups(config: &Config) -> std::io::Result<Option<UnixStream>> {
     Ok(Some(reload))
 }
 
-/// Returns the user to switch to; `None` if no user is configured, or the process already runs as that user.
+/// Returns the user to which the daemon must switch; `None` if no user is configured, or if the process already runs as
+/// that user.
 fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
     let user = config.user.as_deref().map(User::find).transpose()?.filter(|user| !user.is_this_process());
     if let Some(user) = user {
@@ -285,7 +286,7 @@ fn other_user(config: &Config) -> Result<Option<User>, user::UserError> {
     Ok(user)
 }
 
-/// Gives the run directory to `user`, then switches to that user. The sockets are created afterwards.
+/// Gives the run directory to `user`, then switches to that user. Must be called before the sockets are created.
 fn become_user(user: User, config: &Config, place: &StartPlace) -> Result<(), StartError> {
     if let StartPlace::Fresh(lock) = place {
         sockets::give_run_dir(&config.run_dir, lock, user)?;
@@ -301,12 +302,13 @@ const ROOM_FOR_DESCRIPTORS: u64 = 8192;
 /// Enlarges the descriptor table while the process is single-threaded.
 fn make_room_for_descriptors(limit: Option<u64>) {
     let last = limit.unwrap_or(ROOM_FOR_DESCRIPTORS).min(ROOM_FOR_DESCRIPTORS).saturating_sub(1);
-    // The descriptor is closed immediately, and the capacity remains. Without a standard error, the table grows later.
+    // The descriptor is closed immediately, but the table keeps its capacity. If the process has no standard error, the
+    // table grows later.
     drop(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), last as i32));
 }
 
-/// Raises the descriptor limit to the hard limit (a ring takes three or four descriptors). Lifts the limit of locked
-/// memory, which the frame memory of interfaces counts towards, if the daemon has the right.
+/// Raises the descriptor limit to the hard limit (a ring takes three or four descriptors). If the daemon has the right,
+/// lifts the limit of locked memory, because the frame memory of interfaces counts towards it.
 fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let highest = |resource| Rlimit { current: getrlimit(resource).maximum, ..getrlimit(resource) };
@@ -314,7 +316,7 @@ fn raise_limits() {
         tracing::warn!("cannot raise the limit of open files: {e}");
     }
     make_room_for_descriptors(getrlimit(Resource::Nofile).current);
-    // Without the right to lift the limit, the hard limit bounds the frame memory of interfaces.
+    // If the daemon lacks the right to lift the limit, the hard limit bounds the frame memory of interfaces.
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None })
         .or_else(|_| setrlimit(Resource::Memlock, highest(Resource::Memlock)));
 }

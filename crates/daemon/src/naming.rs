@@ -1,5 +1,5 @@
-//! Resolution of names before permissions are checked: aliases of switches, and names whose end can be read as a ring
-//! number.
+//! Resolution of names before permissions are checked: aliases of switches, and names whose last digits can be read as
+//! a ring number.
 
 use netvale_afxdp::iface::Interface;
 use netvale_control::Request;
@@ -28,12 +28,13 @@ pub fn alias(full: &str) -> String {
     if full.starts_with(ALIAS) { full.to_owned() } else { format!("{ALIAS}{full}") }
 }
 
-/// Returns the full name of the port that `name` denotes, with the alias of its switch resolved.
+/// Returns the full name of the port that `name` denotes, with the name of its switch resolved as by [`switch_meant`].
 pub fn port_meant(d: &Daemon, name: &str) -> String {
     let Some((switch, port)) = name.split_once(':') else { return name.to_owned() };
     match PortName::parse(name) {
         Ok(parsed) => name_meant(d, parsed).to_string(),
-        // The name is not that of a port that programs open: it is a host stack's, or has rings or flags.
+        // The name is not that of a port that programs open: it is the name of a host stack, or contains rings or
+        // flags.
         Err(_) => format!("{}:{port}", switch_meant(d, switch)),
     }
 }
@@ -44,7 +45,7 @@ fn name_meant(d: &Daemon, name: PortName) -> PortName {
     if meant == switch.as_str() {
         return name;
     }
-    // The shorter name is valid if the longer one is.
+    // Resolving the switch shortens the name, so it remains valid.
     let base = SwitchName::parse(meant).map(|switch| Base::Vale { switch, port: port.clone() });
     base.and_then(|base| PortName::new(base, name.pipe().cloned())).unwrap_or(name)
 }
@@ -65,7 +66,7 @@ pub fn wanted(d: &Daemon, request: &AttachRequest) -> Result<PortSpec, ParseErro
     Ok(spec)
 }
 
-/// Whether a port or pipe of that name exists that programs can open.
+/// Whether there is a port or a pipe with this name that programs can open.
 fn exists(d: &Daemon, name: &PortName) -> bool {
     let full = name.to_string();
     match (name.pipe(), name.base()) {
@@ -77,19 +78,20 @@ fn exists(d: &Daemon, name: &PortName) -> bool {
     }
 }
 
-/// Whether an interface of that name exists: one of the kernel, or a ptnet device of the virtual machine that the
-/// daemon runs in.
+/// Whether an interface of that name exists: an interface of the kernel, or a ptnet device of the virtual machine that
+/// the daemon runs in.
 pub fn is_interface(name: &str) -> bool {
     Interface::find(name).is_ok() || device_of(name).is_some()
 }
 
-/// Resolves whether the digits at the end of an interface's name are a ring number, and returns the port to attach.
+/// Decides whether the digits at the end of an interface's name are a ring number, and returns the specification of the
+/// port to attach.
 pub fn attached(spec: AttachSpec) -> AttachSpec {
     spec.settled(is_interface)
 }
 
-/// Returns the backend of a passthrough port. All its rings are passed through, so digits at its end belong to the
-/// name.
+/// Returns the backend of a passthrough port. All rings of the backend are passed through, so digits at the end of its
+/// name are part of the name.
 ///
 /// # Errors
 /// Fails if the name is malformed.
@@ -113,7 +115,8 @@ pub fn settle(d: &Daemon, request: &mut Request) {
             }
         }
         Request::PortDetach(p) => {
-            // The port's name may already contain the switch's name, as given or resolved.
+            // The port's name may already begin with the switch's name, either as the request gives it or as it is
+            // resolved.
             let meant = switch_meant(d, &p.switch).to_owned();
             let on = |switch: &str| p.port.strip_prefix(switch)?.strip_prefix(':');
             let bare = on(&p.switch).or_else(|| on(&meant)).unwrap_or(&p.port);
@@ -132,7 +135,8 @@ pub fn settle(d: &Daemon, request: &mut Request) {
     }
 }
 
-/// Returns the existing switch that a request names where it should name a port; `None` if it names none.
+/// If a request names an existing switch where it should name a port, returns the name of the switch; otherwise,
+/// `None`.
 pub fn misplaced_switch<'a>(d: &Daemon, request: &'a Request) -> Option<&'a str> {
     let port = match request {
         Request::PortSet(p) => p.port.as_str(),

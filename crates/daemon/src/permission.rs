@@ -1,9 +1,9 @@
 //! Permissions: the rights, limits and reserved names against which every request is checked before the daemon creates
 //! anything for it.
 //!
-//! Requests on both sockets pass [`admit`]. A region can be named in many ways; code that looks one up for a caller
-//! calls [`may_use_region`]. Requests for missing, busy or impossible ports are refused when the port is looked up, not
-//! here.
+//! Requests on both sockets pass [`admit`]. A region can be named in many ways, so code that looks a region up for a
+//! caller calls [`may_use_region`]. Requests for missing, busy or impossible ports are refused when the port is looked
+//! up, not here.
 
 use std::path::Path;
 
@@ -23,11 +23,11 @@ use crate::registry::persistent::own_name;
 use crate::registry::ports::SwitchPort;
 use crate::rings::pipe::{PipeRecord, pipe_and_end};
 
-/// Maximum number of switches.
+/// Maximum number of switches in the daemon.
 pub const MAX_SWITCHES: usize = 1024;
 /// Maximum number of persistent ports.
 const MAX_PERSISTENT: usize = 254;
-/// Matches all switches in the setting `switch.shared`.
+/// The entry of the setting `switch.shared` that matches all switches.
 const ALL: &str = "*";
 
 /// The facts of a request on which permissions depend.
@@ -37,9 +37,9 @@ pub enum PermissionRequest<'a> {
     Attach(&'a SwitchPort, &'a AttachSpec),
     /// Attach a device whose descriptor the caller sent with the request.
     Bring(&'a SwitchPort),
-    /// Give a virtual machine a pipe's end or an interface, as a device on the socket of this path.
+    /// Give a virtual machine a pipe's end or an interface, as a device whose socket has this path.
     Passthrough(&'a Path, &'a PortSpec),
-    /// Detach a port from its switch, over the control socket.
+    /// Detach a port from its switch by a request on the control socket.
     Detach(&'a str),
     /// Change these policies of a port.
     SetPolicies(&'a str, &'a Map<String, Value>),
@@ -51,7 +51,7 @@ pub enum PermissionRequest<'a> {
     Configure,
     /// End the daemon.
     Shutdown,
-    /// Hand everything over to a successor.
+    /// Hand all ports and sockets over to a successor.
     HandOver,
     /// Open a port.
     Open(&'a PortSpec, &'a AttachRequest),
@@ -65,11 +65,11 @@ pub enum PermissionRequest<'a> {
     MakePersistent(&'a str),
     /// Remove a persistent port.
     RemovePersistent(&'a str),
-    /// Attach a persistent port or an interface by its name.
+    /// Attach a persistent port or an interface to a switch under its own name.
     AttachNamed(&'a SwitchPort),
-    /// Change, detach or trace a port.
+    /// Change a port, trace it, or detach it by a netmap request.
     Change(&'a str),
-    /// Keep a port's workers awake.
+    /// Keep a port's workers awake (netmap's polling).
     KeepAwake(&'a str),
 }
 
@@ -108,12 +108,12 @@ pub fn is_trusted(caller: Caller) -> bool {
     is_trusted_user(caller.uid)
 }
 
-/// Whether a caller may use and change the objects of user `uid`.
+/// Whether a caller may use and change the objects of user `uid`: the caller is that user, or trusted.
 pub fn controls(caller: Caller, uid: u32) -> bool {
     user_controls(caller.uid, uid)
 }
 
-/// Like [`controls`], for a caller of whom only the user is known.
+/// Like [`controls`], for a caller whose user ID is known, but not its process or connection.
 pub fn user_controls(caller: u32, uid: u32) -> bool {
     is_trusted_user(caller) || caller == uid
 }
@@ -125,7 +125,7 @@ pub fn sees(caller: Caller, owner: Option<Owner>) -> bool {
 }
 
 /// Admits the attachment of a device whose descriptors the caller sends. The caller needs no right to the device,
-/// because it created the device without the daemon.
+/// because the caller created the device without the daemon.
 fn bring(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refusal> {
     may_join(d, &at.switch, caller)?;
     is_free(d, at)?;
@@ -141,7 +141,7 @@ fn attach(d: &Daemon, caller: Caller, at: &SwitchPort, spec: &AttachSpec) -> Res
         AttachNeeds::Nothing => {}
         AttachNeeds::Interface(name) => may_take_interface(&d.config, name, caller)?,
         // A TAP is an interface of the host. Users who may attach a TAP may also have the daemon create and configure
-        // it.
+        // that TAP.
         AttachNeeds::Tap(name) if is_trusted(caller) || d.config.allow_taps.iter().any(|allowed| allowed == name) => {}
         AttachNeeds::Tap(_) => {
             let text = format!(
@@ -202,7 +202,7 @@ fn open(d: &Daemon, caller: Caller, spec: &PortSpec, request: &AttachRequest) ->
     }
 }
 
-/// Admits opening a pipe's end. A pipe is in the memory of the port that its name contains.
+/// Admits a request to open a pipe's end. A pipe is in the memory of the port whose name is part of the pipe's name.
 fn open_pipe(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     let Some((name, _)) = pipe_and_end(&spec.name) else { return Ok(()) };
     if let Some(pipe) = d.pipes.get(&name) {
@@ -221,7 +221,8 @@ fn open_pipe(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal>
     OwnedMemory::of_base(d, spec.name.base()).map_or(Ok(()), |memory| memory.may_share(&spec.memory, caller))
 }
 
-/// Admits a monitor if the caller controls the watched port. A zero-copy monitor is in that port's memory.
+/// Admits a monitor if the caller controls the monitored port. A zero-copy monitor also needs the right to that port's
+/// memory, which contains its rings.
 fn watch(d: &Daemon, caller: Caller, spec: &PortSpec) -> Result<(), Refusal> {
     controls_watched(d, caller, spec)?;
     let is_zero_copy = spec.flags.monitor.is_some_and(|monitor| monitor.zero_copy);
@@ -271,8 +272,8 @@ fn owns_port(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     d.ports.get(full).map_or(Ok(()), |record| owns(record, full, caller))
 }
 
-/// Admits a detachment. Ports without a record (a pipe's end, an interface) pass here; [`crate::ports::detach`] refuses
-/// them.
+/// Admits a request to detach a port. Requests for ports without a record (a pipe's end, an interface) pass this check;
+/// [`crate::ports::detach`] refuses them.
 fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     match d.ports.get(full) {
         Some(record) if !controls(caller, record.owner.uid) => {
@@ -282,7 +283,7 @@ fn detach(d: &Daemon, full: &str, caller: Caller) -> Result<(), Refusal> {
     }
 }
 
-/// Admits a change of policies: by the owner, unless root or the daemon's own user has set them.
+/// Admits a change of policies by the port's owner, unless root or the daemon's own user has set these policies.
 fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, full, caller)?;
     let Some(record) = d.ports.get(full).filter(|_| !is_trusted(caller)) else { return Ok(()) };
@@ -300,7 +301,7 @@ fn set_policies(d: &Daemon, full: &str, set: &Map<String, Value>, caller: Caller
     policies::is_within(d, switch.name(), &policies)
 }
 
-/// Checks the policies of a new port on a switch.
+/// Checks the policies with which a caller creates a port on a switch.
 ///
 /// # Errors
 /// [`Refusal`], see [`policies::may_set`] and [`policies::is_within`].
@@ -369,10 +370,10 @@ fn is_shared(d: &Daemon, switch: &str) -> bool {
     d.config.switch.shared.iter().any(|shared| shared == switch || shared == ALL)
 }
 
-/// Like [`owns_port`], for a pipe, or for a port by any of its names.
+/// Like [`owns_port`], for a pipe, or for a port that may be given by any of its names.
 fn owns_named(d: &Daemon, name: &str, caller: Caller) -> Result<(), Refusal> {
     owns_port(d, name, caller)?;
-    // An invalid name is refused at its lookup.
+    // The look-up of an invalid name refuses it.
     let Ok(parsed) = PortName::parse(name) else { return Ok(()) };
     if let Some((pipe, _)) = pipe_and_end(&parsed) {
         return match d.pipes.get(&pipe) {
@@ -416,7 +417,7 @@ fn attach_named(d: &Daemon, caller: Caller, at: &SwitchPort) -> Result<(), Refus
     if !d.persistent.contains(&at.port) && Interface::find(&at.port).is_ok() {
         may_take_interface(&d.config, &at.port, caller)?;
     }
-    // A persistent port that is on no switch moves to the switch: its user's quota already counts it.
+    // A persistent port that is on no switch only moves to the switch: its user's quota already includes it.
     if d.persistent.own_place(&at.port).is_none_or(|place| place != own_name(&at.port)) {
         quota::may_have_port(d, caller)?;
     }
@@ -461,15 +462,16 @@ pub fn may_be_named(d: &Daemon, at: &SwitchPort, by_netmap: bool, caller: Caller
             ),
         );
     }
-    // A persistent port reserves its name only against callers who control it.
+    // A persistent port reserves its name only for callers who control the port; other callers must not learn that it
+    // exists.
     if d.persistent.get(port).is_some_and(|known| controls(caller, known.uid)) {
         return refuse(Errno::INVAL, format!("{port} is a persistent port; attach it to the switch first"));
     }
     Ok(())
 }
 
-/// Of `kept` entries that are reserved for root and the daemon's own user, returns the number that the caller cannot
-/// take: 0 for these two users, `kept` for all others.
+/// Returns how many of `kept` entries, which are reserved for root and the daemon's own user, the caller cannot take: 0
+/// for these two users, `kept` for all other users.
 fn reserved(caller: Caller, kept: usize) -> usize {
     if is_trusted(caller) { 0 } else { kept }
 }
@@ -487,8 +489,8 @@ fn has_room_for_switch(d: &Daemon, switch: &str, caller: Caller) -> Result<(), R
     quota::may_have_switch(d, caller)
 }
 
-/// Checks that the caller may take an interface from the kernel: root, the daemon's own user, and all users if the
-/// configuration has the interface in `allow_nics`.
+/// Checks that the caller may take an interface from the kernel. Root and the daemon's own user may take any interface;
+/// other users may take an interface that the setting `allow_nics` contains.
 fn may_take_interface(config: &Config, name: &str, caller: Caller) -> Result<(), Refusal> {
     if is_trusted(caller) || config.allow_nics.iter().any(|allowed| allowed == name) {
         return Ok(());

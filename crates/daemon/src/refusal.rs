@@ -19,7 +19,8 @@ pub struct Refusal {
     pub text: String,
     /// Whether the request's offsets option (`NETMAP_REQ_OPT_OFFSETS`) caused the refusal.
     pub offsets_at_fault: bool,
-    /// Whether the file that the program provided for its region (`NETMAP_REQ_OPT_EXTMEM`) caused the refusal.
+    /// Whether the file that the program provided for its region (`NETMAP_REQ_OPT_EXTMEM`) caused the refusal, rather
+    /// than the request itself.
     pub file_at_fault: bool,
 }
 
@@ -29,7 +30,7 @@ impl Refusal {
         Refusal { errno: errno.raw_os_error(), text: text.into(), offsets_at_fault: false, file_at_fault: false }
     }
 
-    /// Creates a refusal caused by the file that a client provided for its region.
+    /// Creates a refusal that is caused by the file that a client provided for its region.
     pub fn of_file(errno: Errno, why: &str) -> Refusal {
         let text = format!("the program's file cannot hold a region: {why}");
         Refusal { file_at_fault: true, ..Refusal::new(errno, text) }
@@ -40,8 +41,9 @@ impl Refusal {
         Refusal::new(Errno::IO, format!("internal error: {what}; please report it"))
     }
 
-    /// Splits the text into fault and advice. Advice follows the last semicolon or, without one, the last colon. A
-    /// colon after a single word (a name), or before a capital letter (the kernel's message), does not start advice.
+    /// Splits the text into fault and advice. Advice follows the last semicolon or, if there is no semicolon, the last
+    /// colon. A colon after a single word (a name), or before a capital letter (the kernel's message), does not start
+    /// advice.
     pub fn parts(&self) -> (&str, Option<&str>) {
         let is_advice = |(what, hint): &(&str, &str)| what.contains(' ') && !hint.starts_with(char::is_uppercase);
         match self.text.rsplit_once("; ").or_else(|| self.text.rsplit_once(": ").filter(is_advice)) {
@@ -57,7 +59,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Returns a [`Refusal`] with netmap's errno as the error.
+/// Returns an error, a [`Refusal`] with netmap's errno.
 ///
 /// # Errors
 /// Always.
@@ -151,7 +153,7 @@ impl From<AdoptError> for Refusal {
 mod tests {
     use super::*;
 
-    /// Objective: advice is distinguished from names and from the kernel's messages.
+    /// Objective: text after a name or before the kernel's message is not taken for advice.
     #[test]
     fn advice_is_told_from_names_and_kernel_messages() {
         for (what, then, hint) in [

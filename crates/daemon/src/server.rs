@@ -1,4 +1,4 @@
-//! The daemon's main thread: sockets, signals, periodic work. Nothing here is on the packet path.
+//! The daemon's main thread: sockets, signals, periodic work. No code of this module is on the packet path.
 
 mod delivery;
 #[cfg(fuzzing)]
@@ -34,7 +34,7 @@ use crate::system::sockets::ListeningSockets;
 use crate::system::watchdog::Watchdog;
 use crate::system::{closing, peer};
 
-/// Maximum number of connections to both sockets together. Further ones are closed immediately.
+/// Maximum number of connections to both sockets together. Further connections are closed immediately.
 const MAX_CLIENTS: usize = 8192;
 /// Maximum number of unread answer bytes of one control client.
 const MAX_UNSENT: usize = 4 << 20;
@@ -44,7 +44,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// User ID for connections whose user is unknown (the kernel's overflow uid).
 const NOBODY: u32 = 65_534;
-/// Maximum number of a user's descriptors that wait to be closed. Above it, the daemon refuses the user's connections.
+/// Maximum number of a user's descriptors that wait to be closed. If more descriptors wait, the daemon refuses the
+/// user's connections.
 const MOST_CLOSING: usize = 256;
 /// Number of connections reserved for root and the daemon's own user.
 const RESERVED: usize = 64;
@@ -61,16 +62,16 @@ const LINKS: u64 = 9;
 const EXCHANGES: u64 = 10;
 const FIRST_CLIENT: u64 = 16;
 
-/// Sockets that become readable on signals.
+/// Sockets that become readable when the process gets a signal.
 pub struct Signals {
     /// Readable on SIGTERM and SIGINT.
     pub end: UnixStream,
-    /// Readable on SIGHUP, if there is a file to reload.
+    /// Readable on SIGHUP; `None` if there is no configuration file to reload.
     pub reload: Option<UnixStream>,
 }
 
 enum ClientConnection {
-    /// A client of the attach socket, with its hold on a port once it has opened one.
+    /// A client of the attach socket. `holds` is its hold on a port; `None` until it opens a port.
     Attach {
         fd: OwnedFd,
         holds: Option<AttachHold>,
@@ -101,15 +102,17 @@ pub struct DaemonServer {
     links: Option<OwnedFd>,
     clients: HashMap<u64, (ClientConnection, Caller)>,
     next: u64,
-    /// Spare descriptor. When no others are left, it is closed so that one more connection can be accepted and closed.
+    /// Spare descriptor. When no other descriptors are left, this descriptor is closed, so that the daemon can accept
+    /// one more connection and close it.
     reserve: Option<OwnedFd>,
-    /// Time at which accepting resumes.
+    /// Time at which the daemon accepts connections again; `None` while it accepts connections.
     paused: Option<Instant>,
-    /// The service manager's watchdog, if it has one for this process.
+    /// The service manager's watchdog, `None` if it has none for this process.
     watchdog: Option<Watchdog>,
-    /// Cleared when the daemon is to end.
+    /// Whether the main loop continues; cleared to end the daemon.
     running: bool,
-    /// Whether the daemon ends because of a request, not of a signal. The service manager then keeps no state.
+    /// Whether the daemon ends because of a request, rather than a signal. After a request, the service manager keeps
+    /// no state.
     is_asked_to_end: bool,
     /// Time of the next check of the counters, and the workers' busy time at the last check.
     counted: (Instant, u64),
@@ -117,10 +120,11 @@ pub struct DaemonServer {
 
 /// How the main loop ended.
 pub(crate) enum ServerEnd {
-    /// A signal or a request stopped the daemon. Contains pending captures, and the sockets to remove.
+    /// A signal or a request stopped the daemon. The fields are the captures that are not yet in their files, and the
+    /// paths of the sockets to remove.
     Stopped(Captures, Vec<PathBuf>),
-    /// A successor took over. All objects now belong to it and must not be touched. If the successor's connection is
-    /// open, closing it reports that all other descriptors are closed.
+    /// A successor took over. All objects belong to the successor and must not be touched. The field is the successor's
+    /// connection, if it is open: when it is closed, the successor knows that all other descriptors are closed.
     HandedOver(Option<OwnedFd>),
 }
 
@@ -128,7 +132,7 @@ impl DaemonServer {
     /// Creates the main loop on these sockets.
     ///
     /// # Errors
-    /// Fails if epoll does.
+    /// Fails if a system call for epoll fails.
     pub fn new(daemon: Daemon, listeners: ListeningSockets, signals: Signals) -> std::io::Result<DaemonServer> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, id| epoll::add(&epoll, fd, epoll::EventData::new_u64(id), epoll::EventFlags::IN);
@@ -164,16 +168,17 @@ impl DaemonServer {
         })
     }
 
-    /// Sets the service manager's store, in which changes are saved from now on.
+    /// Sets the service manager's store. From then on, changes are saved in this store.
     pub(crate) fn keep_in(&mut self, store: Store) {
         self.daemon.store = Some(store);
     }
 
-    /// Serves until a signal, a `shutdown` request, or the take-over by a successor. Removes all ports unless another
-    /// process continues them.
+    /// Serves until a signal, a `shutdown` request, or the take-over by a successor. At the end, removes all ports,
+    /// unless another process continues them.
     pub(crate) fn run(mut self) -> ServerEnd {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-        // The counters are saved before the predecessor's items, which contain them, are removed from the store.
+        // The counters are saved before the predecessor's items, which also contain counters, are removed from the
+        // store.
         self.keep_counters(Instant::now());
         while self.running {
             self.keep();
@@ -265,7 +270,7 @@ impl DaemonServer {
         self.deliver();
     }
 
-    /// Removes ports whose interface is gone, and updates which ports can receive frames.
+    /// Removes ports whose interface no longer exists, and updates the state of whether each port can receive frames.
     fn look_for_interfaces(&mut self) {
         self.links.iter().for_each(iface::read_news);
         if self.daemon.interfaces.in_use().any(|nic| nic.gone().is_some()) {
@@ -275,7 +280,8 @@ impl DaemonServer {
         self.look_who_receives();
     }
 
-    /// Updates which ports can receive frames. The switch forgets the addresses behind a port that no longer can.
+    /// Updates, for each port, whether it can receive frames. If a port can no longer receive frames, the switch
+    /// forgets the addresses behind it.
     fn look_who_receives(&mut self) {
         for record in self.daemon.ports.iter_mut() {
             let is_received = record.behind.may_be_received();
@@ -283,7 +289,7 @@ impl DaemonServer {
         }
     }
 
-    /// Reloads the configuration file once, however many SIGHUPs are pending.
+    /// Reloads the configuration file once, even if several SIGHUPs are pending.
     fn reload(&mut self) {
         let mut signals = [0; 64];
         while self
@@ -338,8 +344,8 @@ impl DaemonServer {
         permission::may_connect(&self.daemon, caller, connections)
     }
 
-    /// Refuses a connection when no descriptors are left: closes the spare one, then accepts and closes the connection.
-    /// Pauses accepting, to avoid a busy loop.
+    /// Refuses a connection when no descriptors are left: closes the spare descriptor, then accepts and closes the
+    /// connection. After that, accepts no connections for a while, to avoid a busy loop.
     fn turn_away(&mut self, kind: u64) {
         let listener = if kind == ATTACH { &self.listeners.attach } else { &self.listeners.control };
         if self.reserve.take().is_some() {
@@ -353,8 +359,8 @@ impl DaemonServer {
         self.paused = Some(Instant::now() + PAUSE);
     }
 
-    /// Returns the rest of the time for which the daemon accepts no connections, and resumes accepting when it has
-    /// passed. Returns [`Duration::MAX`] if the daemon accepts connections.
+    /// If the daemon is accepting no connections, returns the time until it accepts them again; if that time has
+    /// passed, makes the daemon accept connections. Returns [`Duration::MAX`] if the daemon accepts connections.
     fn pause(&mut self) -> Duration {
         let Some(until) = self.paused else { return Duration::MAX };
         let left = until.saturating_duration_since(Instant::now());
@@ -371,7 +377,7 @@ impl DaemonServer {
 
     fn listen(&self, flags: epoll::EventFlags) {
         for (fd, id) in [(&self.listeners.attach, ATTACH), (&self.listeners.control, CONTROL)] {
-            // Cannot fail for a descriptor in the set.
+            // This cannot fail, because the descriptor is in the set.
             let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(id), flags);
         }
     }
@@ -417,8 +423,8 @@ impl DaemonServer {
         }
     }
 
-    /// Whether a client with unread answers must be disconnected, because the sum over its user's connections exceeds
-    /// the quota.
+    /// Whether a client with unread answers must be disconnected, because the unread bytes on all connections of the
+    /// client's user exceed the quota.
     fn is_unread(&mut self, id: u64) -> bool {
         let unread = |client: &ClientConnection| {
             if let ClientConnection::Control { unsent, .. } = client { unsent.len() } else { 0 }
@@ -433,7 +439,7 @@ impl DaemonServer {
         true
     }
 
-    /// Notifies connections of changes in tunnels that they watch. Each request to watch yields one notification.
+    /// Notifies connections of changes in the tunnels that they watch. Each request to watch yields one notification.
     fn tell_watchers(&mut self) {
         self.daemon.tunnels.news().drain();
         for (id, text) in ports::due(&mut self.daemon) {
@@ -454,8 +460,8 @@ impl DaemonServer {
             ClientConnection::Attach { fd, holds } => (fd, holds),
             ClientConnection::Control { fd, .. } => (fd, None),
         };
-        // Closing may be deferred, so the descriptor is removed from the set now. This cannot fail for a descriptor in
-        // the set.
+        // The descriptor may be closed later, so it is removed from the set now. This cannot fail, because the
+        // descriptor is in the set.
         let _ = epoll::delete(&self.epoll, &fd);
         closing::close(fd, caller.uid);
         if let Some(held) = held {
@@ -470,7 +476,7 @@ fn connection(caller: Caller) -> ControlConnection {
     if permission::is_trusted(caller) { ControlConnection::trusted() } else { ControlConnection::default() }
 }
 
-/// Returns the ready descriptors, hangups first: a program that closes a port and reopens it then finds it free.
+/// Returns the ready descriptors, hangups first: if a program closes a port and reopens it, the port is then free.
 fn in_order(ready: &[epoll::Event]) -> Vec<u64> {
     let gone = |e: &&epoll::Event| {
         let flags = e.flags;
@@ -500,7 +506,7 @@ fn serve_control(
             }
             Ok((0, _)) => *ended = true,
             Ok((n, _)) => {
-                // Events that happened earlier precede the answer.
+                // Events that happened before the request are sent before the answer.
                 rpc.daemon.events.fill(rpc.caller.client, unsent, usize::MAX);
                 let out = conn.feed(bytes.get(..n).unwrap_or(&[]), rpc);
                 unsent.extend_from_slice(&out.bytes);

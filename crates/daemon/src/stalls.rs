@@ -1,8 +1,8 @@
-//! Detection of stalls: operations of the main thread or a worker, which must not wait, that take too long.
+//! Detection of stalls: operations that take too long, in the main thread or a worker. These threads must not wait.
 //!
 //! A thread reports progress ([`WatchedThread::progress`]) and idleness ([`WatchedThread::rest`]), and counts its own
-//! finished stalls. The watching thread (`system::watch`) detects stalls in progress and writes the log, because a
-//! worker does not log.
+//! finished stalls. The watching thread (`system::watch`) detects stalls in progress and writes the log, because
+//! workers do not write to the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -16,16 +16,16 @@ static BASE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 static ALL: Mutex<Vec<Weak<WatchedThread>>> = Mutex::new(Vec::new());
 
-/// A thread that must not wait, with the times from which its stalls are detected.
+/// A thread that must not wait, and the times with which its stalls are detected.
 #[derive(Debug)]
 pub struct WatchedThread {
     name: String,
     /// Start of the current operation, in nanoseconds since [`BASE`]; 0 while the thread is idle.
     since: AtomicU64,
     stalls: AtomicU64,
-    /// Longest stall since the last report, in nanoseconds.
+    /// Duration of the longest stall since the last report, in nanoseconds.
     longest: AtomicU64,
-    /// Start of the last operation that was reported while still in progress.
+    /// Start of the last operation that was reported while it was still in progress.
     reported: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ impl WatchedThread {
     /// Marks the start of the thread's next operation.
     pub fn progress(&self, now: Instant) {
         let now = nanoseconds(now);
-        // Only the thread itself writes this word.
+        // No other thread writes this word.
         let before = self.since.load(Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
         if before != 0 && now.saturating_sub(before) > LIMIT.as_nanos() as u64 {
@@ -53,8 +53,8 @@ impl WatchedThread {
         }
     }
 
-    /// Marks the thread as idle. Call [`WatchedThread::progress`] first, which checks the duration of the operation
-    /// that ends here.
+    /// Marks the thread as idle. [`WatchedThread::progress`] must be called before, because it checks the duration of
+    /// the operation that ends here.
     pub fn rest(&self) {
         self.since.store(0, Ordering::Relaxed);
     }
@@ -86,11 +86,11 @@ impl WatchedThread {
 }
 
 pub(crate) fn nanoseconds(at: Instant) -> u64 {
-    // The 1 is added because 0 stands for an idle thread.
+    // 1 is added because 0 stands for an idle thread.
     at.saturating_duration_since(*BASE).as_nanos() as u64 + 1
 }
 
-/// Logs stalls since the last call, and stalls in progress.
+/// Logs stalls that have ended since the last call, and stalls in progress.
 pub fn report() {
     let all: Vec<_> = ALL.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect();
     let now = nanoseconds(Instant::now());
@@ -101,7 +101,7 @@ pub fn report() {
 mod tests {
     use super::*;
 
-    /// Objective: an operation over the limit is counted once; a rest is not counted, however long.
+    /// Objective: an operation that exceeds the limit is counted once; idle time is not counted, however long it is.
     #[test]
     fn only_work_is_counted() {
         let thread = WatchedThread::new("test".into());

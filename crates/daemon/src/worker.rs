@@ -1,9 +1,10 @@
 //! A worker: a thread that repeats its tasks, most of which forward frames from an ingress.
 //!
-//! A worker polls while there is work and for a short time after. Then it arms all kicks, checks once more, and sleeps
-//! in epoll. The first frame after a sleep costs one wake-up. If no wake-up can come (frames wait for a lossless
-//! receiver, which does not kick), the worker takes short sleeps of growing length, each about as long as the wait so
-//! far. If it has many tasks, those without frames are armed and rest while the others are polled.
+//! A worker polls while there is work and for a short time afterwards. After that time, it arms all kicks, checks for
+//! work once more, and sleeps in epoll. The first frame after a sleep costs one wake-up. If no wake-up can come (frames
+//! wait for a lossless receiver, which does not kick), the worker takes short sleeps of growing length, each about as
+//! long as the whole wait before it. If it has many tasks, tasks without frames are armed and rest, while the others
+//! are polled.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,10 +31,10 @@ mod sleep;
 use rounds::{TaskEntry, WorkerLoop};
 
 /// Timer slack of a worker's sleep, in nanoseconds. It is small because frames on emulated links and under rate limits
-/// have due times.
+/// are due at exact times.
 const TIMER_SLACK: u64 = 1000;
 
-/// Longest wait for an untrusted user's worker to end.
+/// How long to wait for an untrusted user's worker to end.
 const LEAVING: Duration = Duration::from_millis(200);
 
 /// Number of a task, unique in the daemon.
@@ -45,13 +46,13 @@ pub type WorkerTask = Box<dyn Task<ForwardMemory>>;
 /// How long an idle worker polls before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
-    /// The worker sleeps after this long without a frame.
+    /// The worker sleeps if it has polled for this long without a frame.
     Spin(Duration),
     /// The worker never sleeps.
     Always,
 }
 
-/// What happens to frames for which the receiver has no room while an ingress is drained.
+/// What happens, while an ingress is drained, to frames for which the receiver has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DrainMode {
     Waits,
@@ -75,17 +76,18 @@ enum WorkerCommand {
 pub struct WorkerTimeStats {
     /// Time spent forwarding, in nanoseconds.
     pub busy_ns: AtomicU64,
-    /// Time spent polling without finding work, in nanoseconds.
+    /// Time spent in polling that found no work, in nanoseconds.
     pub polled_ns: AtomicU64,
-    /// Time spent in finished sleeps, in nanoseconds; [`WorkerTimeStats::slept`] also counts the current one.
+    /// Time spent in sleeps that have ended, in nanoseconds. [`WorkerTimeStats::slept`] includes the current sleep as
+    /// well.
     pub slept_ns: AtomicU64,
-    /// Start of the current sleep, in nanoseconds of an arbitrary clock; 0 while awake.
+    /// Start of the current sleep, in nanoseconds of an arbitrary clock; 0 while the worker is awake.
     asleep_since: AtomicU64,
-    /// Largest result of [`WorkerTimeStats::slept`] so far, below which later results must not fall.
+    /// Largest value that [`WorkerTimeStats::slept`] has returned so far. Later values must not be smaller.
     told: AtomicU64,
-    /// Time asleep, in nanoseconds, during which frames waited for room at a receiver.
+    /// Part of the time asleep, in nanoseconds, in which frames waited for room at a receiver.
     pub waited_ns: AtomicU64,
-    /// Time awake, in nanoseconds, during which the worker did not have a CPU.
+    /// Part of the time awake, in nanoseconds, in which the worker did not have a CPU.
     pub preempted_ns: AtomicU64,
     /// Number of sleeps.
     pub sleeps: AtomicU64,
@@ -122,10 +124,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts worker `index` of a domain, pinned to `cpu` if given. A panic of one of its tasks is reported at `fault`.
+    /// Starts worker `index` of a domain, pinned to `cpu` if that is set. A panic of one of its tasks is reported at
+    /// `fault`.
     ///
     /// # Errors
-    /// Fails if the system calls for threads, eventfd or epoll do.
+    /// Fails if a system call for threads, eventfd or epoll fails.
     pub fn start(
         index: usize,
         cpu: Option<usize>,
@@ -143,7 +146,7 @@ impl Worker {
             fault,
         });
         let run = WorkerLoop::new(Arc::clone(&shared), polling)?;
-        // A new thread inherits its creator's timer slack.
+        // A new thread inherits the timer slack of the thread that creates it.
         let usual = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK));
         let thread = std::thread::Builder::new().name(format!("netvale-w{index}")).spawn(move || {
@@ -157,7 +160,7 @@ impl Worker {
         Ok(Worker { shared, thread: Some(thread?), cpu, domain })
     }
 
-    /// Returns the tasks that panicked since the last call. They no longer exist.
+    /// Returns the tasks that panicked since the last call. These tasks have been dropped.
     pub fn take_broken(&self) -> Vec<TaskId> {
         std::mem::take(&mut self.shared.broken.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -187,7 +190,8 @@ impl Worker {
         self.domain
     }
 
-    /// Requests that the worker's thread end, without waiting for it. A thread that a peer blocks does not end.
+    /// Requests that the worker's thread end, without waiting for it. The thread does not end as long as a peer blocks
+    /// it.
     pub fn stop(&self) {
         self.shared.send(WorkerCommand::Stop);
     }
@@ -212,15 +216,15 @@ impl Worker {
         taken
     }
 
-    /// Removes a task. The returned channel gets a message once the task and the resources that it owns have been
-    /// dropped. A separate thread drops it, because that can take long: the kernel closes a TAP only after all CPUs
-    /// have synchronised.
+    /// Removes a task. The returned channel gets a message when the task and the resources that it owns have been
+    /// dropped. A separate thread drops the task, because that can take long: the kernel closes a TAP only after all
+    /// CPUs have synchronised.
     pub fn remove(&self, id: TaskId) -> Receiver<()> {
         self.shared.stats.ingresses.fetch_sub(1, Ordering::Relaxed);
         self.answered(|done| WorkerCommand::Remove(id, done))
     }
 
-    /// Sets whether a task keeps the worker awake. The effect ends with the task.
+    /// Sets whether a task keeps the worker awake. The setting ends when the task is removed.
     pub fn keep_awake(&self, id: TaskId, on: bool) {
         self.shared.send(WorkerCommand::KeepAwake(id, on));
     }
@@ -230,18 +234,18 @@ impl Worker {
         self.shared.send(WorkerCommand::Rehome(id, switch, from));
     }
 
-    /// Gives a restored task the frames that waited in the predecessor for room at a receiver.
+    /// Gives a restored task the frames that waited for room at a receiver in the predecessor.
     pub fn wait_with(&self, id: TaskId, waiting: Vec<WaitingFrames>) {
         self.shared.send(WorkerCommand::WaitWith(id, waiting));
     }
 
-    /// Forwards the frames left in a task's ingress. The returned channel gets a message when that is done.
+    /// Forwards the frames that are left in a task's ingress. The returned channel gets a message when that is done.
     pub fn drain(&self, id: TaskId) -> Receiver<()> {
         self.answered(|done| WorkerCommand::Drain(id, DrainMode::Waits, done))
     }
 
-    /// Like [`Worker::drain`], but drops and counts frames for which the receiver has no room. For use before the
-    /// task's removal.
+    /// Like [`Worker::drain`], but drops and counts frames for which the receiver has no room. Must be called before
+    /// the task is removed.
     pub fn finish(&self, id: TaskId) -> Receiver<()> {
         self.answered(|done| WorkerCommand::Drain(id, DrainMode::Drops, done))
     }
@@ -257,7 +261,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.stop();
         // An untrusted user's memory can block that user's worker indefinitely, so the thread is abandoned after a
-        // limit. Its tasks are that user's alone.
+        // limit. All tasks of that worker belong to the same user.
         let until = Instant::now() + LEAVING;
         while self.domain != TimeDomain::TRUSTED && !self.has_ended() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Second phase of forwarding: delivers a classified batch, destination by destination.
+//! Second phase of forwarding: delivers a batch whose frames have been classified, destination by destination.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use spread::{BatchSender, deliver_spread};
 use timing::BatchTiming;
 use traced::ForwarderTrace;
 
-/// The picks (indices of frames) of a batch that goes to one port as a whole: 0, 1, 2, …
+/// The picks (indices of frames in a batch) if all frames of the batch go to the same port: 0, 1, 2, …
 pub(crate) const IDENTITY: [u16; BATCH] = {
     let mut a = [0; BATCH];
     let mut i = 0;
@@ -46,11 +46,11 @@ pub(crate) const IDENTITY: [u16; BATCH] = {
     a
 };
 
-/// A worker's memory for forwarding, reused for each batch. Each thread has its own.
+/// A worker's memory for forwarding, reused for each batch. Each thread has separate memory.
 pub struct ForwardMemory {
-    /// An empty batch that this thread's sources swap with their own while they hold frames.
+    /// An empty batch. A source of this thread swaps it with its own batch while that batch holds frames.
     pub spare: Box<Batch>,
-    /// Memory for checksums, segmentation and merging.
+    /// Memory for computing checksums, segmentation and merging.
     pub scratch: Scratch,
     groups: Box<DestinationGroups>,
     picks: [u16; BATCH],
@@ -88,7 +88,8 @@ pub struct Forwarder {
     ring: usize,
     source: Source,
     held: HeldFrames,
-    /// The frames of the batch that wait because the sending port is at its rate limit.
+    /// The frames of the batch that are not yet forwarded, because the sending port is at its rate limit or the pass
+    /// has flooded enough frames.
     rest: BatchRest,
     /// Whether the ingress is the far end of the port's impaired link.
     is_link_end: bool,
@@ -136,7 +137,7 @@ impl Forwarder {
     }
 
     /// Takes over frames that waited for room in another process, at most a batch of them, and lets them wait here.
-    /// Frames for a missing port or ring are dropped. Does nothing if other frames wait already.
+    /// Frames for a missing port or ring are dropped. Does nothing if this forwarder already holds frames.
     pub fn wait_with(&mut self, waiting: Vec<WaitingFrames>) {
         if self.is_held() {
             return;
@@ -171,16 +172,16 @@ impl Forwarder {
         self.finish(frames, work)
     }
 
-    /// Releases the forwarded batch, unless frames of it wait.
+    /// Releases the forwarded batch, unless some of its frames still wait.
     #[inline(always)]
     fn finish(&mut self, frames: usize, work: &mut ForwardMemory) -> PassResult {
         if frames == 0 {
-            // All taken slots contained unusable frames: return them immediately.
+            // All of the taken slots contained unusable frames, so the slots are released immediately.
             self.source.release(&mut work.spare);
             return PassResult::Idle;
         }
         if self.is_held() {
-            // The batch waits in place; the worker continues with another ingress.
+            // The batch stays in its source; the worker continues with another ingress.
             return PassResult::Held;
         }
         self.source.release(&mut work.spare);
@@ -189,7 +190,7 @@ impl Forwarder {
 
     fn forward(&mut self, work: &mut ForwardMemory) {
         let table = self.switch.table();
-        // If the port was just detached, its frames must not be delivered any more.
+        // If the port has just been detached, its frames must no longer be delivered.
         let Some(me) = table.get(self.from) else { return };
         self.held.from = me.owner;
         work.scratch.sent_by(me.origin());
@@ -248,15 +249,15 @@ impl Forwarder {
         }
     }
 
-    /// Delivers flooded frames to the first open ring of each port, except ports that got them in one delivery with the
-    /// frames addressed to them.
+    /// Delivers flooded frames to the first open ring of each port. Skips ports that have already got these frames, in
+    /// one delivery with the frames addressed to them.
     fn flood(&mut self, table: &PortTable, sender: BatchSender<'_>, work: &mut ForwardMemory) {
         let ForwardMemory { groups, picks, scratch, .. } = work;
         let batch = self.source.frames();
         let picks = groups.picks(self.from, false, true, picks);
         let mut reached = false;
-        // Holding a sender back for a flood would let one slow receiver stop all others, so only a single receiver may
-        // do so.
+        // Holding a sender back for a flood would let one slow receiver stop all others, so a sender is held back only
+        // if there is a single receiver.
         let may_hold = table.all().len() == 2;
         for to in table.all().iter().filter(|e| e.id != self.from) {
             reached = true;
@@ -276,7 +277,8 @@ impl Forwarder {
         self.held.retry(self.source.variants(), &mut work.scratch);
     }
 
-    /// Tries again to deliver the frames that wait for room, and continues with those that waited for the port's rate.
+    /// Tries again to deliver the frames that wait for room. Afterwards, continues with the frames that wait for the
+    /// port's rate.
     fn pass_held(&mut self, work: &mut ForwardMemory) -> PassResult {
         let before = self.held.frames();
         self.held.is_wanted = self.source.ingress().is_wanted();
@@ -290,8 +292,8 @@ impl Forwarder {
             self.note_time();
         }
         if !self.is_held() {
-            // The frames may have been staged by a worker with memory for policies. If this worker has none, the stage
-            // is freed.
+            // A worker that has memory for policies may have staged the frames. If this worker has no such memory, the
+            // stage is freed.
             let mut none = None;
             self.source.unstage(work.policed.as_mut().map_or(&mut none, |policed| &mut policed.stage));
             self.source.release_any(&mut work.spare);
@@ -363,8 +365,8 @@ impl Task<ForwardMemory> for Forwarder {
 /// One of a port's queues, with its index.
 type NumberedQueue<'a> = (usize, &'a Arc<dyn Egress>);
 
-/// The queue of port `to` for frames of this sender that are not spread over several queues; `None` if the port has no
-/// such queue.
+/// The queue of port `to` for frames of this sender that are not spread over several queues. `None` if the port has no
+/// queue of that index.
 #[inline]
 fn queue_of<'a>(to: &'a PortEntry, sender: BatchSender<'_>) -> Option<NumberedQueue<'a>> {
     let ring = sender.queue_of(to);
@@ -393,7 +395,7 @@ fn deliver(
 }
 
 /// Completes a delivery that finished the first `done` of `picks`: copies these frames to monitors, and drops or holds
-/// the rest.
+/// the other frames.
 #[inline]
 #[expect(clippy::too_many_arguments, reason = "the state of a pass, borrowed part by part")]
 fn settle(
@@ -415,7 +417,7 @@ fn settle(
     }
 }
 
-/// Lets frames that found no room wait if they may; otherwise drops them.
+/// Lets frames that found no room wait, if they may wait; otherwise, drops them.
 #[cold]
 fn leave(to: &Arc<PortEntry>, queue: NumberedQueue<'_>, rest: &[u16], may_hold: bool, held: &mut HeldFrames) {
     match waits_for(to, queue.1.as_ref(), may_hold && held.has_room(rest.len()), held.from) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a lossless receiver may hold a batch back without taking a frame of any sender. A receiver that stopped
+/// How long a lossless receiver may hold a batch back without taking any sender's frames. A receiver that has stopped
 /// reading must not stop its senders permanently.
 pub const WITHOUT_PROGRESS: Duration = Duration::from_millis(500);
 /// How long a lossless receiver may hold a batch back in total, even if it takes frames.
@@ -11,7 +11,7 @@ pub const FOR_A_BATCH: Duration = Duration::from_secs(5);
 /// How long a batch waits for a receiver that was woken and has not run yet: longer than a scheduler's time slice.
 pub const FOR_A_WAKE_UP: Duration = Duration::from_millis(10);
 /// After holding a batch for *t*, a port may not hold senders for 10·*t*, because the senders also have frames for
-/// other ports. A port thus holds senders for at most 1 s in 11.
+/// other ports. A port thus holds senders at most one eleventh of the time.
 const PAUSE: u32 = 10;
 
 /// The run-time state that limits how long a port holds senders back.
@@ -20,8 +20,8 @@ pub(crate) struct HoldLimit {
     base: Instant,
     /// Time from which the port may hold senders again, in milliseconds since `base`.
     until: AtomicU64,
-    /// The receiver's `Room::progress` when it was last woken but did not run in time. Senders do not wait for the
-    /// receiver's wake-up again until that value changes.
+    /// The receiver's `Room::progress` when it was last woken but did not run in time. Until `Room::progress` changes,
+    /// senders do not wait for another wake-up of the receiver.
     stopped_at: AtomicU64,
 }
 
@@ -37,13 +37,13 @@ impl HoldLimit {
         self.now() >= self.until.load(Ordering::Relaxed)
     }
 
-    /// Forbids holding for a while after the port was so slow that a batch was held back for `held`.
+    /// Forbids holding for a while, because the port was so slow that a batch was held back for `held`.
     pub(crate) fn suspend(&self, held: Duration) {
         self.until.store(self.now() + (PAUSE * held).as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether to wait for a woken receiver whose `Room::progress` is now `progress`. Senders wait only once for a
-    /// receiver that makes no progress.
+    /// Whether to wait for a receiver that was woken and whose `Room::progress` is `progress`. Senders wait only once
+    /// for a receiver that makes no progress.
     pub(crate) fn is_awaited(&self, progress: u32) -> bool {
         self.stopped_at.load(Ordering::Relaxed) != u64::from(progress)
     }

@@ -1,4 +1,4 @@
-//! The task at the far end of an impaired link: delivers arriving frames to a port.
+//! The task at the far end of an impaired link: delivers the frames that arrive there to a port.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ const PATIENCE: Duration = Duration::from_millis(10);
 pub struct LinkTask {
     source: Source<LinkEnd>,
     to: Arc<dyn Egress>,
-    /// Number of frames of the batch that are delivered or dropped.
+    /// Number of frames of the batch that have been delivered or dropped.
     done: usize,
-    /// Time at which the other frames of the batch began to wait for room; `None` if none waits.
+    /// Time at which the other frames of the batch began to wait for room; `None` if no frame waits.
     since: Option<Instant>,
     switch: Arc<Switch>,
-    /// The port at the far end; its traces record losses.
+    /// The port to which the link leads; its traces record lost frames.
     port: PortId,
-    /// Index of the port's ring.
+    /// Index of the port's ring to which frames are delivered.
     ring: usize,
 }
 
@@ -39,7 +39,7 @@ impl LinkTask {
         LinkTask { source: Source::new(Box::new(end)), to, done: 0, since: None, switch, port, ring }
     }
 
-    /// Like [`LinkTask::move_on`], while a trace runs. Records lost frames without their bytes.
+    /// Like [`LinkTask::move_on`], for use while a trace runs. Records the loss of frames without the frames' bytes.
     #[cold]
     fn move_on_noting(&mut self, work: &mut ForwardMemory) -> PassResult {
         steps::begin();
@@ -67,12 +67,12 @@ impl LinkTask {
         PassResult::Frames(all.max(1))
     }
 
-    /// Delivers the remaining frames. Returns the number that found room.
+    /// Tries to deliver the remaining frames. Returns the number of frames that found room.
     fn deliver(&mut self, work: &mut ForwardMemory) -> usize {
         let batch = self.source.frames();
         let picks = IDENTITY.get(self.done..batch.len().min(BATCH)).unwrap_or_default();
         work.scratch.may_wait(true);
-        // The frames may come from several ports; clear the origin of this thread's last batch.
+        // The frames may come from several ports, so the origin of this thread's last batch is cleared.
         work.scratch.sent_by(Origin::UNKNOWN);
         let now = self.to.deliver(batch, picks, &mut work.scratch);
         self.done += now;

@@ -36,23 +36,23 @@ impl Mix {
         Mix { add: key[0] & ALL, factors, inverses: factors.map(inverse) }
     }
 
-    /// Returns the table's line for a VLAN and an address, below `lines` (a power of two), and the word to store in the
-    /// entry.
+    /// Returns the line of the table (an index below `lines`, a power of two) for a VLAN and an address, and the word
+    /// to store in the entry.
     #[inline]
     pub(crate) fn place(&self, vlan: u16, mac: u64, lines: usize) -> (usize, u64) {
         let mut x = (u64::from(vlan) << 47 | mac >> 1) ^ self.add;
-        // Multiplication carries differences only upwards, so shift upper bits into the lower ones.
+        // Multiplication carries differences only upwards, so the upper bits are shifted into the lower bits.
         x ^= x >> FIRST_SHIFT;
         x = x.wrapping_mul(self.factors[0]) & ALL;
         x ^= x >> SECOND_SHIFT;
         x = x.wrapping_mul(self.factors[1]) & ALL;
         let upper = (x >> WORD) as usize;
         let word = x & ((1 << WORD) - 1);
-        // If there are more lines, their index also contains bits that the entry stores.
+        // If there are more lines than `Mix::LINES`, their index also contains bits that the entry stores.
         (((x as usize) << (BITS - WORD) | upper) & (lines - 1), word)
     }
 
-    /// Returns the VLAN and the address of a word in a line.
+    /// Returns the VLAN and the address that a word in a line stands for.
     pub(crate) fn unplace(&self, line: usize, word: u64) -> (u16, u64) {
         let mut x = ((line & (Mix::LINES - 1)) as u64) << WORD | word;
         x = x.wrapping_mul(self.inverses[1]) & ALL;

@@ -6,13 +6,13 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 
-/// Maximum number of ports of a switch: as many as an entry of the forwarding table can distinguish.
+/// Maximum number of ports on a switch: the number of ports that an entry of the forwarding table can distinguish.
 pub const MAX_PORTS: usize = 4096;
 
 /// Index of a port on its switch.
 pub type PortId = u16;
 
-/// A small number for an owner of ports on a switch, reused once the owner's last port is detached.
+/// A small number for a user who owns ports on a switch, reused after the owner's last port is detached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerId(u16);
 
@@ -54,30 +54,30 @@ impl OwnerShare {
     }
 }
 
-/// State of a port, and of the owner whose number equals the port's index.
+/// State of a port, and of the owner whose number equals the index of that port.
 #[derive(Debug)]
 struct PortAndOwner {
     owner: AtomicU16,
     port: OwnerShare,
-    /// Number and limit of addresses of the owner whose number equals the port's index.
+    /// Number and limit of addresses of the owner whose number equals the index of this port.
     share: OwnerShare,
-    /// Whether the port keeps its addresses: they neither expire nor move.
+    /// Whether the port keeps its addresses, so that they neither expire nor move.
     keeps: AtomicBool,
 }
 
-/// Number of ports whose state is allocated together.
+/// Number of ports whose state is allocated in one piece.
 const PART: usize = 64;
 type OwnersPart = [PortAndOwner; PART];
 
-/// The owner of each port, and the number of addresses of each owner and port. The memory is allocated for the first
-/// ports, and part by part for higher ones when they are attached.
+/// The owner of each port, and the number of addresses of each owner and port. Memory is allocated in parts of [`PART`]
+/// ports, each when its first port is attached.
 #[derive(Debug)]
 pub(crate) struct Owners {
     parts: [OnceLock<Box<OwnersPart>>; MAX_PORTS / PART],
 }
 
 impl PortAndOwner {
-    /// A port that is an owner of its own, without a limit.
+    /// Creates the state of a port that is its own owner, without a limit.
     fn new(port: PortId) -> PortAndOwner {
         PortAndOwner {
             owner: AtomicU16::new(port),
@@ -93,21 +93,21 @@ fn part_from(first: usize) -> Box<OwnersPart> {
 }
 
 impl Default for Owners {
-    /// Each port has an owner of its own, without a limit.
+    /// Each port is its own owner, without a limit.
     fn default() -> Owners {
         Owners { parts: std::array::from_fn(|_| OnceLock::new()) }
     }
 }
 
 impl Owners {
-    /// The state of a port, allocated if it is missing. Not for the packet path.
+    /// The state of a port, allocated if it is missing. The packet path must not call this function.
     fn make(&self, number: u16) -> &PortAndOwner {
         let number = usize::from(number) % MAX_PORTS;
         let part = self.parts[number / PART].get_or_init(|| part_from(number / PART * PART));
         &part[number % PART]
     }
 
-    /// The state of a port; `None` if neither the port nor one near it has been attached.
+    /// The state of a port. `None` if no port of its part has been attached yet.
     #[inline]
     fn at(&self, number: u16) -> Option<&PortAndOwner> {
         let number = usize::from(number);
@@ -139,8 +139,8 @@ impl Owners {
         }
     }
 
-    /// Limits the number of addresses behind a port, and sets whether the port keeps them, i.e. they neither expire nor
-    /// move.
+    /// Limits the number of addresses behind a port, and sets whether the port keeps them, so that they neither expire
+    /// nor move.
     pub(crate) fn restrict(&self, port: PortId, most: u32, keeps: bool) {
         let state = self.make(port);
         state.port.most.store(most, Ordering::Relaxed);
@@ -162,7 +162,8 @@ impl Owners {
         self.at(port).is_some_and(|state| state.port.is_full())
     }
 
-    /// Updates the counts of addresses: port `lost`, if set, has one less; port `got`, if set, has one more.
+    /// Updates the counts of addresses: port `lost`, if set, has one address fewer; port `got`, if set, has one address
+    /// more.
     pub(crate) fn exchange(&self, lost: Option<PortId>, got: Option<PortId>) {
         if lost == got {
             return;

@@ -1,4 +1,4 @@
-//! A port's policies: configuration, and run-time state (buckets, block timer).
+//! A port's policies: their configuration, and their run-time state (buckets, end of a block).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,37 +12,37 @@ use netvale_port::link::Link;
 use crate::clock::now;
 use crate::filters::Filters;
 
-/// Moves of addresses to a port that its loop guard tolerates: per second, and in a burst.
+/// How often addresses may move to a port before its loop guard blocks it: moves per second, and moves in a burst.
 const MOVES: (u64, u64) = (5, 20);
-/// Multicast control messages of a port that are read: per second, and in a burst.
+/// Maximum number of a port's multicast control messages that are read: per second, and in a burst.
 const MESSAGES: (u64, u64) = (500, 256);
 /// How long the loop guard blocks a port.
 pub const BLOCKED: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A port's policies in the form that workers read. The control protocol has its own type for an operator's input. This
-/// one contains parts that are created with the port (its link, its share of a group's limit, rules with counters),
-/// limits as numbers, and no defaults to look up.
+/// A port's policies in the form that workers read. The control protocol has its own type for the policies that an
+/// operator sets. This type contains parts that are created with the port (its link, its share of a group's limit,
+/// rules with counters), limits as numbers, and no defaults to look up.
 #[derive(Clone)]
 pub struct CompiledPolicies {
     /// The port's VLANs; `None`: VLAN 1 if the switch has VLANs.
     pub vlans: Option<Vlans>,
-    /// Addresses that are fixed behind the port, in words whose lowest byte is the first on the wire.
+    /// Addresses that a policy fixes behind the port, as words whose lowest byte is the first on the wire.
     pub addresses: Vec<u64>,
     /// Maximum number of addresses learned behind the port; `None`: no limit.
     pub most_addresses: Option<u32>,
-    /// Whether addresses are learned.
+    /// Whether source addresses of frames from the port are learned.
     pub learning: bool,
     /// Whether learned addresses neither expire nor move.
     pub sticky: bool,
-    /// Whether the port may send only from addresses that are in the forwarding table behind it.
+    /// Whether the port may send only from addresses that the forwarding table already contains behind this port.
     pub locked: bool,
-    /// Whether frames between this and other isolated ports are dropped.
+    /// Whether frames between this port and other isolated ports are dropped.
     pub isolated: bool,
     /// The classes of flooded frames that the port gets.
     pub flood: Classes<bool>,
     /// Rate limits for each class of flooded frames that the port sends; `None`: no limit.
     pub storm: Classes<Option<RateLimit>>,
-    /// Whether the port is blocked for [`BLOCKED`] when addresses move to it too often.
+    /// Whether the port is blocked for [`BLOCKED`] if addresses move to it too often.
     pub loop_guard: bool,
     /// Multicast settings.
     pub multicast: Multicast,
@@ -54,7 +54,8 @@ pub struct CompiledPolicies {
     pub link: Option<Arc<Link>>,
     /// Checks of source addresses in frames that the port sends; `None`: no checks.
     pub guard: Option<Guard>,
-    /// Two filters: for frames that the port sends (index 0), and for frames that it gets (index 1).
+    /// Two filters: the filter for frames that the port sends (index 0), and the filter for frames that it gets (index
+    /// 1).
     pub filters: [Filters; 2],
 }
 
@@ -82,14 +83,14 @@ impl Default for CompiledPolicies {
     }
 }
 
-/// The class of a flooded frame: why it is flooded.
+/// The class of a flooded frame: the reason for flooding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The destination is not in the forwarding table.
     Unknown,
-    /// The destination is a group address.
+    /// The destination is a group address other than the broadcast address.
     Multicast,
-    /// The destination is the broadcast address.
+    /// The destination is the broadcast address, which is not counted as a multicast address.
     Broadcast,
 }
 
@@ -171,8 +172,8 @@ impl PolicyState {
         }
     }
 
-    /// Whether another multicast control message of the port may be read now. Messages above the limit are forwarded,
-    /// but not read.
+    /// Whether another multicast control message from the port may be read now. Messages above the limit are forwarded,
+    /// but are not read.
     #[cold]
     pub(crate) fn may_report(&self) -> bool {
         self.messages.take(&RateLimit::frames(MESSAGES.0, MESSAGES.1), now(), [Weight::frame(0)].into_iter()) > 0

@@ -1,4 +1,4 @@
-//! Sends a switch's multicast queries to its ports.
+//! The task that sends a switch's multicast queries to its ports.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::policies::protocol;
 use crate::snooping::Snooping;
 use crate::table::Switch;
 
-/// Offset of a frame's tag in bytes: behind both addresses.
+/// Offset of a frame's tag in bytes, after both addresses.
 const TAG_AT: usize = 12;
-/// Length of the longest query in bytes, with a tag.
+/// Length of the longest query with a tag, in bytes.
 const LONGEST: usize = 128;
 
-/// Delivers queries, each tagged as the port's VLANs require.
+/// The task that delivers multicast queries, each with the tag that the port's VLANs require.
 pub struct QueryTask {
     switch: Arc<Switch>,
     snooping: Arc<Snooping>,

@@ -17,9 +17,9 @@ use netvale_policy::snoop::{Query, SnoopGroups};
 
 use crate::fdb::PortId;
 
-/// Maximum number of messages that wait to be read. Further ones are lost, but hosts repeat their reports.
+/// Maximum number of messages that wait to be read. Further messages are lost, but hosts repeat their reports.
 const MESSAGES: usize = 1024;
-/// Maximum number of queries that wait to be sent.
+/// Maximum number of queries that wait to be sent; further queries are dropped.
 const QUERIES: usize = 256;
 /// Length of the longest message in bytes: an Ethernet frame with two tags.
 const LONGEST: usize = 1522;
@@ -45,12 +45,12 @@ impl HeardMessage {
     }
 }
 
-/// The groups as they are now; `None`: frames for groups go to all ports.
+/// The current groups. `None`: frames for multicast groups go to all ports.
 pub(crate) type CurrentGroups = Guard<Option<Arc<SnoopGroups>>>;
 
 type WakeFn = Box<dyn Fn() + Send + Sync>;
 
-/// State shared by a snooping switch's workers and the thread that keeps its groups.
+/// State that the workers of a snooping switch share with the thread that keeps the switch's groups.
 pub struct Snooping {
     heard: ArrayQueue<HeardMessage>,
     groups: ArcSwapOption<SnoopGroups>,
@@ -75,17 +75,18 @@ impl Default for Snooping {
 }
 
 impl Snooping {
-    /// Sets the function that wakes the reader, called for the first message after each [`Snooping::begin_to_read`].
+    /// Sets the function that wakes the reader. After each [`Snooping::begin_to_read`], the first message calls the
+    /// function.
     pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
         let _ = self.wake.set(Box::new(wake));
     }
 
-    /// Makes the next message wake the reader again. Must be called before messages are read.
+    /// Makes the next message wake the reader. Must be called before messages are read.
     pub fn begin_to_read(&self) {
         self.is_told.store(false, Ordering::SeqCst);
     }
 
-    /// Takes the oldest message; `None` if none waits.
+    /// Takes the oldest message; `None` if no message waits.
     pub fn read(&self) -> Option<HeardMessage> {
         self.heard.pop()
     }
@@ -96,17 +97,18 @@ impl Snooping {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Publishes the groups and their members, by which workers forward; `None`: frames for groups go to all ports.
+    /// Publishes the groups and their members; workers then forward by them. `None`: frames for multicast groups go to
+    /// all ports.
     pub fn tell(&self, groups: Option<SnoopGroups>) {
         self.groups.store(groups.map(Arc::new));
     }
 
-    /// Queues a query to be sent. It is dropped if there is no room.
+    /// Queues a query to be sent. If there is no room, the query is dropped.
     pub fn send(&self, query: Query) {
         let _ = self.queries.push(query);
     }
 
-    /// Takes the next query to send; `None` if none is queued.
+    /// Takes the next query to send; `None` if no query is queued.
     pub(crate) fn take_query(&self) -> Option<Query> {
         self.queries.pop()
     }
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     /// Objective: messages are read whole and in order; messages that are too long or find no room are counted as lost;
-    /// the reader is woken once until it reads again.
+    /// the reader is woken only once before it begins to read again.
     #[test]
     fn messages_are_heard_in_order_and_whole() {
         let snooping = Snooping::default();

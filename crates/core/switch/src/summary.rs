@@ -8,23 +8,23 @@ use crate::entry::PortEntry;
 use crate::fdb::PortId;
 use crate::policies::{CompiledPolicies, KINDS, kind};
 
-/// The policies of a switch with policies or a trace on at least one port.
+/// The policies of a switch that has policies or a trace on at least one port.
 pub(crate) struct PolicySummary {
-    /// Whether there are only traces, no policies.
+    /// Whether the ports have only traces, and no policies.
     pub(crate) is_only_traced: bool,
     /// Whether frames belong to VLANs.
     pub(crate) vlans: bool,
     /// Whether any port's policies need the members of multicast groups.
     pub(crate) snoops: bool,
-    /// For each kind of tag, whether frames may leave a port with it.
+    /// For each kind of tag, whether frames with this kind may leave any port.
     pub(crate) kinds: [bool; KINDS],
     /// Whether any port has filters for the frames that it gets.
     pub(crate) is_filtered: bool,
-    /// Whether a filter for frames that a port gets may read behind a frame's head.
+    /// Whether a filter for frames that a port gets may read bytes beyond a frame's head.
     pub(crate) is_deep: bool,
-    /// Whether a filter for frames that a port gets may read behind the headers of a segment.
+    /// Whether a filter for frames that a port gets may read bytes beyond the headers of a segment.
     pub(crate) looks_at_payload: bool,
-    /// Addresses that are fixed behind a port, sorted.
+    /// Addresses that a policy fixes behind a port, sorted.
     pinned: Vec<(u64, PortId)>,
     /// Default policies, for ports without policies.
     blank: CompiledPolicies,
@@ -79,7 +79,7 @@ impl PolicySummary {
         }))
     }
 
-    /// The policies of a port; the defaults if it has none.
+    /// The policies of a port; the default policies if the port has none.
     #[inline]
     pub(crate) fn policies<'a>(&'a self, of: &'a PortEntry) -> &'a CompiledPolicies {
         of.port.policies.as_deref().unwrap_or(&self.blank)
@@ -97,7 +97,7 @@ impl PolicySummary {
         if self.vlans { self.vlans(of).tagging(vlan).map(kind) } else { Some(0) }
     }
 
-    /// The port behind which a policy fixes this address; `None` if no policy does.
+    /// The port behind which a policy fixes this address; `None` if no policy fixes it.
     #[inline]
     pub(crate) fn pinned(&self, mac: u64) -> Option<PortId> {
         if self.pinned.is_empty() {

@@ -1,4 +1,4 @@
-//! A switch, its settings and its port table. The table is immutable and replaced as a whole by each change, so that
+//! A switch, its settings and its port table. The table is immutable; each change replaces it as a whole, so that
 //! workers read it without a lock.
 
 use std::collections::hash_map::RandomState;
@@ -52,14 +52,14 @@ pub(crate) struct PortTable {
     by_id: Vec<Option<Arc<PortEntry>>>,
     /// The existing ports, in order of index.
     all: Vec<Arc<PortEntry>>,
-    /// Summary of all ports' policies; `None` without policies and traces.
+    /// Summary of all ports' policies; `None` if no port has policies or a trace.
     policed: Option<Box<PolicySummary>>,
     /// Maximum number of frames that a pass floods.
     most_floods: usize,
 }
 
-/// Maximum number of copies of flooded frames in one pass; the other flooded frames of a batch wait for the next pass.
-/// A whole batch may go to up to 256 ports.
+/// Maximum number of copies of flooded frames in one pass. Flooded frames beyond this limit wait for the next pass. A
+/// whole batch may be flooded to up to 256 ports.
 const MOST_COPIES: usize = BATCH * 256;
 
 impl PortTable {
@@ -72,7 +72,7 @@ impl PortTable {
         &self.all
     }
 
-    /// Summary of all ports' policies; `None` without policies and traces.
+    /// Summary of all ports' policies; `None` if no port has policies or a trace.
     #[inline]
     pub(crate) fn policed(&self) -> Option<&PolicySummary> {
         self.policed.as_deref()
@@ -93,7 +93,7 @@ impl PortTable {
     fn from(by_id: Vec<Option<Arc<PortEntry>>>) -> PortTable {
         let all: Vec<_> = by_id.iter().flatten().cloned().collect();
         let policed = PolicySummary::of(&all);
-        // A batch cannot have more flooded frames than `BATCH`, so a switch with few ports needs no count of them.
+        // A batch has at most `BATCH` flooded frames, so a switch with few ports needs no limit for them.
         let most_floods = if all.len() <= MOST_COPIES / BATCH { usize::MAX } else { MOST_COPIES / all.len() };
         PortTable { by_id, all, policed, most_floods }
     }
@@ -108,7 +108,7 @@ pub struct GroupPorts {
     pub has_vlans: bool,
 }
 
-/// A port, for the thread that keeps the switch's multicast groups.
+/// A port, as the thread that keeps the switch's multicast groups needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPort {
     /// Index of the port.
@@ -126,7 +126,7 @@ pub struct GroupPort {
 pub struct SwitchSettings {
     /// Minimum number of entries of the forwarding table.
     pub table_entries: usize,
-    /// Whether an address stays with its owner until it expires or its port is detached.
+    /// Whether an address stays with its owner until the address expires or its port is detached.
     pub sticky: bool,
     /// Whether lossless ports also hold back other owners' senders.
     pub holds_others: bool,
@@ -144,18 +144,18 @@ impl Default for SwitchSettings {
 pub struct Switch {
     name: String,
     table: ArcSwap<PortTable>,
-    /// Serialises changes of the table. The packet path never locks it.
+    /// Serialises changes of the port table. The packet path never locks this mutex.
     changing: Mutex<()>,
     fdb: Fdb,
     /// Forwarding table of a switch with VLANs, created with the first VLAN.
     vlan_fdb: OnceLock<Fdb>,
     key: [u64; 2],
     flows: [u64; 2],
-    /// Multicast snooping, created with the first port that snoops.
+    /// State of multicast snooping, created with the first port that snoops.
     snooping: OnceLock<Arc<Snooping>>,
     /// Number of attachments so far.
     attached: AtomicU64,
-    /// Whether ports that are attached later also hold back other owners' senders.
+    /// The current value of [`SwitchSettings::holds_others`], for ports that are attached later.
     holds_others: AtomicBool,
 }
 
@@ -174,7 +174,7 @@ impl Switch {
     /// Creates a switch without ports. Switches with the same key `flows` spread flows over queues in the same way.
     pub fn with_flows(name: &str, settings: SwitchSettings, flows: [u64; 2]) -> Arc<Self> {
         let SwitchSettings { table_entries, sticky, holds_others } = settings;
-        // Derive the key from the standard library's random state of this process.
+        // Derives the key from the standard library's random state of this process.
         let random = RandomState::new();
         let key = [random.hash_one(1u8), random.hash_one(2u8)];
         let table = ArcSwap::from_pointee(PortTable::from(Vec::new()));
@@ -208,7 +208,7 @@ impl Switch {
         &self.fdb
     }
 
-    /// The forwarding table that is in use: with or without VLANs.
+    /// The forwarding table that is in use: the table by VLAN if frames belong to VLANs, [`Switch::fdb`] otherwise.
     pub fn addresses(&self) -> &Fdb {
         self.fdb_of(self.table.load().policed())
     }
@@ -233,7 +233,7 @@ impl Switch {
         self.tables().map(Fdb::refused).sum()
     }
 
-    /// Adds an address in a VLAN (0 without VLANs) to the forwarding table.
+    /// Adds an address to the forwarding table, in VLAN `vlan` (0 on a switch without VLANs).
     pub fn learn(&self, vlan: u16, mac: u64, port: PortId) {
         self.addresses().learn_in(vlan, mac, port, &mut 1);
     }
@@ -243,13 +243,13 @@ impl Switch {
         &self.fdb.beside().changes
     }
 
-    /// Sets a port's address finder, which is asked about addresses missing from the forwarding table, in the VLANs
-    /// that the port's frames may be in. The call must be repeated after a change of the port's policies.
+    /// Sets a port's address finder. In the VLANs of the port's frames, the switch asks the finder about addresses that
+    /// are missing from the forwarding table. The call must be repeated after a change of the port's policies.
     pub fn ask_port(&self, id: PortId, by: &Arc<dyn AddressFinder>) {
         self.fdb.beside().elsewhere.set(id, &self.vlans_of(id), Some(by));
     }
 
-    /// Returns the VLANs that a port's frames may be in; 0 without VLANs.
+    /// Returns the VLANs to which a port's frames may belong; only 0 on a switch without VLANs.
     pub fn vlans_of(&self, id: PortId) -> Vec<u16> {
         let table = self.table.load();
         let Some((entry, policed)) = table.get(id).zip(table.policed().filter(|policed| policed.vlans)) else {
@@ -259,14 +259,14 @@ impl Switch {
         (1..4095).filter(|&vlan| vlans.tagging(vlan).is_some()).collect()
     }
 
-    /// Removes an address that is behind a port other than `port`, unless that other port keeps its addresses (they
-    /// neither expire nor move). Returns whether the address was removed.
+    /// Removes an address that is behind a port other than `port`, unless that other port keeps its addresses (so that
+    /// they neither expire nor move). Returns whether the address was removed.
     pub fn forget_elsewhere(&self, vlan: u16, mac: u64, port: PortId) -> bool {
         self.addresses().forget_elsewhere(vlan, mac, port)
     }
 
-    /// Replaces a port's policies, also while frames pass. `egresses` replaces the port's egresses, unless it is
-    /// `None`.
+    /// Replaces a port's policies; may be called while frames pass. `egresses` replaces the port's egresses, unless it
+    /// is `None`.
     pub fn set_policies(
         &self,
         id: PortId,
@@ -324,8 +324,8 @@ impl Switch {
         }
     }
 
-    /// If the switch now uses its other forwarding table (with or without VLANs), empties that table, as its contents
-    /// may be outdated.
+    /// If the switch has just begun or ceased to use VLANs, empties the forwarding table that it now uses, as the
+    /// contents of that table may be outdated.
     fn begin_anew_if(&self, had_vlans: bool) {
         if self.has_vlans() != had_vlans {
             self.addresses().forget_all();
@@ -342,7 +342,7 @@ impl Switch {
         self.tables().for_each(|fdb| fdb.restrict(id, most, keeps));
     }
 
-    /// A port's policies; `None` if it has none, or if there is no such port.
+    /// A port's policies; `None` if the port has none, or if there is no such port.
     pub fn policies(&self, id: PortId) -> Option<Arc<CompiledPolicies>> {
         self.table.load().get(id)?.port.policies.clone()
     }
@@ -368,7 +368,7 @@ impl Switch {
         Ok(result)
     }
 
-    /// Adds a port. From now on, frames may reach its egresses.
+    /// Adds a port. From then on, frames may reach the port's egresses.
     ///
     /// # Errors
     /// [`AttachError::Full`] or [`AttachError::Exists`].
@@ -402,8 +402,8 @@ impl Switch {
         Ok(id)
     }
 
-    /// Sets whether an address moves to another owner's port only after it has expired, and whether lossless ports also
-    /// hold back other owners' senders. May be called while frames pass.
+    /// Sets whether an address moves to another owner's port only after it has expired, and whether lossless ports hold
+    /// back other owners' senders as well. May be called while frames pass.
     pub fn treat(&self, sticky: bool, holds_others: bool) {
         self.tables().for_each(|fdb| fdb.set_sticky(sticky));
         self.holds_others.store(holds_others, Ordering::Relaxed);
@@ -415,7 +415,7 @@ impl Switch {
         self.rewrite(|entry| entry.id == id, |entry| entry.port.lossless = lossless);
     }
 
-    /// Changes the entries that `which` selects, in a copy of the table.
+    /// Changes the entries that `which` selects, in a copy of the port table that replaces the table.
     fn rewrite(&self, which: impl Fn(&PortEntry) -> bool, how: impl Fn(&mut PortEntry)) {
         let _ = self.change(|by_id| {
             by_id.iter_mut().flatten().filter(|entry| which(entry)).for_each(|entry| how(Arc::make_mut(entry)));
@@ -423,12 +423,14 @@ impl Switch {
         });
     }
 
-    /// Removes the addresses learned behind a port. Frames to them are flooded until they are learned again.
+    /// Removes the addresses that were learned behind a port. Frames to these addresses are flooded until the addresses
+    /// are learned again.
     pub fn forget_learned(&self, id: PortId) {
         self.tables().for_each(|fdb| fdb.forget_learned(id));
     }
 
-    /// Removes a port and its addresses. Each worker may still deliver its current batch to the port's egresses.
+    /// Removes a port and its addresses. Workers may still deliver batches that they are forwarding during the call to
+    /// the port's egresses.
     pub fn detach(&self, id: PortId) {
         let had_vlans = self.has_vlans();
         let _ = self.change(|by_id| {
@@ -443,8 +445,8 @@ impl Switch {
         self.fdb.beside().elsewhere.set(id, &[], None);
     }
 
-    /// Adds a monitor called `name` to a port: copies of frames that the port sends go to `tx`, copies of those that it
-    /// receives to `rx`, ring by ring, if there is room.
+    /// Adds a monitor called `name` to a port: copies of frames that the port sends go to `tx`, copies of frames that
+    /// the port receives go to `rx`. Each ring has its own monitor ring; copies that find no room are dropped.
     ///
     /// # Errors
     /// [`AttachError::NoSuchPort`] if there is no port of that name.
@@ -513,7 +515,7 @@ impl Switch {
     }
 }
 
-/// The number of a port's owner: the one that the owner's other ports have, or an unused one.
+/// The number of a port's owner: the same number as for the owner's other ports, or an unused number.
 fn owner_of(by_id: &[Option<Arc<PortEntry>>], port: &AttachedPort) -> OwnerId {
     let mut entries = by_id.iter().flatten();
     if let Some(known) = entries.find(|e| e.port.owner == port.owner) {

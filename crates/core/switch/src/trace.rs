@@ -18,17 +18,17 @@ use crate::fdb::PortId;
 
 /// Number of first bytes of a frame in a record.
 pub const HEAD: usize = 128;
-/// Maximum number of bytes that a trace's filter sees.
+/// Maximum number of bytes of a frame to which a trace's filter is applied.
 const SEEN: usize = 512;
 
 /// Selection of the frames to trace.
 #[derive(Debug)]
 pub struct TraceOptions {
-    /// Traces only frames that this program matches; `None`: all.
+    /// Traces only frames that this program matches; `None`: all frames.
     pub filter: Option<FilterProgram>,
-    /// Traces only frames of which at least one copy was dropped.
+    /// Traces only frames of which at least one copy is dropped.
     pub only_drops: bool,
-    /// Selects one frame in each run of this many frames of a ring; only selected frames are compared with the filter.
+    /// Selects one frame in each run of this many frames of a ring. The filter is applied only to the selected frames.
     pub one_of: u32,
     /// Maximum number of records that wait to be read.
     pub room: usize,
@@ -55,13 +55,13 @@ pub struct TraceRecord {
     pub ring: u16,
     /// Length of the frame in bytes; 0 in a record without a frame.
     pub len: u32,
-    /// Number of pieces of the frame.
+    /// Number of pieces (slots or descriptors) of the frame.
     pub pieces: u16,
     /// The offload pending on the frame, as a virtio-net header.
     pub left: VnetHdr,
     /// First bytes of the frame.
     pub head: [u8; HEAD],
-    /// Steps of the frame on its path: decisions, deliveries and drops.
+    /// Steps of the frame through the switch: decisions, deliveries and drops.
     pub steps: Steps,
 }
 
@@ -74,7 +74,7 @@ impl Trace {
         Trace { options, records, lost, seed: spread(now()), _wanted: Tracing::new() }
     }
 
-    /// Takes the oldest record; `None` if none waits.
+    /// Takes the oldest record; `None` if no record waits.
     #[must_use]
     pub fn next(&self) -> Option<TraceRecord> {
         self.records.pop()
@@ -86,8 +86,9 @@ impl Trace {
         self.lost.swap(0, Ordering::Relaxed)
     }
 
-    /// Number of frames from frame `number` to the next one to examine. One frame in each run of `one_of` frames is
-    /// examined, at a pseudo-random position, so that sampling does not lock onto periodic traffic.
+    /// Number of frames between frame `number` and the next frame to examine; 0 if frame `number` itself is examined.
+    /// One frame in each run of `one_of` frames is examined, at a pseudo-random position, so that sampling does not
+    /// lock onto periodic traffic.
     pub(crate) fn ahead(&self, number: u64) -> u64 {
         let one_of = u64::from(self.options.one_of.max(1));
         let run = number / one_of;
@@ -108,8 +109,8 @@ impl Trace {
         }
     }
 
-    /// Records the drop of frames whose bytes are not available. With a filter, nothing is recorded, as such frames
-    /// cannot match it.
+    /// Records the drop of frames whose bytes are not available. If the trace has a filter, nothing is recorded, as
+    /// such frames cannot match the filter.
     pub(crate) fn put_refused(&self, record: &TraceRecord) {
         if self.options.filter.is_none() {
             self.put(record);
@@ -136,12 +137,12 @@ impl TraceRecord {
 /// A frame that at least one trace selects.
 pub(crate) struct TraceHit {
     record: TraceRecord,
-    /// The port's traces that select the frame: a bit for each of the first 64.
+    /// The port's traces that select the frame: bit *i* stands for trace *i*, for the first 64 traces.
     wanted: u64,
 }
 
 impl TraceHit {
-    /// Creates the record of frame number `number`; `None` if none of `traces` selects it.
+    /// Creates the record of frame number `number`; `None` if none of `traces` selects the frame.
     pub(crate) fn of(
         traces: &[Arc<Trace>],
         number: u64,
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     /// Objective: one frame of each run of `one_of` frames is selected, at varying positions; from every frame, the
-    /// distance to the next selected one is right.
+    /// distance to the next selected frame is right.
     #[test]
     fn one_of_each_run() {
         let trace = Trace::new(TraceOptions { filter: None, only_drops: false, one_of: 5, room: 1 });

@@ -32,7 +32,7 @@ const PREAMBLE: [u8; 6] = {
 pub struct Packet<B>(B);
 
 impl<'a> Packet<&'a [u8; LEN]> {
-    /// Creates a view of the packet at the start of `bytes`, which must be for IPv4 over Ethernet.
+    /// Creates a view of the packet at the start of `bytes`. It must be a packet for IPv4 over Ethernet.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
         let packet: &[u8; LEN] = bytes.first_chunk().ok_or(MalformedPacket::Truncated)?;
         packet.starts_with(&PREAMBLE).then_some(Self(packet)).ok_or(MalformedPacket::BadField)

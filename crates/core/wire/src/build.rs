@@ -31,7 +31,7 @@ pub struct Udp<'a, A> {
     pub dst_port: u16,
     /// Time to live, or hop limit.
     pub ttl: u8,
-    /// The pattern that is repeated to fill the payload; zeros if it is empty.
+    /// The pattern that is repeated to fill the payload. If the pattern is empty, the payload is all zeros.
     pub payload: &'a [u8],
 }
 
@@ -92,7 +92,7 @@ pub fn refresh_udp_checksum(frame: &mut [u8]) -> Result<(), MalformedPacket> {
     }
     let rest = frame.get_mut(ip.l4..).ok_or(MalformedPacket::Truncated)?;
     let len = udp::Header::parse(rest)?.datagram_len();
-    // The frame may be padded behind the datagram.
+    // The frame may be padded after the datagram.
     let datagram = rest.get_mut(..len.into()).ok_or(MalformedPacket::Truncated)?;
     store_checksum(datagram, pseudo(ip.src, ip.dst, layers::UDP, len).ok_or(MalformedPacket::BadField)?)
 }
@@ -111,7 +111,7 @@ fn checked<'f>(
     fill(frame).map_err(|_| bad)
 }
 
-/// Fills the Ethernet header. Returns the rest of the frame.
+/// Fills the Ethernet header. Returns the bytes of the frame that follow the header.
 fn fill_ethernet<'f, A>(
     frame: &'f mut [u8],
     params: &Udp<'_, A>,
@@ -174,7 +174,7 @@ mod tests {
         payload: &[],
     };
 
-    /// Objective: frames of every length equal those of etherparse, byte for byte.
+    /// Objective: frames of every length equal the frames that etherparse builds, byte for byte.
     #[test]
     fn frames_are_those_of_etherparse() {
         let step = if cfg!(miri) { 97 } else { 1 };
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// Objective: a frame whose payload was changed in place gets the correct checksum, also with padding behind the
+    /// Objective: a frame whose payload was changed in place gets the correct checksum, even if padding follows the
     /// payload.
     #[test]
     fn a_changed_payload_gets_its_checksum() {

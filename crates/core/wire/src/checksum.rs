@@ -1,7 +1,7 @@
 //! The Internet checksum: the ones' complement sum of 16-bit big-endian words (RFC 1071).
 //!
-//! A [`Sum`] is the sum of a piece of a packet. Pieces of any length may be summed separately and appended in order; a
-//! piece behind an odd number of bytes is shifted by one byte (RFC 1071 §2(B)).
+//! A [`Sum`] is the sum of a piece of a packet. Pieces of any length may be summed separately and appended in order;
+//! the sum of a piece that follows an odd number of bytes is shifted by one byte (RFC 1071 §2(B)).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +16,7 @@ pub struct Sum {
     /// The sum of 16-bit words in the machine's byte order, which yields the same bytes as network order (RFC 1071
     /// §2(B)). Each addition adds at most `0xffff`.
     words: u64,
-    /// Whether the number of bytes is odd.
+    /// Whether the piece has an odd number of bytes.
     odd: bool,
 }
 
@@ -37,7 +37,7 @@ impl Sum {
         self.append(Self::of(bytes))
     }
 
-    /// Returns the sum with another piece appended, whose sum is `next`.
+    /// Returns the sum with another piece appended; `next` is the sum of that piece.
     #[inline]
     #[must_use]
     pub fn append(self, next: Sum) -> Self {
@@ -72,8 +72,8 @@ impl Sum {
         !self.fold()
     }
 
-    /// Returns the checksum, with `0xffff` instead of zero, which is the same number in ones' complement. For UDP,
-    /// where zero means that there is no checksum (RFC 768).
+    /// Returns the checksum, but `0xffff` instead of zero, which is the same number in ones' complement. UDP needs
+    /// this, as a UDP checksum of zero means that there is no checksum (RFC 768).
     #[inline]
     pub fn nonzero_checksum(self) -> u16 {
         match self.checksum() {
@@ -107,15 +107,15 @@ pub fn pseudo(src: IpAddr, dst: IpAddr, protocol: u8, len: u16) -> Option<Sum> {
     }
 }
 
-/// Returns `checksum` updated for a change of a 16-bit field from `old` to `new` (RFC 1624 §3, equation 3). The caller
-/// must not update a UDP checksum of zero, which means that there is no checksum.
+/// Returns `checksum`, updated for the change of a 16-bit field from `old` to `new` (RFC 1624 §3, equation 3). The
+/// caller must not update a UDP checksum of zero, which means that there is no checksum.
 #[inline]
 pub fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     let sum = u64::from(!checksum) + u64::from(!old) + u64::from(new);
     !fold(sum)
 }
 
-/// Adds carries back until 16 bits are left.
+/// Adds the carries to the lower bits until the sum has 16 bits.
 #[inline]
 fn fold(sum: u64) -> u16 {
     let sum = halves(sum);
@@ -125,8 +125,8 @@ fn fold(sum: u64) -> u16 {
     sum as u16
 }
 
-/// Returns the unfolded sum of `bytes` in the machine's byte order, as if a zero followed an odd last byte. An
-/// accumulator grows by less than 2^32 in each step, and thus suffices for 2^32 steps (128 GiB).
+/// Returns the unfolded sum of `bytes` in the machine's byte order, with a zero byte appended if their number is odd.
+/// An accumulator grows by less than 2^32 in each step, and thus suffices for 2^32 steps (128 GiB).
 #[inline]
 fn sum_bytes(bytes: &[u8]) -> u64 {
     if bytes.len() < STEP {
@@ -166,7 +166,7 @@ fn sum_short(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Returns the sum of a word's two halves, which is the same number in ones' complement.
+/// Returns the sum of a word's two halves, which equals the word in ones' complement.
 #[inline]
 fn halves(word: u64) -> u64 {
     (word >> 32) + (word & 0xffff_ffff)

@@ -16,8 +16,8 @@ mod at {
 pub const HEADER_LEN: usize = 14;
 /// Length of a VLAN tag, bytes.
 pub const VLAN_TAG_LEN: usize = 4;
-/// Maximum number of VLAN tags that [`network`] skips. For a frame with more tags it returns the EtherType of the third
-/// tag.
+/// Maximum number of VLAN tags that [`network`] skips. For a frame with more tags, [`network`] returns the EtherType of
+/// the third tag.
 pub const MAX_VLAN_TAGS: usize = 2;
 /// Minimum length of a frame without the frame check sequence, bytes (IEEE 802.3 §3.2.8).
 pub const MIN_FRAME_LEN: usize = 60;
@@ -59,8 +59,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         dst: MacAddr = at::DST;
         /// Source address.
         src: MacAddr = at::SRC;
-        /// The field behind the addresses: an EtherType, which may be that of a VLAN tag, or (below 1536) an 802.3
-        /// length.
+        /// The field after the addresses: an EtherType, which may announce a VLAN tag, or (below 1536) an 802.3 length.
         ethertype: u16 = at::ETHERTYPE;
     }
 }
@@ -75,7 +74,7 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
         set_ethertype: u16 = at::ETHERTYPE;
     }
 
-    /// Exchanges source and destination, for a reply.
+    /// Exchanges the source and the destination address, as a reply needs.
     #[inline]
     pub fn swap_addrs(&mut self) {
         let dst = self.dst();
@@ -85,7 +84,7 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     }
 }
 
-/// Returns the EtherType of the network protocol of `frame` and the offset of that protocol's header in bytes, behind
+/// Returns the EtherType of the network protocol of `frame`, and the offset of that protocol's header in bytes, after
 /// up to [`MAX_VLAN_TAGS`] tags.
 #[inline]
 pub fn network(frame: &[u8]) -> Result<(u16, usize), MalformedPacket> {
@@ -114,7 +113,7 @@ mod tests {
         assert_eq!(frame, [7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 0x08, 0x06]);
     }
 
-    /// Objective: one or two tags are skipped; the EtherType of a third is returned; a truncated tag is an error.
+    /// Objective: one or two tags are skipped; the EtherType of a third tag is returned; a truncated tag is an error.
     #[test]
     fn vlan_tags_are_skipped() {
         let frame = |types: &[u16]| {

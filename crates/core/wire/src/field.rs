@@ -1,6 +1,6 @@
 //! Reads and writes big-endian fields of a header in an array.
 //!
-//! Offsets are constants below the array's length, so the compiler removes the bounds checks.
+//! Offsets are constants below the array's length, so that the compiler removes the bounds checks.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 

@@ -20,7 +20,7 @@ pub struct FlowKey {
 /// Offsets of a [`PlainFlow`]'s words in a frame.
 pub const WORDS: [usize; 5] = [0, 8, 16, 24, 30];
 
-/// The bytes that all frames of a flow of plain IPv4 have in common, both Ethernet addresses included. Plain IPv4, the
+/// The bytes that all frames of a flow of plain IPv4 have in common, including both Ethernet addresses. Plain IPv4, the
 /// usual kind, is unfragmented TCP, UDP or SCTP without VLAN tags or IP options. A decision that depends only on these
 /// bytes holds for every frame of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl PlainFlow {
         self.0.iter().zip(other.0).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
     }
 
-    /// Clears the bytes that differ from frame to frame: type of service, length, identification, flag "don't
+    /// Clears the bytes that may differ between frames of a flow: type of service, length, identification, flag "don't
     /// fragment", time to live, checksum.
     #[inline]
     fn masked([a, b, c, d, e]: [u64; 5]) -> PlainFlow {
@@ -57,12 +57,12 @@ impl PlainFlow {
 
 /// Mask in the second word: EtherType, version and header length.
 const TYPE: u64 = 0x00ff_ffff << 32;
-/// Values of the fields of [`TYPE`] for IPv4 without options.
+/// Values of the fields under [`TYPE`] in IPv4 packets without options.
 const IPV4_20: u64 = 0x0045_0008 << 32;
 /// Mask in the third word: flag "more fragments" and fragment offset.
 const FRAGMENT: u64 = 0xff3f << 32;
 
-/// One end of a flow: the address, and the port or zero.
+/// One end of a flow: its address, and its port, or zero if the protocol has no ports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct FlowEnd {
     high: u64,
@@ -77,7 +77,7 @@ impl FlowKey {
     }
 
     /// Returns the hash of a frame's flow, in bounded time; zero for a frame that is too short for an Ethernet header.
-    /// `frame` is the frame, or its start including the ports.
+    /// `frame` is the whole frame, or at least its bytes up to and including the ports.
     #[inline]
     pub fn hash(&self, frame: &[u8]) -> u32 {
         match Layers::parse(frame) {
@@ -94,7 +94,8 @@ impl FlowKey {
         Layers::parse(frame).ok()?.ip.map(|ip| self.hash_ip(&ip, frame))
     }
 
-    /// Returns the hash of a plain flow, which equals [`FlowKey::hash`] of its frames, if their headers are complete.
+    /// Returns the hash of a plain flow, which equals [`FlowKey::hash`] of the flow's frames if their headers are
+    /// complete.
     #[inline]
     #[must_use]
     pub fn hash_plain(&self, &PlainFlow([_, _, c, d, e]): &PlainFlow) -> u32 {
@@ -129,8 +130,8 @@ impl FlowKey {
         if (first.high, second.high) != (0, 0) {
             state ^= mix(first.high ^ self.high, second.high ^ self.low.rotate_left(32));
         }
-        // One product is not enough: if a factor happens to be small or even, each half of it depends on few bits of a
-        // port.
+        // One product is not enough: if a factor happens to be small or even, each half of the product depends on few
+        // bits of a port.
         (mix(mix(state ^ self.low, tail ^ self.high), ODD) >> 32) as u32
     }
 }
@@ -169,7 +170,7 @@ fn ports(ip: &IpLayer, frame: &[u8]) -> (u16, u16) {
     if !matches!(ip.protocol, TCP | UDP | SCTP) {
         return (0, 0);
     }
-    // All three protocols start with the two ports.
+    // The headers of all three protocols begin with the two ports.
     match frame.get(ip.l4..).and_then(<[u8]>::first_chunk::<4>) {
         Some(ports) => (field::get16(ports, 0), field::get16(ports, 2)),
         None => (0, 0),
@@ -217,8 +218,8 @@ mod tests {
         assert_ne!(KEY.hash(&there), KEY.hash(&crossed), "ports belong to their addresses");
     }
 
-    /// Objective: words identify a flow of plain IPv4 as its headers do, whatever fields differ from frame to frame;
-    /// other frames are not plain.
+    /// Objective: words identify a flow of plain IPv4 as its headers do, whatever other fields differ between its
+    /// frames; other frames are not plain.
     #[test]
     fn words_identify_a_plain_flow_as_headers_do() {
         let words = |frame: &[u8]| WORDS.map(|at| u64::from_le_bytes(*frame[at..].first_chunk().unwrap()));
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(std::format!("{KEY:?}"), "FlowKey(..)");
     }
 
-    /// Objective: all fragments between two addresses have the same hash, whatever their ports.
+    /// Objective: all fragments that are sent between two addresses have the same hash, whatever their ports.
     #[test]
     fn fragments_hash_on_addresses_only() {
         let fragment = |from, field| {
@@ -280,8 +281,8 @@ mod tests {
         assert_eq!(KEY.hash(&[0; 13]), 0);
     }
 
-    /// Objective: flows that differ only in a port, or only in an address, are spread over eight rings evenly: each
-    /// ring gets between half and twice its share.
+    /// Objective: flows that differ only in a port, or only in an address, are spread evenly over eight rings: each
+    /// ring gets at least half and at most twice an eighth of the flows.
     #[test]
     #[cfg_attr(miri, ignore = "statistics of thousands of frames, and no memory to watch")]
     fn neighbouring_flows_spread_evenly() {

@@ -1,20 +1,20 @@
 //! Frames with pending offloads, which the sender's kernel left to the network card. Virtual links (veth, TAP, a
 //! guest's sockets) have no card, so a frame may be a TCP segment of 64 KiB, or have a partial checksum. The kernel
-//! records this for its own packets, but does not report it to programs.
+//! knows which of its own packets are in this state, but does not tell programs.
 //!
-//! A partial checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). One in 65,536
-//! complete frames has a checksum of the same value; it is computed again, with the same result.
+//! A partial checksum is the sum of the pseudo header alone (linux/skbuff.h, `CHECKSUM_PARTIAL`). By chance, one in
+//! 65,536 complete frames has a checksum equal to that sum; its checksum is computed again, with the same result.
 
 use crate::checksum::pseudo;
 use crate::layers::{TCP, UDP};
 use crate::{Layers, VnetHdr, tcp, udp, vnet};
 
-/// Maximum number of a frame's bytes that are read.
+/// Maximum number of bytes that are read at the start of a frame.
 const HEAD: usize = 256;
 
-/// Returns the offload that is pending on a frame, as a virtio-net header; `None` if there is none. A frame longer than
-/// `whole` bytes must be cut into segments of at most `whole` bytes, with at most `inner` bytes of payload each if
-/// `inner` is not 0.
+/// Returns the offload that is pending on a frame, as a virtio-net header; `None` if no offload is pending. A frame
+/// longer than `whole` bytes must be cut into segments of at most `whole` bytes, with at most `inner` bytes of payload
+/// each if `inner` is not 0.
 #[must_use]
 pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     let head = frame.get(..HEAD.min(frame.len()))?;
@@ -26,7 +26,7 @@ pub fn left_to_do(frame: &[u8], whole: usize, inner: usize) -> Option<VnetHdr> {
     };
     let at = ip.l4 + usize::from(offset);
     let stored = u16::from_be_bytes(*head.get(at..)?.first_chunk()?);
-    // The sum of the pseudo header, whose length has 16 bits.
+    // The sum of the pseudo header, in which the length has 16 bits.
     let half = pseudo(ip.src, ip.dst, ip.protocol, (frame.len() - ip.l4) as u16)?.fold();
     if stored == 0 || stored != half {
         return None;

@@ -39,8 +39,8 @@ const OPTION_SOURCE_ROUTES: [u8; 2] = [131, 137];
 pub struct Header<B>(B);
 
 impl<'a> Header<&'a [u8; HEADER_LEN]> {
-    /// Creates a view of the header at the start of `bytes`, which must have version 4 and, with its options, be within
-    /// `bytes`. The total length is not checked: `bytes` may be the start of a packet.
+    /// Creates a view of the header at the start of `bytes`, which must have version 4 and end, including its options,
+    /// within `bytes`. The total length is not checked: `bytes` may be the start of a packet.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MalformedPacket> {
         let header = Self(bytes.first_chunk().ok_or(MalformedPacket::Truncated)?);
@@ -77,7 +77,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         total_len: u16 = at::TOTAL_LEN;
         /// Identification, the same in all fragments of a packet.
         ident: u16 = at::IDENT;
-        /// The fragment field: "don't fragment", [`MORE_FRAGMENTS`], and the offset in units of 8 bytes.
+        /// The fragment field: [`DONT_FRAGMENT`], [`MORE_FRAGMENTS`], and the fragment's offset in units of 8 bytes.
         fragment: u16 = at::FRAGMENT;
         /// Time to live.
         ttl: u8 = at::TTL;
@@ -97,7 +97,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         usize::from(self.0.borrow()[at::VERSION_IHL] & 0xf) * 4
     }
 
-    /// Whether this is a fragment of a packet, including the first and the last.
+    /// Whether the packet is a fragment; true also for the first and the last fragment of a packet.
     #[inline]
     pub fn is_fragment(&self) -> bool {
         field::get16(self.0.borrow(), at::FRAGMENT) & FRAGMENT_MASK != 0
@@ -116,7 +116,7 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
         set_total_len: u16 = at::TOTAL_LEN;
         /// Stores the identification.
         set_ident: u16 = at::IDENT;
-        /// Stores the fragment field: [`DONT_FRAGMENT`] or zero for a whole packet.
+        /// Stores the fragment field, e.g. [`DONT_FRAGMENT`] or zero for a whole packet.
         set_fragment: u16 = at::FRAGMENT;
         /// Stores the time to live.
         set_ttl: u8 = at::TTL;
@@ -131,8 +131,9 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     }
 }
 
-/// Whether the options of a header request a source route. The destination in the header then differs from that in the
-/// transport's pseudo header. `options` are the bytes behind the fixed part; an unreadable list counts as a request.
+/// Whether the options of a header request a source route. With a source route, the destination in the header differs
+/// from the destination in the transport's pseudo header. `options` are the bytes that follow the fixed part of the
+/// header. A malformed list of options counts as a request.
 pub fn has_source_route(mut options: &[u8]) -> bool {
     while let Some((&kind, rest)) = options.split_first() {
         match kind {

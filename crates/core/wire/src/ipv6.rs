@@ -17,7 +17,7 @@ pub(crate) mod at {
 
 /// Length of the header without extension headers, bytes.
 pub const HEADER_LEN: usize = 40;
-/// Maximum number of extension headers that are skipped. A packet with more is malformed.
+/// Maximum number of extension headers that are skipped. A packet with more extension headers counts as malformed.
 pub const MAX_EXTENSIONS: usize = 8;
 
 /// Next-header value of a fragment header.
@@ -68,7 +68,7 @@ impl<'a> Header<&'a mut [u8; HEADER_LEN]> {
 
 impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
     field::reads! {
-        /// Length of everything behind this header, extension headers included, bytes.
+        /// Length in bytes of all that follows this header, including extension headers.
         payload_len: u16 = at::PAYLOAD_LEN;
         /// The next header: an extension header or the payload's protocol.
         next_header: u8 = at::NEXT_HEADER;
@@ -96,22 +96,23 @@ impl<B: BorrowMut<[u8; HEADER_LEN]>> Header<B> {
     }
 }
 
-/// The upper layer behind a packet's extension headers.
+/// The upper layer of a packet, after its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpperLayer {
-    /// The protocol, as in [`crate::layers`]. ESP and "no next header", which are not skipped, also count as protocols.
+    /// The protocol, as in [`crate::layers`]. ESP and "no next header", which are not skipped, count as protocols as
+    /// well.
     pub protocol: u8,
-    /// Offset of the upper layer, in bytes from the start of the IPv6 header. In a fragment other than the first, it is
-    /// in the middle of the payload.
+    /// Offset of the upper layer, in bytes from the start of the IPv6 header. In a fragment other than the first, this
+    /// offset is in the middle of the payload.
     pub offset: usize,
-    /// Whether there is a fragment header, even if the packet is whole.
+    /// Whether there is a fragment header, even one that describes a whole packet.
     pub fragment: bool,
-    /// Whether a routing header has segments left. The destination in the header then differs from that in the
-    /// transport's pseudo header (RFC 8200 §8.1).
+    /// Whether a routing header has segments left. If so, the destination in the header differs from the destination in
+    /// the transport's pseudo header (RFC 8200 §8.1).
     pub source_route: bool,
 }
 
-/// Walks the extension headers of the packet at the start of `bytes`. Returns the upper layer behind them.
+/// Walks the extension headers of the packet at the start of `bytes`. Returns the upper layer that follows them.
 #[inline]
 pub fn upper(bytes: &[u8]) -> Result<UpperLayer, MalformedPacket> {
     let mut upper = UpperLayer {

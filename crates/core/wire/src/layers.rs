@@ -15,10 +15,10 @@ pub const ICMP6: u8 = 58;
 /// IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
 
-/// The network layer of a frame, and what is known of the layers above it.
+/// The network layer of a frame, and the position of the transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// EtherType of the network layer, behind VLAN tags.
+    /// EtherType of the network layer, found after any VLAN tags.
     pub ethertype: u16,
     /// Offset of the network header, in bytes from the start of the frame.
     pub l3: usize,
@@ -37,16 +37,17 @@ pub struct IpLayer {
     pub protocol: u8,
     /// Offset of the transport header, in bytes from the start of the frame.
     pub l4: usize,
-    /// Whether the packet is a fragment, or (IPv6) has a fragment header. There is then no transport header at `l4`, or
-    /// its payload is incomplete.
+    /// Whether the packet is a fragment, or (IPv6) has a fragment header. A fragment has no transport header at `l4`,
+    /// or an incomplete payload.
     pub fragment: bool,
-    /// Whether the packet has a source route, or (IPv4) unreadable options. `dst` is then not the destination that the
-    /// transport's checksum covers.
+    /// Whether the packet has a source route, or (IPv4) unreadable options. With a source route, `dst` is not the
+    /// destination that the transport's checksum covers.
     pub source_route: bool,
 }
 
 impl Layers {
-    /// Finds the layers of a frame in bounded time. `frame` is the frame, or its start with all headers.
+    /// Finds the layers of a frame in bounded time. `frame` is the whole frame, or at least its bytes up to the
+    /// transport header.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, MalformedPacket> {
         let (ethertype, l3) = ethernet::network(frame)?;

@@ -7,7 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`ethernet`], [`arp`], [`ipv4`], [`ipv6`], [`tcp`], [`udp`] | one header each: field offsets, view of its bytes |
-//! | [`layers`] | finds the layers of a frame, behind VLAN tags, IPv4 options and IPv6 extension headers |
+//! | [`layers`] | finds the layers of a frame, after VLAN tags, IPv4 options and IPv6 extension headers |
 //! | [`checksum`] | the Internet checksum: sums of pieces, pseudo headers, incremental updates |
 //! | [`vnet`] | the virtio-net header as bytes |
 //! | [`offload`] | checks a virtio-net header against its frame, and returns the requested offload |

@@ -46,7 +46,7 @@ impl MacAddr {
         u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
     }
 
-    /// Returns the address in the low 48 bits of an integer in wire order, and ignores the upper 16 bits.
+    /// Returns the address that the low 48 bits of `word` contain in wire order; the upper 16 bits are ignored.
     #[inline]
     pub const fn from_word(word: u64) -> MacAddr {
         let [a, b, c, d, e, f, _, _] = word.to_le_bytes();

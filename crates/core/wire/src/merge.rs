@@ -1,9 +1,9 @@
-//! Merges consecutive TCP segments into a larger one (GRO): the inverse of [`crate::segment`].
+//! Merges consecutive TCP segments into a larger segment (GRO): the inverse of [`crate::segment`].
 //!
 //! Segments are merged only if a [`crate::Segmenter`] would cut the result into the same frames again. Their headers
 //! must be equal except for lengths, checksums, sequence number, identification and PSH, their payloads must have the
-//! same size except for the last, and their checksums must be correct or left to the receiver. As in segmentation,
-//! payloads are read but not copied.
+//! same size except for the last payload, and their checksums must be correct or left to the receiver. As in
+//! segmentation, payloads are read but not copied.
 
 use crate::offload::{MAX_HEADERS, SegmentHeaders};
 use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp};
@@ -33,8 +33,9 @@ pub struct MergeFields {
 }
 
 impl Merge {
-    /// Begins with a frame of `len` bytes with a pending `offload`; `None` if the frame must not be merged. `bytes` is
-    /// a private copy of the whole frame, or of its first [`MAX_HEADERS`] bytes if its checksum is pending.
+    /// Begins a merge with a frame of `len` bytes with a pending `offload`; `None` if the frame must not be merged.
+    /// `bytes` is a private copy of the whole frame. If the frame's checksum is pending, a copy of its first
+    /// [`MAX_HEADERS`] bytes suffices.
     pub fn begin(bytes: &[u8], len: usize, offload: Offload) -> Option<Merge> {
         let part = MergeFields::checked(bytes, len, offload)?;
         let mut head = [0; MAX_HEADERS];
@@ -49,7 +50,8 @@ impl Merge {
         })
     }
 
-    /// Appends another frame, with arguments as for [`Merge::begin`]. Returns whether the frame was merged.
+    /// Appends another frame, which is described by the same arguments as in [`Merge::begin`]. Returns whether the
+    /// frame was merged.
     pub fn append(&mut self, bytes: &[u8], len: usize, offload: Offload) -> bool {
         if self.is_full() {
             return false;
@@ -63,7 +65,7 @@ impl Merge {
         true
     }
 
-    /// Whether no further segment can follow: a segment had a shorter payload than the first, or PSH.
+    /// Whether no further segment can follow, because the last segment has PSH or a shorter payload than the first.
     fn is_full(&self) -> bool {
         self.flags & tcp::PSH != 0 || self.payload != usize::from(self.count) * self.gso_size
     }
@@ -111,7 +113,8 @@ impl Merge {
         self.headers.end
     }
 
-    /// Returns the headers of the merged frame, and its pending offload, which includes the transport's checksum.
+    /// Returns the headers of the merged frame, and the frame's pending offload, which includes the transport's
+    /// checksum.
     pub fn finish(&mut self) -> (&[u8], Offload) {
         let SegmentHeaders { kind, l3, l4, end } = self.headers;
         let packet_len = end - l3 + self.payload;
@@ -140,8 +143,8 @@ impl Merge {
 }
 
 impl MergeFields {
-    /// Returns the fields of a frame of `len` bytes, of which `bytes` is the whole or the first [`MAX_HEADERS`] bytes;
-    /// `None` if the frame must not be merged. Ignores the checksum.
+    /// Returns the fields of a frame of `len` bytes, where `bytes` is the whole frame or its first [`MAX_HEADERS`]
+    /// bytes; `None` if the frame must not be merged. The checksum is not verified.
     pub fn of(bytes: &[u8], len: usize) -> Option<MergeFields> {
         let prefix = bytes.get(..len.min(MAX_HEADERS))?;
         let headers = SegmentHeaders::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
@@ -151,8 +154,8 @@ impl MergeFields {
         let seq = header.seq();
         let payload = len.checked_sub(end).filter(|&n| n > 0)?;
         let mut ident = 0;
-        // Frames with IPv4 options or IPv6 extension headers are rare, and not merged. Bytes behind the packet are
-        // padding, which must not become payload.
+        // Frames with IPv4 options or IPv6 extension headers are rare, and are not merged. Bytes that follow the packet
+        // are padding, which must not become payload.
         if kind.is_v4() {
             let ip = ipv4::Header::parse(prefix.get(l3..)?).ok()?;
             ident = ip.ident();
@@ -168,7 +171,8 @@ impl MergeFields {
         (flags & !tcp::PSH == ACK).then_some(MergeFields { headers, payload, flags, seq, ident })
     }
 
-    /// Like [`MergeFields::of`], for a frame with a pending `offload`; also `None` if its checksum is wrong.
+    /// Like [`MergeFields::of`], for a frame with a pending `offload`; returns `None` as well if the frame's checksum
+    /// is wrong.
     fn checked(bytes: &[u8], len: usize, offload: Offload) -> Option<MergeFields> {
         let part = MergeFields::of(bytes, len)?;
         let SegmentHeaders { kind, l4, .. } = part.headers;
@@ -184,8 +188,8 @@ impl MergeFields {
         right.then_some(part)
     }
 
-    /// Whether `next` may be merged behind this frame: true for all frames that [`Merge::append`] accepts, and rarely
-    /// for others.
+    /// Whether `next` may be merged after this frame: true for all frames that [`Merge::append`] accepts, but in rare
+    /// cases also true for frames that it refuses.
     pub fn may_precede(&self, next: &MergeFields) -> bool {
         self.headers == next.headers
             && self.flags & tcp::PSH == 0
@@ -206,7 +210,8 @@ mod tests {
     use crate::Segmenter;
     use std::vec::Vec;
 
-    /// Builds a TCP frame with `payload` bytes of payload. Returns it with the offload that cuts it into segments.
+    /// Builds a TCP frame with `payload` bytes of payload. Returns the frame with the offload that cuts the frame into
+    /// segments.
     fn large(payload: usize, v6: bool) -> (Vec<u8>, Gso) {
         let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
         let ip = if v6 { builder.ipv6([1; 16], [2; 16], 64) } else { builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64) };
@@ -246,7 +251,7 @@ mod tests {
                 assert!(last.may_precede(&next) && !next.may_precede(&last));
             }
             assert_eq!(merge.count(), 5);
-            // The last segment has PSH, so nothing can follow it.
+            // The last segment has PSH, so no segment can follow it.
             assert!(!merge.append(&parts[0], parts[0].len(), Offload::None));
             let (headers, offload) = merge.finish();
             assert_eq!(offload, Offload::Gso(gso));
@@ -262,7 +267,7 @@ mod tests {
     fn nothing_else_is_merged() {
         let (frame, gso) = large(2000, false);
         let parts = cut(&frame, &gso);
-        // Under Miri, each byte takes half a second.
+        // Under Miri, checking one byte takes half a second.
         let step = if cfg!(miri) { 211 } else { 1 };
         for at in (0..parts[1].len()).step_by(step) {
             let mut other = parts[1].clone();
@@ -285,7 +290,7 @@ mod tests {
         assert!(merge.append(&parts[1], parts[1].len(), Offload::None));
     }
 
-    /// Objective: a checksum left to the receiver is not verified.
+    /// Objective: a checksum that is left to the receiver is not verified.
     #[test]
     fn a_checksum_left_to_the_receiver_is_not_verified() {
         let (frame, gso) = large(2000, false);
@@ -300,7 +305,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Objective: no bytes cause a panic, and no frame is merged that cannot follow.
+        /// Objective: no bytes cause a panic, and a frame that cannot follow the first is not merged.
         #[test]
         fn no_bytes_do_harm(a in proptest::collection::vec(proptest::num::u8::ANY, 0..200), at in 0usize..100, b: u8) {
             let (frame, gso) = large(1500, a.len() % 2 == 0);

@@ -1,7 +1,8 @@
-//! Checks the offload that a frame's virtio-net header requests against the frame (virtio 1.3 §5.1.6.2).
+//! Checks the offload that a frame's virtio-net header requests against the frame itself (virtio 1.3 §5.1.6.2).
 //!
 //! The sender is not trusted: header lengths are determined from the frame itself, and the virtio-net header must agree
-//! with them. If it does not, the frame is dropped and counted under the name of the [`BadVnet`] variant.
+//! with them. If the virtio-net header disagrees, the frame is dropped and counted under the name of the [`BadVnet`]
+//! variant.
 
 use crate::vnet::{self, BadVnet, VnetHdr};
 use crate::{Layers, MalformedPacket, ethernet, ipv6, layers, tcp, udp};
@@ -9,8 +10,8 @@ use crate::{Layers, MalformedPacket, ethernet, ipv6, layers, tcp, udp};
 /// Maximum length of the headers that segmentation supports, bytes: enough for two VLAN tags, IPv6 with extension
 /// headers and TCP with options. Frames with longer headers are refused.
 pub const MAX_HEADERS: usize = 256;
-/// Maximum number of segments of one frame. It prevents a 64 KiB frame from requesting segments of one byte each;
-/// segments of at least 32 bytes of payload are always accepted.
+/// Maximum number of segments of one frame. The limit prevents a 64 KiB frame from requesting segments of one byte
+/// each; segments of at least 32 bytes of payload are always accepted.
 pub const MAX_SEGMENTS: usize = 2048;
 /// Maximum of the length fields of IPv4, IPv6 and UDP.
 const MAX_LENGTH_FIELD: usize = 0xffff;
@@ -18,17 +19,17 @@ const MAX_LENGTH_FIELD: usize = 0xffff;
 /// The offload that is pending on a frame: work that the sender left to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
-    /// No work: the frame is complete.
+    /// No offload: the frame is complete.
     None,
     /// The checksum of the bytes from `start` on must be stored at `start + offset`. Both are in bytes, and the two
     /// bytes of the checksum are within the frame.
     CsumPartial {
-        /// First byte that the checksum covers, behind the Ethernet header.
+        /// Offset of the first byte that the checksum covers, after the Ethernet header.
         start: u16,
         /// Offset of the checksum from `start`.
         offset: u16,
     },
-    /// The payload must be cut into segments.
+    /// The payload must be cut into segments, and each segment's checksum computed.
     Gso(Gso),
 }
 
@@ -37,7 +38,7 @@ pub enum Offload {
 pub struct Gso {
     /// Transport and IP version.
     pub kind: GsoKind,
-    /// Length of the payload of each segment but the last; not zero.
+    /// Length of the payload of each segment except the last; not zero.
     pub gso_size: u16,
     /// Length of all headers before the payload, as found in the frame; at most [`MAX_HEADERS`].
     pub hdr_len: u16,
@@ -45,7 +46,8 @@ pub struct Gso {
     pub csum_start: u16,
     /// Offset of the checksum in the transport header.
     pub csum_offset: u16,
-    /// Whether the sender marked the frame as carrying congestion information, ECN (TCP only).
+    /// Whether the virtio-net header has the bit [`vnet::GSO_ECN`]: the frame carries congestion information (TCP
+    /// only).
     pub ecn: bool,
 }
 
@@ -101,9 +103,10 @@ impl GsoKind {
 impl VnetHdr {
     /// Checks this header against its frame.
     ///
-    /// `frame_len` is the length of the frame without this header. `frame_prefix` is the start of the frame: a private
-    /// copy of at least its headers ([`MAX_HEADERS`] bytes, or the whole frame if it is shorter, are always enough). It
-    /// is read only if `gso_type` is set. The time does not depend on `frame_len`.
+    /// `frame_len` is the length of the frame without this header. `frame_prefix` is a private copy of the start of the
+    /// frame, which must contain at least the frame's headers: [`MAX_HEADERS`] bytes, or the whole frame if the frame
+    /// is shorter, always suffice. The copy is read only if `gso_type` is set. The time that the check takes does not
+    /// depend on `frame_len`.
     ///
     /// `hdr_len`, `num_buffers` and unknown flags are ignored, as §5.1.6.2.2 requires, and so is `F_DATA_VALID`, which
     /// a driver must not set.
@@ -166,7 +169,7 @@ impl VnetHdr {
     }
 }
 
-/// Whether this `gso_type` is supported; `ecn` is its ECN bit, which `gso_type` no longer has.
+/// Whether this `gso_type` is supported; `ecn` is the ECN bit, which the caller has removed from `gso_type`.
 fn is_supported(gso_type: u8, ecn: bool) -> bool {
     match gso_type {
         vnet::GSO_TCPV4 | vnet::GSO_TCPV6 => true,
@@ -176,8 +179,8 @@ fn is_supported(gso_type: u8, ecn: bool) -> bool {
 }
 
 impl Offload {
-    /// Returns the virtio-net header of this offload, for a receiver that gets the frame unchanged. `num_buffers` is
-    /// zero.
+    /// Returns the virtio-net header of this offload, for a receiver that gets the frame with the offload pending.
+    /// `num_buffers` is zero.
     #[inline]
     pub fn to_header(&self) -> VnetHdr {
         match *self {
@@ -236,10 +239,11 @@ impl SegmentHeaders {
         Ok(Self { kind, l3: layers.l3, l4: ip.l4, end })
     }
 
-    /// Checks that a payload of `payload_len` bytes can follow the headers, and be cut into segments of `gso_size`
+    /// Checks that a payload of `payload_len` bytes can follow the headers and can be cut into segments of `gso_size`
     /// bytes.
     pub fn check_payload(&self, payload_len: usize, gso_size: u16) -> Result<(), BadVnet> {
-        // The length field of IPv4 includes the IP header, that of IPv6 does not (RFC 791 §3.1, RFC 8200 §3).
+        // The length field of IPv4 includes the IP header, the length field of IPv6 does not (RFC 791 §3.1, RFC 8200
+        // §3).
         let uncounted = if self.kind.is_v4() { self.l3 } else { self.l3 + ipv6::HEADER_LEN };
         if payload_len > MAX_LENGTH_FIELD - (self.end - uncounted) {
             return Err(BadVnet::TooLong);

@@ -10,7 +10,7 @@ use crate::checksum::pseudo;
 use crate::offload::{MAX_HEADERS, SegmentHeaders};
 use crate::{BadVnet, Gso, GsoKind, Layers, Sum, field, ipv4, ipv6, tcp, udp};
 
-/// The bytes of a segment's headers, with room for the longest.
+/// The bytes of a segment's headers, with room for the longest headers.
 type HeaderBytes = [u8; MAX_HEADERS];
 
 /// A segmenter, which cuts a frame into segments (TSO, USO). It has its own copy of the frame's headers.
@@ -34,7 +34,7 @@ pub struct Segmenter {
     headers: SegmentHeaders,
     gso_size: usize,
     payload_len: usize,
-    /// Offset of the first byte of payload that is not yet in a segment.
+    /// Offset of the first byte of payload that is not part of a segment yet.
     offset: usize,
     /// Number of segments of the frame.
     count: usize,
@@ -58,9 +58,9 @@ struct SegmentTemplate {
 impl Segmenter {
     /// Creates a segmenter for a frame with `payload_len` bytes of payload.
     ///
-    /// `headers` are the `gso.hdr_len` bytes before the payload. They are copied and checked again, as they may have
-    /// changed since the check of `gso`: another protocol or length is an error. Lengths and checksums in them are not
-    /// used.
+    /// `headers` are the `gso.hdr_len` bytes before the payload. The headers are copied and checked again, as they may
+    /// have changed since the check of `gso`: if the protocol or the length of the headers has changed, that is an
+    /// error. The lengths and checksums in the headers are not used.
     pub fn new(headers: &[u8], payload_len: usize, gso: &Gso) -> Result<Self, BadVnet> {
         let mut bytes = [0; MAX_HEADERS];
         bytes.get_mut(..headers.len()).ok_or(BadVnet::HeadersLong)?.copy_from_slice(headers);
@@ -75,7 +75,7 @@ impl Segmenter {
         Ok(Self { bytes, headers: found, gso_size, payload_len, offset: 0, count, given: 0, original })
     }
 
-    /// Number of segments that are left. A frame without payload has one segment.
+    /// Number of segments that are not yet returned. A frame without payload has one segment.
     pub fn remaining(&self) -> usize {
         self.count - self.given
     }
@@ -86,7 +86,7 @@ impl Segmenter {
     }
 
     /// Returns the next segment, whose headers are complete except for the transport's checksum; `None` after the last
-    /// one.
+    /// segment.
     #[inline]
     pub fn next_segment(&mut self) -> Option<Segment<'_>> {
         if self.remaining() == 0 {
@@ -113,7 +113,7 @@ impl Segmenter {
         let SegmentHeaders { kind, l3, end, .. } = self.headers;
         let packet_len = end - l3 + payload_len;
         if kind.is_v4() {
-            // Each segment is a packet of its own, with its own identification (RFC 6864 §4.3).
+            // Each segment is a separate packet with its own identification (RFC 6864 §4.3).
             let ident = self.original.ident.wrapping_add(self.given as u16);
             let len = packet_len as u16;
             let checksum = self.original.ip_sum.add_u16(len).add_u16(ident).checksum();
@@ -126,7 +126,7 @@ impl Segmenter {
         }
     }
 
-    /// Sets the fields of the transport header. Returns the sum of that header and its pseudo header.
+    /// Sets the fields of the transport header. Returns the sum of that header and the pseudo header.
     #[inline]
     fn write_l4(&mut self, payload_len: usize) -> Sum {
         let SegmentHeaders { kind, l4, end, .. } = self.headers;
@@ -143,8 +143,8 @@ impl Segmenter {
         sum.add_u32(seq).add_u16(flags.into())
     }
 
-    /// Returns the TCP flags of the next segment: FIN and PSH only for the last segment, CWR only for the first (RFC
-    /// 3168 §6.1.2).
+    /// Returns the TCP flags of the next segment: FIN and PSH only for the last segment, CWR only for the first segment
+    /// (RFC 3168 §6.1.2).
     #[inline]
     fn tcp_flags(&self) -> u8 {
         let mut flags = self.original.flags;
@@ -214,7 +214,7 @@ impl<'a> Segment<'a> {
         self.payload.clone()
     }
 
-    /// Length of the whole segment, headers included, bytes.
+    /// Length of the whole segment including its headers, bytes.
     #[inline]
     pub fn frame_len(&self) -> usize {
         self.header.len() + self.payload.len()
@@ -235,7 +235,7 @@ impl<'a> Segment<'a> {
 /// The completion of a checksum ([`crate::Offload::CsumPartial`]), computed from the pieces of the frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// Number of the frame's next bytes that the checksum does not cover.
+    /// Number of bytes, from the next piece on, that precede the bytes that the checksum covers.
     skip: usize,
     /// Offset of the checksum, in bytes from the start of the frame.
     at: usize,
@@ -259,16 +259,17 @@ impl Completion {
         }
     }
 
-    /// Returns the offset of the checksum, in bytes from the start of the frame, and its two bytes. The sum includes
-    /// the previous value of the field, in which the driver stored the sum of the pseudo header (virtio 1.3 §5.1.6.2).
-    /// A checksum of zero is returned as `0xffff`, as UDP requires; for other protocols it is the same number.
+    /// Returns the offset of the checksum, in bytes from the start of the frame, and the two bytes to store there. The
+    /// sum includes the previous value of the field, in which the driver stored the sum of the pseudo header (virtio
+    /// 1.3 §5.1.6.2). A checksum of zero is returned as `0xffff`, as UDP requires; for other protocols, zero and
+    /// `0xffff` are the same number.
     #[inline]
     pub fn finish(self) -> (usize, [u8; 2]) {
         (self.at, self.sum.nonzero_checksum().to_be_bytes())
     }
 }
 
-/// Completes the checksum of a frame whose pieces are `pieces`, in order, from its Ethernet header on. If the checksum
+/// Completes the checksum of a frame whose pieces are `pieces`, in order, from the Ethernet header on. If the checksum
 /// would be outside the frame, returns an error and changes nothing.
 pub fn complete_checksum(pieces: &mut [&mut [u8]], start: u16, offset: u16) -> Result<(), BadVnet> {
     let mut completion = Completion::new(start, offset);

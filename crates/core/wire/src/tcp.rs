@@ -22,9 +22,9 @@ pub const HEADER_LEN: usize = 20;
 pub const CHECKSUM_OFFSET: u16 = at::CHECKSUM as u16;
 /// Flag: no more data from the sender.
 pub const FIN: u8 = 0x01;
-/// Flag: the sequence number is the sender's first.
+/// Flag: the sequence number is the first one of its sender.
 pub const SYN: u8 = 0x02;
-/// Flag: the connection does not exist, or ends now.
+/// Flag: reset the connection.
 pub const RST: u8 = 0x04;
 /// Flag: push the data to the receiving application.
 pub const PSH: u8 = 0x08;
@@ -81,7 +81,7 @@ impl<B: Borrow<[u8; HEADER_LEN]>> Header<B> {
         dst_port: u16 = at::DST_PORT;
         /// Sequence number of the first byte of payload.
         seq: u32 = at::SEQ;
-        /// Sequence number that the sender expects next; valid with [`ACK`].
+        /// Sequence number that the sender of this header expects next; valid if [`ACK`] is set.
         ack: u32 = at::ACK;
         /// Receive window of the sender of this header, in bytes before window scaling.
         window: u16 = at::WINDOW;

@@ -10,7 +10,7 @@ pub const LEN_MRG: usize = 12;
 
 /// Flag: the checksum of the bytes from `csum_start` on is left to the receiver.
 pub const F_NEEDS_CSUM: u8 = 1;
-/// Flag: the checksum has been verified.
+/// Flag: the device or its driver has verified the checksum.
 pub const F_DATA_VALID: u8 = 2;
 /// Flag: `csum_start` and `csum_offset` hold receive-segment-coalescing counts.
 pub const F_RSC_INFO: u8 = 4;
@@ -25,10 +25,10 @@ pub const GSO_UDP: u8 = 3;
 pub const GSO_TCPV6: u8 = 4;
 /// Segmentation: UDP, into datagrams (USO), over either version of IP.
 pub const GSO_UDP_L4: u8 = 5;
-/// Additional bit of a TCP type: the segments carry congestion information (ECN).
+/// Additional bit of a TCP type: the frame carries congestion information (ECN).
 pub const GSO_ECN: u8 = 0x80;
 
-/// The form of the header in front of a port's frames.
+/// The form of the virtio-net header that precedes each of a port's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VnetForm {
     /// The form without `num_buffers`, of [`LEN`] bytes.
@@ -38,7 +38,7 @@ pub enum VnetForm {
 }
 
 impl VnetForm {
-    /// Returns the form whose length is `len` bytes; `None` if neither has that length.
+    /// Returns the form whose length is `len` bytes; `None` if neither form has that length.
     #[inline]
     pub const fn from_len(len: usize) -> Option<Self> {
         match len {
@@ -68,7 +68,7 @@ pub struct VnetHdr {
     pub gso_type: u8,
     /// Length of all headers before the payload, bytes. A hint that must not be trusted.
     pub hdr_len: u16,
-    /// Length of the payload of each segment but the last, bytes.
+    /// Length of the payload of each segment except the last, bytes.
     pub gso_size: u16,
     /// Start of the bytes that the checksum covers, in bytes from the start of the frame.
     pub csum_start: u16,
@@ -153,13 +153,15 @@ pub enum BadVnet {
     /// The frame is shorter than the virtio-net header.
     #[error("the frame is shorter than its virtio-net header")]
     HeaderShort,
-    /// `csum_start` is in the Ethernet header or outside the frame, or (for segmentation) not at the transport header.
+    /// `csum_start` is in the Ethernet header or outside the frame, or (for segmentation) is not the offset of the
+    /// transport header.
     #[error("csum_start is outside the frame or not at its transport header")]
     CsumStart,
-    /// The checksum is outside the frame, or (for segmentation) is not the transport's.
+    /// The checksum is outside the frame, or (for segmentation) is not the transport header's checksum.
     #[error("csum_offset is outside the frame or not the transport's checksum")]
     CsumOffset,
-    /// The type of segmentation is unknown or not supported (UFO), or has the ECN bit without TCP.
+    /// The type of segmentation is unknown or not supported (UFO), or has the ECN bit although the transport is not
+    /// TCP.
     #[error("invalid gso_type: expected TCPV4, TCPV6 or UDP_L4, and ECN only with TCP")]
     GsoType,
     /// The length of the segments' payload is zero.
@@ -168,10 +170,10 @@ pub enum BadVnet {
     /// Segmentation is requested without `F_NEEDS_CSUM`, which a driver must set (§5.1.6.2.1).
     #[error("gso_type is set without the NEEDS_CSUM flag")]
     GsoWithoutCsum,
-    /// The frame is not of the protocols that `gso_type` names, or its headers are malformed.
+    /// The frame's protocols are not those that `gso_type` names, or its headers are malformed.
     #[error("the frame is not of the protocols that gso_type names")]
     GsoProtocol,
-    /// The frame, or the given part of it, ends within its headers.
+    /// The frame, or its prefix that was checked, ends within the headers.
     #[error("the frame ends within its headers")]
     HeadersCut,
     /// The headers have more than [`crate::offload::MAX_HEADERS`] bytes.
@@ -192,7 +194,7 @@ pub enum BadVnet {
 }
 
 impl BadVnet {
-    /// All variants. The position of each is its [`BadVnet::index`].
+    /// All variants. The position of each variant is its [`BadVnet::index`].
     pub const ALL: [BadVnet; 13] = [
         Self::HeaderShort,
         Self::CsumStart,
@@ -209,7 +211,7 @@ impl BadVnet {
         Self::TooManySegments,
     ];
 
-    /// The index in an array of counters, one for each variant.
+    /// Returns the variant's index in an array that has a counter for each variant.
     #[inline]
     pub const fn index(self) -> usize {
         self as usize

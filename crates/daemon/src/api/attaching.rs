@@ -1,4 +1,4 @@
-//! Attaches ports: those that clients request, and those of the configuration file.
+//! Attaches the ports that clients request, and the ports of the configuration file.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -29,8 +29,8 @@ fn bad(e: impl Display) -> Refusal {
     Refusal::new(Errno::INVAL, format!("{e:#}"))
 }
 
-/// Attaches the ports of the configuration, except those restored from another process. Logs and skips a port that
-/// cannot be attached at present, so that the others are attached.
+/// Attaches the ports of the configuration, except the ports that were restored from another process. A port that
+/// cannot be attached at present is logged and skipped, so that the other ports are attached.
 ///
 /// # Errors
 /// Name and refusal of the first port that can never be attached, because its configuration is wrong, or, with
@@ -67,13 +67,13 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
 }
 
 /// Whether the refusal is permanent, because the port's parameters are wrong. Returns false for a port that uses files,
-/// because a file that is missing now may appear later.
+/// because a missing file may appear later.
 fn is_mistake(params: &AttachParams, refusal: &Refusal) -> bool {
     let has_files = AttachSpec::parse(&params.port).is_ok_and(|spec| !spec.files().is_empty());
     !has_files && [Errno::INVAL, Errno::OPNOTSUPP].iter().any(|errno| errno.raw_os_error() == refusal.errno)
 }
 
-/// Attaches a port, which remains until it is detached. Returns its full name.
+/// Attaches a port, which remains until it is detached. Returns the port's full name.
 ///
 /// # Errors
 /// [`Refusal`] if the caller lacks the right, or the port cannot be created.
@@ -94,8 +94,8 @@ pub fn attach_declared(d: &mut Daemon, declared: DeclaredPort, caller: Caller) -
     Ok(full)
 }
 
-/// Calls `attach` again as long as it fails because a resource, such as a device or a socket, is in use, but not after
-/// `until`. The resources of a port just removed stay in use until the kernel, the port's threads and the service
+/// Calls `attach` repeatedly until `until`, as long as it fails because a resource, such as a device or a socket, is in
+/// use. The resources of a port that was just removed stay in use until the kernel, the port's threads and the service
 /// manager have released them.
 ///
 /// # Errors
@@ -129,7 +129,7 @@ fn make(d: &mut Daemon, p: &AttachParams, caller: Caller) -> Result<String, Refu
     attach_to_switch(d, place(d, p, &spec)?, &spec, &p.options, caller)
 }
 
-/// Returns the switch of a request, and the port's name on that switch.
+/// Returns the switch on which the request attaches a port, and the port's name on that switch.
 fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, Refusal> {
     let switch = SwitchName::parse(naming::switch_meant(d, &p.switch)).map_err(bad)?;
     let port = p.options.name.clone().unwrap_or_else(|| spec.port_name().to_string());
@@ -137,7 +137,7 @@ fn place(d: &Daemon, p: &AttachParams, spec: &AttachSpec) -> Result<SwitchPort, 
 }
 
 /// Attaches a TAP whose queues came as descriptors with the request. The port remains until it is detached or the TAP
-/// is gone. Returns its full name.
+/// no longer exists. Returns the port's full name.
 ///
 /// # Errors
 /// [`Refusal`] if the caller lacks the right, or the descriptors are not queues of a TAP.
@@ -162,7 +162,7 @@ pub fn bring(d: &mut Daemon, request: &BringRequest, queues: Strangers, caller: 
 }
 
 /// Checks the caller's permissions, then creates the port and attaches it to a switch. First removes a port of the same
-/// name whose device is gone.
+/// name whose device no longer exists.
 fn attach_to_switch(
     d: &mut Daemon,
     at: SwitchPort,
@@ -178,7 +178,8 @@ fn attach_to_switch(
     Ok(full)
 }
 
-/// Attaches a ptnet device to a backend: a port of a switch, or, without a switch, a pipe's end or an interface.
+/// Attaches a ptnet device to a backend. The backend is a port of a switch or, without a switch, an end of a pipe or an
+/// interface.
 fn attach_backend(
     d: &mut Daemon,
     backend: &str,

@@ -22,7 +22,7 @@ pub struct Rpc<'a> {
     pub daemon: &'a mut Daemon,
     /// The connection from which the request came, with its user.
     pub caller: Caller,
-    /// Whether the daemon must shut down; set by the `shutdown` method.
+    /// Whether the daemon must shut down; the `shutdown` method sets this field.
     pub shutdown: bool,
 }
 
@@ -51,7 +51,7 @@ impl Rpc<'_> {
         }
         let full;
         let what = match &request {
-            // `attaching` checks the permission, once the port's kind is known.
+            // `attaching` checks the permission, after it has determined the port's kind.
             Request::PortAttach(_) => return self.carry_out(request),
             Request::PortDetach(p) => {
                 full = format!("{}:{}", p.switch, p.port);

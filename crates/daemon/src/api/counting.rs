@@ -20,12 +20,12 @@ use crate::permission::{controls, is_trusted, may_join};
 use crate::registry::events::now_ns;
 use crate::worker::Worker;
 
-/// Approximate maximum number of counters in an answer; the client requests the remaining ports in further requests.
-/// This keeps an answer below the limit of unread bytes, and lets the main thread do other work between the requests.
+/// Approximate maximum number of counters in an answer; the client gets the remaining ports by further requests. This
+/// keeps an answer below the limit of unread bytes, and lets the main thread do other work between the requests.
 const MOST_COUNTERS: usize = 30_000;
 
-/// Returns the counters of the ports that the caller may see. With `after`, begins after the port of that name;
-/// otherwise, adds the counters of switches, workers and regions.
+/// Returns the counters of the ports that the caller may see. With `after`, the answer begins after the port of that
+/// name; without `after`, it also contains the counters of switches, workers and regions.
 pub fn all_stats(d: &Daemon, params: &AllStatsParams, caller: Caller) -> AllStats {
     let mut ports = Vec::new();
     let mut next = None;
@@ -166,7 +166,7 @@ fn latency(rings: &[Arc<RingCounters>]) -> Option<Latency> {
     (!parts.is_empty()).then_some(Latency { sum_ns, parts })
 }
 
-/// Returns the sums of all rings' kicks: sent, suppressed, received.
+/// Returns the sums of all rings' kicks: kicks sent, suppressed and received.
 fn kicks(record: &DaemonPort) -> Kicks {
     let rings = record.rings();
     let behind = &record.behind;

@@ -11,7 +11,7 @@ use crate::ports::looking;
 use crate::registry::events::now_ns;
 
 /// Maximum number of switches and ports, and of event names, in a subscription. Each event is compared with all of
-/// them, so the number is limited.
+/// these names, so their number is limited.
 const MOST: usize = 64;
 
 /// Subscribes a connection to events, or replaces its filters.

@@ -1,5 +1,5 @@
 //! Snapshots of the daemon's ports for `list`, `show` and `top`. Callers see their own ports; root and the daemon's own
-//! user see all.
+//! user see all ports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub fn list_groups(d: &Daemon, switch: &str, caller: Caller) -> Option<GroupsInf
 }
 
 /// Lists the ports that the caller may see, without their rings. With `switch`, lists only ports on that switch;
-/// otherwise also pipes, and interfaces that programs have open.
+/// without `switch`, also lists pipes, and interfaces that programs have opened.
 pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortInfo> {
     let on = |r: &DaemonPort| switch.is_none_or(|s| r.switch.as_ref().is_some_and(|on| on.name() == s));
     let mut ports: Vec<_> = d.ports.iter().filter(|(_, r)| on(r)).map(|(n, r)| summary(r, n)).collect();
@@ -88,7 +88,7 @@ pub fn list_ports(d: &Daemon, switch: Option<&str>, caller: Caller) -> Vec<PortI
     ports
 }
 
-/// Describes one port with its rings; `None` if it does not exist, or the caller may not see it.
+/// Describes one port with its rings; `None` if the port does not exist, or if the caller may not see it.
 pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     let pipe = Pipes::name(name);
     let known = d.pipes.get(&pipe);
@@ -107,13 +107,13 @@ pub fn show(d: &Daemon, name: &str, caller: Caller) -> Option<PortInfo> {
     sees(caller, info.owner).then_some(info)
 }
 
-/// Lists the evictions of the caller's programs, newest first.
+/// Lists the evictions of the caller's programs, the newest first.
 pub fn list_evicted(d: &Daemon, caller: Caller) -> Vec<EvictionInfo> {
     d.evictions.iter().filter(|one| sees(caller, Some(one.owner))).collect()
 }
 
-/// Returns a sentence with the reason of the last eviction from the port `port`; `None` if there was none that the
-/// caller may see.
+/// Returns a sentence with the reason of the last eviction from the port `port`; `None` if there was no eviction that
+/// the caller may see.
 pub fn last_eviction(d: &Daemon, port: &str, caller: Caller) -> Option<String> {
     let last = list_evicted(d, caller).into_iter().find(|one| one.port == port)?;
     Some(format!("the last program at this port was evicted: {}", last.reason))
@@ -196,8 +196,8 @@ fn uses_of_buffers(rings: &PortRings) -> BTreeMap<u32, u32> {
     rings.mem.region().touch(count).unwrap_or_default()
 }
 
-/// Returns notes for `netvale show`. They include errors in a program's rings that cause the loss of frames: buffers in
-/// several slots, or outside the pool.
+/// Returns notes for `netvale show`. They include errors in a program's rings that cause the loss of frames: buffers
+/// that are in several slots, or that are outside the pool.
 fn notes(record: &DaemonPort) -> Vec<String> {
     let uses = record.rings().map_or_else(BTreeMap::new, uses_of_buffers);
     let bufs = record.rings().map_or(u32::MAX, |r| r.mem.region().layout().sizes.bufs.num);

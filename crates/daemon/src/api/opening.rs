@@ -29,7 +29,8 @@ use crate::system::closing::{self, Strangers};
 use crate::system::peer;
 
 /// An attach connection's hold on a port, which keeps the port open until it is released or the connection closes. The
-/// note consists of bytes that the client chose; the daemon returns them whenever it describes the port to the client.
+/// note consists of bytes that the client chose; the daemon returns these bytes whenever it describes the port to the
+/// client.
 pub(crate) struct AttachHold {
     attachment: Box<dyn Attachment>,
     note: [u8; NOTE_LEN],
@@ -67,7 +68,7 @@ impl AttachHold {
 /// Handles one message of a client. Returns whether to keep the connection.
 ///
 /// A malformed message does not release the port, because a program may have written to the wrong descriptor. The
-/// message is refused, in case the program reads the answer, and the connection remains.
+/// daemon refuses such a message, as the program may read the answer, and keeps the connection.
 pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<AttachHold>, caller: Caller) -> bool {
     let mut bytes = [0u8; LONGEST + 1];
     let (got, answer_to, brought) = match receive(fd, &mut bytes, caller) {
@@ -84,7 +85,7 @@ pub(crate) fn serve(d: &mut Daemon, fd: &OwnedFd, holds: &mut Option<AttachHold>
     keep
 }
 
-/// Executes a message and answers it. Returns whether to keep the connection.
+/// Executes a message, and sends the answer. Returns whether to keep the connection.
 fn answer(
     d: &mut Daemon,
     to: &OwnedFd,
@@ -153,7 +154,8 @@ fn has_hung_up(fd: &OwnedFd) -> bool {
 }
 
 /// Receives a message with its descriptors. Returns its length, the socket for the answer (`None` if the answer goes to
-/// the connection), and the other descriptors: a file, or the queues of a device. More descriptors end the connection.
+/// the connection), and the other descriptors: a file, or the queues of a device. A message with more descriptors than
+/// these ends the connection.
 fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result<(usize, Option<OwnedFd>, Strangers)> {
     let (got, mut fds) = closing::receive(fd, bytes)?;
     let is_device = MessageKind::of(bytes.get(..got).unwrap_or(&[])) == MessageKind::Bring;
@@ -174,8 +176,9 @@ fn receive(fd: &OwnedFd, bytes: &mut [u8], caller: Caller) -> rustix::io::Result
     Ok((got, answer_to, brought))
 }
 
-/// Whether the daemon may answer on that socket. Unless the caller is trusted, its peer must be of the caller's own
-/// user, because another user's program would take the answer for a message that the daemon sent to it.
+/// Whether the daemon may answer on the socket `fd`. Unless the caller is trusted, the peer of that socket must have
+/// the caller's user, because another user's program would take the answer for a message that the daemon sent to that
+/// program.
 fn may_answer(fd: &OwnedFd, caller: Caller) -> bool {
     let is_unix = sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX);
     let is_connected = matches!(sockopt::socket_type(fd), Ok(SocketType::SEQPACKET | SocketType::STREAM));

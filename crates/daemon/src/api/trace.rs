@@ -1,4 +1,4 @@
-//! Traces of single frames' paths through a switch, for the owners of the ports.
+//! Traces of the paths of single frames through a switch, for the owners of the ports.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -65,7 +65,7 @@ fn switch_of(place: &str) -> &str {
     place.split(':').next().unwrap_or_default()
 }
 
-/// Checks that a switch, or a port on a switch, can have the name `of`.
+/// Checks that `of` is a possible name of a switch, or of a port on a switch.
 fn place(of: &str) -> Result<(), ()> {
     SwitchName::parse(switch_of(of)).map_err(drop)?;
     if of.contains(':') { PortName::parse(of).map(drop).map_err(drop) } else { Ok(()) }
@@ -111,17 +111,18 @@ pub fn read(d: &Daemon, caller: Caller) -> Result<TraceRead, RpcError> {
     let none =
         || RpcError::new(ErrorCode::NotFound, "this connection traces nothing".to_owned(), "call trace.begin first");
     let session = d.traces.of(caller.client).ok_or_else(none)?;
-    // The number of traced ports is read before the records: if it is 0, no records come after those that are there
-    // now.
+    // The number of traced ports is read before the records: if the number is 0, no records are added after those that
+    // are read now.
     let ports = session.switch.as_ref().map_or(0, |switch| switch.traced(&session.trace));
     let records: Vec<_> = std::iter::from_fn(|| session.trace.next()).take(AT_ONCE).collect();
-    // The ages of all records are computed at the same time `at`, so that a later record never appears older.
+    // The ages of all records are computed at the same time `at`, so that a later record never appears older than an
+    // earlier record.
     let at = now();
     let frames = records.iter().map(|record| RecordNames { session, record }.frame(at)).collect();
     Ok(TraceRead { ports, lost: session.trace.lost(), frames })
 }
 
-/// A record, with the trace session that has the names of its ports.
+/// A record, and the trace session that contains the names of the record's ports.
 struct RecordNames<'a> {
     session: &'a TraceSession,
     record: &'a TraceRecord,
@@ -149,8 +150,8 @@ impl RecordNames<'_> {
         }
     }
 
-    /// Returns the steps of the frame. Steps before the first receiver name filter rules of the sender; later ones name
-    /// rules of the receiver named last.
+    /// Returns the steps of the frame. Steps before the first receiver name filter rules of the sender; later steps
+    /// name rules of the receiver that was named last.
     fn steps(&self) -> Vec<TraceStep> {
         let record = self.record;
         let mut port = record.from;

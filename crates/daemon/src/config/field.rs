@@ -1,5 +1,5 @@
-//! Field types of the configuration. Each type converts to and from a JSON **value**, as the file has it, and parses
-//! the arguments of its command-line flag.
+//! Field types of the configuration. Each type converts to and from a JSON **value** in the form that the file uses,
+//! and parses the arguments of its command-line flag.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use super::{SocketMode, SwitchPolicies};
 
 /// A field type of the configuration, convertible to JSON.
 pub trait FieldValue: Default + Serialize + DeserializeOwned {
-    /// Returns the value as JSON, in the form of the configuration file; null if the file would omit the key.
+    /// Returns the value as JSON, in the form of the configuration file; null if the key would be omitted from the
+    /// file.
     fn value(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
     }
@@ -24,8 +25,8 @@ pub trait FieldValue: Default + Serialize + DeserializeOwned {
         serde_json::from_value(value).map(|value| *self = value).is_ok()
     }
 
-    /// Sets the field to the last of its flag's arguments; appends all of them if the field is a list. Returns false if
-    /// an argument does not have the shape (type and range).
+    /// Sets the field to the last of its flag's arguments; if the field is a list, appends all arguments. Returns false
+    /// if an argument does not have the type and range of `shape`.
     fn take_words(&mut self, shape: OptionShape, words: &[OsString]) -> bool {
         let value = words.last().and_then(|word| shape.parse(word.to_str()?).ok());
         value.is_some_and(|value| self.put(value))
@@ -42,7 +43,7 @@ impl FieldValue for Option<String> {}
 impl FieldValue for Option<SocketMode> {}
 impl FieldValue for Option<Vec<usize>> {}
 
-/// A list without duplicates.
+/// A list of texts. Values are stored without duplicates.
 impl FieldValue for Vec<String> {
     fn put(&mut self, value: Value) -> bool {
         serde_json::from_value::<Self>(value).map(|texts| *self = unique(texts)).is_ok()
@@ -55,14 +56,14 @@ impl FieldValue for Vec<String> {
     }
 }
 
-/// The argument of the flag need not be UTF-8.
+/// A path. The argument of its flag need not be UTF-8.
 impl FieldValue for PathBuf {
     fn take_words(&mut self, _: OptionShape, words: &[OsString]) -> bool {
         words.last().map(|word| *self = word.into()).is_some()
     }
 }
 
-/// The arguments of the flag need not be UTF-8. [`FieldValue::value`] omits paths that are not UTF-8.
+/// A list of paths. The arguments of its flag need not be UTF-8. [`FieldValue::value`] omits paths that are not UTF-8.
 impl FieldValue for Vec<PathBuf> {
     fn value(&self) -> Value {
         self.iter().filter_map(|path| path.to_str()).collect()
@@ -83,7 +84,7 @@ pub fn usual<T: FieldValue>(default: &Value) -> T {
     field
 }
 
-/// Collects the items in order, without duplicates.
+/// Collects the items in order, but each item only once.
 pub fn unique<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for one in all {

@@ -28,8 +28,7 @@ impl ConfigFile {
     /// Reads a configuration file.
     ///
     /// # Errors
-    /// [`ConfigError::Read`] if the file cannot be read, [`ConfigError::Toml`] if it is malformed (unknown keys
-    /// included).
+    /// [`ConfigError::Read`] if the file cannot be read, [`ConfigError::Toml`] if it is malformed or has unknown keys.
     pub fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.into(), source })?;
         Self::parse(&text).map_err(|source| ConfigError::Toml { path: path.into(), source: Box::new(source) })
@@ -95,7 +94,7 @@ fn table_at<'a, 'b>(place: &'a PlacedValue<'b>) -> Result<&'a DeTable<'b>, Error
     found.as_table().ok_or_else(|| error_at(place, format!("expected a table, found {}", found.type_str())))
 }
 
-/// Reads the ports, and checks each one and that its name is unique.
+/// Reads the ports. Checks each port, and that its name is unique.
 fn read_ports(places: &PlacedValue<'_>) -> Result<Vec<AttachParams>, Error> {
     let list = places.get_ref().as_array();
     let list = list.ok_or_else(|| error_at(places, "expected a list of tables: write [[port]] above each"))?;
@@ -126,7 +125,7 @@ fn read_port(place: &PlacedValue<'_>) -> Result<AttachParams, Error> {
     Ok(AttachParams { switch, port, options })
 }
 
-/// Returns the full name that a port will have once it is attached.
+/// Returns the full name that the port has after it is attached.
 pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
     match &params.options {
         PortOptions { backend: Some(backend), .. } => {
@@ -137,8 +136,8 @@ pub fn full_name(params: &AttachParams, spec: &AttachSpec) -> String {
     }
 }
 
-/// Returns the parameters in canonical form: port and modes are spelled uniformly, and options set to their default are
-/// omitted.
+/// Returns the parameters in canonical form: port and modes are spelled uniformly, and options whose value is their
+/// default are omitted.
 #[must_use]
 pub fn canonical(params: &AttachParams) -> AttachParams {
     let Ok(spec) = AttachSpec::parse(&params.port) else { return params.clone() };

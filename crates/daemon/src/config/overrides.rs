@@ -22,7 +22,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Applies this command line over a file.
+    /// Applies this command line to the configuration of a file; flags override the settings in the file.
     ///
     /// # Errors
     /// [`ConfigError::Words`] if a flag's arguments are invalid.
@@ -43,7 +43,7 @@ impl Overrides {
     /// Like [`Overrides::over`], for a file that is read from `path`.
     ///
     /// # Errors
-    /// [`ConfigError`] if the file cannot be read or is malformed, or a flag's arguments are invalid.
+    /// [`ConfigError`] if the file cannot be read or is malformed, or if a flag's arguments are invalid.
     pub fn over_file(&self, path: &Path) -> Result<Config, ConfigError> {
         let config = self.over(ConfigFile::read(path)?)?;
         Ok(Config { file: Some(self.here.join(path)), ..config })

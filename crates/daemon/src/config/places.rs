@@ -20,7 +20,7 @@ pub struct TextPlace {
 pub struct Mistake {
     /// Name of the file.
     pub file: String,
-    /// The position of the error; `None` if it is unknown.
+    /// The position of the error; `None` if the position is unknown.
     pub place: Option<TextPlace>,
     /// Description in one line.
     pub what: String,
@@ -56,7 +56,7 @@ impl TextPlace {
     }
 }
 
-/// Parses the text of a file and applies a command line over it.
+/// Parses the text of a file, and overrides its settings by those of a command line.
 ///
 /// # Errors
 /// The first error, with its position.
@@ -72,7 +72,7 @@ pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, Mi
 mod tests {
     use super::*;
 
-    /// Objective: each type of mistake is reported with line and column, counted in characters.
+    /// Objective: each type of mistake is reported with its line, and with its column, counted in characters.
     #[test]
     fn each_mistake_is_reported_with_line_and_column() {
         let told = |text: &str| parse(text, "f.toml", &Overrides::default()).unwrap_err().to_string();
@@ -97,7 +97,8 @@ mod tests {
         }
     }
 
-    /// Objective: a port's key is found by the port's index; without the key, the port is.
+    /// Objective: the position of a port's key is found by the port's index; if the key is missing, the position of
+    /// `port` is returned.
     #[test]
     fn the_key_of_a_port_is_found() {
         let text = "[[port]]\nport = 'a'\n\n[[port]]\nmtu = 9\nport = 'b'\n";

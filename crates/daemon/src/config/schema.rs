@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: the schema in the tree matches the tables; `UPDATE=1` writes it.
+    /// Objective: the schema in the tree matches the tables; `UPDATE=1` writes the schema.
     #[test]
     fn the_schema_in_the_tree_matches_the_tables() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/config.schema.json");

@@ -11,7 +11,7 @@ use super::{Config, SETTINGS};
 
 /// A setting of the configuration file.
 pub struct Setting {
-    /// Table of the key; empty for keys before the first table header.
+    /// Table of the key; empty for a key before the first table header.
     pub table: &'static str,
     /// Key within the table.
     pub name: &'static str,
@@ -34,9 +34,9 @@ pub struct Setting {
 pub enum Effect {
     /// Immediately.
     Immediate,
-    /// For ports attached later.
+    /// Immediately, but only for ports that are attached after the change.
     NewPorts,
-    /// Immediately for folders that the sandboxed daemon can access; for others, after a restart.
+    /// For folders that the sandboxed daemon can access, immediately; for other folders, after a restart.
     WithinReach,
     /// Immediately if the daemon has the right to change the owner of its sockets; otherwise after a restart.
     WithChown,
@@ -92,13 +92,14 @@ impl Setting {
         }
     }
 
-    /// Returns the setting's value in `config`, in the form of the file; null if the file would omit it.
+    /// Returns the setting's value in `config`, in the form of the file; null if the setting would be omitted from the
+    /// file.
     #[must_use]
     pub fn value(&self, config: &Config) -> Value {
         (self.value)(config)
     }
 
-    /// Copies the setting's value from one configuration to another.
+    /// Copies the setting's value from configuration `from` to configuration `to`.
     pub fn copy(&self, to: &mut Config, from: &Config) {
         (self.copy)(to, from);
     }
@@ -113,7 +114,7 @@ impl Setting {
         if is_put { Ok(()) } else { Err(self.misfit(self.name, &found)) }
     }
 
-    /// Sets the setting to the arguments of its flag.
+    /// Sets the setting to the arguments of the setting's flag.
     ///
     /// # Errors
     /// As for [`Setting::put`], if the arguments do not have the setting's shape.

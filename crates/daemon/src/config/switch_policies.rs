@@ -11,12 +11,12 @@ use super::Config;
 /// The name that stands for all switches.
 const ALL: &str = "*";
 
-/// Policies by switch name. A switch's own table overrides that of `*`.
+/// Policies by switch name. The table of a switch overrides the table of `*`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct SwitchPolicies(BTreeMap<String, Policies>);
 
-/// An error in a switch's table of policies.
+/// An error in the table of policies for a switch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct WrongDefault {
     /// Name of the switch; `*` for all switches.
@@ -33,14 +33,14 @@ impl fmt::Display for WrongDefault {
 }
 
 impl SwitchPolicies {
-    /// Returns the policies of new ports on that switch.
+    /// Returns the policies that new ports on that switch get.
     #[must_use]
     pub fn of(&self, switch: &str) -> Policies {
         let all = self.0.get(ALL).cloned().unwrap_or_default();
         self.0.get(switch).map_or_else(|| all.clone(), |own| own.over(&all))
     }
 
-    /// Whether the policies of some switch have the rate group of `policies` with another rate.
+    /// Whether any policies of switches contain the rate group of `policies` with another rate.
     #[must_use]
     pub fn has_other_rate(&self, policies: &Policies) -> bool {
         let Some(own) = policies.rate_group.as_deref() else { return false };
@@ -48,7 +48,8 @@ impl SwitchPolicies {
         usual.into_iter().any(|usual| usual.name == own.name && usual != own)
     }
 
-    /// Sets the policies that the port leaves unset to those of its switch. A port on no switch remains unchanged.
+    /// Sets the policies that the port leaves unset to the policies of its switch. A port on no switch remains
+    /// unchanged.
     #[must_use]
     pub fn under(&self, mut port: AttachParams) -> AttachParams {
         if !port.switch.is_empty() {
@@ -67,7 +68,7 @@ impl SwitchPolicies {
 }
 
 impl Config {
-    /// Iterates over the policies of all ports and all switches.
+    /// Iterates over the policies of all configured ports and all switches.
     pub fn policies(&self) -> impl Iterator<Item = &Policies> {
         self.ports.iter().map(|port| &port.options.policies).chain(self.switch.policies.0.values())
     }
@@ -83,7 +84,7 @@ mod tests {
     use super::super::ConfigFile;
     use super::*;
 
-    /// Objective: a switch's own policies precede those of all switches; a port's own precede both.
+    /// Objective: a switch's own policies override the policies for all switches; a port's own policies override both.
     #[test]
     fn own_policies_precede_general_ones() {
         let text = "[switch.policies.'*']\nisolated = true\nrate_in = '1gbit'\n\
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(said(&config.ports[1].options.policies), (Some(true), Some("1gbit".into())));
     }
 
-    /// Objective: non-policies, unknown keys and contradictions are reported with their line.
+    /// Objective: keys that are not policies, unknown keys and contradictions are reported with their line.
     #[test]
     fn mistakes_are_reported_with_their_line() {
         for (table, line, word) in [

@@ -1,4 +1,4 @@
-//! Parsing of files: all keys, and refusals.
+//! Tests of the parser for configuration files: all keys, and refusals.
 
 use netvale_control::options::OptionShape;
 use serde_json::Value;
@@ -73,7 +73,7 @@ fn bad_settings_are_refused_with_their_position() {
     }
 }
 
-/// Objective: each setting keeps its value through a round trip; an omitted one has its default.
+/// Objective: each setting keeps its value when it is written and read; an omitted setting has its default.
 #[test]
 fn values_of_all_settings() {
     let text = "run_dir = '/r'\nworkers = 2\ncpus = [1, 0]\nspin_us = 7\nrt_priority = 3\nuser = 'u'\nsandbox = false\n\
@@ -99,7 +99,7 @@ fn values_of_all_settings() {
     assert_eq!((always.polling(), always.spin_us), (Polling::Always, usual.spin_us));
 }
 
-/// Objective: the reference page lists exactly the settings, with defaults and bounds.
+/// Objective: the reference page lists exactly the existing settings, with their defaults and bounds.
 #[test]
 fn the_reference_page_lists_exactly_the_settings() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
@@ -122,7 +122,7 @@ fn the_reference_page_lists_exactly_the_settings() {
     }
 }
 
-/// Formats a number with separators: 10,000,000.
+/// Formats a number with thousands separators, e.g. 10,000,000.
 fn grouped(number: u32) -> String {
     let digits = number.to_string();
     let is_first = |at: usize| at > 0 && (digits.len() - at).is_multiple_of(3);

@@ -4,19 +4,19 @@ use std::num::NonZero;
 
 use super::Config;
 
-/// Default number of workers.
+/// Returns the default number of workers, if no CPUs are configured.
 fn usual_workers() -> usize {
     workers_for(std::thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// Returns the number of workers for that many CPUs: one for every four, because programs and virtual machines need the
-/// others; at least one, at most eight.
+/// Returns the number of workers for that many CPUs: one worker for every four CPUs, because programs and virtual
+/// machines need the other CPUs; at least one, at most eight.
 fn workers_for(cpus: usize) -> usize {
     (cpus / 4).clamp(1, 8)
 }
 
 impl Config {
-    /// Fills in the default number of workers, and pins them if CPUs are configured.
+    /// Fills in the default number of workers. If CPUs are configured, pins each worker to one of them.
     pub(super) fn place_workers(&mut self) {
         if self.workers == 0 {
             self.workers = self.cpus.as_ref().map_or_else(usual_workers, Vec::len);
@@ -37,7 +37,7 @@ mod tests {
     use super::super::ConfigFile;
     use super::*;
 
-    /// Objective: a quarter of the CPUs get a worker, at least one and at most eight.
+    /// Objective: there is one worker for every four CPUs, but at least one and at most eight workers.
     #[test]
     fn a_quarter_of_the_cpus_get_a_worker() {
         let expected = [(1, 1), (2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (31, 7), (64, 8), (256, 8)];

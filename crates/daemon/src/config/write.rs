@@ -1,4 +1,4 @@
-//! Writes a configuration as an object that follows the file's schema, and as the text of a file.
+//! Writes a configuration as an object that conforms to the file's schema, and as the text of a file.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ fn port(params: &AttachParams) -> Value {
     Value::Object(port)
 }
 
-/// Returns a filter rule as its source text, which `netvale apply` and `netvale up` compile again; if the source text
-/// is unknown, as the compiled program.
+/// Returns the source text of a filter rule, which `netvale apply` and `netvale up` compile again. If the source text
+/// is unknown, returns the compiled program as text.
 fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     match &**rule {
         ConfiguredRule::Compiled(CompiledRule { drops, expression: Some(expression), .. }) => {
@@ -57,7 +57,7 @@ fn in_words(rule: &WrittenValue<ConfiguredRule>) -> String {
     }
 }
 
-/// Returns the compiled rules of ports, by the source text that [`text`] writes for them.
+/// Returns the compiled rules of ports, each under the source text that [`text`] writes for the rule.
 pub fn programs<'a>(policies: impl Iterator<Item = &'a Policies>) -> BTreeMap<String, String> {
     let rules = policies.flat_map(Policies::rules).flatten().flatten();
     rules.map(|rule| (in_words(rule), rule.text().to_owned())).collect()
@@ -74,7 +74,7 @@ fn rules(value: &Value) -> Value {
     list.map(|rule| words(rule).unwrap_or_else(|| rule.clone())).collect()
 }
 
-/// Returns the configuration as text, with textual rules. `above` has comment lines for the start of the file;
+/// Returns the configuration as text, with textual rules. `above` contains comment lines for the start of the file;
 /// `of_port` returns a comment on a port by its index, or `None` for no comment.
 #[must_use]
 pub fn text(file: &Value, above: &[String], of_port: impl Fn(usize) -> Option<String>) -> String {
@@ -102,7 +102,7 @@ fn comment(said: &str) -> String {
 
 fn lines<'a>(entries: impl Iterator<Item = (&'a String, &'a Value)>) -> String {
     let mut entries: Vec<_> = entries.collect();
-    // The switch and the port itself precede the port's options.
+    // The switch and the name of the port precede the port's options.
     entries.sort_by_key(|(key, _)| match key.as_str() {
         "switch" => 0,
         "port" => 1,
@@ -120,7 +120,7 @@ fn toml(value: &Value) -> String {
     format!("{{{}}}", entries.join(", "))
 }
 
-/// Returns a port's attach parameters in words, e.g. `tap:nv0, mtu 9000`, without the options named in `but`.
+/// Returns a port's attach parameters in words, e.g. `tap:nv0, mtu 9000`, without the options that `but` names.
 #[must_use]
 pub fn words(params: &AttachParams, but: &[&str]) -> String {
     let mut words = vec![params.port.clone()];
@@ -166,7 +166,8 @@ mod tests {
         assert_eq!(json(&ConfigFile::default().into_config(), &[]), json!({}));
     }
 
-    /// Objective: rules are written as configured, where known, and read back as rules yet to be compiled.
+    /// Objective: rules are written as configured if their source text is known, and are read back as rules to be
+    /// compiled.
     #[test]
     fn rules_are_written_as_configured() {
         let text_of =

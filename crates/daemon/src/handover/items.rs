@@ -14,7 +14,7 @@ use super::kinds::{InterfaceItem, OpenInterfaceItem, UserCaptures};
 pub use super::parts::{CallerItem, RingCounts};
 use crate::caller::Caller;
 
-/// An item: the state of one object, or a message of the hand-over itself.
+/// An item: the state of one object, or a message that controls the hand-over.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
@@ -27,10 +27,11 @@ pub enum Item {
     Interface(Box<InterfaceItem>),
     Port(Box<PortItem>),
     Pipe(PipeItem),
-    /// Rings of an interface that a program has open.
+    /// Rings of an interface that a program has opened.
     OpenInterface(Box<OpenInterfaceItem>),
     Client(ClientItem),
-    /// Counters and learned addresses, which change with every frame: the last snapshot before the process was killed.
+    /// Counters and learned addresses, which change with every frame: the state at the last save before the process was
+    /// killed.
     Counters(CountersItem),
     /// The end of the hand-over: all items have been sent.
     End,
@@ -38,14 +39,14 @@ pub enum Item {
     Failed(String),
 }
 
-/// Position of the VLAN in the word of a forwarding-table entry, above the 48 bits of the MAC address.
+/// Position of the VLAN's lowest bit in the word of an address; the 48 bits below it are the MAC address.
 pub const VLAN_SHIFT: u32 = 48;
 
-/// Prefix of the keys of users' captures; the user ID follows.
+/// Prefix of the keys of users' captures; the user ID follows the prefix.
 pub const CAPTURES: &str = "captures ";
-/// Prefix of the keys of interfaces; the name of the interface follows.
+/// Prefix of the keys of interfaces; the name of the interface follows the prefix.
 pub const INTERFACE: &str = "interface ";
-/// Prefix of the keys of open interfaces; the number of the connection follows.
+/// Prefix of the keys of interfaces' open rings; the number of the connection follows the prefix.
 pub const OPEN_INTERFACE: &str = "rings ";
 
 /// Returns the key of a user's region.
@@ -53,7 +54,7 @@ pub fn region_key(id: u32, uid: u32) -> String {
     format!("{}{uid}", regions_key(id))
 }
 
-/// Returns the prefix of the keys of all regions with that number; the user ID follows.
+/// Returns the prefix of the keys of all regions with number `id`; the user ID follows the prefix.
 pub fn regions_key(id: u32) -> String {
     format!("region {id} ")
 }
@@ -123,7 +124,7 @@ impl Item {
         }
     }
 
-    /// Returns the item's position in the order of restoration: an item precedes those that depend on it.
+    /// Returns the item's position in the order of restoration: an item precedes all items that depend on it.
     pub fn rank(&self) -> u8 {
         match self {
             Item::Process(_) => 0,
@@ -151,7 +152,7 @@ pub struct ProcessItem {
     pub output: [Fd; 2],
     /// Names of the process's items in the service manager's store.
     pub kept: Vec<String>,
-    /// Socket files that the daemon bound itself.
+    /// Paths of the sockets that the daemon itself created, not the service manager.
     pub own: Vec<PathBuf>,
 }
 
@@ -160,9 +161,9 @@ pub struct ProcessItem {
 pub struct RegionItem {
     /// Number of the region.
     pub id: u32,
-    /// The user that owns it.
+    /// The user who owns the region.
     pub uid: u32,
-    /// Number and size in bytes of the region's `netmap_if`s, of its rings and of its buffers.
+    /// Number and size in bytes of the region's `netmap_if`s, then of its rings, then of its buffers.
     pub sizes: [(u32, u32); 3],
     /// Whether the region uses huge pages.
     pub huge: bool,
@@ -171,7 +172,8 @@ pub struct RegionItem {
     pub file: Option<[u64; 4]>,
     /// Index ranges of the buffers in use; `None` if they are unknown.
     pub used_bufs: Option<Vec<Range<u32>>>,
-    /// The memory: one file, or the user's file and a second one for the rest.
+    /// The files that contain the region's memory: one file, or the user's file and a second file for the rest of the
+    /// memory.
     pub memory: Vec<Fd>,
 }
 
@@ -194,12 +196,13 @@ impl RegionItem {
 pub struct SwitchItem {
     /// Name of the switch.
     pub name: String,
-    /// The user that owns it.
+    /// The user who owns the switch.
     pub owner: u32,
-    /// Learned addresses (in wire order, first byte lowest, VLAN above), with the names of their ports.
+    /// Learned addresses with the names of their ports. An address is a word with the first byte of the MAC address in
+    /// the lowest bits and the VLAN above the MAC address.
     pub addresses: Vec<(u64, String)>,
-    /// Key of the flow hash, kept so that each flow stays on its queue and in order. `None` if an older version saved
-    /// the item.
+    /// Key of the flow hash, kept so that each flow stays on its queue and in order. `None` if an older version without
+    /// this field saved the item.
     #[serde(default)]
     pub flows: Option<[u64; 2]>,
 }
@@ -209,21 +212,21 @@ pub struct SwitchItem {
 pub struct PortItem {
     /// Full name of the port.
     pub name: String,
-    /// The switch and the port's name there; `None` if the port is on no switch.
+    /// The switch, and the port's name on that switch; `None` if the port is on no switch.
     pub on: Option<(String, String)>,
     /// Kind of the port.
     pub kind: PortKind,
     /// The owning user, and the connection and process that created the port.
     pub owner: CallerItem,
-    /// Attach parameters, and whether they came from the configuration; `None` for a port that has none: a program
-    /// created it, a client passed it as a TAP, or it was created with another port.
+    /// Attach parameters, and whether they came from the configuration; `None` for a port without attach parameters: a
+    /// program created the port, a client passed it as a TAP, or it was created together with another port.
     pub declared: Option<(AttachParams, bool)>,
     /// Whether the port remains when no program holds its rings.
     pub persistent: bool,
-    /// For a netmap persistent port, its name without a switch. Also set for the port that joins a persistent port to a
-    /// second switch; `None` for other ports.
+    /// For a persistent port of netmap, the port's name without a switch. The name is also set for the port that joins
+    /// a persistent port to a second switch; `None` for other ports.
     pub lasting: Option<String>,
-    /// Whether the port is lossless: it holds senders back.
+    /// Whether the port is lossless, so that it holds senders back when its queue is full.
     pub lossless: bool,
     /// Policies of the port.
     #[serde(default)]
@@ -231,44 +234,44 @@ pub struct PortItem {
     /// Number of frames that each filter rule has decided.
     #[serde(default)]
     pub rules: Vec<u64>,
-    /// Whether root or the daemon's own user has set policies.
+    /// Whether root or the daemon's own user has set the port's policies.
     #[serde(default)]
     pub policies_are_set: bool,
-    /// Whether the port keeps its workers awake.
+    /// Whether the port keeps its workers awake (netmap's polling).
     pub polled: bool,
     /// Counters of the ingresses and of the egresses.
     pub counters: [Vec<RingCounts>; 2],
-    /// State specific to the kind; `None` if the port is to be attached anew.
+    /// State specific to the kind of port; `None` if the port must be attached anew.
     pub state: Option<State>,
-    /// For each ingress, the receivers for whose room frames wait: port name, ring, and number of frames.
+    /// For each ingress, the receivers at which frames wait for room: port name, ring, and number of frames.
     pub waiting: Vec<Vec<(String, usize, usize)>>,
-    /// File with the waiting frames; `None` if no frames wait.
+    /// File that contains the waiting frames; `None` if no frames wait.
     pub frames: Option<Fd>,
 }
 
 /// State of a pipe between programs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PipeItem {
-    /// Name of the pipe, without the end.
+    /// Name of the pipe, without the suffix that selects one of its ends.
     pub name: String,
-    /// The user that owns it.
+    /// The user who owns the pipe.
     pub uid: u32,
-    /// Number of the region.
+    /// Number of the region that contains the pipe's rings.
     pub region: u32,
     /// Number of slots in each ring.
     pub slots: u32,
     /// For each end, the index of its first ring in the region.
     pub first: [u32; 2],
-    /// For each end, the connections that hold it, and whether each one shares it.
+    /// For each end, the connections that hold the end, and for each connection whether it shares the end.
     pub held: [Vec<(u64, bool)>; 2],
-    /// For each end, the offset rules (bits, maximum, initial value) of its rings, tx first; `None` for a ring without
-    /// offsets.
+    /// For each end, the offset rules (bits, maximum, initial value) of its rings, tx rings first; `None` for a ring
+    /// without offsets.
     pub offsets: [Vec<Option<[u32; 3]>>; 2],
-    /// Index of the end that belongs to a virtual machine; `None` if neither does. With such an end, the item of the
-    /// machine's port has the rest of the pipe's state.
+    /// Index of the end that belongs to a virtual machine; `None` if neither end does. The state of a machine's end is
+    /// in the item of the machine's port.
     pub guest: Option<usize>,
-    /// For each direction, the doorbell rung when frames have arrived and the one rung when there is room. Empty for a
-    /// pipe of a virtual machine.
+    /// For each direction, two doorbells: the first is rung when frames have arrived, the second when there is room.
+    /// Empty for a pipe of a virtual machine.
     pub bells: Vec<[Fd; 2]>,
 }
 
@@ -293,15 +296,16 @@ pub enum ConnectionItem {
         pending: Vec<u8>,
         /// Bytes of answers not yet sent.
         unsent: Vec<u8>,
-        /// Whether the client has closed its sending side.
+        /// Whether the client has closed the sending side of the connection.
         ended: bool,
-        /// Event filters, and the number of the last event; `None` without a subscription.
+        /// Event filters, and the number of the last event; `None` if the connection has no subscription.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         events: Option<(SubscribeParams, u64)>,
     },
-    /// The attach protocol: a connection that holds a port, or may open one.
+    /// The attach protocol.
     Attach {
-        /// The connection's hold on a port, and the note that the client left with the daemon; `None` without a hold.
+        /// The connection's hold on a port, and the note that the client left with the daemon; `None` if the connection
+        /// holds no port.
         holds: Option<(HoldItem, Vec<u8>)>,
     },
 }
@@ -310,7 +314,7 @@ pub enum ConnectionItem {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldItem {
-    /// Rings of a port on a switch.
+    /// Rings of a port on a switch, which programs share with the daemon.
     Rings {
         /// The port's name.
         port: String,
@@ -319,7 +323,7 @@ pub enum HoldItem {
         /// The program's `netmap_if` for the rings.
         binding: BindingItem,
     },
-    /// Rings of a monitor.
+    /// Rings of a monitor, which get copies of another port's frames.
     Monitor {
         /// The monitor's name.
         port: String,
@@ -328,7 +332,7 @@ pub enum HoldItem {
         /// The program's `netmap_if` for the rings.
         binding: BindingItem,
     },
-    /// Rings of an open interface.
+    /// Rings of an interface that a program has opened.
     Interface {
         /// Number of the connection that opened the interface.
         client: u64,
@@ -344,7 +348,7 @@ pub enum HoldItem {
     },
     /// One end of a pipe.
     PipeEnd {
-        /// The pipe's name, without the end.
+        /// The pipe's name, without the suffix that selects one of its ends.
         pipe: String,
         /// Index of the end.
         end: usize,
@@ -358,7 +362,7 @@ pub enum HoldItem {
 pub struct BindingItem {
     /// Index of the `netmap_if` in the region.
     pub index: u32,
-    /// Initial number of extra buffers.
+    /// Number of extra buffers that the `netmap_if` had at the start.
     pub extra_bufs: u32,
 }
 
@@ -368,12 +372,12 @@ impl From<&Binding> for BindingItem {
     }
 }
 
-/// Exact state of a port for a successor, saved while the workers are parked.
+/// Exact state of a port for a successor. It is saved while the workers are parked.
 pub struct ParkedPort {
     /// State specific to the port's kind.
     pub state: State,
-    /// Guards that keep the port's threads paused. They are dropped, which resumes the threads, only if no successor
-    /// takes over.
+    /// Guards that keep the port's threads paused. If no successor takes over, they are dropped, which resumes the
+    /// threads.
     pub paused: Vec<Box<dyn Any>>,
 }
 
@@ -388,7 +392,7 @@ impl ParkedPort {
     }
 }
 
-/// The state of a port without threads of its own.
+/// Creates the state of a port that has no threads of its own.
 impl From<State> for ParkedPort {
     fn from(state: State) -> ParkedPort {
         ParkedPort { state, paused: Vec::new() }

@@ -1,5 +1,5 @@
-//! Items of capture files and network interfaces, which the items of their ports refer to. The *progress* of a file is
-//! the position up to which it has been read or written.
+//! Items of capture files and network interfaces, to which the items of their ports refer. The *progress* of a file is
+//! the position up to which the file has been read or written.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use super::parts::{CallerItem, RingCounts};
 pub struct UserCaptures {
     /// ID of the user.
     pub user: u32,
-    /// Number of portions (units of file size) taken from the user's allowance.
+    /// Number of portions (units of file size) that the captures take from the user's allowance.
     pub used: u64,
     /// Files of finished captures.
     pub files: Vec<KeptCapture>,
@@ -39,9 +39,10 @@ pub struct KeptCapture {
 /// State of a capture port.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FilesState {
-    /// The replayed file; `None` if the port replays none.
+    /// The replayed file; `None` if the port replays no file.
     pub replay: Option<FileState<ReplayState>>,
-    /// The file being written, and whether it counts towards its user's allowance; `None` if the port writes none.
+    /// The file that is being written, and whether the file counts towards the user's allowance; `None` if the port
+    /// writes no file.
     pub capture: Option<(FileState<CaptureState>, bool)>,
 }
 
@@ -58,9 +59,9 @@ pub struct FileState<T> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileProgress<T> {
-    /// In this value, which a paused thread reported.
+    /// In this value, which the port's paused thread reported.
     Said(T),
-    /// In this shared memory, which can be read at any time, also after a kill.
+    /// In this shared memory, which can be read at any time, even after the daemon was killed.
     Noted(Fd),
 }
 
@@ -74,25 +75,25 @@ pub struct InterfaceItem {
     queues: u32,
     up: bool,
     mac: [u8; 6],
-    /// Whether the XDP program runs in the driver.
+    /// Whether the XDP program runs in the driver, rather than in the generic code of the kernel.
     native: bool,
     /// Whether the driver was set to leave VLAN tags in frames.
     #[serde(default)]
     pub has_told: bool,
     /// Descriptors that keep the interface open.
     pub nic: NicState,
-    /// The stand-in for the interface's host stack; `None` if there is none.
+    /// The TAP that replaces the interface's host stack; `None` if there is no such TAP.
     pub stack: Option<StackItem>,
 }
 
-/// The stand-in for an interface's host stack: a TAP.
+/// A TAP that replaces an interface's host stack.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StackItem {
     /// The name of the TAP.
     pub tap: String,
     /// Queues of the TAP.
     pub queues: Vec<Fd>,
-    /// BPF objects that redirect the stack's frames to the TAP: the map, then the three links.
+    /// BPF objects that redirect the stack's frames to the TAP: first the map, then the three links.
     pub hooks: [Fd; 4],
 }
 
@@ -116,7 +117,7 @@ impl InterfaceItem {
     }
 }
 
-/// A connection's open rings of an interface.
+/// The rings of an interface that a connection has opened.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct OpenInterfaceItem {
     /// Number of the connection.
@@ -125,20 +126,20 @@ pub struct OpenInterfaceItem {
     pub name: String,
     /// Name of the interface.
     pub interface: String,
-    /// The user that owns the rings.
+    /// The user who owns the rings.
     pub owner: CallerItem,
     /// Whether the program, which has the daemon's rights, binds the sockets itself.
     pub trusted: bool,
     /// If the daemon bound the sockets: whether the driver accesses the buffers directly (zero copy), and whether a
-    /// frame may span several buffers. `None` if it did not bind them.
+    /// frame may span several buffers. `None` if the daemon did not bind the sockets.
     pub bound: Option<(bool, bool)>,
-    /// Number of the region.
+    /// Number of the region that contains the rings.
     pub region: u32,
-    /// Number of tx rings and rx rings, and of slots in each.
+    /// Number of tx rings, of rx rings, of slots in each tx ring, and of slots in each rx ring.
     pub shape: [u32; 4],
     /// Number of host rings at the end of the tx and rx rings.
     pub host: (u32, u32),
-    /// Index in the region of the first ring.
+    /// Index of the first ring in the region.
     pub first: u32,
     /// The open tx rings and rx rings.
     pub rings: [Range<u32>; 2],

@@ -1,5 +1,5 @@
-//! Parts of several items: a caller, the counters of a ring, and waiting frames. The frames may take megabytes, so they
-//! are in a file of their own.
+//! Parts that several items contain: a caller, the counters of a ring, and waiting frames. The frames may take
+//! megabytes, so they are in a separate file.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
 
-/// Maximum size in bytes of a file of frames: enough for a batch of the longest frames from each of many rings.
+/// Maximum size in bytes of a file of waiting frames: enough for many rings, each with a batch of the longest frames.
 const MOST: u64 = 256 << 20;
 
-/// A caller: connection, user, process.
+/// A caller: number of the connection, user, process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CallerItem {
     pub(super) client: u64,
@@ -50,9 +50,10 @@ pub struct RingCounts {
 /// Latency of timed frames.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct LatencyCounts {
-    /// Sum in nanoseconds.
+    /// Sum of the latencies in nanoseconds.
     sum: u64,
-    /// Histogram: the upper bound of each class in nanoseconds (`None`: no bound), and the number of frames in it.
+    /// Histogram: the upper bound of each class in nanoseconds (`None`: no bound), and the number of frames in that
+    /// class.
     parts: Vec<(Option<u64>, u64)>,
 }
 
@@ -72,7 +73,7 @@ impl RingCounts {
         RingCounts { frames: counters.frames(), bytes: counters.bytes(), batches: counters.batches(), drops, timed }
     }
 
-    /// Counts dropped frames.
+    /// Adds `frames` frames that were dropped for the reason `why`.
     pub fn drop(&mut self, why: DropReason, frames: u64) {
         match self.drops.iter_mut().find(|(name, _)| name == why.name()) {
             Some((_, count)) => *count += frames,
@@ -80,7 +81,7 @@ impl RingCounts {
         }
     }
 
-    /// Adds these counts to a ring's counters. Skips drop reasons that this version does not have.
+    /// Adds these counts to a ring's counters. Drop reasons that this version does not know are skipped.
     pub fn add_to(&self, counters: &RingCounters) {
         counters.passed_in(self.batches, self.frames, self.bytes);
         for (name, n) in &self.drops {
@@ -93,7 +94,7 @@ impl RingCounts {
     }
 }
 
-/// Writes frames to a file, each after its length in four bytes.
+/// Writes frames to a file. Each frame is preceded by its length in four bytes.
 ///
 /// # Errors
 /// Fails if the daemon is out of memory or descriptors.
@@ -106,7 +107,7 @@ pub fn pack_frames<'a>(frames: impl Iterator<Item = &'a Vec<u8>>) -> std::io::Re
     Ok(file.into())
 }
 
-/// Reads the frames of a file from [`pack_frames`]. Stops at an incomplete frame.
+/// Reads the frames of a file that [`pack_frames`] has written. Stops at an incomplete frame.
 ///
 /// # Errors
 /// Fails if the file cannot be read.
@@ -129,7 +130,8 @@ pub fn unpack_frames(fd: OwnedFd) -> std::io::Result<Vec<Vec<u8>>> {
 mod tests {
     use super::*;
 
-    /// Objective: counters continue from another process's values; values missing in an older version count as zero.
+    /// Objective: counters continue from another process's values; values that an older version did not save count as
+    /// zero.
     #[test]
     fn counters_continue_from_another_processs_values() {
         let [before, after] = <[RingCounters; 2]>::default();
@@ -147,7 +149,7 @@ mod tests {
         assert_eq!((after.frames(), after.batches()), (10, 2));
     }
 
-    /// Objective: frames are restored unchanged, and an excessive length ends the list.
+    /// Objective: frames are restored unchanged, and a length beyond the end of the file ends the list.
     #[test]
     fn frames_there_and_back() {
         let frames = vec![vec![1u8; 60], Vec::new(), vec![2; 70_000]];

@@ -1,8 +1,8 @@
-//! The store: items kept by the service manager, for a daemon that starts after this one was killed.
+//! The store: items that the service manager keeps for a daemon that starts after this daemon was killed.
 //!
 //! Each item is a descriptor in the service manager's store (sd_notify(3), `FDSTORE=1`): a socket whose queue contains
-//! a message with the item and its descriptors. An item therefore changes together with its descriptors, or not at all:
-//! the old message is removed only after the new one is stored. Reading leaves the message in the queue.
+//! a message with the item and the item's descriptors. An item and its descriptors are therefore replaced together: the
+//! old message is removed only after the new message is stored. Reading leaves the message in the queue.
 //!
 //! Names are `nv.ID.GENERATION.PART.PARTS`; an item has several parts because the size of a message is limited.
 
@@ -41,7 +41,7 @@ impl SavedItem {
 #[derive(Default)]
 pub struct Store {
     saved: BTreeMap<String, SavedItem>,
-    /// Names of an earlier daemon's items, which the first save removes.
+    /// Names of an earlier daemon's items. The first save removes these items.
     earlier: Vec<String>,
     /// IDs of the earlier daemon's items, by key.
     found: BTreeMap<String, u64>,
@@ -67,7 +67,7 @@ impl Store {
         Ok(())
     }
 
-    /// Saves one item, unless `before`, the items saved earlier, contains it unchanged.
+    /// Saves one item, unless the items saved earlier, `before`, contain it unchanged.
     fn save_one(&mut self, before: &mut BTreeMap<String, SavedItem>, item: &Item) -> std::io::Result<()> {
         let key = item.key();
         let (text, fds) = to_bytes(item)?;
@@ -98,14 +98,15 @@ impl Store {
         self.saved.remove(key).iter().for_each(SavedItem::forget);
     }
 
-    /// Removes items whose key starts with `prefix`, if `is_gone` returns true for the rest of the key.
+    /// Removes items whose key starts with `prefix`, if `is_gone` returns true for the part of the key after the
+    /// prefix.
     pub fn forget_gone(&mut self, prefix: &str, is_gone: impl Fn(&str) -> bool) {
         let kept = self.saved.range(prefix.to_owned()..).map_while(|(key, _)| Some((key, key.strip_prefix(prefix)?)));
         let gone: Vec<String> = kept.filter(|(_, rest)| is_gone(rest)).map(|(key, _)| key.clone()).collect();
         gone.iter().for_each(|key| self.forget(key));
     }
 
-    /// Saves counters; `None` removes them.
+    /// Saves counters. If `item` is `None`, removes the saved counters.
     ///
     /// # Errors
     /// As [`Store::save`].
@@ -146,7 +147,7 @@ impl Store {
         Ok(saved)
     }
 
-    /// Creates an empty store. The first save removes the items of these names, which another process saved.
+    /// Creates an empty store. Its first save removes the items with `names`, which another process saved.
     pub fn after(names: Vec<String>) -> Store {
         let next = names.iter().filter_map(|name| Some(numbers(name)?[0])).max().unwrap_or(0);
         Store { next, earlier: names, ..Store::default() }
@@ -157,7 +158,7 @@ impl Store {
         self.saved.values().flat_map(SavedItem::names).chain(self.earlier.iter().cloned()).collect()
     }
 
-    /// Removes an earlier daemon's item of that key.
+    /// Removes an earlier daemon's item with this key.
     pub fn forget_found(&mut self, key: &str) {
         if let Some(id) = self.found.remove(key) {
             self.forget_earlier(|name| name[0] == id);
@@ -175,7 +176,7 @@ impl Store {
     }
 
     /// Reads an earlier daemon's items from the descriptors that the service manager has passed. The items stay in the
-    /// manager's store until the first save.
+    /// service manager's store until the first save.
     pub fn found(kept: &mut StoredDescriptors) -> (Store, Vec<Item>) {
         let mut store = Store::default();
         let mut complete = BTreeMap::new();
@@ -188,11 +189,11 @@ impl Store {
             }
             let (item, is_whole) = read(parts.into_iter().map(|(_, _, fd)| fd));
             if !is_whole {
-                // The port is attached anew and may need the resources of this unreadable item, which is therefore
+                // The port is attached anew, and may need the resources that this unreadable item keeps, so the item is
                 // removed immediately.
                 store.forget_earlier(|name| name[..2] == [id, generation]);
             }
-            // Of several items with one key, the one saved last applies.
+            // If several items have the same key, the item that was saved last applies.
             complete.extend(item.map(|item| ((item.key(), id, generation), item)));
         }
         store.found = complete.keys().map(|(key, id, _)| (key.clone(), *id)).collect();
@@ -203,7 +204,8 @@ impl Store {
     }
 }
 
-/// Parts by item (ID and generation): number of the part, number of parts, descriptor.
+/// The parts of each item. The key is the item's ID and generation; a part is its number, the number of parts, and the
+/// descriptor.
 type ItemParts = BTreeMap<(u64, u64), Vec<(usize, usize, OwnedFd)>>;
 
 fn parts_of(kept: &mut StoredDescriptors, names: &mut Vec<String>) -> ItemParts {
@@ -220,7 +222,8 @@ fn parts_of(kept: &mut StoredDescriptors, names: &mut Vec<String>) -> ItemParts 
     parts
 }
 
-/// Returns ID, generation, part and number of parts from a name; `None` if it is not the name of an item's part.
+/// Returns ID, generation, number of the part and number of parts from a name; `None` if the name is not that of an
+/// item's part.
 fn numbers(name: &str) -> Option<[u64; 4]> {
     let numbers: Option<Vec<u64>> = name.strip_prefix("nv.")?.split('.').map(|n| n.parse().ok()).collect();
     numbers?.try_into().ok()
@@ -266,7 +269,7 @@ mod tests {
         Item::Switch(SwitchItem { name: name.to_owned(), owner, addresses: Vec::new(), flows: None })
     }
 
-    /// Denies this process new descriptors until dropped.
+    /// A guard that denies this process new descriptors until the guard is dropped.
     struct NoDescriptors(Rlimit);
 
     impl NoDescriptors {
@@ -283,7 +286,7 @@ mod tests {
         }
     }
 
-    /// Creates a descriptor as in the store, with this message in its queue.
+    /// Creates a descriptor like those in the store, whose queue contains this message.
     fn kept(bytes: &[u8]) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (to, from) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -304,7 +307,7 @@ mod tests {
         assert_eq!(store.names(), ["nv.1.0.0.1", "nv.2.0.0.1"]);
         store.save(&TouchedItems::all(), vec![switch("vale1", 2)]).unwrap();
         assert_eq!(store.names(), ["nv.2.1.0.1"]);
-        // Untouched items stay unchanged, whether listed or not.
+        // Items that are not touched stay unchanged, whether or not they are in the list.
         let touched = |name: &str| TouchedItems { switches: [name.to_owned()].into(), ..TouchedItems::default() };
         store.save(&touched("vale3"), vec![switch("vale3", 3)]).unwrap();
         assert_eq!(store.names(), ["nv.2.1.0.1", "nv.3.0.0.1"]);
@@ -315,9 +318,9 @@ mod tests {
         assert_eq!(Store::after(store.names()).next, 3);
     }
 
-    /// Objective: the store yields whole items, the last one of each key, at every reading. Fragments, garbage and
-    /// foreign descriptors do no harm; unreadable items are removed immediately, and all names of the earlier daemon at
-    /// the next save.
+    /// Objective: every reading of the store yields whole items, and for each key the last item. Fragments, garbage and
+    /// foreign descriptors do no harm. Unreadable items are removed immediately; the next save removes all names of the
+    /// earlier daemon.
     #[test]
     fn the_store_yields_the_last_item_of_each_key() {
         let text = |owner| serde_json::to_vec(&switch("vale0", owner)).unwrap();
@@ -351,7 +354,7 @@ mod tests {
     }
 
     /// Objective: a port whose item has lost a descriptor or has an invalid state is reduced to its attach parameters
-    /// and can be attached anew; its item is removed immediately.
+    /// and can be attached anew; the port's item is removed immediately.
     #[test]
     fn ports_that_cannot_be_continued() {
         let port = json!({"port": {

@@ -1,4 +1,4 @@
-//! The *touched* objects: those whose items in the service manager's store may be out of date.
+//! The *touched* objects: objects whose items in the service manager's store may be outdated.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use super::items::{
     CAPTURES, COUNTERS, INTERFACE, OPEN_INTERFACE, client_key, pipe_key, port_key, region_key, switch_key,
 };
 
-/// The touched objects: those changed since the last save.
+/// The touched objects: those that changed since the last save.
 #[derive(Debug, Default)]
 pub struct TouchedItems {
-    /// Whether all objects count as touched, not only those listed.
+    /// Whether all objects count as touched, not only the objects in the other fields.
     pub everything: bool,
     /// Numbers of connections.
     pub clients: BTreeSet<u64>,
@@ -54,8 +54,8 @@ impl TouchedItems {
         self.everything || self.clients.contains(&client)
     }
 
-    /// Returns the keys of the touched objects; if all count as touched, the keys in `known` except that of the
-    /// counters. Interfaces and captures always count as touched, because they are few.
+    /// Returns the keys of the touched objects; if all objects count as touched, the keys in `known` except the key of
+    /// the counters. Interfaces and captures always count as touched, because they are few.
     pub fn keys<V>(&self, known: &std::collections::BTreeMap<String, V>) -> Vec<String> {
         if self.everything {
             return known.keys().filter(|key| *key != COUNTERS).cloned().collect();

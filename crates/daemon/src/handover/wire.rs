@@ -1,4 +1,5 @@
-//! Transport of items. Each item is a sequence of messages, because the bytes and descriptors of a message are limited.
+//! Transport of items. An item is sent as a sequence of messages, because the number of bytes and descriptors in a
+//! message is limited.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +14,7 @@ use rustix::net::SendFlags;
 use super::items::Item;
 use crate::system::closing;
 
-/// Maximum size of a message in bytes, not counting its first byte, a flag that is set if further messages of the item
+/// Maximum size of a message in bytes, without its first byte: a flag that tells whether further messages of the item
 /// follow.
 pub const PART: usize = 64 << 10;
 /// Maximum number of descriptors in a message.
@@ -21,7 +22,7 @@ pub const MOST_FDS: usize = 250;
 /// Maximum size of an item: number of bytes, and number of descriptors.
 const LARGEST: (usize, usize) = (64 << 20, 1 << 16);
 
-/// Longest wait for the other daemon to send a message, or to make room for one.
+/// How long to wait for the other daemon to send a message, or to make room for a message.
 pub const LIMIT: Duration = Duration::from_secs(5);
 
 const MORE: u8 = b'+';
@@ -71,7 +72,7 @@ fn wait_for_room(to: BorrowedFd<'_>) -> rustix::io::Result<()> {
     }
 }
 
-/// The receiving end of a hand-over connection.
+/// The receiving end of a hand-over connection, on which items arrive.
 pub struct HandoverInbox<'a> {
     from: &'a OwnedFd,
     message: Vec<u8>,
@@ -87,7 +88,7 @@ impl<'a> HandoverInbox<'a> {
     /// Receives an item, with its descriptors.
     ///
     /// # Errors
-    /// Errors of recvmsg(2); [`std::io::ErrorKind::UnexpectedEof`] if the peer closed the connection,
+    /// Errors of recvmsg(2), [`std::io::ErrorKind::UnexpectedEof`] if the peer closed the connection, or
     /// [`std::io::ErrorKind::InvalidData`] if the peer sent something other than an item.
     pub fn receive(&mut self) -> std::io::Result<Item> {
         let mut fds = Vec::new();
@@ -112,7 +113,7 @@ fn invalid(bad: BadState) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, bad)
 }
 
-/// Reads a message in a socket's queue without removing it.
+/// Reads the first message in a socket's queue without removing the message.
 ///
 /// # Errors
 /// Errors of recvmsg(2).
@@ -123,7 +124,7 @@ pub fn peek(from: &OwnedFd) -> std::io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((bytes, fds))
 }
 
-/// Receives one part of an item. Waits for a limited time.
+/// Receives one part of an item. Waits for it for a limited time.
 fn receive_part(from: &OwnedFd, message: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     if !nap(from.as_fd(), LIMIT) {
         return Err(Errno::TIMEDOUT);
@@ -138,8 +139,8 @@ mod tests {
     use super::*;
     use crate::handover::items::RegionItem;
 
-    /// Objective: an item of any size arrives whole, with all its descriptors; a foreign message and a hang-up are
-    /// distinguished.
+    /// Objective: an item of any size arrives whole, with all its descriptors; the errors for a foreign message and for
+    /// a hang-up differ.
     #[test]
     fn an_item_of_any_size_arrives_whole() {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();

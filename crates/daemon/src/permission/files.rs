@@ -1,4 +1,4 @@
-//! Permissions on files and sockets. The daemon opens them with its own rights, so other users may name only paths in
+//! Permissions on files and sockets. The daemon opens files with its own rights, so other users may name only paths in
 //! `allow_dirs`. The text of a path alone decides whether the daemon looks it up; links and permissions are checked
 //! during the look-up.
 
@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::refusal::{Refusal, refuse};
 use crate::system::keep;
 
-/// Checks a caller's path by its text alone, and returns it with the user for whom it is to be looked up.
+/// Checks a caller's path by its text alone, and returns the path with the user whose rights the look-up must check.
 ///
 /// # Errors
 /// [`Refusal`]: `EINVAL` if the path is not absolute, `EACCES` if the caller may not name it.
@@ -42,10 +42,10 @@ pub(super) fn may_name<'a>(
     paths.into_iter().try_for_each(|path| place(config, caller, path).map(drop))
 }
 
-/// Returns the folders of the configured ports' files and sockets. The sandboxed daemon can access them without an
-/// entry in `allow_dirs`.
+/// Returns the folders of the configured ports' files and sockets. The sandboxed daemon can access these folders even
+/// if `allow_dirs` does not contain them.
 pub fn configured_folders(config: &Config) -> Vec<PathBuf> {
-    // A malformed specification is refused at its attachment.
+    // Attaching a port with a malformed specification fails, so such a specification is skipped here.
     let specs = config.ports.iter().filter_map(|port| AttachSpec::parse(&port.port).ok());
     let folders = |spec: AttachSpec| -> Vec<PathBuf> {
         spec.files().into_iter().map(Path::new).filter_map(Path::parent).map(Path::to_owned).collect()

@@ -1,5 +1,5 @@
-//! Permissions on policies. A user may not set policies that affect others on a shared switch, that allow more than the
-//! switch's policies for new ports, or whose filter rules take more of the workers' time than forwarding does.
+//! Permissions on policies. A user may not set policies that affect other users on a shared switch, that allow more
+//! than the switch's policies for new ports, or whose filter rules take more of the workers' time than forwarding does.
 
 use netvale_control::options::AttachOption;
 use netvale_control::types::Policies;
@@ -10,8 +10,8 @@ use crate::caller::Caller;
 use crate::daemon::Daemon;
 use crate::refusal::{Refusal, refuse};
 
-/// Maximum number of instructions in all filter rules of a user's ports. A frame that passes all of them takes a few
-/// microseconds.
+/// Maximum number of instructions in all filter rules of a user's ports. A frame takes a few microseconds to pass that
+/// many instructions.
 pub const MOST_INSTRUCTIONS: usize = 4096;
 
 /// New policies of a port.
@@ -25,7 +25,8 @@ pub struct NewPolicies<'a> {
 /// Checks that an untrusted caller may make `change` to the policies of a port on that switch.
 ///
 /// # Errors
-/// [`Refusal`]: `EACCES` for policies reserved to the switch's owner, `ENOSPC` if all rules together are too long.
+/// [`Refusal`]: `EACCES` for policies reserved to the switch's owner, `ENOSPC` if all rules of the user together have
+/// too many instructions.
 pub fn may_set(d: &Daemon, caller: Caller, switch: &str, full: &str, change: &NewPolicies<'_>) -> Result<(), Refusal> {
     let reaches_beyond = |key: &str| AttachOption::find(key).is_some_and(AttachOption::reaches_beyond);
     let beyond = change.policies.given().find(|(key, _)| (change.names)(key) && reaches_beyond(key));
@@ -39,7 +40,7 @@ pub fn may_set(d: &Daemon, caller: Caller, switch: &str, full: &str, change: &Ne
 /// Checks that the policies of an untrusted user's port allow no more than the switch's policies for new ports.
 ///
 /// # Errors
-/// [`Refusal`]: `EACCES` names the policy that exceeds them.
+/// [`Refusal`]: `EACCES`, with the name of the policy that allows more.
 pub fn is_within(d: &Daemon, switch: &str, policies: &Policies) -> Result<(), Refusal> {
     let most = d.config.switch.policies.of(switch);
     let beyond = policies.over(&most).beyond(&most).or_else(|misfit| refuse(Errno::INVAL, misfit.to_string()))?;
@@ -51,12 +52,13 @@ pub fn is_within(d: &Daemon, switch: &str, policies: &Policies) -> Result<(), Re
     refuse(Errno::ACCESS, text)
 }
 
-/// Whether the caller owns the switch, or would own it as its creator. No user owns a shared switch.
+/// Whether the caller owns the switch, or would own it after creating it. A shared switch has no owner.
 fn owns_switch(d: &Daemon, caller: Caller, switch: &str) -> bool {
     !super::is_shared(d, switch) && d.switches.owner(switch).is_none_or(|owner| controls(caller, owner))
 }
 
-/// Checks the number of instructions in the user's rules. Rules from the switch's policies for new ports do not count.
+/// Checks the number of instructions in the user's rules. Rules that come from the switch's policies for new ports are
+/// not counted.
 fn may_have_rules(
     d: &Daemon,
     caller: Caller,
@@ -68,7 +70,7 @@ fn may_have_rules(
         |switch: &str, counts: &dyn Fn(&str) -> bool| instructions(&d.config.switch.policies.of(switch), counts);
     let mut has = 0;
     for (name, record) in d.ports.iter().filter(|(_, record)| record.owner.uid == caller.uid) {
-        // The new rules replace the port's old ones, which therefore do not count.
+        // The new rules replace the port's old rules, so the old rules are not counted.
         let stays = |key: &str| name != full || !names(key);
         let usual = record.switch.as_ref().map_or(0, |switch| usual(switch.name(), &stays));
         has += instructions(&record.policies, stays).saturating_sub(usual);

@@ -1,4 +1,4 @@
-//! Quotas: what one user may have at any one time. Root and the daemon's own user have no quota.
+//! Quotas: limits on what one user may have at the same time. Root and the daemon's own user have no quota.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn within(caller: Caller, has: usize, most: usize, what: &str, key: &str) -> Res
     refuse(Errno::NOSPC, text)
 }
 
-/// Checks that a user who has `connections` connections may open another.
+/// Checks that a user who has `connections` connections may open another connection.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -30,7 +30,8 @@ pub fn may_connect(d: &Daemon, caller: Caller, connections: usize) -> Result<(),
     within(caller, connections, d.config.quota.connections, "connections", "connections")
 }
 
-/// Maximum number of subscriptions of all users, and how many of them are reserved for root and the daemon's own user.
+/// Maximum number of all users' subscriptions, and the number of these that are reserved for root and the daemon's own
+/// user.
 const SUBSCRIPTIONS: (usize, usize) = (128, 16);
 
 /// Checks that the caller may have another subscription.
@@ -47,11 +48,11 @@ pub fn may_subscribe(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     within(caller, theirs, d.config.quota.subscriptions, "subscriptions to events", "subscriptions")
 }
 
-/// Maximum number of traces of all users, how many of them are reserved for root and the daemon's own user, and the
-/// maximum of any other user.
+/// Maximum number of all users' traces, the number of these that are reserved for root and the daemon's own user, and
+/// the maximum number of traces of any other user.
 const TRACES: (usize, usize, usize) = (64, 8, 4);
 
-/// Checks that the caller may have another trace, which replaces the connection's current one.
+/// Checks that the caller may have another trace, which replaces the current trace of the caller's connection.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -89,12 +90,12 @@ pub fn may_leave_unread(d: &Daemon, caller: Caller, bytes: usize) -> Result<(), 
     refuse(Errno::NOSPC, text)
 }
 
-/// Number of descriptors that a port is assumed to take, without its rings.
+/// Number of descriptors that a port is assumed to take, in addition to those of its rings.
 const PER_PORT: usize = 4;
 /// Maximum number of descriptors of a ring.
 const PER_RING: usize = 4;
 
-/// Checks that the caller may have another port with that many rings, by the number of descriptors.
+/// Checks that another port with `rings` rings does not exceed the caller's quota of descriptors.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.
@@ -116,7 +117,7 @@ pub fn may_have_rings(d: &Daemon, caller: Caller, rings: usize) -> Result<(), Re
     refuse(Errno::NOSPC, text)
 }
 
-/// Returns an upper estimate of the number of descriptors of a user's ports.
+/// Returns an upper estimate of the number of descriptors that a user's ports take.
 fn descriptors_of(d: &Daemon, uid: u32) -> usize {
     let ports = d.ports.iter().filter(|(_, record)| record.owner.uid == uid);
     let of_ports = ports.map(|(_, record)| PER_PORT + PER_RING * (record.ingress.len() + record.egress.len()));
@@ -126,8 +127,8 @@ fn descriptors_of(d: &Daemon, uid: u32) -> usize {
     of_ports.chain(pipes).chain(of_interfaces).sum()
 }
 
-/// Checks that the caller may have another port: the quota has room, and the user is not in the pause that follows an
-/// eviction.
+/// Checks that the caller may have another port: the quota allows another port, and the user's pause after an eviction,
+/// if any, is over.
 pub(super) fn may_have_port(d: &Daemon, caller: Caller) -> Result<(), Refusal> {
     if let Some(pause) = d.evictions.pause(caller.uid) {
         let uid = caller.uid;
@@ -150,7 +151,7 @@ pub fn most_addresses(d: &Daemon, caller: Caller) -> Option<u32> {
     (!is_trusted(caller)).then_some(d.config.quota.addresses)
 }
 
-/// Maximum number of extra buffers in one request, which bounds the time that the main thread takes to link them.
+/// Maximum number of extra buffers in one request, which bounds the time in which the main thread links the buffers.
 const MOST_EXTRA: u32 = 32_768;
 
 /// Checks the number of extra buffers in one request.
@@ -167,7 +168,7 @@ pub(super) fn may_have_switch(d: &Daemon, caller: Caller) -> Result<(), Refusal>
     within(caller, d.switches.count_of(caller.uid), d.config.quota.switches, "switches", "switches")
 }
 
-/// Checks that the caller may have another region of those sizes.
+/// Checks that the caller may have another region of these sizes.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`; `EINVAL` for impossible sizes.
@@ -201,8 +202,8 @@ pub fn may_have_bytes(d: &Daemon, caller: Caller, more: u64) -> Result<(), Refus
     refuse(Errno::NOSPC, text)
 }
 
-/// Returns the allowance that all captures of the caller share, after taking a first portion of it for a new capture.
-/// Returns `None` if the user has no quota.
+/// Returns the allowance (a limit on file size) that all captures of the caller share. A first portion of the allowance
+/// is taken for the new capture. Returns `None` if the user has no quota.
 ///
 /// # Errors
 /// [`Refusal`]: `ENOSPC`.

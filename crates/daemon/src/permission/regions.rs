@@ -10,14 +10,14 @@ use crate::registry::regions::{FilePlace, RegionEntry};
 
 /// Maximum number of regions in programs' files. The limit bounds the daemon's address space.
 const MAX_FILES: usize = 256;
-/// Maximum number of regions in files of one user, other than root and the daemon's own user.
+/// Maximum number of regions in the files of one user other than root and the daemon's own user.
 const MAX_FILES_OF_ONE: usize = 64;
 
-/// Checks that a caller may have ports in a region. The region's user may. Root and the daemon's own user also may,
-/// unless the region is in another user's file, whose memory that user controls.
+/// Checks that a caller may have ports in a region. The region's owner always may. Root and the daemon's own user may
+/// use any region except one in another user's file, because that user controls the file's memory.
 ///
 /// # Errors
-/// [`Refusal`] with `EACCES` if the caller may not.
+/// [`Refusal`] with `EACCES` if the caller may not use the region.
 pub fn may_use_region(region: &RegionEntry, caller: Caller) -> Result<(), Refusal> {
     if (!is_trusted(caller) || region.file.is_some()) && caller.uid != region.uid {
         return refuse(Errno::ACCESS, format!("memory region {} belongs to another user", region.id));
@@ -25,8 +25,8 @@ pub fn may_use_region(region: &RegionEntry, caller: Caller) -> Result<(), Refusa
     Ok(())
 }
 
-/// Checks that a caller may open a port whose memory is in a file. Only the region's owner may, because the owner can
-/// truncate the file.
+/// Checks that a caller may open a port whose memory is in a file. Only the region's owner may open such a port,
+/// because the owner can truncate the file.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES` for any other caller.
@@ -37,7 +37,7 @@ pub fn may_map_file(d: &Daemon, region: u32, caller: Caller) -> Result<(), Refus
     refuse(Errno::ACCESS, "the port's memory is in another user's file; open a port of your own")
 }
 
-/// Checks that a caller's region may be placed in a file: another user's region must not overlap it.
+/// Checks that a caller's region may be placed in a file: it must not overlap another user's region.
 ///
 /// # Errors
 /// [`Refusal`] with `EACCES`, attributed to the file.
@@ -48,7 +48,7 @@ pub fn may_lie_in_file(d: &Daemon, place: &FilePlace, caller: Caller) -> Result<
     Ok(())
 }
 
-/// Checks the number of regions in programs' files before another one is created.
+/// Checks that another region may be created in a program's file, by the number of such regions.
 ///
 /// # Errors
 /// [`Refusal`] with `ENOSPC`, attributed to the file.

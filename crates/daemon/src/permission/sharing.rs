@@ -1,5 +1,5 @@
 //! Consent to shared memory. A program gets rings in another user's memory only if its request names that memory,
-//! because that user can read and change all frames there.
+//! because that other user can read and change all frames in the rings.
 
 use netvale_portspec::{Base, Memory};
 use rustix::io::Errno;
@@ -27,8 +27,8 @@ impl OwnedMemory {
         OwnedMemory { what: format!("pipe {name}"), owner: pipe.uid, id: Some(pipe.mem_id) }
     }
 
-    /// Returns the memory of a port or of an interface's open rings, which pipes named after it share; `None` if
-    /// neither exists.
+    /// Returns the memory of a port or of an interface's open rings, which is also the memory of pipes whose names
+    /// begin with that port; `None` if there is neither such a port nor open rings.
     pub(super) fn of_base(d: &Daemon, base: &Base) -> Option<OwnedMemory> {
         let full = base.to_string();
         if let Some(record) = d.ports.get(d.persistent.place_of(&full)) {
@@ -43,7 +43,7 @@ impl OwnedMemory {
         Some(OwnedMemory { what: full, owner: port.owner.uid, id: Some(port.mem_id) })
     }
 
-    /// Returns the memory of a ptnet device; `None` if no program has it open.
+    /// Returns the memory of a ptnet device; `None` if no program has opened the device.
     pub(super) fn of_guest(d: &Daemon, ifname: &str) -> Option<OwnedMemory> {
         d.guests.get(ifname).map(|port| OwnedMemory { what: ifname.to_owned(), owner: port.owner().uid, id: None })
     }
@@ -51,11 +51,12 @@ impl OwnedMemory {
     /// Checks that the caller may have rings in this memory; `named` is the memory in the request.
     ///
     /// # Errors
-    /// [`Refusal`]: `EACCES` for another user's memory, unless root or the daemon's own user explicitly names it.
+    /// [`Refusal`]: `EACCES` for another user's memory, unless root or the daemon's own user explicitly names that
+    /// memory.
     pub(super) fn may_share(&self, named: &Memory, caller: Caller) -> Result<(), Refusal> {
         let OwnedMemory { what, owner, id } = self;
         let is_meant = match named {
-            // `COMMON_REGION` identifies no single memory, because each user has a region of that number.
+            // `COMMON_REGION` identifies no single memory, because each user has a region with that number.
             Memory::Id(named) => *id == Some(named.get().into()) && *id != Some(COMMON_REGION),
             _ => false,
         };

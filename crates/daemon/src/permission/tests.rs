@@ -60,8 +60,8 @@ fn opened(d: &Daemon, caller: Caller, port: &str, flags: u32) -> i32 {
     errno(admit(d, caller, PermissionRequest::Open(&spec, &request)))
 }
 
-/// Objective: only callers that could do so without the daemon attach devices and name arbitrary files; the
-/// configuration can permit others.
+/// Objective: a caller may attach devices and name arbitrary files only if it could access them without the daemon; the
+/// configuration can permit this to other callers.
 #[test]
 fn only_permitted_callers_attach_devices() {
     let folder = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ fn only_permitted_callers_attach_devices() {
     assert_eq!((through(BOB, "/x"), through(ROOT, "/x"), through(ROOT, "x")), (libc::EACCES, 0, libc::EINVAL));
 }
 
-/// Objective: a port, a pipe's end and their monitors are open to their user and root only.
+/// Objective: only their user and root can open a port, a pipe's end and their monitors.
 #[test]
 fn ports_and_monitors_are_open_only_to_their_user() {
     let mut d = daemon("");
@@ -160,7 +160,8 @@ fn reserved_names_and_too_many_switches_are_refused() {
     assert_eq!((opened(&d, ROOT, "vale9999:a", 0), opened(&d, ROOT, "vale1:a", 0)), (libc::ENOSPC, 0));
 }
 
-/// Objective: a switch is open to its creator, root and the daemon's own user; a shared one to all.
+/// Objective: a switch is open only to its creator, root and the daemon's own user; a shared switch is open to all
+/// users.
 #[test]
 fn a_switch_is_open_only_to_permitted_users() {
     let mut d = daemon("");
@@ -175,7 +176,7 @@ fn a_switch_is_open_only_to_permitted_users() {
     assert_eq!(errno(may_join(&d, "vale1", BOB)), 0);
 }
 
-/// Objective: a port is detached by its owner and by trusted users, who alone end the daemon.
+/// Objective: only a port's owner and trusted users detach a port; only trusted users end the daemon.
 #[test]
 fn only_owners_and_trusted_users_detach_ports() {
     let d = daemon("");
@@ -189,8 +190,8 @@ fn only_owners_and_trusted_users_detach_ports() {
     assert!(sees(ALICE, Some(Owner { uid: ALICE.uid, pid: 1 })) && !sees(BOB, Some(Owner { uid: ALICE.uid, pid: 1 })));
 }
 
-/// Objective: only a trusted user may keep the workers of a port with queues to poll awake, because that occupies a
-/// CPU.
+/// Objective: only a trusted user may keep workers awake for a port with queues to poll, because such a worker occupies
+/// a CPU.
 #[test]
 fn only_owners_allowed_a_cpu_keep_workers_awake() {
     let d = daemon("");
@@ -199,8 +200,8 @@ fn only_owners_allowed_a_cpu_keep_workers_awake() {
     assert_eq!(by(ALICE, "vale0:a"), 0, "there is nothing to poll: that is found out later");
 }
 
-/// Objective: a region is open to its user and root; one in a file to its user alone, and no other user's region may
-/// overlap it.
+/// Objective: a region is open to its user and root; a region in a file is open only to its user, and no other user's
+/// region may overlap it.
 #[test]
 fn a_region_is_open_to_its_user_and_root() {
     let mut d = daemon("");

@@ -1,4 +1,4 @@
-//! Rings that are connected to nothing (netmap's `NR_REG_NULL`), on no switch and without a name.
+//! Rings that are connected to nothing (netmap's `NR_REG_NULL`). They are on no switch, and have no name.
 
 use netvale_control::attach::{AttachRequest, PoolSizes};
 use netvale_fdio::state::State;
@@ -67,7 +67,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, caller: Caller) -> Result<O
 /// Restores a connection's hold on rings that are connected to nothing.
 ///
 /// # Errors
-/// [`Refusal`] if the memory is gone, or a descriptor is not a doorbell.
+/// [`Refusal`] if the memory no longer exists, or a descriptor is not a doorbell.
 pub fn continue_hold(
     d: &mut Daemon,
     rings: State,

@@ -20,7 +20,7 @@ use crate::registry::regions::FilePlace;
 use crate::rings::sizes::own_pools;
 use crate::system::closing;
 
-/// A descriptor passed with a request. It may refer to a file of any type.
+/// A descriptor that came with a request. It may refer to a file of any type.
 pub struct BroughtFile {
     fd: Option<OwnedFd>,
     /// The user who passed the descriptor.
@@ -28,15 +28,15 @@ pub struct BroughtFile {
 }
 
 impl BroughtFile {
-    /// Takes ownership of a descriptor.
+    /// Takes ownership of a descriptor that user `uid` passed.
     pub fn new(fd: OwnedFd, uid: u32) -> BroughtFile {
         BroughtFile { fd: Some(fd), uid }
     }
 
-    /// Returns the file, if it can hold a region of the requested length at the requested offset.
+    /// Returns the file if it has room for a region of the requested length at the requested offset.
     ///
     /// # Errors
-    /// [`Refusal`] with `file_at_fault` set, if it cannot.
+    /// [`Refusal`] with `file_at_fault` set if the file has no room or is unsuitable.
     fn checked(mut self, asked: FilePlacement) -> Result<(OwnedFd, FilePlace), Refusal> {
         let Some(file) = self.fd.as_ref() else { return unfit(Errno::BADF, "the descriptor is missing") };
         // This query succeeds only for files in memory. The kernel answers it without the file system, so no file
@@ -85,7 +85,7 @@ fn failed(e: Errno) -> Refusal {
     Refusal { file_at_fault: true, ..Refusal::from(e) }
 }
 
-/// Returns the caller's existing region at the requested place in the file, or creates one there.
+/// Returns the caller's existing region at the requested place in the file, or creates a region there.
 ///
 /// # Errors
 /// [`Refusal`], with `file_at_fault` set if the file is the cause.
@@ -111,8 +111,8 @@ pub fn region(
     new_region(d, sizes, file, place, caller)
 }
 
-/// Returns the refusal while a worker may still write to the memory of a port just closed, which would corrupt a new
-/// region at the same place.
+/// Returns the refusal for a request whose region would be at the place of a port that was just closed. A worker may
+/// still write to the memory of that port, which would corrupt a new region.
 fn still_there<T>() -> Result<T, Refusal> {
     unfit(Errno::AGAIN, "the memory of a closed port is still in use; try again")
 }
@@ -127,7 +127,8 @@ fn new_region(
     let id = new_number(d)?;
     let FilePlacement { offset, len } = place.asked;
     let region = Region::in_file(&format!("netvale-{id}"), sizes, file, offset, len).map_err(|e| {
-        // The file is at fault only if it cannot be mapped. Invalid sizes would be refused for any memory.
+        // The file is at fault only if it cannot be mapped. Invalid sizes are not the file's fault, because they are
+        // refused for any memory.
         let file_at_fault = matches!(e, RegionError::Memory { .. });
         Refusal { file_at_fault, ..Refusal::from(e) }
     })?;
@@ -136,7 +137,7 @@ fn new_region(
     Ok((region, id))
 }
 
-/// Refuses a region whose file was truncated while the port was opened.
+/// Refuses a region if its file was truncated while the port was opened.
 ///
 /// # Errors
 /// [`Refusal`] with `file_at_fault` set.

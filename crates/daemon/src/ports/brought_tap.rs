@@ -2,7 +2,7 @@
 //!
 //! The client may keep copies of the descriptors, with which it can read the frames of its own interface, change the
 //! format of frames, and make the descriptors blocking. No other port is affected: an operation that would block a
-//! worker ends this port ([`TapLink`]). The port also ends when its interface or namespace does.
+//! worker ends this port ([`TapLink`]). The port ends when its interface or the namespace ends.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ struct BroughtTap {
     queues: HeldQueues,
 }
 
-/// Queues of a user's TAP. Closing the last one removes the interface, which takes the kernel milliseconds, so a
-/// separate thread closes them.
+/// Queues of a user's TAP. When the last queue is closed, the kernel removes the interface. This takes milliseconds, so
+/// a separate thread closes the queues.
 struct HeldQueues {
     queues: Vec<Arc<OwnedFd>>,
     uid: u32,
@@ -48,7 +48,7 @@ struct HeldQueues {
 
 impl Drop for HeldQueues {
     fn drop(&mut self) {
-        // If another thread is still dropping a queue's task, the queue is closed by that thread, not here.
+        // If another thread is still dropping a task that uses a queue, that thread closes the queue instead.
         self.queues.drain(..).filter_map(Arc::into_inner).for_each(|queue| closing::close(queue, self.uid));
     }
 }
@@ -73,7 +73,8 @@ impl PortBackend for BroughtTap {
     }
 
     fn save(&self) -> std::io::Result<Option<State>> {
-        // The current name is saved, as the interface may have been renamed. Without a name, the interface is gone.
+        // The current name is saved, as the interface may have been renamed. If the kernel returns no name, the
+        // interface no longer exists.
         let queues = &self.queues.queues;
         let Some(Ok(name)) = queues.first().map(|queue| name_of(queue)) else { return Ok(None) };
         let BroughtTap { uso, gro, .. } = *self;
@@ -113,7 +114,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>, queues: Strangers) ->
     let link = new_link(d, asked.caller);
     let queues = shared(queues.into_known());
     let held = || HeldQueues { queues: queues.clone(), uid: asked.caller.uid };
-    // If the port cannot be created, this copy is the last one, and closes the queues on a separate thread.
+    // If the port cannot be created, this copy is the last owner of the queues, and closes them on a separate thread.
     let last = held();
     let uso = adopted.has_uso;
     let gro = o.gro();
@@ -133,7 +134,7 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Restores a TAP from another process.
+/// Restores a client's TAP that another process saved.
 ///
 /// # Errors
 /// [`Refusal`] if the descriptors are not TAP queues.
@@ -151,7 +152,7 @@ fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Re
     plug(d, &at, of, NewPort { persistent, lossless, gro, policies, ..NewPort::of(behind, owner) })
 }
 
-/// Creates the [`TapLink`], which reports that the interface is down or gone.
+/// Creates the [`TapLink`], which reports that the interface is down or no longer exists.
 fn new_link(d: &mut Daemon, owner: Caller) -> TapLink {
     let link = TapLink::held_by(d.evictions.new_fault(owner));
     link.on_change(d.on_news());

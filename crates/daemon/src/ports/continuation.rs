@@ -1,5 +1,5 @@
-//! Restores ports from another process. Most ports are attached again with their former parameters, and get the state
-//! that the other process saved. Ports that are restored in another way have a row in [`WAYS`].
+//! Restores ports that another process saved. Most ports are attached again with their former parameters, and get the
+//! state that the other process saved. Ports that are restored in another way have a row in [`WAYS`].
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::daemon::Daemon;
 use crate::handover::items::{Item, PortItem};
 use crate::refusal::{Refusal, refuse};
 
-/// Ways of restoration for ports that are not just attached again. The first one that applies is used.
+/// The ways of restoration for ports that are not simply attached again. For each port, the first way that applies is
+/// used.
 const WAYS: &[&Continuation] = &[
     &monitor::CONTINUATION,
     &persistent::CONTINUATION,
@@ -28,7 +29,7 @@ fn way_of(item: &PortItem) -> Option<&'static Continuation> {
     WAYS.iter().find(|way| (way.is_for)(item)).copied()
 }
 
-/// Restores a port from another process's state.
+/// Restores a port from the state that another process saved.
 ///
 /// # Errors
 /// [`Refusal`] if the state is not valid for the port's kind.
@@ -43,7 +44,7 @@ pub fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<()
     attach(d, &AdmittedRequest::new(at, &spec, &params.options, item.owner.into()).continuing(state))
 }
 
-/// Whether an item is restored after all other items, when the workers already forward frames: monitors and
+/// Whether an item is restored after all other items, while the workers already forward frames. True for monitors and
 /// connections.
 pub fn is_last(item: &Item) -> bool {
     match item {
@@ -58,8 +59,8 @@ pub fn is_still(item: &PortItem) -> bool {
     way_of(item).is_some_and(|way| way.is_still)
 }
 
-/// Removes what remains of a port that is to start anew, without its saved state. Returns how long its resources may
-/// stay in use; `None` if the usual limit applies.
+/// Removes what remains of a port before the port is attached anew, without its saved state. Returns how long the
+/// port's resources may stay in use; `None` if the usual limit applies.
 pub fn begin_anew(d: &mut Daemon, item: &PortItem) -> Option<Duration> {
     let (params, _) = item.declared.as_ref()?;
     let kind = kind_of(&AttachSpec::parse(&params.port).ok()?)?;

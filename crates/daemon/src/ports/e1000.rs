@@ -1,4 +1,4 @@
-//! `e1000:/PATH`: an Intel 82540EM network card, for a guest's own driver.
+//! `e1000:/PATH`: a port that emulates an Intel 82540EM network card, which a guest drives with its own driver.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ use crate::handover::items::ParkedPort;
 use crate::permission::unreached;
 use crate::refusal::Refusal;
 
-/// Backend of a port with an emulated card.
+/// Backend of a port that emulates a network card.
 struct CardPort(E1000Port);
 
 impl PortBackend for CardPort {
@@ -73,7 +73,7 @@ impl PortBackend for CardPort {
     }
 }
 
-/// Attaches a port with an emulated card, or restores one.
+/// Attaches a port that emulates a network card, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::E1000>()?;
@@ -99,7 +99,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     )
 }
 
-/// Returns details for `netvale vm`.
+/// Returns details of the card for `netvale vm`.
 fn info(port: &E1000Port) -> E1000Info {
     let o = port.options();
     let crossings = port.crossings();

@@ -1,4 +1,4 @@
-//! `e1000-pci:ADDRESS`: a driver for an e1000 on the PCI bus.
+//! `e1000-pci:ADDRESS`: a port that drives an e1000 on the PCI bus.
 
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortKind};
@@ -11,7 +11,7 @@ use super::plug::{NewPort, plug};
 use crate::daemon::{Daemon, PortBackend, PortPeers};
 use crate::refusal::Refusal;
 
-/// Backend of a port with a driver for a card.
+/// Backend of a port that drives an e1000 on the PCI bus.
 struct E1000DriverPort(DriverPort);
 
 impl PortBackend for E1000DriverPort {
@@ -43,7 +43,7 @@ impl PortBackend for E1000DriverPort {
     }
 }
 
-/// Attaches a port with a driver for the card at a PCI address.
+/// Attaches a port that drives the card at a PCI address.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::E1000Pci(address) = asked.spec else { return Err(asked.mistaken()) };
     let usual = CardDriverOptions::default();

@@ -1,5 +1,5 @@
-//! `echo:[NAME]`: a port that returns every frame with source and destination address swapped, for tests and round-trip
-//! measurements.
+//! `echo:[NAME]`: a port that returns every frame with its source and destination addresses swapped, for tests and
+//! round-trip measurements.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ struct EchoPort {
     region: Arc<Region>,
 }
 
-/// The state from which another process restores the port.
+/// The state from which a successor restores the port.
 #[derive(Serialize, Deserialize)]
 struct EchoState {
     slots: u32,
@@ -46,7 +46,8 @@ impl PortBackend for EchoPort {
     }
 }
 
-/// Attaches or restores an echo port: a ring from which the switch takes back the frames that it has delivered.
+/// Attaches or restores an echo port. The switch takes the frames that it has delivered to the port's ring from the
+/// same ring again.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let (slots, ends) = match asked.continued() {
         Some(state) => {

@@ -1,5 +1,5 @@
-//! Evictions after a fault: of programs whose doorbell blocked a worker, or whose memory or interface is gone; of ports
-//! on interfaces that are gone; of ports that made a worker panic.
+//! Evictions after a fault: of programs whose doorbell blocked a worker, or whose memory or interface no longer exists;
+//! of ports whose interface no longer exists; and of ports whose task made a worker panic.
 
 use netvale_control::types::EventName;
 use netvale_mem::Region;
@@ -16,11 +16,11 @@ use crate::registry::evictions::Evictions;
 const BROKEN: &str =
     "internal error: a worker panicked in a task of this port; please report it, with the daemon's log";
 
-/// Reason of eviction of a port whose user's worker is blocked.
+/// Reason of eviction of a port whose owner's own worker is blocked.
 const HELD_UP: &str = "the user's worker is blocked by that user's memory or descriptor";
 
 /// Evicts the programs whose faults have been reported. The port of such a program is removed, even if it is
-/// persistent, because the program keeps descriptors of its doorbells.
+/// persistent, because the program still has descriptors of the port's doorbells.
 pub fn evict(d: &mut Daemon) {
     d.regions.take_late().into_iter().for_each(|uid| d.evictions.block(uid));
     d.evictions.clear();
@@ -46,7 +46,7 @@ pub fn evict(d: &mut Daemon) {
     }
 }
 
-/// Removes the port of that name if it has a fault or its device is gone, so that a new port can have the name.
+/// Removes the port of that name if it has a fault or its device no longer exists, so that a new port can get the name.
 pub fn make_way(d: &mut Daemon, full: &str) {
     let Some(record) = d.ports.get(full) else { return };
     if let Some(why) = reason(d, full, record).or_else(|| record.behind.look()) {
@@ -63,7 +63,7 @@ fn take_away(d: &mut Daemon, full: &str, why: &str) {
         part(d, &joint, why);
     }
     d.persistent.remove_at(full);
-    // Cannot fail: the port exists.
+    // This cannot fail, because the port exists.
     let _ = unplug(d, full, why);
 }
 
@@ -121,8 +121,8 @@ mod tests {
         }
     }
 
-    /// Objective: if a worker panics in a port's task, that port is removed with the reason recorded, and no other port
-    /// is.
+    /// Objective: if a worker panics in a port's task, that port is removed and the reason is recorded; no other port
+    /// is removed.
     #[test]
     fn a_panic_costs_its_port() {
         let owner = Caller { client: 7, uid: 70_001, pid: 1 };

@@ -1,6 +1,6 @@
-//! Handed queues. An untrusted user's memory can block a thread that delivers frames to it, so only that user's own
-//! worker does ([`netvale_port::domain`]). Other workers put the frames into a handed queue, from which a task of that
-//! worker takes and delivers them.
+//! Handed queues. A thread that delivers frames to an untrusted user's memory can be blocked by that memory, so only
+//! that user's own worker delivers to it ([`netvale_port::domain`]). Other workers put the frames into a handed queue.
+//! A task of the user's worker takes the frames from that queue and delivers them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,10 +25,11 @@ use crate::worker::TaskId;
 
 /// The entry of `trusted_hypervisors` that means all users.
 const ALL: &str = "*";
-/// Write permission for the group or for others, with which users other than the owner can connect to a socket or
-/// change a folder.
+/// Write permission for the group or for others. It lets users other than the owner connect to a socket or change a
+/// folder.
 const OTHERS: u32 = 0o022;
-/// Maximum number of steps to resolve a path, including those of links; about the kernel's limit.
+/// Maximum number of steps in resolving a path, including the steps through links. The kernel's limit is about the
+/// same.
 const MOST_STEPS: usize = 256;
 
 /// Returns the domain (the set of users who share workers) of a user's ports.
@@ -37,30 +38,30 @@ pub fn domain_of(owner: Caller) -> TimeDomain {
 }
 
 /// Returns the domain (the users who share workers) of a device to which users other than its owner may connect: the
-/// domain of the first such user who is not trusted. If a group or everybody may connect, or no worker is left for that
-/// user, it is the common domain of unknown peers.
+/// domain of the first such user who is not trusted. If a group or everybody may connect, or if no worker is left for
+/// that user, the domain is the common domain of unknown peers.
 pub fn domain_of_site(d: &Daemon, owner: Caller, site: &ListenAddress) -> TimeDomain {
     let Access { mode, users, groups } = &site.access;
     domain_of_peers(d, owner, users, groups.is_empty() && mode & OTHERS == 0)
 }
 
-/// Returns the domain (the users who share workers) of a port that connects to a socket: that of the first untrusted
-/// owner among the owners of the socket and of the folders and links on its path. If other users can replace one of
-/// these, the listener is unknown.
+/// Returns the domain (the users who share workers) of a port that connects to a socket: the domain of the first
+/// untrusted user among the owners of the socket and of the folders and links on its path. If other users can replace
+/// the socket, a folder or a link, the listener counts as unknown.
 pub fn domain_of_listener(d: &Daemon, owner: Caller, path: &Path) -> TimeDomain {
     let way = std::path::absolute(path).map(|path| way_to(&path)).unwrap_or_default();
     let users: Vec<u32> = way.iter().flat_map(|(_, found)| found).map(|found| found.st_uid).collect();
     let is_fixed = |(folder, found): &(Option<Stat>, Option<Stat>)| {
         let mode = folder.as_ref().map_or(Mode::empty(), |folder| Mode::from_raw_mode(folder.st_mode));
-        // In a sticky folder, only a file's owner (and the folder's) can replace the file.
+        // In a sticky folder, only the owner of a file or of the folder can replace the file.
         mode.bits() & OTHERS == 0 || mode.contains(Mode::SVTX) && found.is_some()
     };
     domain_of_peers(d, owner, &users, !way.is_empty() && way.iter().all(is_fixed))
 }
 
-/// Returns each folder that the kernel visits when it resolves a path, with the entry that it looks up there; `None`
-/// for one that does not exist or cannot be read. Returns nothing if the path has too many steps, as with a loop of
-/// links.
+/// Returns each folder that the kernel visits when it resolves a path, with the entry that the kernel looks up in that
+/// folder. `None` stands for a folder or entry that does not exist or cannot be read. Returns an empty list if the path
+/// has too many steps, as with a loop of links.
 fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     let mut way = Vec::new();
     let mut folder = PathBuf::new();
@@ -80,7 +81,7 @@ fn way_to(path: &Path) -> Vec<(Option<Stat>, Option<Stat>)> {
     way
 }
 
-/// Returns the domain of a port whose peers are the users `users` and, unless `is_all`, possibly others.
+/// Returns the domain of a port whose peers are the users `users` and, unless `is_all`, possibly other users.
 fn domain_of_peers(d: &Daemon, owner: Caller, users: &[u32], is_all: bool) -> TimeDomain {
     if !permission::is_trusted(owner) {
         return domain_of(owner);
@@ -105,7 +106,7 @@ pub fn domain_of_region(d: &Daemon, region: &Arc<Region>) -> TimeDomain {
 }
 
 /// Starts a worker of the domain for a port of `owner`, if needed. For ports of a trusted owner, a domain may have as
-/// many workers as the trusted one; for others, one.
+/// many workers as the trusted domain; for ports of other owners, only one worker.
 ///
 /// # Errors
 /// [`Refusal`] if no thread can be started.
@@ -116,17 +117,17 @@ pub fn begin(d: &mut Daemon, owner: Caller, domain: TimeDomain) -> Result<(), Re
     d.workers.begin(domain, most).map_err(no_worker)
 }
 
-/// Handed queues of one port, with the tasks that deliver from them.
+/// Handed queues of one port, and the tasks that deliver from these queues.
 pub struct HandedQueues {
     domain: TimeDomain,
     ends: Vec<(LinkEnd, Arc<dyn Egress>)>,
 }
 
 impl HandedQueues {
-    /// Prepares handed queues for a port with that many queues.
+    /// Prepares the handed queues of a port that has `queues` queues.
     ///
     /// # Errors
-    /// [`Refusal`] if no thread can be started, or the queues exceed the owner's memory quota.
+    /// [`Refusal`] if no thread can be started, or if the queues exceed the owner's memory quota.
     pub fn new(d: &mut Daemon, owner: Caller, domain: TimeDomain, queues: usize) -> Result<HandedQueues, Refusal> {
         if domain != TimeDomain::TRUSTED {
             permission::may_have_bytes(d, owner, queues as u64 * HandOverQueue::memory())?;
@@ -140,8 +141,8 @@ impl HandedQueues {
         self.domain
     }
 
-    /// Returns the egress for the switch: `own` in the trusted domain, otherwise a handed queue in front of it, to
-    /// which all workers may deliver.
+    /// Returns the egress for the switch: `own` in the trusted domain, in other domains a handed queue in front of
+    /// `own`, to which all workers may deliver.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of memory or descriptors.

@@ -1,9 +1,9 @@
-//! A persistent port on a second switch, which joins the two switches.
+//! A persistent port that is on a second switch, and thereby joins two switches.
 //!
-//! netmap puts a bridge wrapper around the port. Frames that the first switch sends to the port enter the second
-//! switch, and vice versa; no program can open the port meanwhile. Here the daemon takes the part of the program: it
-//! forwards the frames in the port's rx rings to the second switch. Frames from the second switch wait in rings of
-//! private memory until the first switch takes them.
+//! netmap puts a bridge wrapper around such a port. Frames that the first switch sends to the port enter the second
+//! switch, and vice versa; no program can open the port while it joins two switches. In netvale, the daemon does what
+//! the program would do: it forwards the frames in the port's rx rings to the second switch. Frames from the second
+//! switch wait in rings of private memory until the first switch takes them.
 
 use std::sync::Arc;
 
@@ -27,11 +27,12 @@ use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 use crate::rings::switched::{PortRings, RingDoorbells};
 
-/// Backend of the port through which a persistent port is on its second switch.
+/// Backend of the port through which a persistent port is connected to its second switch.
 pub struct JointPort {
     /// Name of the persistent port.
     pub port: String,
-    /// Length of the virtio-net header in bytes: shared with the persistent port, at which programs set it.
+    /// Length of the virtio-net header in bytes, shared with the persistent port. Programs set the length at the
+    /// persistent port.
     pub hdr_len: HdrLen,
     queues: u32,
     detail: String,
@@ -55,12 +56,12 @@ impl PortBackend for JointPort {
     }
 }
 
-/// Returns the record's backend if the port joins a persistent port to a second switch.
+/// Returns the backend of a port that joins a persistent port to a second switch; `None` for other ports.
 pub fn of(record: &DaemonPort) -> Option<&JointPort> {
     record.behind.get()
 }
 
-/// Creates the ingress that takes frames from a ring of `mem` to which an egress delivers.
+/// Creates the ingress that takes the frames that `ring`, an egress, delivers to a ring of `mem`.
 fn far_end(
     mem: &Arc<PortMem>,
     ring: &Arc<RingEgress>,
@@ -72,7 +73,7 @@ fn far_end(
     Ok(Box::new(RingIngress::new(Arc::clone(mem), end, wake, hdr_len.clone(), Arc::default())))
 }
 
-/// Creates an ingress for each rx ring; it takes the frames that were delivered to the ring.
+/// Creates an ingress for each rx ring. The ingress takes the frames that were delivered to the ring.
 fn far_ends(rings: &PortRings) -> Result<Vec<Box<dyn Ingress>>, Refusal> {
     let bells = rings.bells.iter().skip(rings.mem.shape().tx_rings as usize);
     rings.rx.iter().zip(bells).map(|(ring, bells)| far_end(&rings.mem, ring, bells, &rings.hdr_len)).collect()
@@ -83,7 +84,8 @@ pub(crate) fn turned(s: PortShape) -> PortShape {
     PortShape { tx_rings: s.rx_rings, rx_rings: s.tx_rings, tx_slots: s.rx_slots, rx_slots: s.tx_slots }
 }
 
-/// Creates rx rings that buffer the frames from the second switch, as many and as long as the port's tx rings.
+/// Creates rx rings that buffer the frames from the second switch: the same number of rings and of slots as the port's
+/// tx rings.
 fn rings_between(d: &Daemon, rings: &PortRings, caller: Caller) -> Result<PortRings, Refusal> {
     let PortShape { rx_rings, rx_slots, .. } = turned(rings.mem.shape());
     let shape = PortShape { tx_rings: 0, rx_rings, tx_slots: rx_slots, rx_slots };
@@ -94,7 +96,7 @@ fn rings_between(d: &Daemon, rings: &PortRings, caller: Caller) -> Result<PortRi
     Ok(PortRings::new(&region, rings.mem_id, shape, rings.hdr_len.clone(), rings.fault.clone())?.0)
 }
 
-/// Attaches a persistent port that is on one switch to a second switch.
+/// Attaches a persistent port that is already on one switch to a second switch.
 pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     if rings.mode != NR_REG_ALL_NIC || rings.ring != 0 {
@@ -124,8 +126,8 @@ pub fn join(d: &mut Daemon, at: &SwitchPort, rings: NamedRings, caller: Caller) 
     Ok(())
 }
 
-/// Adds the worker tasks that forward frames from the second switch: they enter the first switch, `switch`, as frames
-/// from its port `id`.
+/// Adds the worker tasks that forward frames from the second switch: these frames enter the first switch, `switch`, as
+/// frames from its port `id`.
 fn bring_back(d: &mut Daemon, place: &str, ingresses: Vec<Box<dyn Ingress>>, switch: &Arc<Switch>, id: PortId) {
     for (ring, ingress) in ingresses.into_iter().enumerate() {
         let counters = Arc::clone(ingress.counters());

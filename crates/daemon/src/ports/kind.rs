@@ -20,17 +20,18 @@ use crate::refusal::Refusal;
 use crate::registry::ports::SwitchPort;
 use crate::system::sandbox::KernelNeeds;
 
-/// An admitted request to attach a port: the caller has the right to do so.
+/// A request to attach a port, whose caller has been found to have the right.
 pub struct AdmittedRequest<'a> {
-    /// The port's switch, whose name is valid, and the port's name there.
+    /// The port's switch, whose name has been checked, and the port's name on that switch.
     pub at: SwitchPort,
     /// The parsed specification, such as `tap:NAME`.
     pub spec: &'a AttachSpec,
     /// The caller, who becomes the port's owner.
     pub caller: Caller,
-    /// The options; read them with [`AdmittedRequest::options`], which checks the kind.
+    /// The options. They must be read with [`AdmittedRequest::options`], which checks the kind.
     options: &'a PortOptions,
-    /// State from another process's port, if the port is to be restored.
+    /// The state to restore, from the same port in another process; `None` for a new port, and after the state is
+    /// taken.
     continued: Cell<Option<State>>,
 }
 
@@ -40,13 +41,13 @@ impl<'a> AdmittedRequest<'a> {
         AdmittedRequest { at, spec, caller, options, continued: Cell::default() }
     }
 
-    /// Sets the state from another process's port that is to be restored.
+    /// Sets the state to restore, from the same port in another process.
     #[must_use]
     pub fn continuing(self, state: State) -> AdmittedRequest<'a> {
         AdmittedRequest { continued: Cell::new(Some(state)), ..self }
     }
 
-    /// Takes the state to restore; `None` for a new port.
+    /// Takes the state to restore; `None` for a new port, and if the state has already been taken.
     pub fn continued(&self) -> Option<State> {
         self.continued.take()
     }
@@ -76,15 +77,15 @@ impl<'a> AdmittedRequest<'a> {
     }
 }
 
-/// A way in which certain ports are restored from another process.
+/// A way in which certain ports are restored from the state that another process saved.
 pub struct Continuation {
     /// Returns whether this way applies to a port.
     pub is_for: fn(&PortItem) -> bool,
-    /// Restores a port from another process's state.
+    /// Restores a port from the state that another process saved.
     pub go_on: fn(&mut Daemon, &PortItem, State) -> Result<(), Refusal>,
-    /// Whether the ports depend on other ports, and are restored after them.
+    /// Whether these ports depend on other ports, and are thus restored after them.
     pub is_last: bool,
-    /// Whether the saved state changes only with control requests, not with the port's frames or in its threads.
+    /// Whether the saved state changes only with control requests, not with the port's frames or through its threads.
     pub is_still: bool,
 }
 
@@ -93,7 +94,7 @@ pub fn nowhere(item: &PortItem) -> Refusal {
     Refusal::new(Errno::OPNOTSUPP, format!("ports of kind {} need a switch", item.kind))
 }
 
-/// Returns the port's switch and its name there.
+/// Returns the port's switch and the port's name on that switch.
 ///
 /// # Errors
 /// [`Refusal`] if the port is on no switch.
@@ -114,13 +115,13 @@ pub struct NamedRings {
 /// A function that creates the requested port and attaches it to its switch.
 pub type AttachMethod = fn(&mut Daemon, &AdmittedRequest<'_>) -> Result<(), Refusal>;
 
-/// A function that removes what remains of a former port of that name, before the port starts anew. Returns how long
-/// the former port's resources may stay in use.
+/// A function that removes what remains of a former port with the given name, before the port is attached anew. Returns
+/// how long the former port's resources may stay in use.
 pub type BeginAnewMethod = fn(&mut Daemon, &str) -> Duration;
 
 /// Control requests that only one kind answers.
 pub struct Methods {
-    /// Answers a request, or returns `None` if it belongs to another kind.
+    /// Answers a request. Returns `None` if the request belongs to another kind.
     pub answer: fn(&mut Daemon, &KindRequest, Caller) -> Option<Result<Reply, RpcError>>,
     /// Returns pending notifications, each with the number of the connection and the text.
     pub due: fn(&mut Daemon) -> Vec<(u64, String)>,
@@ -132,9 +133,10 @@ pub struct AttachKind {
     pub prefix: &'static str,
     /// Creates a port, and attaches it to its switch.
     pub attach: AttachMethod,
-    /// Removes what remains of a former port before it starts anew, for kinds that need this.
+    /// Removes what remains of a former port before it is attached anew; `None` for kinds that do not need this.
     pub begin_anew: Option<BeginAnewMethod>,
-    /// System calls and files that the sandbox permits for ports of the kind, whether attached or opened.
+    /// System calls and files that the sandbox permits for ports of this kind, whether a request attaches them or a
+    /// program opens them.
     pub kernel: &'static [&'static KernelNeeds],
     /// The kind's own requests, if any.
     pub methods: Option<&'static Methods>,

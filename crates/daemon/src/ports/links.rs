@@ -1,4 +1,4 @@
-//! Links of ports: queues that delay frames, lose some, or limit their rate.
+//! Links of ports: queues that delay frames, lose some of them, or limit their rate.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -25,16 +25,16 @@ use crate::worker::WorkerTask;
 /// Maximum number of passes in which a worker delivers the frames that are still on a link when the link is removed.
 const ROUNDS: u32 = 64;
 
-/// Returns those of the two rate limits, in bits per second and in frames per second, that are set. The burst of the
-/// frame limit is the frames of a hundredth of a second.
+/// Returns the rate limits that are set: a limit in bits per second, a limit in frames per second, or both. The burst
+/// of the frame limit is the number of frames in a hundredth of a second.
 pub fn limits(bits: Option<(Rate, Size)>, frames: Option<u32>) -> Vec<RateLimit> {
     let bits = bits.map(|(rate, burst)| RateLimit::bits(rate.bits(), burst.bytes()));
     let frames = frames.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(100).into()));
     bits.into_iter().chain(frames).collect()
 }
 
-/// Returns the settings of a port's links: the one on which it sends, and the one on which it receives; `None` for a
-/// link that no policy requires.
+/// Returns the settings of a port's links: the sending link, then the receiving link; `None` for a link that no policy
+/// requires.
 pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     let seed = RandomState::new().hash_one(1);
     let rates = limits(policies.rates()[1], policies.pps_out);
@@ -51,7 +51,7 @@ pub fn settings(policies: &Policies) -> [Option<LinkSettings>; 2] {
     [of(policies.link_in.as_deref(), Vec::new()), of(policies.link_out.as_deref(), rates)]
 }
 
-/// The links of a new port. No worker runs the tasks that deliver frames from them yet.
+/// The links of a new port. The tasks that deliver frames from the links are not yet assigned to workers.
 #[derive(Default)]
 pub struct NewLinks([Option<NewLink>; 2]);
 
@@ -60,15 +60,15 @@ struct NewLink {
     end: LinkEnd,
 }
 
-/// Returns the maximum number of threads that put frames on the sending link and on the receiving link of a port. On
-/// the sending link, these are the forwarders of the port's rings, twice as many if the port joins two switches; on the
-/// receiving link, all workers.
+/// Returns the maximum number of threads that put frames on the sending link and on the receiving link of a port.
+/// Frames are put on the sending link by the forwarders of the port's rings (twice as many if the port joins two
+/// switches), and on the receiving link by all workers.
 fn threads(d: &Daemon, rings: usize) -> [usize; 2] {
     let workers = d.workers.all().len();
     [workers.min((2 * rings).saturating_sub(1)), workers]
 }
 
-/// Creates a link. Frames without delay are delivered directly to the egress `to`, if there is one.
+/// Creates a link. Frames without delay are delivered directly to the egress `to`, if it is set.
 fn make(
     settings: LinkSettings,
     threads: usize,
@@ -112,7 +112,7 @@ impl NewLinks {
         Ok(NewLinks([sends.transpose()?, gets.transpose()?]))
     }
 
-    /// Returns the link on which the port sends, if there is one.
+    /// Returns the link on which the port sends; `None` if there is none.
     pub fn sends(&self) -> Option<Arc<Link>> {
         self.0[0].as_ref().map(|made| Arc::clone(&made.link))
     }
@@ -126,7 +126,7 @@ impl NewLinks {
         }
     }
 
-    /// Assigns the tasks that deliver the links' frames to workers.
+    /// Assigns the tasks that deliver frames from the links to workers.
     pub fn place(
         &mut self,
         d: &mut Daemon,
@@ -149,8 +149,8 @@ impl NewLinks {
     }
 }
 
-/// Changes the links of an attached port. Returns replaced links, which the caller must [end](end) once the switch uses
-/// the new ones.
+/// Changes the links of an attached port. Returns the replaced links. The caller must [end](end) them after the switch
+/// uses the new links.
 ///
 /// # Errors
 /// [`Refusal`] if the daemon is out of memory or descriptors; in this case, nothing changes.
@@ -158,7 +158,7 @@ pub fn change(d: &mut Daemon, full: &str, policies: &Policies) -> Result<Vec<Por
     let Some(record) = d.ports.get(full) else { return Ok(Vec::new()) };
     let (Some(switch), Some(id)) = (record.switch.clone(), record.id) else { return Ok(Vec::new()) };
     let wanted = settings(policies);
-    // An existing link is changed in place, if its memory suffices.
+    // If the memory of an existing link suffices, the link is changed in place.
     let keeps = |dir: usize| match (&record.links[dir], &wanted[dir]) {
         (Some(known), Some(wanted)) => known.link.has_room_for(wanted),
         _ => false,
@@ -190,8 +190,8 @@ pub fn egresses(record: &DaemonPort) -> Vec<Arc<dyn Egress>> {
     }
 }
 
-/// Ends links on which no thread sends any more. Delivers the frames on them immediately, without the rest of their
-/// delay.
+/// Ends links on which no thread sends any more. Frames that are still on the links are delivered immediately, without
+/// the rest of their delay.
 pub fn end(d: &mut Daemon, links: Vec<PortLink>) {
     for PortLink { link, task, .. } in links {
         link.flush();

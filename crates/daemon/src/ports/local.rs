@@ -59,9 +59,9 @@ impl PortBackend for LocalRings {
 
 /// Open rings of a port on a switch, or of a monitor.
 pub struct OpenRings {
-    /// Full name of the port; for a persistent port, its own name.
+    /// Full name of the port; for a persistent port, the port's own name.
     pub port: String,
-    /// The rings that the connection has open.
+    /// The rings that the connection has opened.
     pub rings: RingRanges,
     /// The `netmap_if` of the rings.
     pub binding: Binding,
@@ -94,7 +94,7 @@ impl Attachment for OpenRings {
     }
 }
 
-/// Ends the use of frame offsets (netmap's offsets option) at a port whose last program has closed it.
+/// Ends the use of frame offsets (netmap's offsets option) at a port after the last program has closed the port.
 fn end_offsets(d: &Daemon, full: &str) {
     let Some(local) = d.ports.get(full).and_then(|record| record.behind.get::<LocalRings>()) else { return };
     if offsets::are_left(local) {
@@ -103,7 +103,7 @@ fn end_offsets(d: &Daemon, full: &str) {
     }
 }
 
-/// Removes a port that exists only because a program opened it, if no program has it open any more.
+/// Removes a port that exists only because a program opened it, if no program has the port open any more.
 pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     if let Some(record) = d.ports.get(full).filter(|record| !record.persistent && record.is_idle()) {
         d.workers.finish(&record.placed);
@@ -111,7 +111,7 @@ pub fn drop_if_unused(d: &mut Daemon, full: &str, why: &str) {
     }
 }
 
-/// Attaches a port, which remains until it is detached. No program has it open yet.
+/// Attaches a port, which remains until it is detached. At first, no program has opened the port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Local(local) = asked.spec else { return Err(asked.mistaken()) };
     let at = &asked.at;
@@ -151,8 +151,8 @@ fn request(o: OptionsOf<'_, kind::Local>) -> AttachRequest {
     }
 }
 
-/// Creates a port, for an attach request (`attached` has the port's policies) or for a program that opens it. Returns
-/// the maximum offset of frames in their buffers, if that program requested offsets.
+/// Creates a port, either for an attach request (`attached` then contains the port's policies) or for a program that
+/// opens the port. If that program requested offsets, returns the maximum offset of frames in their buffers.
 fn make(
     d: &mut Daemon,
     at: &SwitchPort,
@@ -188,10 +188,10 @@ fn make(
 pub const CONTINUATION: Continuation =
     Continuation { is_for: |item| item.kind == PortKind::Local, go_on: continue_port, is_last: false, is_still: true };
 
-/// Restores a port from another process.
+/// Restores a port that another process saved.
 ///
 /// # Errors
-/// [`Refusal`] if its memory or descriptors are inconsistent.
+/// [`Refusal`] if the port's memory or descriptors are inconsistent.
 fn continue_port(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let owner = item.owner.into();
@@ -248,8 +248,8 @@ pub fn open(
     opened
 }
 
-/// Binds a program to rings of an existing port. `max_offset` is set if the port was just created for this program,
-/// with the requested offsets.
+/// Binds a program to rings of an existing port. If the port was just created for this program with the requested
+/// offsets, `max_offset` contains their maximum.
 pub fn bind(
     d: &mut Daemon,
     full: &str,
@@ -290,7 +290,7 @@ pub fn bind(
     }
 }
 
-/// Returns the rings of a port that programs can open; an error for other ports and for monitors.
+/// Returns the rings of a port that programs can open. Fails for other ports and for monitors.
 fn programs<'a>(record: Option<&'a mut DaemonPort>, full: &str) -> Result<&'a mut LocalRings, Refusal> {
     let behind = &mut record.ok_or_else(|| Refusal::internal("a port vanished"))?.behind;
     let is_local = behind.get::<LocalRings>().is_some();
@@ -312,7 +312,7 @@ fn live_offsets(
     offsets::begin_live(mem.region(), workers, asked, &offsets::rings(mem, rings, alone))
 }
 
-/// Refuses a port that joins two switches, because no program can open it.
+/// Refuses a port that joins two switches, because no program can open such a port.
 pub fn is_not_joined(d: &Daemon, place: &str) -> Result<(), Refusal> {
     match d.persistent.joint_of(place) {
         Some(joint) => {

@@ -1,6 +1,6 @@
 //! Polled events. Workers and port threads record some changes only in their own memory. While there are subscriptions,
-//! the main thread polls that memory and compares it with the state at the last poll. Events therefore cost the workers
-//! nothing.
+//! the main thread polls that memory and compares it with the state at the last poll. Events therefore take no time of
+//! the workers.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use crate::daemon::{Daemon, DaemonPort, PortPeers};
 use crate::registry::events::NewEvent;
 use crate::registry::looks::{Looks, PortLook};
 
-/// Starts polling, unless it already runs. The initial state causes no event.
+/// Starts polling, unless polling is already running. The initial state causes no event.
 pub fn begin(d: &mut Daemon) {
     if d.looks.are_off() {
         look(d);
     }
 }
 
-/// Polls if it is time to, or ends polling if there are no subscriptions. Returns the time until the next call.
+/// Polls if the interval is over; ends polling if there are no subscriptions. Returns the time until the next call.
 pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     if !d.events.are_watched() {
         d.looks.end();
@@ -29,8 +29,8 @@ pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     d.looks.left(now)
 }
 
-/// Polls earlier than planned, because something may have changed, but not before the shortest interval since the last
-/// poll has passed.
+/// Makes the next poll earlier than planned, because something may have changed. The shortest interval since the last
+/// poll is still kept.
 pub fn hasten(d: &mut Daemon, now: Instant) {
     d.looks.hasten();
     tick(d, now);
@@ -68,8 +68,8 @@ fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
     }
 }
 
-/// Returns the events of peers that connected or left between two polls. If several peers did, returns only the events
-/// of the last one.
+/// Returns the events of peers that connected or left between two polls. If several peers connected or left, returns
+/// only the events of the last peer.
 fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(EventName) -> NewEvent) -> Vec<NewEvent> {
     let is_another = now.connections > before.connections || now.connected && !before.connected;
     let connected = || event(EventName::GuestConnected).with("connections", now.connections);
@@ -84,15 +84,15 @@ fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(Eve
 
 fn state(record: &DaemonPort, before: PortLook) -> (PortLook, Option<String>) {
     let PortPeers { connected, connections, last_error } = record.behind.peers().unwrap_or_default();
-    // An unknown link state counts as unchanged.
+    // An unknown link state counts as unchanged since the last poll.
     let linked = record.behind.link().unwrap_or(before.linked);
     let guard = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
     let (loops, blocked) = guard.map_or((0, false), |state| (state.loops(), state.is_blocked()));
     (PortLook { connected, connections, linked, loops, blocked }, last_error)
 }
 
-/// Adds the events of switches that have not learned addresses. The events contain only the number of frames, because
-/// workers count frames with such addresses but do not record the addresses.
+/// Adds an event for each switch that has not learned addresses. The event contains only the number of frames, because
+/// workers count the frames with such addresses but do not record the addresses.
 fn switches(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
     for switch in d.switches.iter() {
         let name = switch.name();
@@ -121,8 +121,8 @@ fn threads(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
 mod tests {
     use super::*;
 
-    /// Objective: of peers that connect and leave between two polls, every known change is reported: who came, who
-    /// went, and why.
+    /// Objective: of peers that connect and leave between two polls, every known change is reported: which peer
+    /// connected, which peer left, and why.
     #[test]
     fn every_known_change_between_two_polls_is_reported() {
         let at = |connected, connections| PortLook { connected, connections, ..PortLook::default() };

@@ -38,7 +38,7 @@ pub fn new_number(d: &mut Daemon) -> Result<u32, Refusal> {
     d.regions.new_id(|id| d.pipes.uses(id)).ok_or_else(none)
 }
 
-/// Returns the region that the caller's interfaces share, and creates it with `sizes` at its first use.
+/// Returns the region that the caller's interfaces share, and creates it with `sizes` if it does not exist.
 ///
 /// # Errors
 /// As [`make`].
@@ -53,7 +53,7 @@ pub fn common(d: &mut Daemon, sizes: RegionSizes, caller: Caller) -> Result<Arc<
 /// Returns region number `id`, if the caller may use it.
 ///
 /// # Errors
-/// [`Refusal`] with `EINVAL` if the region does not exist, with `EACCES` if it belongs to another user.
+/// [`Refusal`] with `EINVAL` if the region does not exist, or with `EACCES` if it belongs to another user.
 pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Refusal> {
     if id == COMMON_REGION {
         return common(d, RegionSizes::COMMON, caller);
@@ -69,10 +69,10 @@ pub fn region(d: &mut Daemon, id: u32, caller: Caller) -> Result<Arc<Region>, Re
     entry.region().ok_or_else(none)
 }
 
-/// Returns region number `id`, or a new one of the given sizes if `id` is 0.
+/// Returns region number `id`, or a new region of the given sizes if `id` is 0.
 ///
 /// # Errors
-/// Like [`region`]; also if the daemon is out of memory.
+/// Like [`region`]; fails as well if the daemon is out of memory.
 pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> Result<NumberedRegion, Refusal> {
     match id {
         0 => make(d, sizes.region(), PageKind::Ordinary, caller),
@@ -80,10 +80,10 @@ pub fn region_or_new(d: &mut Daemon, id: u32, sizes: &Sizes, caller: Caller) -> 
     }
 }
 
-/// Returns the region for a new port: the one in its specification, or a new one of the given sizes.
+/// Returns the region for a new port: the region in its specification, or a new region of the given sizes.
 ///
 /// # Errors
-/// Like [`region`]; also if the daemon is out of memory.
+/// Like [`region`]; fails as well if the daemon is out of memory.
 pub fn region_for(
     d: &mut Daemon,
     memory: &Memory,
@@ -100,10 +100,10 @@ pub fn region_for(
     }
 }
 
-/// Returns the region that a specification names.
+/// Returns the region that a specification names, by number or by a port.
 ///
 /// # Errors
-/// Like [`region`]; also if the port to share it with does not exist.
+/// Like [`region`]; fails as well if the named port does not exist.
 pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<NumberedRegion, Refusal> {
     match memory {
         Memory::Auto => refuse(Errno::INVAL, "missing memory region"),
@@ -125,7 +125,8 @@ pub fn region_named(d: &mut Daemon, memory: &Memory, caller: Caller) -> Result<N
     }
 }
 
-/// Whether region number `id` has a port, a pipe or open rings. If not, a worker may still use the memory for a moment.
+/// Whether region number `id` has a port, a pipe or open rings. If it has none of these, a worker may nevertheless
+/// still use the memory for a moment.
 pub fn is_used(d: &Daemon, id: u32) -> bool {
     let of_ports = d.ports.iter().any(|(_, record)| record.rings().is_some_and(|rings| rings.mem_id == id));
     of_ports || d.pipes.uses(id) || d.interfaces.ports().any(|(_, port)| port.mem_id == id) || d.regions.has_bare(id)
@@ -140,12 +141,12 @@ pub fn continued(d: &Daemon, id: u32, owner: Caller) -> Result<Arc<Region>, Refu
     d.regions.find(id, owner.uid).ok_or_else(none)
 }
 
-/// Returns the memory that a request names by number, or `otherwise` if the number is 0 or exceeds 65535.
+/// Returns the memory that a request names by number, or returns `otherwise` if the number is 0 or exceeds 65535.
 pub fn by_number(mem_id: u32, otherwise: Memory) -> Memory {
     u16::try_from(mem_id).ok().and_then(NonZeroU16::new).map_or(otherwise, Memory::Id)
 }
 
-/// Returns the number of the region of a port, a pipe or an interface; `None` if there is none.
+/// Returns the number of the region of a port, a pipe or an interface; `None` if it has no region.
 pub fn region_of(d: &Daemon, name: &str) -> Option<u32> {
     match d.ports.get(d.persistent.place_of(name)).and_then(DaemonPort::rings) {
         Some(rings) => Some(rings.mem_id),

@@ -128,7 +128,7 @@ fn kind_of(spec: &AttachSpec) -> Option<&'static AttachKind> {
 /// Answers a request specific to one kind.
 ///
 /// # Errors
-/// The kind's error, or an internal one if no kind answers.
+/// The error of the kind, or an internal error if no kind answers.
 pub fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Result<Reply, RpcError> {
     let methods = KINDS.iter().filter_map(|kind| kind.methods);
     let mut answers = methods.filter_map(|methods| (methods.answer)(d, request, caller));
@@ -150,14 +150,14 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     (kind.attach)(d, asked)
 }
 
-/// Returns the name, without a switch, of the persistent port with this record, or of the persistent port that this
-/// port joins to a second switch.
+/// Returns the name of a persistent port without a switch: of the port with this record or, if that port joins a
+/// persistent port to a second switch, of the joined port. `None` for other ports.
 pub fn lasting_name(d: &Daemon, full: &str, record: &DaemonPort) -> Option<String> {
     let joined = joint::of(record).map(|joint| joint.port.as_str());
     joined.or_else(|| d.persistent.at(full)).map(str::to_owned)
 }
 
-/// Restores the port that joins a persistent port to its second switch, with its policies on that switch.
+/// Restores the port that joins a persistent port to its second switch, with the policies that it had on that switch.
 ///
 /// # Errors
 /// [`Refusal`] if the port or the switch does not exist.
@@ -188,7 +188,7 @@ pub fn continue_hold(d: &mut Daemon, item: HoldItem, caller: Caller) -> Result<B
 }
 
 /// Releases the holds of connections other than `clients`, and removes non-persistent ports that no connection holds
-/// any more.
+/// after that.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     let gone = |local: &LocalRings| local.clients().filter(|client| !clients.contains(client)).collect::<Vec<_>>();
     let of = |(name, record): (&str, &DaemonPort)| Some((name.to_owned(), gone(record.behind.programs()?)));
@@ -203,7 +203,7 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     nic::open::release_all_but(d, clients);
 }
 
-/// Detaches a port from its switch. A persistent VALE port remains, on no switch; others are removed.
+/// Detaches a port from its switch. A persistent VALE port remains, but is on no switch; other ports are removed.
 ///
 /// # Errors
 /// [`Refusal`] if the port does not exist.

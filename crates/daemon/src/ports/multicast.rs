@@ -1,5 +1,5 @@
-//! Multicast snooping of switches. It starts with the first port of a switch whose policies request it, and ends with
-//! the last such port.
+//! Multicast snooping of switches. It starts when a switch gets its first port whose policies request it, and ends when
+//! the last such port is removed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use netvale_switch::{PortId, QueryTask, Switch};
 
 use crate::daemon::Daemon;
 
-/// Starts snooping on switches that now have a port which requests it, ends it on those that no longer have one, and
-/// processes snooped messages. Returns the time until the next call.
+/// Starts snooping on switches that now have a port that requests it, ends snooping on switches that no longer have
+/// such a port, and processes snooped messages. Returns the time until the next call.
 pub fn tick(d: &mut Daemon) -> Duration {
     let over = d.snoops.end();
     d.workers.retire(&over);

@@ -1,4 +1,4 @@
-//! `null:[NAME]`: a port that discards and counts every frame, to measure the path to it.
+//! `null:[NAME]`: a port that discards and counts every frame, to measure the forwarding path up to the port.
 
 use std::sync::Arc;
 

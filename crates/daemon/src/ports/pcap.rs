@@ -1,4 +1,4 @@
-//! `pcap:FILE`: capture files. A port replays one into the switch, captures to one, or both.
+//! `pcap:FILE`: capture files. A port replays a file into the switch, captures frames to a file, or both.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ use crate::refusal::{Refusal, refuse};
 mod continued;
 mod files;
 
-/// Capture files of a port, with the progress in them.
+/// Capture files of a port, and the position in each.
 #[derive(Default)]
 struct PortFiles {
     replay: Option<ReplayFile>,
@@ -43,20 +43,20 @@ struct ReplayFile {
     path: PathBuf,
     file: File,
     status: Arc<ReplayStatus>,
-    /// Shared memory in which the replay records its progress.
+    /// Shared memory in which the replay records its position in the file.
     noted: OwnedFd,
 }
 
-/// A file being written.
+/// A file to which frames are being captured.
 struct CaptureFile {
     path: PathBuf,
     file: File,
     egress: Arc<PcapEgress>,
-    /// Whether the file counts towards its user's allowance of disk space.
+    /// Whether the file counts towards the user's allowance of disk space.
     shares: bool,
 }
 
-/// Longest wait in a hand-over until a capture's frames are in its file.
+/// How long to wait, in a hand-over, until a capture's frames are in its file.
 const SETTLING: Duration = Duration::from_secs(1);
 
 impl PortBackend for PortFiles {
@@ -111,7 +111,7 @@ impl PortBackend for PortFiles {
     fn stop(self: Box<Self>, d: &mut Daemon, _full: &str) {
         if let Some(CaptureFile { egress, .. }) = self.capture {
             let status = Arc::clone(egress.status());
-            // Dropping the last egress ends the capture.
+            // The capture ends when its last egress is dropped.
             drop(egress);
             d.captures.close(&status);
         }
@@ -136,7 +136,7 @@ fn capture_note(path: &Path, status: &CaptureStatus) -> String {
     }
 }
 
-/// Attaches a port that replays or captures files, or restores one.
+/// Attaches a port that replays a file or captures to a file, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Pcap(named) = asked.spec else { return Err(asked.mistaken()) };
     let paths = [named.replay(), named.capture()].map(|file| file.map(|file| Path::new(file.as_str())));
@@ -152,7 +152,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     on_switch(d, asked, replay, capture)
 }
 
-/// Attaches the port of the opened files to its switch.
+/// Attaches the port to its switch, after its files have been opened.
 fn on_switch(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,

@@ -1,9 +1,9 @@
-//! netmap's persistent VALE ports (`NETMAP_REQ_VALE_NEWIF`): ports with an interface's name, which remain until they
-//! are removed, on a switch or not.
+//! netmap's persistent VALE ports (`NETMAP_REQ_VALE_NEWIF`): ports that have the name of an interface, on a switch or
+//! not, and that remain until they are removed.
 //!
-//! A persistent port has the same rings from its creation on. All programs that open it share them, by the port's own
-//! name or by its name on a switch. While the port is on no switch, its forwarders belong to a switch without other
-//! ports, which drops sent frames.
+//! A persistent port has the same rings from its creation on. All programs that open the port share these rings,
+//! whether they use the port's own name or its name on a switch. While the port is on no switch, its forwarders belong
+//! to a switch without other ports, which drops sent frames.
 
 use std::sync::Arc;
 
@@ -43,13 +43,13 @@ use crate::rings::switched::PortRings;
 /// Maximum length of an interface's name in bytes, including the NUL.
 const IFNAMSIZ: usize = 16;
 
-/// Whether a name is a plain interface name, without prefix or quotes.
+/// Whether a name consists only of an interface's name, without prefix or quotes.
 fn is_plain(parsed: &PortName, name: &str) -> bool {
     matches!(parsed.base(), Base::Netmap { ifname } if ifname.as_str() == name)
 }
 
-/// Creates a persistent port on no switch, with the shape and region in the request. Returns its actual shape, and the
-/// region's number.
+/// Creates a persistent port on no switch, with the shape and region in the request. Returns the port's actual shape,
+/// and the region's number.
 ///
 /// # Errors
 /// [`Refusal`] if the name is invalid, or the sizes are impossible.
@@ -87,10 +87,10 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: true,
 };
 
-/// Restores a port from another process, on a switch or not.
+/// Restores a persistent port that another process saved, on a switch or not.
 ///
 /// # Errors
-/// [`Refusal`] if its memory or descriptors are inconsistent, or the switch is full.
+/// [`Refusal`] if the port's memory or descriptors are inconsistent, or the switch is full.
 fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> Result<(), Refusal> {
     let owner = Caller::from(item.owner);
     let nowhere = nowhere();
@@ -105,7 +105,8 @@ fn continue_port(d: &mut Daemon, port: &str, item: &PortItem, state: State) -> R
     }
 }
 
-/// Creates the rings of a port on no switch, and its record. `nowhere` is the switch to which its forwarders belong.
+/// Creates the rings of a port that is on no switch, and the port's record. `nowhere` is the switch to which the port's
+/// forwarders belong.
 fn unattached(
     d: &mut Daemon,
     (region, mem_id): &NumberedRegion,
@@ -141,13 +142,13 @@ fn record(
 
 fn find<'a>(d: &'a Daemon, name: &str) -> Result<&'a PersistentPort, Refusal> {
     d.persistent.get(name).ok_or_else(|| {
-        // netmap's errno: `EINVAL` for an interface that exists, but was not created by `NETMAP_REQ_VALE_NEWIF`.
+        // The errno is netmap's: `EINVAL` for an interface that exists, but was not created by `NETMAP_REQ_VALE_NEWIF`.
         let errno = if Interface::find(name).is_ok() { Errno::INVAL } else { Errno::NXIO };
         Refusal::new(errno, format!("persistent port {name} does not exist"))
     })
 }
 
-/// Whether a program has the port open.
+/// Whether a program has opened the port.
 fn is_held(d: &Daemon, place: &str) -> bool {
     let local = d.ports.get(place).and_then(|record| record.behind.get::<LocalRings>());
     local.is_some_and(|local| !local.is_unheld())
@@ -156,7 +157,7 @@ fn is_held(d: &Daemon, place: &str) -> bool {
 /// Removes a persistent port that is on no switch.
 ///
 /// # Errors
-/// [`Refusal`] if it does not exist or is in use.
+/// [`Refusal`] if the port does not exist, is in use, or is on a switch.
 pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
     let place = find(d, name)?.place().to_owned();
     is_not_joined(d, &place)?;
@@ -170,11 +171,11 @@ pub fn remove(d: &mut Daemon, name: &str) -> Result<(), Refusal> {
     unplug(d, &place, "requested by a netmap program")
 }
 
-/// Attaches a persistent port to a switch: to its first one with its existing rings, or to a second one. As in netmap,
-/// this fails while the port is open, and once it joins two switches.
+/// Attaches a persistent port to a switch: to its first switch with its existing rings, or to a second switch. As in
+/// netmap, this fails while a program has opened the port, and if the port already joins two switches.
 ///
 /// # Errors
-/// [`Refusal`] if it is open, joins two switches, or the switch has no room.
+/// [`Refusal`] if the port is open or joins two switches, or if the switch has no room.
 pub fn attach(d: &mut Daemon, at: &SwitchPort, mem_id: u32, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     let place = find(d, port)?.place().to_owned();
@@ -226,7 +227,7 @@ fn put_on(d: &mut Daemon, at: &SwitchPort, uid: u32) -> Result<(), Refusal> {
 }
 
 /// Detaches a persistent port from the switch on which its name is `full`; programs may keep it open. Returns false if
-/// `full` is no such port.
+/// `full` is not such a port.
 pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     if part(d, full, why) {
         return true;
@@ -238,8 +239,8 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
         return false;
     };
     let Some(nowhere) = d.persistent.get(&port).map(|known| Arc::clone(known.nowhere())) else { return false };
-    // Frames already sent are forwarded first. The forwarders then leave the switch before another port can get the
-    // port's number.
+    // Frames that programs have already sent are forwarded. After that, the forwarders leave the switch, before another
+    // port can get the port's number.
     drain(d, full);
     rehome(d, full, &nowhere, None);
     drain(d, full);
@@ -257,7 +258,7 @@ pub fn detach(d: &mut Daemon, full: &str, why: &str) -> bool {
     true
 }
 
-/// Makes a port's forwarders send from port `id` of `switch`; without `id`, the port is then on no switch.
+/// Makes a port's forwarders send from port `id` of `switch`; if `id` is `None`, the port is then on no switch.
 fn rehome(d: &mut Daemon, place: &str, switch: &Arc<Switch>, id: Option<PortId>) {
     let Some(record) = d.ports.get_mut(place) else { return };
     record.switch = id.is_some().then(|| Arc::clone(switch));
@@ -271,8 +272,8 @@ fn rename(d: &mut Daemon, port: &str, to: &str) {
     }
 }
 
-/// Moves a port to the requested region, as netmap does. Changes nothing if no region is requested (0), or the port is
-/// on a switch or open.
+/// Moves a port to the requested region, as netmap does. Changes nothing if no region is requested (`mem_id` is 0), or
+/// if the port is on a switch or open.
 fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Result<(), Refusal> {
     if mem_id == 0 {
         return Ok(());
@@ -291,7 +292,7 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
     let owner = record.owner;
     let policies = record.policies.clone();
     let policies_are_set = record.policies_are_set;
-    // The port's owner gets access to the whole region on opening the port.
+    // When the port's owner opens the port, the owner gets access to the whole region.
     permission::may_move_to(caller, owner.uid)?;
     let new = unattached(d, &(region, mem_id), shape, hdr_len, &nowhere, owner)?;
     let new = PortRecord { policies, policies_are_set, ..new };
@@ -304,7 +305,8 @@ fn move_to_region(d: &mut Daemon, port: &str, mem_id: u32, caller: Caller) -> Re
 
 /// Opens a persistent port by its own name, on a switch or not.
 ///
-/// # Errors [`Refusal`] if the port joins two switches, or another program has the rings open.
+/// # Errors
+/// [`Refusal`] if the port joins two switches, or if another program has opened the rings.
 pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,

@@ -1,4 +1,4 @@
-//! `netmap:p{1`, `netmap:p}1`: a pipe between two programs. The daemon connects the two ends, and does not touch their
+//! `netmap:p{1`, `netmap:p}1`: a pipe between two programs. The daemon connects the two ends, but does not handle
 //! frames.
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use crate::rings::status::{region_info, with_indices};
 
 /// A connection's hold on one end of a pipe.
 struct OpenEnd {
-    /// Name of the pipe, without the end.
+    /// Name of the pipe, without the suffix that selects one of its ends.
     pipe: String,
     end: usize,
     /// The `netmap_if` of the end.
@@ -57,14 +57,14 @@ impl Attachment for OpenEnd {
     }
 }
 
-/// Restores a pipe from another process.
+/// Restores a pipe that another process saved.
 ///
 /// # Errors
-/// [`Refusal`] if its memory or descriptors are inconsistent.
+/// [`Refusal`] if the pipe's memory or descriptors are inconsistent.
 pub fn continue_pipe(d: &mut Daemon, item: PipeItem) -> Result<(), Refusal> {
     if item.guest.is_some() {
-        // If the pipe is missing, the port of its virtual machine could not be restored, and starts anew with a new
-        // pipe.
+        // If the pipe is missing, the port of its virtual machine could not be restored, and is attached anew with a
+        // new pipe.
         let pipe = d.pipes.get_mut(&item.name).filter(|pipe| pipe.guest_end() == item.guest);
         if let Some(pipe) = pipe {
             pipe.go_on(item);
@@ -93,7 +93,7 @@ pub fn continue_hold(
     Ok(Box::new(OpenEnd { pipe, end: end & 1, binding }))
 }
 
-/// Releases ends held by connections other than `clients`.
+/// Releases the ends that connections other than `clients` hold.
 pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     let names: Vec<_> = d.pipes.iter().map(|(name, _)| name.to_owned()).collect();
     for name in names {
@@ -106,7 +106,7 @@ pub fn release_all_but(d: &mut Daemon, clients: &BTreeSet<u64>) {
     }
 }
 
-/// Removes a pipe between programs if none of them has it open any more.
+/// Removes a pipe between programs if no program has one of its ends open any more.
 fn drop_if_unused(d: &mut Daemon, name: &str) {
     if d.pipes.get(name).is_some_and(|pipe| pipe.guest_end().is_none() && pipe.is_unheld())
         && let Some(pipe) = d.pipes.remove(name)
@@ -132,7 +132,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     }
     let opened = open_end(d, request, &name, end, caller);
     if opened.is_err() {
-        // The pipe may have been created by this request, and must then be removed.
+        // If this request has created the pipe and the end could not be opened, the pipe must be removed.
         drop_if_unused(d, &name);
     }
     opened
@@ -167,7 +167,7 @@ fn end_name(name: &str, end: usize) -> String {
     if end & 1 == 0 { name.to_owned() } else { name.replace('{', "}") }
 }
 
-/// Creates a pipe in the region of the port or interface that its name contains, or in a new region.
+/// Creates a pipe in the region of the port or interface whose name is part of the pipe's name, or in a new region.
 fn make(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, name: &str, caller: Caller) -> Result<(), Refusal> {
     let sizes = Sizes::new(request, &spec.conf)?;
     let (region, mem_id) = match memory::region_of(d, &spec.name.base().to_string()) {
@@ -238,8 +238,8 @@ mod tests {
     use super::*;
     use crate::config::ConfigFile;
 
-    /// Objective: if a pipe's first end cannot be opened, because the requested region has no `netmap_if` that is large
-    /// enough, neither the pipe nor its memory remains.
+    /// Objective: if a pipe's first end cannot be opened, because the requested region has no sufficiently large
+    /// `netmap_if`, neither the pipe nor its memory remains.
     #[test]
     fn what_was_made_for_nothing() {
         let mut d = Daemon::new(ConfigFile::default().into_config()).unwrap();

@@ -36,13 +36,13 @@ pub struct NewPort {
     pub owner: Caller,
     /// The domain (trusted users, or one untrusted user) whose workers serve the port.
     pub domain: TimeDomain,
-    /// Whether the port remains when no program holds its rings.
+    /// Whether the port remains if no program holds its rings.
     pub persistent: bool,
     /// Whether the port is lossless: when its queue is full, senders wait instead of losing frames.
     pub lossless: bool,
     /// Whether successive TCP segments to the port are merged (GRO).
     pub gro: bool,
-    /// The port's policies. Those that are not set get the values of the switch's policies for new ports.
+    /// The port's policies. Policies that are not set get their values from the switch's policies for new ports.
     pub policies: Policies,
 }
 
@@ -65,14 +65,14 @@ impl NewPort {
         NewPort { domain, ..self }
     }
 
-    /// Sets whether TCP segments to the port are merged (GRO).
+    /// Sets whether successive TCP segments to the port are merged (GRO).
     pub fn with_gro(self, gro: bool) -> NewPort {
         NewPort { gro, ..self }
     }
 }
 
 /// Returns the description of a port for its switch. The owner determines how many addresses the switch learns behind
-/// the port, and, for a lossless port, which senders it may delay.
+/// the port, and, if the port is lossless, which senders the port may delay.
 pub fn on_switch(
     d: &Daemon,
     name: &str,
@@ -143,7 +143,7 @@ pub fn plug(d: &mut Daemon, at: &SwitchPort, (egress, ingresses): PortQueues, ne
     Ok(())
 }
 
-/// Returns the switch of that name. Creates it for user `uid` if it does not exist.
+/// Returns the switch of that name. If it does not exist, creates it for user `uid`.
 pub fn make_switch(d: &mut Daemon, name: &str, uid: u32) -> Arc<Switch> {
     let is_new = d.switches.get(name).is_none();
     let switch = d.switches.get_or_make(name, uid);
@@ -162,7 +162,7 @@ pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
     }
 }
 
-/// Reports an attached port to subscribers of events, and to traces that wait for it.
+/// Reports a port that was just attached to subscribers of events, and to traces that wait for that port.
 pub fn tell_attached(d: &mut Daemon, full: &str) {
     d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
@@ -187,12 +187,12 @@ pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
     d.events.tell(NewEvent::to(EventName::PortDetached, uid).at(full).why(why));
 }
 
-/// Reports to subscribers that a program has opened a port that no other program had open.
+/// Reports to subscribers that a program has opened a port that no other program has opened.
 pub fn tell_open(d: &mut Daemon, full: &str, uid: u32, caller: Caller) {
     d.events.tell(NewEvent::to(EventName::PortOpen, uid).at(full).by(caller));
 }
 
-/// Reports to subscribers that no program has a port open any more.
+/// Reports to subscribers that the last program that had opened a port has closed it.
 pub fn tell_idle(d: &mut Daemon, full: &str, uid: u32) {
     d.events.tell(NewEvent::to(EventName::PortIdle, uid).at(full));
 }
@@ -226,7 +226,7 @@ pub fn unplug(d: &mut Daemon, full: &str, why: &str) -> Result<(), Refusal> {
     if let Some(switch) = &record.switch {
         drop_switch(d, switch);
     }
-    // When its last egress is dropped, a capture writes its last frames.
+    // When the last egress of a capture port is dropped, the capture writes its last frames.
     record.egresses.clear();
     record.links = Default::default();
     record.behind.stop(d, full);
@@ -243,13 +243,14 @@ fn end_watch(d: &mut Daemon, full: &str, record: &DaemonPort) {
     d.mirrors.remove(&mut d.workers, full);
 }
 
-/// Ends the monitors of a port that is gone or no longer open, as netmap does when a port leaves netmap mode.
+/// Ends the monitors of a port that no longer exists or is no longer open, as netmap does when a port leaves netmap
+/// mode.
 pub fn end_monitors(d: &mut Daemon, gone: &MonitoredPort) {
     d.evictions.evict(d.watches.clients_of(gone));
 }
 
-/// Waits until the frames left in a port's tx rings have been forwarded, because a client may exit right after it has
-/// sent them.
+/// Waits until the frames that are left in a port's tx rings have been forwarded. A client may exit right after it has
+/// sent frames.
 pub fn drain(d: &Daemon, full: &str) {
     if let Some(record) = d.ports.get(full) {
         d.workers.drain(&record.placed);

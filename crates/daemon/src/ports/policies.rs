@@ -22,7 +22,7 @@ use crate::permission::is_trusted;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::events::NewEvent;
 
-/// A port's filter rules as configured, with the compiled ones. Unchanged rules keep their counts.
+/// A port's filter rules as configured, each with its compiled form. Unchanged rules keep their counts of frames.
 #[derive(Default)]
 pub struct PortRules<'a>([Vec<(&'a WrittenValue<ConfiguredRule>, Arc<filters::FilterRule>)>; 2]);
 
@@ -50,7 +50,7 @@ impl<'a> PortRules<'a> {
     }
 }
 
-/// Adds a new port to the rate group that its policies name, if any.
+/// Adds a new port to the rate group that the port's policies name. Returns `None` if they name no group.
 ///
 /// # Errors
 /// [`Refusal`] if the group has another rate or is full.
@@ -72,7 +72,7 @@ fn share(d: &mut Daemon, uid: u32, wanted: &RateGroup) -> Result<Arc<GroupShare>
     d.groups.get_or_make(uid, wanted).join().map(Arc::new).ok_or_else(full)
 }
 
-/// Updates the policies of a rate group's other ports, after the group's rate has been changed through the port `full`.
+/// After the rate of a group has been changed through the port `full`, updates the policies of the group's other ports.
 fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<(), Refusal> {
     let is_other = |record: &DaemonPort| {
         let known = record.policies.rate_group.as_deref();
@@ -86,8 +86,8 @@ fn regroup(d: &mut Daemon, full: &str, uid: u32, group: &RateGroup) -> Result<()
     Ok(())
 }
 
-/// Compiles a port's policies for its switch, except links and rate group. Returns `None` if no policy applies to
-/// individual frames. Filter rules that are also in `known` keep their counts.
+/// Compiles a port's policies for its switch, except its links and its rate group. Returns `None` if no policy applies
+/// to individual frames. Filter rules that are also in `known` keep their counts.
 ///
 /// # Errors
 /// [`Refusal`] that names the contradictory policies, or the rule that does not compile.
@@ -98,7 +98,7 @@ pub fn compile(policies: &Policies, known: PortRules<'_>) -> Result<Option<Compi
 }
 
 fn compile_all(policies: &Policies, known: PortRules<'_>) -> Result<CompiledPolicies, Misfit> {
-    // The burst of storm control is the frames of a tenth of a second.
+    // The burst of storm control is the number of frames in a tenth of a second.
     let storm =
         policies.storms().map(|limit| limit.map(|frames| RateLimit::frames(frames.into(), frames.div_ceil(10).into())));
     let addresses = policies.addresses.iter().flat_map(|addresses| addresses.macs());
@@ -135,7 +135,8 @@ fn compile_filters(policies: &Policies, mut known: PortRules<'_>) -> Result<[Fil
 /// Changes some policies of an attached port.
 ///
 /// # Errors
-/// [`Refusal`] if no such port is on a switch, or the policies contradict each other; in this case, nothing changes.
+/// [`Refusal`] if there is no such port on a switch, or if the policies contradict each other; in this case, nothing
+/// changes.
 pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refusal> {
     let missing = || {
         let text = format!("port {} does not exist on any switch: 'netvale list' shows the ports", asked.port);
@@ -157,8 +158,8 @@ pub fn set(d: &mut Daemon, asked: &SetParams, caller: Caller) -> Result<(), Refu
     }
     if !set.is_empty() {
         if let Err(why) = put(d, &asked.port, &policies) {
-            // Nothing may change on an error, so the MTU is set back. An error in doing so is ignored: the old MTU was
-            // valid a moment ago.
+            // On an error, nothing may change, so the MTU is restored. If that fails, the error is ignored: the old MTU
+            // was valid before this call.
             let _ = mtu.map(|_| put_mtu(d, &asked.port, mtu_before));
             return Err(why);
         }
@@ -184,7 +185,7 @@ fn read_mtu(value: &JsonValue) -> Result<Option<u32>, Refusal> {
 /// Sets the MTU of an attached port.
 ///
 /// # Errors
-/// [`Refusal`] if the port's kind does not support it, or the kernel refuses it.
+/// [`Refusal`] if the port's kind does not support it, or the kernel refuses the MTU.
 pub fn put_mtu(d: &mut Daemon, full: &str, mtu: Option<u32>) -> Result<(), Refusal> {
     let Some(record) = d.ports.get_mut(full) else { return Err(Refusal::internal("a port vanished")) };
     record.behind.set_mtu(mtu)?;
@@ -201,11 +202,11 @@ pub fn tell(d: &mut Daemon, full: &str, by: Option<Caller>, set: &Map<String, Js
     d.events.tell(if let Some(caller) = by { changed.by(caller) } else { changed });
 }
 
-/// Replaces the policies of an attached port. A private port for which `given` sets no VLAN keeps the VLAN that it has,
-/// or gets one.
+/// Replaces the policies of an attached port. If `given` sets no VLAN for a private port, the port keeps its VLAN, or
+/// gets one if it has none.
 ///
 /// # Errors
-/// [`Refusal`] if they contradict each other, or no VLAN is free; in this case, nothing changes.
+/// [`Refusal`] if the policies contradict each other, or no VLAN is free; in this case, nothing changes.
 pub fn put(d: &mut Daemon, full: &str, given: &Policies) -> Result<(), Refusal> {
     let Some(record) = d.ports.get(full) else { return Ok(()) };
     let switch = record.switch.as_ref().map(|switch| switch.name().to_owned()).unwrap_or_default();
@@ -236,7 +237,7 @@ fn put_all(d: &mut Daemon, full: &str, policies: &Policies) -> Result<(), Refusa
     policies.rate_group.as_deref().map_or(Ok(()), |group| regroup(d, full, uid, group))
 }
 
-/// Returns a port's filter rules, with the number of frames that each one has decided.
+/// Returns a port's filter rules, each with the number of frames that it has decided.
 pub fn rules(record: &DaemonPort) -> Vec<RuleInfo> {
     let policies = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policies(id));
     let Some(policies) = policies else { return Vec::new() };
@@ -259,7 +260,7 @@ pub fn count_rules(record: &DaemonPort, frames: &[u64]) {
     rules.zip(frames).for_each(|(rule, &frames)| rule.count(frames));
 }
 
-/// Returns notes for `netvale show` on effects of policies that have no counter.
+/// Returns notes for `netvale show` on those effects of policies for which there is no counter.
 pub fn notes(record: &DaemonPort) -> Vec<String> {
     let state = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
     let Some(state) = state.filter(|state| state.loops() > 0) else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! Private ports: each has a VLAN of its own, which the daemon picks. Only a trunk of all VLANs, such as a gateway's
-//! port, shares it: other ports may not have this VLAN.
+//! Private ports. The daemon picks a separate VLAN for each private port. Of the other ports, only a trunk of all
+//! VLANs, such as a gateway's port, may be in that VLAN.
 
 use netvale_control::types::Policies;
 use netvale_policy::vlan::{DEFAULT_VLAN, MAX_VLAN, VlanId, VlanSet};
@@ -8,16 +8,16 @@ use rustix::io::Errno;
 use crate::daemon::{Daemon, DaemonPort};
 use crate::refusal::Refusal;
 
-/// The VLANs from which private ports get theirs: all but VLAN 1, which ports without VLAN policies use.
+/// The VLANs that the daemon picks for private ports: all except VLAN 1, which ports without VLAN policies use.
 const VLANS: std::ops::RangeInclusive<VlanId> = DEFAULT_VLAN + 1..=MAX_VLAN;
 
-/// Completes the policies of a port with the full name `full`: a private port without a VLAN keeps the one that it has,
-/// or gets one that no other port of the switch has.
+/// Completes the policies of a port with the full name `full`: if the policies set no VLAN for a private port, the port
+/// keeps the VLAN that it has, or gets a VLAN that no other port on the switch has.
 ///
 /// # Errors
 /// [`Refusal`] if no VLAN is free, or the policies give the port a VLAN that was picked for another port.
 pub fn complete(d: &mut Daemon, switch: &str, full: &str, policies: Policies) -> Result<Policies, Refusal> {
-    // A trunk cannot be private, which is refused when the policies are compiled.
+    // A private trunk is impossible; it is refused when the policies are compiled.
     let has_vlans = policies.access.is_some() || policies.trunk.is_some() || policies.native.is_some();
     if has_vlans {
         check(d, switch, full, &policies)?;
@@ -33,7 +33,7 @@ pub fn complete(d: &mut Daemon, switch: &str, full: &str, policies: Policies) ->
     Ok(Policies { access: Some(vlan), ..policies })
 }
 
-/// Checks that none of a port's VLANs was picked for another port of the switch.
+/// Checks that none of a port's VLANs was picked for another port on the switch.
 fn check(d: &Daemon, switch: &str, full: &str, policies: &Policies) -> Result<(), Refusal> {
     let mut wanted = VlanSet::default();
     add_vlans(&mut wanted, policies);
@@ -47,7 +47,7 @@ fn check(d: &Daemon, switch: &str, full: &str, policies: &Policies) -> Result<()
     }
 }
 
-/// Adds the VLANs that policies name. A trunk of all VLANs names none.
+/// Adds the VLANs that policies name. A trunk of all VLANs counts as naming no VLANs.
 fn add_vlans(to: &mut VlanSet, policies: &Policies) {
     [policies.access, policies.native].into_iter().flatten().for_each(|vlan| to.insert(vlan));
     let trunk = policies.trunk.as_deref().filter(|trunk| !VLANS.into_iter().all(|vlan| trunk.contains(vlan)));
@@ -60,8 +60,9 @@ fn others<'a>(d: &'a Daemon, switch: &'a str, full: &'a str) -> impl Iterator<It
     d.ports.iter().filter(move |(name, record)| *name != full && is_there(record))
 }
 
-/// Picks a VLAN; `None` if no VLAN is free. The search begins after the last one picked, so that a VLAN is not reused
-/// soon: stations may still have addresses of its former port cached.
+/// Picks a VLAN that no other port on the switch has; `None` if no VLAN is free. The search begins after the VLAN that
+/// was picked last, so that a VLAN is not soon reused: stations may still have cached addresses of the port that had
+/// the VLAN before.
 fn pick(d: &mut Daemon, switch: &str, full: &str) -> Option<VlanId> {
     let taken = taken(d, switch, full);
     let last = d.switches.last_private();
@@ -71,7 +72,7 @@ fn pick(d: &mut Daemon, switch: &str, full: &str) -> Option<VlanId> {
     Some(vlan)
 }
 
-/// Returns the VLANs of the switch's other ports. A trunk of all VLANs does not count.
+/// Returns the VLANs of the switch's other ports, except the VLANs of a trunk of all VLANs.
 fn taken(d: &Daemon, switch: &str, full: &str) -> VlanSet {
     let mut taken = VlanSet::default();
     others(d, switch, full).for_each(|(_, record)| add_vlans(&mut taken, &record.policies));

@@ -64,7 +64,7 @@ impl PortBackend for PtnetDevicePort {
         self.0.memory()
     }
 
-    /// Returns the numbers of interrupts sent and suppressed, and of kicks received.
+    /// Returns the number of interrupts sent, of interrupts suppressed, and of kicks received.
     fn ring_kicks(&self, dir: Direction, ring: usize) -> Kicks {
         self.0.ring_kicks(dir == Direction::In, ring)
     }
@@ -87,7 +87,7 @@ impl PortBackend for PtnetDevicePort {
     }
 }
 
-/// Attaches a ptnet device as a port of a switch, or restores one.
+/// Attaches a ptnet device as a port of a switch, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Ptnet(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Ptnet>()?;
@@ -104,7 +104,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     plug(d, &asked.at, queues, NewPort::new(device, asked).in_domain(domain).with_gro(o.gro()))
 }
 
-/// Refuses an impossible configuration, and one that exceeds the caller's memory quota.
+/// Refuses a configuration that is impossible or exceeds the caller's memory quota.
 ///
 /// # Errors
 /// [`Refusal`] with the fault of the configuration.
@@ -125,7 +125,7 @@ pub struct PtnetConfig {
     pub backend: Arc<dyn Backend>,
 }
 
-/// Opens a device's socket, or restores a device from another process.
+/// Opens a device's socket, or restores a device that another process saved.
 ///
 /// # Errors
 /// [`Refusal`] if the socket cannot be opened, or the state is invalid.
@@ -150,7 +150,8 @@ fn watched(d: &Daemon, port: PtnetPort) -> PtnetDevicePort {
     PtnetDevicePort(port)
 }
 
-/// Returns the configuration of a device. Its MAC address derives from the port's name unless an option sets it.
+/// Returns the configuration of a device. The device's MAC address is derived from the port's name, unless an option
+/// sets the address.
 pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> PtnetDeviceConfig {
     PtnetDeviceConfig {
         tx_rings: o.rings().max(1),
@@ -163,7 +164,7 @@ pub fn config(o: &OptionsOf<'_, kind::Ptnet>, full: &str) -> PtnetDeviceConfig {
     }
 }
 
-/// Returns details for `netvale vm`.
+/// Returns details of the device for `netvale vm`.
 fn info(port: &PtnetPort) -> PtnetInfo {
     let o = port.options();
     let c = &o.config;

@@ -15,8 +15,8 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::{group_id, user_id};
 use crate::system::user::UserError;
 
-/// Returns the path and access rights of the socket for a caller's device. The caller, and the user and group in the
-/// options, may connect.
+/// Returns the path and access rights of the socket for a caller's device. The caller may connect to it, as may the
+/// user and the group in the options.
 ///
 /// # Errors
 /// [`Refusal`] with `EINVAL` for an unknown user or group; errors of [`permission::place`].

@@ -1,4 +1,4 @@
-//! `tap:NAME`: an interface of the host's stack.
+//! `tap:NAME`: a TAP, which is an interface of the host's stack.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ const USUAL_MTU: u32 = 1500;
 
 /// Backend of a TAP's port.
 struct TapPort {
-    /// Name of the interface when it was created.
+    /// Name that the interface had when it was created.
     name: String,
-    /// Note for `netvale show`: the interface's name and offloads.
+    /// Note for `netvale show`: the interface's name, and its offloads.
     detail: String,
     link: TapLink,
     /// Whether the kernel leaves UDP segmentation (USO) to the reader of the TAP.
@@ -54,7 +54,7 @@ impl PortBackend for TapPort {
         std::iter::once(self.detail.clone()).chain(gone).collect()
     }
 
-    /// Sets the MTU of the interface, which must still be in the daemon's network namespace.
+    /// Sets the MTU of the interface. The interface must still be in the daemon's network namespace.
     fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
         // The interface may have been renamed.
         let name = self.queues.first().and_then(|queue| name_of(queue).ok());
@@ -89,7 +89,7 @@ pub const KERNEL: KernelNeeds = KernelNeeds {
     ..KernelNeeds::NOTHING
 };
 
-/// Attaches a TAP that the daemon creates, or restores one.
+/// Attaches a TAP that the daemon creates, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Tap(name) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Tap>()?;
@@ -126,7 +126,8 @@ fn open(name: String, o: &OptionsOf<'_, kind::Tap>) -> Result<Tap, Refusal> {
     Ok(Tap::open(&TapOptions { name, queues: o.rings(), mtu: o.mtu(), mac, ..TapOptions::default() })?)
 }
 
-/// Restores a TAP with that many queues. Frames that wait in its queues are in the kernel, and need no restoration.
+/// Restores a TAP with that many queues. Frames that wait in the TAP's queues are in the kernel, and need not be
+/// restored.
 fn restore(state: State, rings: u32) -> Result<Tap, Refusal> {
     let TapState { name, uso, queues } = state.read()?;
     if queues.len() != rings as usize {

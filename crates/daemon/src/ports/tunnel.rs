@@ -1,4 +1,4 @@
-//! The backend of a VXLAN port: a tunnel.
+//! The backend of a port with a VXLAN tunnel.
 
 pub mod kernel;
 pub mod methods;
@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use crate::daemon::{Daemon, PortBackend};
 use crate::handover::items::ParkedPort;
 
-/// Maximum number of a tunnel's addresses that are saved in case the daemon is killed. If there are more, none are
-/// saved, and the control plane must send them again.
+/// Maximum number of a tunnel's addresses that are saved in case the daemon is killed. If a tunnel has more addresses,
+/// none of them are saved, and the control plane must send all of them again.
 pub const MOST_KEPT: usize = 4096;
 
 /// Backend of a tunnel's port.
@@ -31,8 +31,8 @@ pub struct VxlanPort {
     pub tunnel: Arc<Tunnel>,
     /// Whether a control plane provides addresses.
     pub evpn: bool,
-    /// A random number of this tunnel. If it differs from the one that a control plane has seen, the tunnel is new and
-    /// needs all addresses again.
+    /// A random number of this tunnel. If it differs from the number that a control plane has seen before, the tunnel
+    /// is new, and the control plane must send all addresses again.
     pub instance: u64,
 }
 
@@ -41,17 +41,18 @@ pub struct VxlanPort {
 pub struct VxlanState {
     /// VTEPs to which frames are flooded.
     pub flood: Vec<IpAddr>,
-    /// Configured addresses: MAC address, VTEP, whether the address is fixed, and its number of moves between VTEPs.
+    /// Configured addresses: MAC address, VTEP, whether the address is fixed, and how often the address has moved
+    /// between VTEPs.
     pub addresses: Vec<(Mac, IpAddr, bool, u32)>,
     /// Configured IP addresses of neighbours.
     pub neighbors: Vec<VxlanNeighbor>,
-    /// Learned addresses.
+    /// Addresses that the tunnel has learned from received frames, each with its VTEP.
     pub learned: Vec<(Mac, IpAddr)>,
-    /// Key from which the source port of each flow derives. It is kept so that each flow stays on its path and in
+    /// Key from which the source port of each flow is derived. It is kept so that each flow stays on its path and in
     /// order.
     #[serde(default)]
     pub key: Option<[u64; 2]>,
-    /// Socket of the endpoint, with the datagrams that wait in it.
+    /// Socket of the endpoint, in which received datagrams may wait.
     pub socket: Option<Fd>,
 }
 
@@ -164,7 +165,7 @@ pub fn ask_port(d: &Daemon, full: &str) {
     }
 }
 
-/// Converts a neighbour entry from the control protocol for use in a tunnel.
+/// Converts a neighbour entry of the control protocol to an entry of a tunnel.
 pub fn neighbor_of(one: &VxlanNeighbor) -> TunnelNeighbor {
     TunnelNeighbor { ip: one.ip, mac: word_of(one.mac), router: one.router }
 }

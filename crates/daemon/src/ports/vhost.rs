@@ -1,4 +1,4 @@
-//! `vhost:/PATH`: a virtio-net device by vhost-user, for the driver in a virtual machine.
+//! `vhost:/PATH`: a virtio-net device that a driver in a virtual machine uses by vhost-user.
 
 use netvale_control::options::kind;
 use netvale_control::types::{Mac, PortInfo, PortKind, VhostInfo};
@@ -58,12 +58,12 @@ impl PortBackend for VhostDevicePort {
         notes
     }
 
-    /// Returns the numbers of calls sent and of kicks received.
+    /// Returns the number of calls (interrupts to the guest) sent, and of kicks received.
     fn kicks(&self) -> Option<(u64, u64)> {
         Some(self.0.notifications())
     }
 
-    /// Sets the offered MTU. It takes effect when a driver starts and reads it.
+    /// Sets the MTU that drivers are offered. A new value takes effect when a driver starts and reads it.
     fn set_mtu(&self, mtu: Option<u32>) -> Result<(), Refusal> {
         self.0.mtu().set(offered(mtu));
         Ok(())
@@ -82,7 +82,7 @@ impl PortBackend for VhostDevicePort {
     }
 }
 
-/// Attaches a port with a vhost-user device, or restores one.
+/// Attaches a port with a vhost-user device, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vhost(path) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vhost>()?;
@@ -120,7 +120,7 @@ fn offered(asked: Option<u32>) -> u16 {
     asked.map_or(1500, |mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
-/// Returns details for `netvale vm`.
+/// Returns details of the device for `netvale vm`.
 fn info(port: &VhostPort) -> VhostInfo {
     let o = port.options();
     VhostInfo {

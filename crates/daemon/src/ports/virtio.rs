@@ -88,7 +88,7 @@ pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal
     plug_in(d, asked, BackEnd(place), o, domain)
 }
 
-/// Returns the port on that switch whose device listens at `path`.
+/// Returns the full name of the port on that switch whose device listens at `path`; `None` if there is none.
 fn back_end_here(d: &Daemon, switch: &str, path: &str) -> Option<String> {
     let listens = |record: &DaemonPort| {
         let mut info = PortInfo::default();

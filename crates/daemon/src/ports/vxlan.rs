@@ -23,7 +23,7 @@ use crate::system::keep;
 /// Seconds after which a learned address expires (IEEE 802.1D's default).
 const AGEING: u32 = 300;
 
-/// Attaches a port with a VXLAN tunnel, or restores one.
+/// Attaches a port with a VXLAN tunnel, or restores such a port.
 pub fn attach(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     let AttachSpec::Vxlan(spec) = asked.spec else { return Err(asked.mistaken()) };
     let o = asked.options::<kind::Vxlan>()?;
@@ -66,7 +66,7 @@ fn options(spec: &VxlanSpec, o: &OptionsOf<'_, kind::Vxlan>, key: [u64; 2]) -> T
     }
 }
 
-/// Restores the configured and learned addresses from another process.
+/// Restores the configured and learned addresses that another process saved.
 fn go_on(tunnel: &Tunnel, state: VxlanState) -> Result<(), Refusal> {
     let VxlanState { flood, addresses, neighbors, learned, .. } = state;
     let given = |(mac, vtep, sticky, sequence)| GivenAddress { mac: word_of(mac), vtep, sticky, sequence };
@@ -90,7 +90,8 @@ fn refusal(e: EndpointError) -> Refusal {
     Refusal::new(errno, e.to_string() + forbidden(errno))
 }
 
-/// Returns advice for the error that appears if the daemon's systemd unit does not permit an address family.
+/// If the errno shows that the daemon's systemd unit does not permit an address family, returns advice; otherwise, an
+/// empty text.
 fn forbidden(errno: Errno) -> &'static str {
     match errno {
         Errno::AFNOSUPPORT if keep::is_there() => {

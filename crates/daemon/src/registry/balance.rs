@@ -1,4 +1,4 @@
-//! Choice of the task that should move to another worker.
+//! Chooses the task that should move to another worker.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ pub(super) struct TaskLoad {
     pub(super) stays: bool,
 }
 
-/// A task with its new worker.
+/// A task, and the worker to which it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskMove {
     pub(super) task: TaskId,
@@ -28,10 +28,10 @@ const BUSY: u64 = 60;
 /// decreases.
 const WORTH: u64 = 10;
 
-/// Returns the move with the largest gain to the least loaded worker, if that gain is worth a move. The gain is the
+/// Returns the move that gains most, to the least loaded worker; `None` if no gain is worth a move. The gain is the
 /// time by which the load of the busier of the two workers decreases. `period` is in nanoseconds.
 ///
-/// While loads are unchanged, no later move undoes an earlier one, because that would increase the load of the busier
+/// While loads are unchanged, no later move undoes an earlier move, because that would increase the load of the busier
 /// worker.
 pub(super) fn best(loads: &[TaskLoad], workers: usize, period: u64) -> Option<TaskMove> {
     let mut sums = vec![(0, 0); workers];
@@ -62,11 +62,12 @@ mod tests {
         best(&loads(tasks), workers, 100).map(|TaskMove { task, to }| (task, to))
     }
 
-    /// Objective: a task moves exactly if its worker is busy and the move pays; the most profitable task moves.
+    /// Objective: a task moves if and only if its worker is busy and the move is worth it; the task that gains most
+    /// moves.
     #[test]
     fn the_most_profitable_task_moves_if_that_pays() {
         for (tasks, workers, expected) in [
-            // Nothing moves without tasks, or without another worker.
+            // Nothing moves if there are no tasks, or if there is no other worker.
             (&[][..], 2, None),
             (&[(0, 50), (0, 50)], 1, None),
             (&[(0, 50), (0, 50)], 0, None),
@@ -74,19 +75,22 @@ mod tests {
             (&[(0, 50), (0, 50)], 2, Some((1, 1))),
             (&[(0, 70), (0, 30)], 2, Some((1, 1))),
             (&[(0, 90), (0, 10)], 2, Some((1, 1))),
-            // A single task stays, however busy; so does a task without which its worker would have next to no load.
+            // A single task stays, however busy it is. A task also stays if its worker would have almost no load
+            // without that task.
             (&[(0, 100)], 2, None),
             (&[(0, 95), (0, 5)], 2, None),
             // A worker with spare time (a load of at most 60 %) keeps its tasks.
             (&[(0, 30), (0, 30)], 2, None),
             (&[(0, 31), (0, 30)], 2, Some((1, 1))),
-            // A task does not move to a worker that has hardly less load.
+            // A task does not move to a worker whose load is almost as high.
             (&[(0, 50), (0, 50), (1, 41)], 2, None),
             (&[(0, 40), (0, 10), (0, 50), (1, 60)], 2, Some((2, 1))),
-            // The task moves to the least loaded worker; among idle ones, to the one with the fewest tasks.
+            // The task moves to the least loaded worker; if several workers are idle, to the idle worker with the
+            // fewest tasks.
             (&[(0, 50), (0, 50), (1, 20), (2, 10)], 3, Some((1, 2))),
             (&[(0, 50), (0, 50), (1, 0), (1, 0), (2, 0)], 3, Some((1, 2))),
-            // The busiest worker cannot be relieved, another one can; two are equally busy.
+            // In the first case, the busiest worker cannot be relieved, but another worker can. In the second case, two
+            // workers are equally busy.
             (&[(0, 100), (1, 50), (1, 40)], 3, Some((2, 2))),
             (&[(0, 50), (0, 45), (1, 50), (1, 45)], 3, Some((1, 2))),
             // Tasks of workers that do not exist are ignored.
@@ -96,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Objective: a recently moved task stays, but another one may move.
+    /// Objective: a recently moved task stays on its worker, but another task may move.
     #[test]
     fn a_recently_moved_task_stays() {
         let mut loads = loads(&[(0, 50), (0, 30), (0, 20)]);
@@ -107,7 +111,7 @@ mod tests {
     }
 
     /// Objective: even if the tasks ask for more time than the workers have, and their loads fluctuate from period to
-    /// period, moves soon stop although no task is marked as staying, and none follow.
+    /// period, moves soon stop, although no task is marked as staying, and no further moves follow.
     #[test]
     fn nothing_goes_back_and_forth() {
         let wanted: [&[u64]; 6] =
@@ -116,7 +120,7 @@ mod tests {
             let mut at = vec![0; wanted.len()];
             let mut last = 0;
             for period in 0..100 {
-                // Each task gets its share of the worker's time, ±3 %.
+                // Each task gets its share of the worker's time, with a deviation of up to 3 %.
                 let sum = |worker| (0..at.len()).filter(|&i| at[i] == worker).map(|i| wanted[i]).sum::<u64>();
                 let got = |i: usize| {
                     let noise = 97 + (period * 31 + i as u64 * 17) % 7;

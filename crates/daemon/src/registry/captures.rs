@@ -1,4 +1,5 @@
-//! Capture files: those being written, even after their ports have ended, and users' finished ones on the disk.
+//! Capture files: files that are being written, even after their ports have ended, and users' finished files on the
+//! disk.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,12 +12,13 @@ use netvale_port::folder::UserPath;
 
 use crate::handover::kinds::{KeptCapture, UserCaptures};
 
-/// Longest wait at exit for captures to reach their files.
+/// How long to wait, when the daemon exits, until captures are in their files.
 const CLOSING: Duration = Duration::from_secs(5);
-/// Longest wait for a capture to reach its file when its port is detached: other clients wait meanwhile.
+/// How long to wait, when a capture's port is detached, until the capture is in its file. Other clients wait during
+/// that time.
 const DETACHING: Duration = Duration::from_millis(500);
 
-/// Captures being written, and each user's capture files on the disk.
+/// Captures that are being written, and each user's capture files on the disk.
 #[derive(Default)]
 pub struct Captures {
     writing: Vec<Arc<CaptureStatus>>,
@@ -31,7 +33,7 @@ struct CaptureAccount {
     files: Vec<CaptureRecord>,
 }
 
-/// A capture file that still exists under its name.
+/// A capture file that counts towards the allowance as long as it exists under its name.
 struct CaptureRecord {
     place: UserPath,
     /// Device and inode number.
@@ -42,7 +44,7 @@ struct CaptureRecord {
 }
 
 impl CaptureRecord {
-    /// Returns the current size of the closed file in portions; 0 if the file no longer exists.
+    /// Returns the present size of the file in portions; 0 if the file no longer exists. The capture must be closed.
     fn now(&self) -> u64 {
         let found = self.place.open().and_then(|folder| folder.find());
         let found = found.ok().filter(|found| found.identity() == self.file);
@@ -51,7 +53,7 @@ impl CaptureRecord {
 }
 
 impl CaptureAccount {
-    /// Updates the sizes of all closed files, some of which their owner may have removed or emptied.
+    /// Updates the sizes of all closed files, because their owner may have removed or emptied some of them.
     fn look(&mut self) {
         let allowance = &self.allowance;
         self.files.retain_mut(|kept| {
@@ -68,13 +70,13 @@ impl CaptureAccount {
 }
 
 impl Captures {
-    /// Adds a new capture to those being written.
+    /// Adds a new capture to the captures that are being written.
     pub fn add(&mut self, capture: &Arc<CaptureStatus>) {
         self.writing.push(Arc::clone(capture));
     }
 
-    /// Returns the allowance of `most` portions (units of file size) that all captures of a user share, after returning
-    /// the portions of removed files to it.
+    /// Returns the allowance of `most` portions (units of file size) that all captures of a user share. Portions of
+    /// removed files are first returned to the allowance.
     pub fn allowance(&mut self, user: u32, most: u64) -> &Arc<Allowance> {
         let new = || CaptureAccount { allowance: Arc::new(Allowance::new(most)), files: Vec::new() };
         let captured = self.users.entry(user).or_insert_with(new);
@@ -82,12 +84,12 @@ impl Captures {
         &captured.allowance
     }
 
-    /// Sets the allowance of each user's captures in portions.
+    /// Sets the allowance, in portions, that each user's captures share.
     pub fn set_most(&self, most: u64) {
         self.users.values().for_each(|user| user.allowance.set_most(most));
     }
 
-    /// Records the file of a user's new capture, for which a portion was taken from the allowance.
+    /// Records the file of a user's new capture. The caller has taken a portion from the allowance for it.
     pub fn remember(&mut self, user: u32, place: UserPath, device: u64, inode: u64, status: &Arc<CaptureStatus>) {
         let Some(CaptureAccount { allowance, files }) = self.users.get_mut(&user) else { return };
         let file = (device, inode);
@@ -100,8 +102,8 @@ impl Captures {
         files.push(CaptureRecord { place, file, status: Arc::clone(status), portions: None });
     }
 
-    /// Ends the capture of a removed port. On return, the file is complete, unless writing takes longer than
-    /// [`DETACHING`].
+    /// Ends the capture of a removed port. When this function returns, the file is complete, unless writing takes
+    /// longer than [`DETACHING`].
     pub fn close(&mut self, capture: &CaptureStatus) {
         if !capture.wait_closed(DETACHING) {
             tracing::warn!("a capture is still being written");
@@ -110,15 +112,14 @@ impl Captures {
         self.writing.retain(|one| !one.wait_closed(Duration::ZERO));
     }
 
-    /// Waits until captures of removed ports have reached their files, but at most [`CLOSING`]. Captures of other ports
-    /// continue.
+    /// Waits at most [`CLOSING`] until captures of removed ports are in their files. Captures of other ports continue.
     pub fn wait_for_ending(&mut self) {
         let end = Instant::now() + CLOSING;
         self.ending.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));
     }
 
-    /// Like [`Captures::kept`], but does not count portions of captures that ports have open. Each of these ports takes
-    /// its portions again when it is restored.
+    /// Like [`Captures::kept`], but does not count the portions of captures that ports are still writing, because each
+    /// of these ports takes its portions again when it is restored.
     pub fn kept_without_ports(&self) -> Vec<UserCaptures> {
         let mut kept = self.kept();
         for user in &mut kept {
@@ -127,7 +128,7 @@ impl Captures {
         kept
     }
 
-    /// Returns the items of users' captures, without the files that ports have open.
+    /// Returns the items of users' captures, without the files that ports are still writing.
     pub fn kept(&self) -> Vec<UserCaptures> {
         let of_port = |kept: &&CaptureRecord| {
             let is_it = |one: &Arc<CaptureStatus>| Arc::ptr_eq(one, &kept.status);
@@ -147,7 +148,7 @@ impl Captures {
     }
 
     /// Restores a user's captures. `place` checks a path for the user, and returns `None` if the user may no longer use
-    /// it.
+    /// that path.
     pub fn restore(&mut self, item: UserCaptures, most: u64, place: impl Fn(&Path) -> Option<UserPath>) {
         let allowance = Arc::new(Allowance::with_used(most, item.used.min(u64::MAX >> 2)));
         let mut files = Vec::new();
@@ -163,7 +164,7 @@ impl Captures {
         self.users.insert(item.user, CaptureAccount { allowance, files });
     }
 
-    /// Returns the allowance that a user's captures share, if there are any.
+    /// Returns the allowance that a user's captures share; `None` if the user has no captures.
     pub fn known_allowance(&self, user: u32) -> Option<&Arc<Allowance>> {
         self.users.get(&user).map(|captured| &captured.allowance)
     }
@@ -176,8 +177,7 @@ impl Captures {
         }
     }
 
-    /// Waits until all captures have reached their files, but at most [`CLOSING`]. For use after all ports have been
-    /// removed.
+    /// Waits at most [`CLOSING`] until all captures are in their files. To be called after all ports have been removed.
     pub fn wait(&mut self) {
         let end = Instant::now() + CLOSING;
         self.writing.retain(|one| !one.wait_closed(end.saturating_duration_since(Instant::now())));

@@ -1,8 +1,8 @@
 //! Events, and the subscriptions to them.
 //!
-//! Each subscription has a bounded queue. If its client does not read, events are dropped and counted, and a
-//! notification in their place reports their number. A stalled client therefore delays no other client, and takes no
-//! more of the daemon's memory than that queue.
+//! Each subscription has a bounded queue. If the client does not read, events are dropped and counted, and a
+//! notification reports the number of dropped events in their place. A stalled client therefore delays no other client,
+//! and takes no more of the daemon's memory than its queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -39,18 +39,18 @@ impl NewEvent {
         NewEvent { name, uid: None, switch: None, port: None, by: None, why: None, details: Map::new() }
     }
 
-    /// Creates an event for one user, and for root and the daemon's own user.
+    /// Creates an event for one user. Root and the daemon's own user receive it as well.
     pub fn to(name: EventName, uid: u32) -> NewEvent {
         NewEvent { uid: Some(uid), ..NewEvent::to_all(name) }
     }
 
-    /// Sets the port and its switch.
+    /// Sets the port that the event concerns, and that port's switch.
     #[must_use]
     pub fn at(self, full: &str) -> NewEvent {
         NewEvent { switch: SwitchName::of_port(full).map(str::to_owned), port: Some(full.to_owned()), ..self }
     }
 
-    /// Sets the switch.
+    /// Sets the switch that the event concerns.
     #[must_use]
     pub fn on(self, switch: &str) -> NewEvent {
         NewEvent { switch: Some(switch.to_owned()), ..self }
@@ -92,7 +92,7 @@ impl NewEvent {
             && (params.only.is_empty() || params.only.iter().any(is_there))
     }
 
-    /// Returns the notification as a line of JSON, without its sequence number, which each subscription adds.
+    /// Returns the notification as a line of JSON, but without the sequence number, which each subscription adds.
     fn line(self) -> Arc<str> {
         #[derive(Serialize)]
         struct EventBody {
@@ -139,11 +139,11 @@ fn wall_clock() -> String {
 struct Subscription {
     caller: Caller,
     params: SubscribeParams,
-    /// Sequence number of the last event.
+    /// Sequence number of the subscription's last event.
     sequence: u64,
     waiting: VecDeque<(u64, Arc<str>)>,
     bytes: usize,
-    /// Number of events dropped after the last queued one.
+    /// Number of events dropped since the last event was queued.
     lost: u64,
 }
 
@@ -207,8 +207,9 @@ impl Subscriptions {
         self.0.contains_key(&client)
     }
 
-    /// Subscribes a connection to events; the first one gets the number `sequence` + 1. If the connection already has a
-    /// subscription, only replaces its filters. Returns the sequence number of the connection's last event.
+    /// Subscribes a connection to events; the first event gets the sequence number `sequence` + 1. If the connection
+    /// already has a subscription, only the filters of that subscription are replaced. Returns the sequence number of
+    /// the connection's last event.
     pub fn subscribe(&mut self, caller: Caller, params: SubscribeParams, sequence: u64) -> u64 {
         let new = || {
             let waiting = VecDeque::new();
@@ -220,8 +221,8 @@ impl Subscriptions {
         one.sequence
     }
 
-    /// Returns a connection's filters and the sequence number of its last event, for a successor; `None` without a
-    /// subscription.
+    /// Returns a connection's filters and the sequence number of its last event, for a successor; `None` if the
+    /// connection has no subscription.
     pub fn subscription(&self, client: u64) -> Option<(SubscribeParams, u64)> {
         self.0.get(&client).map(|one| (one.params.clone(), one.sequence))
     }
@@ -231,7 +232,7 @@ impl Subscriptions {
         self.0.remove(&client);
     }
 
-    /// Queues an event for each subscription whose filters admit it.
+    /// Queues an event for each subscription whose filters admit the event.
     pub fn tell(&mut self, what: NewEvent) {
         let mut wanting = self.0.values_mut().filter(|one| what.is_for(one.caller, &one.params)).peekable();
         if wanting.peek().is_none() {
@@ -242,7 +243,7 @@ impl Subscriptions {
         wanting.into_iter().for_each(|one| one.push(&line));
     }
 
-    /// Returns the connections with queued notifications.
+    /// Returns the connections for which notifications are queued.
     pub fn waiting(&self) -> Vec<u64> {
         self.0.iter().filter(|(_, one)| !one.waiting.is_empty()).map(|(client, _)| *client).collect()
     }

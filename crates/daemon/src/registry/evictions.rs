@@ -1,5 +1,5 @@
-//! Evictions: programs that lose their port because their doorbell blocked a worker, their memory is gone, or the port
-//! was removed by a request.
+//! Evictions: programs that lose their port because their doorbell blocked a worker, because their memory no longer
+//! exists, or because a request removed the port.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,16 +12,17 @@ use netvale_mem::fault::{Fault, FaultGroup, clear, raise};
 use crate::caller::{Caller, is_trusted_user};
 
 /// First and longest lockout: the time for which a user gets no new ports after the user's doorbell has blocked a
-/// worker. The lockout doubles each time.
+/// worker. Each further lockout is twice as long as the one before.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
-/// Time from the end of a lockout until it is forgotten. The next lockout then has the first length again.
+/// Time from the end of a lockout until the lockout is forgotten. The next lockout after that has the first length
+/// again.
 const FORGIVEN: Duration = Duration::from_secs(600);
 
 /// A user's record of doorbells that blocked.
 #[derive(Default)]
 struct Conduct {
     group: FaultGroup,
-    /// End and length of the last lockout.
+    /// Time at which the last lockout ends, and length of that lockout.
     pause: Option<(Instant, Duration)>,
 }
 
@@ -38,7 +39,7 @@ impl Conduct {
     }
 }
 
-/// Connections to close because their ports no longer exist, and the reasons for past evictions.
+/// Connections to close because their ports no longer exist, and past evictions with their reasons.
 pub struct Evictions {
     faults: Arc<OwnedFd>,
     leaving: Vec<u64>,
@@ -51,15 +52,16 @@ pub struct Evictions {
 }
 
 impl Evictions {
-    /// Creates an empty list. `faults` becomes readable when a fault is reported.
+    /// Creates the state without any evictions. `faults` becomes readable when a fault is reported.
     pub fn new(faults: Arc<OwnedFd>) -> Evictions {
         let (leaving, past, conduct, held_up) = Default::default();
         Evictions { faults, leaving, past, count: 0, conduct, held_up }
     }
 
-    /// Creates the fault of a new port's program: the record of why the program loses its port. Setting the fault wakes
-    /// the main thread. If one doorbell blocks, its user loses all ports, because each further doorbell could block a
-    /// worker equally long. Ports of root and of the daemon's own user are independent of one another.
+    /// Creates the fault for the program of a new port: a record that is set, with the reason, when the program must
+    /// lose its port. Setting the fault wakes the main thread. If a doorbell of an untrusted user blocks, that user
+    /// loses all ports, because each further doorbell could block a worker equally long. Ports of root and of the
+    /// daemon's own user are independent of one another.
     pub fn new_fault(&mut self, owner: Caller) -> Fault {
         if is_trusted_user(owner.uid) {
             return Fault::of_trusted(&self.faults);
@@ -75,7 +77,7 @@ impl Evictions {
         until.checked_duration_since(Instant::now())
     }
 
-    /// Evicts and locks out a user whose memory blocks threads, as after a doorbell that blocks.
+    /// Evicts and locks out a user whose memory blocks threads, as if a doorbell of that user had blocked.
     pub fn block(&self, uid: u32) {
         if let Some(one) = self.conduct.get(&uid) {
             one.group.block();
@@ -83,7 +85,7 @@ impl Evictions {
         }
     }
 
-    /// Evicts and locks out a user whose own worker is blocked. All of the user's ports are evicted, including those of
+    /// Evicts and locks out a user whose own worker is blocked. All of the user's ports are evicted, including ports of
     /// virtual machines.
     pub fn hold_up(&mut self, uid: u32) {
         self.conduct.entry(uid).or_default();
@@ -91,13 +93,13 @@ impl Evictions {
         self.block(uid);
     }
 
-    /// Takes the users recorded by [`Evictions::hold_up`] since the last call.
+    /// Takes the users that [`Evictions::hold_up`] has recorded since the last call.
     pub fn take_held_up(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.held_up)
     }
 
-    /// Starts the lockouts of users whose doorbells blocked a worker, and gives each a new fault group, so that the
-    /// doorbells of later ports are rung again.
+    /// Starts the lockouts of users whose doorbells blocked a worker, and gives each of these users a new fault group,
+    /// so that the doorbells of ports created later are rung.
     pub fn begin_pauses(&mut self) {
         for one in self.conduct.values_mut().filter(|one| one.group.is_blocked()) {
             let pause = one.pause.map_or(PAUSE.0, |(_, last)| (2 * last).min(PAUSE.1));
@@ -105,23 +107,24 @@ impl Evictions {
         }
     }
 
-    /// Returns the descriptor that becomes readable when a fault is reported, until [`Evictions::clear`].
+    /// Returns the descriptor that becomes readable when a fault is reported, and stays readable until
+    /// [`Evictions::clear`] is called.
     pub fn faults(&self) -> BorrowedFd<'_> {
         self.faults.as_fd()
     }
 
-    /// Makes the descriptor of [`Evictions::faults`] unreadable. Call this before reading the faults, so that no later
-    /// report is lost.
+    /// Makes the descriptor of [`Evictions::faults`] unreadable. This must be called before the faults are read, so
+    /// that no later report is lost.
     pub fn clear(&self) {
         clear(&self.faults);
     }
 
-    /// Marks connections to be closed, because they lost their port.
+    /// Marks connections to be closed because they have lost their port.
     pub fn evict(&mut self, clients: impl IntoIterator<Item = u64>) {
         self.leaving.extend(clients);
     }
 
-    /// Takes the next connection to close; `None` if none is left.
+    /// Takes the next connection that must be closed; `None` if there is none.
     pub fn next(&mut self) -> Option<u64> {
         self.leaving.pop()
     }
@@ -146,7 +149,7 @@ impl Evictions {
         self.count
     }
 
-    /// Iterates over past evictions, newest first.
+    /// Iterates over past evictions, the newest first.
     pub fn iter(&self) -> impl Iterator<Item = EvictionInfo> {
         self.past.iter().map(|(at, one)| EvictionInfo { age_seconds: at.elapsed().as_secs(), ..one.clone() })
     }

@@ -1,5 +1,5 @@
-//! Exchanges, by the full name of the attached socket port. An exchange has the listener or directory through which
-//! peers connect, and one *line* for each peer, created from a template.
+//! Exchanges, by the full name of the attached socket port. An exchange consists of the listener or directory through
+//! which peers connect, and of one *line* for each peer. Lines are created from a template.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,8 @@ use crate::caller::Caller;
 /// Maximum number of epoll events read in one call.
 const EVENTS: usize = 64;
 
-/// The common properties of an exchange's lines (its ports for single peers), from which further lines are created.
+/// The common properties of an exchange's lines (its ports for single peers), which serve as a template for further
+/// lines.
 #[derive(Clone)]
 pub struct LineTemplate {
     /// The attached port.
@@ -38,7 +39,7 @@ pub struct LineTemplate {
     pub policies: Policies,
     /// Rules for the peers' frames: headers and maximum length.
     pub rules: Arc<FrameRules>,
-    /// Number of the first line: 0 if the attached port itself is that line, else 1.
+    /// Number of the first line: 0 if that line is the attached port itself, otherwise 1.
     pub first: u16,
     /// Maximum number of lines.
     pub most: usize,
@@ -46,11 +47,11 @@ pub struct LineTemplate {
     pub sockets: Rc<RefCell<Vec<Fd>>>,
 }
 
-/// An exchange, with the template of its lines.
+/// An exchange, and the template for its lines.
 pub struct KnownExchange {
     /// The exchange.
     pub exchange: Exchange,
-    /// Template of further lines.
+    /// Template for further lines.
     pub template: LineTemplate,
 }
 
@@ -88,17 +89,19 @@ impl Exchanges {
         Ok(())
     }
 
-    /// Removes an exchange. Returns it, unless it does not exist or is taken out.
+    /// Removes an exchange. Returns the exchange; `None` if it does not exist or has been taken out with
+    /// [`Exchanges::take`].
     pub fn remove(&mut self, full: &str) -> Option<KnownExchange> {
         let (_, known) = self.all.remove(full)?;
         if let Some(known) = &known {
-            // Fails only for a descriptor that is not in the set.
+            // This fails only if the descriptor is not in the set.
             let _ = epoll::delete(&self.epoll, &known.exchange);
         }
         known
     }
 
-    /// Takes an exchange out temporarily, to be [put back](Exchanges::put_back).
+    /// Takes an exchange out temporarily; the caller must [put it back](Exchanges::put_back). Returns `None` if there
+    /// is no such exchange.
     pub fn take(&mut self, full: &str) -> Option<KnownExchange> {
         self.all.get_mut(full)?.1.take()
     }
@@ -110,7 +113,7 @@ impl Exchanges {
         }
     }
 
-    /// Returns the exchange of that name, mutable; `None` if it does not exist or is taken out.
+    /// Returns the exchange of that name, mutable; `None` if it does not exist or has been taken out.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut KnownExchange> {
         self.all.get_mut(full)?.1.as_mut()
     }
@@ -128,8 +131,7 @@ impl Exchanges {
         due.map(|(full, _)| full.clone()).collect()
     }
 
-    /// Returns the time until the first exchange has work even without an event; [`Duration::MAX`] if there is no
-    /// exchange.
+    /// Returns the time until an exchange has work even if no event occurs; [`Duration::MAX`] if there is no exchange.
     pub fn wait(&self, now: Instant) -> Duration {
         let known = self.all.values().filter_map(|(_, known)| known.as_ref());
         known.map(|known| known.exchange.wait(now)).min().unwrap_or(Duration::MAX)

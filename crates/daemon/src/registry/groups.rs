@@ -11,14 +11,14 @@ use netvale_policy::bucket::{Group, RateLimit};
 pub struct RateGroups(BTreeMap<(u32, String), (RateGroup, Weak<Group>)>);
 
 impl RateGroups {
-    /// Returns the rate of a user's group of that name, if it exists.
+    /// Returns the name and rate of a user's group; `None` if the user has no group of that name.
     pub fn get(&self, uid: u32, name: &str) -> Option<&RateGroup> {
         let (known, group) = self.0.get(&(uid, name.to_owned()))?;
         (group.strong_count() > 0).then_some(known)
     }
 
-    /// Returns the group of that name and rate. Creates it if it does not exist, and replaces a group of that name with
-    /// another rate.
+    /// Returns the group of that name and rate. Creates the group if it does not exist, and replaces a group that has
+    /// the same name but another rate.
     pub fn get_or_make(&mut self, uid: u32, wanted: &RateGroup) -> Arc<Group> {
         self.0.retain(|_, (_, group)| group.strong_count() > 0);
         let key = (uid, wanted.name.clone());

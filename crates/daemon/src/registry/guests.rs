@@ -10,7 +10,7 @@ use crate::rings::guest::GuestPort;
 pub struct Guests(BTreeMap<String, Weak<GuestPort>>);
 
 impl Guests {
-    /// Returns the open device of an interface; `None` if no program has it open.
+    /// Returns the open device of an interface; `None` if no program has opened it.
     pub fn get(&self, ifname: &str) -> Option<Arc<GuestPort>> {
         self.0.get(ifname).and_then(Weak::upgrade)
     }

@@ -1,5 +1,5 @@
-//! Network interfaces in use, each opened once; the TAPs that stand in for their host stacks; and the rings that
-//! programs have open.
+//! Network interfaces in use, each of which is opened only once; the TAPs that replace their host stacks; and the rings
+//! that programs have opened.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,8 +18,8 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// Returns the interface of that name, and opens it at its first use. Ignores an earlier interface of that name
-    /// that the kernel has removed.
+    /// Returns the interface of that name. Opens the interface if it is not in use yet. An earlier interface of that
+    /// name, which the kernel has removed, is ignored.
     ///
     /// # Errors
     /// [`NicError`] if it does not exist or cannot be opened.
@@ -33,7 +33,7 @@ impl Interfaces {
         Ok(nic)
     }
 
-    /// Returns the interface of that name, if it is in use.
+    /// Returns the interface of that name; `None` if it is not in use.
     pub fn known(&self, name: &str) -> Option<Arc<Nic>> {
         self.open.get(name).and_then(Weak::upgrade)
     }
@@ -48,33 +48,33 @@ impl Interfaces {
         self.open.values().filter_map(Weak::upgrade)
     }
 
-    /// Marks all interfaces as this process's own. Call this once the predecessor no longer uses them.
+    /// Marks all interfaces as this process's own. This must be called when the predecessor no longer uses them.
     pub fn own(&self) {
         self.in_use().for_each(|nic| nic.own());
         self.stacks.values().filter_map(Weak::upgrade).for_each(|stack| stack.diversion().own());
     }
 
-    /// Returns the stand-in (a TAP) for an interface's host stack, if there is one.
+    /// Returns the TAP that replaces an interface's host stack; `None` if there is none.
     pub fn stack(&self, name: &str) -> Option<Arc<Stack>> {
         self.stacks.get(name).and_then(Weak::upgrade)
     }
 
-    /// Adds a stand-in (a TAP) for an interface's host stack.
+    /// Adds a TAP that replaces an interface's host stack.
     pub fn add_stack(&mut self, name: &str, stack: &Arc<Stack>) {
         self.stacks.insert(name.to_owned(), Arc::downgrade(stack));
     }
 
-    /// Returns the open rings of a connection.
+    /// Returns the rings that a connection has opened.
     pub fn port(&self, client: u64) -> Option<&NicPort> {
         self.ports.get(&client)
     }
 
-    /// Adds the open rings of a connection.
+    /// Adds the rings that a connection has opened.
     pub fn insert(&mut self, client: u64, port: NicPort) {
         self.ports.insert(client, port);
     }
 
-    /// Removes and returns the open rings of a connection, if it has any.
+    /// Removes and returns the rings that a connection has opened; `None` if it has none.
     pub fn remove(&mut self, client: u64) -> Option<NicPort> {
         self.ports.remove(&client)
     }
@@ -84,15 +84,15 @@ impl Interfaces {
         self.ports.iter().map(|(client, port)| (*client, port))
     }
 
-    /// Iterates over the open rings of one interface. Skips rings of an earlier interface of that name that the kernel
-    /// has removed.
+    /// Iterates over the open rings of one interface. Skips the rings of an earlier interface of that name, which the
+    /// kernel has removed.
     pub fn ports_on<'a>(&'a self, ifname: &str) -> impl Iterator<Item = (u64, &'a NicPort)> + use<'a> {
         let known = self.known(ifname);
         self.ports().filter(move |(_, port)| known.as_ref().is_some_and(|nic| Arc::ptr_eq(nic, &port.nic)))
     }
 
-    /// Returns the open rings of one connection that has the interface open, if there is any. Further rings must be
-    /// opened with the same parameters.
+    /// If connections have opened the interface, returns the rings of one of them. Further rings of the interface must
+    /// be opened with the same parameters.
     pub fn port_on(&self, ifname: &str) -> Option<&NicPort> {
         self.ports_on(ifname).next().map(|(_, port)| port)
     }

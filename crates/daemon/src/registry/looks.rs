@@ -1,15 +1,15 @@
-//! Last polled state of ports, switches and threads. A difference to the next poll becomes an event.
+//! Last polled state of ports, switches and threads. If the next poll finds a difference, it becomes an event.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Polling interval while there are subscriptions.
 const EVERY: Duration = Duration::from_millis(250);
-/// Shortest polling interval, used after a notification of a possible change. It bounds the cost of peers that connect
-/// and leave repeatedly.
+/// Shortest polling interval, used after a notification of a possible change. The interval bounds the cost of peers
+/// that repeatedly connect and leave.
 const SHORTEST: Duration = Duration::from_millis(10);
 
-/// Last polled state of a port.
+/// State of a port at the last poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortLook {
     /// Whether a peer is connected.
@@ -20,11 +20,11 @@ pub struct PortLook {
     pub linked: bool,
     /// Number of times that the loop guard has blocked the port.
     pub loops: u64,
-    /// Whether the loop guard now blocks the port.
+    /// Whether the loop guard was blocking the port at the last poll.
     pub blocked: bool,
 }
 
-/// Last polled state of the daemon.
+/// State of the daemon at the last poll.
 #[derive(Default)]
 pub struct Looks {
     /// Ports by full name.
@@ -39,7 +39,7 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Whether polling is off, because there are no subscriptions.
+    /// Returns true if polling is off because there are no subscriptions.
     pub fn are_off(&self) -> bool {
         self.last.is_none()
     }
@@ -49,7 +49,7 @@ impl Looks {
         *self = Looks::default();
     }
 
-    /// Forgets the state of a former port, whose name a new port has.
+    /// Forgets the state of a former port. A new port may have the same name.
     pub fn forget(&mut self, full: &str) {
         self.ports.remove(full);
     }
@@ -60,13 +60,13 @@ impl Looks {
         self.last.map_or(Duration::MAX, |last| (last + pause).saturating_duration_since(now))
     }
 
-    /// Marks a poll as done.
+    /// Records that a poll was done at `now`.
     pub fn done(&mut self, now: Instant) {
         self.last = Some(now);
         self.is_due = false;
     }
 
-    /// Brings the next poll forward, because something may have changed.
+    /// Makes the next poll earlier, because something may have changed.
     pub fn hasten(&mut self) {
         self.is_due = true;
     }
@@ -76,8 +76,8 @@ impl Looks {
 mod tests {
     use super::*;
 
-    /// Objective: a possible change is polled immediately, but not repeatedly without a pause; without subscriptions
-    /// nothing is polled.
+    /// Objective: a possible change is polled immediately, but repeated changes are polled only at intervals; without
+    /// subscriptions, nothing is polled.
     #[test]
     fn repeated_polls_have_a_pause() {
         let mut looks = Looks::default();

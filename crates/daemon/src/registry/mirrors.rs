@@ -1,5 +1,5 @@
-//! Copies, for monitors, of frames that bypass the daemon: rings into which the programs that move the frames copy them
-//! ([`netvale_mem::mirror`]), and the tasks that forward the copies.
+//! Copies, for monitors, of frames that bypass the daemon. Programs that move such frames copy them into rings
+//! ([`netvale_mem::mirror`]), and tasks of the workers forward the copies.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -36,20 +36,20 @@ const ALL: [u16; BATCH] = {
     a
 };
 
-/// Forwards the copies of one ring's frames to monitors. The copying program sends no kicks, so the task polls while a
-/// monitor exists.
+/// Forwards the copies of one ring's frames to monitors. The program that copies sends no kicks, so the task polls as
+/// long as a monitor exists.
 struct CopyForwarder {
     source: Source<RingIngress>,
     to: Arc<ArcSwap<CopyTargets>>,
-    /// Number of consecutive polls without a copy.
+    /// Number of consecutive polls that found no copy.
     idle: u32,
 }
 
-/// Polling interval right after a copy.
+/// Polling interval after a poll that found a copy.
 const NAP: Duration = Duration::from_micros(50);
-/// Number of consecutive polls without a copy after which the interval doubles.
+/// Number of consecutive polls without a copy after which the polling interval doubles.
 const LOOKS: u32 = 16;
-/// Maximum number of these doublings.
+/// Maximum number of times that the polling interval doubles.
 const DOUBLINGS: u32 = 4;
 
 impl Task<ForwardMemory> for CopyForwarder {
@@ -74,16 +74,16 @@ impl Task<ForwardMemory> for CopyForwarder {
 
 /// A ring whose frames are copied for monitors.
 pub(crate) struct MirroredRing<'a> {
-    /// The ring.
+    /// The ring whose frames are copied.
     pub of: &'a RingSide,
-    /// When frames are copied: as they pass, or when their slots are released.
+    /// When frames are copied: when they pass, or when their slots are released.
     pub moment: Moment,
     /// Length of the virtio-net header of the ring's frames.
     pub hdr_len: HdrLen,
 }
 
-/// A ring for the copies of another ring's frames. It exists as long as the port of that other ring, even without
-/// monitors, because the program may still be copying when the last monitor ends.
+/// A ring for the copies of another ring's frames. The copy ring remains as long as the port of that other ring, even
+/// if there are no monitors, because the program may still be copying when the last monitor ends.
 struct CopyRing {
     of: RingSide,
     moment: Moment,
@@ -107,7 +107,7 @@ impl CopyRing {
         })
     }
 
-    /// Creates the task that forwards copies. It skips copies that are already in the ring.
+    /// Creates the task that forwards copies. The task skips copies that were in the ring before.
     fn hand_on(&self) -> Result<CopyForwarder, Refusal> {
         let side = self.mem.tx.first().ok_or_else(|| Refusal::internal("a port without rings"))?.clone();
         let bell = Doorbell::new()?;
@@ -128,13 +128,13 @@ impl CopyRing {
         let name = if on { netvale_mem::mirror::name(self.mem.csb_first()) } else { 0 };
         let of = self.of.clone();
         let moment = self.moment;
-        // If this fails, the user's memory blocks, which causes an eviction; missing copies do not matter.
+        // If this fails, the user's memory blocks, and the user is evicted, so missing copies do not matter.
         let _ = self.mem.region().touch(move || of.csb.mirror(moment).store(name, Ordering::Release));
     }
 }
 
-/// Copy rings by address of their region in this process, copied ring, and moment of the copy. A copy ring keeps its
-/// region alive, so no other region can get that address.
+/// Copy rings. The key is the address of the region in this process, the copied ring, and the moment of the copy. A
+/// copy ring keeps its region alive, so that no other region can get that address.
 #[derive(Default)]
 pub struct Mirrors(BTreeMap<(usize, u32, Moment), CopyRing>);
 
@@ -186,7 +186,7 @@ impl Mirrors {
         workers.retire(&idle);
     }
 
-    /// Removes the copy rings of a port's rings `rings`. Call this once no program holds the rings.
+    /// Removes the copy rings of a port's rings `rings`. This must be called when no program holds the rings any more.
     pub(crate) fn end(&mut self, workers: &mut Workers, of: &PortMem, rings: &RingRanges) {
         let region = place_of(of.region());
         let first = of.csb_first();

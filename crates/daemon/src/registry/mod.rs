@@ -1,4 +1,5 @@
-//! The daemon's registries. Each owns one map and its invariants, independent of kinds of ports and of requests.
+//! The daemon's registries. Each registry owns one map and the map's invariants, and does not depend on kinds of ports
+//! or on requests.
 //!
 //! | module | contents |
 //! |---|---|
@@ -7,7 +8,7 @@
 //! | [`ports`] | ports of any kind by full name |
 //! | [`persistent`] | persistent ports, and the names under which [`ports`] has them |
 //! | [`pipes`] | pipes by name |
-//! | [`interfaces`] | network interfaces in use, and those opened by programs |
+//! | [`interfaces`] | network interfaces in use, and the rings of these that programs have opened |
 //! | [`guests`] | ptnet devices of the virtual machine that the daemon runs in |
 //! | [`workers`] | worker threads and their tasks; `balance` chooses the task to move |
 //! | `mirrors` | rings for copies of frames that bypass the daemon |
@@ -17,7 +18,7 @@
 //! | [`events`], [`looks`] | subscriptions to events; last polled state, whose changes become events |
 //! | [`changes`] | pending changes to the state that the service manager keeps |
 //! | `refusals` | refused requests of each user |
-//! | `captures` | capture files being written, and users' finished ones on the disk |
+//! | `captures` | capture files that are being written, and users' finished files on the disk |
 //! | [`groups`] | groups of ports that share a rate |
 //! | [`snoops`] | multicast group membership |
 //! | [`tunnels`] | UDP sockets that tunnels share |

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rings::pipe::PipeRecord;
 
-/// All pipes, by name without the end, e.g. `netmap:p{1`.
+/// All pipes, by the name of the pipe without the suffix that selects an end, e.g. `netmap:p{1`.
 #[derive(Default)]
 pub struct Pipes {
     all: BTreeMap<String, PipeRecord>,
@@ -22,7 +22,7 @@ impl Pipes {
         self.all.get(name)
     }
 
-    /// Returns the pipe of that name, mutable. The pipe then counts as changed since the last save.
+    /// Returns the pipe of that name, mutable. After that, the pipe counts as changed since the last save.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut PipeRecord> {
         let found = self.all.get_mut(name);
         if found.is_some() {
@@ -36,7 +36,7 @@ impl Pipes {
         self.all.get(&Pipes::name(end))
     }
 
-    /// Whether a pipe's memory is in the region of that number.
+    /// Whether any pipe's memory is in the region with this number.
     pub fn uses(&self, mem_id: u32) -> bool {
         self.all.values().any(|pipe| pipe.mem_id == mem_id)
     }

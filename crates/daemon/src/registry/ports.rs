@@ -34,7 +34,7 @@ impl SwitchPort {
     }
 }
 
-/// A port's attach parameters, from a request or the configuration file.
+/// Attach parameters of a port, and where they come from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeclaredPort {
     /// The switch, specification and options, as requested.
@@ -53,35 +53,37 @@ pub struct PortLink {
 
 /// A port; `B` is the type of its backend.
 pub struct PortRecord<B: ?Sized> {
-    /// The port's switch; `None` if a virtual machine uses the port without one.
+    /// The port's switch; `None` for a port on no switch, e.g. a port that a virtual machine uses directly.
     pub switch: Option<Arc<Switch>>,
-    /// Number of the port on the switch; `None` for a monitor.
+    /// Number of the port on its switch; `None` for a monitor.
     pub id: Option<PortId>,
     /// The backend.
     pub behind: Box<B>,
     /// The owning user, and the connection and process that created the port.
     pub owner: Caller,
-    /// Attach parameters; `None` if a program opened the port, or it came with another port.
+    /// Attach parameters; `None` if a program created the port by opening it, or if it was created together with
+    /// another port.
     pub declared: Option<DeclaredPort>,
-    /// Whether the port remains when no program holds its rings.
+    /// Whether the port remains if no program holds its rings.
     pub persistent: bool,
-    /// Whether the port could receive at the last check.
+    /// Whether the port could receive frames at the last check.
     pub is_received: bool,
     /// Whether the port is lossless: when its queue is full, senders wait instead of losing frames.
     pub lossless: bool,
     /// The port's policies.
     pub policies: Policies,
-    /// Whether root or the daemon's own user has changed the policies of the port; its owner may then not change them.
+    /// Whether root or the daemon's own user has changed the policies of the port. If so, the port's owner may not
+    /// change them.
     pub policies_are_set: bool,
-    /// Whether the port keeps its workers awake.
+    /// Whether the port keeps its workers awake (netmap's polling).
     pub polled: bool,
-    /// Emulated links: for frames that the port sends, and for frames that it receives.
+    /// Emulated links: the link for frames that the port sends, then the link for frames that it receives.
     pub links: [Option<PortLink>; 2],
     /// Egresses to which the switch, or the port's receiving link, delivers.
     pub egresses: Vec<Arc<dyn Egress>>,
-    /// Tasks of the user's worker that deliver frames queued by other workers.
+    /// Tasks on the worker of the port's user. They deliver the frames that other workers have queued.
     pub handed: Vec<TaskId>,
-    /// Tasks of the ingresses.
+    /// Tasks that forward frames from the ingresses.
     pub placed: Vec<TaskId>,
     /// Counters of the ingresses.
     pub ingress: Vec<Arc<RingCounters>>,
@@ -90,7 +92,7 @@ pub struct PortRecord<B: ?Sized> {
 }
 
 impl<B: ?Sized> PortRecord<B> {
-    /// Creates the record of a port on no switch, without queues, options and tasks.
+    /// Creates the record of a port that is on no switch, and that has no queues, options or tasks.
     pub fn new(behind: Box<B>, owner: Caller) -> PortRecord<B> {
         PortRecord {
             switch: None,
@@ -113,21 +115,22 @@ impl<B: ?Sized> PortRecord<B> {
         }
     }
 
-    /// Returns the port's policies without the VLAN that the daemon has picked for a private port.
+    /// Returns the port's policies. For a private port, omits the VLAN that the daemon has picked.
     pub fn given_policies(&self) -> Policies {
         let policies = self.policies.clone();
         if self.picked_vlan().is_some() { Policies { access: None, ..policies } } else { policies }
     }
 
-    /// Returns the VLAN that the daemon has picked for a private port; `None` for another port, and if its owner has
-    /// chosen the VLAN.
+    /// Returns the VLAN that the daemon has picked for a private port; `None` if the port is not private, or if its
+    /// owner has chosen the VLAN.
     pub fn picked_vlan(&self) -> Option<VlanId> {
         let chosen = self.declared.as_ref().and_then(|declared| declared.params.options.policies.access);
         self.policies.access.filter(|_| self.policies.private == Some(true) && chosen.is_none())
     }
 
-    /// Records whether the port can receive. When it no longer can, the switch forgets the addresses learned behind it,
-    /// so that their stations can move to another port before the addresses expire.
+    /// Records whether the port can receive frames. When the port can no longer receive, the switch forgets the
+    /// addresses that it learned behind the port, so that stations can move to another port before their addresses
+    /// expire.
     pub fn note_received(&mut self, is_received: bool) {
         if std::mem::replace(&mut self.is_received, is_received)
             && !is_received
@@ -143,8 +146,8 @@ impl<B: ?Sized> PortRecord<B> {
         self.placed.iter().chain(&self.handed).copied().chain(links)
     }
 
-    /// Returns the memory in bytes of the port's links, and of the queues in which other workers hand frames to its
-    /// user's worker.
+    /// Returns the memory in bytes of the port's links, and of the queues in which other workers hand frames to the
+    /// worker of the port's user.
     pub fn link_bytes(&self) -> u64 {
         let links: u64 = self.links.iter().flatten().map(|known| known.link.memory()).sum();
         links + self.handed.len() as u64 * HandOverQueue::memory()
@@ -179,7 +182,7 @@ impl<B: ?Sized> PortRegistry<B> {
         self.all.get(full)
     }
 
-    /// Returns the port of that full name, mutable. The port then counts as changed since the last save.
+    /// Returns the port of that full name, mutable. After that, the port counts as changed since the last save.
     pub fn get_mut(&mut self, full: &str) -> Option<&mut PortRecord<B>> {
         let found = self.all.get_mut(full);
         if found.is_some() {
@@ -193,7 +196,7 @@ impl<B: ?Sized> PortRegistry<B> {
         self.all.contains_key(full)
     }
 
-    /// Adds a port. Returns the former port of that name, if there was one.
+    /// Adds a port. Returns the former port of that name; `None` if there was none.
     pub fn insert(&mut self, full: &str, record: PortRecord<B>) -> Option<PortRecord<B>> {
         self.touched.insert(full.to_owned());
         self.all.insert(full.to_owned(), record)
@@ -213,7 +216,8 @@ impl<B: ?Sized> PortRegistry<B> {
         }
     }
 
-    /// Iterates over all ports, mutable. For changes of fields that are not saved: the ports do not count as changed.
+    /// Iterates over all ports, mutable. Only fields that are not saved may be changed, because the ports do not count
+    /// as changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortRecord<B>> {
         self.all.values_mut()
     }

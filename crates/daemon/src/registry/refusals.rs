@@ -1,4 +1,4 @@
-//! Refusals: counts of refused requests and connections, by user.
+//! Counts of refused requests and connections, by user.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::caller::Caller;
 
 /// Maximum length of a logged reason in characters.
 const LONGEST: usize = 300;
-/// Maximum number of users with a count of their own. Further users count only in the total.
+/// Maximum number of users who are counted separately. Refusals of further users are counted only in the total.
 const MOST: usize = 1024;
 
 /// Counts of refusals.
@@ -19,7 +19,7 @@ pub struct Refusals {
 }
 
 impl Refusals {
-    /// Counts and logs a refused request or connection. `why` may contain text from the caller; its line breaks are
+    /// Counts and logs a refused request or connection. `why` may contain text from the caller; line breaks in it are
     /// escaped.
     pub fn note(&mut self, caller: Caller, why: &str) {
         let why: String = printable(why).chars().take(LONGEST).collect();

@@ -1,4 +1,4 @@
-//! Memory regions by number. A region is freed with its last port.
+//! Memory regions by number. A region is freed when its last port is removed.
 
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,17 +48,17 @@ impl FilePlace {
 pub struct RegionEntry {
     /// Number of the region.
     pub id: u32,
-    /// The user that owns it.
+    /// The user who owns the region.
     pub uid: u32,
     region: Weak<Region>,
-    /// Value of [`Region::changes`] when the region was last returned by [`Regions::take_touched`].
+    /// Value of [`Region::changes`] when [`Regions::take_touched`] last returned the region.
     told: Cell<Option<u64>>,
-    /// Place of the region, if it is in a file of its user.
+    /// Place of the region if it is in a file of its owner; otherwise, `None`.
     pub file: Option<FilePlace>,
 }
 
 impl RegionEntry {
-    /// Returns the region while a port uses it.
+    /// Returns the region; `None` if no port uses it any more.
     pub fn region(&self) -> Option<Arc<Region>> {
         self.region.upgrade()
     }
@@ -71,16 +71,18 @@ pub struct Regions {
     faults: Arc<OwnedFd>,
     /// Number and owner of each region freed since the last call of [`Regions::take_touched`].
     gone: BTreeSet<(u32, u32)>,
-    /// For each region, the number of programs whose rings in it are connected to nothing (netmap's `NR_REG_NULL`).
+    /// For each region, the number of programs that have rings in the region that are connected to nothing (netmap's
+    /// `NR_REG_NULL`).
     bare: BTreeMap<u32, u32>,
-    /// Threads that access the regions of untrusted users, by user.
+    /// Threads that access the regions of untrusted users: one thread for each user.
     touchers: BTreeMap<u32, Weak<Toucher>>,
-    /// Thread that accesses the memory of virtual machines at ports of users who have no thread in `touchers`.
+    /// Thread that accesses the memory of virtual machines at ports of those users who have no thread in `touchers`.
     guests: OnceCell<Toucher>,
 }
 
 impl Regions {
-    /// Creates an empty registry. `faults` is the eventfd that is signalled when a region is damaged.
+    /// Creates an empty registry. `faults` is the eventfd that is signalled when a region is damaged, e.g. because its
+    /// file was truncated.
     pub fn new(faults: Arc<OwnedFd>) -> Regions {
         Regions {
             entries: Vec::new(),
@@ -93,7 +95,7 @@ impl Regions {
         }
     }
 
-    /// Creates a region for user `uid`. Returns it with its number.
+    /// Creates a region for user `uid`. Returns the region and its number.
     ///
     /// # Errors
     /// [`RegionError`] if the sizes are impossible or the daemon is out of memory.
@@ -109,7 +111,7 @@ impl Regions {
         Ok((region, id))
     }
 
-    /// Adds a region of user `uid`. An untrusted user's region gets the thread that accesses it.
+    /// Adds a region of user `uid`. If the user is untrusted, a thread of that user accesses the region.
     ///
     /// # Errors
     /// [`RegionError::Memory`] if an untrusted user's thread cannot be started.
@@ -127,7 +129,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Returns the thread that accesses that user's regions. One thread serves all of them.
+    /// Returns the thread that accesses that user's regions. One thread serves all regions of a user.
     fn toucher_of(&mut self, uid: u32) -> std::io::Result<Arc<Toucher>> {
         self.touchers.retain(|_, toucher| toucher.strong_count() > 0);
         if let Some(toucher) = self.touchers.get(&uid).and_then(Weak::upgrade) {
@@ -138,13 +140,13 @@ impl Regions {
         Ok(toucher)
     }
 
-    /// Returns a waiter that bounds the time for which mapping that user's memory may block while another process
-    /// punches a hole in the file.
+    /// Returns a waiter for mapping that user's memory. Mapping can block while another process punches a hole in the
+    /// file; the waiter bounds that time.
     ///
     /// # Errors
     /// Fails if no thread can be started.
     pub fn waiter_of(&mut self, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
-        // Trusted users need no separate thread.
+        // A trusted user's memory is accessed without a separate thread.
         if is_trusted_user(uid) {
             return Ok(HoleWaiter::new(&self.faults));
         }
@@ -165,7 +167,7 @@ impl Regions {
         self.guests.get()?.touch(what)
     }
 
-    /// Returns the users whose regions have blocked their thread since the last call.
+    /// Returns the users whose regions have blocked their user's thread since the last call.
     pub fn take_late(&self) -> Vec<u32> {
         let is_late = |toucher: &Weak<Toucher>| toucher.upgrade().is_some_and(|toucher| toucher.take_late());
         self.touchers.iter().filter(|(_, toucher)| is_late(toucher)).map(|(&uid, _)| uid).collect()
@@ -189,12 +191,12 @@ impl Regions {
         self.bare.retain(|_, count| *count > 0);
     }
 
-    /// Whether a program has rings in the region without a connection to a port or pipe.
+    /// Whether a program has rings in the region that are connected to no port or pipe.
     pub fn has_bare(&self, id: u32) -> bool {
         self.bare.contains_key(&id)
     }
 
-    /// Takes the number and owner of each region that was added, freed, or changed its used buffers since the last
+    /// Takes the number and owner of each region that was added or freed, or whose used buffers changed, since the last
     /// call.
     pub fn take_touched(&mut self) -> BTreeSet<(u32, u32)> {
         self.forget_unused();
@@ -208,8 +210,9 @@ impl Regions {
         touched
     }
 
-    /// Returns an unused region number, or `None` if all are in use. `is_used` returns whether a number without an
-    /// entry is in use. Numbers are given in increasing order and then from the start again, which delays their reuse.
+    /// Returns an unused region number, or `None` if all numbers are in use. `is_used` returns whether a number without
+    /// an entry is in use. Numbers are assigned in increasing order, and after the highest from the start again, which
+    /// delays their reuse.
     pub fn new_id(&mut self, is_used: impl Fn(u32) -> bool) -> Option<u32> {
         self.forget_unused();
         for _ in NUMBERS {
@@ -222,8 +225,8 @@ impl Regions {
         None
     }
 
-    /// Returns the region with that number. For [`COMMON_REGION`], of which each user has one, call
-    /// [`Regions::known_common`].
+    /// Returns the region with that number. Must not be called for [`COMMON_REGION`], because each user has a region
+    /// with that number: call [`Regions::known_common`].
     pub fn get(&self, id: u32) -> Option<&RegionEntry> {
         self.entries.iter().find(|r| r.id == id)
     }
@@ -233,7 +236,7 @@ impl Regions {
         self.entries.iter().any(|r| (r.id, r.uid) == (id, uid) && r.region.strong_count() > 0)
     }
 
-    /// Returns the total size of that user's regions in bytes, without those in the user's own files.
+    /// Returns the total size of that user's regions in bytes, without the regions in the user's own files.
     pub fn bytes_of(&self, uid: u32) -> u64 {
         let own = self.entries.iter().filter(|r| r.uid == uid && r.file.is_none());
         own.filter_map(RegionEntry::region).map(|region| region.layout().total).sum()
@@ -244,18 +247,18 @@ impl Regions {
         self.entries.iter().filter_map(|entry| Some((entry, entry.region()?)))
     }
 
-    /// Returns a region by number; for [`COMMON_REGION`], that user's.
+    /// Returns a region by its number. For [`COMMON_REGION`], returns the region of user `uid`.
     pub fn find(&self, id: u32, uid: u32) -> Option<Arc<Region>> {
         let is_it = |entry: &&RegionEntry| entry.id == id && (id != COMMON_REGION || entry.uid == uid);
         self.entries.iter().find(is_it)?.region()
     }
 
-    /// Iterates over the regions in files.
+    /// Iterates over the regions in users' files.
     pub fn in_files(&self) -> impl Iterator<Item = (&RegionEntry, FilePlace)> {
         self.entries.iter().filter(|r| r.region.strong_count() > 0).filter_map(|r| Some((r, r.file?)))
     }
 
-    /// Returns the region that a user's interfaces share, and creates it with `sizes` at its first use.
+    /// Returns the region that a user's interfaces share, and creates it with `sizes` if it does not exist.
     ///
     /// # Errors
     /// [`RegionError`] if the daemon is out of memory.
@@ -268,7 +271,7 @@ impl Regions {
         Ok(region)
     }
 
-    /// Returns the region that a user's interfaces share, if it is in use.
+    /// Returns the region that a user's interfaces share; `None` if it is not in use.
     pub fn known_common(&self, uid: u32) -> Option<Arc<Region>> {
         self.entries.iter().find_map(|r| if (r.id, r.uid) == (COMMON_REGION, uid) { r.region() } else { None })
     }

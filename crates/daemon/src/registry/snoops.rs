@@ -16,7 +16,7 @@ use crate::worker::TaskId;
 
 /// Maximum number of received messages of a switch that one tick processes.
 const READ: usize = 256;
-/// Time until the next tick if messages are left.
+/// Time until the next tick if a tick has left messages unprocessed.
 const SOON: Duration = Duration::from_millis(2);
 /// Kind byte from which [`Mac::of_name`] derives the MAC address of a switch.
 const SWITCH_ADDRESS: u8 = 0x73;
@@ -28,7 +28,7 @@ pub struct Snoops {
     begun: Instant,
 }
 
-/// A snooping switch.
+/// A switch that snoops, and the state of its snooping.
 pub struct SnoopingSwitch {
     /// The switch.
     pub switch: Arc<Switch>,
@@ -36,7 +36,7 @@ pub struct SnoopingSwitch {
     pub snooping: Arc<Snooping>,
     /// Multicast group membership of the switch's ports.
     pub snoop: Snoop,
-    /// The task that sends the switch's queries; ringing `bell` wakes it.
+    /// The task that sends the switch's queries. Ringing `bell` wakes the task.
     pub task: TaskId,
     bell: Arc<Doorbell>,
     ports: GroupPorts,
@@ -47,7 +47,7 @@ impl Snoops {
     /// Creates an empty registry.
     ///
     /// # Errors
-    /// Fails if no descriptor is left for its doorbell.
+    /// Fails if no descriptor is left for the registry's doorbell.
     pub fn new() -> std::io::Result<Snoops> {
         let bell = Arc::new(Doorbell::new()?);
         Ok(Snoops { by_switch: BTreeMap::new(), bell, begun: Instant::now() })
@@ -58,7 +58,7 @@ impl Snoops {
         self.bell.as_fd()
     }
 
-    /// Drains the doorbell. Messages are pending, and the next tick is due immediately.
+    /// Drains the doorbell. As messages are pending, the next tick is due immediately.
     pub fn woken(&self) {
         self.bell.drain();
     }
@@ -90,7 +90,7 @@ impl Snoops {
         self.by_switch.insert(switch.name().to_owned(), known);
     }
 
-    /// Removes switches that are gone or no longer snoop. Returns their tasks.
+    /// Removes switches that no longer exist or no longer snoop. Returns the tasks of these switches.
     pub fn end(&mut self) -> Vec<TaskId> {
         let is_over = |known: &SnoopingSwitch| known.switch.snooping().is_none();
         let over: Vec<_> = self.by_switch.extract_if(.., |_, known| is_over(known)).map(|(_, known)| known).collect();
@@ -98,7 +98,7 @@ impl Snoops {
         over.iter().map(|known| known.task).collect()
     }
 
-    /// Processes received messages, and sends due queries. Returns the time until the next call.
+    /// Processes received messages, and sends the queries that are due. Returns the time until the next call.
     pub fn tick(&mut self) -> Duration {
         let now = self.now();
         self.by_switch.values_mut().map(|known| known.tick(now)).min().unwrap_or(Duration::MAX)
@@ -120,7 +120,7 @@ impl SnoopingSwitch {
             && let Some(heard) = self.snooping.read()
         {
             read += 1;
-            // The port that received the message may have been added after the last update of the set of ports.
+            // The port that sent the message may have been added after the last update of the set of ports.
             changed |= !self.knows(&heard) && self.settle(now);
             if self.knows(&heard) {
                 changed |= self.snoop.observe(now, heard.vlan, heard.port, heard.frame()).changed;
@@ -142,12 +142,12 @@ impl SnoopingSwitch {
         if read == READ { next.min(SOON) } else { next }
     }
 
-    /// Whether the port that received a message still exists, and no other port has got its number.
+    /// Whether the port that sent a message still exists, i.e. no other port has got its number.
     fn knows(&self, heard: &HeardMessage) -> bool {
         self.ports.ports.iter().any(|port| (port.id, port.since) == (heard.port, heard.since))
     }
 
-    /// Updates the set of ports. Returns whether it has changed.
+    /// Updates the set of ports. Returns whether the set has changed.
     fn settle(&mut self, now: u64) -> bool {
         let ports = self.switch.groups_of();
         if ports == self.ports {
@@ -155,7 +155,8 @@ impl SnoopingSwitch {
         }
         let queries = |ports: &GroupPorts| ports.ports.iter().any(|port| port.multicast.querier);
         if ports.has_vlans != self.ports.has_vlans || queries(&ports) != queries(&self.ports) {
-            // The old membership may be outdated. Until stations report theirs again, multicast frames are flooded.
+            // The old membership may be outdated. Multicast frames are flooded until stations report their membership
+            // again.
             self.snoop = Snoop::new(settings(self.switch.name(), queries(&ports)));
             self.watched.clear();
         }
@@ -172,8 +173,8 @@ impl SnoopingSwitch {
         true
     }
 
-    /// Starts snooping in `vlans`, the VLANs of the ports' untagged frames, without waiting for a message there. Ends
-    /// it in VLANs that no port uses any more.
+    /// Starts snooping in `vlans`, the VLANs of the ports' untagged frames, without waiting for a message in these
+    /// VLANs. Ends snooping in VLANs that no port uses any more.
     fn watch(&mut self, now: u64, vlans: BTreeSet<u16>) {
         for gone in self.watched.difference(&vlans) {
             self.snoop.unwatch(*gone);
@@ -210,7 +211,7 @@ mod tests {
     }
 
     /// Objective: a message from a removed port is not attributed to the next port with its number, even if that port
-    /// existed before the message was processed; the new port's own messages count.
+    /// existed before the message was processed; messages of the new port are processed.
     #[test]
     fn numbers_are_used_again() {
         let mut snoops = Snoops::new().unwrap();

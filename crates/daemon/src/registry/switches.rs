@@ -1,4 +1,5 @@
-//! Switches by name: created at first use, removed with their last port, aged together.
+//! Switches by name. A switch is created at its first use, and removed with its last port. The forwarding tables of all
+//! switches are aged together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale_switch::{Fdb, Switch, SwitchSettings};
 
-/// A switch with its owner, the user of its first port.
+/// A switch, and its owner: the user of its first port.
 struct OwnedSwitch {
     switch: Arc<Switch>,
     owner: u32,
@@ -46,7 +47,7 @@ impl Switches {
         self.by_name.get(name).map(|known| known.owner)
     }
 
-    /// Returns the switch of that name, or creates it for that user.
+    /// Returns the switch of that name. If it does not exist, creates it for user `owner`.
     pub fn get_or_make(&mut self, name: &str, owner: u32) -> Arc<Switch> {
         match self.get(name) {
             Some(switch) => Arc::clone(switch),
@@ -54,7 +55,7 @@ impl Switches {
         }
     }
 
-    /// Recreates a switch of another process; `flows` is the key of its flow hash, `None` for a new key.
+    /// Recreates a switch that another process saved. `flows` is the key of its flow hash; `None` for a new key.
     pub fn continue_one(&mut self, name: &str, owner: u32, flows: Option<[u64; 2]>) {
         match flows.filter(|_| self.get(name).is_none()) {
             Some(flows) => self.add(Switch::with_flows(name, self.settings, flows), owner),
@@ -68,7 +69,7 @@ impl Switches {
         switch
     }
 
-    /// Returns the VLAN that was picked last for a private port of any switch; 0 before the first one.
+    /// Returns the VLAN that was picked last for a private port of any switch; 0 before the first VLAN is picked.
     pub fn last_private(&self) -> u16 {
         self.last_private
     }
@@ -93,16 +94,16 @@ impl Switches {
         self.by_name.values().map(|known| &known.switch)
     }
 
-    /// Takes the names of switches created or removed since the last call.
+    /// Takes the names of switches that were created or removed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Removes a switch without ports.
+    /// Removes a switch if it has no ports.
     pub fn drop_if_empty(&mut self, switch: &Switch) {
         if switch.ports().is_empty() {
-            // Compares addresses, not names: a monitor may outlive its switch for a moment, in which another switch may
-            // take the name.
+            // Compares addresses, not names: a monitor may outlive its switch for a moment, and in that time a new
+            // switch may get the same name.
             self.by_name.retain(|_, known| !std::ptr::eq(Arc::as_ptr(&known.switch), switch));
             self.touched.insert(switch.name().to_owned());
         }

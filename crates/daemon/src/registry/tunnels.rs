@@ -10,9 +10,9 @@ use std::time::Duration;
 use netvale_mem::notify::Doorbell;
 use netvale_vxlan::{Endpoint, EndpointError};
 
-/// Maximum number of further attempts to bind a UDP port whose former socket is about to be closed.
+/// Maximum number of attempts, after the first, to bind a UDP port whose former socket is about to be closed.
 const LOOKS: u32 = 20;
-/// Pause between two of these attempts.
+/// Pause between two attempts to bind a UDP port.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Endpoints, by IP address and UDP port, and watchers, by tunnel port and connection. Each watcher has a generation:
@@ -33,11 +33,11 @@ impl Tunnels {
         Ok(Tunnels { endpoints, watchers, news: Arc::new(Doorbell::new()?) })
     }
 
-    /// Returns the endpoint of that address and port. If it does not exist, opens it or restores it from another
-    /// process's socket.
+    /// Returns the endpoint of that address and port. If the endpoint does not exist, opens it, or restores it from a
+    /// socket that another process saved.
     ///
     /// # Errors
-    /// [`EndpointError`] if it cannot be opened or restored.
+    /// [`EndpointError`] if the endpoint cannot be opened or restored.
     pub fn endpoint(
         &mut self,
         local: IpAddr,
@@ -68,7 +68,7 @@ impl Tunnels {
         self.news.as_fd()
     }
 
-    /// Registers a connection to be notified once the tunnel's count of changes differs from `generation`.
+    /// Registers a connection, which will be notified when the tunnel's count of changes differs from `generation`.
     pub fn watch(&mut self, port: &str, client: u64, generation: u64) {
         self.watchers.insert((port.to_owned(), client), generation);
     }
@@ -84,14 +84,14 @@ impl Tunnels {
         self.watchers.iter().map(|((port, client), generation)| (port.clone(), *client, *generation)).collect()
     }
 
-    /// Ends a watch, after its connection has been notified.
+    /// Ends the watch of a connection that has been notified.
     pub fn told(&mut self, port: &str, client: u64) {
         self.watchers.remove(&(port.to_owned(), client));
     }
 }
 
-/// Opens an endpoint. `was_here` means that an endpoint with this address has just been dropped: a worker may still be
-/// closing its socket, so binding is retried.
+/// Opens an endpoint. If `was_here` is set, an endpoint with this address has just been dropped. A worker may still be
+/// closing that endpoint's socket, so binding is retried.
 fn open(local: IpAddr, port: u16, was_here: bool) -> Result<Endpoint, EndpointError> {
     let mut looks = if was_here { LOOKS } else { 0 };
     loop {

@@ -1,4 +1,5 @@
-//! Worker threads and their tasks. A new task goes to the least loaded worker, and may move when the loads change.
+//! Worker threads and their tasks. A new task is placed on the least loaded worker, and may move to another worker when
+//! the loads change.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,32 +16,33 @@ use super::balance::{self, TaskLoad, TaskMove};
 use crate::worker::parking::{self, ParkedWorkers, PauseState};
 use crate::worker::{Polling, TaskId, Worker, WorkerTask};
 
-/// Longest wait for workers to acknowledge the commands for a port. The main thread does not wait longer for a busy
-/// worker, because it must serve other requests.
+/// How long to wait for workers to acknowledge the commands for a port. The main thread must serve other requests, so
+/// it waits no longer for a busy worker.
 const TIMEOUT: Duration = Duration::from_millis(50);
-/// Budget of time for which the main thread waits for trusted workers to drop tasks, beyond [`TIMEOUT`] for each port:
-/// a port's interface must be gone before its name is used again, also on a busy machine.
+/// Budget of time for which the main thread waits for trusted workers to drop tasks, in addition to [`TIMEOUT`] for
+/// each port. Even on a busy machine, a port's interface must have been removed before its name is used again.
 const RETIRING: Duration = Duration::from_secs(1);
 /// Budget of time for which the main thread waits for one user's worker.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Divisor of the elapsed time: a tenth of it is returned to the budget.
+/// Divisor of the elapsed time: one tenth of the elapsed time is returned to the budget.
 const COMES_BACK: u32 = 10;
-/// Part of each wait that is not charged to the budget.
+/// The first part of each wait, which is not charged to the budget.
 const PROMPT: Duration = Duration::from_millis(1);
 /// Interval of load comparisons while a worker is busy.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Longest interval of load comparisons while no worker is busy. It is shorter if other events wake the main thread.
+/// Longest interval of load comparisons while no worker is busy. If other events wake the main thread, loads are
+/// compared earlier.
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
 /// Time for which a moved task stays on its worker.
 const STAY: Duration = Duration::from_secs(10);
-/// Number of parts into which a period is divided. A worker that is busy for more than one part counts as busy. To
-/// place a new task, loads are compared in whole parts.
+/// Number of parts into which a period is divided. A worker counts as busy if it works for more than one part of the
+/// period. When a new task is placed, loads are compared in whole parts.
 const PART: u64 = 10;
 
 /// Maximum number of workers of untrusted users.
 const MOST_OWN: usize = 256;
 
-/// The increase of a counter per period.
+/// The increase of a counter in one period.
 #[derive(Default)]
 struct PeriodCount {
     before: u64,
@@ -48,17 +50,17 @@ struct PeriodCount {
 }
 
 impl PeriodCount {
-    /// Starts a period; `now` is the counter's value.
+    /// Starts a period; `now` is the counter's present value.
     fn turn(&mut self, now: u64) {
         self.last = now.saturating_sub(self.before);
         self.before = now;
     }
 }
 
-/// A task's worker and cost.
+/// A task's worker, and the time that the task takes.
 struct TaskPlace {
     worker: usize,
-    /// Time in nanoseconds that the task has taken, as its worker counts it.
+    /// Time in nanoseconds that the task has taken. The task's worker counts it.
     taken: Arc<AtomicU64>,
     count: PeriodCount,
     /// Whether the task was placed less than a period ago.
@@ -73,8 +75,8 @@ struct UserWorker {
     patience: WaitBudget,
 }
 
-/// Budget of time for which the main thread waits for a user's worker. Without it, a user who attaches and detaches
-/// many ports, with a worker that answers each command a little late, could occupy the main thread.
+/// Budget of time for which the main thread waits for a user's worker. Without this budget, a user could occupy the
+/// main thread by attaching and detaching many ports while the user's worker answers each command a little late.
 struct WaitBudget {
     full: Duration,
     /// Longest single wait.
@@ -95,7 +97,7 @@ impl WaitBudget {
         self.left.get().min(self.most)
     }
 
-    /// Charges a wait to the budget.
+    /// Charges a wait of length `time` to the budget.
     fn took(&self, time: Duration) {
         self.left.set(self.left.get().saturating_sub(time.saturating_sub(PROMPT)));
     }
@@ -105,17 +107,17 @@ impl WaitBudget {
 pub struct Workers {
     /// Workers of the trusted domain (root and the daemon's own user).
     all: Vec<Worker>,
-    /// Workers of untrusted users; a worker ends once it has no tasks.
+    /// Workers of untrusted users. A worker ends when it has no tasks.
     own: Vec<UserWorker>,
-    /// Workers without tasks that have not ended yet.
+    /// Workers that have been told to end because they have no tasks, but have not ended yet.
     leaving: Vec<Worker>,
     polling: Polling,
     fault: Fault,
-    /// State of the last pause of all workers, to which workers started during the pause are added.
+    /// State of the last pause of all workers. A worker that is started during the pause is added to it.
     pausing: PauseState,
-    /// Budget for trusted workers' late answers to removals.
+    /// Budget of time for trusted workers' late answers when tasks are removed.
     retiring: WaitBudget,
-    /// Busy nanoseconds of each worker.
+    /// For each worker, the nanoseconds for which it was busy.
     busy: Vec<PeriodCount>,
     tasks: BTreeMap<TaskId, TaskPlace>,
     /// Number of tasks placed on each worker in this period.
@@ -132,7 +134,7 @@ impl Workers {
     /// `fault`.
     ///
     /// # Errors
-    /// Fails if the system calls for threads do.
+    /// Fails if a system call for threads fails.
     pub fn start(cpus: &[Option<usize>], polling: Polling, fault: &Fault) -> std::io::Result<Workers> {
         let start =
             |(i, &cpu): (usize, &Option<usize>)| Worker::start(i, cpu, polling, fault.clone(), TimeDomain::TRUSTED);
@@ -165,7 +167,7 @@ impl Workers {
         &self.all
     }
 
-    /// Iterates over all workers, with their numbers.
+    /// Iterates over all workers, each with its number.
     pub fn each(&self) -> impl Iterator<Item = (usize, &Worker)> {
         self.all.iter().enumerate().chain(self.own.iter().map(|own| (own.number, &own.worker)))
     }
@@ -179,11 +181,12 @@ impl Workers {
         self.all.get(number).or_else(|| Some(&self.own.iter().find(|own| own.number == number)?.worker))
     }
 
-    /// Starts a worker for the domain if it has none, or if all of its workers have tasks and are fewer than `most`. On
-    /// success, tasks of the domain can be placed.
+    /// Starts a worker for the domain if the domain has no worker, or if it has fewer than `most` workers and all of
+    /// them have tasks. If this succeeds, tasks of the domain can be placed.
     ///
     /// # Errors
-    /// Fails if the system calls for threads do; `EAGAIN` at the maximum if the domain has no worker.
+    /// Fails if a system call for threads fails. Fails with `EAGAIN` if the domain has no worker and the number of
+    /// workers is at its maximum.
     pub fn begin(&mut self, domain: TimeDomain, most: usize) -> std::io::Result<()> {
         let has_room = |own: &UserWorker| own.worker.tasks() == 0;
         let has = self.own_of(domain).count();
@@ -204,7 +207,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Whether tasks of that domain can be placed: it has a worker, or may get one.
+    /// Whether tasks of that domain can be placed, because the domain has a worker, or may get a worker.
     pub fn has_room_for(&self, domain: TimeDomain) -> bool {
         let is_there = domain == TimeDomain::TRUSTED || self.own_of(domain).next().is_some();
         is_there || domain == TimeDomain::SOMEBODY || !self.are_many()
@@ -227,7 +230,7 @@ impl Workers {
         self.own.iter().filter(move |own| own.worker.domain() == domain)
     }
 
-    /// Ends users' workers that have no tasks.
+    /// Ends the workers of untrusted users that have no tasks.
     fn end_idle(&mut self) {
         let is_idle = |own: &mut UserWorker| own.worker.tasks() == 0;
         for UserWorker { worker, .. } in self.own.extract_if(.., is_idle) {
@@ -241,7 +244,7 @@ impl Workers {
         self.tasks.get(&task).map(|place| place.worker)
     }
 
-    /// Returns the domain of a task's worker; the trusted domain if there is no such task.
+    /// Returns the domain of a task's worker; if there is no such task, returns the trusted domain.
     pub fn domain_of(&self, task: TaskId) -> TimeDomain {
         let worker = self.worker_of(task).and_then(|number| self.get(number));
         worker.map_or(TimeDomain::TRUSTED, Worker::domain)
@@ -257,7 +260,7 @@ impl Workers {
         self.place_for(TimeDomain::TRUSTED, task)
     }
 
-    /// Places a task on a worker of the domain, after [`begin`](Workers::begin).
+    /// Places a task on a worker of the domain. [`begin`](Workers::begin) must have been called for the domain.
     pub fn place_for(&mut self, domain: TimeDomain, task: WorkerTask) -> TaskId {
         let id = self.next;
         let worker = self.number_of(domain).unwrap_or_default();
@@ -276,8 +279,8 @@ impl Workers {
         id
     }
 
-    /// Returns the worker with the lowest load in the last period; among equals, the one with the fewest tasks. Each
-    /// task placed since then, whose load is unknown, counts as a tenth of a period.
+    /// Returns the worker with the lowest load in the last period; among workers with equal loads, the worker with the
+    /// fewest tasks. Each task placed since then counts as a tenth of a period, because its load is unknown.
     fn least(&self) -> usize {
         let load = |&worker: &usize| {
             let parts = self.busy.get(worker).map_or(0, |busy| busy.last * PART / self.length);
@@ -287,7 +290,7 @@ impl Workers {
         (0..self.all.len()).min_by_key(load).unwrap_or(0)
     }
 
-    /// Moves a task if a period is over and the move relieves a busy worker. Returns the time until the next call.
+    /// Moves a task if a period is over and a move would relieve a busy worker. Returns the time until the next call.
     pub fn tick(&mut self, now: Instant) -> Duration {
         self.end_idle();
         self.leaving.retain(|worker| !worker.has_ended());
@@ -307,7 +310,7 @@ impl Workers {
         (self.ended + period).saturating_duration_since(now).min(again)
     }
 
-    /// Ends the current period, and computes the workers' and tasks' times in it.
+    /// Ends the current period, and computes the workers' and the tasks' times in that period.
     fn measure(&mut self, now: Instant) {
         self.length = (now.duration_since(self.ended).as_nanos() as u64).max(1);
         self.ended = now;
@@ -326,10 +329,10 @@ impl Workers {
     }
 
     /// Returns each task's share of its worker's busy time. Only some rounds are timed, so the measured times of a
-    /// worker's tasks are scaled to sum up to its busy time.
+    /// worker's tasks are scaled so that their sum is the worker's busy time.
     fn loads(&self, now: Instant) -> Vec<TaskLoad> {
         let mut sums = vec![0u64; self.all.len()];
-        // Tasks of untrusted users stay on their users' workers.
+        // Tasks of untrusted users are not moved: they stay on their users' workers.
         let tasks = || self.tasks.iter().filter(|(_, place)| place.worker < self.all.len());
         tasks().for_each(|(_, place)| sums[place.worker] += place.count.last);
         let load = |(&task, place): (&TaskId, &TaskPlace)| {
@@ -345,7 +348,7 @@ impl Workers {
     fn carry_out(&mut self, TaskMove { task, to }: TaskMove, now: Instant) {
         let Some(place) = self.tasks.get_mut(&task) else { return };
         let (Some(here), Some(there)) = (self.all.get(place.worker), self.all.get(to)) else { return };
-        // A move that fails is not retried immediately, either.
+        // If the move fails, it is not retried immediately either.
         place.stays_until = Some(now + STAY);
         if here.move_to(task, there) {
             tracing::debug!(task, from = place.worker, to, "moved a task to a worker with less load");
@@ -358,8 +361,8 @@ impl Workers {
         self.each().flat_map(|(_, worker)| worker.take_broken()).collect()
     }
 
-    /// Removes tasks. On return, the tasks and the resources that they own have been dropped, unless that takes longer
-    /// than [`TIMEOUT`], and the budget of time for late tasks is used up.
+    /// Removes tasks. When this function returns, the tasks and the resources that they own have been dropped, unless
+    /// dropping them takes longer than [`TIMEOUT`] and the budget of time for late tasks is used up.
     pub fn retire(&mut self, tasks: &[TaskId]) {
         let begun = Instant::now();
         let is_trusted = self.of(tasks).all(|(worker, _)| worker.domain() == TimeDomain::TRUSTED);
@@ -372,12 +375,12 @@ impl Workers {
         self.end_idle();
     }
 
-    /// Waits until tasks have forwarded the frames left in their ingresses, but at most [`TIMEOUT`].
+    /// Waits at most [`TIMEOUT`] until tasks have forwarded the frames that are left in their ingresses.
     pub fn drain(&self, tasks: &[TaskId]) {
         self.ask(tasks, TIMEOUT, Worker::drain);
     }
 
-    /// Like [`Workers::drain`], for a port that ends: frames without room are counted as dropped.
+    /// Like [`Workers::drain`], for a port that ends: frames that find no room are counted as dropped.
     pub fn finish(&self, tasks: &[TaskId]) {
         self.ask(tasks, TIMEOUT, Worker::finish);
     }
@@ -389,7 +392,7 @@ impl Workers {
         for (answer, patience) in answers {
             let now = Instant::now();
             let limit = patience.map_or(limit, |patience| patience.left(now));
-            // Without time left, this only polls for the answer.
+            // If no time is left, this only polls for the answer.
             let _ = answer.recv_timeout((begun + limit).saturating_duration_since(now));
             patience.into_iter().for_each(|patience| patience.took(now.elapsed()));
         }
@@ -405,17 +408,17 @@ impl Workers {
         self.of(tasks).for_each(|(w, id)| w.rehome(id, Arc::clone(switch), from));
     }
 
-    /// Parks all workers, including any started during the pause.
+    /// Parks all workers, including workers that are started during the pause.
     ///
     /// # Errors
-    /// The domains of workers that a peer blocks. All workers then resume.
+    /// The domains of the workers that a peer blocks. In this case, all workers resume.
     pub fn park(&mut self) -> Result<ParkedWorkers, Vec<TimeDomain>> {
         let parked = parking::park(self.each().map(|(_, worker)| worker))?;
         self.pausing = PauseState::of(&parked);
         Ok(parked)
     }
 
-    /// Gives a restored task the frames that waited in the predecessor for room at a receiver.
+    /// Gives a restored task the frames that waited for room at a receiver in the predecessor.
     pub fn wait_with(&self, task: TaskId, waiting: Vec<WaitingFrames>) {
         if let Some(worker) = self.worker_of(task).and_then(|worker| self.get(worker)) {
             worker.wait_with(task, waiting);
@@ -441,7 +444,7 @@ mod tests {
 
     use super::*;
 
-    /// A task that works for that long in each pass.
+    /// A task whose every pass takes the given time.
     struct Works(Duration);
 
     impl Task<ForwardMemory> for Works {
@@ -492,8 +495,8 @@ mod tests {
         assert_eq!(tasks.map(|task| workers.worker_of(task)), [None; 3]);
     }
 
-    /// Objective: a user's tasks run on that user's own worker, which runs only these and exists only as long as they
-    /// do.
+    /// Objective: a user's tasks run on that user's own worker, which runs only that user's tasks and exists only as
+    /// long as there are such tasks.
     #[test]
     fn users_have_workers_of_their_own() {
         let mut workers = start();
@@ -541,7 +544,7 @@ mod tests {
             workers.begin(domain, 1).unwrap();
             workers.place_for(domain, Box::new(Begins(begins.clone())));
         }
-        // A task removed during the pause is dropped.
+        // A task that is removed during the pause is dropped.
         let (begins, begun_and_gone) = std::sync::mpsc::channel();
         let gone = workers.place_for(domains[0], Box::new(Begins(begins)));
         workers.retire(&[gone]);
@@ -557,7 +560,8 @@ mod tests {
         begun.recv_timeout(Duration::from_secs(60)).unwrap();
     }
 
-    /// Objective: a domain with several workers gets another one while all have tasks, and spreads its tasks over them.
+    /// Objective: a domain with several workers gets another worker while all of its workers have tasks, and spreads
+    /// its tasks over them.
     #[test]
     fn a_domain_with_several_workers() {
         let mut workers = start();
@@ -571,8 +575,8 @@ mod tests {
         assert_eq!([(); 5].map(|()| place(&mut workers)), [2, 3, 2, 3, 2].map(Some));
     }
 
-    /// Objective: at the maximum number of workers, a domain that has one gets no second worker, which is no error; the
-    /// domain of unknown users always gets a worker.
+    /// Objective: at the maximum number of workers, a domain that has a worker gets no second worker, which is no
+    /// error; the domain of unknown users always gets a worker.
     #[test]
     fn as_many_as_there_can_be() {
         let mut workers = start();
@@ -589,7 +593,8 @@ mod tests {
         assert_eq!(workers.own.len(), MOST_OWN + 1);
     }
 
-    /// Objective: many tasks that answer late delay the caller only a little, and the user's budget is restored later.
+    /// Objective: many tasks that answer late delay the caller only a little, and the budget for the user's worker is
+    /// restored later.
     #[test]
     fn users_have_little_of_the_callers_time() {
         let mut workers = start();
@@ -603,7 +608,7 @@ mod tests {
         workers.retire(&tasks);
     }
 
-    /// A task that takes long to drop, and records that it was dropped.
+    /// A task that records that it was dropped, and whose drop takes long.
     struct LateDrop(Arc<AtomicU64>);
 
     impl Task<ForwardMemory> for LateDrop {
@@ -619,8 +624,8 @@ mod tests {
         }
     }
 
-    /// Objective: the removal of a trusted task waits for a late drop, but many late drops delay the caller only a
-    /// little.
+    /// Objective: the removal of a trusted task waits until the task is dropped, even if that takes long; but many such
+    /// tasks delay the caller only a little.
     #[test]
     fn late_drops_are_awaited_within_a_budget() {
         let mut workers = start();
@@ -636,8 +641,8 @@ mod tests {
         assert!(begun.elapsed() < 40 * 3 * TIMEOUT, "{:?}", begun.elapsed());
     }
 
-    /// Objective: a new task goes to the worker with the lower load, even if it has more tasks; an idle daemon compares
-    /// loads seldom, and a daemon with a single worker never.
+    /// Objective: a new task goes to the worker with the lower load, even if that worker has more tasks; an idle daemon
+    /// seldom compares loads, and a daemon with a single worker never.
     #[test]
     fn where_new_tasks_go() {
         let mut workers = start();
@@ -647,8 +652,8 @@ mod tests {
         assert_eq!(first.map(|task| workers.worker_of(task).unwrap()), [0, 1, 0, 1]);
         workers.measure(workers.ended + PERIOD);
         workers.busy[0].last = workers.length / 2;
-        // Worker 0 has a load of five tenths, so the idle worker 1 gets five new tasks until the two count as equal;
-        // then the number of tasks decides.
+        // Worker 0 has a load of five tenths, so the idle worker 1 gets five new tasks until both loads count as equal.
+        // After that, the number of tasks decides.
         let next = [(); 6].map(|()| idle(&mut workers));
         assert_eq!(next.map(|task| workers.worker_of(task).unwrap()), [1, 1, 1, 1, 1, 0]);
         let mut one = Workers::start(&[None], Polling::Spin(Duration::ZERO), &Fault::new().unwrap()).unwrap();

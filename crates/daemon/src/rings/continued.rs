@@ -1,4 +1,4 @@
-//! Saved state of rings and their holders, from which a successor restores them.
+//! Saved state of rings and their holders. A successor restores the rings from this state.
 
 use std::sync::Arc;
 
@@ -20,22 +20,24 @@ use crate::refusal::{Refusal, refuse};
 /// State of the rings of a port that programs open.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PortRingsState {
-    /// Number of the region.
+    /// Number of the region that contains the rings.
     pub region: u32,
-    /// Number of tx rings and rx rings, and of slots in each.
+    /// Number of tx rings, of rx rings, of slots in each tx ring, and of slots in each rx ring.
     shape: [u32; 4],
     /// Number of host rings at the end of the tx and rx rings.
     host: (u32, u32),
-    /// Index in the region of the first ring.
+    /// Index of the first ring in the region.
     first: u32,
     /// Length of the virtio-net header in bytes.
     hdr_len: u32,
-    /// Whether the daemon segments frames larger than the MTU for the program.
+    /// Whether the daemon cuts frames that are larger than the MTU into segments for the program.
     #[serde(default)]
     is_cut: bool,
-    /// Offset rule of each ring (bits, maximum, initial value), if any, tx rings first.
+    /// For each ring, tx rings first, its offset rule (bits, maximum, initial value); `None` for a ring without
+    /// offsets.
     offsets: Vec<Option<[u32; 3]>>,
-    /// Holders of each tx ring, then of each rx ring: number of the connection, and whether it shares the ring.
+    /// Holders of each tx ring, then of each rx ring: number of the connection, and whether the connection shares the
+    /// ring.
     held: [Vec<Vec<(u64, bool)>>; 2],
     /// The two doorbells of each ring, tx rings first.
     bells: Vec<[Fd; 2]>,

@@ -1,4 +1,4 @@
-//! The rings of a virtual machine's own ptnet device, for a daemon inside the machine. Programs open them as
+//! The rings of a virtual machine's own ptnet device, for a daemon inside the machine. Programs open these rings as
 //! `netmap:IF`.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::holders::Holders;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 
-/// A ptnet device with open rings. Programs share it as they share a port in netmap.
+/// A ptnet device with open rings. Programs share the device as they share a port in netmap.
 pub struct GuestPort {
     name: String,
     device: Passthrough,
@@ -37,9 +37,9 @@ impl GuestPort {
         self.owner
     }
 
-    /// Adds a connection to the holders of rings; dropping the result removes it. Returns `None` if sharing rules
-    /// forbid this for one of the rings: it has an exclusive holder, or it has holders and the connection wants it
-    /// exclusively.
+    /// Adds a connection to the holders of rings. When the result is dropped, the connection is removed again. Returns
+    /// `None` if one of the rings may not be shared: it has an exclusive holder, or it has a holder and the connection
+    /// wants it exclusively.
     pub fn hold(
         self: Arc<Self>,
         RingRanges { tx, rx }: RingRanges,
@@ -72,13 +72,13 @@ impl GuestPort {
     }
 }
 
-/// The rings held by one program.
+/// The rings of a device that one program holds.
 pub struct HeldRings {
     port: Arc<GuestPort>,
     tx: Range<u32>,
     rx: Range<u32>,
     client: u64,
-    /// Whether no other program had the device open when this one opened it.
+    /// Whether no other program had opened the device when this program opened it.
     alone: bool,
 }
 
@@ -89,7 +89,7 @@ impl Drop for HeldRings {
 }
 
 impl HeldRings {
-    /// Returns the reply to the client, with its descriptors.
+    /// Returns the reply to the client, and the descriptors to send with it.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
@@ -113,7 +113,7 @@ impl GuestPort {
         AttachReply::of_device(self.device.header())
     }
 
-    /// Returns the length in bytes of the virtio-net header before each frame.
+    /// Returns the length in bytes of the virtio-net header that precedes each frame.
     pub fn hdr_len(&self) -> u32 {
         self.hdr_len
     }

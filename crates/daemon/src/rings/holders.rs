@@ -1,7 +1,7 @@
 //! The holders of a ring, or of one end of a pipe.
 
-/// Connections that hold the same ring or pipe end. Several connections can hold one ring only if all of them share it,
-/// i.e. opened it without netmap's `NR_EXCLUSIVE`.
+/// Connections that hold the same ring or pipe end. Several connections can hold the same ring only if all of them
+/// share it, i.e. if they opened it without netmap's `NR_EXCLUSIVE`.
 #[derive(Clone, Debug, Default)]
 pub struct Holders(Vec<Holder>);
 
@@ -12,12 +12,12 @@ struct Holder {
 }
 
 impl Holders {
-    /// Whether another connection can be added; `shares` is whether it shares the ring.
+    /// Whether another connection can be added. `shares` tells whether that connection shares the ring or pipe end.
     pub fn admits(&self, shares: bool) -> bool {
         self.0.iter().all(|h| shares && h.shares)
     }
 
-    /// Adds a connection, which must be admissible according to [`Holders::admits`].
+    /// Adds a connection. [`Holders::admits`] must have returned true for it.
     pub fn add(&mut self, client: u64, shares: bool) {
         self.0.push(Holder { client, shares });
     }
@@ -32,7 +32,7 @@ impl Holders {
         self.0.is_empty()
     }
 
-    /// Returns the number of each connection, and whether it shares the ring.
+    /// Returns the number of each connection, and whether the connection shares the ring or pipe end.
     pub fn list(&self) -> Vec<(u64, bool)> {
         self.0.iter().map(|h| (h.client, h.shares)).collect()
     }
@@ -52,7 +52,8 @@ impl Holders {
 mod tests {
     use super::*;
 
-    /// Objective: sharing holders are admitted together, an exclusive one only alone, and all can leave.
+    /// Objective: several holders are admitted if all of them share the ring, an exclusive holder is admitted only
+    /// alone, and all holders can leave.
     #[test]
     fn sharing_holders_are_admitted_together() {
         let mut h = Holders::default();

@@ -1,4 +1,4 @@
-//! Rings that programs open: resolution of names to rings, and their holders.
+//! Rings that programs open: the rings that a name denotes, and the holders of rings.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use super::holders::Holders;
 use super::switched::PortRings;
 use crate::refusal::{Refusal, refuse};
 
-/// Discards all frames in a ring without a reader.
+/// Discards all frames in a ring that has no reader.
 pub(crate) fn empty(egress: &RingEgress) {
     let side = egress.host().side();
     let tail = egress.host().hwtail();
@@ -21,7 +21,7 @@ pub(crate) fn empty(egress: &RingEgress) {
     side.ring.set_indices(tail, tail, tail);
 }
 
-/// The rings of a port that programs open, with their holders.
+/// The rings of a port that programs open, and the holders of these rings.
 pub struct LocalRings {
     /// The memory and both ends of each ring.
     pub rings: PortRings,
@@ -29,7 +29,8 @@ pub struct LocalRings {
     pub tx_held: Vec<Holders>,
     /// Holders of each rx ring.
     pub rx_held: Vec<Holders>,
-    /// Whether the port joins two switches, so that the daemon forwards the frames in its rx rings to the second one.
+    /// Whether the port joins two switches, so that the daemon forwards the frames in its rx rings to the second
+    /// switch.
     pub is_joint: bool,
 }
 
@@ -45,8 +46,8 @@ impl LocalRings {
         local
     }
 
-    /// Sets for each rx ring whether its egress accepts frames: only if a program holds the ring or a second switch
-    /// reads it.
+    /// Sets, for each rx ring, whether the ring's egress accepts frames: it does if a program holds the ring, or if a
+    /// second switch reads the ring.
     pub(crate) fn look_who_reads(&self) {
         for (egress, held) in self.rings.rx.iter().zip(&self.rx_held) {
             egress.host().side().offsets.set_idle(held.is_empty() && !self.is_joint);
@@ -59,7 +60,7 @@ impl LocalRings {
         self.look_who_reads();
     }
 
-    /// Iterates over the clients that hold any of the rings.
+    /// Iterates over the clients that hold at least one of the rings.
     pub(crate) fn clients(&self) -> impl Iterator<Item = u64> + '_ {
         self.tx_held.iter().chain(&self.rx_held).flat_map(Holders::clients)
     }
@@ -112,8 +113,8 @@ impl LocalRings {
         Ok(())
     }
 
-    /// Empties rings without holders, as netmap does at registration, so that the next program finds neither unread nor
-    /// unsent frames of the previous one.
+    /// Empties the rings that have no holder, as netmap does at registration, so that the next program finds neither
+    /// unread nor unsent frames of the previous program.
     fn renew(&self, rings: &RingRanges) -> Result<(), Refusal> {
         let unheld = |held: &[Holders], i: u32| held.get(i as usize).is_some_and(Holders::is_empty);
         let rx = rings.rx.clone().filter(|&i| unheld(&self.rx_held, i));
@@ -145,14 +146,14 @@ impl LocalRings {
         Ok((reply, fds, binding))
     }
 
-    /// Returns the reply to a client bound to these rings, with its descriptors.
+    /// Returns the reply to a client that is bound to these rings, and the descriptors to send with it.
     pub(crate) fn reply(&self, binding: &Binding, rings: &RingRanges) -> Result<(AttachReply, Vec<OwnedFd>), Refusal> {
         let (reply, fds) =
             self.rings.reply(binding.nifp(), binding.extra_bufs(), rings.tx.clone(), rings.rx.clone())?;
         Ok((AttachReply { port_flags: reply.port_flags | PORT_OF_SWITCH, ..reply }, fds))
     }
 
-    /// Whether the client is the only holder of all rings that it holds.
+    /// Whether the client shares none of the rings that it holds with another client.
     pub(crate) fn holds_alone(&self, client: u64) -> bool {
         let shared = |h: &Holders| h.clients().any(|c| c == client) && h.clients().any(|c| c != client);
         !self.tx_held.iter().chain(&self.rx_held).any(shared)

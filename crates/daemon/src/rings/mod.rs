@@ -1,4 +1,4 @@
-//! Rings that programs map: their parts, holders, and the replies to holders.
+//! Rings that programs map: their parts, holders, and the replies to programs that open them.
 //!
 //! | module | contents |
 //! |---|---|

@@ -38,7 +38,7 @@ pub fn mode_words(nic: &Nic, zero_copy: bool) -> String {
     format!("AF_XDP {place}, {copy}")
 }
 
-/// A queue that programs have open. Its tx ring and its rx ring both have buffers, even if only one is open, because
+/// A queue that programs have opened. Even if only its tx ring or its rx ring is open, both rings have buffers, because
 /// the socket serves both.
 pub(crate) struct OpenQueue {
     pub(crate) opened: OpenNicQueue,
@@ -64,30 +64,31 @@ impl OpenQueue {
 pub struct NicPort {
     pub(crate) name: String,
     pub(crate) nic: Arc<Nic>,
-    /// The socket of each bound queue, shared with the program and with programs that hold the queue's other ring.
+    /// The socket of each bound queue, which the daemon shares with this program and with any program that holds the
+    /// queue's other ring.
     pub(crate) sockets: Vec<Arc<OpenQueue>>,
     /// The program's claims to send on queues.
     pub(crate) sending: Vec<SendClaim>,
     /// Whether the client has the daemon's rights. Such a client also gets the TAP of the host stack, and binds the
     /// sockets itself after mapping their rings, an order that older kernels require. Other clients get bound sockets,
-    /// because they could bind an unbound one to any interface and send there.
+    /// because they could bind an unbound socket to any interface and send on that interface.
     pub(crate) trusted: bool,
-    /// Result of binding, for sockets that the daemon has bound.
+    /// Result of binding the sockets; `None` if the client binds them itself.
     pub(crate) got: Option<BindResult>,
     pub(crate) stack: Option<Arc<Stack>>,
     pub(crate) mem: Arc<PortMem>,
     pub(crate) mem_id: u32,
-    /// Doorbells of the bound host rings, by direction (true: rx) and the ring's number in the port.
+    /// Doorbells of the bound host rings. A key is the direction (true for rx) and the ring's number in the port.
     pub(crate) bells: BTreeMap<(bool, u32), RingDoorbells>,
-    /// Fault of the program: the reason, if any, why it must lose the rings.
+    /// Fault of the program. It is set, with the reason, if the program must lose the rings.
     pub(crate) fault: Fault,
     pub(crate) tx: Range<u32>,
     pub(crate) rx: Range<u32>,
-    /// The open host rings, to which the stack's frames are redirected.
+    /// The open host rings. While they exist, the stack's frames are redirected to them.
     pub(crate) open_rings: Vec<OpenRing>,
     pub(crate) tasks: Vec<TaskId>,
     pub(crate) owner: Caller,
-    /// For each bound ring, tx first: counters of frames, and of kicks to the program.
+    /// For each bound ring, tx rings first: the counters of frames, and the counters of kicks to the program.
     pub(crate) counts: Vec<(Arc<RingCounters>, Arc<KickCounts>)>,
 }
 
@@ -124,8 +125,8 @@ impl NicPort {
         }
     }
 
-    /// Returns the reply to the client, with its descriptors. `resumed` is set if the client takes over rings that
-    /// another process of the program has opened.
+    /// Returns the reply to the client, and the descriptors to send with it. `resumed` is set if the client takes over
+    /// rings that another process of the program has opened.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
@@ -165,8 +166,9 @@ impl NicPort {
             | flag(self.got.is_some_and(|got| got.multi_buffer), NIC_MULTI_BUFFER)
     }
 
-    /// Returns the two descriptors of a queue's ring. The first is the queue's AF_XDP socket. The second is the TAP of
-    /// the host stack for an rx ring of a client with the daemon's rights, otherwise the socket again.
+    /// Returns the two descriptors of a queue's ring. The first is the queue's AF_XDP socket. For an rx ring of a
+    /// client with the daemon's rights, the second is the TAP of the host stack; otherwise, the second is the socket as
+    /// well.
     fn queue_fds(&self, queue: u32, receives: bool) -> Result<[BorrowedFd<'_>; 2], Refusal> {
         let socket = self.queue(queue).ok_or_else(|| Refusal::internal("a queue without a socket"))?.socket();
         let stack = self.stack.as_ref().filter(|_| receives && self.trusted);
@@ -174,8 +176,8 @@ impl NicPort {
         Ok([socket.as_fd(), tap.unwrap_or(socket.as_fd())])
     }
 
-    /// Permits the program to send on the queues whose tx rings it has opened, which keeps the host's own frames off
-    /// them.
+    /// Permits the program to send on the queues whose tx rings it has opened, and keeps the host's own frames off
+    /// these queues.
     ///
     /// # Errors
     /// [`NicError`] if the stack's frames cannot be kept off the wire.
@@ -185,7 +187,7 @@ impl NicPort {
         Ok(())
     }
 
-    /// Returns an open queue by its number.
+    /// Returns the open queue with this number; `None` if it is not open.
     pub(crate) fn queue(&self, number: u32) -> Option<&Arc<OpenQueue>> {
         self.sockets.iter().find(|queue| queue.number() == number)
     }
@@ -201,7 +203,7 @@ impl NicPort {
         self.counts.iter().map(|(counters, _)| RingCounts::of(counters)).collect()
     }
 
-    /// Adds the counts of host rings from another process, in the order of [`NicPort::counted`].
+    /// Adds counts of host rings that another process saved, in the order of [`NicPort::counted`].
     pub fn count(&self, counts: &[RingCounts]) {
         self.counts.iter().zip(counts).for_each(|((counters, _), counts)| counts.add_to(counters));
     }
@@ -213,8 +215,8 @@ impl NicPort {
         let mut counts = self.counts.iter();
         let queues = self.nic.interface().queues;
         let ring = |(dir, index, side)| {
-            // The daemon does not count the frames of queues, because they pass between the program and the kernel
-            // directly.
+            // The daemon does not count the frames of queues, because these frames pass directly between the program
+            // and the kernel.
             let count = if index < queues { None } else { counts.next() };
             let base = count.map_or_else(RingInfo::default, |(counters, kicks)| RingInfo {
                 kicks_sent: kicks.sent(),
@@ -251,7 +253,7 @@ impl NicPort {
     }
 }
 
-/// Returns a text with the numbers of frames that the kernel could not deliver; `None` if there are none.
+/// Returns a text with the numbers of frames that the kernel could not deliver; `None` if there are no such frames.
 fn lost(queue: u32, socket: &XdpSocket) -> Option<String> {
     let s = socket.statistics()?;
     let lost = [(s.rx_dropped, "too long"), (s.rx_fill_ring_empty_descs.unwrap_or(0), "times without an empty buffer")];

@@ -16,9 +16,9 @@ use super::local::{LocalRings, empty};
 use crate::refusal::Refusal;
 use crate::worker::Worker;
 
-/// Longest wait for the answer of a trusted worker.
+/// How long to wait for the answer of a trusted worker.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest wait for the answer of an untrusted user's worker, which that user may block.
+/// How long to wait for the answer of an untrusted user's worker, which that user may block.
 const USERS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A ring that a client is about to hold.
@@ -26,7 +26,7 @@ const USERS_TIMEOUT: Duration = Duration::from_millis(200);
 pub(crate) struct OffsetRing {
     side: RingSide,
     is_rx: bool,
-    /// Whether the ring has no other holder.
+    /// Whether the client will be the ring's only holder.
     alone: bool,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn refuse<T>(errno: Errno, text: impl Into<String>) -> Result<T, Refu
     Err(Refusal { offsets_at_fault: true, ..Refusal::new(errno, text) })
 }
 
-/// Returns the refusal for a kind of port without offsets.
+/// Returns the refusal for a kind of port that does not support offsets.
 pub(crate) fn unsupported<T>(what: &str) -> Result<T, Refusal> {
     refuse(Errno::OPNOTSUPP, format!("{what} does not support offsets; omit the option"))
 }
@@ -65,8 +65,8 @@ fn checked(asked: &OffsetsRequest, buf_size: u32) -> Result<OffsetRule, Refusal>
     Ok(rule)
 }
 
-/// Returns the rings of a port in these ranges, rx first, the order in which netmap examines them. `alone` returns
-/// whether a ring has no other holder.
+/// Returns the rings of a port in these ranges, rx rings first, which is the order in which netmap examines them.
+/// `alone` returns whether a ring (true for rx, index) has no other holder.
 pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usize) -> bool) -> Vec<OffsetRing> {
     let of = |sides: &[RingSide], range: &Range<u32>, is_rx: bool| -> Vec<OffsetRing> {
         let all = sides.iter().enumerate().skip(range.start as usize).take(range.len());
@@ -77,11 +77,11 @@ pub(crate) fn rings(mem: &PortMem, ranges: &RingRanges, alone: impl Fn(bool, usi
     rings
 }
 
-/// Rings with their new rules.
+/// Rings, each with its new rule.
 type OffsetRules = Vec<(OffsetRing, OffsetRule)>;
 
 /// Returns the largest offset, and the rule for each ring: the existing rule if it satisfies the request, otherwise the
-/// requested one.
+/// requested rule.
 fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRules), Refusal> {
     let buf_size = rings.first().map_or(u32::MAX, |r| r.side.ring.buf_size());
     let mut rule = checked(asked, buf_size)?;
@@ -99,22 +99,22 @@ fn agreed(asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<(u32, OffsetRu
             }
             rule = OffsetRule { bits: has.bits, max: has.max, ..rule };
         }
-        // The initial offset, at which the daemon places frames, is set by the program that opened the ring first.
+        // The initial offset, at which the daemon places frames, is set by the first program that opened the ring.
         let initial = if ring.alone { rule.initial } else { ring.side.offsets.initial() };
         rules.push((ring.clone(), OffsetRule { initial, ..rule }));
     }
     Ok((rule.max, rules))
 }
 
-/// Applies the option to unused rings. Returns the largest offset.
+/// Applies the offsets option to rings that are not in use. Returns the largest offset.
 pub(crate) fn begin(region: &Region, asked: &OffsetsRequest, rings: &[OffsetRing]) -> Result<u32, Refusal> {
     let (max, rules) = agreed(asked, rings)?;
     region.touch(move || rules.into_iter().for_each(|(ring, rule)| ring.side.begin_offsets(rule)))?;
     Ok(max)
 }
 
-/// Returns the free slots of a ring: the index of the first one, and the index after the last one. If the two are
-/// equal, all slots are free.
+/// Returns the free slots of a ring: the index of the first free slot, and the index after the last free slot. If the
+/// two are equal, all slots are free.
 fn free_slots(ring: &OffsetRing) -> (u32, u32) {
     let csb = &ring.side.csb;
     let n = ring.side.ring.num_slots();
@@ -122,11 +122,12 @@ fn free_slots(ring: &OffsetRing) -> (u32, u32) {
     if ring.is_rx { (inside(csb.hwtail()), inside(csb.head())) } else { (inside(csb.head()), inside(csb.hwcur())) }
 }
 
-/// Applies the option to one end of a pipe. Returns the largest offset.
+/// Applies the offsets option to one end of a pipe. Returns the largest offset.
 ///
-/// The other end's rings get the offset mask too, unless they have one, because the sender's sync copies offsets only
-/// if its own ring has a mask. If a program has the other end open (`held`), the slots of that end remain unchanged,
-/// and so do this end's rx slots, which that program may be filling.
+/// The rings of the other end get the offset mask as well, unless they already have a mask, because a sender's sync
+/// copies offsets only if the sender's own ring has a mask. If a program has opened the other end (`held`), the slots
+/// of that end remain unchanged. The rx slots of this end also remain unchanged in that case, because that program may
+/// be filling them.
 pub(crate) fn begin_pipe(
     region: &Region,
     asked: &OffsetsRequest,
@@ -158,7 +159,8 @@ fn begin_at_ends(rules: &OffsetRules, other: &[OffsetRing], held: bool) {
     }
 }
 
-/// Applies the option to rings of a port on a switch, while frames may be in flight. Returns the largest offset.
+/// Applies the offsets option to rings of a port on a switch, even while frames are in flight. Returns the largest
+/// offset.
 pub(crate) fn begin_live(
     region: &Region,
     workers: &[&Worker],
@@ -174,7 +176,7 @@ pub(crate) fn begin_live(
     region.touch(move || {
         for (ring, rule) in &rules {
             if ring.alone && rule.initial != 0 {
-                // The offsets of slots that contain frames remain unchanged.
+                // For slots that contain frames, the offsets remain unchanged.
                 let (first, end) = free_slots(ring);
                 ring.side.write_offset(rule, rule.initial, first, end);
             }
@@ -185,18 +187,18 @@ pub(crate) fn begin_live(
     Ok(max)
 }
 
-/// Whether rings of a persistent port still have offsets that a program set before it closed the port.
+/// Whether rings of a persistent port still have offsets that a program set before closing the port.
 pub(crate) fn are_left(local: &LocalRings) -> bool {
     let mem = &local.rings.mem;
     local.is_unheld() && mem.rx.iter().chain(&mem.tx).any(|s| s.offsets.rule().is_some())
 }
 
-/// Resets a persistent port after its last program has closed it: removes the offsets, and frames at offsets. The
-/// caller has already forwarded the frames that the program sent.
+/// Resets a persistent port after the last program has closed it: removes the offsets, and discards the frames that
+/// were delivered at offsets. Before the call, the caller must have forwarded the frames that the program sent.
 pub(crate) fn end(workers: &[&Worker], local: &LocalRings) {
     let mem = &local.rings.mem;
-    // A worker's missing answer is ignored: no program is there to get the error, and the next program sets its own
-    // offsets.
+    // If a worker does not answer, that is ignored: no program is left to get the error, and the next program sets its
+    // own offsets.
     let _ = close_rings(workers, mem.rx.iter());
     let egresses = local.rings.rx.clone();
     let mem = Arc::clone(mem);
@@ -206,12 +208,12 @@ pub(crate) fn end(workers: &[&Worker], local: &LocalRings) {
     });
 }
 
-/// Stops deliveries to these rings until their rule is set. On return, no delivery is in progress. Returns false if
-/// workers do not confirm in time.
+/// Stops deliveries to these rings until their rule is set. Returns true when no delivery is in progress any more, and
+/// false if workers do not confirm this in time.
 fn close_rings<'a>(workers: &[&Worker], sides: impl Iterator<Item = &'a RingSide>) -> bool {
     sides.for_each(|side| side.offsets.close());
     // Workers execute commands between two batches, so a worker that answers has finished all earlier deliveries. The
-    // command names a task that does not exist, and has no other effect.
+    // command has no other effect, because the task that it names does not exist.
     let begun = Instant::now();
     let limit = |worker: &Worker| if worker.domain() == TimeDomain::TRUSTED { TIMEOUT } else { USERS_TIMEOUT };
     let answers: Vec<_> = workers.iter().map(|worker| (worker.drain(0), begun + limit(worker))).collect();

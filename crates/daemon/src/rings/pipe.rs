@@ -1,4 +1,4 @@
-//! netmap pipes between processes. The daemon connects the two ends, and does not touch their frames.
+//! netmap pipes between processes. The daemon connects the two ends, but does not handle frames.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::reply::{descriptors, region_reply};
 use crate::handover::items::PipeItem;
 use crate::refusal::Refusal;
 
-/// The doorbells of one direction of a pipe.
+/// The doorbells for one direction of a pipe.
 struct PipeLane {
     /// Rung when frames have arrived at the receiver.
     arrived: Doorbell,
@@ -27,9 +27,9 @@ struct PipeLane {
     room: Doorbell,
 }
 
-/// Threads that move the frames of a pipe.
+/// The threads that move the frames of a pipe.
 enum PipeMover {
-    /// The programs at the ends. The lanes are indexed by their sending end.
+    /// The programs at the ends. The index of a lane is the index of its sending end.
     Ends(Box<[PipeLane; 2]>),
     /// Workers, because the end with this index belongs to a virtual machine.
     Workers(usize, Arc<PipeBackend>),
@@ -37,9 +37,9 @@ enum PipeMover {
 
 /// A pipe: two ends in one region.
 pub struct PipeRecord {
-    /// User ID of the owner. Both ends are one trust domain.
+    /// User ID of the owner. Both ends belong to this user.
     pub uid: u32,
-    /// Number of the region.
+    /// Number of the region that contains the pipe's rings.
     pub mem_id: u32,
     ends: [Arc<PortMem>; 2],
     moved_by: PipeMover,
@@ -52,7 +52,8 @@ fn shape(slots: u32) -> PortShape {
     PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots }
 }
 
-/// Splits the name of a pipe's end into the pipe and the index of the end. Returns `None` if the name is not a pipe's.
+/// Splits the name of a pipe's end into the pipe's name and the index of the end. Returns `None` if the name is not the
+/// name of a pipe's end.
 pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
     let pipe = name.pipe()?;
     let end = match pipe.end {
@@ -63,7 +64,7 @@ pub fn pipe_and_end(name: &PortName) -> Option<(String, usize)> {
 }
 
 impl PipeRecord {
-    /// Creates a pipe in `region`, with one ring of `slots` slots each way at each end.
+    /// Creates a pipe in `region`. Each end has one ring of `slots` slots in each direction.
     ///
     /// # Errors
     /// [`Refusal`] if the region is full or the daemon is out of descriptors.
@@ -72,7 +73,7 @@ impl PipeRecord {
         let lane =
             || -> Result<PipeLane, Refusal> { Ok(PipeLane { arrived: Doorbell::new()?, room: Doorbell::new()? }) };
         let ends = [Arc::new(region.port(shape)?), Arc::new(region.port(shape)?)];
-        // Each end acts as the host of the other end's rings. Initially, neither requests kicks.
+        // Each end acts as the host of the other end's rings. Initially, neither end requests kicks.
         let sides: Vec<_> = ends.iter().flat_map(|e| e.tx.iter().chain(&e.rx)).cloned().collect();
         region.touch(move || sides.iter().for_each(|s| netvale_mem::notify::disarm(s.csb.kern_need_kick())))?;
         Ok(PipeRecord {
@@ -84,8 +85,8 @@ impl PipeRecord {
         })
     }
 
-    /// Saves the pipe for another process. The item of a virtual machine's pipe has no descriptors, because the
-    /// machine's port saves them.
+    /// Saves the pipe for another process. If the pipe belongs to a virtual machine, its item has no descriptors,
+    /// because the machine's port saves them.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -106,10 +107,10 @@ impl PipeRecord {
         })
     }
 
-    /// Restores a pipe from another process.
+    /// Restores a pipe that another process saved.
     ///
     /// # Errors
-    /// [`Refusal`] if its region has no such rings, or descriptors are missing.
+    /// [`Refusal`] if the region has no such rings, or descriptors are missing.
     pub fn continued(region: &Arc<Region>, item: PipeItem) -> Result<PipeRecord, Refusal> {
         let shape = shape(item.slots);
         let mut bells = item.bells.into_iter();
@@ -155,7 +156,7 @@ impl PipeRecord {
         }
     }
 
-    /// Whether a program has that end in use, or either end belongs to a virtual machine.
+    /// Whether a program has opened that end, or one of the ends belongs to a virtual machine.
     pub fn is_in_use(&self, end: usize) -> bool {
         self.guest_end().is_some() || !self.held_by[end & 1].is_empty()
     }
@@ -165,7 +166,8 @@ impl PipeRecord {
         self.held_by.iter().all(Holders::is_empty)
     }
 
-    /// Returns a text on whether a program has the other end of a virtual machine's pipe open; `None` for other pipes.
+    /// For a virtual machine's pipe, returns a text that tells whether a program has opened the other end; `None` for
+    /// other pipes.
     pub fn far_end(&self) -> Option<String> {
         let far = self.guest_end()? ^ 1;
         let held = !self.held_by.get(far)?.is_empty();
@@ -182,12 +184,12 @@ impl PipeRecord {
         }
     }
 
-    /// Returns the memory of an end.
+    /// Returns the memory of the end with this index.
     pub fn end(&self, end: usize) -> &Arc<PortMem> {
         &self.ends[end & 1]
     }
 
-    /// Returns the reply to a client bound to an end, with its descriptors.
+    /// Returns the reply to a client that is bound to an end, and the descriptors to send with it.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.
@@ -208,7 +210,7 @@ impl PipeRecord {
                 let out = &lanes[end & 1];
                 let back = &lanes[(end ^ 1) & 1];
                 // For the tx ring, the program rings `arrived` of the outgoing lane and waits on that lane's `room`;
-                // for the rx ring, it rings `room` of the incoming lane and waits on its `arrived`.
+                // for the rx ring, the program rings `room` of the incoming lane and waits on that lane's `arrived`.
                 let bells = [(&out.arrived, &out.room), (&back.room, &back.arrived)];
                 let fds = descriptors(own.region(), bells.into_iter())?;
                 Ok((AttachReply { role: Role::Pipe, peer_csb_first: peer.csb_first(), ..base }, fds))

@@ -1,4 +1,4 @@
-//! The part of a reply that describes a port's memory, with the descriptors.
+//! The part of a reply that describes a port's memory, and the descriptors of that memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,8 +8,8 @@ use netvale_mem::{PortMem, Region};
 
 use crate::refusal::Refusal;
 
-/// Duplicates the region's descriptors for a client, followed by two for each ring: the doorbell that the client rings,
-/// and the doorbell that wakes the client.
+/// Duplicates the region's descriptors for a client, followed by two descriptors for each ring: the doorbell that the
+/// client rings, and the doorbell that wakes the client.
 ///
 /// # Errors
 /// [`Refusal`] if the daemon is out of descriptors.
@@ -25,8 +25,8 @@ pub fn descriptors<'a>(
     Ok(fds)
 }
 
-/// Duplicates the descriptors that a client maps: the region's memfd, or a user's file and the memfd with its CSB
-/// arrays.
+/// Duplicates the descriptors that a client maps: the region's memfd, or a user's file and the memfd with the region's
+/// CSB arrays.
 ///
 /// # Errors
 /// [`Refusal`] if the daemon is out of descriptors.

@@ -8,7 +8,8 @@ use rustix::io::Errno;
 
 use crate::refusal::{Refusal, refuse};
 
-/// Default number of slots in a ring. The buffers of a busy ring then still fit the CPU's second-level cache.
+/// Default number of slots in a ring. With this number, the buffers of a busy ring fit into the CPU's second-level
+/// cache.
 pub const DEFAULT_SLOTS: u32 = 512;
 /// Default number of slots for programs with netmap's API, as in netmap.
 const NETMAP_SLOTS: u32 = 1024;
@@ -25,17 +26,18 @@ fn or(value: u32, default: u32) -> u32 {
     if value == 0 { default } else { value }
 }
 
-/// Requested sizes, with defaults filled in and limits checked.
+/// Requested sizes, after defaults have been filled in and limits checked.
 pub(crate) struct Sizes {
     pub(crate) shape: PortShape,
     buf_size: u32,
     pipes: u32,
     extra: u32,
-    /// Number and size of objects in each pool of a new region, if the client requests them explicitly.
+    /// Number and size of objects in each pool of a new region; `None` if the client does not request them explicitly.
     pools: Option<RegionSizes>,
 }
 
-/// Returns the sizes of a new region's pools that the client requests explicitly, if any. [`Layout`] checks them.
+/// Returns the sizes that the client explicitly requests for a new region's pools; `None` if it requests none.
+/// [`Layout`] checks them.
 pub(crate) fn own_pools(pools: &PoolSizes) -> Option<RegionSizes> {
     let pool = |(num, size): (u32, u32)| PoolSize { num, size };
     let sizes = || RegionSizes { ifs: pool(pools.ifs), rings: pool(pools.rings), bufs: pool(pools.bufs) };
@@ -53,7 +55,7 @@ impl Sizes {
             tx_slots: or(conf.tx_slots, or(request.tx_slots, usual)),
             rx_slots: or(conf.rx_slots, or(request.rx_slots, usual)),
         };
-        // As in netmap, requests for rings that are connected to nothing are not clamped.
+        // As in netmap, the numbers in a request for rings that are connected to nothing are not limited.
         if netmap && request.flags & FLAG_NULL == 0 {
             shape.tx_rings = shape.tx_rings.min(MAX_VALE_RINGS);
             shape.rx_rings = shape.rx_rings.min(MAX_VALE_RINGS);
@@ -100,13 +102,13 @@ impl Sizes {
     }
 }
 
-/// Properties of a port that exists or could be created.
+/// Properties of an existing port, or of a port that could be created.
 pub(crate) struct PortFacts {
     /// Number and length of the rings, including host rings.
     pub(crate) shape: PortShape,
     /// Number of host rings at the end of the tx and rx rings.
     pub(crate) host: (u32, u32),
     pub(crate) layout: Layout,
-    /// Number of the region; 0 for a port that does not exist yet and will get a region of its own.
+    /// Number of the region; 0 for a port that does not exist yet and will get a separate region.
     pub(crate) mem_id: u32,
 }

@@ -18,14 +18,14 @@ pub(crate) fn counted(c: &RingCounters) -> RingInfo {
     RingInfo { frames: c.frames(), bytes: c.bytes(), drops, idle: c.idle(), ..RingInfo::default() }
 }
 
-/// Adds the ring's indices; omits them if reading the ring's memory blocks.
+/// Adds the ring's indices to `info`; omits them if reading the ring's memory blocks.
 pub(crate) fn with_indices(info: RingInfo, side: &RingSide, region: &Region) -> RingInfo {
     let known = info.clone();
     let side = side.clone();
     region.touch(move || read_indices(info, &side)).unwrap_or(known)
 }
 
-/// Adds the ring's indices. Blocks for as long as the ring's memory does.
+/// Adds the ring's indices to `info`. Blocks as long as reading the ring's memory blocks.
 pub(crate) fn read_indices(info: RingInfo, side: &RingSide) -> RingInfo {
     RingInfo {
         slots: side.ring.num_slots(),

@@ -39,7 +39,7 @@ impl RingDoorbells {
     /// Restores the two eventfds of a ring.
     ///
     /// # Errors
-    /// [`Refusal`] if they are missing, or are not eventfds.
+    /// [`Refusal`] if the descriptors are missing, or are not eventfds.
     pub fn restore(fds: Option<[Fd; 2]>, fault: &Fault) -> Result<RingDoorbells, Refusal> {
         let [doorbell, wake] = fds.ok_or_else(|| Refusal::new(Errno::INVAL, "a ring's doorbells are missing"))?;
         let given = |fd: Fd| -> Result<_, Refusal> { Ok(Doorbell::given(fd.take()?, fault)?) };
@@ -55,7 +55,7 @@ impl RingDoorbells {
     }
 }
 
-/// How the switch's ends of a port's rings are created: new, or restored from another process.
+/// Functions that create the switch's ends of a port's rings: either new ends, or ends that another process saved.
 #[derive(Clone, Copy)]
 struct SwitchEnds {
     tx: fn(RingSide, Doorbell) -> HostTx,
@@ -63,7 +63,8 @@ struct SwitchEnds {
 }
 
 impl SwitchEnds {
-    /// Creates the switch's end of a tx ring: statistics for the port's record, and the ingress for a worker.
+    /// Creates the switch's end of a tx ring: the statistics, which go to the port's record, and the ingress, which
+    /// goes to a worker.
     fn sending(
         self,
         side: &RingSide,
@@ -92,11 +93,11 @@ impl SwitchEnds {
     }
 }
 
-/// The rings of a port in a region, with the daemon's state of them.
+/// The rings of a port in a region, and the daemon's state for these rings.
 pub struct PortRings {
-    /// The port's part of its region.
+    /// The port's part of the region.
     pub mem: Arc<PortMem>,
-    /// Number of the region.
+    /// Number of the region that contains the rings.
     pub mem_id: u32,
     /// Length of the virtio-net header in bytes.
     pub hdr_len: HdrLen,
@@ -106,20 +107,20 @@ pub struct PortRings {
     pub tx: Vec<TxStats>,
     /// The switch's end of each rx ring.
     pub rx: Vec<Arc<RingEgress>>,
-    /// Fault of the programs that hold the rings: the reason, if any, why they must lose the port.
+    /// Fault of the programs that hold the rings. It is set, with the reason, if the programs must lose the port.
     pub fault: Fault,
 }
 
-/// Statistics of a tx ring, which stay with the port when a worker gets the ring's ingress.
+/// Statistics of a tx ring. They stay with the port when the ring's ingress is given to a worker.
 pub struct TxStats {
-    /// Counts of kicks to the program.
+    /// Counts of kicks that the daemon sends to the program.
     pub kicks: Arc<KickCounts>,
-    /// The ring, to read its indices.
+    /// The ring, from which the daemon reads indices for `netvale show`.
     pub side: RingSide,
 }
 
 impl PortRings {
-    /// Creates a port's rings in `region`. Returns them with the ingresses of the tx rings, for workers.
+    /// Creates a port's rings in `region`. Returns the rings, and the ingresses of the tx rings, which are for workers.
     ///
     /// # Errors
     /// [`Refusal`] if the region is full or the daemon is out of descriptors.
@@ -133,7 +134,7 @@ impl PortRings {
         PortRings::of(Arc::new(region.port(shape)?), mem_id, hdr_len, fault)
     }
 
-    /// Like [`PortRings::new`], for rings whose memory exists.
+    /// Like [`PortRings::new`], for rings whose memory already exists.
     ///
     /// # Errors
     /// Like [`PortRings::new`].
@@ -157,7 +158,7 @@ impl PortRings {
         self.bells.iter().map(RingDoorbells::save).collect()
     }
 
-    /// Restores rings from another process; `bells` is the result of [`PortRings::bells`] there.
+    /// Restores rings that another process saved; `bells` is the result of [`PortRings::bells`] in that process.
     ///
     /// # Errors
     /// [`Refusal`] if doorbells are missing, or are not eventfds.
@@ -199,7 +200,7 @@ impl PortRings {
         })?
     }
 
-    /// Returns the reply to a client bound to these rings, with its descriptors.
+    /// Returns the reply to a client that is bound to these rings, and the descriptors to send with it.
     ///
     /// # Errors
     /// [`Refusal`] if the daemon is out of descriptors.

@@ -1,5 +1,5 @@
-//! Delivery of events to subscribers. At most [`CHUNK`] bytes of events are taken from a connection's queue before its
-//! socket has accepted them; the queue of a client that does not read stays full.
+//! Delivery of events to subscribers. At most [`CHUNK`] bytes of events are taken from a connection's queue until the
+//! socket has accepted them. If the client does not read, the other events stay in the queue.
 
 use std::os::fd::AsFd;
 
@@ -24,7 +24,8 @@ impl DaemonServer {
                 self.daemon.events.forget(id);
                 continue;
             };
-            // Bytes that are already unsent precede the events. epoll reports when the socket has room.
+            // Bytes of answers that are not sent yet precede the events. epoll reports when the socket has room for
+            // them.
             if !unsent.is_empty() {
                 continue;
             }
@@ -40,12 +41,12 @@ impl DaemonServer {
         let Some((ClientConnection::Control { fd, unsent, ended, .. }, _)) = self.clients.get(&id) else { return };
         if !unsent.is_empty() && !ended {
             let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::IN | epoll::EventFlags::OUT;
-            // Cannot fail for a descriptor in the set.
+            // This cannot fail, because the descriptor is in the set.
             let _ = epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(id), flags);
         }
     }
 
-    /// Appends all queued events to the unread bytes of their connections, for the hand-over.
+    /// Appends all queued events to the unsent bytes of their connections, for the hand-over.
     pub(super) fn collect_events(&mut self) {
         for id in self.daemon.events.waiting() {
             if let Some((ClientConnection::Control { unsent, .. }, _)) = self.clients.get_mut(&id) {
@@ -56,13 +57,13 @@ impl DaemonServer {
         }
     }
 
-    /// Sends subscribers the event that the daemon ends, with the reason.
+    /// Sends subscribers the event that reports that the daemon ends, with the reason.
     pub(super) fn tell_ending(&mut self, why: &str) {
         self.daemon.events.tell(NewEvent::to_all(EventName::DaemonEnding).why(why));
         self.deliver();
     }
 
-    /// Sends inherited subscriptions the event that this process has taken over.
+    /// Sends the subscribers that the predecessor had the event that reports that this process has taken over.
     pub(crate) fn tell_continued(&mut self) {
         if self.daemon.events.are_watched() {
             looking::begin(&mut self.daemon);

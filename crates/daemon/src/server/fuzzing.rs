@@ -1,5 +1,5 @@
-//! A rig with which a fuzzer drives the main thread: connections of chosen users, served by the daemon's own code,
-//! and checks of invariants between two requests. Only in builds for fuzzing (`--cfg fuzzing`).
+//! A rig with which a fuzzer drives the main thread: connections of chosen users, served by the daemon's own code, and
+//! checks of invariants between two requests. This module is compiled only for fuzzing (`--cfg fuzzing`).
 
 use std::collections::BTreeSet;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -22,10 +22,10 @@ use crate::system::sockets::ListeningSockets;
 
 /// `NETMAP_REQ_VALE_DELIF`.
 const DELIF: u16 = netvale_abi::nmreq::NETMAP_REQ_VALE_DELIF;
-/// Longest wait until the memory and descriptors of removed objects are freed.
+/// How long to wait until the memory and descriptors of removed objects are freed.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The daemon, with the clients' ends of its connections.
+/// The daemon, and the clients' ends of its connections.
 pub struct FuzzRig {
     server: DaemonServer,
     theirs: Vec<(u64, u32, OwnedFd)>,
@@ -33,7 +33,7 @@ pub struct FuzzRig {
     roots: Option<(u64, OwnedFd)>,
 }
 
-/// Creates both ends of a connection, the daemon's first.
+/// Creates both ends of a connection; the daemon's end comes first.
 fn pair(of: SocketType) -> Option<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, of, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None).ok()
 }
@@ -45,8 +45,8 @@ fn drain(end: &OwnedFd) {
 }
 
 impl FuzzRig {
-    /// Starts a daemon without sockets from a configuration. Returns `None` if the configuration is invalid, or no
-    /// descriptor is left.
+    /// Starts a daemon without sockets from the text of a configuration. Returns `None` if the configuration is
+    /// invalid, or no descriptor is left.
     pub fn new(config: &str) -> Option<FuzzRig> {
         let daemon = Daemon::new(ConfigFile::parse(config).ok()?.into_config()).ok()?;
         let nobody = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
@@ -56,7 +56,8 @@ impl FuzzRig {
         Some(FuzzRig { server: DaemonServer::new(daemon, sockets, signals).ok()?, theirs: Vec::new(), roots: None })
     }
 
-    /// Connects as that user, to the attach socket or the control socket. Returns whether the daemon accepted it.
+    /// Connects as that user, to the attach socket or the control socket. Returns whether the daemon has accepted the
+    /// connection.
     pub fn connect(&mut self, uid: u32, attach: bool) -> bool {
         let (kind, of) = if attach { (ATTACH, SocketType::SEQPACKET) } else { (CONTROL, SocketType::STREAM) };
         let caller = Caller { client: self.server.next, uid, pid: 1 };
@@ -74,7 +75,7 @@ impl FuzzRig {
         self.theirs.len()
     }
 
-    /// Sends a message on a connection, lets the daemon serve it, and discards the answers.
+    /// Sends a message on connection number `which`, lets the daemon serve it, and discards the answers.
     pub fn send(&mut self, which: usize, message: &[u8], fds: &[BorrowedFd<'_>]) {
         let Some((id, _, theirs)) = self.theirs.get(which) else { return };
         let id = *id;
@@ -86,7 +87,8 @@ impl FuzzRig {
         assert_eq!(self.tunnels(), before, "a user without rights has changed a tunnel");
     }
 
-    /// Like [`FuzzRig::send`], for a line from root, who owns the tunnels. Returns whether the connection still exists.
+    /// Like [`FuzzRig::send`], for a line on a connection of root, who owns the tunnels. Returns whether the connection
+    /// still exists.
     pub fn send_as_root(&mut self, line: &str) -> bool {
         if self.roots.is_none() {
             let caller = Caller { client: self.server.next, uid: 0, pid: 1 };
@@ -109,7 +111,7 @@ impl FuzzRig {
         }
     }
 
-    /// Returns each tunnel's port name, number of VTEPs and number of configured addresses.
+    /// Returns the port name, the number of VTEPs and the number of configured addresses of each tunnel.
     fn tunnels(&self) -> Vec<(String, usize, usize)> {
         let tunnel = |record: &DaemonPort| {
             let tunnel = &record.behind.get::<VxlanPort>()?.tunnel;
@@ -174,8 +176,8 @@ impl FuzzRig {
         }
     }
 
-    /// Closes all connections, and removes remaining ports as root would. Then checks that users have left neither
-    /// port, pipe, switch, monitor nor region, and no more descriptors than `before`.
+    /// Closes all connections, and removes the remaining ports by requests of root. After that, checks that the users
+    /// have left no port, pipe, switch, monitor or region, and that there are no more descriptors than `before`.
     ///
     /// # Panics
     /// Panics if anything is left.

@@ -31,8 +31,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 const IDLE_PERIOD: Duration = Duration::from_secs(10);
 
 impl DaemonServer {
-    /// Hands everything over to the successor on that connection. Returns whether the successor takes over; otherwise,
-    /// this daemon continues.
+    /// Hands all ports and connections over to the successor on that connection. Returns whether the successor takes
+    /// over; if not, this daemon continues.
     pub(super) fn hand_over(&mut self, successor: u64) -> bool {
         let Some((ClientConnection::Attach { holds: None, .. }, caller)) = self.clients.get(&successor) else {
             return false;
@@ -64,8 +64,8 @@ impl DaemonServer {
         }
     }
 
-    /// Saves everything with the service manager for the next daemon. Returns whether there is a service manager; if
-    /// so, the caller must not end any port, because the next daemon continues them.
+    /// Saves all state with the service manager for the next daemon. Returns whether there is a service manager. If
+    /// there is one, the caller must not end any port, because the next daemon continues the ports.
     pub(super) fn leave_kept(&mut self) -> bool {
         let Some(mut store) = self.daemon.store.take() else { return false };
         let mut items = Vec::new();
@@ -96,7 +96,7 @@ impl DaemonServer {
         let Some(mut store) = self.daemon.store.take() else { return };
         if let Err(e) = self.save(&mut store, &touched) {
             tracing::error!("cannot save changes: {e}; a restart may lose ports");
-            // The next round of the main loop saves everything again.
+            // The next round of the main loop will save all objects again.
             self.daemon.changes.everything = true;
         }
         self.daemon.store = Some(store);
@@ -116,7 +116,7 @@ impl DaemonServer {
         Ok(())
     }
 
-    /// Saves counters and learned addresses with the service manager if they are due. Returns the time until the next
+    /// Saves counters and learned addresses with the service manager if it is time to. Returns the time until the next
     /// call.
     pub(super) fn keep_counters(&mut self, now: Instant) -> Duration {
         if self.daemon.store.is_none() {
@@ -137,8 +137,8 @@ impl DaemonServer {
         self.counted.0.saturating_duration_since(now)
     }
 
-    /// Parks the workers and writes all items to the sink. Writes items that do not change with frames before it parks
-    /// the workers.
+    /// Parks the workers and writes all items to the sink. Items that do not change with frames are written before the
+    /// workers are parked.
     fn give(&mut self, successor: Option<u64>, sink: ItemSink<'_>) -> Result<(ParkedWorkers, HandoverResult), String> {
         give::regions(&self.daemon, sink).map_err(|e| e.to_string())?;
         self.give_clients(successor, sink).map_err(|e| e.to_string())?;
@@ -161,14 +161,14 @@ impl DaemonServer {
         format!("the ports {} blocked their worker and have been evicted; try again", whose.join(" and "))
     }
 
-    /// Removes the ports that cannot be handed over, and leaves everything else to the successor without ending it.
+    /// Removes the ports that cannot be handed over, and leaves all other objects to the successor without ending them.
     fn leave(&mut self, parked: ParkedWorkers, gift: HandoverResult) {
         give::end(&mut self.daemon, &gift.others);
         std::mem::forget((parked, gift.paused));
     }
 
-    /// Writes all connections except the successor's to the sink. Only this thread changes their state, so the workers
-    /// need not be parked yet.
+    /// Writes all connections except the successor's to the sink. Only this thread changes the state of connections, so
+    /// the workers need not be parked yet.
     fn give_clients(&self, successor: Option<u64>, sink: ItemSink<'_>) -> std::io::Result<()> {
         let others = self.clients.iter().filter(|(id, _)| Some(**id) != successor);
         for (id, (client, caller)) in others {
@@ -190,7 +190,7 @@ impl DaemonServer {
         Ok(gift)
     }
 
-    /// Returns the item of a connection, with its subscription.
+    /// Returns the item of a connection, including the connection's subscription.
     fn item_of(&self, caller: Caller, client: &ClientConnection) -> std::io::Result<Option<Item>> {
         let mut item = client_item(caller, client)?;
         if let Some(ClientItem { connection: ConnectionItem::Control { events, .. }, .. }) = &mut item {
@@ -199,11 +199,11 @@ impl DaemonServer {
         Ok(item.map(Item::Client))
     }
 
-    /// Serves a predecessor's connections from now on.
+    /// Adopts a predecessor's connections, which this process serves from now on.
     pub fn adopt(&mut self, clients: Vec<continuing::ContinuedClient>) {
         for (caller, connected, fd) in clients {
             let id = caller.client;
-            // New connections get higher numbers than adopted ones.
+            // New connections get higher numbers than the adopted connections.
             self.next = self.next.max(id + 1);
             let is_unix = sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
             let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;

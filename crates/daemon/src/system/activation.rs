@@ -1,5 +1,5 @@
-//! Socket activation: listening sockets that the service manager has bound (sd_listen_fds(3)), so that the first client
-//! starts the daemon.
+//! Socket activation: listening sockets that the service manager has bound (sd_listen_fds(3)), so that the service
+//! manager starts the daemon when the first client connects.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use crate::config::SocketAccess;
 
 /// The two listening sockets.
 pub struct ActivatedSockets {
-    /// For clients that open ports.
+    /// The socket for clients that open ports.
     pub attach: OwnedFd,
-    /// For JSON-RPC.
+    /// The socket for clients that send JSON-RPC requests.
     pub control: OwnedFd,
-    /// Paths of the sockets that the daemon bound itself, which it removes at exit. Sockets of the service manager
-    /// stay, because the manager continues to listen on them.
+    /// Paths of the sockets that the daemon bound itself, which the daemon removes at exit. Sockets of the service
+    /// manager stay, because the manager continues to listen on them.
     pub own: Vec<PathBuf>,
 }
 
 impl ActivatedSockets {
-    /// Takes the sockets `attach` and `control` from the service manager, and binds missing ones.
+    /// Takes the sockets `attach` and `control` from the service manager, and binds those that are missing.
     ///
     /// # Errors
     /// [`SocketError`] if a socket cannot be bound.
@@ -43,7 +43,8 @@ impl ActivatedSockets {
     }
 }
 
-/// Returns the passed socket of that name if it can serve as the daemon's own; closes any other.
+/// Returns the passed socket of that name if it can serve as the daemon's own; `None` if there is no such socket.
+/// Closes a socket that cannot serve as the daemon's own.
 fn take(passed: &mut StoredDescriptors, name: &str, path: &Path, kind: SocketType) -> Option<OwnedFd> {
     let fd = passed.remove(name)?;
     match check(fd.as_fd(), path, kind) {
@@ -76,11 +77,12 @@ fn check(fd: BorrowedFd<'_>, path: &Path, kind: SocketType) -> Result<(), String
     }
     // The service manager clears the non-blocking flag of the sockets that it passes.
     rustix::io::ioctl_fionbio(fd, true).map_err(of)?;
-    // The socket already listens. The call makes the kernel report this process as the peer (`SO_PEERCRED`) to clients.
+    // The socket already listens. After this call, the kernel reports this process, not the service manager, as the
+    // peer (`SO_PEERCRED`) to clients.
     rustix::net::listen(fd, MANAGERS_BACKLOG).map_err(of)
 }
 
-/// Whether two paths name the same socket: the same file name in the same folder, however each path reaches it.
+/// Whether two paths name the same socket: the same file name in the same folder, whatever path leads to that folder.
 fn is_same(one: &Path, other: &Path) -> bool {
     let folder = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
     one.file_name() == other.file_name() && folder(one).is_some_and(|found| folder(other) == Some(found))
@@ -101,7 +103,7 @@ mod tests {
         listen(path, SocketType::SEQPACKET, &SocketAccess::default()).unwrap()
     }
 
-    /// Objective: the service manager's sockets are used unchanged, other descriptors are left alone, and the daemon
+    /// Objective: the service manager's sockets are used unchanged, other descriptors are not used, and the daemon
     /// removes no file of the manager.
     #[test]
     fn passed_sockets_are_used() {
@@ -119,12 +121,12 @@ mod tests {
         let client = UnixStream::connect(dir.path().join(CONTROL_SOCKET)).unwrap();
         rustix::net::accept(&sockets.control).unwrap();
         drop(client);
-        // The socket does not block.
+        // An accept without a pending connection returns an error, so the socket does not block.
         assert_eq!(rustix::net::accept(&sockets.control).unwrap_err(), rustix::io::Errno::AGAIN);
     }
 
-    /// Objective: a descriptor of a type other than its name requires is closed, and the reason logged, and the daemon
-    /// binds its own.
+    /// Objective: if the type of a descriptor is not the type that the descriptor's name requires, the descriptor is
+    /// closed, the reason is logged, and the daemon binds its own socket.
     #[test]
     fn others_are_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -143,7 +145,7 @@ mod tests {
         assert_eq!(sockets.own, [path, dir.path().join(CONTROL_SOCKET)]);
     }
 
-    /// Objective: a socket bound by another path to the same folder is recognised.
+    /// Objective: a socket is recognised even if it was bound by another path to the same folder.
     #[test]
     fn a_socket_bound_by_another_path_is_recognised() {
         let dir = tempfile::tempdir().unwrap();

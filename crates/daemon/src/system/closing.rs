@@ -1,6 +1,6 @@
-//! Closing of strangers: descriptors that clients passed. A client can make close(2) block for any time (a lingering
-//! socket, or a socket whose queue contains one; a file system in user space). Separate threads therefore close them,
-//! and no user occupies more than a few of these threads.
+//! Closing of strangers: descriptors that clients passed. A client can make close(2) block for any time, with a
+//! lingering socket, a socket whose queue contains a lingering socket, or a file on a user-space file system. Separate
+//! threads therefore close these descriptors, and no user occupies more than a few of these threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use rustix::net::RecvFlags;
 
-/// Maximum number of closing threads besides the first one.
+/// Maximum number of closing threads in addition to the first thread.
 const MOST: usize = 64;
-/// Maximum number of closing threads that close descriptors of the same user.
+/// Maximum number of threads that close descriptors of the same user.
 const MOST_FOR_ONE: usize = 4;
 /// Duration after which a close counts as blocked, so that further threads are started.
 const SLOW: Duration = Duration::from_millis(50);
 
 struct ClosingQueue {
-    /// Whether the first thread has been started. It never ends, so that closing a descriptor seldom needs a new
-    /// thread.
+    /// Whether the first thread has been started. The first thread never ends, so that closing a descriptor seldom
+    /// needs a new thread.
     has_first: bool,
-    /// Start of the first thread's current close; `None` while it waits for work.
+    /// Time at which the first thread began to close its current descriptor; `None` while it waits for work.
     since: Option<Instant>,
     others: usize,
     waiting: VecDeque<(u32, OwnedFd)>,
@@ -29,7 +29,8 @@ struct ClosingQueue {
 }
 
 impl ClosingQueue {
-    /// Returns the index of the next descriptor whose user is below the limit of threads.
+    /// Returns the index of the next descriptor whose user occupies fewer than [`MOST_FOR_ONE`] threads; `None` if
+    /// there is none.
     fn next_free(&self) -> Option<usize> {
         let is_free = |uid: &u32| self.busy.get(uid).is_none_or(|threads| *threads < MOST_FOR_ONE);
         self.waiting.iter().position(|(uid, _)| is_free(uid))
@@ -57,7 +58,8 @@ pub fn close(fd: OwnedFd, uid: u32) {
     get_help(&mut closing);
 }
 
-/// Descriptors that a user passed. When the value is dropped, a closing thread closes those that it still contains.
+/// Descriptors that a user passed. When this value is dropped, a closing thread closes the descriptors that the value
+/// still contains.
 #[derive(Debug)]
 pub struct Strangers {
     fds: Vec<OwnedFd>,
@@ -92,8 +94,8 @@ impl Drop for Strangers {
     }
 }
 
-/// Starts a closing thread if needed. Returns whether descriptors are still waiting that another thread may close; if
-/// so, call this again soon.
+/// Starts a closing thread if needed. Returns whether descriptors still wait for another thread; if so, this function
+/// must be called again soon.
 pub fn look() -> bool {
     let mut closing = closing();
     get_help(&mut closing);
@@ -116,11 +118,11 @@ fn start(work: fn()) -> std::io::Result<()> {
     std::thread::Builder::new().name("netvale-closing".into()).spawn(work).map(drop)
 }
 
-/// Receives a message with all its descriptors. If the buffer had no space for some, the kernel would close them in
-/// this thread, which may block. The caller passes unwanted descriptors to [`close`].
+/// Receives a message with all its descriptors. The buffer has room for all descriptors, because the kernel would close
+/// the others in this thread, which may block. The caller must pass unwanted descriptors to [`close`].
 ///
 /// # Errors
-/// Errors of recvmsg(2); `EAGAIN` without a message.
+/// Errors of recvmsg(2); `EAGAIN` if there is no message.
 pub fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<(usize, Vec<OwnedFd>)> {
     receive_with(fd, bytes, RecvFlags::empty())
 }
@@ -166,7 +168,7 @@ fn other() {
 
 fn close_one(closing: MutexGuard<'static, ClosingQueue>, uid: u32, fd: OwnedFd) -> MutexGuard<'static, ClosingQueue> {
     drop(closing);
-    // Turns off lingering, which only sockets support.
+    // This turns off lingering. It fails for descriptors that are not sockets.
     let _ = rustix::net::sockopt::set_socket_linger(&fd, None);
     drop(fd);
     let mut closing = self::closing();

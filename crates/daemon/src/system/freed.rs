@@ -4,24 +4,25 @@
 //!
 //! A successor does the reverse: it obtains memory for the ports before it restores them ([`HeapReserve`]).
 //!
-//! Trimming does not cover the allocator's per-thread heaps. The allocator keeps free memory at the end of each, and
-//! raises the limit of that memory after a large block is freed, so that half a megabyte per thread would never be
-//! returned. The limit is therefore fixed.
+//! Trimming does not cover the allocator's per-thread heaps. The allocator keeps free memory at the end of each of
+//! these heaps. After a large block is freed, the allocator raises the limit of that memory, so that half a megabyte of
+//! each thread would never be returned. The daemon therefore fixes the limit.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
-/// Time from a removal to the trim. The removed port's threads may still be ending, and one trim serves many removals.
+/// Time from the removal of a port until the heap is trimmed. The removed port's threads may need that time to end, and
+/// one trim serves many removals.
 const AFTER: Duration = Duration::from_secs(2);
 
-/// Removals whose memory the heap may still contain.
+/// Removals of ports whose memory the heap may still contain.
 #[derive(Debug, Default)]
 pub(crate) struct FreedMemory(Option<Removals>);
 
 #[derive(Clone, Copy, Debug)]
 struct Removals {
-    /// Time of the first removal since the last trim, or of the last trim if threads of a removed port may not have
-    /// ended by then.
+    /// Time of the first removal since the last trim. If threads of a removed port may not have ended at the last trim,
+    /// time of that trim.
     first: Instant,
     last: Instant,
 }
@@ -33,7 +34,7 @@ impl FreedMemory {
         self.0 = Some(Removals { first, last: now });
     }
 
-    /// Returns free memory to the kernel when due. Returns the time until the next call.
+    /// Returns free memory to the kernel when it is time to. Returns the time until the next call.
     pub(crate) fn tick(&mut self, now: Instant) -> Duration {
         let Some(Removals { first, last }) = self.0 else { return Duration::MAX };
         let rest = AFTER.saturating_sub(now.duration_since(first));
@@ -47,8 +48,8 @@ impl FreedMemory {
     }
 }
 
-/// Size from which a block is allocated by mmap(2), and above which free memory at the end of a heap is returned. The
-/// allocator starts with this value, and would raise it unless it is set.
+/// Size from which a block is allocated by mmap(2), and above which free memory at the end of a heap is returned. This
+/// value is the allocator's default, which the allocator would raise if the value were not set explicitly.
 #[cfg(target_env = "gnu")]
 const LIMIT: libc::c_int = 128 << 10;
 
@@ -66,8 +67,8 @@ pub(crate) fn keep_limits() {
 #[cfg(not(target_env = "gnu"))]
 pub(crate) fn keep_limits() {}
 
-/// Memory that the heap gets from the kernel before it is needed: the kernel clears each page at the first access,
-/// which takes longer than most work for a restored port.
+/// Memory that the heap gets from the kernel in advance. The kernel clears each page at the first access, which takes
+/// longer than most of the work for a restored port.
 #[derive(Debug, Default)]
 pub(crate) struct HeapReserve(Vec<Vec<u8>>);
 
@@ -121,8 +122,8 @@ mod tests {
         kilobytes.unwrap().parse::<usize>().unwrap() << 10
     }
 
-    /// Objective: after its release, the reserve's memory serves allocations, for which the kernel then provides no new
-    /// pages.
+    /// Objective: after its release, the reserve's memory is used for allocations, so that the kernel need not provide
+    /// new pages for them.
     #[test]
     #[cfg(target_env = "gnu")]
     fn allocations_use_the_reserve() {
@@ -139,8 +140,8 @@ mod tests {
         give_back();
     }
 
-    /// Objective: some time after a removal, free memory below a block in use is returned. Further removals do not put
-    /// this off, and lead to one more trim.
+    /// Objective: some time after a removal, free memory below a block in use is returned. Further removals do not
+    /// delay this, and lead to one more trim.
     #[test]
     fn memory_goes_back() {
         const BLOCKS: (usize, usize) = (32 << 10, 1000);
@@ -161,7 +162,8 @@ mod tests {
         drop(last);
     }
 
-    /// Objective: most memory freed by threads is returned during their lifetime, even after the free of a large block.
+    /// Objective: most memory freed by threads is returned during their lifetime, even after a large block has been
+    /// freed.
     #[test]
     #[cfg(target_env = "gnu")]
     fn threads_keep_nothing() {

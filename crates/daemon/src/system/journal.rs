@@ -1,5 +1,5 @@
-//! Log output to systemd's journal (systemd.journal-fields(7)). Each line is as on standard error, with separate fields
-//! for journalctl: `journalctl PORT=vale0:a`, `SWITCH=vale0`.
+//! Log output to systemd's journal (systemd.journal-fields(7)). Each line has the same text as on standard error, with
+//! separate fields for journalctl: `journalctl PORT=vale0:a`, `SWITCH=vale0`.
 
 use std::fmt::{Debug, Write};
 use std::os::fd::AsFd;
@@ -19,13 +19,14 @@ const LONGEST: usize = 8 << 10;
 pub struct Journal(UnixDatagram);
 
 impl Journal {
-    /// Returns the journal if standard error is connected to it, which means that the journal is the requested log.
+    /// Returns the journal if standard error is connected to the journal, which means that the log is meant for it;
+    /// otherwise, `None`.
     pub fn behind_stderr() -> Option<Journal> {
         let stream = std::env::var("JOURNAL_STREAM").ok()?;
         if !leads_to(std::io::stderr(), &stream) {
             return None;
         }
-        // Connects now, because the sandbox permits no such connection later.
+        // The connection is made now, because the sandbox does not permit it later.
         let socket = UnixDatagram::unbound().ok()?;
         socket.connect(SOCKET).ok()?;
         Some(Journal(socket))
@@ -41,7 +42,7 @@ impl<S: Subscriber> Layer<S> for Journal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = JournalLine::default();
         event.record(&mut line);
-        // A failure cannot be reported anywhere.
+        // There is nowhere to report a failure.
         let _ = self.0.send(&line.entry(*event.metadata().level()));
     }
 }
@@ -50,7 +51,7 @@ impl<S: Subscriber> Layer<S> for Journal {
 #[derive(Default)]
 struct JournalLine {
     message: String,
-    /// The fields in their form on standard error, which follow the message.
+    /// The fields, formatted as on standard error, which follow the message.
     rest: String,
     fields: Vec<(String, String)>,
 }
@@ -140,7 +141,7 @@ mod tests {
         parse(&bytes[..n])
     }
 
-    /// Objective: a line is as on standard error, with separate fields, and with a port's switch.
+    /// Objective: a line has the same text as on standard error, and separate fields, including the switch of a port.
     #[test]
     fn a_line_has_separate_fields() {
         let fields = written(|| tracing::info!(port = "vale0:a", uid = 7, "attached"));
@@ -155,7 +156,8 @@ mod tests {
         assert_eq!(fields, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
-    /// Objective: text chosen by a peer stays one value, truncated if too long; a path does not count as a port.
+    /// Objective: text that a peer has chosen stays one value, and is truncated if it is too long; a path does not
+    /// count as a port.
     #[test]
     fn text_chosen_by_a_peer_stays_one_value() {
         let why = format!("a\nPRIORITY=0{}", "x".repeat(2 * LONGEST));

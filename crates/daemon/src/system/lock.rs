@@ -1,7 +1,7 @@
-//! The lock in the run directory: one daemon per directory.
+//! The lock in the run directory. It ensures that there is only one daemon for each directory.
 //!
 //! A killed daemon holds its lock until its last thread has ended, and a user's memory can delay that thread
-//! indefinitely. The next daemon then takes the lock by replacing the file.
+//! indefinitely. In this case, the next daemon takes the lock by replacing the file.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::sockets::{LOCK, OWNERS_ONLY, REPLACING, SocketError, failed};
 
-/// Longest wait for another process to replace the lock, and for a daemon to answer.
+/// How long to wait for another process to replace the lock, and for a daemon to answer.
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Creates the run directory and locks it. The lock is held as long as the descriptor is open.
@@ -31,7 +31,7 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
         return Ok(fd);
     }
     // A process replaces the file, after another check, only while it holds the second lock, so that no two processes
-    // do so at the same time.
+    // replace the file at the same time.
     let begun = Instant::now();
     let _replacing = loop {
         match locked(&dir.join(REPLACING))? {
@@ -50,11 +50,11 @@ pub fn lock_run_dir(dir: &Path) -> Result<OwnedFd, SocketError> {
     locked(&path)?.ok_or_else(|| SocketError::Running(dir.into()))
 }
 
-/// Opens a file, or creates it, and locks it. Returns `None` if another process has it locked, or has replaced it
-/// meanwhile.
+/// Opens a file, or creates it, and locks it. Returns `None` if another process has locked the file, or has replaced it
+/// in the meantime.
 fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
-    // The directory may belong to the daemon's user while this process is root. The call therefore follows no link and
-    // blocks on no file.
+    // The directory may belong to the daemon's user while this process is root. The call must therefore neither follow
+    // a link nor block on a file.
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, OWNERS_ONLY).map_err(|e| failed("cannot open", path)(e.into()))?;
     match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
@@ -65,7 +65,7 @@ fn locked(path: &Path) -> Result<Option<OwnedFd>, SocketError> {
     // Earlier versions created the file with access for everybody.
     rustix::fs::fchmod(&fd, OWNERS_ONLY).map_err(|e| failed("cannot set the mode of", path)(e.into()))?;
     let own = rustix::fs::fstat(&fd).map_err(|e| failed("cannot inspect", path)(e.into()))?;
-    // The file may have been replaced meanwhile.
+    // The file may have been replaced between opening and locking it.
     let is_there = std::fs::symlink_metadata(path).is_ok_and(|there| there.ino() == own.st_ino);
     Ok(is_there.then_some(fd))
 }
@@ -84,7 +84,7 @@ fn is_dying(path: &Path) -> bool {
 }
 
 /// Whether a process is a zombie that still has threads. A zombie without threads may be the predecessor of a running
-/// daemon, which has inherited the lock.
+/// daemon, and that daemon has inherited the lock.
 fn has_only_threads(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let is_zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'));

@@ -1,8 +1,8 @@
 //! The log's limit: lines per second about one user, or about one port's peers.
 //!
-//! The field `uid` of a line identifies its user. A line without it is about the port in its field `at` or `port`. A
-//! line without these is about its place in the program. The limit does not apply to lines about root and the daemon's
-//! own user, nor to the levels `debug` and `trace`, which somebody requested.
+//! The field `uid` of a line identifies its user. A line without `uid` is about the port in the field `at` or `port`. A
+//! line with none of these fields is about its call site in the program. The limit does not apply to lines about root
+//! and the daemon's own user, nor to the levels `debug` and `trace`, which are written only on request.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,7 +35,7 @@ struct LineCounts {
 }
 
 static LINES: Mutex<Option<LineCounts>> = Mutex::new(None);
-/// Maximum number of lines per second about one subject; unlimited until set.
+/// Maximum number of lines per second about one subject; the number is unlimited until [`set_limit`] is called.
 static MOST: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Sets the limit of [`LogLimit`].
@@ -54,7 +54,7 @@ impl<S: Subscriber> Layer<S> for LogLimit {
     }
 }
 
-/// Counts a line. Returns the number of lines about its subject in this second.
+/// Counts a line. Returns the number of lines that had the same subject in this second.
 fn count(about: LineSubject) -> u32 {
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let lines = lines.get_or_insert_with(|| LineCounts { since: Instant::now(), counts: HashMap::new() });
@@ -63,12 +63,12 @@ fn count(about: LineSubject) -> u32 {
     *count
 }
 
-/// Starts the next second when due, and logs the numbers of dropped lines.
+/// Starts the next second if the current second is over, and logs the numbers of dropped lines.
 pub(super) fn report() {
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
     let is_over = lines.as_ref().is_some_and(|lines| lines.since.elapsed() >= Duration::from_secs(1));
     let Some(past) = lines.take_if(|_| is_over) else { return };
-    // Unlocked here, because the lines that follow are counted, too.
+    // The lock is released here, because the lines that follow are counted as well.
     drop(lines);
     let most = MOST.load(Ordering::Relaxed);
     for (about, count) in past.counts.into_iter().filter(|(_, count)| *count > most) {
@@ -97,7 +97,7 @@ fn about(event: &Event<'_>) -> Option<LineSubject> {
     }
 }
 
-/// The fields of an event that name its subject.
+/// The fields of an event by which its subject is determined.
 #[derive(Default)]
 struct SubjectFields {
     user: Option<u32>,

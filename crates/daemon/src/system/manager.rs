@@ -1,6 +1,6 @@
-//! The service manager's socket (sd_notify(3)). The daemon connects to an abstract address before it enters the
-//! sandbox, which permits no such connection later. It connects to a path anew for each message, because the service
-//! manager may have been restarted.
+//! The service manager's socket (sd_notify(3)). If the address is abstract, the daemon connects before it enters the
+//! sandbox, which does not permit such a connection. If the address is a path, the daemon connects anew for each
+//! message, because the service manager may have been restarted.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,12 +15,12 @@ use sd_notify::NotifyState;
 
 static ABSTRACT: OnceLock<UnixDatagram> = OnceLock::new();
 
-/// Returns the address of the service manager that started this process, if any.
+/// Returns the address of the service manager that started this process; `None` if there is none.
 pub fn place() -> Option<OsString> {
     std::env::var_os("NOTIFY_SOCKET")
 }
 
-/// Connects to a service manager at an abstract address, which can be reached only before the sandbox.
+/// Connects to a service manager at an abstract address, which the daemon can reach only before it enters the sandbox.
 ///
 /// # Errors
 /// Errors of connect(2).
@@ -33,7 +33,7 @@ pub fn meet() -> io::Result<()> {
     Ok(())
 }
 
-/// Notifies the service manager, if there is one, and passes it the descriptor `fd`, if given.
+/// Notifies the service manager, if there is one. If `fd` is given, passes that descriptor to the service manager.
 ///
 /// # Errors
 /// Errors of connect(2) and sendmsg(2).

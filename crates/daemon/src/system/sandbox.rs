@@ -1,8 +1,8 @@
 //! The sandbox: once its sockets are open, the daemon gives up capabilities, access to files, and system calls.
 //!
-//! The daemon enters it while the process has one thread, because Landlock and capabilities belong to a thread, and new
-//! threads inherit them. [Who may do what](../../../../docs/reference/security.md) has a table of denied operations,
-//! which the tests attempt from inside.
+//! The daemon enters the sandbox while the process has only one thread, because Landlock and capabilities belong to a
+//! thread, and new threads inherit them. [Who may do what](../../../../docs/reference/security.md) has a table of
+//! denied operations, which the tests attempt from inside.
 
 mod arguments;
 mod files;
@@ -23,7 +23,7 @@ pub use reach::Reach;
 pub use rights::{ExtraCapability, keep};
 
 /// Enters the sandbox. Of the file system, the daemon can then access only `run_dir`, `dirs` and the needs of `kinds`,
-/// and read `config`, its own configuration file.
+/// and can only read `config`, its own configuration file.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly restricted and should end.
@@ -45,11 +45,11 @@ fn rules(own: u32, kinds: &[&KernelNeeds]) -> Result<CallRules, SandboxError> {
     Ok(arguments::list(own, kinds).rules(any.copied())?)
 }
 
-/// System calls that every running daemon may make with any arguments, beside those of every program ([`BASE`]):
-/// descriptors, sockets, threads; no exec, no mount, no namespaces. [`arguments`] has the calls with restricted
-/// arguments, and the files of the kinds of ports have those that a kind needs.
+/// System calls that every running daemon may make with any arguments, in addition to the calls of every program
+/// ([`BASE`]): descriptors, sockets, threads; no exec, no mount, no namespaces. The calls with restricted arguments are
+/// in [`arguments`], and the calls that a kind of port needs are in the file of that kind.
 const ALLOWED: &[i64] = &[
-    // Descriptors.
+    // System calls on descriptors.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -82,7 +82,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
-    // Sockets.
+    // System calls on sockets.
     libc::SYS_bind,
     libc::SYS_listen,
     libc::SYS_connect,
@@ -93,7 +93,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_recvmsg,
     libc::SYS_getsockopt,
     libc::SYS_getsockname,
-    // Threads.
+    // System calls for threads.
     libc::SYS_clone3,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,

@@ -14,14 +14,14 @@ use crate::config::SocketAccess;
 
 /// Name of the lock file in the run directory.
 pub(super) const LOCK: &str = "lock";
-/// Name of the lock file that a process holds while it replaces [`LOCK`].
+/// Name of the lock file that a process must hold while it replaces [`LOCK`].
 pub(super) const REPLACING: &str = "lock.new";
 /// Mode of the daemon's own files in the run directory. Other users must not be able to open a lock file, because they
 /// could lock it.
 pub(super) const OWNERS_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
-/// Backlog of the service manager's sockets (systemd's default), where clients also wait while no daemon runs.
+/// Backlog of the service manager's sockets (systemd's default). Clients wait in it even while no daemon runs.
 pub(super) const MANAGERS_BACKLOG: i32 = 4096;
 
 /// Reason why the sockets could not be created.
@@ -38,12 +38,12 @@ pub enum SocketError {
     System {
         /// The step that failed.
         what: &'static str,
-        /// The path on which it failed.
+        /// The path of the file or folder on which the step failed.
         path: PathBuf,
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The directory cannot be given to the daemon's user.
+    /// The directory cannot be given to the daemon's user, because of its owner, its mode or its contents.
     #[error("{dir} {why}; give it to the daemon's user ('chown -R {uid} {dir}'), or choose another --run-dir")]
     NotGiven {
         /// The directory.
@@ -58,15 +58,15 @@ pub enum SocketError {
     User(#[from] UserError),
 }
 
-/// The listening sockets, with the lock of their directory.
+/// The listening sockets, and the lock of their directory.
 pub struct ListeningSockets {
-    /// Lock of the run directory, held for the daemon's lifetime.
+    /// Lock of the run directory, which the daemon holds as long as it runs.
     pub lock: OwnedFd,
     /// The attach socket (`SOCK_SEQPACKET`), for clients that open ports.
     pub attach: OwnedFd,
     /// The control socket (`SOCK_STREAM`), for JSON-RPC.
     pub control: OwnedFd,
-    /// Paths of the sockets that the daemon bound itself, which it removes at exit.
+    /// Paths of the sockets that the daemon bound itself, which the daemon removes at exit.
     pub own: Vec<PathBuf>,
 }
 
@@ -91,11 +91,12 @@ impl ListeningSockets {
         }
     }
 
-    /// Makes the kernel report this process to clients as the peer of later connections (`SO_PEERCRED`).
+    /// Makes the kernel report this process, not its predecessor, as the peer (`SO_PEERCRED`) of connections that
+    /// clients make later.
     pub fn own(&self) {
         let backlog = if self.own.is_empty() { MANAGERS_BACKLOG } else { BACKLOG };
         for fd in [&self.attach, &self.control] {
-            // The sockets already listen; the kernel records the last caller of listen(2).
+            // The sockets already listen, but the kernel records the last caller of listen(2).
             let _ = rustix::net::listen(fd, backlog);
         }
     }
@@ -105,8 +106,8 @@ pub(super) fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error)
     move |source| SocketError::System { what, path: path.into(), source }
 }
 
-/// Gives the run directory and its lock to the daemon's user. Refuses a directory of root's that contains other files,
-/// because it is probably named by mistake.
+/// Gives the run directory and its lock to the daemon's user. Refuses a directory that belongs to root and contains
+/// other files, because it was probably named by mistake.
 ///
 /// # Errors
 /// [`SocketError::NotGiven`] if the directory cannot be given to that user.
@@ -130,14 +131,14 @@ pub fn give_run_dir(dir: &Path, lock: &OwnedFd, user: User) -> Result<(), Socket
     }
     write_options(&folder).map_err(io("cannot write the options to"))?;
     let locked = rustix::fs::fstat(lock).map_err(io("cannot inspect the lock in"))?;
-    // Only a regular file with one name is given away, so that it cannot be a link to another file of root's.
+    // Only a regular file with one name is given away, because a hard link could be another file of root's.
     if FileType::from_raw_mode(locked.st_mode).is_file() && locked.st_nlink == 1 {
         rustix::fs::fchown(lock, Some(uid), Some(gid)).map_err(io("cannot set the owner of the lock in"))?;
     }
     Ok(())
 }
 
-/// Writes this process's command line to a file that only root can change. `netvale upgrade` trusts no other source for
+/// Writes this process's command line to a file that only root can change. `netvale upgrade` trusts only this file for
 /// the options of a process that runs as another user.
 fn write_options(folder: &OwnedFd) -> rustix::io::Result<()> {
     match rustix::fs::unlinkat(folder, OPTIONS, AtFlags::empty()) {
@@ -166,7 +167,8 @@ fn has_only_ours(folder: &OwnedFd) -> rustix::io::Result<bool> {
     Ok(true)
 }
 
-/// Binds a socket to `path` and listens. Replaces a file left by a daemon that has ended; the caller holds the lock.
+/// Binds a socket to `path` and listens. Replaces a file that an earlier daemon has left; the caller must hold the lock
+/// of the directory.
 ///
 /// # Errors
 /// [`SocketError::System`] if a step fails, [`SocketError::User`] if the owner or group does not exist.
@@ -181,19 +183,20 @@ pub fn listen(path: &Path, kind: SocketType, access: &SocketAccess) -> Result<Ow
         rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).map_err(io("cannot make a socket for"))?;
     let address = SocketAddrUnix::new(path).map_err(io("cannot use the socket path"))?;
     rustix::net::bind(&fd, &address).map_err(io("cannot bind"))?;
-    // Clients cannot connect before listen(2), so none connects before the access is set.
+    // Clients cannot connect before listen(2), so no client connects before the access rights are set.
     give(path, access)?;
     rustix::net::listen(&fd, BACKLOG).map_err(io("cannot listen at"))?;
     Ok(fd)
 }
 
-/// Sets owner and mode of a socket.
+/// Sets owner, group and mode of a socket.
 fn give(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
     set_mode(path, access)?;
     if access.owner.is_some() || access.group.is_some() { set_owner(path, access) } else { Ok(()) }
 }
 
-/// Changes owner and mode of a socket. Skips unchanged parts, because a sandboxed daemon may change only the mode.
+/// Changes owner, group and mode of a socket. If the owner and group stay the same, does not set them, because a
+/// sandboxed daemon may change only the mode.
 ///
 /// # Errors
 /// [`SocketError::System`] if a step fails, [`SocketError::User`] if the owner or group does not exist.
@@ -227,7 +230,7 @@ fn set_owner(path: &Path, access: &SocketAccess) -> Result<(), SocketError> {
         .map_err(|e| failed("cannot set the owner of", path)(e.into()))
 }
 
-/// Returns the ID of a user, from name or number.
+/// Returns the ID of a user, who is given by name or number.
 ///
 /// # Errors
 /// [`UserError::Unknown`].
@@ -235,7 +238,7 @@ pub fn user_id(name: &str) -> Result<u32, UserError> {
     id_of("user", "/etc/passwd", name)
 }
 
-/// Returns the ID of a group, from name or number.
+/// Returns the ID of a group, which is given by name or number.
 ///
 /// # Errors
 /// [`UserError::Unknown`].

@@ -17,7 +17,7 @@ pub enum UserError {
         what: &'static str,
         /// The name that was not found.
         name: String,
-        /// The option in which it was named.
+        /// The option that contains the name.
         option: &'static str,
     },
     /// The process lacks the right to change to the user.
@@ -33,7 +33,7 @@ pub enum UserError {
     Rights(#[from] SandboxError),
 }
 
-/// A user and their group.
+/// A user and the user's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User {
     /// User ID.
@@ -43,7 +43,7 @@ pub struct User {
 }
 
 impl User {
-    /// Finds a user by name or number. For a user ID that is not listed, the group ID is the same number.
+    /// Finds a user by name or number. For a user ID that `/etc/passwd` does not list, the group ID is the same number.
     ///
     /// # Errors
     /// [`UserError::Unknown`] if the name does not exist.
@@ -74,7 +74,7 @@ impl User {
         (geteuid(), getegid()) == (self.uid, self.gid)
     }
 
-    /// Checks that this process can change to this user, before anything is given to that user.
+    /// Checks that this process can change to this user, before files are given to that user.
     ///
     /// # Errors
     /// [`UserError::Refused`] if the process does not run as root.
@@ -90,7 +90,7 @@ impl User {
     /// keeps.
     ///
     /// # Errors
-    /// [`UserError`] if the kernel refuses; the process may then be partly switched and should end.
+    /// [`UserError`] if the kernel refuses; after that, the process may be partly switched, and should end.
     pub fn become_it(self, extra: ExtraCapability) -> Result<(), UserError> {
         let become_it = || {
             set_thread_groups(&[])?;
@@ -122,8 +122,8 @@ pub fn id_of(what: &'static str, file: &str, name: &str) -> Result<u32, UserErro
 mod tests {
     use super::*;
 
-    /// Objective: a user is found by name and by number, with their group; unlisted numbers are their own group;
-    /// unknown names are refused.
+    /// Objective: a user is found by name and by number, with the user's group; for an unlisted number, the group has
+    /// the same number; unknown names are refused.
     #[test]
     fn a_user_is_found_by_name_and_by_number() {
         let users = "root:x:0:0:root:/root:/bin/bash\nbroken\nvale:x:990:991::/:/bin/false\n7:x:1:1::/:\n";

@@ -1,5 +1,5 @@
-//! The watching thread. It interrupts wake-ups that a peer has made block ([`netvale_mem::calls`]), and reports threads
-//! that anything else stalls ([`crate::stalls`]).
+//! The watching thread. It interrupts wake-ups that a peer blocks ([`netvale_mem::calls`]), and reports threads that
+//! stall for any other reason ([`crate::stalls`]).
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,14 +8,14 @@ use std::time::Duration;
 use netvale_mem::calls::{CallsUnderWay, lasting};
 use rustix::thread::Pid;
 
-/// Interval of checks. A wake-up (a write to a peer's eventfd) takes a microsecond. If the same one is in progress at
-/// two successive checks, it is blocked, and its thread gets the signal; if that thread merely has no CPU time, the
+/// Interval of checks. A wake-up (a write to a peer's eventfd) takes a microsecond. If the same wake-up is in progress
+/// at two successive checks, it is blocked, and its thread gets the signal. If the thread only lacks CPU time, the
 /// signal is harmless.
 const EVERY: Duration = Duration::from_millis(250);
 /// Interval of checks while a wake-up is in progress.
 const SOON: Duration = Duration::from_millis(10);
 
-/// Signal that interrupts a system call, without other effect.
+/// Signal that interrupts a system call and has no other effect.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
 extern "C" fn nothing(_: libc::c_int) {}
@@ -32,11 +32,12 @@ pub(crate) fn start() -> std::io::Result<()> {
         return Ok(());
     }
     // SAFETY: zeros are a valid sigaction: no flags, so interrupted calls are not restarted, and an empty mask. The
-    // handler is empty, and so async-signal-safe.
+    // handler is empty, and thus async-signal-safe.
     let done = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        // A write beyond the limit of file sizes fails with EFBIG; its signal must not kill the daemon.
+        // A write beyond the limit of file sizes fails with EFBIG; the signal that comes with this error must not kill
+        // the daemon.
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut())
     };

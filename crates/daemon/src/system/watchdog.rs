@@ -21,8 +21,8 @@ impl Watchdog {
         Watchdog { every: (period / 2).max(Duration::from_millis(1)), next: Instant::now() }
     }
 
-    /// When a report is due, calls `go_on` to check that no operation of a worker has lasted longer than the given
-    /// time, and if so, reports progress. Returns the time until the next call.
+    /// When a report is due, calls `go_on`, which checks that no operation of a worker has lasted longer than the given
+    /// time. If it returns true, reports progress. Returns the time until the next call.
     pub fn tick(&mut self, now: Instant, go_on: impl FnOnce(Duration) -> bool) -> Duration {
         if now >= self.next {
             self.next = now + self.every;

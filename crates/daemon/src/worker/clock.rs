@@ -10,12 +10,13 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use super::WorkerTimeStats;
 use crate::stalls::{WatchedThread, nanoseconds};
 
-/// Time without work after which a worker reads the clock at every poll instead of every few polls.
+/// Time without work after which a worker reads the clock at every poll; before that, it reads the clock only every few
+/// polls.
 const OFTEN: Duration = Duration::from_micros(5);
 /// Number of busy rounds between two clock reads.
 const ROUNDS: u32 = 128;
 
-/// Time awake between two comparisons with the thread's CPU time. Each comparison takes a system call.
+/// Time awake after which the time awake is compared with the thread's CPU time. Each comparison takes a system call.
 const COMPARED: Duration = Duration::from_millis(10);
 
 /// Accounts for a worker's time. While the worker is busy, the clock is read only every [`ROUNDS`] rounds, because
@@ -26,7 +27,7 @@ pub(super) struct WorkerClock {
     is_busy: bool,
     looks: u32,
     idle_for: Duration,
-    /// Time awake since `used` was read.
+    /// Time that the worker has been awake since `used` was read.
     awake: Duration,
     /// The thread's CPU time when it was last read.
     used: Duration,
@@ -39,7 +40,7 @@ fn tick() -> Timespec {
     clock_gettime(ClockId::MonotonicCoarse)
 }
 
-/// Adds to a counter that only one thread writes.
+/// Adds a time to a counter. Only one thread may write the counter.
 pub(super) fn add(to: &AtomicU64, time: Duration) {
     to.store(to.load(Ordering::Relaxed) + time.as_nanos() as u64, Ordering::Release);
 }
@@ -87,8 +88,8 @@ impl WorkerClock {
         spent
     }
 
-    /// Adds to the statistics the time awake since the last call during which the worker had no CPU: time awake minus
-    /// CPU time.
+    /// Compares the time awake since the last call with the CPU time. Adds the difference, in which the worker had no
+    /// CPU, to the statistics.
     fn compare(&mut self, stats: &WorkerTimeStats) {
         let used = own_time();
         let mine = used.saturating_sub(std::mem::replace(&mut self.used, used));
@@ -98,16 +99,16 @@ impl WorkerClock {
     #[inline]
     pub(super) fn busy(&mut self, stats: &WorkerTimeStats) {
         self.looks = self.looks.wrapping_add(1);
-        // Nearly all the time since the last read was spent on this batch, the first after an idle time. Later reads
-        // are rare; they keep the figures in `netvale top` current for a worker that is never idle.
+        // For the first batch after an idle time, almost all time since the last read of the clock was spent on this
+        // batch. Later reads are rare; they keep the numbers in `netvale top` current for a worker that is never idle.
         if !self.is_busy || self.looks.is_multiple_of(ROUNDS) {
             self.turn_awake(stats, &stats.busy_ns);
             self.is_busy = true;
         }
     }
 
-    /// Returns the time since a poll last found work. At first the clock is read only every few polls, because reading
-    /// it would cost more than the polls.
+    /// Returns the time since a poll last found work. In the first microseconds, the clock is read only every few
+    /// polls, because reading it takes longer than a poll.
     pub(super) fn idle(&mut self, stats: &WorkerTimeStats) -> Duration {
         if self.is_busy {
             self.turn_awake(stats, &stats.busy_ns);
@@ -131,10 +132,10 @@ impl WorkerClock {
         stats.sleeps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Accounts for a sleep that has ended. Returns its length.
+    /// Accounts for a sleep that has ended. Returns the length of the sleep.
     pub(super) fn after_sleep(&mut self, stats: &WorkerTimeStats) -> Duration {
-        // This store precedes the addition to the sum: a reader may miss the sleep for a moment, but never counts it
-        // twice.
+        // This store precedes the addition to the sum, so that a reader may miss the sleep for a moment, but never
+        // counts it twice.
         stats.asleep_since.store(0, Ordering::Release);
         let slept = self.turn(&stats.slept_ns);
         self.looks = 0;
@@ -147,7 +148,8 @@ impl WorkerClock {
 mod tests {
     use super::*;
 
-    /// Objective: the time asleep includes a current sleep, equals the worker's clock after it, and never decreases.
+    /// Objective: the time asleep includes a sleep in progress, equals the worker's own count after that sleep, and
+    /// never decreases.
     #[test]
     fn a_sleep_that_lasts() {
         let stats = WorkerTimeStats::default();
@@ -169,8 +171,8 @@ mod tests {
         }
     }
 
-    /// Objective: at any moment, while a worker sleeps and wakes all the time, the time asleep does not decrease and
-    /// does not exceed the elapsed time.
+    /// Objective: at any moment, while a worker repeatedly sleeps and wakes, the time asleep does not decrease and does
+    /// not exceed the elapsed time.
     #[test]
     fn the_time_asleep_never_decreases() {
         let stats = Arc::new(WorkerTimeStats::default());

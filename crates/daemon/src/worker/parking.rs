@@ -16,7 +16,7 @@ use netvale_switch::{Forwarder, WaitingFrames};
 use super::rounds::WorkerLoop;
 use super::{TaskId, Worker, WorkerCommand};
 
-/// Longest wait for all workers to pause. If a worker takes longer, a peer blocks it.
+/// How long to wait until all workers have paused. If a worker takes longer, a peer blocks it.
 const LIMIT: Duration = Duration::from_millis(200);
 
 /// Interval at which a paused worker checks for commands to remove tasks.
@@ -31,8 +31,8 @@ pub(super) struct PauseOrder {
     resume: Receiver<()>,
 }
 
-/// The channel on which a worker reports its pause, with the frames that wait for room; and a channel without messages,
-/// whose closing resumes the worker.
+/// Two channels. On the first, a worker reports that it has paused, with the frames that wait for room. The second
+/// carries no messages; closing it resumes the worker.
 type PausedWorker = (Receiver<TaskFrames>, SyncSender<()>);
 
 /// Paused workers, which resume when this value is dropped.
@@ -42,7 +42,7 @@ pub struct ParkedWorkers {
     paused: Rc<RefCell<Vec<PausedWorker>>>,
 }
 
-/// The current pause. Workers that are started during it must join it.
+/// The current pause. Workers that are started during the pause must join it.
 #[derive(Default)]
 pub struct PauseState(Weak<RefCell<Vec<PausedWorker>>>);
 
@@ -71,7 +71,7 @@ fn pause(worker: &Worker) -> PausedWorker {
 /// Parks all workers.
 ///
 /// # Errors
-/// The domains of workers that did not pause in time. All workers then resume.
+/// The domains of workers that did not pause in time. In this case, all workers resume.
 pub fn park<'a>(workers: impl Iterator<Item = &'a Worker>) -> Result<ParkedWorkers, Vec<TimeDomain>> {
     let asked: Vec<_> = workers.map(|worker| (worker.domain(), pause(worker))).collect();
     let until = Instant::now() + LIMIT;
@@ -93,7 +93,7 @@ impl WorkerLoop {
         let mut waiting = TaskFrames::new();
         let mut at = 0;
         while at < self.entries.len() {
-            // A task that panics is removed, and the last task moves to its index.
+            // If a task panics, it is removed, and the last task moves to its index.
             let is_there = self.guarded(at, |e, work, _| {
                 e.task.hurry(work);
                 e.task.settle();
@@ -111,8 +111,8 @@ impl WorkerLoop {
         self.entries.iter_mut().for_each(|e| e.ready = true);
     }
 
-    /// Executes pending removals, also of tasks whose addition is still pending, because other processes need their
-    /// resources. Other commands wait until after the pause.
+    /// Executes pending removals, including removals of tasks whose addition is still pending, because other processes
+    /// need the resources of these tasks. Other commands wait until after the pause.
     fn remove_some(&mut self) {
         let mut commands = self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner);
         let removed =

@@ -1,9 +1,10 @@
-//! Tasks that rest: with many tasks, those without frames are armed, as for a sleep of the worker, and take no part in
-//! its rounds until their descriptors become readable. A busy pair then does not pay for thousands of idle ports.
+//! Tasks that rest. If a worker has many tasks, the tasks without frames are armed, as for a sleep of the worker, and
+//! take no part in its rounds until their descriptors become readable. Two busy ports are then not slowed down by
+//! thousands of idle ports.
 
 use super::rounds::{TaskEntry, WorkerLoop, noting};
 
-/// Whether a task could wake the worker from a sleep by its descriptor alone.
+/// Whether the task's descriptor alone can wake the worker from a sleep.
 fn may_rest(e: &TaskEntry) -> bool {
     let is_quiet = !(e.worked || e.held || e.awake || e.broken.is_some());
     is_quiet && e.cheap && e.task.wake_fd().is_some() && e.task.nap().is_none()
@@ -16,13 +17,13 @@ impl WorkerLoop {
         self.live < self.entries.len()
     }
 
-    /// Whether epoll must be checked for some tasks: those that are expensive to poll, and those that rest.
+    /// Whether the worker must check epoll, because some tasks are expensive to poll or rest.
     #[inline]
     pub(super) fn has_descriptors(&self) -> bool {
         self.needs_epoll || self.has_resting()
     }
 
-    /// Lets tasks rest that had no frames since the last call.
+    /// Lets those tasks rest that had no frames since the last call.
     #[cold]
     pub(super) fn let_rest(&mut self) {
         if self.always || self.awake {
@@ -49,7 +50,7 @@ impl WorkerLoop {
         }
     }
 
-    /// Lets the task at index `at`, whose descriptor became readable, take part in rounds again.
+    /// Makes the task at index `at`, whose descriptor has become readable, take part in rounds again.
     pub(super) fn rouse(&mut self, at: usize) {
         if at < self.live {
             return;
@@ -68,7 +69,7 @@ impl WorkerLoop {
         }
     }
 
-    /// Counts the task at index `at` among those that take part in rounds. Returns its new index.
+    /// Moves the task at index `at` to the tasks that take part in rounds. Returns the task's new index.
     pub(super) fn include(&mut self, at: usize) -> usize {
         if at < self.live {
             return at;
@@ -78,7 +79,7 @@ impl WorkerLoop {
         self.live - 1
     }
 
-    /// Counts the task at index `at` among those that rest. Returns its new index.
+    /// Moves the task at index `at` to the tasks that rest. Returns the task's new index.
     pub(super) fn exclude(&mut self, at: usize) -> usize {
         if at >= self.live {
             return at;
@@ -106,7 +107,7 @@ mod tests {
     use crate::worker::rounds::{MANY, REST_EVERY};
     use crate::worker::{Polling, Worker};
 
-    /// The shared side of a task: its sender puts a frame, and rings the bell if the task is armed.
+    /// The shared side of a task: a sender puts a frame into it, and rings the bell if the task is armed.
     struct Inbox {
         bell: Doorbell,
         is_armed: AtomicBool,
@@ -180,8 +181,9 @@ mod tests {
         }
     }
 
-    /// Objective: beside a busy task, many idle tasks rest, each is served when it gets a frame, and rests again; tasks
-    /// can be removed while they rest, and few tasks never rest.
+    /// Objective: if there are many tasks besides a busy task, idle tasks rest; each of them is served when it gets a
+    /// frame, and then rests again. Tasks can be removed while they rest. If there are only a few tasks, none of them
+    /// rests.
     #[test]
     fn idle_tasks_rest_and_are_served() {
         for count in [MANY / 2, 3 * MANY] {
@@ -210,7 +212,7 @@ mod tests {
                 }
             }
             let gone: Vec<_> = (1..=count as u64).map(|id| worker.remove(id)).collect();
-            // The channel is closed once the task is dropped.
+            // The channel is closed when the task is dropped.
             let is_gone = |gone: &mpsc::Receiver<()>| gone.recv_timeout(Duration::from_secs(60));
             assert!(gone.iter().all(|gone| is_gone(gone) == Err(RecvTimeoutError::Disconnected)));
         }

@@ -16,22 +16,23 @@ use rustix::event::epoll;
 use super::clock::{self, WorkerClock};
 use super::{DrainMode, Polling, TaskId, WorkerCommand, WorkerState, WorkerTask};
 
-/// A task, with the worker's state for it.
+/// A task, and the worker's state for that task.
 pub(super) struct TaskEntry {
     pub(super) id: TaskId,
     pub(super) task: WorkerTask,
     pub(super) cheap: bool,
     /// Whether the task keeps the worker awake.
     pub(super) awake: bool,
-    /// For an ingress that is expensive to poll: whether epoll reported its descriptor as readable.
+    /// For an ingress that is expensive to poll: whether epoll has reported that its descriptor is readable.
     pub(super) ready: bool,
-    /// Whether frames of the task wait for a receiver's room; the ingress is then not polled for more.
+    /// Whether frames of the task wait for room at a receiver; if so, the ingress is not polled for further frames.
     pub(super) held: bool,
     /// Time that the task has taken, in nanoseconds, extrapolated from timed rounds.
     pub(super) taken: Arc<AtomicU64>,
-    /// Whether the task had frames since the last search for tasks that may rest.
+    /// Whether the task had frames since the worker last searched for tasks that may rest.
     pub(super) worked: bool,
-    /// Time at which the descriptor was removed from the epoll set because of an error.
+    /// Time at which the task's descriptor was removed from the epoll set because of an error; `None` if it was not
+    /// removed.
     pub(super) broken: Option<Instant>,
 }
 
@@ -58,16 +59,16 @@ pub(super) struct WorkerLoop {
     /// Whether the worker never sleeps.
     pub(super) always: bool,
     pub(super) epoll: OwnedFd,
-    /// The tasks: first those that take part in rounds, then those that rest (module `resting`).
+    /// The tasks: first the tasks that take part in rounds, after them the tasks that rest (module `resting`).
     pub(super) entries: Vec<TaskEntry>,
     /// Number of tasks that take part in rounds.
     pub(super) live: usize,
     pub(super) work: ForwardMemory,
-    /// Whether any ingress needs epoll.
+    /// Whether any ingress is expensive to poll, so that epoll must be checked.
     pub(super) needs_epoll: bool,
     /// Whether any task keeps the worker awake.
     pub(super) awake: bool,
-    /// Number of consecutive timed sleeps after which no work was found.
+    /// Number of consecutive timed sleeps that ended without work.
     pub(super) naps: u32,
     pub(super) clock: WorkerClock,
     /// Determines how long the worker polls before it sleeps.
@@ -78,7 +79,7 @@ pub(super) struct WorkerLoop {
     dropping: Sender<(WorkerTask, SyncSender<()>)>,
 }
 
-/// Guard of the running task. A panic drops the guard, which records the task's index.
+/// Guard of the running task. If the task panics, the guard is dropped, and records the task's index.
 struct RunningTask<'a>(&'a mut Option<usize>, usize);
 
 impl Drop for RunningTask<'_> {
@@ -88,7 +89,7 @@ impl Drop for RunningTask<'_> {
     }
 }
 
-/// Runs a part of the task of entry `at`. If the task panics, `panicked` is left set to that index.
+/// Runs a part of the task of entry `at`. If the task panics, `panicked` remains set to that index.
 #[inline(always)]
 pub(super) fn noting<T>(panicked: &mut Option<usize>, at: usize, part: impl FnOnce() -> T) -> T {
     let running = RunningTask(panicked, at);
@@ -102,19 +103,22 @@ pub(super) const BELL: u64 = u64::MAX;
 /// Number of rounds between two checks of descriptors while there is work. Rounds of slow batches take milliseconds, so
 /// the worker also checks at each tick of the kernel's clock.
 const LOOK_EVERY: u32 = 16;
-/// Number of tasks up to which none rests (module `resting`): polling them costs less than checking descriptors.
+/// Maximum number of tasks with which no task rests (module `resting`): polling that few tasks costs less than checking
+/// descriptors.
 pub(super) const MANY: usize = 64;
-/// Number of rounds between two searches for tasks that may rest. A task rests if it had no frames in between.
+/// Number of rounds between two searches for tasks that may rest. A task rests if it had no frames between two
+/// searches.
 pub(super) const REST_EVERY: u32 = 256 * LOOK_EVERY;
-/// One of this many rounds is timed. A prime number samples periodic patterns evenly.
+/// One of this many rounds is timed. As the number is prime, periodic patterns are sampled evenly.
 const TIMED: u32 = 61;
-/// Maximum number of frames that a drain forwards: the largest number of slots of a ring.
+/// Maximum number of frames that are forwarded when a task is drained: the largest number of slots of a ring.
 const MOST_LEFT: usize = 16_384;
-/// Starts the thread that drops tasks, which can take long.
+/// Starts the thread that drops tasks, because dropping a task can take long.
 fn retire() -> std::io::Result<Sender<(WorkerTask, SyncSender<()>)>> {
     let (dropping, done) = mpsc::channel::<(WorkerTask, SyncSender<()>)>();
     std::thread::Builder::new().name("netvale-retire".into()).spawn(move || {
-        // The runtime has printed the panic. A panic in one task's drop must not prevent the drop of later tasks.
+        // The runtime has already printed the panic. A panic in the drop of one task must not prevent the drop of later
+        // tasks.
         done.into_iter().for_each(|one| drop(catch_unwind(AssertUnwindSafe(|| drop(one)))));
     })?;
     Ok(dropping)
@@ -146,14 +150,14 @@ impl WorkerLoop {
         })
     }
 
-    /// Works until stopped. A panicking task is lost with its port; other tasks continue.
+    /// Works until the worker is told to stop. If a task panics, the task and its port are lost; other tasks continue.
     pub(super) fn run(mut self) {
         while catch_unwind(AssertUnwindSafe(|| self.rounds())).is_err() {
             self.lose();
         }
     }
 
-    /// Drops the task that panicked. If the panic was in no task, the worker's state cannot be trusted: the daemon
+    /// Drops the task that panicked. If the panic was not in a task, the worker's state cannot be trusted: the daemon
     /// exits, and the service manager restarts it.
     fn lose(&mut self) {
         let Some(at) = self.panicked.take() else { std::process::abort() };
@@ -199,15 +203,15 @@ impl WorkerLoop {
         }
     }
 
-    /// Runs a round that reads the clock before and after each task. It is a separate function so that untimed rounds
-    /// contain no clock reads.
+    /// Runs a round that reads the clock before and after each task. This is a separate function, so that untimed
+    /// rounds contain no reads of the clock.
     #[cold]
     #[inline(never)]
     fn timed_round(&mut self) -> usize {
         self.round::<true>()
     }
 
-    /// Runs each task once. Returns the number of frames.
+    /// Runs each task once. Returns the number of frames that the tasks forwarded.
     #[inline(always)]
     fn round<const IS_TIMED: bool>(&mut self) -> usize {
         let mut frames = 0;
@@ -228,7 +232,7 @@ impl WorkerLoop {
             }
             if let Some(since) = &mut since {
                 let begun = std::mem::replace(since, Instant::now());
-                // Only rounds with frames count towards the task's time.
+                // Only rounds in which the task had frames are added to its time.
                 if matches!(passed, PassResult::Frames(_)) {
                     clock::add(&e.taken, since.duration_since(begun) * TIMED);
                 }
@@ -237,7 +241,7 @@ impl WorkerLoop {
         frames
     }
 
-    /// Executes the daemon's commands. Returns whether the worker is to end.
+    /// Executes the daemon's commands. Returns true if the worker must end.
     fn commands(&mut self) -> bool {
         self.shared.pending.store(false, Ordering::Relaxed);
         let commands = std::mem::take(&mut *self.shared.commands.lock().unwrap_or_else(PoisonError::into_inner));
@@ -254,7 +258,7 @@ impl WorkerLoop {
                 WorkerCommand::Remove(id, done) => self.remove(id, done),
                 WorkerCommand::Drain(id, left, done) => {
                     self.drain(id, left);
-                    // The sender may have given up.
+                    // The daemon may no longer wait for this answer.
                     let _ = done.try_send(());
                 }
                 WorkerCommand::KeepAwake(id, on) => {
@@ -301,7 +305,7 @@ impl WorkerLoop {
         self.guarded(at, |e, _, _| e.task.disarm());
     }
 
-    /// Runs a part of a task between two rounds. Returns false if it panics, which loses the task.
+    /// Runs a part of a task between two rounds. Returns false if that part panics; the task is then dropped.
     pub(super) fn guarded(
         &mut self,
         at: usize,
@@ -316,8 +320,8 @@ impl WorkerLoop {
         is_done
     }
 
-    /// Forwards the frames that a closing program may have left in its rings; they count as sent. Stops after as many
-    /// frames as the rings hold, because the program may continue to write.
+    /// Forwards the frames that a closing program may have left in its rings; these frames count as sent. Stops after
+    /// as many frames as the rings hold, because the program may continue to write.
     fn drain(&mut self, id: TaskId, left: DrainMode) {
         let Some(at) = self.position(id) else { return };
         self.guarded(at, |entry, work, _| {
@@ -328,8 +332,8 @@ impl WorkerLoop {
             while frames < MOST_LEFT {
                 match entry.task.pass(work) {
                     PassResult::Frames(n) => frames += n,
-                    // Each further pass drops the frames that have no room. The count bounds the passes, because a rate
-                    // limit may hold frames for longer.
+                    // Each further pass drops the frames for which there is no room. The number of passes is limited,
+                    // because a rate limit may hold frames for longer.
                     PassResult::Held if left == DrainMode::Drops => frames += 1,
                     PassResult::Held | PassResult::Idle => break,
                 }
@@ -343,7 +347,7 @@ impl WorkerLoop {
     pub(super) fn remove(&mut self, id: TaskId, done: SyncSender<()>) {
         let Some(at) = self.position(id) else { return };
         let entry = self.take_out(at);
-        // If the dropping thread is gone, the task is dropped here.
+        // If the thread that drops tasks has ended, the task is dropped here.
         let _ = self.dropping.send((entry.task, done));
     }
 
@@ -351,12 +355,12 @@ impl WorkerLoop {
         self.entries.iter().position(|e| e.id == id)
     }
 
-    /// Removes a task from the list, and its descriptor from the epoll set.
+    /// Removes a task from the list, and the task's descriptor from the epoll set.
     pub(super) fn take_out(&mut self, at: usize) -> TaskEntry {
         let at = self.exclude(at);
         let entry = self.entries.swap_remove(at);
         if let Some(fd) = entry.task.wake_fd() {
-            // Fails only for a descriptor already closed.
+            // This fails only if the descriptor is already closed.
             let _ = epoll::delete(&self.epoll, fd);
         }
         entry
@@ -373,7 +377,7 @@ mod tests {
     use super::*;
     use crate::worker::Worker;
 
-    /// A task that always has a frame, and takes long for it.
+    /// A task that always has a frame, and needs a long time for it.
     struct SlowTask(Arc<AtomicU64>);
 
     impl Task<ForwardMemory> for SlowTask {
@@ -384,7 +388,8 @@ mod tests {
         }
     }
 
-    /// A task that has a frame when its descriptor is readable, and reports when it was polled.
+    /// A task that has a frame when its descriptor is readable, and that reports how many slow passes preceded its
+    /// poll.
     struct DescriptorTask {
         bell: Arc<Doorbell>,
         slow_passes: Arc<AtomicU64>,
@@ -409,8 +414,8 @@ mod tests {
         }
     }
 
-    /// Objective: a descriptor that becomes readable is served after a few rounds, however slow the batches of other
-    /// tasks make these.
+    /// Objective: a descriptor that becomes readable is served after a few rounds, even if the batches of other tasks
+    /// make these rounds slow.
     #[test]
     fn descriptors_do_not_wait_for_many_slow_rounds() {
         let passes = Arc::<AtomicU64>::default();
@@ -422,7 +427,7 @@ mod tests {
         worker.add(1, Box::new(SlowTask(Arc::clone(&passes))));
         worker.add(2, Box::new(DescriptorTask { bell: Arc::clone(&bell), slow_passes, served }));
         for number in 1..=5 {
-            // The descriptor becomes readable at a different point between two checks each time.
+            // Each time, the descriptor becomes readable at a different point between two checks.
             while passes.load(Ordering::Relaxed) < 7 * number {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -9,32 +9,34 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use super::clock::add;
 use super::rounds::{BELL, TaskEntry, WorkerLoop, noting};
 
-/// epoll data of a doorbell that a receiver rings when held frames have room. Task numbers are smaller.
+/// epoll data of a doorbell that a receiver rings when there is room for held frames. Task numbers are smaller than
+/// this value.
 const ROOM: u64 = u64::MAX - 1;
-/// Time without work after which a worker that never sleeps yields the CPU between polls.
+/// If a worker that never sleeps has had no work for this time, it yields the CPU between polls.
 const ALONE: Duration = Duration::from_micros(5);
-/// Length of the first sleep while frames wait for a receiver that may not signal room. Each sleep after which there is
-/// still no room doubles the next.
+/// Length of the first sleep while frames wait for a receiver that may not signal room. If there is still no room after
+/// a sleep, the next sleep is twice as long.
 const HELD_NAP: Duration = Duration::from_micros(50);
 /// Maximum length of a sleep while frames wait for a receiver that may not signal room.
 const MOST_HELD_NAP: Duration = Duration::from_millis(1);
-/// Time for which a descriptor with an error is out of the epoll set. A TAP whose interface is gone reports an error
-/// forever; other descriptors may recover.
+/// Time for which a descriptor with an error is out of the epoll set. A TAP whose interface no longer exists reports an
+/// error forever; other descriptors may recover from an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
-/// Sets the events for which epoll waits on the descriptor of an ingress whose frames wait for room. The descriptor
-/// stays readable while frames wait behind the held ones, and would keep the worker awake.
+/// Sets the events for which epoll waits on the descriptor of an ingress whose frames wait for room. While there are
+/// frames in the ingress after the held frames, the descriptor stays readable, and would keep the worker awake.
 fn listen_to(epoll: &OwnedFd, e: &TaskEntry, events: epoll::EventFlags) {
     if !e.held || e.cheap {
         return;
     }
     if let Some(fd) = e.task.wake_fd() {
-        // Fails only for a descriptor outside the set.
+        // This fails only if the descriptor is not in the set.
         let _ = epoll::modify(epoll, fd, epoll::EventData::new_u64(e.id), events);
     }
 }
 
-/// Stops waiting for a descriptor with an error, which would wake the worker repeatedly. The task still polls it.
+/// Stops waiting for a descriptor that has an error, because it would wake the worker repeatedly. The task still polls
+/// that descriptor.
 #[cold]
 fn give_up(epoll: &OwnedFd, e: &mut TaskEntry) {
     if let Some(fd) = e.task.wake_fd() {
@@ -44,14 +46,14 @@ fn give_up(epoll: &OwnedFd, e: &mut TaskEntry) {
 }
 
 impl WorkerLoop {
-    /// Handles a round without work: checks descriptors, then polls again or sleeps.
+    /// Handles a round without work: checks descriptors, and after that polls again or sleeps.
     pub(super) fn idle(&mut self) {
         if self.needs_epoll && self.look(Some(Duration::ZERO)) {
             return;
         }
         let idle_for = self.clock.idle(&self.shared.stats);
         if self.always || self.awake {
-            // The thread that would bring work may be waiting for this very CPU.
+            // The thread that would send frames may be waiting for the CPU of this worker.
             return if idle_for > ALONE { std::thread::yield_now() } else { std::hint::spin_loop() };
         }
         if self.naps > 0 || !self.spin.go_on() {
@@ -60,7 +62,7 @@ impl WorkerLoop {
     }
 
     fn sleep(&mut self) {
-        // A command sent before this point rang the doorbell, which epoll reports immediately.
+        // If a command was sent before this point, the doorbell has been rung, and epoll reports it immediately.
         if !self.arm() {
             let nap = self.nap();
             self.clock.before_sleep(&self.shared.stats);
@@ -69,7 +71,7 @@ impl WorkerLoop {
             if self.entries.iter().any(|e| e.held) {
                 add(&self.shared.stats.waited_ns, slept);
             }
-            // After a nap without work, polling again is pointless.
+            // If a nap ended without work, polling again is pointless.
             self.naps = if woken || nap.is_none() { 0 } else { self.naps.saturating_add(1) };
         }
         self.disarm();
@@ -85,10 +87,10 @@ impl WorkerLoop {
                     return e.task.arm();
                 }
                 if let Some(bell) = e.task.ask_for_room() {
-                    // The doorbell is already in the set if two tasks wait for the same receiver.
+                    // If two tasks wait for the same receiver, the receiver's doorbell is already in the set.
                     let _ = epoll::add(&*epoll, bell, epoll::EventData::new_u64(ROOM), epoll::EventFlags::IN);
                 }
-                // Room may have appeared just before the doorbell was armed.
+                // There may have been room just before the doorbell was armed.
                 e.held = e.task.pass(work) == PassResult::Held;
                 listen_to(epoll, e, epoll::EventFlags::empty());
                 !e.held
@@ -103,7 +105,7 @@ impl WorkerLoop {
             noting(panicked, at, || {
                 e.task.disarm();
                 e.task.stop_asking(&mut |bell| {
-                    // Another task with the same receiver may have removed the doorbell.
+                    // If another task waited for the same receiver, it may already have removed the doorbell.
                     let _ = epoll::delete(&*epoll, bell);
                 });
                 listen_to(epoll, e, epoll::EventFlags::IN);
@@ -111,40 +113,40 @@ impl WorkerLoop {
         }
     }
 
-    /// Returns the longest permitted sleep, or `None` if only a wake-up needs to end the sleep.
+    /// Returns the longest permitted sleep, or `None` if the worker may sleep until it is woken.
     fn nap(&self) -> Option<Duration> {
-        // A task that knows when its frames are due is not polled earlier.
+        // A task that knows the time at which its frames are due is not polled before that time.
         let held = self.entries.iter().any(|e| e.held && e.task.nap().is_none());
         let held = held.then(|| (HELD_NAP * (1 << self.naps.min(8))).min(MOST_HELD_NAP));
         let broken = self.entries.iter().any(|e| e.broken.is_some()).then_some(AFTER_ERROR);
         held.into_iter().chain(broken).chain(self.entries.iter().filter_map(|e| e.task.nap())).min()
     }
 
-    /// Adds descriptors to the epoll set again once `AFTER_ERROR` has passed since their error.
+    /// Returns descriptors to the epoll set when `AFTER_ERROR` has passed since their error.
     fn listen_again(&mut self) {
         for e in &mut self.entries {
             if e.broken.is_some_and(|since| since.elapsed() >= AFTER_ERROR)
                 && let Some(fd) = e.task.wake_fd()
             {
                 e.broken = None;
-                // Fails only for a closed descriptor.
+                // This fails only if the descriptor is closed.
                 let _ = epoll::add(&self.epoll, fd, epoll::EventData::new_u64(e.id), epoll::EventFlags::IN);
             }
         }
     }
 
-    /// Waits for descriptors, with a precise limit, because epoll rounds its own limit up to milliseconds. The kernel
-    /// may be late by a thousandth of the wait, so the wait is shortened by 1/512, and the worker waits again for the
-    /// rest.
+    /// Waits until a descriptor is ready, for at most `limit`. poll(2) measures the limit precisely, whereas epoll
+    /// rounds it up to milliseconds. The kernel may be late by a thousandth of the wait, so the wait is shortened by
+    /// 1/512, and the worker waits again for the remaining time.
     fn wait(&self, limit: Duration) {
         let limit = limit - limit / 512;
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: i64::from(limit.subsec_nanos()) };
-        // Fails only if a signal arrives.
+        // This fails only if a signal arrives.
         let _ = poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&limit));
     }
 
-    /// Waits for descriptors (`None`: without limit). Returns whether an ingress or the doorbell is ready. The doorbell
-    /// announces commands, so the caller must not sleep then.
+    /// Waits until a descriptor is ready, for at most `limit` (`None`: no limit). Returns whether an ingress or the
+    /// doorbell is ready. The doorbell announces commands, so if this returns true, the caller must not sleep.
     pub(super) fn look(&mut self, limit: Option<Duration>) -> bool {
         self.listen_again();
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];

@@ -1,5 +1,5 @@
-//! Peers that make the descriptors with which the daemon wakes them blocking, and fill them. On every kind of port, the
-//! worker continues to serve all other ports, and the peer loses its port, with a reason.
+//! Peers that make the descriptors with which the daemon wakes them blocking, and fill these descriptors. On every kind
+//! of port, the worker continues to serve all other ports, and the peer loses its port, with a reason.
 
 use crate::common;
 use crate::common::published;
@@ -32,7 +32,8 @@ use netvale_virtio::features::VERSION_1;
 use published::{Driver, Plugged};
 use serde_json::json;
 
-/// Longest delay of other ports. Blocked calls are checked every quarter of a second, and the machine may be busy.
+/// Longest permitted delay of other ports' frames. Blocked calls are checked every quarter of a second, and the machine
+/// may be busy.
 const BOUND: Duration = Duration::from_secs(4);
 const REASON: &str = "is full and blocks";
 
@@ -50,7 +51,7 @@ fn notes(d: &Daemon) -> String {
     d.call("port.show", json!({"port": "vale0:bad"}))["result"]["notes"].to_string()
 }
 
-/// Broadcasts frames from `a` until `evicted`. Each must reach `b` within [`BOUND`].
+/// Broadcasts frames from `a` until `evicted` returns true. Each frame must reach `b` within [`BOUND`].
 fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
     let began = Instant::now();
     for (sofar, i) in (0..=255).cycle().enumerate() {
@@ -65,7 +66,7 @@ fn serve_others(a: &mut Port, b: &mut Port, evicted: impl Fn() -> bool) {
     }
 }
 
-/// A socket without a reader: writing to it blocks.
+/// A socket that is full and has no reader, so that writing to it blocks, and its peer.
 fn full_socket() -> (UnixStream, UnixStream) {
     let (from, to) = UnixStream::pair().unwrap();
     waits(&to, false);
@@ -80,8 +81,8 @@ fn waits(fd: impl AsFd, does: bool) {
     rustix::fs::fcntl_setfl(&fd, if does { others } else { others | rustix::fs::OFlags::NONBLOCK }).unwrap();
 }
 
-/// Sets sockets as the call descriptors of a front end's queues. The daemon makes them nonblocking; this function then
-/// makes all of them blocking again, together, because the peer may be evicted for the first one.
+/// Sets sockets as the call descriptors of a front end's queues. The daemon makes each socket nonblocking. After that,
+/// this function makes all of them blocking at the same time, because the peer may be evicted for the first socket.
 fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     for (queue, (_, to)) in (0u64..).zip(all) {
         let mut m = VhostMessage::new(request::SET_VRING_CALL, queue.to_le_bytes().to_vec());
@@ -92,8 +93,8 @@ fn call_by(socket: &UnixStream, all: &[(UnixStream, UnixStream)]) {
     all.iter().for_each(|(_, to)| waits(to, true));
 }
 
-/// Objective: a front end delays no other port if it blocks the kick, call and error descriptors of a queue with calls
-/// enabled, or is called through full sockets.
+/// Objective: a front end delays no other port if it makes the kick, call and error descriptors of a queue with calls
+/// enabled block, or if its call descriptors are full sockets.
 #[test]
 fn a_blocking_vhost_front_end_delays_no_other() {
     [false, true].into_iter().for_each(vhost_called);
@@ -135,13 +136,13 @@ fn vhost_called(by_socket: bool) {
         calls.iter().for_each(|call| block(call).unwrap());
     }
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
-    // The next peer is served, possibly after the lockout.
+    // The next peer is served, possibly only after the lockout.
     let again = UnixStream::connect(&path).unwrap();
     let running = Frontend::new(again.as_fd(), stop.as_fd(), &fault).start(DriverOptions::default(), &calls);
     assert!(running.is_err() || running.is_ok_and(|r| r.pairs.len() == 1));
 }
 
-/// Objective: a hypervisor that blocks all vectors and doorbells of a ptnet device by ivshmem delays no other port.
+/// Objective: a hypervisor that makes all vectors and doorbells of an ivshmem ptnet device block delays no other port.
 #[test]
 fn a_blocking_ptnet_hypervisor_delays_no_other() {
     let d = Daemon::start("workers = 1");
@@ -150,17 +151,17 @@ fn a_blocking_ptnet_hypervisor_delays_no_other() {
     let mut b = d.open("vale0:b").unwrap();
     let guest = BareGuest::connect(&path).unwrap();
     assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
-    // Both rings need interrupts: nm_csb_atok.appl_need_kick.
+    // Set nm_csb_atok.appl_need_kick, so that both rings need interrupts.
     let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
     [2, 18].into_iter().for_each(|word| status.store(word, 1));
     guest.vectors().iter().chain(guest.doorbells()).for_each(|bell| block(bell).unwrap());
     serve_others(&mut a, &mut b, || notes(&d).contains(REASON));
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
-    // The next guest is served once the lockout is over.
+    // The next guest is served after the lockout.
     assert_eq!(BareGuest::connect(&path).unwrap().command(COMMAND_START, 0, 0).unwrap(), 0);
 }
 
-/// Objective: a hypervisor that blocks the vectors of a published device delays no other port.
+/// Objective: a hypervisor that makes the vectors of a published device block delays no other port.
 #[test]
 fn a_blocking_published_device_delays_no_other() {
     let d = Daemon::start("workers = 1");
@@ -175,7 +176,7 @@ fn a_blocking_published_device_delays_no_other() {
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
 }
 
-/// Objective: a hypervisor that blocks the interrupt of an e1000 delays no other port.
+/// Objective: a hypervisor that makes the interrupt of an e1000 block delays no other port.
 #[test]
 fn a_blocking_e1000_delays_no_other() {
     let d = Daemon::start("workers = 1");
@@ -183,7 +184,7 @@ fn a_blocking_e1000_delays_no_other() {
     let mut a = d.open("vale0:a").unwrap();
     let mut b = d.open("vale0:b").unwrap();
     let mut guest = Card::new(&path, CardOptions::default()).unwrap();
-    // Clears earlier interrupts (link up), so that the driver waits for frames.
+    // Clear earlier interrupts (link up), so that the driver waits for frames.
     guest.ingress.woken();
     assert!(!guest.ingress.arm());
     block(guest.ingress.wake_fd().unwrap()).unwrap();
@@ -191,7 +192,7 @@ fn a_blocking_e1000_delays_no_other() {
     assert!(notes(&d).contains("waits for a virtual machine"), "{}", notes(&d));
 }
 
-/// Rings a doorbell on drop, also after a failure.
+/// A guard that rings a doorbell when it is dropped, even after a failure.
 struct Rings<'a>(&'a Doorbell);
 
 impl Drop for Rings<'_> {
@@ -200,7 +201,7 @@ impl Drop for Rings<'_> {
     }
 }
 
-/// Plays a back end that accepts everything, and blocks the descriptors of its kicks.
+/// Plays a back end that accepts all messages, and makes its kick descriptors block.
 fn back_end(connection: OwnedFd, stop: &Doorbell) {
     let mut kept = Vec::new();
     while let Ok(ReceiveResult::Message(mut m)) = wire::receive(connection.as_fd(), stop.as_fd()) {
@@ -219,7 +220,7 @@ fn back_end(connection: OwnedFd, stop: &Doorbell) {
     }
 }
 
-/// Objective: a back end that blocks the kicks of its driver's queues delays no other port.
+/// Objective: a back end that makes the kick descriptors of its driver's queues block delays no other port.
 #[test]
 fn a_blocking_virtio_back_end_delays_no_other() {
     let d = Daemon::start("workers = 1");
@@ -239,7 +240,8 @@ fn a_blocking_virtio_back_end_delays_no_other() {
     });
 }
 
-/// Objective: a program that blocks its ring's wake-up, and its doorbell, loses its port; its next open is served.
+/// Objective: a program that makes the wake-up and the doorbell of its ring block loses its port; the program can open
+/// a port again.
 #[test]
 fn a_blocking_program_loses_its_port() {
     let d = Daemon::start("workers = 1");
@@ -249,7 +251,7 @@ fn a_blocking_program_loses_its_port() {
     assert!(!bad.rx()[0].arm());
     block(bad.rx()[0].wake_fd()).unwrap();
     serve_others(&mut a, &mut b, || !d.ports().contains(&"vale0:bad".to_owned()));
-    // The port is gone, but its reason remains.
+    // The port no longer exists, but the reason is still reported.
     let gone = d.call("port.show", json!({"port": "vale0:bad"}))["error"]["message"].to_string();
     assert!(gone.contains("does not exist") && gone.contains(REASON), "{gone}");
     let evicted = &d.call("port.evicted", json!({}))["result"];

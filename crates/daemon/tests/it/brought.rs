@@ -1,4 +1,4 @@
-//! Regions in files passed by clients: accepted files, and refusals.
+//! Regions in files that clients pass: accepted files, and refusals.
 
 use crate::common;
 
@@ -48,8 +48,8 @@ fn refused(d: &Daemon, file: &impl AsFd, offset: u64, len: u64, why: &str) {
     }
 }
 
-/// Objective: anything but a memory file, open for reading and writing and long enough for the requested whole pages,
-/// is refused with the reason, and the daemon continues.
+/// Objective: only a memory file is accepted that is open for reading and writing, and long enough for the requested
+/// whole pages; any other file is refused with the reason, and the daemon continues.
 #[test]
 fn other_files_are_refused_by_name() {
     let d = Daemon::start("");
@@ -81,8 +81,8 @@ fn other_files_are_refused_by_name() {
     asked(&d, "vale0:x", &small, 0, LEN).expect("a memfd without seals will do");
 }
 
-/// Objective: requests for the same place in a file get the same region, those for another place another; a region ends
-/// with its last port.
+/// Objective: requests for the same place in a file get the same region, and requests for another place get another
+/// region; a region ends with its last port.
 #[test]
 fn same_place_same_region() {
     let d = Daemon::start("");
@@ -94,7 +94,7 @@ fn same_place_same_region() {
     assert_ne!(a.reply.nifp, b.reply.nifp);
     let (_other, c) = asked(&d, "vale0:c", &memfd(MemfdFlags::empty()), 0, LEN).unwrap();
     assert_ne!(a.reply.mem_id, c.reply.mem_id);
-    // A connection inherited from elsewhere finds the same region.
+    // A connection that another process inherits finds the same region.
     let again = raw::resume(one.as_fd()).unwrap();
     assert_eq!((again.reply.mem_id, again.map.start()), (a.reply.mem_id, a.map.start()));
     drop((one, a, again));
@@ -107,7 +107,8 @@ fn same_place_same_region() {
     assert_ne!(fresh.reply.mem_id, last);
 }
 
-/// Objective: a file truncated under its ports affects no other port; once extended again, it holds a new region.
+/// Objective: if a file is truncated while its region has ports, no other port is affected; after the file is extended
+/// again, it can contain a new region.
 #[test]
 fn a_truncated_file_affects_no_other_port() {
     let d = Daemon::start("");
@@ -134,8 +135,8 @@ fn a_truncated_file_affects_no_other_port() {
 mod as_root {
     use super::*;
 
-    /// Objective: no user, not even root, gets a region in place of another user's, and root gets none that a user
-    /// could truncate.
+    /// Objective: no user, not even root, gets a region at the place of another user's region, and root gets no region
+    /// that a user could truncate.
     #[test]
     fn no_user_gets_a_region_in_place_of_anothers() {
         if !rustix::process::geteuid().is_root() {
@@ -149,7 +150,7 @@ mod as_root {
         let (_conn, theirs) = std::thread::scope(|scope| {
             let somebody = scope.spawn(|| {
                 let uid = rustix::fs::Uid::from_raw(4711);
-                // The user changes only for this thread.
+                // Only this thread changes its user.
                 rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
                 asked(&d, "vale0:theirs", &file, 0, LEN / 2).unwrap()
             });
@@ -191,7 +192,7 @@ mod as_root {
         send(&mut a, &frame(255, 1, 1));
         assert_eq!(receive(&mut b), frame(255, 1, 1));
         drop(file);
-        // The tmpfs is unmounted here, because only the daemon's own folder is removed at the end.
+        // The tmpfs is unmounted here, because the end of the test removes only the daemon's own folder.
         assert!(std::process::Command::new("umount").arg("-l").arg(&folder).status().unwrap().success());
     }
 }

@@ -21,13 +21,13 @@ fn shown(d: &Daemon) -> Value {
     d.call("config.export", json!({}))["result"].clone()
 }
 
-/// Returns the daemon's settings in the tests; a file must repeat them to leave them unchanged.
+/// Returns the daemon's settings in the tests; a file must contain them to leave them unchanged.
 fn head(d: &Daemon) -> String {
     format!("run_dir = {:?}\nsandbox = false\n", d.dir())
 }
 
-/// Objective: a program keeps its port, counters and connection while other ports come and go; a port opened by a
-/// program conflicts with one in the file, and is named.
+/// Objective: a program keeps its port, counters and connection while other ports come and go; if the file contains a
+/// port that a program has opened, that is a conflict, and the message names the port.
 #[test]
 fn programs_go_on() {
     let d = Daemon::start("[[port]]\nswitch = 'vale0'\nport = 'a'\n[[port]]\nswitch = 'vale0'\nport = 'gone'\n");
@@ -53,8 +53,8 @@ fn programs_go_on() {
     assert_eq!(shown(&d)["left_out"].as_array().unwrap().len(), 1);
 }
 
-/// Objective: ports of any kind that cannot be attached are skipped, and attached once they can be; if all are
-/// required, the daemon does not start.
+/// Objective: ports of any kind that cannot be attached are skipped, and are attached when that is possible; if all
+/// ports are required, the daemon does not start.
 #[test]
 fn ports_that_fail_are_skipped_and_attached_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -84,8 +84,8 @@ fn ports_that_fail_are_skipped_and_attached_later() {
     assert!(refused.contains("does not enter network namespaces"), "{refused}");
 }
 
-/// Objective: a file longer than other users' requests is accepted whole; it is exported unchanged, and starts the same
-/// daemon.
+/// Objective: a file that is longer than the requests of other users may be is accepted whole; it is exported
+/// unchanged, and a daemon that starts with it has the same ports.
 #[test]
 fn a_large_file_is_accepted_whole() {
     let d = Daemon::start("");
@@ -101,7 +101,7 @@ fn a_large_file_is_accepted_whole() {
     assert_eq!(written["config"]["port"].as_array().unwrap().len(), 200);
 }
 
-/// Objective: access to the sockets changes at run time, as far as the daemon has the right.
+/// Objective: access to the sockets can be changed at run time, as far as the daemon has the right to do so.
 #[test]
 fn mode_of_the_sockets() {
     let d = Daemon::start("");

@@ -1,5 +1,5 @@
-//! Daemons replaced while frames pass host devices: TAPs and network interfaces. No frame is lost, duplicated or
-//! reordered.
+//! Daemons that are replaced while frames pass host devices: TAPs and network interfaces. No frame is lost, duplicated
+//! or reordered.
 
 use crate::common;
 
@@ -28,7 +28,7 @@ fn taken_over(d: &Daemon) {
     }
 }
 
-/// Objective: the next daemon continues the counters of an echo and of a null port.
+/// Objective: the next daemon continues the counters of an echo port and of a null port.
 #[test]
 fn counters_of_echo_and_null_ports_continue() {
     let d = Daemon::start("");
@@ -55,12 +55,13 @@ fn counters_of_echo_and_null_ports_continue() {
             let _ = port.rx()[0].sync();
         }
     });
-    // The echo sends its frames to an address that the switch knows, so only sent frames are flooded to `null:`.
+    // The echo port sends its frames to an address that the switch knows, so that only frames that the test sends are
+    // flooded to `null:`.
     let discarded = show(&d, "vale0:null")["rings"][0]["frames"].as_u64().unwrap();
     assert_eq!((sent > 0, discarded), (true, u64::from(sent)));
 }
 
-/// Objective: a flow stays on its queue, and so in order, across a replacement of the daemon.
+/// Objective: when the daemon is replaced, each flow stays on its queue, and thus in order.
 #[test]
 fn flows_stay_on_their_queues() {
     let managed = Daemon::managed("");
@@ -79,7 +80,7 @@ fn queues_are_kept(d: &Daemon, ends: impl Fn()) {
     assert_eq!(flows(&mut from, &mut to), queues);
 }
 
-/// Returns, for each of several flows, the queue on which its frame arrives.
+/// Sends a frame of each of several flows. Returns the queue on which each frame arrives.
 fn flows(from: &mut Port, to: &mut Port) -> Vec<usize> {
     let queue = |port: u16| {
         let build = PacketBuilder::ethernet2([2; 6], [0xff; 6]).ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64);
@@ -98,8 +99,8 @@ fn flows(from: &mut Port, to: &mut Port) -> Vec<usize> {
     (5000..5032).map(queue).collect()
 }
 
-/// Creates a cable whose far end belongs to the stack. Offloads are off there, so that the stack completes its frames
-/// itself.
+/// Creates a cable whose far end belongs to the stack. Offloads are off at that end, so that the stack completes its
+/// frames itself.
 fn cable_to_the_stack(queues: u32) {
     cable("nva", "nvb", queues);
     let quiet = std::process::Command::new("ethtool").args(["-K", "nvb", "tx", "off", "gso", "off"]).output().unwrap();
@@ -110,8 +111,8 @@ fn cable_to_the_stack(queues: u32) {
 mod as_root {
     use super::*;
 
-    /// Objective: a TAP, with one queue or several, loses, duplicates and reorders no frame across several daemons,
-    /// including failed successors; its counters continue.
+    /// Objective: when daemons with a TAP replace one another, even after failed successors, no frame is lost,
+    /// duplicated or reordered, with one queue and with several queues; the counters continue.
     #[test]
     fn a_tap_loses_no_frame_across_daemons() {
         if !inside_as_root() {
@@ -134,8 +135,8 @@ mod as_root {
         }
     }
 
-    /// Objective: a TAP created by a client, which has closed its descriptors, continues in the successor, too, and
-    /// still ends with its interface.
+    /// Objective: a TAP that a client has created continues in the successor even if the client has closed its
+    /// descriptors, and ends when its interface is deleted.
     #[test]
     fn a_brought_tap_continues_in_the_next_daemon() {
         if !inside_as_root() {
@@ -156,8 +157,8 @@ mod as_root {
         until("no port", || d.ports() == ["vale0:a"]);
     }
 
-    /// Objective: an interface on a switch continues with its sockets, its buffers and its XDP program; once it is
-    /// detached, it is as before.
+    /// Objective: an interface on a switch continues with its sockets, its buffers and its XDP program; after it is
+    /// detached, it is in its original state.
     #[test]
     fn interface_on_a_switch() {
         if !inside_as_root() {
@@ -183,7 +184,8 @@ mod as_root {
         }
     }
 
-    /// Objective: an interface's host stack on a switch continues, too: its frames reach the switch and return.
+    /// Objective: an interface's host stack on a switch also continues: its frames reach the switch, and answers
+    /// return.
     #[test]
     fn stack_behind_an_interface() {
         if !inside_as_root() {
@@ -203,8 +205,8 @@ mod as_root {
     }
 
     /// Objective: a program with an open interface does not notice the replacement of the daemon, neither at its
-    /// queues, which it shares with the kernel, nor at its host rings. After the program's end, the interface is as
-    /// before.
+    /// queues, which it shares with the kernel, nor at its host rings. After the program ends, the interface is in its
+    /// original state.
     #[test]
     fn interface_of_a_program() {
         if !inside_as_root() {

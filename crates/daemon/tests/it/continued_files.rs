@@ -1,4 +1,4 @@
-//! Daemons replaced during captures and replays: no frame is lost, duplicated or reordered.
+//! Daemons that are replaced during captures and replays: no frame is lost, duplicated or reordered.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ const FRAMES: u32 = 2000;
 /// A user that the daemon does not trust.
 const USER: u32 = 61_123;
 
-/// Objective: captures of either format that continue across several daemons are complete, also after a failed
+/// Objective: captures that continue across several daemons are complete in both formats, even after a failed
 /// successor. The frame count continues.
 #[test]
 fn captures_across_daemons_are_complete() {
@@ -48,7 +48,7 @@ fn captures_across_daemons_are_complete() {
     }
 }
 
-/// Objective: a replay continues at its position and at the recorded times, and ends once.
+/// Objective: a replay continues at its position and at the recorded times, and reaches its end only once.
 #[test]
 fn a_replay_continues_at_its_position() {
     let d = Daemon::start("");
@@ -87,7 +87,7 @@ mod as_root {
     use super::*;
 
     /// Objective: a user's capture quota holds across successors: portions of finished and running captures count, and
-    /// return with the removal of the files; a file's own limit holds, too.
+    /// are returned when the files are removed; the limit of a single file also holds.
     #[test]
     fn capture_limits_hold_across_successors() {
         let start = |dir, more: &str| Daemon::start_as(0, dir, more);
@@ -97,7 +97,7 @@ mod as_root {
             captures.are_exhausted();
         }
         captures.remove("one");
-        // Data that a slow disk has not stored yet counts towards the quota for a while.
+        // Data that a slow disk has not stored yet still counts towards the quota for a while.
         let allowed = |name: &str| until(name, || captures.start(name)["error"].is_null());
         allowed("three");
         captures.stop("two");

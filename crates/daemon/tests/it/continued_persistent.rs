@@ -19,8 +19,8 @@ fn asked(d: &Daemon, reqtype: u16, name: &str) {
     let all = [(std::mem::offset_of!(NmreqRegister, nr_mode), NR_REG_ALL_NIC as u8)];
     let is_named = [NETMAP_REQ_VALE_ATTACH, NETMAP_REQ_VALE_DETACH].contains(&reqtype);
     let body: &[(usize, u8)] = if is_named { &all } else { &[] };
-    // A process that another test starts has copies of this process's descriptors for a moment, so the daemon may see a
-    // connection end only after that process has closed them, too.
+    // A process that another test starts has copies of this process's descriptors for a moment, so the daemon may see
+    // the end of a connection only after that process has closed its copies as well.
     let mut status = 0;
     until("it is free", || {
         status = request(d, 0, reqtype, name, body).status;
@@ -29,8 +29,8 @@ fn asked(d: &Daemon, reqtype: u16, name: &str) {
     assert_eq!(status, 0, "{reqtype} {name}");
 }
 
-/// Objective: a persistent port keeps its rings, holders and switches across several daemons, and can then be removed
-/// from its second switch, detached and removed as before.
+/// Objective: a persistent port keeps its rings, holders and switches across several daemons, and can afterwards be
+/// removed from its second switch, detached and removed as usual.
 #[test]
 fn a_persistent_port_keeps_its_rings_across_daemons() {
     let d = Daemon::start("");
@@ -66,8 +66,9 @@ fn a_persistent_port_keeps_its_rings_across_daemons() {
     assert_eq!(d.ports(), ["vale0:a", "vale1:b"]);
 }
 
-/// Objective: policies of a persistent port change under traffic; frames on its link (a queue that delays frames)
-/// arrive before the port leaves its switch; on the next switch, and across several daemons, it has the same policies.
+/// Objective: policies of a persistent port can be changed while frames pass; frames on its link (a queue that delays
+/// frames) arrive before the port leaves its switch; on the next switch, and across several daemons, it has the same
+/// policies.
 #[test]
 fn policies_of_a_persistent_port_stay_across_daemons() {
     let d = Daemon::start("");
@@ -115,8 +116,8 @@ fn policies_of_a_persistent_port_stay_across_daemons() {
     assert_eq!(policy(&d, "vale2:p0")["isolated"], true);
 }
 
-/// Objective: frames on a port's link (a queue that delays frames) without room at their destination during a hand-over
-/// are counted as dropped.
+/// Objective: frames on a port's link (a queue that delays frames) that find no room at their destination during a
+/// hand-over are counted as dropped.
 #[test]
 fn frames_behind_a_link() {
     let d = Daemon::start("");
@@ -146,7 +147,7 @@ fn frames_behind_a_link() {
     assert_eq!(got + drops("vale0:a") + drops("vale0:b"), 150);
 }
 
-/// Objective: rings that are connected to nothing stay with their connection, in the same position of their region,
+/// Objective: rings that are connected to nothing stay with their connection, at the same position in their region,
 /// across several daemons; the position is not reused until the connection ends.
 #[test]
 fn rings_with_nothing_behind_them() {

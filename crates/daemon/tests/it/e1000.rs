@@ -1,5 +1,5 @@
-//! e1000 ports and their guests: simulated ones that drive their card by registers, with Send Combining or with the
-//! status block, and some that do things that no driver does.
+//! e1000 ports and their guests: simulated guests that drive their card by registers, with Send Combining or with the
+//! status block, and guests that do what no driver does.
 #![allow(unsafe_code)]
 
 use crate::common;
@@ -30,7 +30,8 @@ fn show(d: &Daemon, name: &str) -> Value {
     d.call("port.show", json!({"port": format!("vale0:{name}")}))["result"].clone()
 }
 
-/// Receives the next frames, waiting for an interrupt if necessary. Returns none if no interrupt comes within `limit`.
+/// Receives the next frames. If there are none, waits for an interrupt. Returns an empty list if no interrupt comes
+/// within `limit`.
 fn frames_within(guest: &mut SimulatedGuest, limit: Duration) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     until("a frame comes", || {
@@ -66,7 +67,7 @@ const WAYS: [CardDriverOptions; 3] = [
 
 fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     send_from(guest, &frame(255, 9, tag));
-    // Send Combining delays the notification of a frame until further frames follow or the guest is interrupted.
+    // Send Combining delays the notification of a frame until further frames follow, or until the guest is interrupted.
     until("it arrives", || {
         guest.ingress.woken();
         local.wait(Interest::Rx, Some(Duration::from_millis(1))).unwrap()
@@ -75,7 +76,8 @@ fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     send(local, &frame(9, 1, tag));
     let mut frames = frames_within(guest, INTERRUPT);
     if frames.is_empty() {
-        // On a busy machine, a delayed register access of the guest may cause the drop of a frame, with a named reason.
+        // On a busy machine, a delayed register access of the guest may cause the drop of a frame, which is counted
+        // with its reason.
         let shown = show(d, "card");
         assert!(shown["drops"]["no-room"].as_u64() > Some(0), "no interrupt came: {shown}");
         send(local, &frame(9, 1, tag));
@@ -84,8 +86,8 @@ fn ping(d: &Daemon, guest: &mut SimulatedGuest, local: &mut Port, tag: u8) {
     assert_eq!(frames, [frame(9, 1, tag)]);
 }
 
-/// Objective: frames pass both ways, and wake sleeping receivers, in each way to drive a card, for one guest after
-/// another at the same port.
+/// Objective: frames pass in both directions and wake sleeping receivers, in each mode in which a driver can use the
+/// card, for several guests one after another at the same port.
 #[test]
 fn played_guests_exchange_frames_both_ways() {
     let d = Daemon::start("workers = 2");
@@ -110,8 +112,8 @@ fn played_guests_exchange_frames_both_ways() {
     }
 }
 
-/// Objective: addresses learned behind a guest are forgotten when it leaves: frames go to the port that has the address
-/// now.
+/// Objective: addresses learned behind a guest are forgotten when the guest leaves; frames then go to the port that now
+/// has the address.
 #[test]
 fn addresses_behind_a_leaving_guest_are_forgotten() {
     let d = Daemon::start("");
@@ -131,8 +133,8 @@ fn addresses_behind_a_leaving_guest_are_forgotten() {
     }
 }
 
-/// Objective: the status block of a guest that is awake saves all register accesses and interrupts, for any number of
-/// frames.
+/// Objective: the status block of a guest that is awake makes all register accesses and interrupts unnecessary, for any
+/// number of frames.
 #[test]
 fn a_status_block_saves_all_register_accesses() {
     let d = Daemon::start("poll_always = true");
@@ -148,12 +150,13 @@ fn a_status_block_saves_all_register_accesses() {
         let mut sent = 0;
         let mut received = 0;
         until("all arrive", || {
-            // Up to 500 frames per poll, because each poll may cost a time slice on a busy machine.
+            // Keep at most 500 frames in flight for each poll, because each poll may cost a time slice on a busy
+            // machine.
             while sent < n && sent - received < 500 {
                 send_from(&one, &frame(2, 1, sent as u8));
                 sent += 1;
             }
-            // SAFETY: no frame is read.
+            // SAFETY: the bytes of the frames are not read.
             unsafe { two.ingress.take(&mut got) };
             received += got.len() as u32;
             got.clear();
@@ -169,8 +172,8 @@ fn a_status_block_saves_all_register_accesses() {
     assert!(moved <= 20, "{before:?} {after:?}");
 }
 
-/// Objective: memory unmapped under traffic crashes nothing; frames outside of the memory are dropped, counted by
-/// reason; once the memory is mapped again and the card restarted, traffic continues.
+/// Objective: if memory is unmapped while frames pass, nothing crashes; frames outside the mapped memory are dropped,
+/// and counted by reason; once the memory is mapped again and the card restarted, traffic continues.
 #[test]
 fn memory_that_goes_away() {
     let d = Daemon::start("");
@@ -183,7 +186,7 @@ fn memory_that_goes_away() {
         for round in 0..20 {
             let mut batch = Batch::new();
             let bytes = frame(3, 9, round);
-            // SAFETY: the frame outlives the batch.
+            // SAFETY: the frame exists longer than the batch.
             unsafe { batch.push(bytes.as_ptr(), 60) };
             (0..40).for_each(|_| _ = guest.egress.deliver(&batch, &[0], &mut Scratch::new()));
             guest.remote.with(|client| client.unmap(GUEST, size)).unwrap();
@@ -208,7 +211,7 @@ fn memory_that_goes_away() {
 }
 
 /// Objective: registers can also be accessed through I/O ports; narrow reads return the bytes at their offset; writes
-/// that are narrower or wider than a register, or unaligned, are ignored; accesses outside the registers are refused.
+/// that are narrower or wider than a register, or not aligned, are ignored; accesses outside the registers are refused.
 #[test]
 fn registers_are_also_reached_by_io_ports() {
     let d = Daemon::start("");
@@ -243,7 +246,8 @@ fn registers_are_also_reached_by_io_ports() {
     assert_eq!([TDLEN, RDLEN, TDH, ICR].map(|at| guest.remote.read(at)), [0; 4]);
 }
 
-/// Objective: a peer that does not speak the protocol is disconnected with a reason, and the next guest is served.
+/// Objective: a peer that does not speak the protocol is disconnected, and the reason is reported, and the next guest
+/// is served.
 #[test]
 fn a_stranger_is_disconnected_with_a_reason() {
     use std::io::{Read, Write};

@@ -22,14 +22,14 @@ use serde_json::{Value, json};
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 const USERS: &str = "[switch]\nshared = ['vale0']\n[sockets]\nmode = '0666'\n";
-/// Time within which events that no request causes, such as polled ones, arrive.
+/// Time within which events that are not caused by a request, such as polled events, arrive.
 const QUIET: Duration = Duration::from_millis(700);
 
 fn client(d: &Daemon) -> Client {
     Client::connect(d.dir()).unwrap()
 }
 
-/// Subscribes a client to events of these names, or to all.
+/// Subscribes a client to the events with these names; to all events if there are no names.
 fn subscribed(d: &Daemon, names: &[&str]) -> Client {
     let mut client = client(d);
     client.subscribe(named(names)).unwrap();
@@ -87,7 +87,7 @@ fn events_of_ports_arrive_in_order_with_author() {
     expect(&mut told, "port.idle", "vale0:a");
     assert_eq!(expect(&mut told, "port.detached", "vale0:a").why.as_deref(), Some("its program has closed the port"));
     let last = expect(&mut told, "switch.gone", "vale0");
-    // A persistent port exists before and after its programs.
+    // A persistent port exists before and after programs open it.
     call(&d, "port.attach", json!({"switch": "vale1", "port": "b"}));
     expect(&mut told, "switch.made", "vale1");
     expect(&mut told, "port.attached", "vale1:b");
@@ -120,8 +120,9 @@ fn events_of_ports_arrive_in_order_with_author() {
     nothing(&mut told);
 }
 
-/// Objective: only requested ports, switches and names are reported; a later `subscribe` replaces the filters,
-/// `unsubscribe` ends the subscription. Events and answers are in order: a list reflects all earlier events.
+/// Objective: only requested ports, switches and names are reported; a later `subscribe` replaces the filters, and
+/// `unsubscribe` ends the subscription. Events and answers are in order: the answer to a list request reflects all
+/// earlier events.
 #[test]
 fn only_requested_events_are_reported_in_order() {
     let d = Daemon::start("");
@@ -150,12 +151,13 @@ fn only_requested_events_are_reported_in_order() {
     }
     let again = told.subscribe(params(&[], &["port.detached"], false)).unwrap();
     assert_eq!((again.sequence, again.ports), (4, None));
-    // A client gets the answer to its own request first, then the event; the next answer follows.
+    // A client first gets the answer to its own request, then the event that the request caused, and then the next
+    // answer.
     told.attach(AttachParams { switch: "vale0".into(), port: "d".into(), ..Default::default() }).unwrap();
     told.detach("vale0", "d").unwrap();
     assert!(told.ports(None).unwrap().iter().all(|port| port.name != "vale0:d"));
     assert_eq!(told.next_event(Duration::from_millis(1)).unwrap().unwrap().sequence, 5);
-    // No event arrives between an answer and the earlier events that it reflects, however late they are read.
+    // Events that an answer reflects arrive before that answer, even if the client reads them late.
     for i in 0..50 {
         let name = format!("n{i}");
         call(&d, "port.attach", json!({"switch": "vale0", "port": name}));
@@ -180,7 +182,7 @@ fn only_requested_events_are_reported_in_order() {
     }
 }
 
-/// Objective: users get events of their own ports, refusals and switches; root gets all.
+/// Objective: users get the events of their own ports, refusals and switches; root gets all events.
 #[test]
 fn users_get_only_their_own_events() {
     let d = Daemon::start(USERS);
@@ -199,7 +201,7 @@ fn users_get_only_their_own_events() {
     told.iter_mut().for_each(nothing);
 }
 
-/// Objective: connections and departures of devices' peers are reported, with the reason after a protocol violation.
+/// Objective: events report when peers of devices connect and leave, with the reason after a protocol violation.
 #[test]
 fn arrivals_and_departures_of_guests_are_reported() {
     let d = Daemon::start("");
@@ -229,8 +231,8 @@ fn arrivals_and_departures_of_guests_are_reported() {
     nothing(&mut told);
 }
 
-/// Objective: events report a program's eviction and its reason, endpoints of a tunnel that come and go, and a port
-/// blocked by the loop guard.
+/// Objective: events report a program's eviction and its reason, endpoints of a tunnel that are added and removed, and
+/// a port blocked by the loop guard.
 #[test]
 fn evictions_tunnels_and_loops_are_reported() {
     let d = Daemon::start("");
@@ -276,7 +278,7 @@ fn evictions_tunnels_and_loops_are_reported() {
     until("a loop is seen", || {
         for end in &mut ends {
             send(end, &frame(255, 9, 1));
-            // Waits until the address has moved, before the other port sends.
+            // Wait until the address has moved, before the other port sends.
             until("it was taken", || {
                 let ring = &mut end.tx()[0];
                 ring.sync();
@@ -292,14 +294,14 @@ fn evictions_tunnels_and_loops_are_reported() {
         blocked.name == "loop.blocked" && place.starts_with("vale2:") && blocked.details["loops"] == 1,
         "{blocked:?}"
     );
-    // Removing a guard unblocks the port.
+    // Removing the loop guard unblocks the port.
     call(&d, "port.set", json!({"port": place, "set": {"loop_guard": null}}));
     let after = (0..3).map(|_| next(&mut told)).find(|event| event.port.as_deref() == Some(&place));
     assert_eq!(after.unwrap().name, "loop.unblocked");
 }
 
-/// Reads the events on a raw connection up to `last`. Returns their number, and the reported number of lost ones; the
-/// sequence numbers must agree.
+/// Reads the events on a raw connection up to `last`. Returns the number of events, and the number of events that are
+/// reported as lost; the sequence numbers must agree with both.
 fn read_to(stream: UnixStream, last: &str) -> (u64, u64) {
     let mut got = 0;
     let mut lost = 0;
@@ -323,7 +325,7 @@ fn read_to(stream: UnixStream, last: &str) -> (u64, u64) {
     (got, lost)
 }
 
-/// Returns a subscribed connection that nobody reads.
+/// Returns a connection that has subscribed to events, and from which nobody reads.
 fn silent(d: &Daemon, params: Value) -> UnixStream {
     let mut stream = UnixStream::connect(d.path("control.sock")).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -340,8 +342,8 @@ fn silent(d: &Daemon, params: Value) -> UnixStream {
     stream
 }
 
-/// Objective: a client that does not read loses some of many events, and learns their number when it reads again; it
-/// stays connected, the daemon answers everyone, and clients that read lose nothing.
+/// Objective: a client that does not read loses some events if there are many, and learns the number of lost events
+/// when it reads again. It stays connected, the daemon answers all clients, and clients that read lose no events.
 #[test]
 fn one_that_does_not_read() {
     let d = Daemon::start(USERS);
@@ -379,16 +381,16 @@ fn one_that_does_not_read() {
             let mut line = String::new();
             answers.read_line(&mut line).unwrap();
             assert!(line.contains("\"id\":2") && line.contains("\"id\":3"), "{line}");
-            // Waits for the reader thread, which may not get a CPU for a while.
+            // Wait for the reader thread, which may not get a CPU for a while.
             let expected = (i as u64 + 1) * EACH;
             until("the reader has all", || read.load(Ordering::Relaxed) >= expected || reader.is_finished());
         }
         call(&d, "port.attach", json!({"switch": "vale0", "port": "null:", "options": {"name": "last"}}));
-        // The switch is created and removed in each round, and once more.
+        // The switch is created and removed once in each round, and once more after the last round.
         assert_eq!(reader.join().unwrap(), ROUNDS as u64 * EACH + 2);
     });
     for stream in stalled {
-        // The last event may be lost; the next one is not.
+        // The last event may be lost; the next event is not.
         let handle = std::thread::spawn(move || {
             let (got, lost) = read_to(stream, "vale0:after");
             assert!(got >= 1000 && lost >= 1000, "{got} came, {lost} were lost");
@@ -405,8 +407,8 @@ fn one_that_does_not_read() {
     drop(bob);
 }
 
-/// Objective: thousands of subscriptions over the limits are refused, with the name of the limit, without effect on
-/// others: a user's quota, and the places reserved for root.
+/// Objective: thousands of subscriptions over the limits are refused with the name of the limit, and have no effect on
+/// other subscriptions. The limits are a user's quota, and the places reserved for root.
 #[test]
 fn subscriptions_over_the_limits_are_refused_by_name() {
     let d = Daemon::start(&format!("{USERS}[quota]\nsubscriptions = 5\nconnections = 1000\n"));
@@ -453,8 +455,8 @@ fn subscriptions_over_the_limits_are_refused_by_name() {
     until("there is room again", || client(&d).subscribe(SubscribeParams::default()).is_ok());
 }
 
-/// Objective: a subscription continues in a successor, with the next number and the unread events, also after a failed
-/// successor. Then the end of the daemon is reported.
+/// Objective: a subscription continues in a successor, with the next number and the unread events, even after a failed
+/// successor. Finally, the end of the daemon is reported.
 #[test]
 fn a_subscription_continues_in_a_successor() {
     let d = Daemon::start("");

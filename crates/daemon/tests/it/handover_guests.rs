@@ -1,4 +1,4 @@
-//! Guests whose daemon is replaced. They lose no frame, get none twice or out of order, and never wait for an event
+//! Guests whose daemon is replaced. They lose no frame, get no frame twice or out of order, and never wait for an event
 //! that does not come.
 
 use crate::common;
@@ -30,8 +30,8 @@ fn burst(name: u8, from: &mut dyn End, to: &mut dyn End, number: u32) {
     }
 }
 
-/// Sends numbered frames both ways, in bursts, across several replacements. Before each of them, another successor
-/// receives everything and then ends.
+/// Sends numbered frames in both directions, in bursts, while the daemon is replaced several times. Before each
+/// replacement, another successor receives all items and then ends.
 fn traffic(line: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     let round = |number| {
         burst(1, guest, other, number);
@@ -54,8 +54,9 @@ fn carried(shown: &Value) -> Vec<u64> {
     shown["rings"].as_array().unwrap().iter().map(|ring| ring["frames"].as_u64().unwrap()).collect()
 }
 
-/// Objective: a ptnet guest by ivshmem and a program exchange frames across ten processes; the port's description
-/// continues; afterwards the guest stops and starts its rings as before, and the next guest finds the port.
+/// Objective: when the daemon is replaced ten times, an ivshmem ptnet guest and a program exchange frames without loss;
+/// the port's description continues; afterwards, the guest stops and starts its rings as usual, and the next guest
+/// finds the port.
 #[test]
 fn a_ptnet_guest_loses_no_frame_across_processes() {
     let line = Daemon::start("workers = 2");
@@ -75,8 +76,8 @@ fn a_ptnet_guest_loses_no_frame_across_processes() {
     assert_eq!(receive(&mut guest), numbered(2, 7));
 }
 
-/// Objective: a guest with netmap's published devices, by vfio-user, which waits only for interrupts, loses no frame
-/// across ten processes.
+/// Objective: when the daemon is replaced ten times, a guest that uses netmap's published devices by vfio-user and
+/// waits only for interrupts loses no frame.
 #[test]
 fn a_published_ptnet_guest_loses_no_frame_across_processes() {
     let line = Daemon::start("workers = 2");
@@ -94,7 +95,8 @@ fn a_published_ptnet_guest_loses_no_frame_across_processes() {
     assert_eq!(receive(&mut local), numbered(1, 7));
 }
 
-/// Objective: a driver of an e1000 loses no frame across ten processes, in each of the ways to drive the card.
+/// Objective: when the daemon is replaced ten times, an e1000 driver loses no frame, in each mode in which a driver can
+/// use the card.
 #[test]
 fn an_e1000_driver_loses_no_frame_across_processes() {
     for (csb, combine) in [(false, 0), (false, 16), (true, 0)] {
@@ -111,7 +113,7 @@ fn an_e1000_driver_loses_no_frame_across_processes() {
     }
 }
 
-/// Objective: a pipe between a guest and a program loses no frame across ten processes.
+/// Objective: when the daemon is replaced ten times, a pipe between a guest and a program loses no frame.
 #[test]
 fn a_pipe_loses_no_frame_across_processes() {
     let line = Daemon::start("workers = 2");
@@ -125,7 +127,7 @@ fn a_pipe_loses_no_frame_across_processes() {
     traffic(&line, &mut guest, &mut program);
     let shown = show(&line, "netmap:p{1");
     assert!(shown["notes"].to_string().contains("(}) is open"), "{shown}");
-    // Guests and programs come and go as before.
+    // After the replacements, guests and programs can leave and return as usual.
     send(&mut guest, &numbered(1, 7));
     drop(guest);
     until("the guest is gone", || show(&line, "netmap:p{1")["notes"].to_string().contains("waits"));

@@ -1,4 +1,4 @@
-//! Attacks on the daemon's sockets: descriptors that block the thread that closes them, endless connections, endless
+//! Attacks on the daemon's sockets: descriptors that block the thread that closes them, very many connections, endless
 //! frames.
 
 use crate::common;
@@ -18,8 +18,8 @@ use serde_json::json;
 
 const USER: u32 = 70_001;
 
-/// Creates a TCP connection whose last close(2) blocks (linger), because its peer never reads. Returns it with the
-/// peer.
+/// Creates a TCP connection whose last close(2) blocks (linger), because its peer never reads. Returns the connection
+/// and its peer.
 fn lingering() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -34,7 +34,8 @@ fn pass(to: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     netvale_fdio::send(to, bytes, fds, SendFlags::empty()).unwrap();
 }
 
-/// A stopped daemon. When this is dropped, the daemon continues, and finds all messages sent meanwhile together.
+/// A stopped daemon. When this value is dropped, the daemon continues, and then finds all messages that were sent while
+/// it was stopped.
 struct Stopped<'a>(&'a Daemon);
 
 impl Stopped<'_> {
@@ -46,7 +47,7 @@ impl Stopped<'_> {
             task.and_then(|task| std::fs::read_to_string(task.path().join("status")))
                 .is_ok_and(|s| s.contains("State:\tT"))
         };
-        // Waits for all threads, each of which stops when it next returns from the kernel.
+        // Wait for all threads, each of which stops when it next returns from the kernel.
         until("it is stopped", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
         stopped
     }
@@ -63,15 +64,15 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Checks that the daemon answers promptly, i.e. does not wait for a blocking close.
+/// Checks that the daemon answers promptly, which shows that it does not wait for a blocking close.
 fn is_prompt(d: &Daemon) {
     let start = Instant::now();
     assert!(d.call("version", json!({}))["result"].is_object());
     assert!(start.elapsed() < Duration::from_secs(20), "it waited for {:?}", start.elapsed());
 }
 
-/// Objective: descriptors whose close blocks, passed over either socket, one or many, hold up no other client; over the
-/// control socket they end the connection.
+/// Objective: descriptors whose close blocks hold up no other client, whether one or many are passed, and whichever
+/// socket they are passed over; if they are passed over the control socket, the connection ends.
 #[test]
 fn descriptors_that_linger_hold_up_no_other_client() {
     let d = Daemon::start_as(0, tempfile::tempdir().unwrap(), "");
@@ -82,14 +83,14 @@ fn descriptors_that_linger_hold_up_no_other_client() {
         for to in [control.as_fd(), attach.as_fd()] {
             let (fds, others): (Vec<OwnedFd>, Vec<TcpStream>) = (0..count).map(|_| lingering()).unzip();
             let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-            // This process closes its copy first, because the last one to close waits.
+            // This process closes its copies first, because the process that closes the last copy waits.
             let stopped = Stopped::new(&d);
             pass(to, b"{}\n", &borrowed);
             drop(fds);
             drop(stopped);
             peers.extend(others);
         }
-        // Descriptors in the receive queue of a socket that is closed or passed on are closed with that socket.
+        // If a socket is closed, the descriptors in its receive queue are closed as well.
         let (inner, outer) = UnixStream::pair().unwrap();
         let (fd, peer) = lingering();
         pass(outer.as_fd(), b"x", &[fd.as_fd()]);
@@ -98,7 +99,7 @@ fn descriptors_that_linger_hold_up_no_other_client() {
         let other = netvale::raw::connect_to(Some(d.dir())).unwrap();
         pass(other.as_fd(), b"{}\n", &[inner.as_fd()]);
         drop((inner, outer, fd));
-        // The same, with an empty message, which looks like a hang-up.
+        // The same with an empty message, which looks like a hang-up.
         let (inner, outer) = UnixStream::pair().unwrap();
         let (fd, peer) = lingering();
         pass(outer.as_fd(), b"x", &[fd.as_fd()]);
@@ -122,7 +123,7 @@ fn descriptors_that_linger_hold_up_no_other_client() {
     }
 }
 
-/// Objective: a user cannot exceed the quota of connections; others, and root, still connect.
+/// Objective: a user cannot exceed the quota of connections; other users, and root, can still connect.
 #[test]
 fn a_user_cannot_exceed_the_quota_of_connections() {
     let dir = tempfile::tempdir().unwrap();
@@ -138,7 +139,7 @@ fn a_user_cannot_exceed_the_quota_of_connections() {
     let served: Vec<bool> = held.iter().map(is_served).collect();
     assert_eq!(served, (0..20).map(|i| i < 8).collect::<Vec<_>>());
     assert!(as_user(USER + 1, || is_served(&connect())) && is_served(&connect()));
-    // Refused connections with queued descriptors do not block either.
+    // Refused connections whose queues contain descriptors do not block either.
     let mut peers = Vec::new();
     let stopped = Stopped::new(&d);
     as_user(USER, || {
@@ -156,7 +157,7 @@ fn a_user_cannot_exceed_the_quota_of_connections() {
 }
 
 /// Objective: a user who would exceed the quota of ports, switches or memory is refused, and the refusal names the
-/// quota; others, and root, are served, and released resources are available again.
+/// quota; other users, and root, are served, and resources that the user releases are available again.
 #[test]
 fn too_much_is_refused_by_its_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,8 +191,8 @@ fn too_much_is_refused_by_its_name() {
     until("there is room again", || open(USER, "vale3:a", 0).is_ok());
 }
 
-/// Objective: a daemon out of descriptors does not spin, refuses connections, and serves existing ones; with
-/// descriptors again, it accepts connections again.
+/// Objective: a daemon that is out of descriptors does not loop, refuses new connections, and serves existing
+/// connections; when descriptors are available again, it accepts connections.
 #[test]
 fn a_lack_of_descriptors_ends_no_existing_connection() {
     let dir = tempfile::tempdir().unwrap();
@@ -225,13 +226,13 @@ fn a_lack_of_descriptors_ends_no_existing_connection() {
     until("it accepts again", || version(&UnixStream::connect(d.path("control.sock")).unwrap()));
 }
 
-/// Objective: an incomplete frame leaves the worker asleep; once completed, it is delivered.
+/// Objective: while a frame is incomplete, the worker sleeps; after the frame is completed, it is delivered.
 #[test]
 fn an_unfinished_frame_leaves_the_worker_asleep() {
     let d = Daemon::start("workers = 1");
     let mut from = d.open("vale0:a").unwrap();
     let mut to = d.open("vale0:b").unwrap();
-    // A frame of two slots, the second of which follows later; their contents do not matter.
+    // A frame of two slots, the second of which is sent later. The contents of the slots do not matter.
     let stretch = |from: &mut netvale::Port, flags: u16| {
         let ring = &mut from.tx()[0];
         let at = ring.at(0);

@@ -1,4 +1,4 @@
-//! Ports without a receiver: their frames are counted separately, and never delivered later.
+//! Ports without a receiver: frames for such ports are counted separately, and are never delivered later.
 
 use crate::common;
 
@@ -7,7 +7,8 @@ use common::{Daemon, receive, send, stats, until};
 use netvale::Port;
 use serde_json::{Value, json};
 
-/// Numbers of frames for a port: delivered, discarded because the port has no receiver (`idle`), dropped.
+/// Numbers of frames for a port: frames that were delivered, frames that were discarded because the port has no
+/// receiver (`idle`), and dropped frames.
 #[derive(Debug, PartialEq)]
 struct Counts {
     passed: u64,
@@ -23,8 +24,8 @@ fn counts(d: &Daemon, port: &str) -> Counts {
     Counts { passed: sum("frames"), idle: sum("idle"), lost }
 }
 
-/// Broadcasts frames with these numbers, and waits until all are counted at the port. Returns the counts of these
-/// frames.
+/// Broadcasts frames with these numbers, and waits until the port has counted all of them. Returns how these frames
+/// were counted.
 fn offer(d: &Daemon, from: &mut Port, numbers: std::ops::Range<u32>, port: &str) -> Counts {
     let before = counts(d, port);
     let frames = numbers.len() as u64;
@@ -56,9 +57,9 @@ fn waiting(port: &mut Port) -> u32 {
     port.rx().iter_mut().map(look).sum()
 }
 
-/// Objective: an attached port accepts no frames before its first program has opened it, nor after the last one has
-/// closed it; each program finds its rings empty, whatever the program before it left there, also after a replacement
-/// or a kill of the daemon.
+/// Objective: an attached port accepts no frames before the first program opens it, nor after the last program has
+/// closed it. Each program finds its rings empty, whatever an earlier program left in them, even after the daemon was
+/// replaced or killed.
 #[test]
 fn each_program_finds_its_rings_empty() {
     let d = Daemon::managed("");
@@ -73,7 +74,7 @@ fn each_program_finds_its_rings_empty() {
         assert_eq!(offer(&d, &mut sender, 10..13, "vale0:kept"), all_passed(3));
         assert_eq!(number(&receive(&mut first)), 10);
         change(&d);
-        // Two frames stay unread.
+        // Two frames are not read.
         drop(first);
         until("the port is idle", || show(&d, "vale0:kept")["state"] == "idle");
         assert_eq!(offer(&d, &mut sender, 20..24, "vale0:kept"), all_idle(4));
@@ -87,7 +88,7 @@ fn each_program_finds_its_rings_empty() {
     }
 }
 
-/// Objective: of a port's rings, only those opened by a program get frames.
+/// Objective: only those rings of a port get frames that a program has opened.
 #[test]
 fn only_open_rings_get_frames() {
     let d = Daemon::start("");
@@ -108,7 +109,7 @@ fn only_open_rings_get_frames() {
     assert_eq!(counts(&d, "vale0:kept"), all_passed(10));
 }
 
-/// Objective: devices without a guest drop no frames either: frames for them count as idle.
+/// Objective: devices without a guest also drop no frames: frames for them count as idle.
 #[test]
 fn devices_without_a_guest_lose_no_frames() {
     for kind in ["vhost", "ptnet", "e1000"] {

@@ -14,8 +14,8 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::started::Kick;
 use serde_json::json;
 
-/// Objective: a storm of kicks without work costs the other ports of the same worker no frames, and does not evict
-/// them.
+/// Objective: a storm of kicks without work causes no loss of frames at other ports of the same worker, and does not
+/// evict these ports.
 #[test]
 fn a_kick_storm_costs_other_ports_no_frames() {
     let d = Daemon::start("workers = 1");

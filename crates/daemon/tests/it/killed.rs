@@ -1,4 +1,4 @@
-//! Killed clients. These tests are alone in their process, because they count the daemon's descriptors.
+//! Killed clients. These tests run alone in their process, because they count the daemon's descriptors.
 
 use crate::common;
 
@@ -13,13 +13,14 @@ use netvale_harness::Pretender;
 use rustix::process::Signal;
 use serde_json::json;
 
-/// Objective: clients killed at any point leave neither ports, descriptors nor memory behind; others do not notice.
+/// Objective: clients that are killed at any point leave no ports, descriptors or memory behind; other clients are not
+/// affected.
 #[test]
 fn killed_clients_are_reaped() {
     let d = Daemon::start("");
     let mut stay = d.open("vale0:stay").unwrap();
     let fds = || std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().count();
-    // The first rounds are not counted, because the daemon then creates what it creates only once, at first use.
+    // The first rounds are not counted, because the daemon creates some objects only once, at their first use.
     let mut before = 0;
     for round in 0..12u64 {
         let mut child = netvale_harness::role("killed::role_of_a_victim")
@@ -29,7 +30,7 @@ fn killed_clients_are_reaped() {
             .spawn()
             .unwrap();
         until("the victim's port is there", || d.ports().len() == 2);
-        // The kill comes at a different moment each time.
+        // In each round, the kill happens at a different moment.
         let start = Instant::now();
         while start.elapsed() < Duration::from_micros(700 * round) {
             stay.sync();
@@ -74,8 +75,8 @@ fn counters_and_addresses_survive_kills() {
     }
 }
 
-/// Objective: a daemon killed after any part of its hand-over is restored by the next daemon, from the state that the
-/// service manager keeps.
+/// Objective: if a daemon is killed after any part of its hand-over, the next daemon restores it, from the state that
+/// the service manager keeps.
 #[test]
 fn killed_while_it_hands_over() {
     let d = Daemon::managed("");
@@ -83,7 +84,7 @@ fn killed_while_it_hands_over() {
     let mut most = 0;
     loop {
         let mut taken = 0;
-        // The queue of the connection keeps items that were not received alive, including the lock of the run
+        // The queue of the connection keeps alive the items that were not received, including the lock of the run
         // directory.
         d.is_killed_while(|| {
             let pretender = Pretender::admitted(d.dir()).unwrap();
@@ -100,8 +101,8 @@ fn killed_while_it_hands_over() {
     assert!(most > 3, "the process, a region, a switch, two ports");
 }
 
-/// Objective: frames for a lossless port, whose program is sometimes slow, all arrive across restarts and kills; after
-/// a kill, some may arrive twice.
+/// Objective: all frames for a lossless port with a program that is sometimes slow arrive, even if the daemon is
+/// restarted or killed; after a kill, some frames may arrive twice.
 #[test]
 fn frames_on_their_way_to_a_lossless_port() {
     let d = Daemon::managed("");
@@ -124,10 +125,11 @@ fn frames_on_their_way_to_a_lossless_port() {
     });
 }
 
-/// The number in the last frame.
+/// The number that marks the last frame.
 const LAST: u32 = u32::MAX;
 
-/// Receives numbered frames up to the last one, without gaps. Returns how many different ones arrived.
+/// Receives numbered frames up to the last frame; the numbers must have no gaps. Returns the number of different
+/// frames.
 fn receive_numbers(port: &mut Port, d: &Daemon) -> u32 {
     let mut next = 0;
     loop {
@@ -144,7 +146,7 @@ fn receive_numbers(port: &mut Port, d: &Daemon) -> u32 {
     }
 }
 
-/// Sends several thousand numbered frames a second, until `is_over`, and then the last one.
+/// Sends several thousand numbered frames per second until `is_over` is set, and then the last frame.
 fn send_numbers(port: &mut Port, sent: &AtomicU32, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) {
         if port.tx()[0].send(&numbered(sent.load(Ordering::Relaxed))) {
@@ -160,7 +162,7 @@ fn send_numbers(port: &mut Port, sent: &AtomicU32, is_over: &AtomicBool) {
     port.tx()[0].sync();
 }
 
-/// The victim of [`killed_clients_are_reaped`]: sends frames without pause until it is killed.
+/// The victim in [`killed_clients_are_reaped`], which sends frames without pause until it is killed.
 #[test]
 #[ignore = "started by another test"]
 fn role_of_a_victim() {

@@ -1,5 +1,5 @@
-//! Daemons killed and restarted during captures and replays: captures continue in the same file, replays at their
-//! position.
+//! Daemons that are killed and restarted during captures and replays: captures continue in the same file, replays at
+//! their position.
 
 use crate::common;
 
@@ -18,8 +18,9 @@ const USER: u32 = 61_124;
 /// Maximum number of frames in a batch.
 const BATCH: u32 = 256;
 
-/// Objective: frames captured before a kill stay whole in the file, and later ones follow, for any number of kills;
-/// frames are missing only around a kill, and the port's frame count equals the number of frames in the file.
+/// Objective: frames captured before a kill stay whole in the file, and frames captured later follow them, for any
+/// number of kills; frames are missing only around the time of a kill, and the port's frame count equals the number of
+/// frames in the file.
 #[test]
 fn captured_frames_survive_kills_whole() {
     const KILLS: usize = 4;
@@ -62,7 +63,7 @@ fn captured_frames_survive_kills_whole() {
         for before in &settled {
             assert!(all.starts_with(&before[i]), "{name}: what was in the file is gone");
         }
-        // A batch at most may repeat after a kill.
+        // After a kill, at most one batch of frames may be repeated.
         let mut again = 0;
         let mut gaps = 0;
         let mut next = 0;
@@ -86,8 +87,8 @@ fn numbers_so_far(path: &Path) -> Vec<u32> {
     all
 }
 
-/// Objective: a replay continues at its position after a kill: each frame arrives, in order, except for a batch that
-/// may repeat each time; then the replay is at its end, and stays there in the next daemon.
+/// Objective: a replay continues at its position after a kill: each frame arrives, in order, except that each kill may
+/// repeat a batch. After that, the replay is at its end, and is still at its end in the next daemon.
 #[test]
 fn a_replay_continues_at_its_position_after_a_kill() {
     const KILLS: u32 = 4;
@@ -97,7 +98,7 @@ fn a_replay_continues_at_its_position_after_a_kill() {
     let mut writer = PcapWriter::create(&file, PcapFormat::PcapNg).unwrap();
     (0..FRAMES).for_each(|i| writer.write(Duration::from_micros(200) * i, &numbered(i)).unwrap());
     writer.finish().unwrap();
-    // Frames due while no daemon ran arrive together.
+    // Frames that were due while no daemon ran arrive together.
     attach(&d, "a", json!({"lossless": true, "slots": 1024}));
     let mut port = open(&d, "vale0:a");
     attach(&d, &format!("pcap:in={}", file.display()), json!({"name": "file"}));
@@ -141,7 +142,7 @@ mod as_root {
     use super::*;
 
     /// Objective: a user's capture quota holds across kills: portions of finished and running captures count once, and
-    /// return with the removal of the files.
+    /// are returned when the files are removed.
     #[test]
     fn a_capture_quota_holds_across_kills() {
         let Some(captures) = Captures::two(USER, Daemon::managed_in) else { return };

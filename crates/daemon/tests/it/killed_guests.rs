@@ -1,6 +1,6 @@
-//! Guests whose daemon is killed or ended, and restarted by a service manager. Guests by vfio-user lose their device
-//! with a killed daemon. If the daemon has the driver of another daemon's device, no frame is lost, but frames in
-//! flight may arrive twice.
+//! Guests whose daemon is killed or ended, and restarted by a service manager. If the daemon is killed, guests that are
+//! connected by vfio-user lose their device. If the daemon is the driver of another daemon's device, no frame is lost,
+//! but frames in flight may arrive twice.
 
 use crate::common;
 use crate::common::ends;
@@ -19,7 +19,7 @@ use published::{Driver, Plugged};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// The daemon's configuration. The log limit is high enough to find the cause of a failed test.
+/// The daemon's configuration. The limit of log lines is high, so that the log shows the cause of a failed test.
 const MORE: &str = "workers = 2\n[quota]\nlog_lines = 100";
 
 /// Number of kills of the daemon.
@@ -34,7 +34,7 @@ fn number(name: u8, frame: &[u8]) -> u32 {
     number
 }
 
-/// Number of repeated frames.
+/// Number of frames that have arrived repeatedly.
 #[derive(Default)]
 struct Again(u32);
 
@@ -53,7 +53,7 @@ impl Again {
     }
 }
 
-/// Sends numbered frames both ways, in bursts, while the daemon is killed repeatedly.
+/// Sends numbered frames in both directions, in bursts, while the daemon is killed repeatedly.
 fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     let mut again = Again::default();
     let round = |number| {
@@ -70,13 +70,13 @@ fn traffic(managed: &Daemon, guest: &mut dyn End, other: &mut dyn End) {
     assert!(again.0 <= TIMES as u32 * BURST, "{} frames came again", again.0);
 }
 
-/// Plays a guest at the socket at this path. The second argument is a program on the guest's switch; the last one kills
-/// the daemon.
+/// Plays a guest at the socket with this path. The second argument is a program on the guest's switch; the last
+/// argument kills the daemon.
 type Play<'a> = dyn FnMut(&Path, &mut dyn End, &mut dyn FnMut()) + 'a;
 
-/// Attaches a guest's device of `kind`, with a policy, next to two programs' ports, and runs `play` as its guest
-/// several times. During each run, the daemon is killed: the port then reports why its guest is gone, and all others
-/// continue.
+/// Attaches a device of `kind` for a guest, with a policy, and opens two ports for programs on the same switch. Runs
+/// `play` as the guest several times. During each run, the daemon is killed: after that, the port reports why its guest
+/// has left, and all other ports continue.
 fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
     let managed = Daemon::managed(MORE);
     options["storm_mcast"] = json!(1000);
@@ -101,8 +101,8 @@ fn lost(kind: &str, mut options: Value, play: &mut Play<'_>) {
     assert!(told().1.contains("the daemon was killed"), "until another one comes");
 }
 
-/// Objective: a guest with netmap's published devices loses them with its daemon, whether its rings run or not; one
-/// that reconnects gets new ones.
+/// Objective: a guest with netmap's published devices loses its devices when its daemon is killed, whether or not its
+/// rings run; a guest that reconnects gets new devices.
 #[test]
 fn a_published_ptnet_guest_gets_new_devices() {
     let mut opens = false;
@@ -120,7 +120,8 @@ fn a_published_ptnet_guest_gets_new_devices() {
     });
 }
 
-/// Objective: an e1000's driver, in each mode, loses its card with the daemon; one that reconnects gets a new one.
+/// Objective: an e1000 driver, in each mode, loses its card when the daemon is killed; a driver that reconnects gets a
+/// new card.
 #[test]
 fn an_e1000_driver_gets_a_new_card() {
     let mut ways = [(false, 0), (false, 16), (true, 0)].into_iter().cycle();
@@ -137,8 +138,8 @@ fn an_e1000_driver_gets_a_new_card() {
     });
 }
 
-/// Objective: a daemon that is ended by a signal saves the ring positions of guests by vfio-user: no frame is lost, and
-/// none arrives twice.
+/// Objective: a daemon that is ended by a signal saves the ring positions of guests that are connected by vfio-user: no
+/// frame is lost, and no frame arrives twice.
 #[test]
 fn guests_lose_nothing_by_a_requested_end() {
     let managed = Daemon::managed(MORE);
@@ -167,8 +168,8 @@ fn guests_lose_nothing_by_a_requested_end() {
     assert!(shown["notes"].to_string().contains("with virtio-net header"), "{shown}");
 }
 
-/// Objective: when the daemon that has the driver of another daemon's device is killed, the device's side notices
-/// nothing, in all ring layouts.
+/// Objective: when a daemon that is the driver of another daemon's device is killed, the device is not affected, in all
+/// ring layouts.
 #[test]
 fn a_device_notices_nothing_when_its_driver_is_killed() {
     let layouts = [

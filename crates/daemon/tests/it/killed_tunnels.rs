@@ -20,8 +20,8 @@ fn host(n: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 1 | a, b, n)
 }
 
-/// Objective: a frame that arrives while no daemon runs is received by the next one, the reverse path works, and
-/// addresses from a control plane survive a kill and a requested end.
+/// Objective: a frame that arrives while no daemon runs is received by the next daemon, frames pass in the other
+/// direction, and addresses from a control plane survive a kill and a requested end.
 #[test]
 fn tunnels_and_their_addresses_survive_kills() {
     let managed = Daemon::managed(MORE);

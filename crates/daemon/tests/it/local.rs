@@ -11,8 +11,8 @@ use netvale_control::device::DeviceRequest;
 use netvale_wire::vnet::VnetHdr;
 use serde_json::json;
 
-/// Objective: ports of two processes reach each other through the daemon, whether it is asleep or awake; frames for
-/// learned addresses go to one port only.
+/// Objective: ports of two processes reach each other through the daemon, whether its worker is asleep or awake; frames
+/// for learned addresses go to only one port.
 #[test]
 fn frames_cross_between_two_processes() {
     let d = Daemon::start("workers = 2");
@@ -60,8 +60,8 @@ fn large_segment() -> Vec<u8> {
     [&header.to_bytes_mrg()[..], &ethernet, &ip, &tcp, &payload].concat()
 }
 
-/// Objective: a port attached with `no_segments` gets large segments cut, because its program's device can only
-/// complete checksums, also after a kill of the daemon; others get them whole.
+/// Objective: large segments for a port that is attached with `no_segments` are cut, even after the daemon was killed,
+/// because the device of the port's program can only complete checksums; other ports get large segments whole.
 #[test]
 fn segments_that_are_cut() {
     let d = Daemon::managed("");
@@ -111,8 +111,8 @@ fn bad_names_are_refused_with_helpful_advice() {
     assert!(e.contains("netvale up"), "{e}");
 }
 
-/// Objective: both directions of a pipe carry frames in order and without loss, also to ends that sleep; each end can
-/// be opened only once.
+/// Objective: both directions of a pipe carry frames in order and without loss, even if the receiving end sleeps; each
+/// end can be opened only once at a time.
 #[test]
 fn pipes_carry_frames_in_order_both_ways() {
     let d = Daemon::start("");
@@ -145,13 +145,13 @@ fn pipes_carry_frames_in_order_both_ways() {
         let _ = a.rx()[0].sync();
     }
     drop(echo.join().unwrap());
-    // The other end may be reopened while this one is still open.
+    // One end can be reopened while the other end is still open.
     let mut b = d.open("netmap:p}1").unwrap();
     send(&mut a, b"again");
     assert_eq!(receive(&mut b), b"again");
 }
 
-/// Objective: a port's pipe is in the port's region, so buffers can be swapped between them.
+/// Objective: a port's pipe is in the port's region, so that buffers can be swapped between the port and the pipe.
 #[test]
 fn pipes_share_their_parents_region() {
     let d = Daemon::start("");
@@ -184,7 +184,7 @@ fn different_clients_can_hold_rings_of_one_port() {
     until("ring 0 is free again", || d.open("vale0:m-0").is_ok());
 }
 
-/// Objective: a monitor sees both directions of its target, and ends with its client.
+/// Objective: a monitor sees both directions of its target, and ends when its client ends.
 #[test]
 fn a_monitor_sees_both_directions_of_its_target() {
     let d = Daemon::start("");
@@ -203,8 +203,8 @@ fn a_monitor_sees_both_directions_of_its_target() {
     until("the monitors are gone", || d.ports() == ["vale0:a", "vale0:b"]);
 }
 
-/// Objective: an attached port stays when it has no clients; detaching it closes it under its client, which is
-/// notified.
+/// Objective: an attached port remains when it has no clients; if it is detached while a client has it open, the client
+/// is notified.
 #[test]
 fn persistent_ports_stay_without_clients() {
     let d = Daemon::start("[[port]]\nswitch = 'vale1'\nport = 'x'\nslots = 32\n");
@@ -250,7 +250,8 @@ fn malformed_attach_messages_stop_no_daemon() {
     assert!(d.open("vale0:a").is_ok());
 }
 
-/// Objective: a receiver that never reads and a sender that never stops do not keep other ports from exchanging frames.
+/// Objective: a receiver that never reads, and a sender that never stops, do not prevent other ports from exchanging
+/// frames.
 #[test]
 fn a_port_that_stops_reading() {
     let d = Daemon::start("");
@@ -265,12 +266,12 @@ fn a_port_that_stops_reading() {
         let shown = d.call("port.show", json!({"port": "vale0:deaf"}));
         shown["result"]["rings"][1]["drops"]["no-room"].as_u64()
     };
-    // The last frame's drop is counted after its other copy has arrived.
+    // The drop of the last frame is counted after the frame's other copy has arrived.
     until("the deaf port's drops are counted by name", || dropped() == Some(200 - 63));
 }
 
-/// Objective: ports of a program in one region can swap buffers: a frame moves from a port's ring into its pipe without
-/// a copy.
+/// Objective: ports of a program in one region can swap buffers: a frame moves from a port's ring into the port's pipe
+/// without being copied.
 #[test]
 fn buffers_change_places() {
     let d = Daemon::start("");
@@ -294,7 +295,8 @@ fn buffers_change_places() {
     assert_eq!(receive(&mut slave), frame(255, 1, 42));
 }
 
-/// Objective: a program's last frames arrive, though the program closes its port before the daemon has taken them.
+/// Objective: a program's last frames arrive even if the program closes its port before the daemon has taken the
+/// frames.
 #[test]
 fn the_last_frames_of_a_program_arrive() {
     let d = Daemon::start("workers = 2");
@@ -318,7 +320,7 @@ fn any_device_request_is_answered_or_refused() {
     let d = Daemon::start("");
     let _port = d.open("vale0:a").unwrap();
     let conn = netvale::raw::connect_to(Some(d.dir())).unwrap();
-    // Pseudo-random numbers (xorshift), the same in every run.
+    // These pseudo-random numbers (xorshift) are the same in every run.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut number = || {
         state ^= state << 13;

@@ -1,7 +1,7 @@
 //! Tests of daemons through their sockets.
 //!
-//! Tests that need root's rights, or the right to create interfaces, are in modules named `as_root`: `make test` leaves
-//! them to `make test-system`.
+//! Tests that need root's rights, or the right to create interfaces, are in modules named `as_root`: `make test` does
+//! not run these modules, but `make test-system` does.
 
 mod blocked;
 mod brought;

@@ -15,8 +15,8 @@ fn connected(d: &Daemon, name: &str) -> (OwnedFd, raw::AttachedRings) {
     (conn, attached)
 }
 
-/// Objective: any bytes on the connection of a port are refused with a reason, and the port is unchanged, even if the
-/// answers stay unread, or the message is empty.
+/// Objective: any malformed bytes that a client sends on the connection of a port are refused with a reason, and the
+/// port is unchanged, even if the client does not read the answers, or the message is empty.
 #[test]
 fn bytes_cost_no_port() {
     let d = Daemon::start("");
@@ -24,7 +24,7 @@ fn bytes_cost_no_port() {
     rustix::io::ioctl_fionbio(&conn, true).unwrap();
     let messages: [&[u8]; 4] = [b"", b"x", &[0xff; 300], b"NVdv and then something else"];
     let mut sent = 0;
-    // Causes more unread answers than a socket holds.
+    // This causes more unread answers than a socket has room for.
     until("2000 messages", || {
         match rustix::net::send(&conn, messages[sent % messages.len()], rustix::net::SendFlags::NOSIGNAL) {
             Ok(_) => sent += 1,

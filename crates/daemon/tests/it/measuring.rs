@@ -1,4 +1,4 @@
-//! Ports for measurements and tests: one discards every frame, one returns it.
+//! Ports for measurements and tests: `null:` discards every frame, `echo:` returns it.
 
 use crate::common;
 
@@ -21,7 +21,7 @@ fn counted(d: &Daemon, port: &str, dir: &str) -> (u64, u64) {
     (ring["frames"].as_u64().unwrap(), ring["drops"]["no-room"].as_u64().unwrap_or(0))
 }
 
-/// Sends a frame, once there is room for it.
+/// Waits until there is room for a frame, and sends it.
 fn send_on(port: &mut Port, frame: &[u8]) {
     until("there is room to send", || {
         let sent = port.tx()[0].send(frame);
@@ -66,7 +66,7 @@ fn echo_sends_back() {
         back[6..12].copy_from_slice(&frame(to, 1, tag)[..6]);
         assert_eq!(receive(&mut a), back, "{tag}");
     }
-    // Flooded frames reached both ports; the returned ones went only to the sender.
+    // Flooded frames reached both ports; the returned frames went only to the sender.
     until("all frames came back", || counted(&d, "vale0:echo", "in") == (200, 0));
     b.sync();
     let mut got = [0; 60];

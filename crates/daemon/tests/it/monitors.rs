@@ -1,5 +1,5 @@
-//! Monitors of every kind of port, hostile monitors, monitors of hostile programs, and cleanup when any of them ends.
-//! crates/programs/capi/tests/c/monitor_*.c test when copies are made.
+//! Monitors of every kind of port, hostile monitors, monitors of hostile programs, and the cleanup when a monitor or
+//! its target ends. The tests of the moment at which copies are made are in crates/programs/capi/tests/c/monitor_*.c.
 
 use crate::common;
 
@@ -16,7 +16,7 @@ use netvale_wire::vnet::VnetHdr;
 use netvale_wire::{MacAddr, build};
 use serde_json::{Value, json};
 
-/// Receives the next frame, and whether it is marked as sent by the target.
+/// Receives the next copy of a frame. Returns the frame, and whether it is marked as sent by the target.
 fn watched(monitor: &mut Port) -> (Vec<u8>, bool) {
     assert!(monitor.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no copy came");
     let ring = monitor.rx().iter_mut().find(|ring| ring.space() > 0).unwrap();
@@ -73,7 +73,7 @@ fn monitors_that_do_not_read() {
             assert_eq!(receive(&mut b), frame(255, 1, i as u8));
             assert_eq!(watched(&mut reader), (frame(255, 1, i as u8).to_vec(), false));
         }
-        // Copies that a program makes are forwarded a moment later.
+        // The daemon forwards copies that a program makes a moment later.
         let lost = |p: &&Value| p["kind"] == "monitor" && p["drops"]["no-room"].as_u64() == Some(500 - 63);
         until("three have lost what they had no room for", || {
             d.call("port.list", json!({}))["result"].as_array().unwrap().iter().filter(lost).count() == 3
@@ -83,7 +83,7 @@ fn monitors_that_do_not_read() {
 }
 
 /// Objective: whatever a program writes into the ring for copies, or into that ring's name, the daemon and other ports
-/// continue, and everything is removed with the program.
+/// continue, and when the program ends, all its objects are removed.
 #[test]
 fn hostile_mirrors_do_not_stop_other_ports() {
     let d = Daemon::start("workers = 1");
@@ -128,8 +128,8 @@ fn hostile_mirrors_do_not_stop_other_ports() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: a monitor ends with its target, of any kind, and the monitor's program is notified; a later monitor of
-/// the same name works.
+/// Objective: when a monitor's target of any kind ends, the monitor ends, and the monitor's program is notified; a
+/// later monitor of the same name works.
 #[test]
 fn the_port_goes_first() {
     let d = Daemon::start("");
@@ -149,7 +149,7 @@ fn the_port_goes_first() {
     }
 }
 
-/// Objective: a monitor is refused with the reason if the region has no room for copies, and leaves nothing behind.
+/// Objective: if the region has no room for copies, a monitor is refused with the reason, and leaves nothing behind.
 #[test]
 fn no_room_for_copies() {
     let d = Daemon::start("");
@@ -166,7 +166,8 @@ fn no_room_for_copies() {
     until("all is gone", || d.ports().is_empty() && tasks(&d) == 0);
 }
 
-/// Objective: frames of several slots are seen whole, also by zero-copy monitors, and after the port's header.
+/// Objective: monitors, including zero-copy monitors, see frames of several slots whole, and after the port's
+/// virtio-net header.
 #[test]
 fn long_frames_are_seen_whole() {
     let d = Daemon::start("");
@@ -193,8 +194,8 @@ fn long_frames_are_seen_whole() {
     assert_eq!(watched(&mut m).0, with_header);
 }
 
-/// Objective: copies have the header of the target's frames with the pending offload, for sent and received frames,
-/// with and without zero copy.
+/// Objective: copies of sent and received frames have the same virtio-net header as the target's frames, with the
+/// pending offload, with and without zero copy.
 #[test]
 fn copies_have_the_header_of_their_target() {
     let d = Daemon::start("");
@@ -236,7 +237,7 @@ fn receive_on_any(port: &mut Port) -> Vec<u8> {
 mod as_root {
     use super::*;
 
-    /// Objective: a TAP on a switch can be watched like any port, in all modes.
+    /// Objective: a TAP on a switch can be monitored like any port, in all modes.
     #[test]
     fn a_switched_tap_is_watched_like_any_port() {
         if !inside(&["--net"]) {
@@ -261,9 +262,9 @@ mod as_root {
         assert!(matches!(m.wait(Interest::Rx, Some(LIMIT)), Err(Error::Closed)));
     }
 
-    /// Objective: an interface with several queues is watched queue by queue, including rings opened later. If it is on
-    /// a switch, its own name shows sent and received frames as on the wire, and the port's name shows them as on the
-    /// switch.
+    /// Objective: an interface with several queues is monitored queue by queue, including rings that are opened later.
+    /// If it is on a switch, its own name shows sent and received frames as on the wire, and the port's name shows them
+    /// as on the switch.
     #[test]
     fn an_interface_is_watched_queue_by_queue() {
         if !inside(&["--net"]) {

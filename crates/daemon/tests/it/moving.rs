@@ -1,4 +1,4 @@
-//! Tasks that are moved between workers under traffic.
+//! Tasks that are moved between workers while frames pass.
 
 use crate::common;
 
@@ -48,7 +48,7 @@ fn memory(slots: u32) -> Arc<PortMem> {
     Arc::new(Region::private(RegionSizes::for_port(2, slots, 256, 0, 0)).unwrap().port(shape).unwrap())
 }
 
-/// A switch with two ports: a sender's, which has no ring yet, and a lossless receiver's.
+/// A switch with two ports: the port of a sender, which has no ring yet, and the port of a lossless receiver.
 struct Place {
     switch: Arc<Switch>,
     sender: PortId,
@@ -79,7 +79,7 @@ impl Place {
         Place { switch, sender, receiver, received: 0 }
     }
 
-    /// Receives frames, which must be numbered consecutively. Returns how many have arrived.
+    /// Receives frames, which must be numbered consecutively. Returns the number of frames that have arrived.
     fn receive(&mut self) -> u32 {
         let ring = &mut self.receiver;
         ring.sync();
@@ -106,7 +106,7 @@ fn sender(place: &Place) -> (AppRing, Forwarder) {
     (ring, Forwarder::new(Arc::clone(&place.switch), place.sender, 0, Box::new(ingress)))
 }
 
-/// Sends a frame with that number, if there is room. Returns whether there was.
+/// Sends a frame with that number. Returns false, and sends nothing, if there is no room.
 fn send(ring: &mut AppRing, number: u32) -> bool {
     ring.sync();
     if ring.space() == 0 {
@@ -122,7 +122,8 @@ fn send(ring: &mut AppRing, number: u32) -> bool {
     true
 }
 
-/// A forwarder that its worker polls only when its descriptor is readable. In these tests, the descriptor always is.
+/// A forwarder that its worker polls only when its descriptor is readable. In these tests, the descriptor is always
+/// readable.
 struct Costly(Forwarder);
 
 impl Task<ForwardMemory> for Costly {
@@ -155,7 +156,7 @@ impl Task<ForwardMemory> for Costly {
     }
 }
 
-/// Moves task 1 from worker to worker under traffic; after each move, `then` acts on the new worker.
+/// Moves task 1 from worker to worker while frames pass. After each move, `then` acts on the new worker.
 fn move_while_frames_pass(
     place: &mut Place,
     ring: &mut AppRing,
@@ -189,8 +190,8 @@ fn move_while_frames_pass(
     assert!(sent > 0);
 }
 
-/// Objective: frames of a task that moves thousands of times arrive once and in order, at a receiver with room, and at
-/// one for which nearly every batch must wait.
+/// Objective: frames of a task that moves thousands of times arrive once and in order, at a receiver with room and at a
+/// receiver for which almost every batch must wait.
 #[test]
 fn frames_keep_their_order() {
     for (slots, spin_us) in [(256, 20), (256, 0), (4, 0), (4, 50)] {
@@ -205,7 +206,7 @@ fn frames_keep_their_order() {
     }
 }
 
-/// Objective: frames keep their order, too, if their task is polled only when its descriptor is readable, also while
+/// Objective: frames also keep their order if their task is polled only when its descriptor is readable, even while
 /// frames wait for room.
 #[test]
 fn frames_of_a_task_with_a_descriptor() {
@@ -220,7 +221,7 @@ fn frames_of_a_task_with_a_descriptor() {
 }
 
 /// Objective: frames keep their order if, between the moves, the task is drained, its worker is kept awake, and the
-/// port from which its frames are sent changes.
+/// port from which the frames are sent changes.
 #[test]
 fn moves_among_other_commands() {
     for slots in [256, 4] {
@@ -242,7 +243,7 @@ fn moves_among_other_commands() {
     }
 }
 
-/// Objective: a command after a move reaches the task, each time.
+/// Objective: a command that is sent after a move always reaches the task.
 #[test]
 fn commands_follow_the_task() {
     let mut places = [Place::new(16), Place::new(16)];
@@ -254,8 +255,8 @@ fn commands_follow_the_task() {
         let there = &workers[(i + 1) % 2];
         let place = &mut places[i / 2 % 2];
         there.rehome(1, Arc::clone(&place.switch), place.sender);
-        // After this answer, the worker is no longer in a round of its tasks that began earlier and could still find
-        // the frame.
+        // After this answer, the worker is no longer in a round that began earlier, in which it could still find the
+        // frame.
         assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
         assert!(send(&mut ring, place.received));
         assert_eq!(there.drain(1).recv_timeout(LIMIT), Ok(()));
@@ -263,11 +264,11 @@ fn commands_follow_the_task() {
     }
 }
 
-/// An idle task that holds a value, and on request waits or panics.
+/// An idle task that holds a value, and that waits or panics on request.
 #[derive(Default)]
 struct Idle {
     kept: Arc<()>,
-    /// Action of the next pass: 0 none, 1 waits until this changes, 2 panics.
+    /// What the next pass does: 0 nothing, 1 waits until this value changes, 2 panics.
     todo: Arc<AtomicU64>,
     is_there: Arc<AtomicBool>,
 }
@@ -287,8 +288,8 @@ impl Task<ForwardMemory> for Idle {
     }
 }
 
-/// Objective: a worker stays awake for a task that must not sleep, also after the task has moved to it, and sleeps
-/// after the task has left.
+/// Objective: a worker stays awake for a task that must not sleep, even if the task was moved to the worker, and sleeps
+/// after the task has moved away.
 #[test]
 fn a_wish_to_stay_awake_moves_along() {
     let workers: [Worker; 2] = workers(0);
@@ -304,7 +305,7 @@ fn a_wish_to_stay_awake_moves_along() {
         goes_on(&from.stats().polled_ns);
         assert!(from.move_to(1, to));
         goes_on(&to.stats().polled_ns);
-        // A command wakes the worker briefly. Its sleep is counted once it is over.
+        // A command wakes the worker briefly. A sleep is counted when it ends.
         until("the other one sleeps", || {
             let before = count(&from.stats().sleeps);
             from.drain(1).recv_timeout(LIMIT).unwrap();
@@ -322,8 +323,8 @@ fn a_wish_to_stay_awake_moves_along() {
     });
 }
 
-/// Objective: a task that was removed, or lost to a panic, does not move; one on a worker that is held up stays there,
-/// and obeys commands later.
+/// Objective: a task that was removed, or that panicked, does not move; a task on a worker that is held up stays on
+/// that worker, and executes commands later.
 #[test]
 fn what_cannot_move_stays() {
     let fault = Fault::new().unwrap();
@@ -343,7 +344,7 @@ fn what_cannot_move_stays() {
     assert!(workers[0].move_to(1, &workers[1]));
     assert!(!workers[0].move_to(1, &workers[1]), "it is there already");
     todo.store(2, Ordering::Release);
-    // The worker polls its tasks after a command.
+    // After a command, the worker polls its tasks.
     assert_eq!(workers[1].drain(2).recv_timeout(LIMIT), Ok(()));
     until("the panic is reported", || fault.reason().is_some());
     assert!(!workers[1].move_to(1, &workers[0]), "it is lost");
@@ -351,7 +352,7 @@ fn what_cannot_move_stays() {
     until("it is dropped", || kept.upgrade().is_none());
 }
 
-/// Objective: a task is dropped completely when its old and its new worker end, in either order.
+/// Objective: when the old and the new worker of a task end, in either order, the task is dropped completely.
 #[test]
 fn nothing_is_left_behind() {
     for i in 0..200 {
@@ -382,8 +383,8 @@ fn worker_of(d: &Daemon, port: &str) -> u64 {
     rings.iter().find_map(|ring| ring["worker"].as_u64()).unwrap()
 }
 
-/// Objective: of two busy senders on one worker, one moves to the other worker after a while; no frame sent meanwhile
-/// is lost on the way to the switch.
+/// Objective: if two busy senders are on one worker, one of them moves to the other worker after a while; no frame that
+/// is sent during the move is lost on the way to the switch.
 #[test]
 fn busy_senders_part() {
     let d = Daemon::start("workers = 2");
@@ -394,8 +395,7 @@ fn busy_senders_part() {
     let mut ports = ["vale0:a", "vale0:b", "vale0:c"].map(|name| Port::open_with(name, &options).unwrap());
     assert_eq!(worker_of(&d, "vale0:a"), worker_of(&d, "vale0:c"), "as many tasks each");
     for port in ["vale0:a", "vale0:c"] {
-        // With this rule, a frame takes more of the worker's time than of the sender's, so that the worker is always
-        // busy.
+        // With this rule, a frame takes more time in the worker than in the sender, so that the worker is always busy.
         let set = d.call("port.set", json!({"port": port, "set": {"filter_in": [rule("pass", 200)]}}));
         assert!(set["error"].is_null(), "{set}");
     }

@@ -29,8 +29,8 @@ fn request(d: &Daemon, reqtype: u16, name: &str) -> DeviceReply {
     netvale::raw::request(connection.as_fd(), &request).unwrap()
 }
 
-/// Objective: switches and ports may have any name of permitted characters, and are opened, queried and detached by it;
-/// frames cross.
+/// Objective: switches and ports may have any name of permitted characters, and can be opened, queried and detached by
+/// that name; frames pass between them.
 #[test]
 fn switches_and_ports_may_have_any_name() {
     let d = Daemon::start("");
@@ -59,8 +59,8 @@ fn switches_and_ports_may_have_any_name() {
     assert!(d.ports().is_empty());
 }
 
-/// Objective: a trailing number is that of a ring, unless a port or a pipe has the whole name; quotes remove the
-/// ambiguity.
+/// Objective: a number at the end of a name is the number of a ring, unless a port or a pipe has the whole name; quotes
+/// remove the ambiguity.
 #[test]
 fn whole_names_win() {
     let d = Daemon::start("");
@@ -79,7 +79,7 @@ fn whole_names_win() {
     assert!(refusal(d.open("netmap:p}x-1")).contains("netmap:p{x-1 is already open"));
 }
 
-/// Objective: in a netmap program's request, a trailing number always names a ring.
+/// Objective: in a netmap program's request, a number at the end of a name always selects a ring.
 #[test]
 fn netmap_means_rings() {
     let d = Daemon::start("");
@@ -97,7 +97,8 @@ fn netmap_means_rings() {
     assert_eq!(bound("vale0:web-1", 0), (1, 0..1));
 }
 
-/// Objective: the switch `lan` is also `valelan`, in every kind of name; netmap programs get names that they can open.
+/// Objective: the name `valelan` also denotes the switch `lan`, in every kind of name; netmap programs get names that
+/// they can open.
 #[test]
 fn a_switch_has_an_alias_in_netmaps_style() {
     let d = Daemon::start("");
@@ -120,7 +121,8 @@ fn a_switch_has_an_alias_in_netmaps_style() {
     assert_eq!(d.ports(), ["lan:d", "lan:web-1"]);
 }
 
-/// Objective: a switch with the literal name, or one of that name in the configuration, takes precedence over an alias.
+/// Objective: a switch whose own name is the alias, whether it exists or is configured, takes precedence over the
+/// alias.
 #[test]
 fn real_names_come_before_aliases() {
     let d = Daemon::start("[switch]\nshared = ['valecfg', 'later']\n");
@@ -133,8 +135,8 @@ fn real_names_come_before_aliases() {
     assert_eq!(d.ports(), ["cfg:b", "lan:b", "later:c", "valecfg:c", "valelan:a", "valelan:c"]);
 }
 
-/// Objective: if a switch is named where a port is expected, or a port where a switch is, the refusal says so, and
-/// differs from that for a missing one.
+/// Objective: if a request names a switch where a port is expected, or a port where a switch is expected, the refusal
+/// says so, and differs from the refusal for a missing port or switch.
 #[test]
 fn a_misplaced_switch_or_port_is_named() {
     let d = Daemon::start("");
@@ -158,7 +160,7 @@ fn a_misplaced_switch_or_port_is_named() {
 const FILE: &str = "[[port]]\nswitch = 'lan'\nport = 'web-1'\n[[port]]\nswitch = 'br-lab'\nport = 'null:my.sink-2'\n\
                     [[port]]\nswitch = 'vale0'\nport = 'echo:'\nname = 'e-1'\n";
 
-/// Objective: a configuration with such names is exported unchanged, and applied again without a change.
+/// Objective: a configuration with such names is exported unchanged, and applying the exported file changes nothing.
 #[test]
 fn configured_names_are_exported_as_they_are() {
     let d = Daemon::start(FILE);

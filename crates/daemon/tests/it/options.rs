@@ -1,4 +1,4 @@
-//! Invalid options that the daemon itself refuses, whichever client sends them.
+//! Invalid options, which the daemon itself refuses, whichever client sends them.
 
 use crate::common;
 
@@ -10,7 +10,7 @@ use netvale_control::options::kind::{self, KindType, SpecKind};
 use netvale_control::options::{OPTIONS, OptionShape};
 use serde_json::{Value, json};
 
-/// Returns a specification of that kind, with nonexistent devices and folders.
+/// Returns a specification of kind `kind` that names only nonexistent devices and folders.
 fn port_of(kind: &SpecKind) -> String {
     kind.example.replace('/', "/nowhere/").replace("0000:", "ffff:").replace("eth0", "nowhere0")
 }
@@ -31,7 +31,7 @@ fn value(shape: OptionShape) -> Value {
 }
 
 /// Objective: over the control socket, an option that does not apply to the port's kind is refused by name, and nothing
-/// is attached; an option that applies is never the reason of a refusal.
+/// is attached; an option that applies to the kind is never the reason for a refusal.
 #[test]
 fn unfit_options_are_refused() {
     let d = Daemon::start("");
@@ -39,7 +39,7 @@ fn unfit_options_are_refused() {
         let port = port_of(kind);
         for option in OPTIONS {
             let fits = option.is_for(kind);
-            // A TAP with a valid option would really be created.
+            // A TAP with a valid option would actually be created.
             if fits && *kind == kind::Tap::KIND {
                 continue;
             }
@@ -66,7 +66,7 @@ fn unfit_options_are_refused() {
 }
 
 /// Objective: impossible names, mutually exclusive options, and unknown or repeated keys are refused, with the name at
-/// fault and its position.
+/// fault and the position of that name.
 #[test]
 fn refusals_name_the_place() {
     let d = Daemon::start("");

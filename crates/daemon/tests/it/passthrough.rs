@@ -15,7 +15,7 @@ use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
 use serde_json::{Value, json};
 
-/// Attaches a ptnet device with that backend. Returns the answer, and the path of the device's socket.
+/// Attaches a ptnet device with the backend `backend`. Returns the answer, and the path of the device's socket.
 fn pass(d: &Daemon, backend: &str, mut options: Value) -> (Value, PathBuf) {
     let path = d.path("guest.sock");
     options["backend"] = json!(backend);
@@ -33,15 +33,15 @@ fn show(d: &Daemon, name: &str) -> Value {
     d.call("port.show", json!({"port": name}))["result"].clone()
 }
 
-/// Objective: frames cross a pipe unchanged and in order, both ways, more than fit into the rings; guests and programs
-/// come and go independently; frames for which there is room are never lost.
+/// Objective: frames cross a pipe unchanged and in order in both directions, more of them than the rings have room for;
+/// guests and programs come and go independently; frames that find room are never lost.
 #[test]
 fn frames_cross_a_pipe_unchanged_both_ways() {
     let d = Daemon::start("workers = 2");
     let path = passthrough(&d, "netmap:p{1", json!({"slots": 64}));
     assert_eq!(d.ports(), ["netmap:p{1"]);
     let mut program = d.open("netmap:p}1").unwrap();
-    // This frame waits for the first guest.
+    // This frame waits until the first guest connects.
     send(&mut program, &frame(255, 1, 77));
     let frames: Vec<_> = frames().into_iter().map(|f| f[..f.len().min(1500)].to_vec()).collect();
     for round in 0..4 {
@@ -49,7 +49,7 @@ fn frames_cross_a_pipe_unchanged_both_ways() {
         assert_eq!(receive(&mut guest), frame(255, 1, 77 + round));
         assert!(carry(&mut guest, &mut program, &frames) == frames);
         assert!(carry(&mut program, &mut guest, &frames) == frames);
-        // This frame waits for the next program. The last one of this round waits for the next guest.
+        // This frame waits for the next program. The last frame of this round waits for the next guest.
         send(&mut guest, &frame(255, 2, round));
         drop(guest);
         until("the guest is gone", || show(&d, "netmap:p{1")["notes"].to_string().contains("waits"));
@@ -66,15 +66,16 @@ fn frames_cross_a_pipe_unchanged_both_ways() {
     assert!(d.ports().is_empty() && !path.exists());
 }
 
-/// Objective: with a full pipe and no reader, the worker sleeps; each frame that is read wakes it, and the waiting
-/// sender.
+/// Objective: with a full pipe and no reader, the worker sleeps; each frame that is read wakes the worker and the
+/// waiting sender.
 #[test]
 fn full_pipes_sleep() {
     let d = Daemon::start("workers = 1");
     let path = passthrough(&d, "netmap:p}1", json!({"slots": 16}));
     let mut program = d.open("netmap:p{1").unwrap();
     let mut guest = Port::as_guest(&path, 0).unwrap();
-    // Sends one frame fewer than a ring has slots. The worker forwards frames until the far ring has no room either.
+    // Send one frame fewer than a ring has slots. The worker forwards frames until the ring at the other end has no
+    // room either.
     let fill = |port: &mut Port, from: u8| {
         for n in 0..15 {
             assert!(port.wait(Interest::Tx, Some(common::LIMIT)).unwrap(), "no room for frame {n}");
@@ -85,7 +86,8 @@ fn full_pipes_sleep() {
     fill(&mut guest, 1);
     fill(&mut program, 2);
     falls_asleep(&d);
-    // Each slot that a program releases wakes the worker, and the room that this makes wakes the other end's sender.
+    // Each slot that a program releases wakes the worker, and the room that the slot provides wakes the sender at the
+    // other end.
     for i in 15..30 {
         assert_eq!(receive(&mut program), frame(255, 1, i - 15));
         assert!(guest.wait(Interest::Tx, Some(common::LIMIT)).unwrap());
@@ -109,7 +111,7 @@ fn full_pipes_sleep() {
 }
 
 /// Objective: a guest that writes nonsense everywhere, rings its doorbells, and starts and stops its rings, harms
-/// neither the daemon nor the program, which then receives frames of a later guest.
+/// neither the daemon nor the program, and after that, the program receives frames of a later guest.
 #[test]
 fn nonsense_in_a_pipe() {
     let d = Daemon::start("workers = 1");
@@ -142,8 +144,8 @@ fn nonsense_in_a_pipe() {
         });
         let mut place = [0; 4096];
         for i in 0..20_000u32 {
-            // The program's rings are in the guest's memory: their contents are arbitrary, but accesses stay inside the
-            // memory.
+            // The program's rings are in the guest's memory: their contents are arbitrary, but the program accesses
+            // nothing outside that memory.
             let _ = program.tx()[0].send(&frame(255, 1, i as u8));
             program.tx()[0].sync();
             let _ = program.rx()[0].sync();
@@ -164,7 +166,7 @@ fn nonsense_in_a_pipe() {
     assert_eq!(receive(&mut program), frame(255, 1, 1));
 }
 
-/// Objective: requests that make no sense are refused with an explanation.
+/// Objective: impossible requests are refused with an explanation.
 #[test]
 fn senseless_requests_are_refused_with_an_explanation() {
     let d = Daemon::start("");
@@ -195,8 +197,8 @@ fn senseless_requests_are_refused_with_an_explanation() {
 mod as_root {
     use super::*;
 
-    /// Objective: an interface's frames go to and from the guest's rings, unchanged, in order, both ways, for one guest
-    /// after another; without a guest, the stack gets them; no side is kept awake.
+    /// Objective: frames pass between an interface and the guest's rings, unchanged and in order in both directions,
+    /// for several guests one after another; without a guest, the stack gets the frames; idle guests and workers sleep.
     #[test]
     fn interface_frames_go_to_and_from_the_guest() {
         if !rustix::process::geteuid().is_root() {
@@ -228,7 +230,7 @@ mod as_root {
         }
         let shown = show(&d, "netmap:nva");
         assert_eq!(shown["rings"][0]["frames"], 3 * (frames.len() as u64 + 100), "{shown}");
-        // No other guest can get the queues; they are free once the port is gone.
+        // No other program can get the queues while the port exists; after the port is removed, the queues are free.
         let _guest = Port::as_guest(&path, 0).unwrap();
         assert!(Port::open_with("netmap:nva", &usual).is_err());
         d.call("port.detach", json!({"switch": "netmap", "port": "nva"}));

@@ -36,8 +36,8 @@ fn notes(d: &Daemon, port: &str) -> String {
     d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
 }
 
-/// Objective: every frame of a file, in either format, reaches a port, in order and unchanged; the replaying port then
-/// reports the end.
+/// Objective: every frame of a file, in either format, reaches a port, in order and unchanged; after that, the
+/// replaying port reports the end of the file.
 #[test]
 fn every_frame_of_a_file_reaches_a_port() {
     for (name, format) in [("in.pcap", PcapFormat::Pcap), ("in.pcapng", PcapFormat::PcapNg)] {
@@ -54,8 +54,7 @@ fn every_frame_of_a_file_reaches_a_port() {
     }
 }
 
-/// Objective: with `loop` and `speed` 0, the file is replayed again and again, as fast as the switch accepts its
-/// frames.
+/// Objective: with `loop` and `speed` 0, the file is replayed repeatedly, as fast as the switch accepts the frames.
 #[test]
 fn replay_again_and_again() {
     let d = Daemon::start("");
@@ -71,7 +70,7 @@ fn replay_again_and_again() {
     assert!(detached["error"].is_null(), "{detached}");
 }
 
-/// Objective: a file is repeated even if the daemon can no longer open files.
+/// Objective: the repetition of a file continues even if the daemon can no longer open files.
 #[test]
 fn a_file_is_repeated_without_descriptors() {
     let d = Daemon::start("");
@@ -81,14 +80,14 @@ fn a_file_is_repeated_without_descriptors() {
     let mut a = netvale::Port::open_with("vale0:a", &options).unwrap();
     attach(&d, &format!("pcap:in={}", file.display()), json!({"speed": 0.0, "loop": true, "name": "file"}));
     let _without = WithoutDescriptors::new(&d);
-    // More frames than fit in the daemon's buffers and the ring.
+    // These are more frames than the daemon's buffers and the ring have room for.
     for round in 0..20_000u32 {
         assert_eq!(receive(&mut a), frame(255, 9, (round % u32::from(FRAMES)) as u8), "frame {round}");
     }
 }
 
-/// Keeps the daemon from opening files until this is dropped. The drop restores the limit, because the daemon needs new
-/// descriptors to end.
+/// A guard that prevents the daemon from opening files until the guard is dropped. The drop restores the limit, because
+/// the daemon needs new descriptors when it ends.
 struct WithoutDescriptors(u32);
 
 impl WithoutDescriptors {
@@ -111,7 +110,8 @@ impl Drop for WithoutDescriptors {
     }
 }
 
-/// Objective: delivered frames are in the file, unchanged, as soon as the port is detached or the daemon has ended.
+/// Objective: after the port is detached or the daemon has ended, the frames that were delivered are in the file,
+/// unchanged.
 #[test]
 fn delivered_frames_are_in_the_file_unchanged() {
     for name in ["out.pcap", "out.pcapng"] {
@@ -133,7 +133,8 @@ fn delivered_frames_are_in_the_file_unchanged() {
     }
 }
 
-/// Objective: a port with both files replays and captures; a configured one exists from the start.
+/// Objective: a port with two files replays one file and captures to the other; if the port is configured, it exists
+/// from the start.
 #[test]
 fn both_from_the_configuration() {
     let folder = tempfile::tempdir().unwrap();

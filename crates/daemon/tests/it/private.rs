@@ -1,4 +1,4 @@
-//! Private ports: each gets a VLAN that no other port of its switch has.
+//! Private ports: each of them gets a VLAN that no other port on its switch has.
 
 use crate::common;
 
@@ -18,8 +18,8 @@ fn set(d: &Daemon, port: &str, set: Value) -> Value {
     d.call("port.set", json!({"port": port, "set": set}))
 }
 
-/// Objective: private ports get VLANs that neither other ports nor trunks have; a trunk of all VLANs does not count; a
-/// VLAN is not given again as soon as it is free.
+/// Objective: private ports get VLANs that neither other ports nor trunks have; a trunk of all VLANs is ignored; a VLAN
+/// that has become free is not immediately reused.
 #[test]
 fn private_ports_have_vlans_that_nobody_else_has() {
     let d = Daemon::start("");
@@ -39,8 +39,8 @@ fn private_ports_have_vlans_that_nobody_else_has() {
     assert!(refused["error"]["message"].as_str().unwrap().contains("private"), "{refused}");
 }
 
-/// Objective: no later port, and no change of an earlier one, joins a VLAN that was picked for a private port. One that
-/// the private port's owner has chosen may be shared.
+/// Objective: no later port, and no change of an earlier port, joins a VLAN that was picked for a private port. A VLAN
+/// that the private port's owner has chosen may be shared.
 #[test]
 fn a_picked_vlan_is_refused_to_others() {
     let d = Daemon::start("");
@@ -66,7 +66,8 @@ fn a_picked_vlan_is_refused_to_others() {
     assert_eq!(vlan(&d, "vale0:a"), picked);
 }
 
-/// Objective: changes of other policies leave the port its VLAN; without `private`, the port is as before.
+/// Objective: changes of other policies do not change the port's VLAN; after `private` is reset, the port has its
+/// original VLAN settings.
 #[test]
 fn a_vlan_stays_until_the_port_is_private_no_more() {
     let d = Daemon::start("");
@@ -84,8 +85,8 @@ fn a_vlan_stays_until_the_port_is_private_no_more() {
     assert_eq!(show(&d, "vale0:b")["policies"], json!({"isolated": true}));
 }
 
-/// Objective: an exported file has no VLAN that the daemon has picked, and changes nothing when applied; a successor
-/// keeps the VLANs, and picks others for new ports.
+/// Objective: an exported file contains no VLANs that the daemon has picked, and changes nothing when it is applied; a
+/// successor keeps these VLANs, and picks other VLANs for new ports.
 #[test]
 fn picked_vlans_survive_files_and_successors() {
     let d = Daemon::start("");
@@ -106,8 +107,8 @@ fn picked_vlans_survive_files_and_successors() {
     assert!(!again.contains("access"), "{again}");
 }
 
-/// Objective: each peer of a listening socket gets a private port of its own: no peer hears another, and a trunk hears
-/// all with their tags.
+/// Objective: each peer of a listening socket gets a separate private port: no peer receives frames of another peer,
+/// and a trunk receives the frames of all peers with their tags.
 #[test]
 fn each_peer_of_a_socket_has_a_private_port_of_its_own() {
     let d = Daemon::start("");
@@ -130,7 +131,7 @@ fn each_peer_of_a_socket_has_a_private_port_of_its_own() {
         tags.insert(u64::from(u16::from_be_bytes([got[14], got[15]])));
     }
     assert_eq!(tags, vlans);
-    // The gateway has received all frames, so the daemon has forwarded them. None was sent to a peer.
+    // The gateway has received all frames, so the daemon has forwarded them. No frame was sent to a peer.
     for port in ports {
         let rings = show(&d, port)["rings"].take();
         let heard = rings.as_array().unwrap().iter().filter(|ring| ring["dir"] == "out");

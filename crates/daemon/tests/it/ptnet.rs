@@ -1,4 +1,4 @@
-//! ptnet ports, and guests of all kinds: correct ones, silent ones, and those that write nonsense everywhere.
+//! ptnet ports, and guests of all kinds: guests that are correct, that are silent, and that write nonsense everywhere.
 
 use crate::common;
 
@@ -60,7 +60,7 @@ fn guests_and_programs_exchange_frames() {
 }
 
 /// Objective: with a virtio-net header, pending offloads of a guest's stack are completed or passed on; ports without
-/// headers never see one.
+/// headers never get a header.
 #[test]
 fn headers_carry_pending_offloads() {
     let d = Daemon::start("");
@@ -76,12 +76,12 @@ fn headers_carry_pending_offloads() {
     }
     drop(guest);
     until("the port is free", || notes(&d, "one").contains("waits"));
-    // The same port serves a driver without a header.
+    // The same port also serves a driver that uses no header.
     let mut guest = Port::as_guest(&path, 0).unwrap();
     ping(&mut guest, &mut local, 7);
 }
 
-/// Objective: unknown commands are refused by their numbers, known ones can be repeated.
+/// Objective: unknown commands are refused by their numbers, known commands can be repeated.
 #[test]
 fn unknown_commands_are_refused_by_number() {
     let d = Daemon::start("");
@@ -123,8 +123,8 @@ fn impossible_sizes_and_sockets_are_refused() {
     assert!(refused(&port, json!({})).contains("is not a socket"));
 }
 
-/// Objective: a guest that sends data on its connection is disconnected with a reason; the next one finds the port, and
-/// cleared memory.
+/// Objective: a guest that sends data on its connection is disconnected with a reason; the next guest finds the port,
+/// and cleared memory.
 #[test]
 fn a_guest_that_sends_data_is_disconnected() {
     let d = Daemon::start("");
@@ -136,7 +136,7 @@ fn a_guest_that_sends_data_is_disconnected() {
     until("it is shown out", || notes(&d, "one").contains("expected none from an ivshmem client"));
     let next = BareGuest::connect(&path).unwrap();
     assert_eq!(Words::new(next.memory(), 1 << 16, 1).unwrap().load(0), 0);
-    // Guests are served one at a time: a second one waits without an answer.
+    // Guests are served one at a time: a second guest waits, and gets no answer.
     let waiting = UnixStream::connect(&path).unwrap();
     assert_eq!(next.command(COMMAND_START, 0, 0).unwrap(), 0);
     drop(waiting);
@@ -155,7 +155,7 @@ fn noise(state: &mut u64) -> u32 {
 }
 
 /// Objective: nonsense all over the memory (header, status blocks, rings, slots), endless doorbells, and commands in
-/// between cost other ports nothing; once the guest restarts its rings, they work.
+/// between do not affect other ports; after the guest restarts its rings, they work.
 #[test]
 fn nonsense_everywhere_costs_the_others_nothing() {
     let d = Daemon::start("workers = 1");
@@ -164,7 +164,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
     let mut b = d.open("vale0:b").unwrap();
     let mad = BareGuest::connect(&path).unwrap();
     let whole = Words::new(mad.memory(), 0, mad.memory().len() / 4).unwrap();
-    // Everything except buffers, which are opaque anyway.
+    // All of the memory except the buffers, whose contents the device does not interpret.
     let structures = 16 * 1024;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..500 {
                     let value = noise(&mut state);
-                    // Small numbers are more often valid indices.
+                    // Small numbers are more often valid indices than large numbers.
                     let value = if value.is_multiple_of(3) { value >> 24 } else { value };
                     whole.store(noise(&mut state) as usize % structures, value);
                 }
@@ -184,7 +184,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             }
         });
         for i in 0..3_000u32 {
-            // The guest's frames may be flooded to all ports; only those of `a` are checked.
+            // The guest's frames may be flooded to all ports; only the frames of `a` are checked.
             send(&mut a, &frame(255, 1, i as u8));
             while receive(&mut b) != frame(255, 1, i as u8) {}
         }
@@ -196,8 +196,8 @@ fn nonsense_everywhere_costs_the_others_nothing() {
     until("an idle daemon", || notes(&d, "mad").contains("rings run"));
 }
 
-/// Objective: a guest that makes its interrupt descriptors blocking, and fills them, delays no other port: others'
-/// frames pass, the port can be detached, and the next guest is served.
+/// Objective: a guest that makes its interrupt descriptors blocking, and fills them, delays no other port: frames of
+/// other ports pass, the port can be detached, and the next guest is served.
 #[test]
 fn held_interrupts_delay_no_other_port() {
     let d = Daemon::start("workers = 1");
@@ -208,14 +208,15 @@ fn held_interrupts_delay_no_other_port() {
         let guest = BareGuest::connect(&path).unwrap();
         assert_eq!(guest.command(COMMAND_START, 0, 0).unwrap(), 0);
         let status = Words::new(guest.memory(), 0x1000, 32).unwrap();
-        // Both rings need interrupts: nm_csb_atok.appl_need_kick.
+        // Set nm_csb_atok.appl_need_kick, so that both rings need interrupts.
         [2, 18].into_iter().for_each(|word| status.store(word, 1));
         for vector in guest.vectors() {
             vector.drain();
             rustix::io::write(vector, &(u64::MAX - 1).to_ne_bytes()).unwrap();
             rustix::fs::fcntl_setfl(vector, rustix::fs::OFlags::empty()).unwrap();
         }
-        // Wakes the control thread, and stops and restarts the rings, so that both threads use the blocked vectors.
+        // This wakes the control thread, and stops and restarts the rings, so that both threads use the blocked
+        // vectors.
         guest.doorbells().last().unwrap().ring();
         let _ = guest.command(COMMAND_STOP, 0, 0).map(|_| guest.command(COMMAND_START, 0, 0));
         [2, 18].into_iter().for_each(|word| status.store(word, 1));
@@ -231,8 +232,8 @@ fn held_interrupts_delay_no_other_port() {
     drop(guest);
 }
 
-/// The guest's side of netmap's published devices, on another implementation's client: its own memory, with the status
-/// blocks, and its interrupt vectors.
+/// The guest's side of netmap's published devices, which uses another implementation's client. It consists of the
+/// guest's memory, with the status blocks, and the interrupt vectors.
 struct Published {
     client: vfio_user::Client,
     _memory_device: vfio_user::Client,
@@ -242,7 +243,7 @@ struct Published {
     nifp: usize,
 }
 
-/// Position of the status blocks in the guest's memory in bytes.
+/// Offset of the status blocks in the guest's memory, in bytes.
 const CSB_AT: u64 = 0x3000;
 /// Address of the guest's memory in the guest's address space.
 const GUEST_AT: u64 = 0x10_0000;
@@ -285,7 +286,7 @@ impl Published {
         }
     }
 
-    /// Returns the index of the first word of ring `entry`, from the `netmap_if`.
+    /// Returns the index of the first word of the ring to which entry `entry` of the `netmap_if` refers.
     fn ring(&self, entry: usize) -> usize {
         let at = (self.nifp + 56 + 8 * entry) / 4;
         (self.nifp + self.netmap.load_wide(at) as usize) / 4
@@ -306,7 +307,7 @@ fn published_devices_carry_frames() {
     let path = attach(&d, "pub", json!({"slots": 16, "vfio_user": true}));
     let mut local = d.open("vale0:local").unwrap();
     let mut guest = Published::connect(&path);
-    // Send: a frame in slot 0, length 60, head and cur 1, a kick.
+    // Send a frame: slot 0 has length 60, `head` and `cur` are 1, and the kick follows.
     let tx = guest.ring(0);
     let rx = guest.ring(2);
     let buffer = guest.buffer(tx, 0);
@@ -314,7 +315,7 @@ fn published_devices_carry_frames() {
         guest.netmap.store(buffer + i, u32::from_le_bytes(four.try_into().unwrap()));
     }
     guest.netmap.store(tx + 64 + 1, 60);
-    // The receiving ring needs an interrupt.
+    // Make the receiving ring request an interrupt.
     guest.guest.store(16 + 2, 1);
     guest.guest.store(1, 1);
     guest.guest.store(0, 1);

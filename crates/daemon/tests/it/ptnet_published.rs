@@ -1,7 +1,7 @@
 //! netmap's published devices, used in the order of netmap's own guest drivers, and in orders that no driver uses.
 //!
-//! The driver here accesses the same registers in the same order as netmap's: it computes the positions of the rings
-//! before it starts them, and waits only for interrupts.
+//! The driver in these tests accesses the same registers in the same order as netmap's drivers: it computes the
+//! positions of the rings before it starts them, and waits only for interrupts.
 
 use crate::common;
 use crate::common::published;
@@ -37,7 +37,7 @@ fn errno(e: Errno) -> u32 {
     e.raw_os_error().unsigned_abs()
 }
 
-/// Sends a frame each way through each pair of rings.
+/// Sends a frame in each direction through each pair of rings.
 fn both_ways(driver: &mut Driver<'_>, local: &mut Port, tag: u8) {
     for queue in 0..driver.pairs() {
         driver.send(queue, &frame(255, 9, tag));
@@ -48,16 +48,16 @@ fn both_ways(driver: &mut Driver<'_>, local: &mut Port, tag: u8) {
     }
 }
 
-/// Sends more frames each way than the rings have slots, so that each ring wraps around.
+/// Sends more frames in each direction than the rings have slots, so that each ring wraps around.
 fn round_the_rings(driver: &mut Driver<'_>, local: &mut Port) {
     for i in 0..100 {
         both_ways(driver, local, i);
     }
 }
 
-/// Objective: positions computed by netmap's drivers before the start of the rings are correct once they run, with and
-/// without a header, after closing and reopening, and after reloading the driver; frames go both ways each time,
-/// received by interrupts alone.
+/// Objective: positions computed by netmap's drivers before the start of the rings are correct while the rings run,
+/// with and without a header, after closing and reopening the device, and after reloading the driver; each time, frames
+/// pass in both directions, and interrupts alone suffice to receive them.
 #[test]
 fn in_the_drivers_order() {
     let d = Daemon::start("");
@@ -80,7 +80,7 @@ fn in_the_drivers_order() {
     until("the port is free", || notes(&d, "pub").contains("waits"));
 }
 
-/// Objective: two pairs of rings carry frames both ways, also after the device is reopened.
+/// Objective: two pairs of rings carry frames in both directions, even after the device is reopened.
 #[test]
 fn two_pairs_of_rings_carry_frames() {
     let d = Daemon::start("workers = 2");
@@ -96,7 +96,7 @@ fn two_pairs_of_rings_carry_frames() {
     }
 }
 
-/// Objective: frames longer than a buffer take several slots, either way, with the header in the first one.
+/// Objective: frames longer than a buffer take several slots in either direction, with the header in the first slot.
 #[test]
 fn long_frames_take_several_slots_either_way() {
     let d = Daemon::start("");
@@ -124,7 +124,7 @@ fn long_frames_take_several_slots_either_way() {
 }
 
 /// Objective: all values that a driver reads before it starts the rings exist from the beginning, and survive starting,
-/// stopping and resetting, whatever the guest writes over them in between.
+/// stopping and resetting, whatever the guest writes over them between these steps.
 #[test]
 fn what_a_probe_reads() {
     let d = Daemon::start("");
@@ -166,8 +166,8 @@ fn two_devices_in_a_guest() {
     }
 }
 
-/// Objective: a header length must be one of netmap's, and offered by the device; otherwise the register keeps its
-/// value. A new length applies to running rings, too.
+/// Objective: a header length is accepted only if netmap supports it and the device offers it; otherwise, the register
+/// keeps its value. A new length also applies to running rings.
 #[test]
 fn only_header_lengths_on_offer_are_accepted() {
     let d = Daemon::start("");
@@ -188,8 +188,8 @@ fn only_header_lengths_on_offer_are_accepted() {
     assert_eq!((driver.header_len, driver.plugged.register(0)), (0, 0));
 }
 
-/// Objective: segmentation is left to a guest's driver for TCP, which netmap's drivers support, but not for UDP, which
-/// virtio added later.
+/// Objective: TCP segmentation is left to a guest's driver, as netmap's drivers support it, but UDP segmentation is
+/// not, as virtio added it later.
 #[test]
 fn datagrams_are_cut() {
     let d = Daemon::start("");
@@ -227,8 +227,8 @@ fn datagrams_are_cut() {
     assert_eq!(driver.last_header, [0; 12]);
 }
 
-/// Objective: commands and addresses in orders that no driver uses are answered as by netmap's host, and the rings can
-/// be started as before.
+/// Objective: commands and addresses in orders that no driver uses are answered as netmap's host answers them, and
+/// afterwards the rings can be started as usual.
 #[test]
 fn orders_that_no_driver_has() {
     let d = Daemon::start("");
@@ -246,8 +246,8 @@ fn orders_that_no_driver_has() {
     assert_eq!(obeyed(&mut p, CREATE), errno(Errno::NXIO), "no status blocks");
     assert_eq!(obeyed(&mut p, 0), errno(Errno::INVAL));
     assert_eq!(obeyed(&mut p, 77), errno(Errno::INVAL));
-    // Invalid pairs of addresses: outside of the memory, across its end, unaligned, one of them 0, at the end of the
-    // address space.
+    // Invalid pairs of addresses: outside the memory, across the end of the memory, not aligned, with one address 0, at
+    // the end of the address space.
     let gh = GUEST_AT + CSB_AT;
     let hg = GUEST_AT + CSB_AT + 4096;
     let end = GUEST_AT + published::GUEST_BYTES;
@@ -258,17 +258,17 @@ fn orders_that_no_driver_has() {
     let mut driver = Driver::probe(&mut p, true);
     driver.open();
     both_ways(&mut driver, &mut local, 1);
-    // A second start: running rings continue at their positions.
+    // Start the rings a second time: running rings must continue at their positions.
     assert_eq!(obeyed(driver.plugged, CREATE), 0);
     both_ways(&mut driver, &mut local, 2);
-    // Setting invalid addresses of the status blocks stops the rings.
+    // If the addresses of the status blocks are set to invalid values, the rings stop.
     driver.plugged.set_csb(0xdead_0000, !0);
     assert!(!notes(&d, "pub").contains("rings run"));
     assert_eq!(obeyed(driver.plugged, CREATE), errno(Errno::NXIO));
     driver.plugged.set_csb(gh, hg);
     driver.open();
     both_ways(&mut driver, &mut local, 3);
-    // The same addresses again, as from a driver that is loaded after one that did not shut down.
+    // The same addresses are set again, as by a driver that is loaded after a driver that did not shut down.
     let mut driver = Driver::probe(&mut p, true);
     assert!(!notes(&d, "pub").contains("rings run"));
     driver.open();
@@ -277,7 +277,8 @@ fn orders_that_no_driver_has() {
     driver.close();
 }
 
-/// Objective: a machine that is reset during traffic both ways works again from the first open.
+/// Objective: a machine that is reset while frames pass in both directions works again when it opens the device for the
+/// first time.
 #[test]
 fn a_machine_reset_under_traffic_works_again() {
     let d = Daemon::start("workers = 1");
@@ -298,8 +299,8 @@ fn a_machine_reset_under_traffic_works_again() {
     }
 }
 
-/// Objective: behind an IOMMU, the next driver's status blocks are in other memory at the same address; the former
-/// memory is no longer written.
+/// Objective: behind an IOMMU, the status blocks of the next driver may be in other memory at the same address; the
+/// device no longer writes to the former memory.
 #[test]
 fn other_memory_at_the_same_address() {
     let d = Daemon::start("");
@@ -310,7 +311,7 @@ fn other_memory_at_the_same_address() {
         let mut driver = Driver::probe(&mut plugged, false);
         driver.open();
         round_the_rings(&mut driver, &mut local);
-        // The device is not notified that the memory at the address changes.
+        // The device is not notified that different memory is now at this address.
         plugged.remap();
         assert!(!notes(&d, "pub").contains("rings run"));
     }
@@ -325,7 +326,7 @@ fn noise(state: &mut u64) -> u32 {
 }
 
 /// Objective: endless register writes in random order, with nonsense in the rings, in the `netmap_if` and in the status
-/// blocks, cost other ports nothing; then a driver is served as before.
+/// blocks, do not affect other ports; afterwards, a driver is served as usual.
 #[test]
 fn nonsense_everywhere_costs_the_others_nothing() {
     let d = Daemon::start("workers = 1");
@@ -341,7 +342,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..200 {
                     let value = noise(&mut state);
-                    // Small numbers are more often valid indices.
+                    // Small numbers are more often valid indices than large numbers.
                     let value = if value.is_multiple_of(3) { value >> 24 } else { value };
                     mad.netmap.store(noise(&mut state) as usize % (16 * 1024), value);
                     mad.ram.store(CSB_AT as usize / 4 + noise(&mut state) as usize % 2048, value);
@@ -359,7 +360,7 @@ fn nonsense_everywhere_costs_the_others_nothing() {
             }
         });
         for i in 0..2_000u32 {
-            // The guest's frames may be flooded to all ports; only those of `a` are checked.
+            // The guest's frames may be flooded to all ports; only the frames of `a` are checked.
             send(&mut a, &frame(255, 1, i as u8));
             while receive(&mut b) != frame(255, 1, i as u8) {}
         }

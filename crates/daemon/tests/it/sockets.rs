@@ -1,4 +1,4 @@
-//! Ports whose peers are at sockets: peers connect, get ports, and leave, also across replacements of the daemon.
+//! Ports whose peers are at sockets: peers connect, get ports, and leave, even while the daemon is replaced.
 
 use crate::common;
 
@@ -34,9 +34,10 @@ impl StreamCaller {
     }
 }
 
-/// A plug of a VDE switch: its control connection, its own socket, and the switch's socket for it.
+/// A plug of a VDE switch: its control connection, its own socket, and the path of the socket that the switch has for
+/// this plug.
 struct VdeEnd {
-    /// The plug exists as long as this connection.
+    /// The plug exists as long as this connection is open.
     _control: UnixStream,
     data: UnixDatagram,
     switch: PathBuf,
@@ -85,7 +86,7 @@ impl SocketEnd for VdeEnd {
     }
 }
 
-/// A peer with a datagram socket, which is connected to the port's socket before it sends.
+/// A peer with a datagram socket. The socket is connected to the port's socket before the peer sends.
 impl SocketEnd for UnixDatagram {
     fn send(&mut self, frame: &[u8]) {
         UnixDatagram::send(self, frame).unwrap();
@@ -103,7 +104,8 @@ fn received(socket: &UnixDatagram) -> Vec<u8> {
     datagram
 }
 
-/// Passes a frame each way between a peer and a program's port. After a kill, earlier frames may arrive again.
+/// Passes a frame in each direction between a peer and a program's port. After a kill, earlier frames may arrive again,
+/// and are skipped.
 fn passes(peer: &mut dyn SocketEnd, program: &mut Port, tag: u8) {
     peer.send(&frame(255, 9, tag));
     while receive(program) != frame(255, 9, tag) {}
@@ -134,8 +136,8 @@ fn lab(d: &Daemon, mut options: Value) -> PathBuf {
     path
 }
 
-/// Objective: a port shows its kind and its peer; frames pass both ways; addresses behind a peer are forgotten when it
-/// leaves, and frames for the port then count as idle; the socket is removed with the port.
+/// Objective: a port shows its kind and its peer; frames pass in both directions; when a peer leaves, the addresses
+/// behind it are forgotten, and from then on frames for the port count as idle; the socket is removed with the port.
 #[test]
 fn from_end_to_end() {
     let d = Daemon::start("");
@@ -161,9 +163,9 @@ fn from_end_to_end() {
     assert!(detached["error"].is_null() && !path.exists(), "{detached}");
 }
 
-/// Objective: each peer gets a port of its own, with the options of the first one. The port remains when the peer
-/// leaves, with the policies set there, and the same peer gets it again. There are at most as many ports as `peers`
-/// permits, and all end with the first port.
+/// Objective: each peer gets a separate port, with the options of the first port. When the peer leaves, its port
+/// remains, with the policies that were set on it, and the same peer gets that port again. There are at most as many
+/// ports as `peers` permits. When the first port ends, all of them end.
 #[test]
 fn a_port_each() {
     let d = Daemon::start("");
@@ -205,8 +207,8 @@ fn a_port_each() {
     assert!(d.ports().is_empty() && !path.exists());
 }
 
-/// Objective: 64 peers share a listening socket: each gets a port, its broadcast reaches all others, and a frame to its
-/// neighbour reaches no one else.
+/// Objective: 64 peers share a listening socket: each peer gets a port, its broadcast reaches all other peers, and its
+/// frame to one peer reaches only that peer.
 #[test]
 fn sixty_four_peers_of_one_socket_reach_each_other() {
     let d = Daemon::start("");
@@ -227,8 +229,8 @@ fn sixty_four_peers_of_one_socket_reach_each_other() {
     }
 }
 
-/// Objective: a peer that does not read loses its own frames, also at a lossless port; other peers of the port, and
-/// ports on the switch, get all of theirs.
+/// Objective: a peer that does not read loses only its own frames, even at a lossless port; other peers of the port,
+/// and other ports on the switch, get all of their frames.
 #[test]
 fn one_that_does_not_read() {
     for lossless in [false, true] {
@@ -252,13 +254,13 @@ fn one_that_does_not_read() {
             dropped() > 0
         });
         passes(&mut peer, &mut a, 3);
-        // The frames that the slow peer has received are whole.
+        // The frames that the slow peer has received are complete.
         assert_eq!(slow.receive()[14], 1);
         (0..100).for_each(|_| assert_eq!(slow.receive(), frame(7, 1, 2)));
     }
 }
 
-/// Attaches a port `p` of that kind to `vale0`. Returns its connected peer.
+/// Attaches a port `p` of that kind to `vale0`. Returns a peer that is connected to the port.
 fn peer_of(kind: &str, d: &Daemon) -> Box<dyn SocketEnd> {
     let path = d.path("p.sock");
     let own = d.path("own.sock");
@@ -304,7 +306,7 @@ fn peer_of(kind: &str, d: &Daemon) -> Box<dyn SocketEnd> {
 
 const KINDS: [&str; 4] = ["stream", "dgram", "unixgram", "vde"];
 
-/// Objective: frames pass both ways for peers of all kinds, and idle peers take no CPU time.
+/// Objective: frames pass in both directions for peers of all kinds, and idle peers take no CPU time.
 #[test]
 fn kinds() {
     for kind in KINDS {
@@ -321,7 +323,7 @@ fn kinds() {
     }
 }
 
-/// Objective: peers of all kinds notice nothing when another daemon takes over, also after a kill; their ports keep
+/// Objective: peers of all kinds are not affected when another daemon takes over, even after a kill; their ports keep
 /// their names and policies.
 #[test]
 fn succession() {
@@ -347,7 +349,7 @@ fn succession() {
     }
 }
 
-/// Objective: a leftover socket is replaced, but not one that another program listens on.
+/// Objective: a leftover socket is replaced, but not a socket on which another program listens.
 #[test]
 fn stale_and_live() {
     let d = Daemon::start("");
@@ -362,8 +364,8 @@ fn stale_and_live() {
     passes(&mut peer, &mut a, 2);
 }
 
-/// Objective: ports that were created for further peers are neither in an export nor in its list of omissions; the
-/// exported file is applied again without a change.
+/// Objective: ports that were created for further peers are neither in an exported file nor in its list of omitted
+/// objects; the exported file is applied again without a change.
 #[test]
 fn exported() {
     let d = Daemon::start("");
@@ -414,9 +416,9 @@ fn vde_switch(d: &Daemon, peers: u32) -> PathBuf {
     folder
 }
 
-/// Objective: a line (the port of a single plug) that is created before its plug connects has the policies set
-/// meanwhile; while reserved, also after an upgrade and a kill, only a plug that requests its number gets it; once
-/// released, any plug does.
+/// Objective: a line (the port of a single plug) that is created before its plug connects keeps the policies that are
+/// set before the plug connects. While the line is reserved, even after an upgrade and a kill, only a plug that
+/// requests its number gets it; after it is released, any plug gets it.
 #[test]
 fn lines_before_their_plugs() {
     let d = Daemon::managed("");
@@ -447,7 +449,7 @@ fn lines_before_their_plugs() {
         assert_eq!(shown["vde"]["plug"]["user"], json!(rustix::process::getuid().as_raw()));
         drop(asking);
         until("it has left", || !is_taken(&d, "vale0:p0007"));
-        // Reserves the line of `first`, so that the plug without a number gets another line in the next round.
+        // This reserves the line of `first`, so that the plug without a number gets another line in the next round.
         set(json!({"port": "vale0:p", "reserve": [number]}));
         drop(first);
         until("it has left, too", || !is_taken(&d, &port));
@@ -457,8 +459,8 @@ fn lines_before_their_plugs() {
     until("any plug has it", || is_taken(&d, "vale0:p0001"));
 }
 
-/// Objective: an impossible request is refused as a whole: for a port that is no VDE switch, with the number 0, or with
-/// more lines than the maximum, which a request can change.
+/// Objective: an impossible request is refused as a whole: for a port that is not a VDE switch, with the number 0, or
+/// with more lines than the maximum, which a request can change.
 #[test]
 fn lines_that_cannot_be() {
     let d = Daemon::start("");

@@ -27,7 +27,7 @@ fn open(d: &Daemon, uid: u32, name: &str) -> Port {
     as_user(uid, || Port::open_with(name, &d.options()).unwrap())
 }
 
-/// Receives that number of traced frames, and no more.
+/// Receives exactly `count` traced frames.
 fn told(client: &mut Client, count: usize) -> Vec<TracedFrame> {
     let mut frames = Vec::new();
     until("frames are told of", || {
@@ -42,8 +42,8 @@ fn to(port: &str) -> TraceStep {
     TraceStep::To(port.into())
 }
 
-/// Objective: users see frames of their own ports only, and names of other users' ports are hidden from them; naming a
-/// switch traces all of a user's ports there.
+/// Objective: users see only frames of their own ports, and names of other users' ports are hidden from them; if a
+/// request names a switch, all of the user's ports on that switch are traced.
 #[test]
 fn users_see_frames_of_their_own_ports_only() {
     let d = Daemon::start(USERS);
@@ -70,8 +70,8 @@ fn users_see_frames_of_their_own_ports_only() {
     assert!(alice.trace_read().unwrap().frames.is_empty());
 }
 
-/// Objective: records for which an unread trace has no room are counted, once; frames pass as before, and another
-/// reader misses nothing.
+/// Objective: if a trace is not read, the records that find no room are counted, and are reported only once; frames
+/// pass as usual, and another reader gets all records.
 #[test]
 fn one_that_does_not_read() {
     let d = Daemon::start("");
@@ -104,7 +104,7 @@ fn one_that_does_not_read() {
 }
 
 /// Objective: ten thousand requests on one connection leave one trace; a user can have four traces, all users together
-/// stay within the maximum, and root can still have another.
+/// cannot exceed the maximum, and root can still start another trace.
 #[test]
 fn too_many_traces_are_refused() {
     let d = Daemon::start(&format!("{USERS}[quota]\nconnections = 1000\n"));
@@ -143,8 +143,8 @@ fn not_found(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused(why) if why.is(ErrorCode::NotFound))
 }
 
-/// Objective: invalid or endless filters, missing ports, ports on several switches, and a read without a trace are
-/// refused, and leave the connection's trace unchanged.
+/// Objective: requests with invalid or endless filters, with missing ports, or with ports on several switches, and a
+/// read without a trace, are refused and leave the connection's trace unchanged.
 #[test]
 fn bad_requests_leave_the_trace_unchanged() {
     let d = Daemon::start("");
@@ -153,8 +153,7 @@ fn bad_requests_leave_the_trace_unchanged() {
     let mut client = client(&d, 0);
     assert!(not_found(&client.trace_read().unwrap_err()));
     client.trace_begin(TraceBeginParams { filter: Some("1,6 0 0 1".into()), ..of("vale0:a") }).unwrap();
-    // An empty filter, one that is no program, an endless one, one that jumps past its end, a truncated one, one that
-    // is too long.
+    // Filters that are empty, no program, endless, with a jump past the end, truncated, or too long.
     for filter in ["", "no", "1,0 0 0 0", "2,21 9 9 0,6 0 0 1", "2,6 0 0 1", &"9".repeat(5000)] {
         let params = TraceBeginParams { filter: Some((*filter).into()), ..of("vale0:a") };
         let refused = client.trace_begin(params);
@@ -166,14 +165,14 @@ fn bad_requests_leave_the_trace_unchanged() {
     assert!(client.trace_begin(TraceBeginParams { of: Vec::new(), ..of("") }).is_err());
     send(&mut a, &frame(255, 1, 1));
     told(&mut client, 1);
-    // A port named twice is traced once.
+    // A port that the request names twice is traced once.
     let twice = TraceBeginParams { of: vec!["vale0:a".into(), "vale0".into()], ..of("") };
     assert_eq!(client.trace_begin(twice).unwrap().ports, ["vale0:a"]);
     send(&mut a, &frame(255, 1, 1));
     told(&mut client, 1);
 }
 
-/// Objective: a trace reports the removal of its ports; a new port of the same name is another port, and not traced.
+/// Objective: a trace reports the removal of its ports; a new port of the same name is another port, and is not traced.
 #[test]
 fn a_trace_reports_the_removal_of_its_ports() {
     let d = Daemon::start("");
@@ -193,7 +192,7 @@ fn a_trace_reports_the_removal_of_its_ports() {
     until("all are gone", || client.trace_read().unwrap().ports == 0);
 }
 
-/// Objective: a successor has no traces, and says so when a trace is read; the same connection can start a new one.
+/// Objective: a successor has no traces, and says so when a trace is read; the same connection can start a new trace.
 #[test]
 fn a_successor_has_no_traces_and_reports_it() {
     let d = Daemon::start("");
@@ -210,7 +209,7 @@ fn a_successor_has_no_traces_and_reports_it() {
 }
 
 /// Objective: with `later`, a user's new ports on a switch, which may not exist yet, are traced from their first frame,
-/// and again when the switch is recreated; another user's ports never are.
+/// and again when the switch is recreated; another user's ports are never traced.
 #[test]
 fn later_ports_are_traced_from_their_first_frame() {
     let d = Daemon::start(USERS);
@@ -225,7 +224,7 @@ fn later_ports_are_traced_from_their_first_frame() {
         send(&mut other, &frame(255, 2, round));
         send(&mut a, &frame(255, 1, round));
         assert_eq!(told(&mut one, 1)[0].port, "vale0:a");
-        // The port's number is reused; its name in the trace remains.
+        // The port's number is reused, but its name remains in the trace.
         drop(a);
         until("the port is gone", || client(&d, 0).show("vale0:a").is_err());
         let next = open(&d, ALICE, "vale0:next");

@@ -1,5 +1,5 @@
-//! Peers that vanish in each state of each protocol, in each way. Each protocol is a table of its states; [`engine`]
-//! enters each state of the table.
+//! Peers that vanish in each state of each protocol, in each possible way. For each protocol there is a table of
+//! states; [`engine`] enters each state of the table.
 
 mod engine;
 mod machines;
@@ -13,14 +13,14 @@ use programs::{Asking, Program};
 use ptnet::Ivshmem;
 use vhost::Vmm;
 
-/// Objective: a front end that vanishes leaves the port ready for the next one, and nothing behind.
+/// Objective: a front end that vanishes leaves no resources behind, and leaves the port ready for the next front end.
 #[test]
 fn vanished_front_ends_leave_nothing_behind() {
     walk::<Vmm<false>>();
 }
 
-/// Objective: a front end that listens for the daemon, and vanishes, leaves the port ready for the next one, and
-/// nothing behind.
+/// Objective: a front end that listens for the daemon and vanishes leaves no resources behind, and leaves the port
+/// ready for the next front end.
 #[test]
 fn front_ends_that_listen() {
     walk::<Vmm<true>>();
@@ -59,7 +59,7 @@ fn vanished_control_clients_leave_nothing_behind() {
     walk::<Asking>();
 }
 
-/// Runs the peer that vanishes, in a process of its own.
+/// Runs the peer that vanishes, in a separate process.
 #[test]
 #[ignore = "started by the other tests"]
 fn role_of_a_victim() {

@@ -17,10 +17,11 @@ use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, Switch,
 const LIMIT: Duration = Duration::from_secs(20);
 static FRAME: [u8; 60] = [255; 60];
 
-/// An ingress that yields a number of frames, one per batch.
+/// An ingress that yields a given number of frames, one in each batch.
 struct Bringer {
     left: Arc<AtomicU64>,
-    /// Whether the ingress is cheap to poll; if not, its descriptor stays readable from the first event on.
+    /// Whether the ingress is cheap to poll. If it is not, its descriptor becomes readable at the first event, and
+    /// stays readable.
     cheap: bool,
     bell: Doorbell,
     counters: Arc<RingCounters>,
@@ -33,10 +34,10 @@ impl Bringer {
 }
 
 impl Ingress for Bringer {
-    // SAFETY: there is just one frame, a constant.
+    // SAFETY: the only frame is a constant.
     unsafe fn take(&mut self, batch: &mut Batch) {
         if self.left.try_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {
-            // SAFETY: a constant of 60 bytes.
+            // SAFETY: the pointer refers to a constant of 60 bytes.
             unsafe { batch.push(FRAME.as_ptr(), 60) };
         }
     }
@@ -73,7 +74,7 @@ impl Ingress for Bringer {
 struct Gate {
     open: AtomicBool,
     counters: Arc<RingCounters>,
-    /// Signals that there is room; `None` if the egress cannot signal.
+    /// Doorbell that signals room; `None` if the egress cannot signal.
     bell: Option<Doorbell>,
     /// Number of requests for a signal.
     asked: AtomicU64,
@@ -136,14 +137,14 @@ fn until(what: &str, done: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, Duration::from_millis(1), done), "time is up: {what}");
 }
 
-/// Objective: a command is executed even if it arrives while the worker falls asleep.
+/// Objective: a command is executed even if it arrives while the worker is falling asleep.
 #[test]
 fn no_request_is_lost() {
     for spin in [0, 5, 20] {
         let worker = start(spin);
         worker.add(1, to(&Arc::<Gate>::default(), Bringer::new(0, false)));
         for request in 0..20_000u32 {
-            // Varies the moment at which the command arrives.
+            // Vary the moment at which the command arrives.
             (0..request % 64).for_each(|_| std::hint::spin_loop());
             let done = worker.drain(1).recv_timeout(Duration::from_secs(20));
             assert_eq!(done, Ok(()), "request {request} with a spin budget of {spin} us");
@@ -152,8 +153,8 @@ fn no_request_is_lost() {
     }
 }
 
-/// Objective: while frames wait for a lossless receiver that does not read, their worker sleeps nearly all the time,
-/// whether more frames follow or a descriptor stays readable; other commands are executed promptly; once there is room,
+/// Objective: while frames wait for a lossless receiver that does not read, their worker sleeps almost all the time,
+/// whether more frames follow or a descriptor stays readable; other commands are executed promptly; when there is room,
 /// the frames arrive.
 #[test]
 fn frames_that_wait_let_their_worker_sleep() {
@@ -190,7 +191,7 @@ fn frames_that_wait_let_their_worker_sleep() {
 }
 
 /// Objective: a task whose descriptor has a permanent error, like a TAP without its interface, still delivers its
-/// frames, then lets its worker sleep; other tasks are served.
+/// frames, and after that lets its worker sleep; other tasks are served.
 #[test]
 fn an_error_that_lasts_lets_the_worker_sleep() {
     let worker = start(50);
@@ -206,7 +207,7 @@ fn an_error_that_lasts_lets_the_worker_sleep() {
     worker.add(2, to(&other, late));
     drop(writer);
     until("all that there was arrives", || gate.counters.frames() == 10);
-    // A sleep is counted when it is over.
+    // A sleep is counted when it ends.
     let slept = || worker.stats().slept_ns.load(Ordering::Relaxed);
     let began = Instant::now();
     let before = slept();
@@ -220,7 +221,7 @@ fn an_error_that_lasts_lets_the_worker_sleep() {
 }
 
 /// Objective: a receiver that makes room wakes the worker whose frames wait for it; that time counts as waiting for a
-/// receiver; later rings of the receiver's doorbell, which nobody reads here, do not wake the worker any more.
+/// receiver; if the receiver's doorbell, which nobody reads in this test, is rung later, it no longer wakes the worker.
 #[test]
 fn a_receiver_that_makes_room_wakes_the_worker() {
     let worker = start(0);
@@ -228,7 +229,7 @@ fn a_receiver_that_makes_room_wakes_the_worker() {
     worker.add(1, to(&gate, Bringer::new(10, true)));
     let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
     let stats = worker.stats();
-    // The worker checks again after it has armed the doorbell: with room, it would not sleep.
+    // After arming the doorbell, the worker checks for room again, and does not sleep if there is room.
     let is_asleep = || stats.slept() > count(&stats.slept_ns);
     until("it asks, and sleeps", || count(&gate.asked) > count(&gate.done) && is_asleep());
     gate.open.store(true, Ordering::Relaxed);
@@ -244,7 +245,7 @@ fn a_receiver_that_makes_room_wakes_the_worker() {
     });
 }
 
-/// Objective: a receiver that rings without pause and makes no room delays no other frames.
+/// Objective: a receiver that rings its doorbell without pause, but makes no room, delays no other frames.
 #[test]
 fn a_receiver_that_rings_without_end() {
     let worker = start(0);
@@ -274,8 +275,8 @@ fn a_receiver_that_rings_without_end() {
     assert_eq!(gate.counters.frames(), 0);
 }
 
-/// Objective: of two workers that never sleep and share a CPU, each counts the time during which the other one runs,
-/// and no more.
+/// Objective: of two workers that never sleep and share a CPU, each counts as time without a CPU exactly the time
+/// during which the other worker runs.
 #[test]
 fn time_without_a_cpu() {
     let start = || Worker::start(0, Some(0), Polling::Always, Fault::new().unwrap(), TimeDomain::TRUSTED).unwrap();
@@ -308,7 +309,7 @@ impl Egress for Mistake {
     }
 }
 
-/// Objective: a panicking task is lost and reported; its worker continues with the others, and accepts new ones.
+/// Objective: a panicking task is lost and reported; its worker continues with the other tasks, and accepts new tasks.
 #[test]
 fn a_panic_costs_one_task() {
     let fault = Fault::new().unwrap();
@@ -334,7 +335,7 @@ fn a_panic_costs_one_task() {
     assert!(worker.take_broken().is_empty());
 }
 
-/// A task that panics in the method that `part` names.
+/// A task that panics in the method whose name is `part`.
 struct Broken {
     part: &'static str,
     bell: Doorbell,
@@ -360,7 +361,7 @@ impl Task<ForwardMemory> for Broken {
 
     fn disarm(&mut self) {
         self.disarmed += 1;
-        // The first call precedes the task's placement on the worker.
+        // The first call happens before the task is placed on the worker.
         if self.disarmed > 1 {
             self.reach("disarm");
         }
@@ -381,8 +382,8 @@ impl Drop for Broken {
     }
 }
 
-/// Objective: a panic in any method of a task costs that task only; a panic on drop does not keep others from being
-/// dropped.
+/// Objective: a panic in any method of a task affects only that task; a panic when a task is dropped does not prevent
+/// the drop of other tasks.
 #[test]
 fn a_panic_in_any_part() {
     for part in ["pass", "arm", "disarm", "woken", "drop"] {

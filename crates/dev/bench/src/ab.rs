@@ -24,7 +24,7 @@ use crate::stats::Summary;
 #[derive(Clone, Debug)]
 pub struct Build {
     program: PathBuf,
-    /// Whether measuring is a subcommand, as it was before `netvale-bench` became a program of its own.
+    /// Whether measuring is a subcommand, as it was before `netvale-bench` became a separate program.
     subcommand: bool,
 }
 
@@ -38,7 +38,8 @@ pub struct Pair {
     pub old: Summary,
     /// The results of the newer build.
     pub new: Summary,
-    /// Factors by which the newer build is better, one for each round (above 1 is better, whatever the unit).
+    /// For each round, the factor by which the newer build is better. Above 1, the newer build is better, whatever the
+    /// unit.
     pub ratio: Summary,
 }
 
@@ -95,7 +96,7 @@ impl Build {
     }
 }
 
-/// The results of each case in all rounds: those of the older build, then those of the newer one.
+/// The results of each case in all rounds: the results of the older build, then the results of the newer build.
 type Rounds = BTreeMap<String, (Case, [Vec<f64>; 2])>;
 
 /// Runs `options.runs` rounds with each of the builds, scenario by scenario, and writes the comparison to `out`.
@@ -159,7 +160,8 @@ mod tests {
         sample(None).case
     }
 
-    /// Objective: ratios are computed from the two figures of one round, and the tolerance is one-sided.
+    /// Objective: ratios are computed from the two figures of the same round, and the tolerance applies only to
+    /// slowdowns.
     #[test]
     fn a_ratio_is_made_of_each_rounds_own_figures() {
         let pair = pair(case(), &[vec![100.0, 200.0, 100.0], vec![95.0, 190.0, 110.0]]).expect("three rounds");
@@ -168,15 +170,15 @@ mod tests {
         assert!(render(&[pair]).contains("0.95 [0.95 - 1.10]"));
     }
 
-    /// Objective: a case that only one of the builds has is omitted.
+    /// Objective: a case is omitted if only one of the builds has it.
     #[test]
     fn a_case_of_only_one_build_is_left_out() {
         assert!(pair(case(), &[vec![1.0], Vec::new()]).is_none());
         assert!(pair(case(), &[vec![0.0], vec![0.0]]).is_none());
     }
 
-    /// Objective: the lines of a program are parsed as results; a program that prints none yields an error with its
-    /// last output.
+    /// Objective: the lines of a program are parsed as results; a program that prints no results yields an error with
+    /// the last lines of its output.
     #[test]
     fn lines_of_a_program_are_read_as_results() {
         let build = Build { program: "/bin/sh".into(), subcommand: false };

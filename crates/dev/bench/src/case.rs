@@ -4,30 +4,30 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Suffix of variants whose figure is the 99th percentile of the latency.
+/// Suffix of variants whose figure is the 99th percentile of the latency, instead of the median.
 pub const P99: &str = "-p99";
 
 /// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Unit {
-    /// Millions of frames a second.
+    /// Millions of frames per second.
     Mpps,
-    /// 10⁹ bits of frames a second (no preamble, gap or FCS).
+    /// 10⁹ bits of frames per second (without preamble, gap and FCS).
     #[serde(rename = "Gbit/s")]
     Gbps,
-    /// Frames, or round trips, a second.
+    /// Frames, or round trips, per second.
     #[serde(rename = "/s")]
     PerSecond,
-    /// Times in nanoseconds.
+    /// Nanoseconds.
     #[serde(rename = "ns")]
     Nanos,
-    /// Times in microseconds.
+    /// Microseconds.
     #[serde(rename = "us")]
     Micros,
     /// Per cent of one core.
     #[serde(rename = "percent")]
     Percent,
-    /// 1,024 bytes of memory.
+    /// Units of 1,024 bytes of memory.
     #[serde(rename = "KiB")]
     Kib,
     /// Seconds of CPU time for 10⁹ bytes.
@@ -41,7 +41,7 @@ impl Unit {
         matches!(self, Self::Nanos | Self::Micros | Self::Percent | Self::Kib | Self::SecondsPerGb)
     }
 
-    /// Returns how many times better `ours` is than `theirs`: above 1, ours is better, whatever the unit. `None` if a
+    /// Returns how many times better `ours` is than `theirs`. Above 1, `ours` is better, whatever the unit. `None` if a
     /// figure is zero.
     pub fn ratio(self, ours: f64, theirs: f64) -> Option<f64> {
         let (over, under) = if self.lower_is_better() { (theirs, ours) } else { (ours, theirs) };
@@ -49,7 +49,7 @@ impl Unit {
         (ratio.is_finite() && ratio > 0.0).then_some(ratio)
     }
 
-    /// Converts a count of frames of `frame_bytes` bytes in `seconds` to this unit; `None` if the unit is not a rate.
+    /// Converts `frames` frames of `frame_bytes` bytes in `seconds` to this unit; `None` if the unit is not a rate.
     pub fn rate(self, frames: u64, frame_bytes: u32, seconds: f64) -> Option<f64> {
         let per_second = frames as f64 / seconds;
         match self {
@@ -67,7 +67,8 @@ impl fmt::Display for Unit {
     }
 }
 
-/// One point to measure. All contenders of a case move frames of the same length in the same pattern.
+/// A case: one point of a scenario to measure. All contenders of a case move frames of the same length in the same
+/// pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Case {
     /// The scenario's name: `pipe`, `vale`, …
@@ -81,13 +82,14 @@ pub struct Case {
     pub batch: u32,
     /// Number of ports or rings.
     pub ports: u32,
-    /// Microseconds for which a waiter polls before it sleeps; `None` if nothing waits.
+    /// Microseconds for which a waiter polls before it sleeps; `None` if no thread waits.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub spin_us: Option<u32>,
-    /// Number of destination addresses that frames cycle through; `None` if the scenario does not vary them.
+    /// Number of destination addresses that the frames use in turn; `None` if the scenario does not vary them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub addresses: Option<u32>,
-    /// Number of foreign threads: busy threads that do not belong to the contender. `None` if there are none by design.
+    /// Number of foreign threads: busy threads that do not belong to the contender. `None` if the scenario adds no such
+    /// threads.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub foreign: Option<u32>,
     /// The unit of the figure.
@@ -105,7 +107,7 @@ impl Case {
         Self { scenario, variant, frame_bytes: 0, batch: 0, ports: 0, spin_us, addresses, foreign, unit }
     }
 
-    /// Returns the variant with those parts of the case that have no column in the table.
+    /// Returns the variant together with the parts of the case that have no column in the table.
     pub fn label(&self) -> String {
         let addresses = self.addresses.map_or_else(String::new, |addresses| format!(" {addresses}"));
         let spin = self.spin_us.map_or_else(String::new, |spin| format!(" {spin} us"));
@@ -113,19 +115,19 @@ impl Case {
         format!("{}{addresses}{spin}{foreign}", self.variant)
     }
 
-    /// Returns whether the applications write and read the frames' bytes, not just slots. A peer fits only if it does
-    /// the same.
+    /// Returns whether the applications write and read the frames' bytes, not just slots. A peer can be compared only
+    /// if it does the same.
     pub fn touches(&self) -> bool {
         !self.variant.ends_with("untouched")
     }
 
-    /// Converts frames a second to the case's unit; 0 if the unit is not a rate.
+    /// Converts frames per second to the case's unit; 0 if the unit is not a rate.
     pub fn rate(&self, frames_a_second: f64) -> f64 {
         self.unit.rate(1_000_000, self.frame_bytes, 1.0).unwrap_or(0.0) * frames_a_second / 1e6
     }
 
-    /// Returns the case's batch, but at most `best`, the batch above which a peer gets slower; `best` if the case has
-    /// no batch.
+    /// Returns the burst for a peer: the case's batch, but at most `best`, above which the peer gets slower. Returns
+    /// `best` if the case has no batch.
     pub fn burst(&self, best: u32) -> u32 {
         if self.batch == 0 { best } else { self.batch.min(best) }
     }
@@ -133,8 +135,8 @@ impl Case {
     /// Variant with VLANs and port security on all ports.
     pub const SECURED: &str = "switch-secured";
 
-    /// Returns whether frames cross a switch between two of its ports, and programs touch their bytes: a case that the
-    /// peers' switches support as well.
+    /// Returns whether frames cross a switch from one of its ports to another, and programs touch the frames' bytes.
+    /// The peers' switches support these cases as well.
     pub fn is_across_a_switch(&self) -> bool {
         match self.scenario.as_str() {
             "vale" => matches!(self.variant.as_str(), "daemon" | "daemon-large"),
@@ -154,7 +156,7 @@ impl Case {
     }
 
     /// For a case with sleeping threads, returns whether a thread is woken on another core (`Some(true)`) or on the
-    /// same core (`Some(false)`); `None` for other cases.
+    /// core of the thread that wakes it (`Some(false)`); `None` for other cases.
     pub fn sleeps_across(&self) -> Option<bool> {
         match self.variant.as_str() {
             "sleeping" if self.scenario == "latency" => Some(true),
@@ -185,7 +187,7 @@ impl fmt::Display for Case {
 mod tests {
     use super::*;
 
-    /// Objective: a ratio above 1 means that ours is better, for rates and for times.
+    /// Objective: a ratio above 1 means that the first figure is better, for rates and for times.
     #[test]
     fn ratio_always_favours_ours_above_one() {
         assert_eq!(Unit::Mpps.ratio(20.0, 10.0), Some(2.0));
@@ -195,7 +197,8 @@ mod tests {
         assert_eq!(Unit::Micros.ratio(0.0, 1.0), None);
     }
 
-    /// Objective: the name shows all variable parts, and a variant's p99 belongs to the variant.
+    /// Objective: the name shows all variable parts, and the case with a variant's 99th percentile belongs to that
+    /// variant.
     #[test]
     fn names_show_what_varies() {
         let mut case = crate::record::tests::sample(None).case;
@@ -217,7 +220,7 @@ mod tests {
         assert_eq!(Unit::Micros.rate(1, 60, 1.0), None);
     }
 
-    /// Objective: a peer gets neither a burst above its best one, nor a larger one than requested.
+    /// Objective: a peer's burst is neither larger than its best burst, nor larger than requested.
     #[test]
     fn a_peer_gets_its_best_burst() {
         let mut case = crate::record::tests::sample(None).case;

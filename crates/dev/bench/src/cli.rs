@@ -102,7 +102,7 @@ enum Command {
     Count { path: String, batch: u32 },
 }
 
-/// Runs the program: parses the arguments, does the work, prints errors, and returns the exit code.
+/// Runs the program: parses the arguments, executes the command, prints errors, and returns the exit code.
 pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|arg| arg == worker::SUBCOMMAND) {
         return worker::main(scenarios::ROLES);
@@ -160,7 +160,7 @@ fn report(error: &BenchError) -> ExitCode {
 mod tests {
     use clap::CommandFactory;
 
-    /// Objective: clap's own checks hold: no flag twice, no clash of names.
+    /// Objective: the command line passes clap's own checks: no flag exists twice, and no names clash.
     #[test]
     fn the_command_line_passes_claps_own_checks() {
         super::Cli::command().debug_assert();

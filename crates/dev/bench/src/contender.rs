@@ -12,7 +12,7 @@ use crate::error::{Result, Skip};
 use crate::sys::part::{Part, Parts};
 use crate::sys::{Needs, need};
 
-/// The CPUs to which threads are pinned, in order of use. If there is only one CPU, both are the same.
+/// The CPUs to which threads are pinned, in order of use. If there is only one CPU, both fields have the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cores(pub usize, pub usize);
 
@@ -38,8 +38,8 @@ pub struct Contender {
 }
 
 impl Contender {
-    /// Creates a contender with its needs, the cases that it fits, and the function that starts it. A case fits if the
-    /// comparison is fair.
+    /// Creates a contender with its needs, the cases that it fits, and the function that starts it. `fits` returns
+    /// whether the comparison is fair for a case.
     pub fn new(
         name: &'static str,
         about: &'static str,
@@ -77,17 +77,18 @@ pub(crate) use contenders;
 
 /// Further facts for the record, as pairs of name and value.
 pub type Facts = Vec<(String, String)>;
-/// Measures for about the given time.
+/// A function that measures for about the given time.
 pub type Measurement = Box<dyn FnMut(Duration) -> Result<Sample>>;
-/// Changes a set-up to another case. Returns whether the set-up can measure that case.
+/// A function that changes a set-up to another case. Returns whether the set-up can measure that case.
 type Turning = Box<dyn FnMut(&Case) -> bool>;
 
-/// A set-up that can be measured repeatedly. Dropping it ends all that it started, also after an error.
+/// A set-up that can be measured repeatedly. When the session is dropped, all that it started ends, even after an
+/// error.
 ///
 /// Sessions share cores, so a session must use no CPU except between `resume` and `pause`, which the runner calls
 /// around each measurement.
 pub struct Session {
-    // The fields are dropped in this order.
+    // The order of the fields matters, because fields are dropped in their order.
     measuring: Measurement,
     check: Option<Box<dyn Fn() -> Result<()>>>,
     turning: Option<Turning>,
@@ -95,14 +96,14 @@ pub struct Session {
     kept: Vec<Box<dyn Any>>,
     /// A description of how the cores are used.
     pub cores: String,
-    /// Whether the frames' bytes are read or written, not just descriptors.
+    /// Whether programs read or write the frames' bytes, not just descriptors.
     pub touched: bool,
-    /// Facts known from the start.
+    /// Facts about the set-up, which are known from the start.
     pub facts: Facts,
 }
 
 impl Session {
-    /// Creates a session in which this process does all the work, and only during measurements.
+    /// Creates a session for which this process does all the work, and only during measurements.
     pub fn new(
         cores: impl Into<String>,
         touched: bool,
@@ -115,8 +116,8 @@ impl Session {
         Self { measuring, check: None, turning: None, parts, kept, cores, touched, facts: Vec::new() }
     }
 
-    /// Lets the session change to other cases, which saves a long set-up. `turning` changes it, and returns whether it
-    /// can measure the case.
+    /// Lets the session change to other cases, which avoids a long set-up for each case. `turning` changes the session,
+    /// and returns whether it can measure the case.
     pub fn turning(mut self, turning: impl FnMut(&Case) -> bool + 'static) -> Self {
         self.turning = Some(Box::new(turning));
         self
@@ -132,7 +133,7 @@ impl Session {
         self.turning.is_some()
     }
 
-    /// Adds a part that is stopped between measurements, after those added before.
+    /// Adds a part that is stopped between measurements. Parts are stopped in the order in which they were added.
     pub fn with(mut self, part: &Rc<impl Part + 'static>) -> Self {
         self.parts.push(Rc::clone(part) as Rc<dyn Part>);
         self
@@ -144,7 +145,7 @@ impl Session {
         self
     }
 
-    /// Adds an object that is dropped after all those added before.
+    /// Adds an object that is dropped after all objects that were added before.
     pub fn keeping(mut self, thing: impl Any) -> Self {
         self.kept.push(Box::new(thing));
         self
@@ -162,7 +163,7 @@ impl Session {
         self
     }
 
-    /// Replaces the measurement by the one that `wrap` builds around it.
+    /// Replaces the measurement by the measurement that `wrap` builds around it.
     pub fn wrapped<M: FnMut(Duration) -> Result<Sample> + 'static>(
         mut self,
         wrap: impl FnOnce(Measurement) -> M,
@@ -171,13 +172,13 @@ impl Session {
         self
     }
 
-    /// Stops all parts. Contenders return their sessions in this state.
+    /// Stops all parts. Contenders must return their sessions in this state.
     pub fn idle(self) -> Result<Self> {
         self.parts.iter().try_for_each(|part| part.freeze())?;
         Ok(self)
     }
 
-    /// Continues all parts, so that traffic flows, or can flow during the measurement.
+    /// Continues all parts, so that frames pass, or can pass during the measurement.
     pub fn resume(&mut self) -> Result<()> {
         self.parts.iter().rev().try_for_each(|part| part.thaw())
     }
@@ -193,7 +194,7 @@ impl Session {
         (self.measuring)(window)
     }
 
-    /// Returns the processes that do the measured work, including this one if it does.
+    /// Returns the processes that do the measured work. This process is included if it does some of that work.
     pub fn processes(&self) -> Vec<u32> {
         self.parts.iter().flat_map(|part| part.pids()).collect()
     }
@@ -206,9 +207,9 @@ pub struct Sample {
     pub value: f64,
     /// How much other work on the machine disturbed the measurement.
     pub disturbance: Disturbance,
-    /// All measured latencies in nanoseconds, if the scenario measures them.
+    /// All measured latencies in nanoseconds; `None` if the scenario measures no latencies.
     pub latencies: Option<Histogram<u64>>,
-    /// Share of all CPUs' time that the measured programs got, in per cent, if the scenario measures it.
+    /// Share of all CPUs' time that the measured programs got, in per cent, `None` if the scenario does not measure it.
     pub cpu_percent: Option<f64>,
     /// Further facts about the sample.
     pub facts: Facts,
@@ -220,7 +221,7 @@ impl Sample {
         Self { value, disturbance, ..Self::default() }
     }
 
-    /// Creates a sample of single times, whose figure is their given quantile in microseconds.
+    /// Creates a sample from single times. Its figure is the given quantile of these times, in microseconds.
     pub fn of_times(times: Histogram<u64>, quantile: f64, disturbance: Disturbance) -> Self {
         let value = times.value_at_quantile(quantile) as f64 / 1000.0;
         Self { latencies: Some(times), ..Self::new(value, disturbance) }

@@ -1,4 +1,4 @@
-//! Figures made from a counter: its increase during a window.
+//! Figures that are computed from the increase of a counter during a window.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,25 +11,26 @@ use crate::interrupt;
 use crate::sys::part::Parts;
 use crate::sys::worker::Worker;
 
-/// A count, with the time of counting.
+/// A count, and the time at which it was read.
 pub type Tally = (u64, Instant);
 /// How long processes run before counting starts.
 pub const SETTLE: Duration = Duration::from_millis(50);
-/// Time limit for the first frame, including connecting and learning addresses.
+/// Time limit until the first frame arrives, including the time for connecting and learning addresses.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
 
-/// How to count.
+/// Options for a measurement from a counter.
 #[derive(Clone, Debug, Default)]
 pub struct CountOptions {
     /// How long all processes run before counting.
     pub settle: Duration,
-    /// Processes that belong to the measurement; `None`: disturbances are not measured.
+    /// Processes that belong to the measurement; `None` if disturbances are not measured.
     pub pids: Option<Vec<u32>>,
-    /// Threads of these processes, as `(pid, tid)`, for which waiting for a CPU counts as a disturbance.
+    /// Threads of these processes, as `(pid, tid)`. If one of these threads waits for a CPU, that counts as a
+    /// disturbance.
     pub threads: Vec<(u32, u32)>,
-    /// Whether reading the counter takes CPU time of the counted processes, which must not count as a disturbance.
+    /// Whether reading the counter takes CPU time of the counted processes; that time must not count as a disturbance.
     pub asks: bool,
-    /// The name for the error that no frames moved; `None`: a count of zero is not an error.
+    /// The name in the error message if no frames moved; `None` if a count of zero is not an error.
     pub who: Option<&'static str>,
 }
 
@@ -73,11 +74,12 @@ pub fn received(
     Session::new(cores, touched, measuring).with(sender).with(receiver)
 }
 
-/// A set of processes that move frames without further commands. [`ProcessSet::session`] makes a session of them.
+/// A set of processes that move frames without further commands. [`ProcessSet::session`] creates a session from the
+/// set.
 pub struct ProcessSet {
-    /// The name for the error that no frames arrive at the start.
+    /// The name in the error message if no frames arrive at the start.
     pub who: &'static str,
-    /// Whether missing frames are an error later, too.
+    /// Whether it is also an error if no frames arrive in a later measurement.
     pub is_strict: bool,
     /// How long all processes run before counting starts.
     pub settle: Duration,

@@ -1,7 +1,7 @@
-//! Adds busy foreign threads to a session, to measure its rate on a machine that other programs also use.
+//! Adds busy foreign threads to a session, to measure the session's rate on a machine that other programs also use.
 //!
 //! The threads are in a process of the same login session as the measured programs. If the kernel groups tasks by
-//! session, all are in one group, and the scheduler shares the CPUs out equally among them.
+//! session, all of these threads and programs are in one group, and the scheduler divides the CPUs equally among them.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use crate::{interrupt, pin};
 
 /// The worker role of the process with the foreign threads: its name and its function.
 pub const ROLE: (&str, Role) = ("crowd", busy);
-/// How long all processes run before counting starts; by then the scheduler has placed them.
+/// How long all processes run before counting starts; in that time, the scheduler places their threads on CPUs.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Adds the case's foreign threads to the session; without foreign threads, returns it unchanged.
+/// Adds the case's foreign threads to the session; if the case has none, returns the session unchanged.
 pub fn beside(case: &Case, session: Session) -> Result<Session> {
     let Some(foreign) = case.foreign else { return Ok(session) };
     let crowd = Worker::spawn(Wrapper::None, ROLE.0, None, &foreign)?;
@@ -49,7 +49,7 @@ pub fn beside(case: &Case, session: Session) -> Result<Session> {
     Ok(session.wrapped(wrap).with(&crowd))
 }
 
-/// Runs threads that are busy all the time.
+/// Runs threads that are continuously busy.
 fn busy(context: &Context) -> Result<()> {
     let threads: u32 = context.arguments()?;
     for _ in 0..threads {

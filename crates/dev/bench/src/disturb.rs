@@ -1,10 +1,11 @@
 //! Detects whether other work disturbed a measurement.
 //!
 //! Two events spoil a figure: a pinned thread had to give up its CPU, or other processes used CPU time (and with it
-//! cache and memory). Both are counted over the window of a run. A run above the limits is repeated and does not count.
+//! cache and memory). Both events are counted during the window of a run. If a run exceeds the limits, it is discarded
+//! and repeated.
 //!
 //! The number of involuntary switches alone does not show a disturbance: kernel threads preempt a busy thread a few
-//! times a second for some microseconds. The main criterion is the time for which a runnable thread *waited* (second
+//! times per second for some microseconds. The main criterion is the time for which a runnable thread *waited* (second
 //! field of `schedstat`). The number of switches is the second criterion, and the only one if the kernel has no
 //! `schedstat`.
 
@@ -15,28 +16,28 @@ use serde::{Deserialize, Serialize};
 
 /// A run is disturbed if a thread waited for its CPU for more than this share of the window.
 pub const MAX_WAITED_PERCENT: f64 = 1.0;
-/// A run is disturbed if a thread lost its CPU to others more than this many times a second.
+/// A run is disturbed if a thread lost its CPU to other threads more than this many times per second.
 pub const MAX_SWITCHES_A_SECOND: f64 = 50.0;
 /// A run is disturbed if other processes used more than this share of one core.
 pub const MAX_FOREIGN_PERCENT: f64 = 6.0;
 
-/// Clock ticks a second in `/proc`: `USER_HZ`, 100 on all supported architectures.
+/// Number of clock ticks per second in `/proc`: `USER_HZ`, 100 on all supported architectures.
 const TICKS_A_SECOND: f64 = 100.0;
 
 /// The disturbance of a run by other work on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// Involuntary context switches a second of the watched thread that has most of them.
+    /// Number of involuntary context switches per second of the watched thread that has the largest number.
     pub switches_a_second: f64,
-    /// Share of the window, in per cent, for which a watched thread was ready but did not run; the largest of all
+    /// Share of the window, in per cent, for which a watched thread was ready but did not run; the largest value of all
     /// watched threads.
     pub waited_percent: f64,
-    /// CPU time of all other processes, in per cent of one core.
+    /// CPU time that all other processes used, in per cent of one core.
     pub foreign_percent: f64,
 }
 
 impl Disturbance {
-    /// Returns whether the run must be repeated.
+    /// Returns whether the run must be repeated because it exceeds a limit.
     pub fn spoils(&self) -> bool {
         self.switches_a_second > MAX_SWITCHES_A_SECOND
             || self.waited_percent > MAX_WAITED_PERCENT
@@ -48,7 +49,7 @@ impl Disturbance {
         self.waited_percent + self.foreign_percent + self.switches_a_second / 100.0
     }
 
-    /// Adds the counters of one watched thread; the worst thread counts.
+    /// Adds the counters of one watched thread; the result is determined by the most disturbed thread.
     pub fn with_thread(mut self, switches: u64, waited: Duration, window: Duration) -> Self {
         let seconds = window.as_secs_f64().max(1e-9);
         self.switches_a_second = self.switches_a_second.max(switches as f64 / seconds);
@@ -72,7 +73,7 @@ impl ThreadCounters {
         Self::read("/proc/thread-self")
     }
 
-    /// Reads the counters of thread `tid` of process `pid`; zero if it has ended.
+    /// Reads the counters of thread `tid` of process `pid`. All counters are zero if the thread has ended.
     pub fn of(pid: u32, tid: u32) -> Self {
         Self::read(&format!("/proc/{pid}/task/{tid}"))
     }
@@ -83,7 +84,7 @@ impl ThreadCounters {
         Self { switches: involuntary_switches(&status).unwrap_or(0), waited: waited(&schedstat).unwrap_or_default() }
     }
 
-    /// Returns the difference from `earlier`.
+    /// Returns the increase of the counters since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             switches: self.switches.saturating_sub(earlier.switches),
@@ -102,8 +103,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching. `processes` belong to the measurement, as this process always does. `threads`, as `(pid, tid)`,
-    /// are the pinned threads of other processes. Threads of this process report through [`Disturbance::with_thread`].
+    /// Starts watching. `processes` are the processes that belong to the measurement; this process always belongs to
+    /// it. `threads`, as `(pid, tid)`, are the pinned threads of other processes. Threads of this process report
+    /// through [`Disturbance::with_thread`].
     pub fn start(processes: &[u32], threads: &[(u32, u32)]) -> Self {
         let mut processes = processes.to_vec();
         processes.push(std::process::id());
@@ -115,7 +117,7 @@ impl Watch {
         }
     }
 
-    /// Ends the window and returns its disturbance.
+    /// Ends the window. Returns the disturbance during the window.
     pub fn finish(self) -> Disturbance {
         let window = self.started.elapsed();
         let mut result = Disturbance::default();
@@ -129,13 +131,13 @@ impl Watch {
     }
 }
 
-/// Returns the CPU time used by processes, including ended threads, and by the kernel's packet processing.
+/// Returns the CPU time that `processes`, including their ended threads, and the kernel's packet processing have used.
 pub fn cpu_time(processes: &[u32]) -> Duration {
     let ticks: u64 = processes.iter().copied().chain(ksoftirqd()).map(process_ticks).sum();
     Duration::from_secs_f64(ticks as f64 / TICKS_A_SECOND)
 }
 
-/// Returns the ticks used by all but `processes` and the kernel's packet processing.
+/// Returns the ticks that all processes except `processes` and the kernel's packet processing have used.
 fn foreign_ticks(processes: &[u32]) -> u64 {
     let total = fs::read_to_string("/proc/stat").ok().as_deref().and_then(busy_ticks).unwrap_or(0);
     let own = processes.iter().copied().chain(ksoftirqd()).map(process_ticks).sum();
@@ -181,7 +183,7 @@ pub fn threads_named(pid: u32, prefixes: &[&str]) -> Vec<(u32, u32)> {
 }
 
 /// Returns user + nice + system + irq + softirq + steal from the first line of `/proc/stat`. Steal time counts, because
-/// a hypervisor that takes the CPU disturbs as a process does.
+/// a hypervisor that takes the CPU disturbs the measurement just as a process does.
 fn busy_ticks(stat: &str) -> Option<u64> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -190,7 +192,7 @@ fn busy_ticks(stat: &str) -> Option<u64> {
 }
 
 /// Returns utime + stime + cutime + cstime (fields 14 to 17) from `/proc/PID/stat`. The name in field 2 may contain
-/// anything, so fields are counted from its last parenthesis.
+/// anything, so fields are counted from the last parenthesis.
 fn used_ticks(stat: &str) -> Option<u64> {
     let behind_name = stat.rsplit_once(')')?.1;
     let fields: Vec<&str> = behind_name.split_whitespace().collect();
@@ -210,7 +212,7 @@ fn waited(schedstat: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// Objective: CPU time is summed without idle and iowait, and with steal.
+    /// Objective: CPU time is summed without idle and iowait, but with steal.
     #[test]
     fn busy_is_everything_but_idle() {
         let stat = "cpu  100 20 30 99999 8888 4 5 6 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
@@ -227,7 +229,7 @@ mod tests {
         assert_eq!(used_ticks("42 nonsense"), None);
     }
 
-    /// Objective: a thread's counters are found in the kernel's texts.
+    /// Objective: a thread's counters are found in the texts of the kernel's files.
     #[test]
     fn thread_counters_are_found_in_kernel_texts() {
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t9\nnonvoluntary_ctxt_switches:\t12\n";
@@ -236,7 +238,8 @@ mod tests {
         assert_eq!(waited(""), None);
     }
 
-    /// Objective: each of the three criteria alone marks a run as disturbed; the worst thread counts.
+    /// Objective: each of the three criteria alone marks a run as disturbed; the most disturbed thread determines the
+    /// result.
     #[test]
     fn each_criterion_alone_spoils_a_run() {
         let window = Duration::from_secs(1);
@@ -261,7 +264,7 @@ mod tests {
         assert!(cpu_time(&own) > before);
     }
 
-    /// Objective: this machine's own /proc is parsed, and a thread of this process is found by name.
+    /// Objective: the `/proc` of this machine is parsed, and a thread of this process is found by name.
     #[test]
     fn the_text_of_this_machine_is_understood() {
         let stat = fs::read_to_string("/proc/stat").expect("/proc");

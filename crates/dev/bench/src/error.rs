@@ -33,15 +33,15 @@ pub enum BenchError {
     /// No frame moved during a measurement.
     #[error("no frame passed {0}: check that its setup forwards frames")]
     NoTraffic(String),
-    /// Frames were lost or duplicated: the figure would be wrong.
+    /// Frames were lost or duplicated, so the figure would be wrong.
     #[error("{0}")]
     Miscounted(String),
-    /// Frames arrived with other bytes than were sent.
+    /// Frames arrived whose bytes differ from those that were sent.
     #[error("{who} delivered {frames} frames with corrupt content")]
     WrongBytes {
         /// The contender.
         who: String,
-        /// Number of such frames.
+        /// Number of frames with other bytes.
         frames: u64,
     },
     /// A contender cannot run on this machine.
@@ -50,14 +50,14 @@ pub enum BenchError {
     /// The process got SIGINT or SIGTERM.
     #[error("interrupted; all started processes have ended")]
     Interrupted,
-    /// A name is unknown: its kind, the name, and the known names.
+    /// A name is unknown. The fields are the kind of name, the name, and the known names.
     #[error("unknown {0} {1:?}; known: {2}")]
     Unknown(&'static str, String, String),
     /// An option has an invalid value.
     #[error("{0}")]
     Usage(String),
-    /// A line of a result file is not a result: the file with the line's number, counted from 1, and the JSON parser's
-    /// error.
+    /// A line of a result file is not a result: the fields are the file with the line's number, counted from 1, and the
+    /// JSON parser's error.
     #[error("{0}: not a line of `netvale-bench --json`: {1}")]
     BadLine(String, serde_json::Error),
 }
@@ -74,19 +74,19 @@ impl BenchError {
         move |why| Self::Program(format!("cannot start {program}: {why}; check that it is installed and in PATH"))
     }
 
-    /// Creates the error for a program that failed: its name, its status, and the end of its output.
+    /// Creates the error for a program that failed, from the program's name, its status, and the end of its output.
     pub fn failed(program: impl Display, status: impl Display, output: &str) -> Self {
         Self::Program(format!("{program} failed ({status}): {}", tail(output)))
     }
 
-    /// Creates the error for a program whose output cannot be parsed: its name, the part in question, and the end of
-    /// its output.
+    /// Creates the error for a program whose output cannot be parsed, from the program's name, the part in question,
+    /// and the end of the output.
     pub fn unreadable(program: impl Display, what: &str, output: &str) -> Self {
         Self::Program(format!("cannot read {what} from the output of {program}: {}", tail(output)))
     }
 }
 
-/// Maximum bytes of output that an error shows.
+/// Maximum number of bytes of output that an error shows.
 const SHOWN: usize = 600;
 
 /// Returns the end of a text, for error messages.
@@ -98,7 +98,7 @@ pub fn tail(text: &str) -> &str {
     text.get(start..).unwrap_or_default().trim()
 }
 
-/// The reason why a contender cannot run here, with the remedy.
+/// The reason why a contender cannot run on this machine, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Skip {
     /// A program is missing.
@@ -106,26 +106,26 @@ pub enum Skip {
     NotInstalled {
         /// The program.
         program: &'static str,
-        /// Debian's package.
+        /// Debian's package with the program.
         package: &'static str,
     },
-    /// Root is needed.
+    /// Root is needed, for the purpose in the text.
     #[error("needs root for {0} (run it with sudo)")]
     NeedsRoot(&'static str),
     /// There are too few CPUs.
     #[error("needs {needed} CPUs for pinned threads, found {given}")]
     TooFewCpus {
-        /// CPUs needed.
+        /// Number of CPUs needed.
         needed: usize,
-        /// CPUs available.
+        /// Number of CPUs available.
         given: usize,
     },
     /// There is not enough memory for hugepages.
     #[error("needs {needed} free hugepages of 2 MiB, the kernel provided {given}")]
     NoHugepages {
-        /// Pages needed.
+        /// Number of pages needed.
         needed: u64,
-        /// Pages obtained.
+        /// Number of pages obtained.
         given: u64,
     },
     /// Another requirement is not met; the text states which, and the remedy.
@@ -136,7 +136,8 @@ pub enum Skip {
 /// The result type of the bench.
 pub type Result<T> = std::result::Result<T, BenchError>;
 
-/// Returns the result of a call that does not wait, or has a time limit; `None` if there was nothing in time.
+/// Returns the result of a call that does not wait, or that has a time limit. `None` if there was nothing to read
+/// within that time.
 pub fn in_time<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(None),
@@ -148,7 +149,7 @@ pub fn in_time<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 mod tests {
     use super::*;
 
-    /// Objective: the tail of a long text is short and cut at a character.
+    /// Objective: the tail of a long text is short and cut at the boundary of a character.
     #[test]
     fn tail_is_short() {
         assert_eq!(tail("short\n"), "short");

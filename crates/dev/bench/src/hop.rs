@@ -1,28 +1,28 @@
-//! Measures the distance between two CPUs: the time that a cache line takes from one to the other.
+//! Measures the distance between two CPUs: the time that a cache line takes from one CPU to the other.
 //!
 //! A hypervisor places a virtual machine's CPUs on cores with or without a common cache, and moves them at any time.
-//! All figures with two CPUs depend on that, by a factor of up to five; records therefore contain the distance during
-//! their runs.
+//! All figures for two CPUs depend on this placement, by a factor of up to five; records therefore contain the distance
+//! that was measured during their runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::pin::pin;
 
-/// Round trips per attempt.
+/// Number of round trips in one attempt.
 const TRIPS: u64 = 2000;
-/// Attempts, of which the shortest counts: the CPUs may be interrupted.
+/// Number of attempts, of which the shortest counts, because the CPUs may be interrupted during an attempt.
 const ATTEMPTS: u64 = 8;
-/// The value by which a thread tells the other to end.
+/// The value by which one thread tells the other thread to end.
 const END: u64 = u64::MAX;
 
-/// A value alone in its cache lines, including the one that hardware prefetches with it.
+/// A value that shares its cache line, and the adjacent line that hardware prefetches with it, with no other data.
 #[derive(Default)]
 #[repr(align(128))]
 struct LoneValue(AtomicU64);
 
 /// Returns the time that a cache line takes between the first two of `cpus`, in nanoseconds; `None` if there is only
-/// one CPU, or threads cannot run there.
+/// one CPU, or if threads cannot run on these CPUs.
 pub fn nanoseconds(cpus: &[usize]) -> Option<f64> {
     let (near, far) = match *cpus {
         [near, far, ..] if near != far => (near, far),
@@ -49,7 +49,7 @@ pub fn nanoseconds(cpus: &[usize]) -> Option<f64> {
     shortest.map(|time| time.as_nanos() as f64 / (2 * TRIPS) as f64)
 }
 
-/// Measures an attempt; `None` if the other thread does not answer.
+/// Measures one attempt; `None` if the other thread does not answer.
 fn trips(after: u64, ask: &LoneValue, reply: &LoneValue) -> Option<Duration> {
     let start = Instant::now();
     for number in after + 1..=after + TRIPS {
@@ -83,7 +83,7 @@ fn answer(ask: &LoneValue, reply: &LoneValue) {
 mod tests {
     use super::*;
 
-    /// Objective: the distance between two CPUs is measured; a single CPU has none.
+    /// Objective: the distance between two CPUs is measured; for a single CPU, there is no distance.
     #[test]
     fn two_cpus_have_a_distance() {
         let cpus = crate::pin::allowed().expect("CPUs");

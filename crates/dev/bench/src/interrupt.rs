@@ -1,4 +1,4 @@
-//! Turns SIGINT and SIGTERM into an error, so that all set-ups are dropped in the ordinary way.
+//! Turns SIGINT and SIGTERM into an error, so that all set-ups are dropped in the same way as after any error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::{BenchError, Result};
 
-/// Set by a signal; one flag for the whole process.
+/// A flag that a signal sets. The whole process has only one flag.
 static RAISED: std::sync::LazyLock<Arc<AtomicBool>> = std::sync::LazyLock::new(Arc::default);
 
-/// As long as this exists, SIGINT and SIGTERM set a flag instead of ending the process.
+/// A guard. As long as it exists, SIGINT and SIGTERM set a flag instead of ending the process.
 #[derive(Debug)]
 pub struct Guard(Vec<SigId>);
 
@@ -39,9 +39,9 @@ pub fn check() -> Result<()> {
     if RAISED.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) }
 }
 
-/// Sleeps for `time`, the length of a measurement; a signal ends the sleep.
+/// Sleeps for `time`, the length of a measurement; if a signal arrives, the sleep ends early with an error.
 pub fn sleep(time: Duration) -> Result<()> {
-    // Each wake-up of this thread takes a measured CPU for a moment, so slices are long.
+    // Each wake-up of this thread takes a measured CPU for a moment, so the thread sleeps in long slices.
     const SLICE: Duration = Duration::from_millis(500);
     let end = Instant::now() + time;
     loop {
@@ -54,7 +54,8 @@ pub fn sleep(time: Duration) -> Result<()> {
     }
 }
 
-/// Polls `ready` until it returns a value, for at most `limit`. For conditions that offer no other way to wait.
+/// Polls `ready` until it returns a value, for at most `limit`. Returns `None` at the limit. Only for conditions for
+/// which there is no other way to wait.
 pub fn poll_until<T>(limit: Duration, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
     let end = Instant::now() + limit;
     loop {

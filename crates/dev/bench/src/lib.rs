@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `scenarios/` | the scenarios, with netvale's side of each |
 //! | `peers/` | the peers with which netvale is compared, one file each |
-//! | `sys/` | child processes, namespaces, hugepages, pinned threads: all removed on drop |
+//! | `sys/` | child processes, namespaces, hugepages, pinned threads: all are removed when dropped |
 //! | `report/` | Markdown and SVG |
 //! | `papers/` | the papers' experiments, and the page with published and measured figures |
 

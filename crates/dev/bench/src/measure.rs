@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::error::{BenchError, Result};
 
-/// How often a disturbed run is repeated if its figures are to be published.
+/// How often a disturbed run is repeated if the figures are meant for publication.
 const REPEATS: usize = 5;
 
 /// The cases to measure, and the number of runs.
@@ -53,7 +53,7 @@ pub struct Measure {
 /// The settings of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Runs of each contender that count.
+    /// Number of runs of each contender that count. Warm-up runs and repeated runs do not count.
     pub runs: usize,
     /// Length of one run.
     pub window: Duration,
@@ -64,8 +64,8 @@ pub struct Plan {
 }
 
 impl Measure {
-    /// Returns the settings. With `quick`, at most three runs of a quarter of a second, none repeated: only a check
-    /// that everything works.
+    /// Returns the settings. With `quick`, there are at most three runs of at most a quarter of a second, and no run is
+    /// repeated: this only checks that everything works.
     pub fn plan(&self, quick: bool) -> Result<Plan> {
         if self.runs == 0 || !(self.seconds > 0.0 && self.seconds <= 3600.0) {
             return Err(BenchError::Usage("expected --runs of at least 1 and --seconds above 0 and up to 3600".into()));

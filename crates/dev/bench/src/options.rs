@@ -74,8 +74,9 @@ impl Options {
     }
 }
 
-/// Measures what `options` request and writes the result to `out`: with `json` as lines when they are ready, otherwise
-/// as a table at the end. Progress and skipped peers are printed on stderr. Returns whether anything was measured.
+/// Measures what `options` request and writes the result to `out`: with `json`, each line as soon as it is ready;
+/// otherwise, a table at the end. Progress and skipped peers are printed on stderr. Returns whether anything was
+/// measured.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<bool> {
     let plan = options.measure.plan(options.quick)?;
     let cases = options.cases()?;
@@ -148,7 +149,7 @@ mod tests {
         Line::parse_from(["netvale-bench"].into_iter().chain(words.split_whitespace())).options
     }
 
-    /// Objective: unknown names are refused before anything is started, with the known ones.
+    /// Objective: unknown names are refused before anything is started, and the message lists the known names.
     #[test]
     fn unknown_names_are_refused_with_the_known_ones() {
         let error = run(&options("pip"), &mut Vec::new()).expect_err("no such scenario");
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn copy_end_to_end() {
         let folder = tempfile::tempdir().expect("a folder");
-        // Long enough for each side to run on a machine with other work.
+        // This is long enough for each contender to run on a machine with other work.
         let mut options = options("copy --against all --runs 1 --seconds 0.25 --quick --json");
         options.save = Some(folder.path().join("saved.jsonl"));
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Frames that wait for room at their destinations, with limits.
+//! Frames that wait for room at their destinations, and the limits of these waits.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -14,21 +14,21 @@ use crate::entry::PortEntry;
 use crate::holding::{FOR_A_BATCH, FOR_A_WAKE_UP, WITHOUT_PROGRESS};
 use crate::owners::OwnerId;
 
-/// The frames of a batch that wait for room at their destinations. Only the creation allocates memory.
+/// The frames of a batch that wait for room at their destinations. Memory is allocated only when this value is created.
 pub(super) struct HeldFrames {
     waiting: Vec<WaitingPort>,
     /// The picks (indices of frames in the batch) of all entries of `waiting`, one entry after another. A flooded frame
     /// may wait at several ports.
     picks: Vec<u16>,
-    /// Owner of the port that sent the frames.
+    /// Owner of the port that sent the waiting frames.
     pub(super) from: OwnerId,
     begun: Instant,
-    /// The destination that was asked to signal room; `None` if none was asked.
+    /// The destination that was asked to signal room; `None` if no destination was asked.
     asked: Option<Arc<dyn Egress>>,
-    /// Whether the sending port is being removed: frames that find no room are then dropped instead of waiting.
+    /// Whether the sending port is being removed. If so, frames that find no room are dropped instead of waiting.
     is_last: bool,
-    /// Whether a control thread waits to remove the queue that holds the frames. Progress of the receiver then does not
-    /// prolong the wait.
+    /// Whether a control thread waits to remove the queue that holds the frames. If so, progress of the receiver does
+    /// not prolong the wait.
     pub(super) is_wanted: bool,
 }
 
@@ -37,12 +37,12 @@ pub(super) struct HeldFrames {
 pub(super) enum WaitReason {
     /// The port is lossless.
     Lossless,
-    /// The receiver was woken and has not run yet. On a busy machine a wake-up takes a while, and without a wait all
-    /// frames beyond the ring's room would be lost.
+    /// The receiver was woken and has not run yet. On a busy machine a wake-up takes a while; if the frames did not
+    /// wait, all frames beyond the ring's room would be lost.
     Waking,
 }
 
-/// A destination for which frames wait, and its part of [`HeldFrames::picks`].
+/// A destination for which frames wait, and the frames' part of [`HeldFrames::picks`].
 struct WaitingPort {
     to: Arc<PortEntry>,
     ring: usize,
@@ -51,7 +51,7 @@ struct WaitingPort {
     why: WaitReason,
     /// Number of frames that the ring had received from all senders at the last check.
     received: u64,
-    /// Time at which `received` last grew. Frames of other senders also count as progress of the receiver.
+    /// Time at which `received` last grew. Frames from other senders also count as progress of the receiver.
     moved: Instant,
 }
 
@@ -62,12 +62,12 @@ pub struct WaitingFrames {
     pub port: String,
     /// Index of the ring.
     pub ring: usize,
-    /// The frames, each behind a virtio-net header of 12 bytes ([`KeptFrames::frame`]).
+    /// The frames, each preceded by a virtio-net header of 12 bytes ([`KeptFrames::frame`]).
     pub frames: Vec<Vec<u8>>,
 }
 
-/// Decides whether frames of owner `from` that found no room may wait: returns why they wait, or the reason for
-/// dropping them.
+/// Decides whether frames that owner `from` sent and that found no room may wait: returns why they wait, or the reason
+/// for dropping them.
 pub(super) fn waits_for(
     to: &PortEntry,
     egress: &dyn Egress,
@@ -84,8 +84,8 @@ pub(super) fn waits_for(
     if is_waking { Ok(WaitReason::Waking) } else { Err(DropReason::NoRoom) }
 }
 
-/// Maximum number of waiting frames, more than a batch, as a flooded frame may wait at several ports and counts at
-/// each.
+/// Maximum number of waiting frames. It exceeds a batch because a flooded frame that waits at several ports counts once
+/// for each port.
 const ROOM: usize = 4 * BATCH;
 
 impl HeldFrames {
@@ -136,7 +136,7 @@ impl HeldFrames {
         self.waiting.iter().map(|w| w.picks.len()).sum()
     }
 
-    /// Delivers the waiting frames that now find room, and drops those whose receivers are too slow.
+    /// Delivers the waiting frames that now find room, and drops the frames whose receivers are too slow.
     pub(super) fn retry(&mut self, batch: &Batch, scratch: &mut Scratch) {
         let HeldFrames { waiting, picks: all, begun, is_last, is_wanted, .. } = self;
         waiting.retain_mut(|w| {
@@ -156,7 +156,7 @@ impl HeldFrames {
         }
     }
 
-    /// Returns copies of the waiting frames, for each destination.
+    /// Returns copies of the waiting frames: one element for each destination.
     pub(super) fn copies(&self, batch: &Batch) -> Vec<WaitingFrames> {
         let frames = |w: &WaitingPort| self.picks[w.picks.clone()].iter().filter_map(|&pick| batch.get(pick.into()));
         let copy = |w: &WaitingPort| WaitingFrames {
@@ -167,15 +167,16 @@ impl HeldFrames {
         self.waiting.iter().map(copy).collect()
     }
 
-    /// Lets the frames `picks` wait for ring `ring` of the port, for which they already waited in another process.
+    /// Lets the frames `picks` wait for room at ring `ring` of port `to`. These frames already waited for that ring in
+    /// another process.
     pub(super) fn go_on(&mut self, to: &Arc<PortEntry>, ring: usize, picks: Range<u16>) {
         let Some(egress) = to.port.egresses.get(ring) else { return };
         let picks: Vec<u16> = picks.collect();
         self.hold(to, (ring, egress), &picks, if to.port.lossless { WaitReason::Lossless } else { WaitReason::Waking });
     }
 
-    /// Asks the first destination to signal room; returns the descriptor that then becomes readable, or `None` if it
-    /// cannot signal. The worker checks the other destinations again after a while.
+    /// Asks the first destination to signal room. Returns the descriptor that becomes readable when there is room, or
+    /// `None` if the destination cannot signal. The worker polls the other destinations.
     pub(super) fn ask_for_room(&mut self) -> Option<BorrowedFd<'_>> {
         self.asked = Some(Arc::clone(&self.waiting.first()?.egress));
         self.asked.as_ref()?.room()?.ask()
@@ -206,7 +207,7 @@ impl WaitingPort {
                     self.to.holding.await_no_more(room.progress());
                     DropReason::NoRoom
                 }
-                // The receiver runs, and is slower than its senders.
+                // The receiver runs, but is slower than its senders.
                 _ => DropReason::NoRoom,
             },
             WaitReason::Lossless => return false,

@@ -1,4 +1,4 @@
-//! Applies policies to each frame of a batch: decides its destination, VLAN and variants, or drops it.
+//! Applies policies to each frame of a batch: decides the frame's destination, VLAN and variants, or drops the frame.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::snooping::CurrentGroups;
 use crate::summary::PolicySummary;
 use crate::table::{PortTable, Switch};
 
-/// Fields that decide a frame's destination; equal in consecutive frames of a conversation.
+/// The fields that decide a frame's destination. They are equal in consecutive frames of a conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Conversation {
     dst: u64,
@@ -39,27 +39,27 @@ pub(super) struct Judge<'a> {
     pub(super) me: &'a PortEntry,
     pub(super) policies: &'a CompiledPolicies,
     pub(super) fdb: &'a Fdb,
-    /// Number of first bytes to copy and examine of frames longer than [`HEAD`].
+    /// Number of bytes to copy and examine at the start of each frame longer than [`HEAD`].
     want: usize,
     /// Whether to copy and examine all bytes of each frame.
     is_deep: bool,
     last: Option<(Conversation, PortId)>,
-    /// Number of changes that the batch may still make in the forwarding table.
+    /// Number of changes that the rest of the batch may make in the forwarding table.
     news: u32,
     /// The multicast groups; `None` if no port snoops.
     listener: Option<GroupKnowledge<'a>>,
-    /// The change of tag of the last planned frame that goes to one port.
+    /// The change of tag of the last planned frame that goes to a single port.
     retag: Retag,
-    /// Whether a policy must examine each frame, even one that begins like the previous one.
+    /// Whether a policy must examine each frame, even a frame that begins like the previous frame.
     looks_deeper: bool,
-    /// Whether filter rules may read behind the headers of a segment.
+    /// Whether filter rules may read beyond the headers of a segment.
     looks_at_payload: bool,
 }
 
-/// Number of first bytes to copy of long frames if no policy needs more: a cache line, which contains addresses and
-/// tags.
+/// Number of bytes to copy from the start of a long frame if no policy needs more: a cache line, which contains
+/// addresses and tags.
 const LEAST: usize = 64;
-/// Number of first bytes that distinguish multicast control messages from other frames.
+/// Number of bytes at the start of a frame that distinguish a multicast control message from other frames.
 const CONTROL: usize = 96;
 
 impl<'a> Judge<'a> {
@@ -98,8 +98,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Plans the frames of a range, until as many of them are flooded as the plan allows. Returns the index of the
-    /// first unplanned frame; the planned frames must be delivered before it is planned.
+    /// Plans the frames of a range, and stops when the plan's maximum of flooded frames is reached. Returns the index
+    /// of the first unplanned frame; the caller must deliver the planned frames before it plans the others.
     #[inline]
     pub(super) fn plan_all(&mut self, range: Range<usize>, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         plan.begin();
@@ -111,7 +111,8 @@ impl<'a> Judge<'a> {
             next += 1;
             let Ok(planned) = planned else {
                 if staging.variants() > made {
-                    // The frame is dropped, but some of its variants exist, so not all variants go to one port.
+                    // The frame is dropped, but some of its variants were already created, so the variants of this
+                    // range do not all go to one port.
                     plan.note(FLOOD);
                 }
                 continue;
@@ -133,7 +134,8 @@ impl<'a> Judge<'a> {
         self.listener.map(GroupKnowledge::into_groups)
     }
 
-    /// Plans frames that begin like the last planned one, so that decisions on the first bytes hold for them, too.
+    /// Plans the frames that begin like the last planned frame. Decisions based on the first bytes of that frame also
+    /// hold for these frames.
     #[inline]
     fn plan_run(&self, range: Range<usize>, like: FramePlan, staging: &mut Staging<'_>, plan: &mut BatchPlan) -> usize {
         let mut first = like;
@@ -154,7 +156,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Applies the policies that must examine each frame, even one that begins like the previous one. Returns the
+    /// Applies the policies that must examine each frame, even a frame that begins like the previous frame. Returns the
     /// reason if the frame must be dropped.
     fn look_deeper(&self, head: &[u8], len: usize) -> Result<(), DropReason> {
         if !self.policies.filters[0].pass_bare(head, len) {
@@ -163,8 +165,8 @@ impl<'a> Judge<'a> {
         self.policies.guard.as_ref().map_or(Ok(()), |guard| guard.check(head, len).map_err(spoofed))
     }
 
-    /// Plans frame `i`, and creates its variants. `None` if the memory is used up: the planned frames must be delivered
-    /// first.
+    /// Plans frame `i`, and creates its variants. Returns `None` if the memory for variants is used up: the planned
+    /// frames must then be delivered first.
     #[inline]
     fn plan(&mut self, i: usize, staging: &mut Staging<'_>) -> Option<Result<FramePlan, DropReason>> {
         let Some(frame) = staging.frames().get(i) else { return Some(Err(DropReason::Runt)) };
@@ -282,8 +284,8 @@ impl<'a> Judge<'a> {
         Ok(to)
     }
 
-    /// Checks whether the port may send frames from this address; otherwise, returns the reason for dropping the frame.
-    /// If it may, learns the address, unless the frame is marked `NS_NO_LEARN`.
+    /// Checks whether the port may send frames from this address, and learns the address unless the frame is marked
+    /// `NS_NO_LEARN`. If the port may not send from the address, returns the reason for dropping the frame.
     #[inline]
     fn source(&mut self, vlan: u16, src: u64, no_learn: bool) -> Result<(), DropReason> {
         match self.policed.pinned(src) {
@@ -312,8 +314,9 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Handles a new address of a batch that is at its limit of changes. If the port has a limit of addresses, which
-    /// decides whether frames pass, the address is learned nevertheless; that limit then bounds the cost.
+    /// Handles a new address when the batch has made its maximum number of changes. If the port has a limit of
+    /// addresses, that limit decides whether frames pass, so the address is learned nevertheless; the limit then bounds
+    /// the cost.
     #[cold]
     fn later(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         if self.policies.most_addresses.is_none() {
@@ -322,8 +325,8 @@ impl<'a> Judge<'a> {
         self.not_learned(self.fdb.learn_in(vlan, src, self.me.id, &mut 1))
     }
 
-    /// Checks a source address that is not to be learned, because the frame has the flag `NS_NO_LEARN` or its batch is
-    /// at its limit of changes. A sender must not evade the port's policies with the flag.
+    /// Checks a source address that must not be learned, because the frame has the flag `NS_NO_LEARN`, or because the
+    /// batch has made its maximum number of changes. The flag must not let a sender evade the port's policies.
     #[cold]
     fn unlearned(&self, vlan: u16, src: u64) -> Result<(), DropReason> {
         match self.fdb.lookup_in(vlan, src) {
@@ -351,8 +354,9 @@ impl<'a> Judge<'a> {
             LearnResult::Kept(other) => {
                 step(Step::Kept(other));
                 let keeps = |entry: &Arc<PortEntry>| self.policed.policies(entry).sticky;
-                // If only the change of owner prevents the move, not the other port's policies, the frame passes, as
-                // without policies, and the address is not learned.
+                // If the port of the address does not keep it by its own policies, and only the switch's rule for moves
+                // between owners prevents the move, the frame passes, as it does without policies, and the address is
+                // not learned.
                 if self.table.get(other).is_some_and(keeps) { Err(DropReason::AddressTaken) } else { Ok(()) }
             }
             LearnResult::TooMany if self.policies.most_addresses.is_some() => Err(DropReason::AddressLimit),
@@ -370,7 +374,8 @@ impl<'a> Judge<'a> {
         if may == 0 { Err(DropReason::Storm) } else { Ok(()) }
     }
 
-    /// Creates the variants of frame `i`: one for its destination, or one for each kind of tag if it is flooded.
+    /// Creates the variants of frame `i`: one variant for its destination or, if the frame is flooded, one variant for
+    /// each kind of tag.
     #[inline]
     fn variants(
         &mut self,
@@ -424,7 +429,7 @@ fn addresses(head: &[u8]) -> Option<(u64, u64)> {
     Some((MacAddr([a, b, c, d, e, f]).to_word(), MacAddr([g, h, i, j, k, l]).to_word()))
 }
 
-/// Whether port `id` with policies `to` takes a flooded frame, or a frame for a group, from port `me`.
+/// Whether port `id` with policies `to` takes a flooded frame, or a frame for a multicast group, that port `me` sent.
 #[inline]
 pub(super) fn takes_flood(to: &CompiledPolicies, me: PortId, id: PortId, planned: &FramePlan, sets: &PortSets) -> bool {
     let wanted = if to.multicast.snooping { sets.has(planned.members, id) } else { None };

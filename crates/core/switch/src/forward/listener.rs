@@ -1,5 +1,5 @@
-//! Finds the ports for multicast frames, and passes multicast control messages to the thread that keeps the switch's
-//! groups.
+//! Finds the ports to which multicast frames go, and passes multicast control messages to the thread that keeps the
+//! switch's groups.
 
 use std::sync::Arc;
 
@@ -21,12 +21,13 @@ impl GroupKnowledge<'_> {
         GroupKnowledge { snooping, groups: snooping.groups() }
     }
 
-    /// The groups by which frames were planned, for their delivery.
+    /// Returns the groups by which frames were planned; the delivery of the frames uses the same groups.
     pub(super) fn into_groups(self) -> CurrentGroups {
         self.groups
     }
 
-    /// The set of ports for a frame to a group address (`None`: all ports), or the reason for dropping the frame.
+    /// Returns the set of ports to which a frame with a group address goes (`None`: all ports), or the reason for
+    /// dropping the frame.
     #[inline]
     pub(super) fn members(
         &self,
@@ -42,8 +43,8 @@ impl GroupKnowledge<'_> {
         Ok(self.groups.as_ref().and_then(|groups| groups.ports_of(vlan, head)))
     }
 
-    /// Handles a multicast control message, and returns the set of ports to which it goes (`None`: all). Reports go to
-    /// routers; queries go to all ports, if the sender may send queries.
+    /// Handles a multicast control message, and returns the set of ports to which it goes (`None`: all ports). Reports
+    /// go to routers; queries go to all ports, if the sender may send queries.
     #[cold]
     fn hear(
         &self,

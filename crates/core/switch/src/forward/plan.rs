@@ -13,7 +13,7 @@ use crate::fdb::PortId;
 use crate::policies::{Class, KINDS};
 use crate::snooping::CurrentGroups;
 
-/// Value in [`FramePlan::variants`] for a kind of tag of which the frame has no variant.
+/// Value in [`FramePlan::variants`] for a kind of tag with which the frame has no variant.
 pub(super) const NO_VARIANT: u16 = u16::MAX;
 
 /// Value of [`FramePlan::members`] for a frame without a set of ports: all ports that take frames of its class get it.
@@ -27,12 +27,12 @@ pub(super) struct PortSets {
 }
 
 impl PortSets {
-    /// Sets the multicast groups to whose sets of ports later numbers refer.
+    /// Sets the multicast groups. The numbers of sets in later plans refer to their sets of ports.
     pub(super) fn set(&mut self, groups: Option<CurrentGroups>) {
         self.groups = groups;
     }
 
-    /// Whether a port is in a set; `None` if there is no set.
+    /// Whether a port is in set `number`. `None` if there is no such set, e.g. for [`ALL`].
     #[inline]
     pub(super) fn has(&self, number: SetNumber, port: PortId) -> Option<bool> {
         if number == ALL {
@@ -43,7 +43,7 @@ impl PortSets {
     }
 }
 
-/// The plan of a frame: where it goes, and as which variants.
+/// The plan of a frame: its destination, and the variants that are delivered.
 #[derive(Clone, Copy)]
 pub(super) struct FramePlan {
     /// The destination: a port, [`FLOOD`] or [`NOWHERE`].
@@ -51,7 +51,7 @@ pub(super) struct FramePlan {
     pub(super) vlan: u16,
     /// The reason for flooding, if the frame is flooded.
     pub(super) class: Class,
-    /// Number of the set of ports for a frame to a group, or [`ALL`].
+    /// Number of the set of ports that get a frame for a multicast group, or [`ALL`].
     pub(super) members: SetNumber,
     /// Index of the frame's variant with each kind of tag, or [`NO_VARIANT`].
     pub(super) variants: [u16; KINDS],
@@ -60,26 +60,27 @@ pub(super) struct FramePlan {
 const DROPPED: FramePlan =
     FramePlan { to: NOWHERE, vlan: 0, class: Class::Unknown, members: ALL, variants: [NO_VARIANT; KINDS] };
 
-/// Consecutive frames of a conversation (same addresses and VLAN), with one variant each.
+/// Consecutive frames of a conversation (same addresses and VLAN), each with one variant.
 pub(super) struct FrameRun {
     pub(super) frames: Range<usize>,
     /// The plan of the first frame.
     pub(super) first: FramePlan,
-    /// The kind of tag of the first frame's only variant. The variants of the other frames have the indices after it.
+    /// The kind of tag of the first frame's only variant. The variants of the other frames follow that variant in
+    /// order.
     pub(super) kind: usize,
 }
 
 /// The plans of a batch's frames, and the number of drops for each reason.
 pub(super) struct BatchPlan {
     frames: [FramePlan; BATCH],
-    /// Frames that are planned like the frame before them. Their part of `frames` is filled only when needed.
+    /// Frames that are planned like the frame before them. Their elements of `frames` are filled in only when needed.
     pub(super) runs: Vec<FrameRun>,
     pub(super) sets: PortSets,
-    /// For each flooded frame, whether it reaches at least one port.
+    /// For each flooded frame, whether the frame reaches at least one port.
     reached: [bool; BATCH],
     /// Number of flooded frames in the range of the batch that is being planned.
     pub(super) floods: usize,
-    /// Maximum number of flooded frames in that range.
+    /// Maximum number of flooded frames in the range of the batch that is being planned.
     pub(super) most_floods: usize,
     drops: [u32; REASONS],
     has_drops: bool,
@@ -142,8 +143,8 @@ impl BatchPlan {
         }
     }
 
-    /// Counts the flooded `frames` that reached no port as dropped: there is no other port, or none in their VLAN, or
-    /// none that takes such frames. A frame for a group without members does not count.
+    /// Counts the flooded `frames` that reached no port as dropped: there is no other port, no other port is in their
+    /// VLAN, or no other port takes such frames. Frames for a multicast group without members are not counted.
     pub(super) fn end_flood(&mut self, frames: &[u16]) {
         for &i in frames {
             let is_group = self.frame(i.into()).members != ALL;
@@ -161,8 +162,8 @@ impl BatchPlan {
         self.floods >= self.most_floods
     }
 
-    /// The port to which all variants of the range go; `None` if they go to several ports or are flooded, or if there
-    /// are none.
+    /// The port to which all variants of the range go. `None` if they go to several ports or are flooded, or if there
+    /// are no variants.
     #[inline]
     pub(super) fn only(&self) -> Option<PortId> {
         (self.only != NOWHERE && self.only != FLOOD).then_some(self.only)
@@ -193,7 +194,7 @@ impl BatchPlan {
         self.has_drops = true;
     }
 
-    /// Adds the drops to `counters`.
+    /// Adds the numbers of drops to `counters`.
     pub(super) fn count_drops(&mut self, counters: &RingCounters) {
         if !std::mem::take(&mut self.has_drops) {
             return;

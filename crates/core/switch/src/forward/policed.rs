@@ -1,5 +1,5 @@
-//! Forwarding on a switch with policies: classification and delivery, as without policies, but each decision is made
-//! on a copy of the frame's first bytes.
+//! Forwarding on a switch with policies. Batches are classified and delivered as without policies, but each decision is
+//! made on a copy of the frame's first bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl BatchRest {
 }
 
 impl Forwarder {
-    /// Forwards the taken frames that the port's rates allow; the others wait.
+    /// Forwards the taken frames that the port's rates allow; the other frames wait.
     #[inline(never)]
     pub(super) fn forward_policed(&mut self, table: &PortTable, policed: &PolicySummary, work: &mut ForwardMemory) {
         let Some(me) = table.get(self.from) else { return };
@@ -68,13 +68,13 @@ impl Forwarder {
         self.forward_rest(table, policed, me, work);
     }
 
-    /// Whether this pass has flooded as many frames as it may.
+    /// Whether this pass has flooded the maximum number of frames.
     #[inline]
     pub(super) fn has_flooded(&self, table: &PortTable) -> bool {
         self.rest.floods >= table.most_floods()
     }
 
-    /// Forwards a batch on a switch with many ports and without policies, some flooded frames in each pass.
+    /// Forwards a batch on a switch with many ports and without policies; each pass floods only some of the frames.
     #[cold]
     pub(super) fn forward_in_parts(&mut self, table: &PortTable, me: &Arc<PortEntry>, work: &mut ForwardMemory) {
         let batch = self.source.frames();
@@ -110,15 +110,15 @@ impl Forwarder {
         self.rest.floods = 0;
         match (table.get(self.from), table.policed()) {
             (Some(me), Some(policed)) => self.forward_rest(&table, policed, me, work),
-            // The policies were removed: the rest of the batch passes without policies.
+            // The policies were removed, so the other frames of the batch pass without policies.
             (Some(me), None) => self.forward_rest(&table, &PolicySummary::none(), me, work),
             (None, _) => self.rest = BatchRest::default(),
         }
         before - self.rest.frames.len()
     }
 
-    /// Before a pause of the worker, immediately sends the frames that wait because of the port's rates. Frames that
-    /// find no room are dropped.
+    /// Sends the frames that wait because of the port's rates immediately, before the worker pauses. Frames that find
+    /// no room are dropped.
     #[cold]
     pub(super) fn hurry_rest(&mut self, work: &mut ForwardMemory) {
         self.rest.is_hurried = true;
@@ -140,7 +140,7 @@ impl Forwarder {
         work: &mut ForwardMemory,
     ) {
         if me.traces.is_empty() {
-            // The port is not traced, or its trace has ended meanwhile.
+            // The port is not traced, or its trace has just ended.
             self.forward_range(table, policed, me, work);
         } else {
             self.forward_traced(table, policed, me, work);
@@ -184,8 +184,8 @@ impl Forwarder {
         work.policed = Some(memory);
     }
 
-    /// Returns the index of the first frame that the port's rates do not allow now, and charges the frames before it.
-    /// Drops later frames if they cannot wait.
+    /// Returns the index of the first frame that the port's rates do not allow now, and charges the frames before that
+    /// frame. Drops the remaining frames if they cannot wait.
     pub(super) fn permitted(&mut self, policies: &CompiledPolicies, me: &PortEntry) -> usize {
         let frames = self.rest.frames.clone();
         if frames.start < self.rest.paid {
@@ -299,7 +299,7 @@ impl Forwarder {
                 let count = groups.picks(to.id, false, true, picks).len();
                 let count = select(to, &mut picks[..count], plan);
                 if count == 0 {
-                    // On a switch with many ports, most may be in none of the frames' VLANs or groups.
+                    // On a switch with many ports, most ports may be in none of the frames' VLANs or groups.
                     continue;
                 }
                 hand_over(
@@ -335,8 +335,8 @@ fn hand_over(
     deliver(to, sender, batch, picks, may_hold, scratch, held);
 }
 
-/// Whether the port's own rates allow the whole batch; always false for a port in a rate group. If so, charges the
-/// batch.
+/// Whether the port's own rates allow the whole batch. If so, charges the batch. Always false for a port in a rate
+/// group.
 fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch) -> bool {
     let together = batch.weight();
     let buckets = || policies.rates.iter().zip(&me.state.rates);
@@ -347,7 +347,7 @@ fn may_pass(policies: &CompiledPolicies, me: &PortEntry, now: u64, batch: &Batch
     may
 }
 
-/// Whether a port takes all frames from `me` that are addressed to it.
+/// Whether port `to` takes all frames from port `me` that are addressed to `to`.
 fn takes_all(policed: &PolicySummary, me: &PortEntry, to: &PortEntry) -> bool {
     let mine = policed.policies(me);
     let its = policed.policies(to);

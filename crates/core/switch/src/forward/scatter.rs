@@ -1,8 +1,8 @@
 //! Delivery of a batch to many destinations, step by step for all of them together.
 //!
-//! Many small deliveries are expensive: each waits for a cache line of the receiver's core whenever a fence or an
-//! atomic instruction follows a store to that line. So all room is reserved first, then all frames are copied, then all
-//! tails are published, then all kick flags are checked, with only one fence between two steps.
+//! Many small deliveries are expensive: each of them waits for a cache line of the receiver's core whenever a fence or
+//! an atomic instruction follows a store to that line. So all destinations take each step together: reserve room, copy
+//! frames, publish tails, check kick flags. Only one fence separates two steps.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use super::{BatchSender, ForwardMemory, HeldFrames, NumberedQueue, deliver, queu
 use crate::entry::PortEntry;
 use crate::table::PortTable;
 
-/// A destination, and its reservation while the steps are taken.
+/// A destination, and its reservation during the delivery.
 pub(super) struct OpenDestination<'b> {
     to: &'b Arc<PortEntry>,
     queue: NumberedQueue<'b>,
     room: Reservation<'b>,
 }
 
-/// Drops all reservations, and returns the empty vector for the next batch.
+/// Drops all reservations, and returns the empty vector for use by the next batch.
 fn recycled(mut open: Vec<OpenDestination<'_>>) -> Vec<OpenDestination<'static>> {
     open.clear();
-    // Collects in place, without an allocation: the types differ only in their lifetimes.
+    // Collects in place, without allocating memory: the types differ only in their lifetimes.
     open.into_iter().map_while(|_| None).collect()
 }
 

@@ -1,10 +1,10 @@
 //! Chooses a port's queue for a frame.
 //!
-//! A port has a fixed number of queues, of which its receiver opens some: a guest enables as many as it has processors,
-//! a program opens single rings. Frames from ring *i* of a sender go to open queue *i* modulo the number of open queues
-//! (virtio 1.3 §5.1.6.5.6 lets a device use any queue that the driver has enabled). If more queues are open than the
-//! sender has rings, IP packets are spread over the open queues by flow, each flow in order; other frames stay on their
-//! ring's queue.
+//! A port has a fixed number of queues, of which its receiver opens some: a guest enables one queue for each of its
+//! processors, a program opens single rings. Frames from ring *i* of a sender go to open queue *i* modulo the number of
+//! open queues (virtio 1.3 §5.1.6.5.6 lets a device use any queue that the driver has enabled). If more queues are open
+//! than the sender has rings, IP packets are spread over the open queues by flow, each flow in order; other frames stay
+//! on their ring's queue.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::entry::PortEntry;
 
 /// Maximum number of queues over which frames are spread; further queues get no frames.
 const MOST: usize = 64;
-/// Number of first bytes of a frame in which its flow is found: addresses and ports, behind tags and options.
+/// Number of bytes at the start of a frame that suffice to find its flow: addresses and ports, after tags and options.
 const HEAD: usize = 128;
 
 /// The port and ring from which a batch comes.
@@ -27,7 +27,7 @@ pub(super) struct BatchSender<'a> {
 }
 
 impl BatchSender<'_> {
-    /// Index of the queue of `to` for this sender's frames, if they are not spread.
+    /// Index of the queue of `to` that gets this sender's frames if they are not spread over several queues.
     #[inline]
     pub(super) fn queue_of(self, to: &PortEntry) -> usize {
         match to.port.egresses.len() {
@@ -42,13 +42,14 @@ impl BatchSender<'_> {
         to.port.egresses.len() > 1 && to.open_queues() > self.port.rings_in_use()
     }
 
-    /// Whether frames addressed to `to` and flooded frames use the same queue of `to`, and are thus delivered together.
+    /// Whether the frames addressed to `to` and the flooded frames use the same queue of `to`, so that they are
+    /// delivered together.
     #[inline]
     pub(super) fn joins_flood(self, to: &PortEntry) -> bool {
         to.port.egresses.len() < 2 || self.spreads(to) || self.queue_of(to) == to.open_queue(0)
     }
 
-    /// Index of the queue of `to` for a frame, as a trace reports it.
+    /// Index of the queue of `to` that a frame uses, as recorded in a trace.
     pub(super) fn queue_for(self, to: &PortEntry, batch: &Batch, pick: u16) -> usize {
         if self.spreads(to) { to.open_queue(self.number_of(to, batch, pick)) } else { self.queue_of(to) }
     }
@@ -90,7 +91,7 @@ impl PortEntry {
     }
 }
 
-/// Delivers each frame to the open queue of its flow.
+/// Delivers each frame to the open queue of the frame's flow.
 #[inline(never)]
 pub(super) fn deliver_spread(
     to: &Arc<PortEntry>,
@@ -104,8 +105,8 @@ pub(super) fn deliver_spread(
     let mut queues = [0u8; MOST];
     let open = to.port.egresses.iter().enumerate().filter(|(_, queue)| queue.is_open()).take(MOST);
     let open = queues.iter_mut().zip(open).map(|(place, (queue, _))| *place = queue as u8).count();
-    // Sort the frames by queue, in order within a queue: count to find each queue's start, then put each frame in its
-    // place.
+    // Sort the frames by queue, keeping their order within each queue: count to find each queue's start, then put each
+    // frame in its place.
     let mut hashes = [0u8; BATCH];
     let mut ends = [0u16; MOST + 1];
     for (place, &pick) in hashes.iter_mut().zip(picks) {
@@ -136,7 +137,7 @@ pub(super) fn deliver_spread(
     }
 }
 
-/// Reports the port, and its queue for the first frame, to a trace.
+/// Reports the port, and the port's queue for the first frame, to a trace.
 pub(super) fn step_to(to: &PortEntry, sender: BatchSender<'_>, batch: &Batch, picks: &[u16]) {
     if let Some(&first) = picks.first() {
         step(Step::To(to.id, sender.queue_for(to, batch, first) as u8));

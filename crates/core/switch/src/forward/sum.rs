@@ -1,21 +1,22 @@
-//! Checks where a pending checksum will be stored: it must not overwrite bytes on which policies decided.
+//! Checks where a pending checksum will be stored: the checksum must not overwrite bytes on which decisions of policies
+//! are based.
 
 use netvale_wire::layers::Layers;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// Protocols with the checksum at the same offset as UDP: UDP, DCCP, UDP-Lite.
+/// Protocols whose checksum is at the same offset as in UDP: UDP, DCCP, UDP-Lite.
 const LIKE_UDP: [u8; 3] = [UDP, 33, 136];
-/// Protocols that carry packets, which may have a pending checksum: IPv4, IPv6, GRE, L2TP, and UDP with VXLAN or
-/// Geneve.
+/// Protocols that carry packets, which in turn may have a pending checksum: IPv4, IPv6, GRE, L2TP, and UDP with VXLAN
+/// or Geneve.
 const TUNNELS: [u8; 5] = [4, 41, 47, 115, UDP];
 /// Minimum length of a tunnel's header in bytes.
 const TUNNEL_HEADER: usize = 8;
 
-/// Whether a checksum of the bytes from `start` on, stored at `start` + `offset`, is that of the frame's transport
-/// header or of a packet in a tunnel. Stored anywhere else, the checksum, whose value a sender can choose through the
-/// payload, could change addresses, tags or ports that were checked before.
+/// Whether a checksum of the bytes from `start` on, stored at `start` + `offset`, is the checksum of the frame's
+/// transport header or of a packet in a tunnel. A sender can choose a checksum's value through the payload, so a
+/// checksum stored anywhere else could change addresses, tags or ports that were checked before.
 pub(super) fn is_beside_headers(head: &[u8], start: u16, offset: u16) -> bool {
     let Ok(Layers { ip: Some(ip), .. }) = Layers::parse(head) else { return false };
     let start = usize::from(start);
@@ -42,7 +43,7 @@ mod tests {
         head
     }
 
-    /// Objective: checksums of TCP and UDP are accepted at their offsets, behind any tags, or in a tunnel; all other
+    /// Objective: checksums of TCP and UDP are accepted at their offsets, after any tags, or in a tunnel; all other
     /// offsets are refused.
     #[test]
     fn checksums_are_accepted_only_at_their_places() {

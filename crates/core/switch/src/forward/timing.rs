@@ -1,8 +1,8 @@
 //! Forwarding while batches are timed or frames are traced.
 //!
-//! On average, one batch in a configured number is timed, selected at random: from before its frames are taken from
-//! their ring until each is delivered or dropped, including waits for room and for the port's rate. Frames of a batch
-//! move together, so the batch's time is an upper bound for each frame.
+//! On average, one batch in a configured number is timed, selected at random. The time of a batch runs from before its
+//! frames are taken from their ring until each frame is delivered or dropped, and includes waits for room and for the
+//! port's rate. As the frames of a batch move together, the batch's time is an upper bound for each frame.
 
 use netvale_mem::latency::sampling;
 use netvale_mem::steps;
@@ -12,7 +12,7 @@ use super::{ForwardMemory, Forwarder};
 use crate::clock::now;
 use crate::trace::spread;
 
-/// State of timing: the number of batches until the next timed one, and the timed batch in progress.
+/// State of timing: the number of batches until the next timed batch, and the timed batch in progress.
 #[derive(Default)]
 pub(super) struct BatchTiming {
     one_of: u32,
@@ -24,7 +24,7 @@ pub(super) struct BatchTiming {
 }
 
 impl BatchTiming {
-    /// Decides whether to time the next batch, before it is taken, and starts the clock.
+    /// Decides whether to time the next batch, and if so, starts the clock. Must be called before the batch is taken.
     fn begin(&mut self) {
         let one_of = sampling();
         if self.one_of != one_of {
@@ -34,7 +34,7 @@ impl BatchTiming {
         self.begun = (one_of > 0 && self.skip == 0).then(now);
     }
 
-    /// Records that a batch of `frames` frames was taken. An empty batch does not count.
+    /// Records that a batch of `frames` frames was taken. An empty batch is not timed.
     fn taken(&mut self, frames: usize) {
         self.open = frames;
         match self.begun {
@@ -44,8 +44,8 @@ impl BatchTiming {
         }
     }
 
-    /// Counts the frames of the timed batch that no longer wait, with the time since its start. `waiting` frames, or
-    /// copies of frames, still wait.
+    /// Counts the frames of the timed batch that no longer wait, with the time since the start of the batch. `waiting`
+    /// is the number of frames, or copies of frames, that still wait.
     pub(super) fn left(&mut self, waiting: usize, counters: &RingCounters) {
         let Some(begun) = self.begun else { return };
         let moved = self.open.saturating_sub(waiting);
@@ -65,20 +65,20 @@ impl BatchTiming {
     }
 }
 
-/// A pseudo-random number of batches to leave untimed, on average `one_of` - 1.
+/// A pseudo-random number of batches to skip before the next timed batch, on average `one_of` - 1.
 fn gap(one_of: u32) -> u64 {
     spread(now()) % (2 * u64::from(one_of.max(1)) - 1)
 }
 
 impl Forwarder {
-    /// Forwards one batch, or continues with a waiting one, while batches are timed or frames are traced.
+    /// Forwards one batch, or continues with a waiting batch, while batches are timed or frames are traced.
     // Not `#[cold]`: the function, and all inlined code that forwards other batches, would be optimised for size.
     #[inline(never)]
     pub(super) fn pass_noting(&mut self, work: &mut ForwardMemory) -> PassResult {
         if self.is_held() {
             return self.pass_held(work);
         }
-        // Frames from a link were timed when they entered it.
+        // Frames from a link were already timed when they were put on the link.
         if !self.is_link_end {
             self.timing.begin();
         }

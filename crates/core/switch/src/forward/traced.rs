@@ -16,9 +16,9 @@ use crate::trace::{TraceHit, TraceRecord};
 /// A forwarder's state for tracing.
 #[derive(Default)]
 pub(super) struct ForwarderTrace {
-    /// Sequence numbers of the batch's frames, counted while there is a trace.
+    /// Sequence numbers of the batch's frames. Frames are counted only while there is a trace.
     numbers: Range<u64>,
-    /// A traced frame that waits for room, and the sending port when it was forwarded; `None` if none waits.
+    /// A traced frame that waits for room, and the sending port when it was forwarded; `None` if no traced frame waits.
     waiting: Option<(TraceHit, Arc<PortEntry>)>,
 }
 
@@ -41,7 +41,8 @@ impl ForwarderTrace {
 }
 
 impl Forwarder {
-    /// Takes a batch. Slots or descriptors that are dropped before they become a frame are recorded without a frame.
+    /// Takes a batch. If slots or descriptors are dropped before they become a frame, their drop is recorded without a
+    /// frame.
     #[cold]
     pub(super) fn take_noting(&mut self, work: &mut ForwardMemory) -> usize {
         steps::begin();
@@ -84,7 +85,7 @@ impl Forwarder {
         (next < range.end).then_some(next)
     }
 
-    /// Forwards the remaining frames of the batch that the port's rates allow.
+    /// Forwards the remaining frames of the batch, as far as the port's rates allow.
     #[cold]
     pub(super) fn forward_traced(
         &mut self,
@@ -118,11 +119,11 @@ impl Forwarder {
         }
     }
 
-    /// Returns the index of the first frame that the port's rates do not allow now. Decides for all frames together, as
-    /// without a trace. Drops later frames if they cannot wait.
+    /// Returns the index of the first frame that the port's rates do not allow now. Like forwarding without a trace,
+    /// decides for all frames together. Drops the remaining frames if they cannot wait.
     fn pay(&mut self, policed: &PolicySummary, me: &PortEntry) -> usize {
         let end = self.rest.frames.end;
-        // Frames of a blocked port are dropped and do not count towards its rates.
+        // Frames of a blocked port are dropped, and do not count towards the port's rates.
         let paid =
             if self.is_link_end || me.state.is_blocked() { end } else { self.permitted(policed.policies(me), me) };
         let mut dropped = self.rest.frames.end..end;
@@ -163,7 +164,7 @@ impl Forwarder {
         }
     }
 
-    /// Forwards untraced frames from `range`, on a switch without policies.
+    /// Forwards the frames of `range`, which no trace selects, on a switch without policies.
     fn forward_others(&mut self, table: &PortTable, me: &PortEntry, range: Range<usize>, work: &mut ForwardMemory) {
         if let Some(policed) = &mut work.policed {
             self.source.unstage(&mut policed.stage);

@@ -1,5 +1,5 @@
-//! Frames that wait for a lossless or sleeping receiver: owners, time limits, and waiting frames whose queue is to be
-//! removed.
+//! Frames that wait for a lossless or sleeping receiver: owners, time limits, and frames that wait while a control
+//! thread wants to remove their queue.
 #![allow(unsafe_code)]
 
 use crate::common;
@@ -20,9 +20,9 @@ use netvale_switch::{ForwardMemory, Forwarder, PassResult, Switch, SwitchSetting
 struct Wanted(RingIngress);
 
 impl Ingress for Wanted {
-    // SAFETY: as for the inner ingress, which is released and dropped together with this one.
+    // SAFETY: as for the inner ingress, which is released and dropped together with this ingress.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        // SAFETY: the caller's contract, passed on.
+        // SAFETY: the caller fulfils the same contract as for `take` of the inner ingress.
         unsafe { self.0.take(batch) };
     }
 
@@ -51,8 +51,8 @@ impl Ingress for Wanted {
     }
 }
 
-/// Sends a batch to `b`, which reads one frame per `pace`, until the batch is no longer held; fails after `limit`.
-/// Returns the numbers of frames sent and read.
+/// Sends a batch to `b`, which reads one frame in each period of `pace`, until the batch is no longer held. Fails after
+/// `limit`. Returns the numbers of frames sent and read.
 fn held_by_slow_reader(
     a: &mut TestPort,
     b: &mut TestPort,
@@ -83,7 +83,7 @@ fn held_by_slow_reader(
 }
 
 /// Objective: while a control thread waits to remove the ring from which a batch was taken, reads of the receiver do
-/// not restart the time limit, as they would otherwise: frames that are unread at the limit are dropped as `Stalled`.
+/// not restart the time limit as they normally do. Frames that are unread at the limit are dropped as `Stalled`.
 #[test]
 fn progress_restarts_no_limit() {
     let switch = Switch::new("vale-test");
@@ -100,8 +100,8 @@ fn progress_restarts_no_limit() {
     assert!(stalled > 0);
 }
 
-/// Objective: a receiver that reads slowly holds its senders back no longer than the limit for a batch, and then may
-/// not hold them again for a while, even if it has room.
+/// Objective: a receiver that reads slowly holds its senders back no longer than the limit for a batch, and afterwards
+/// may not hold them for a while, even if the receiver has room.
 #[test]
 fn a_slow_receiver_loses_its_right() {
     let switch = Switch::new("vale-test");
@@ -122,8 +122,8 @@ fn a_slow_receiver_loses_its_right() {
     assert_eq!(stalled() - before, 7);
 }
 
-/// Objective: a sender that finds no room because another sender takes it keeps waiting: a receiver that takes frames
-/// of any sender is not stalled.
+/// Objective: a sender that finds no room because another sender takes that room keeps waiting. A receiver that takes
+/// frames of any sender is not stalled.
 #[test]
 fn a_receiver_that_takes_others_frames_is_not_stalled() {
     let switch = Switch::new("vale-test");
@@ -173,7 +173,7 @@ fn owners_senders_are_held_back() {
     }
 }
 
-/// A sender with 250 slots, and a sleeping receiver with 4 slots, which hold 3 frames.
+/// A sender with 250 slots, and a sleeping receiver with 4 slots, which have room for 3 frames.
 fn with_sleeper(settings: SwitchSettings, owners: [u32; 2]) -> (TestPort, TestPort, ForwardMemory) {
     let switch = Switch::with("vale-test", settings);
     let a = attach(&switch, "a", Make { slots: 250, owner: owners[0], ..Make::default() });
@@ -194,8 +194,8 @@ fn tags(frames: &[Vec<u8>]) -> Vec<u16> {
     frames.iter().map(|f| u16::from_be_bytes([f[14], f[15]])).collect()
 }
 
-/// Objective: a receiver with a small ring that sleeps, is woken by the first frames, reads all frames and sleeps again
-/// gets every frame, in order.
+/// Objective: a sleeping receiver with a small ring gets every frame in order: the first frames wake it, it reads all
+/// frames, and sleeps again.
 #[test]
 fn a_waking_receiver_is_waited_for() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
@@ -212,8 +212,8 @@ fn a_waking_receiver_is_waited_for() {
     assert_eq!(b.received.counters().drops(DropReason::NoRoom), 0);
 }
 
-/// Objective: senders do not wait for a running receiver, neither at first nor when its ring is full again after a
-/// wake-up.
+/// Objective: senders do not wait for a running receiver, neither before its first sleep nor when its ring fills up
+/// again after a wake-up.
 #[test]
 fn one_that_runs_is_not() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
@@ -231,8 +231,8 @@ fn one_that_runs_is_not() {
     assert_eq!((a.forwarder.is_held(), drops(&b), b.take().len()), (false, 7 + 4, 3));
 }
 
-/// Objective: senders wait only once, not for each batch, for a receiver that was woken and does not run because it is
-/// stopped; once it runs, they wait for it again.
+/// Objective: for a receiver that was woken but is stopped and does not run, senders wait only once, not for each
+/// batch; after the receiver has run, senders wait for it again.
 #[test]
 fn one_that_was_stopped_is_waited_for_once() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
@@ -291,8 +291,8 @@ fn a_sleeper_holds_back_its_owners_senders() {
     }
 }
 
-/// Objective: a receiver that makes room rings the room doorbell only if the sender asked for that, and not after the
-/// sender has withdrawn its request.
+/// Objective: a receiver that makes room rings the room doorbell only if the sender asked for a signal and has not
+/// withdrawn that request.
 #[test]
 fn a_receiver_says_when_there_is_room() {
     let (mut a, mut b, mut work) = with_sleeper(SwitchSettings::default(), [0, 0]);
@@ -311,8 +311,8 @@ fn a_receiver_says_when_there_is_room() {
     assert_eq!((forgotten, b.room.drain()), (1, false));
 }
 
-/// Objective: after a sender has ended, none of its frames waits for a lossless receiver, and every lost frame is
-/// counted: frames that waited, and frames behind them in the sender's ring.
+/// Objective: after a sender has ended, none of its frames waits for a lossless receiver. Every lost frame is counted:
+/// the frames that waited, and the frames that follow them in the sender's ring.
 #[test]
 fn a_sender_that_ends() {
     let switch = Switch::new("vale-test");

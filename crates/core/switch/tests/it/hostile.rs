@@ -1,4 +1,4 @@
-//! Applications that write invalid data: each loses only its own frames, with a drop reason.
+//! Applications that write invalid data: each application loses only its own frames, and each loss has a drop reason.
 
 use crate::common;
 
@@ -43,8 +43,8 @@ fn bad_slots_are_named_drops() {
     poke(&|p, i| p.tx.mem().set_len_flags(i, 60, NS_INDIRECT | NS_UNREADABLE), DropReason::Indirect);
 }
 
-/// Objective: with any `NS_INDIRECT` flag and any `ptr`, only bytes from the slots' own buffers leave, as many as the
-/// slot's length or less; the flags are not forwarded.
+/// Objective: with any `NS_INDIRECT` flag and any `ptr`, only bytes from the slots' own buffers are sent, at most as
+/// many as the slot's length; the flags are not forwarded.
 #[test]
 fn pointers_are_not_followed() {
     let switch = Switch::new("vale-test");
@@ -63,7 +63,7 @@ fn pointers_are_not_followed() {
         assert_eq!(good.rx.slot(good.rx.at(0)).flags & (NS_INDIRECT | NS_UNREADABLE), 0);
         assert_eq!(good.take(), [sent]);
     }
-    // Of a frame in several slots, only the bytes of the unreadable slot in the middle are missing.
+    // Of the frame in several slots, only the bytes of the middle slot, which is marked unreadable, are missing.
     let long = frame(255, 1, 9, 600);
     let middle = bad.tx.at(1);
     assert!(bad.send(&long));
@@ -78,8 +78,8 @@ fn pointers_are_not_followed() {
     assert_eq!(good.take(), [frame(255, 1, 10, 60)]);
 }
 
-/// Objective: a frame without a last slot is dropped once its ring is full or it has more than 64 slots, and the ring
-/// keeps working.
+/// Objective: a frame without a last slot is dropped once the ring is full or the frame has more than 64 slots, and the
+/// ring keeps working.
 #[test]
 fn an_endless_frame_is_dropped() {
     for slots in [16u32, 128] {
@@ -100,8 +100,8 @@ fn an_endless_frame_is_dropped() {
     }
 }
 
-/// Objective: each `head` outside the ring is counted once and stops only that ring, which works again once `head` is
-/// valid.
+/// Objective: each `head` outside its ring is counted once, and stops only that ring; the ring works again when `head`
+/// is valid.
 #[test]
 fn a_bad_head_stops_only_its_ring() {
     let switch = Switch::new("vale-test");
@@ -118,7 +118,7 @@ fn a_bad_head_stops_only_its_ring() {
     bad.send(&frame(255, 1, 1, 60));
     bad.forward(&mut work);
     assert_eq!(good.take().len(), 1);
-    // The switch reads a receiver's `head` only when it needs room.
+    // The switch reads a receiver's `head` only when the switch needs room.
     good.mem.rx[0].csb.publish_head(16, 16);
     (0..20).for_each(|t| {
         bad.send(&frame(255, 1, t, 60));
@@ -131,7 +131,7 @@ fn behind(header: &[u8], frame: &[u8]) -> Vec<u8> {
     [header, frame].concat()
 }
 
-/// Objective: a frame for a receive slot without a valid buffer is dropped with a reason; other frames arrive.
+/// Objective: a frame for a receive slot without a valid buffer is dropped with a reason, and other frames arrive.
 #[test]
 fn a_bad_receive_slot_loses_its_frame_by_name() {
     let switch = Switch::new("vale-test");
@@ -145,8 +145,8 @@ fn a_bad_receive_slot_loses_its_frame_by_name() {
     assert_eq!((c.frames(), c.drops(DropReason::BadRxBuffer)), (2, 1));
 }
 
-/// Objective: a slot whose frame was lost because of an invalid buffer index contains a blank virtio-net header, or
-/// nothing if the receiver has no headers.
+/// Objective: if a frame was lost because a slot has an invalid buffer index, the slot contains a blank virtio-net
+/// header, or nothing if the receiver has no headers.
 #[test]
 fn lost_frames_leave_a_header() {
     for (hdr_len, receiver_names) in [(0, 1), (10, 1), (12, 1), (12, u32::MAX)] {
@@ -168,8 +168,8 @@ fn lost_frames_leave_a_header() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Objective: with any contents of an application's slots and any `head`, with and without a virtio-net header,
-    /// forwarding neither panics nor loops, and two other ports still reach each other.
+    /// Objective: forwarding neither panics nor loops, and two other ports still reach each other, with any contents of
+    /// an application's slots and any `head`, with and without a virtio-net header.
     #[test]
     fn no_ring_contents_stop_honest_ports(
         slots in proptest::collection::vec((any::<u32>(), any::<u16>(), any::<u16>(), any::<bool>()), 16),
@@ -217,8 +217,8 @@ fn a_rule() -> impl Strategy<Value = OffsetRule> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
-    /// Objective: with any offsets, lengths and flags of a sender, only bytes from the buffer of its slot leave, and
-    /// the ring keeps working.
+    /// Objective: with any offsets, lengths and flags of a sender, each frame contains only bytes from the buffers of
+    /// its own slots, and the ring keeps working.
     #[test]
     fn any_offset_of_a_sender(
         rule in a_rule(),
@@ -228,7 +228,7 @@ proptest! {
         let mut bad = with_offsets(&switch, "bad", Make::default(), rule);
         let mut good = attach(&switch, "good", Make::default());
         let mut work = ForwardMemory::default();
-        // Each buffer is filled with an odd byte of its own: the frames then have group addresses and are flooded.
+        // Each buffer is filled with a different odd byte, so that the frames have group addresses and are flooded.
         let ring = bad.tx.mem().clone();
         (2..ring.num_bufs()).for_each(|buf| assert!(ring.write(buf, 0, &[(2 * buf + 1) as u8; 256])));
         let mut may_arrive = Vec::new();
@@ -250,8 +250,8 @@ proptest! {
         prop_assert_eq!(bad.tx.space(), 15);
     }
 
-    /// Objective: with any offsets of a receiver, a frame is written into the buffers of the receiver's slots, at the
-    /// offsets that the slots contain afterwards, or not at all; no byte is written elsewhere.
+    /// Objective: with any offsets of a receiver, a frame is either written into the buffers of the receiver's slots,
+    /// at the offsets that the slots contain afterwards, or not written; no byte is written elsewhere.
     #[test]
     fn any_offset_of_a_receiver(
         rule in a_rule(),
@@ -290,7 +290,7 @@ proptest! {
             frame += bytes[at..at + len].iter().filter(|&&b| b == 0x55).count();
             if len > 0 && slot.flags & NS_MOREFRAG == 0 {
                 let whole = std::mem::take(&mut frame);
-                // A frame that found no room may leave only a header.
+                // If a frame found no room, the slots may contain only its virtio-net header.
                 let lost = whole == 0 && len == hdr_len as usize;
                 prop_assert!(lost || expected.any(|sent| sent.len() == whole), "a frame of {} bytes", whole);
             }
@@ -335,7 +335,7 @@ fn slots_changed_while_forwarding() {
 }
 
 /// Objective: an application that constantly changes its frames' headers while policies decide on them gets no
-/// forbidden frame through: no foreign source address and no other VLAN, in frames of one piece and of two.
+/// forbidden frame through: no foreign source address and no other VLAN, in frames of one or two pieces.
 #[test]
 fn headers_changed_under_policies() {
     let switch = Switch::new("vale-test");

@@ -1,4 +1,4 @@
-//! Two switches that are joined through the far ends of rings, like a persistent port on both switches.
+//! Two switches that are joined through the far ends of rings, as by a persistent port that is on both switches.
 
 use crate::common;
 
@@ -30,7 +30,8 @@ fn joined() -> ([TestPort; 2], [TestPort; 2], [Forwarder; 2]) {
     (stations, sides, [there, back])
 }
 
-/// Objective: frames of any length cross in order in both directions; none returns to its sender.
+/// Objective: frames of any length cross to the other switch in order, in both directions; no frame returns to its
+/// sender.
 #[test]
 fn frames_cross_in_order_both_ways() {
     let ([mut a, mut b], _sides, [mut there, mut back]) = joined();
@@ -52,7 +53,7 @@ fn frames_cross_in_order_both_ways() {
     }
 }
 
-/// Objective: frames that find no room at the joint are dropped with a reason, and the rest crosses.
+/// Objective: frames that find no room at the joint are dropped with a reason, and the other frames cross.
 #[test]
 fn frames_without_room_are_lost_by_name() {
     let ([mut a, mut b], sides, [mut there, _back]) = joined();
@@ -86,7 +87,7 @@ fn spoilt_rings_do_not_stop_the_joint() {
             a.forward(&mut work);
             there.pass(&mut work);
         }
-        // The joint recovers once the slots have valid buffer indices again.
+        // After the slots have valid buffer indices again, frames cross again.
         (0..16).for_each(|i| side.ring.set_slot_word(i, 2 + i, 0, 0));
         b.take();
         let mut last = None;

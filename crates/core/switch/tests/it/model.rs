@@ -11,9 +11,10 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// The port with this index sends a frame to each of these hosts, all from the same host.
+    /// The port with this index sends a frame to each of these hosts. All frames have the same source host, the last
+    /// field.
     Send(usize, Vec<u8>, u8),
-    /// The port with this index takes the frames that it received.
+    /// The port with this index takes the frames that it has received.
     Take(usize),
 }
 
@@ -25,7 +26,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A model of a learning switch: the port behind which each host is, and the frames that wait at each port.
+/// A model of a learning switch: the port that leads to each host, and the frames that wait at each port.
 struct Model {
     table: HashMap<u8, usize>,
     queues: Vec<VecDeque<Vec<u8>>>,
@@ -102,7 +103,8 @@ proptest! {
     }
 }
 
-/// Objective: a full receiver loses only frames for itself, counted as `NoRoom`, while the other port gets all.
+/// Objective: a full receiver loses only frames for itself, counted as `NoRoom`, while the other port gets all of its
+/// frames.
 #[test]
 fn full_receiver_drops_by_name() {
     let switch = Switch::new("vale-test");
@@ -145,7 +147,8 @@ fn lossless_holds_the_sender_back() {
     assert_eq!(netvale_port::Egress::counters(b.received.as_ref()).all_drops().count(), 0);
 }
 
-/// Objective: a monitor gets copies of both directions of its port and nothing else, and none after its removal.
+/// Objective: a monitor gets copies of the frames that its port sends and receives, and no other frames. After its
+/// removal, the monitor gets no copies.
 #[test]
 fn a_monitor_copies_both_directions_of_its_port() {
     let switch = Switch::new("vale-test");
@@ -173,8 +176,8 @@ fn a_monitor_copies_both_directions_of_its_port() {
     assert!(m.take().is_empty());
 }
 
-/// Objective: frames to an address behind a detached port are flooded again, or dropped as `NoPort` if no other port is
-/// left.
+/// Objective: after a port is detached, frames to the addresses behind it are flooded, or dropped as `NoPort` if no
+/// other port is left.
 #[test]
 fn detached_ports_are_forgotten() {
     let switch = Switch::new("vale-test");
@@ -197,7 +200,8 @@ fn detached_ports_are_forgotten() {
     assert_eq!(a.sent.drops(DropReason::NoPort), 1);
 }
 
-/// Objective: a switch takes 4,096 ports; a further one and a duplicate name are refused; a free number is used again.
+/// Objective: a switch takes 4,096 ports; a further port and a duplicate name are refused; the number of a detached
+/// port is reused.
 #[test]
 fn a_switch_takes_4096_ports_and_no_more() {
     let switch = Switch::new("vale-test");

@@ -1,4 +1,5 @@
-//! Frames for groups go to members; multicast control messages go to routers and to the code that keeps the groups.
+//! Frames for multicast groups go to the groups' members; multicast control messages go to routers and to the code that
+//! keeps the groups.
 
 use crate::common;
 
@@ -16,7 +17,7 @@ use netvale_wire::MacAddr;
 /// A time in nanoseconds by which hosts have had time to answer the first query.
 const LATER: u64 = 60_000_000_000;
 
-/// A switch with four ports, whose multicast groups the test keeps as the daemon does.
+/// A switch with four ports. The test keeps the switch's multicast groups as the daemon does.
 struct Bed {
     switch: Arc<Switch>,
     ports: [TestPort; 4],
@@ -53,7 +54,8 @@ impl Bed {
         self.switch.snooping().unwrap()
     }
 
-    /// Reads the control messages, and publishes the groups. Returns the classes of the messages.
+    /// Reads the waiting control messages, and publishes the groups that result from them. Returns the classes of the
+    /// messages.
     fn tell(&mut self) -> Vec<MessageClass> {
         let snooping = Arc::clone(self.snooping());
         let heard = std::iter::from_fn(|| snooping.read());
@@ -93,9 +95,9 @@ fn to_group(from: u8, group: u8) -> Vec<u8> {
 const QUERY: u8 = 0x11;
 const JOIN: u8 = 0x16;
 
-/// Objective: a group's frames go to its members; ports that do not snoop get everything, and a port that snoops gets
-/// no reports unless a router is behind it; queries go to all ports, except those from ports that may have no router,
-/// which are dropped as `RogueQuery`.
+/// Objective: a group's frames go to its members. Ports that do not snoop get everything; a port that snoops gets no
+/// reports unless a router is behind it. Queries go to all ports; a query from a port that may have no router is
+/// dropped as `RogueQuery`.
 #[test]
 fn frames_of_a_group_go_to_its_members() {
     let mut bed = Bed::new(|n| match n {
@@ -108,7 +110,7 @@ fn frames_of_a_group_go_to_its_members() {
     assert_eq!(bed.tell(), [MessageClass::Report]);
     assert_eq!(bed.send(0, &to_group(1, 5)), [1, 3]);
     assert_eq!(bed.send(0, &to_group(1, 6)), [3]);
-    // Frames for a link-local group (224.0.0.0/24) go to all ports, as hosts need not join it.
+    // Frames for a link-local group (224.0.0.0/24) go to all ports, as hosts need not join such a group.
     let mut local = to_group(1, 1);
     local[3..6].copy_from_slice(&[0, 0, 251]);
     assert_eq!(bed.send(0, &local), [1, 2, 3]);
@@ -117,7 +119,7 @@ fn frames_of_a_group_go_to_its_members() {
     assert_eq!(bed.tell(), []);
     assert_eq!(bed.send(0, &igmp(QUERY, 1, None)), [1, 2, 3]);
     assert_eq!(bed.tell(), [MessageClass::Query]);
-    // The query has made port 0 a router port.
+    // The query above has made port 0 a router port.
     assert_eq!(bed.send(2, &igmp(JOIN, 3, Some(7))), [0, 3]);
     bed.tell();
     assert_eq!(bed.send(1, &to_group(2, 6)), [0, 3]);
@@ -127,8 +129,9 @@ fn frames_of_a_group_go_to_its_members() {
     assert_eq!(bed.send(1, &frame(255, 2, 0, 60)), [0, 2, 3]);
 }
 
-/// Objective: control messages longer than the copied head of other frames are read whole; messages of a port above its
-/// limit of messages per second are forwarded but not read, and those of other ports are read.
+/// Objective: control messages are read whole, even if they are longer than the part that is copied of other frames. If
+/// a port exceeds its limit of messages per second, its further messages are forwarded but not read; other ports'
+/// messages are read.
 #[test]
 fn long_messages_are_heard_whole() {
     let mut bed = Bed::new(|_| snooping(Multicast { router: Router::Always, ..Multicast::default() }));

@@ -40,12 +40,12 @@ fn has_right_checksum(frame: &[u8]) -> bool {
     again == frame
 }
 
-/// A header that leaves the checksum pending, and also the segmentation into payloads of `size` bytes if `size` is not
-/// 0.
+/// A virtio-net header that leaves the checksum pending. If `size` is not 0, the segmentation into payloads of `size`
+/// bytes is pending as well.
 fn header(size: u16) -> VnetHdr {
     VnetHdr {
         flags: 1,
-        // VIRTIO_NET_HDR_GSO_UDP_L4
+        // The value 5 is VIRTIO_NET_HDR_GSO_UDP_L4.
         gso_type: if size > 0 { 5 } else { 0 },
         hdr_len: HEADERS as u16,
         gso_size: size,
@@ -70,8 +70,8 @@ fn ports(hdr_len: u32) -> (TestPort, TestPort, TestPort, ForwardMemory) {
     (a, plain, with, ForwardMemory::default())
 }
 
-/// Objective: a frame with pending segmentation reaches a port with a header whole, with the same header, and a port
-/// without one as segments with the frame's payload and correct checksums.
+/// Objective: a frame with pending segmentation reaches a port with virtio-net headers whole, with the same header. A
+/// port without such headers gets segments with the frame's payload and correct checksums.
 #[test]
 fn segmentation_only_where_it_is_needed() {
     for hdr_len in [10, 12] {
@@ -91,13 +91,14 @@ fn segmentation_only_where_it_is_needed() {
     }
 }
 
-/// Objective: a pending checksum is filled in for a port without a header, and left pending for a port with one.
+/// Objective: a pending checksum is filled in for a port without virtio-net headers, and left pending for a port with
+/// such headers.
 #[test]
 fn checksum_only_where_it_is_needed() {
     let (mut a, mut plain, mut with, mut work) = ports(12);
     let finished = udp(255, 1, 300);
     let mut open = finished.clone();
-    // As a network stack sets the field: the sum over the pseudo header only, not complemented.
+    // The field's value as a network stack sets it: the sum over the pseudo header only, not complemented.
     let pseudo = netvale_wire::checksum::pseudo_v4(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 17, 308);
     open[40..42].copy_from_slice(&(!pseudo.checksum()).to_be_bytes());
     send_with(&mut a, &mut work, 12, &header(0), &open);
@@ -152,8 +153,8 @@ fn segments_without_room_are_dropped_by_name() {
     assert_eq!(small.take().len(), 5);
 }
 
-/// Objective: if a sender corrupts its frame between the check and the segmentation, the slots reserved for the
-/// segments are given back, and none is published.
+/// Objective: if a sender corrupts its frame between the check and the segmentation, the slots that were reserved for
+/// the segments are released, and no slot is published.
 #[test]
 fn a_frame_spoilt_under_way_leaves_no_slot() {
     let (mut a, plain, with, _) = ports(12);
@@ -166,7 +167,7 @@ fn a_frame_spoilt_under_way_leaves_no_slot() {
     let mut source = Source::new(Box::new(ingress));
     let mut spare = Box::default();
     let batch = source.take(&mut spare);
-    // Overwrite the IP header: the frame is no IP packet any more.
+    // Overwrite the IP header: the frame is then no longer an IP packet.
     assert!(a.tx.mem().write(first, 12 + 14, &[0xff; 20]));
     for egress in [&uncut.without_uso(), &*plain.received] {
         for spoilt in 1..4 {
@@ -177,7 +178,7 @@ fn a_frame_spoilt_under_way_leaves_no_slot() {
     }
 }
 
-/// Objective: if segments take several slots each, and the last segment fewer, no published slot is empty.
+/// Objective: no published slot is empty if each segment takes several slots and the last segment takes fewer.
 #[test]
 fn no_slot_is_empty() {
     for payload in [4001, 4100, 6500, 8001, 12_000] {
@@ -195,8 +196,8 @@ fn no_slot_is_empty() {
     }
 }
 
-/// Objective: each slot of a frame contains the frame's number of slots, with and without a header, also for
-/// single-slot frames.
+/// Objective: each slot of a frame, even of a single-slot frame, contains the number of the frame's slots, with and
+/// without a virtio-net header.
 #[test]
 fn slots_say_how_many_they_are() {
     for payload in [20, 2112 - 12 - HEADERS, 2112 - HEADERS, 2113 - HEADERS, 6000] {

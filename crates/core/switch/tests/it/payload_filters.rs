@@ -20,8 +20,8 @@ const HEADERS: usize = build::UDP4_PAYLOAD;
 const SIZE: usize = 100;
 const MARK: [u8; 2] = [0xde, 0xad];
 
-/// A UDP segment to host `to`, from which datagrams of [`SIZE`] bytes are cut. Each datagram begins with its two bytes
-/// in `begins`.
+/// A UDP segment to host `to`, from which datagrams of [`SIZE`] bytes are cut. Each datagram begins with the two bytes
+/// at its index in `begins`.
 fn udp(to: u8, begins: &[[u8; 2]]) -> Vec<u8> {
     let payload: Vec<u8> = begins.iter().flat_map(|begin| [&begin[..], &[7; SIZE - 2]].concat()).collect();
     let mut frame = vec![0; HEADERS + payload.len()];
@@ -59,7 +59,7 @@ fn marked() -> FilterProgram {
     FilterProgram::verify(&insns).unwrap()
 }
 
-/// `udp dst port 9`, which reads only headers.
+/// The filter program for `udp dst port 9`, which reads only headers.
 fn to_port_9() -> FilterProgram {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
     let insns = [
@@ -79,7 +79,8 @@ fn drops(program: FilterProgram) -> Filters {
     Filters::new(vec![FilterRule::new(true, program)])
 }
 
-/// A switch with a sender whose frames have virtio-net headers, and two receivers: one with such headers, one without.
+/// A switch with a sender whose frames have virtio-net headers, and two receivers: a receiver with such headers, and a
+/// receiver without them.
 struct Bench {
     switch: Arc<Switch>,
     from: TestPort,
@@ -112,11 +113,12 @@ impl Bench {
     }
 }
 
-/// A header that leaves a checksum pending, and also the segmentation into datagrams if `size` is not 0.
+/// A virtio-net header that leaves a checksum pending. If `size` is not 0, the segmentation into datagrams is pending
+/// as well.
 fn header(size: usize, csum_start: usize, csum_offset: u16) -> VnetHdr {
     VnetHdr {
         flags: 1,
-        // VIRTIO_NET_HDR_GSO_UDP_L4
+        // The value 5 is VIRTIO_NET_HDR_GSO_UDP_L4.
         gso_type: if size > 0 { 5 } else { 0 },
         hdr_len: HEADERS as u16,
         gso_size: size as u16,
@@ -126,8 +128,8 @@ fn header(size: usize, csum_start: usize, csum_offset: u16) -> VnetHdr {
     }
 }
 
-/// Objective: a rule on payload sees each datagram of a segment, at the sender's port and at a receiver's, wherever the
-/// marked datagram is, also if a tag is added or removed. Segments without a marked datagram pass whole.
+/// Objective: a rule on payload, at the sender's or a receiver's port, finds a marked datagram at any place of a
+/// segment, even if a tag is added or removed. Segments without a marked datagram pass whole.
 #[test]
 fn each_datagram_of_a_segment() {
     let segment = header(SIZE, 34, 6);
@@ -169,7 +171,7 @@ fn each_datagram_of_a_segment() {
     }
 }
 
-/// Objective: rules at a receiver whose port adds or removes a tag see a segment as it arrives there.
+/// Objective: rules at a receiver whose port adds or removes a tag see the segment with the tag that the port delivers.
 #[test]
 fn segments_that_are_retagged() {
     let mut bench = Bench::new();
@@ -190,9 +192,9 @@ fn segments_that_are_retagged() {
     assert_eq!(bench.lost(DropReason::BadVnetHeader), 0);
 }
 
-/// Objective: a frame with a pending checksum behind its UDP header is dropped with a reason if a rule reads the bytes
-/// that the checksum overwrites, at the sender's port and at a receiver's. It passes without such rules, as does a
-/// frame with only its own checksum pending.
+/// Objective: a frame whose pending checksum begins after its UDP header is dropped with a reason if a rule, at the
+/// sender's or a receiver's port, reads the bytes that the checksum overwrites. The frame passes without such rules, as
+/// does a frame with only its UDP checksum pending.
 #[test]
 fn sums_that_are_filled_in_later() {
     let over_mark = header(0, HEADERS, 0);

@@ -74,7 +74,7 @@ fn any_sent() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// Policies of a port with only VLANs.
+/// Policies that set only a port's VLANs.
 fn with_vlans(vlans: Vlans) -> CompiledPolicies {
     CompiledPolicies { vlans: Some(vlans), ..CompiledPolicies::default() }
 }
@@ -86,7 +86,7 @@ struct Model {
 }
 
 impl Model {
-    /// Returns the frame that each port gets, or the reason for dropping it.
+    /// Returns the frame that each port gets, or the reason for dropping the frame.
     fn forward(&mut self, sent: &Sent, bytes: &[u8]) -> Result<Vec<(usize, Vec<u8>)>, DropReason> {
         use netvale_policy::vlan::VlanViolation;
         let vlan = self.vlans[sent.from].of(bytes).map_err(|why| match why {
@@ -150,8 +150,8 @@ proptest! {
         }
     }
 
-    /// Objective: a batch of frames in several VLANs to several ports arrives in order, the same as frame by frame,
-    /// also with a filter.
+    /// Objective: a batch of frames in several VLANs to several ports arrives in the same order as if the frames were
+    /// sent one by one, with and without a filter.
     #[test]
     fn batches_are_in_order(sent in proptest::collection::vec((any_sent(), 1usize..6), 1..30), filtered: bool) {
         let switch = Switch::new("vale-test");
@@ -176,7 +176,7 @@ proptest! {
         let all = sent.iter().flat_map(|(one, times)| std::iter::repeat_n(one, *times));
         for (n, one) in all.enumerate() {
             let mut bytes = tagged(&frame(one.to, 1, 0, one.len.min(240)), &one.tags);
-            // Number the frames behind the first bytes, which are equal in a conversation.
+            // Number the frames at an offset beyond the first bytes, which are equal in a conversation.
             let at = 40.min(bytes.len() - 1);
             bytes[at] = if at < 18 { bytes[at] } else { n as u8 };
             if !ports[0].send(&bytes) {
@@ -202,7 +202,7 @@ fn odd_only() -> Filters {
     Filters::new(vec![FilterRule::new(false, odd), FilterRule::new(true, any)])
 }
 
-/// Objective: an address can be behind different ports in two VLANs; after the last VLAN was removed, forwarding starts
+/// Objective: an address can be behind different ports in two VLANs; after the last VLAN is removed, forwarding starts
 /// with an empty table.
 #[test]
 fn the_same_address_is_learned_in_each_vlan() {
@@ -232,7 +232,7 @@ fn the_same_address_is_learned_in_each_vlan() {
     assert!(switch.addresses().entries().is_empty());
 }
 
-/// Objective: a flooded frame is counted as `NoPort` if no other port has its VLAN or takes such frames, and only then.
+/// Objective: a flooded frame is counted as `NoPort` if and only if no other port is in its VLAN or takes such frames.
 #[test]
 fn frames_that_nobody_gets_are_counted() {
     let switch = Switch::new("vale-test");
@@ -247,7 +247,7 @@ fn frames_that_nobody_gets_are_counted() {
         assert_eq!(ports[1].take().len(), usize::from(vlan == 10));
         assert_eq!(ports[0].sent.drops(DropReason::NoPort), lost, "to {to} with VLAN {vlan} beside it");
     }
-    // In a batch of several frames, only those that reach no port are counted.
+    // In a batch of several frames, only the frames that reach no port are counted.
     set(&switch, &ports[1], CompiledPolicies { flood: Classes([false, true, true]), ..access(10) });
     send(&mut ports[0], &mut work, &[frame(255, 1, 0, 60), frame(77, 1, 0, 60), frame(255, 1, 0, 60)]);
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::NoPort)), (2, 3));
@@ -258,7 +258,7 @@ fn send(port: &mut TestPort, work: &mut ForwardMemory, frames: &[Vec<u8>]) {
     port.forward(work);
 }
 
-/// Objective: each rule of port security drops exactly the frames that it should, with its own reason.
+/// Objective: each rule of port security drops exactly the frames that it forbids, with its own drop reason.
 #[test]
 fn each_rule_drops_exactly_its_frames_by_name() {
     let switch = Switch::new("vale-test");
@@ -266,17 +266,17 @@ fn each_rule_drops_exactly_its_frames_by_name() {
     let mut ports: [TestPort; 4] = ports(&switch);
     let from = |n: u8| frame(255, n, 0, 60);
     let drops = |port: &TestPort, reason| port.sent.drops(reason);
-    // Static: an address is fixed behind its port from the start.
+    // Static address: a policy fixes the address behind the port from the start.
     set(&switch, &ports[0], CompiledPolicies { addresses: vec![word(mac(1))], ..CompiledPolicies::default() });
     send(&mut ports[1], &mut work, &[frame(1, 2, 0, 60)]);
     assert_eq!([0, 2, 3].map(|i: usize| ports[i].take().len()), [1, 0, 0]);
     send(&mut ports[1], &mut work, &[from(1)]);
     assert_eq!(drops(&ports[1], DropReason::AddressTaken), 1);
-    // Limit of two addresses: frames from a third one are dropped.
+    // Limit of two addresses: frames from a third address are dropped.
     set(&switch, &ports[2], CompiledPolicies { most_addresses: Some(2), ..CompiledPolicies::default() });
     send(&mut ports[2], &mut work, &[from(20), from(21), from(22), from(20), from(22)]);
     assert_eq!(drops(&ports[2], DropReason::AddressLimit), 2);
-    // Sticky: addresses learned behind the port do not move.
+    // Sticky addresses: addresses that were learned behind the port do not move.
     set(&switch, &ports[2], CompiledPolicies { sticky: true, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(20)]);
     assert_eq!(drops(&ports[3], DropReason::AddressTaken), 1);
@@ -285,13 +285,13 @@ fn each_rule_drops_exactly_its_frames_by_name() {
     }
     send(&mut ports[3], &mut work, &[from(20)]);
     assert_eq!(drops(&ports[3], DropReason::AddressTaken), 2, "nor does it expire");
-    // Locked: only known sources pass.
+    // Locked: only frames from addresses in the forwarding table pass.
     set(&switch, &ports[3], CompiledPolicies { locked: true, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(30)]);
     switch.learn(0, word(mac(30)), ports[3].id);
     send(&mut ports[3], &mut work, &[from(30)]);
     assert_eq!(drops(&ports[3], DropReason::Locked), 1);
-    // Without learning, no address is added behind the port.
+    // If learning is off, no address is added behind the port.
     set(&switch, &ports[3], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     send(&mut ports[3], &mut work, &[from(33)]);
     assert_eq!(switch.addresses().lookup(word(mac(33))), None);
@@ -346,8 +346,9 @@ fn a_locked_address_in_use_does_not_expire() {
     }
 }
 
-/// Objective: a batch adds a bounded number of new addresses, but all its frames pass; later batches learn the rest.
-/// The port's limit of addresses, and the refusal of another port's address, still hold for each frame.
+/// Objective: each batch adds a bounded number of new addresses, but all its frames pass; later batches learn the
+/// remaining addresses. The port's limit of addresses, and the refusal of addresses of another port, still apply to
+/// each frame.
 #[test]
 fn a_batch_brings_bounded_news() {
     const ALL: std::ops::Range<u8> = 10..210;
@@ -379,7 +380,7 @@ fn a_batch_brings_bounded_news() {
     assert_eq!((ports[1].take().len(), ports[0].sent.drops(DropReason::AddressLimit)), (100, 100));
 }
 
-/// A tagged UDP packet behind a virtio-net header with a pending checksum at `start` and `offset`.
+/// A tagged UDP packet, preceded by a virtio-net header that leaves a checksum pending at `start` and `offset`.
 fn summed(start: u16, offset: u16) -> Vec<u8> {
     let mut bytes = vec![0; 120];
     bytes[0] = 1;
@@ -392,8 +393,8 @@ fn summed(start: u16, offset: u16) -> Vec<u8> {
     bytes
 }
 
-/// Objective: a pending checksum that is not the transport header's is refused, so none can overwrite bytes on which a
-/// policy decided.
+/// Objective: a pending checksum other than the transport header's is refused, so that no checksum can overwrite bytes
+/// on which a policy decided.
 #[test]
 fn sums_where_they_belong() {
     let switch = Switch::new("vale-test");
@@ -417,8 +418,8 @@ fn sums_where_they_belong() {
     assert_eq!((got.len(), &got[0][..38]), (1, &summed(38, 6)[12..50]));
 }
 
-/// Objective: when a worker pauses, it sends the frames that wait because of a rate, each once; every frame that finds
-/// no room at the receiver waits or is counted.
+/// Objective: when a worker pauses, it sends each frame that waits because of a rate exactly once. Every frame that
+/// finds no room at the receiver waits or is counted.
 #[test]
 fn rates_let_go_of_what_waits() {
     let switch = Switch::new("vale-test");
@@ -436,7 +437,7 @@ fn rates_let_go_of_what_waits() {
     assert_eq!(ports[0].tx.space(), 127, "all slots are returned");
     assert_eq!(ports[0].forwarder.pass(&mut work), PassResult::Idle);
 
-    // If the lossless receiver is full, each frame is delivered, waits or is counted.
+    // If the lossless receiver is full, each frame is delivered, or waits, or is counted as dropped.
     let full = attach(&switch, "full", Make { lossless: true, ..Make::default() });
     set(&switch, &ports[0], CompiledPolicies { rates: vec![RateLimit::frames(1, 10)], ..CompiledPolicies::default() });
     switch.learn(0, word(mac(9)), full.id);
@@ -448,7 +449,7 @@ fn rates_let_go_of_what_waits() {
     let dropped = ports[0].sent.drops(DropReason::Rate);
     let done = full.received.counters().frames() + full.received.counters().drops(DropReason::NoRoom);
     assert_eq!(done + waiting as u64 + dropped, 100);
-    // If no successor takes over, the worker resumes, and forwards long frames, too.
+    // If no successor takes over, the worker resumes, and forwards long frames as well as short ones.
     set(&switch, &ports[0], CompiledPolicies { learning: false, ..CompiledPolicies::default() });
     let mut full = full;
     while ports[0].forwarder.is_held() {
@@ -460,7 +461,7 @@ fn rates_let_go_of_what_waits() {
     assert_eq!(full.take(), [frame(9, 1, 0, 250), frame(9, 1, 1, 250)]);
 }
 
-/// Objective: long frames that a filter reads whole and that get a tag all arrive.
+/// Objective: long frames arrive even if a filter reads all their bytes and they get a tag.
 #[test]
 fn deep_filters_and_tags() {
     let switch = Switch::new("vale-test");
@@ -478,8 +479,8 @@ fn deep_filters_and_tags() {
     assert!(ports[1].take() == expected);
 }
 
-/// Objective: isolated ports reach other ports, but not each other; a port gets only the classes of flooded frames that
-/// it takes.
+/// Objective: isolated ports reach other ports, but not one another; a port gets only the classes of flooded frames
+/// that it takes.
 #[test]
 fn isolated_ports_reach_others_but_not_each_other() {
     let switch = Switch::new("vale-test");
@@ -513,8 +514,8 @@ fn a_storm_is_cut_off_at_its_limit() {
     assert!((25..=26).contains(&passed) && passed as u64 + dropped == 40, "{passed} {dropped}");
 }
 
-/// Objective: addresses that move to and fro block a port with a loop guard in both directions, with the reason `Loop`,
-/// and no other port.
+/// Objective: addresses that move to and fro block a port with a loop guard in both directions, with the drop reason
+/// `Loop`; no other port is blocked.
 #[test]
 fn addresses_to_and_fro_block_only_a_guarded_port() {
     let switch = Switch::new("vale-test");
@@ -558,7 +559,7 @@ fn a_port_at_its_rate_limit_waits_without_loss() {
         assert!(matches!(passed, PassResult::Held | PassResult::Frames(_)), "{passed:?}");
         got.extend(ports[1].take());
     }
-    // Of 100 frames of 25 µs, four are the burst, and the bucket may be in debt by one more.
+    // The 100 frames take 25 µs each. Four frames are the burst, and the bucket may be in debt by one more frame.
     assert!(begun.elapsed() >= std::time::Duration::from_micros(95 * 25), "{:?}", begun.elapsed());
     assert_eq!(got, frames);
     assert_eq!(ports[0].forwarder.nap(), None);

@@ -1,4 +1,4 @@
-//! The choice of a port's queue: frames go to open queues, and each flow to one of them.
+//! The choice of a port's queue: frames go to open queues, and all frames of a flow go to the same queue.
 
 use crate::common;
 
@@ -74,7 +74,7 @@ impl Receiver {
         }
     }
 
-    /// The frames that each queue got since the last call.
+    /// The frames that each queue has received since the last call.
     fn take(&self) -> Vec<Vec<Vec<u8>>> {
         self.queues.iter().map(|queue| std::mem::take(&mut *queue.got.lock().unwrap())).collect()
     }
@@ -152,7 +152,7 @@ fn bed(rings: u32, policed: bool) -> (Arc<Switch>, Sender, Receiver) {
 }
 
 /// Objective: frames from ring *i* of a sender go to open queue *i* modulo the number of open queues, for any set of
-/// open queues, which may change at any time; if none is open, to queue *i*.
+/// open queues, which may change at any time; if no queue is open, frames go to queue *i*.
 #[test]
 fn each_ring_sends_to_its_open_queue() {
     for policed in [false, true] {
@@ -174,7 +174,7 @@ fn each_ring_sends_to_its_open_queue() {
     }
 }
 
-/// Objective: a flooded frame reaches one open queue, once.
+/// Objective: a flooded frame reaches exactly one open queue, once.
 #[test]
 fn a_flood_reaches_one_open_queue_once() {
     for policed in [false, true] {
@@ -188,8 +188,8 @@ fn a_flood_reaches_one_open_queue_once() {
     }
 }
 
-/// Objective: frames of many flows from one ring are spread over all open queues, and no others, each flow in order on
-/// one of them, for known and unknown destinations and batches with several destinations.
+/// Objective: frames of many flows from one ring are spread over all open queues and no other queues. Each flow stays
+/// in order on one queue, for known and unknown destinations and for batches with several destinations.
 #[test]
 fn flows_are_spread_over_all_open_queues() {
     const FLOWS: u16 = 64;
@@ -224,7 +224,7 @@ fn flows_are_spread_over_all_open_queues() {
     }
 }
 
-/// Objective: frames that are not IP have no flow and stay on one queue, in the order of their sender's ring, as with
+/// Objective: frames that are not IP have no flow; they stay on one queue in the order of the sender's ring, as with
 /// netmap.
 #[test]
 fn others_stay_in_order() {

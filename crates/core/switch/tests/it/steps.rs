@@ -21,7 +21,7 @@ use netvale_switch::{AttachedPort, ForwardMemory, Switch};
 
 const SLOTS: u32 = 256;
 
-/// An egress that counts the deliveries in steps and those in a single call.
+/// An egress that counts the deliveries in steps and the deliveries in a single call.
 struct Counted {
     inner: Arc<dyn Egress>,
     steps: AtomicU64,
@@ -57,7 +57,7 @@ struct Station {
     host: u8,
     egress: Arc<Counted>,
     rx: AppRing,
-    /// Holders of the guest's rings; `None` for a program.
+    /// The seats that hold the guest's rings, which can be removed from them; `None` for a program.
     seats: Option<Seats>,
 }
 
@@ -116,7 +116,7 @@ impl Station {
     }
 }
 
-/// Creates four guests and two programs, one of each with merging, and a sender.
+/// Creates four guests and two programs, of which one guest and one program merge frames, and a sender.
 fn stations() -> (TestPort, [Station; 6]) {
     let switch = Switch::new("vale-test");
     let sender = attach(&switch, "sender", Make { slots: SLOTS, ..Make::default() });
@@ -130,8 +130,8 @@ fn send(sender: &mut TestPort, work: &mut ForwardMemory, frames: &[Vec<u8>]) {
     sender.forward(work);
 }
 
-/// Objective: frames of one sender to guests, programs and receivers with merging are delivered in steps together, and
-/// arrive at each in order, unchanged and counted, also after rings have wrapped around.
+/// Objective: frames of one sender to guests, programs and receivers with merging are delivered in steps together. They
+/// arrive at each receiver in order, unchanged and counted, even after rings have wrapped around.
 #[test]
 fn frames_to_all_kinds_of_receivers_arrive_in_order() {
     let (mut sender, mut stations) = stations();
@@ -149,8 +149,8 @@ fn frames_to_all_kinds_of_receivers_arrive_in_order() {
     }
 }
 
-/// Objective: frames for a missing guest are dropped with a reason, and the others get theirs; once the guest is back,
-/// it gets its frames.
+/// Objective: frames for a missing guest are dropped with a reason, and the other receivers get their frames; after the
+/// guest returns, it gets its frames.
 #[test]
 fn without_one_of_them() {
     let (mut sender, mut stations) = stations();
@@ -171,7 +171,8 @@ fn without_one_of_them() {
     stations.iter_mut().for_each(|station| station.check(&frames));
 }
 
-/// Objective: each receiver gets the frames for which its ring has room, and the rest is dropped with a reason.
+/// Objective: each receiver gets the frames for which its ring has room, and the other frames are dropped with a
+/// reason.
 #[test]
 fn each_receiver_gets_what_its_ring_has_room_for() {
     let (mut sender, mut stations) = stations();
@@ -188,8 +189,8 @@ fn each_receiver_gets_what_its_ring_has_room_for() {
     assert!(stations[5].egress.counters().drops(DropReason::NoRoom) > 0);
 }
 
-/// Objective: frames longer than a guest's buffers, in one batch with shorter ones, are delivered without steps and
-/// arrive.
+/// Objective: frames that are longer than a guest's buffers, in one batch with shorter frames, are delivered without
+/// steps and arrive.
 #[test]
 fn too_long_for_steps() {
     let (mut sender, mut stations) = stations();
@@ -202,7 +203,7 @@ fn too_long_for_steps() {
     }
 }
 
-/// An egress that does not support steps; its delivery removes a guest's rings from their seats.
+/// An egress that does not support steps. When it delivers frames, it removes a guest's rings from the guest's seats.
 struct Stepless {
     guest: Seats,
     counters: Arc<RingCounters>,
@@ -220,8 +221,8 @@ impl Egress for Stepless {
     }
 }
 
-/// Objective: while a destination without steps takes the worker's time, the rings of others are not in use: a guest's
-/// rings can be removed and contain its frames.
+/// Objective: while a destination without steps delivers its frames, no other receiver's rings are in use: a guest's
+/// rings can be removed, and contain the guest's frames.
 #[test]
 fn nobody_is_held_up() {
     let switch = Switch::new("vale-test");

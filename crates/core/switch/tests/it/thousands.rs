@@ -1,4 +1,5 @@
-//! Switches with thousands of ports: any port learns and gets frames, and floods take turns with other tasks.
+//! Switches with thousands of ports: addresses are learned behind any port and reached there, and floods take turns
+//! with other tasks.
 
 use crate::common;
 
@@ -15,7 +16,7 @@ use netvale_wire::MacAddr;
 /// Maximum number of copies of flooded frames in one pass.
 const MOST_COPIES: u64 = 65_536;
 
-/// An egress that counts its frames, and checks their order by the numbers that they carry.
+/// An egress that counts its frames, and checks the order of the frames by the numbers that they contain.
 #[derive(Default)]
 struct CountingEgress {
     got: AtomicU64,
@@ -74,7 +75,7 @@ impl Bed {
         self.counting.iter().map(|port| port.got.load(Ordering::Relaxed)).sum()
     }
 
-    /// Sends the queued frames. Returns the number of passes that it takes. Fails if a pass makes too many copies.
+    /// Sends the queued frames. Returns the number of passes. Fails if a pass makes too many copies.
     fn forward(&mut self) -> usize {
         self.sender.tx.sync();
         let mut passes = 0;
@@ -97,8 +98,8 @@ impl Bed {
     }
 }
 
-/// Objective: broadcasts on a full switch reach every port, in order and each once, in passes of a bounded number of
-/// copies; on a small switch, in one pass. Steps: without policies, and with a policy on one port.
+/// Objective: broadcasts on a full switch reach every port in order and exactly once, in passes of a bounded number of
+/// copies; on a small switch, a single pass suffices. Steps: without policies, and with a policy on one port.
 #[test]
 fn broadcasts_reach_all_ports_in_bounded_passes() {
     for (ports, policies, passes) in [(MAX_PORTS, false, 13), (MAX_PORTS, true, 13), (256, false, 1), (257, true, 1)] {
@@ -111,7 +112,8 @@ fn broadcasts_reach_all_ports_in_bounded_passes() {
     }
 }
 
-/// Objective: before a pause of the worker, all frames of a flood that waits for further passes are delivered.
+/// Objective: if some frames of a flood wait for further passes when the worker pauses, they are delivered before the
+/// pause.
 #[test]
 fn a_pause_loses_nothing_of_a_flood() {
     let mut bed = Bed::new(MAX_PORTS, |_| None);
@@ -125,8 +127,8 @@ fn a_pause_loses_nothing_of_a_flood() {
     assert_eq!(bed.sender.sent.drops(DropReason::Rate), 0);
 }
 
-/// Objective: an address is learned behind the last port of a full switch, and its frames go only there; they are
-/// flooded again after the port is detached.
+/// Objective: an address is learned behind the last port of a full switch, and frames to this address go only to that
+/// port; after the port is detached, they are flooded.
 #[test]
 fn the_last_port_learns_and_gets_its_frames() {
     let mut bed = Bed::new(MAX_PORTS - 1, |_| None);
@@ -166,7 +168,7 @@ fn vlans_keep_thousands_of_ports_apart() {
     assert_eq!(trunk.got.load(Ordering::Relaxed), 64);
 }
 
-/// Objective: frames for a group go only to its member, here the port with the highest index.
+/// Objective: frames for a multicast group go only to its member, in this test the port with the highest index.
 #[test]
 fn a_group_has_its_member_behind_the_last_port() {
     let snooping = Multicast { snooping: true, ..Multicast::default() };
@@ -186,7 +188,8 @@ fn a_group_has_its_member_behind_the_last_port() {
     assert_eq!((got[MAX_PORTS - 2], got.iter().sum::<u64>()), (1, 1));
 }
 
-/// Objective: ports come and go by the thousand while frames pass; those that stay get every frame once.
+/// Objective: thousands of ports are attached and detached while frames pass; the ports that stay get every frame
+/// exactly once.
 #[test]
 fn ports_come_and_go_while_floods_pass() {
     let mut bed = Bed::new(1000, |_| None);
@@ -215,6 +218,6 @@ fn ports_come_and_go_while_floods_pass() {
     });
     assert!(bed.counting.iter().all(|port| port.got.load(Ordering::Relaxed) == 1000));
     assert_eq!(bed.switch.ports().len(), 1000);
-    // Only the sender's address is left.
+    // The forwarding table contains only the sender's address.
     assert_eq!(bed.switch.fdb().entries().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Latencies: in a timed batch, each frame counts with the time until it reaches its destination.
+//! Latencies: each frame of a timed batch is counted with the time until it reaches its destination.
 
 use crate::common;
 
@@ -12,7 +12,8 @@ use netvale_port::link::{Link, LinkSettings};
 use netvale_switch::trace::{Trace, TraceOptions};
 use netvale_switch::{CompiledPolicies, ForwardMemory, Forwarder, PassResult, Switch};
 
-/// A guard that lets one test at a time set the share of batches that this process times; dropping it turns timing off.
+/// A guard that allows one test at a time to set the share of batches that this process times. Dropping the guard turns
+/// timing off.
 struct Sampling(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 fn sampling(one_of: u32) -> Sampling {
@@ -28,7 +29,7 @@ impl Drop for Sampling {
     }
 }
 
-/// Two ports; the address behind the second one is known.
+/// Two ports; the switch knows the address behind the second port.
 fn pair(make: Make) -> (TestPort, TestPort) {
     pair_on(&Switch::new("vale0"), make)
 }
@@ -46,7 +47,7 @@ fn send(from: &mut TestPort, frames: usize) {
     from.forward(&mut ForwardMemory::default());
 }
 
-/// Like `send`, after making room for the frames.
+/// Makes room for the frames, then sends them like `send`.
 fn exchange(from: &mut TestPort, to: &mut TestPort, frames: usize) {
     to.take();
     send(from, frames);
@@ -56,8 +57,8 @@ fn timed(port: &TestPort) -> u64 {
     port.sent.latency().parts().iter().sum()
 }
 
-/// Objective: nothing is timed unless timing is enabled; then each frame of a batch counts, including dropped frames
-/// and frames of a traced port.
+/// Objective: nothing is timed unless timing is enabled; if it is, each frame of a batch is counted, including dropped
+/// frames and frames of a traced port.
 #[test]
 fn all_of_a_batch() {
     let _alone = sampling(0);
@@ -86,8 +87,8 @@ fn all_of_a_batch() {
     assert_eq!(timed(&a), 20);
 }
 
-/// Objective: about one in the configured number of batches is timed, whatever their size; passes without a frame do
-/// not count; a higher rate takes effect soon.
+/// Objective: on average, one batch in the configured number is timed, whatever the size of the batches; passes without
+/// a frame are not counted; a higher rate takes effect soon.
 #[test]
 fn one_of_the_configured_number_of_batches_is_timed() {
     let _alone = sampling(10);
@@ -118,7 +119,7 @@ fn waiting_frames_are_timed_until_they_are_taken() {
     let before = timed(&a);
     (0..5).for_each(|_| assert!(a.send(&frame(2, 1, 0, 60))));
     a.tx.sync();
-    // Two of five find room.
+    // Two of the five frames find room.
     assert!(matches!(a.forwarder.pass(&mut work), PassResult::Held), "they wait");
     assert_eq!(timed(&a) - before, 2);
     let at_once = a.sent.latency().sum();
@@ -144,7 +145,7 @@ fn finish(port: &mut TestPort) {
     }
 }
 
-/// Objective: a flooded frame that waits at several ports counts once, when the last port has got it.
+/// Objective: a flooded frame that waits at several ports is counted once, when the last port has received it.
 #[test]
 fn a_flooded_frame_counts_once() {
     let _alone = sampling(1);
@@ -154,7 +155,7 @@ fn a_flooded_frame_counts_once() {
     for (port, host) in [(&mut b, 2), (&mut c, 3)] {
         switch.learn(0, u64::from_le_bytes([2, 0, 0, 0, 0, host, 0, 0]), port.id);
     }
-    // Fill both rings.
+    // Fill both receivers' rings.
     for host in [2, 2, 2, 3, 3, 3] {
         assert!(a.send(&frame(host, 1, 0, 60)));
         a.forward(&mut ForwardMemory::default());
@@ -177,8 +178,8 @@ fn a_flooded_frame_counts_once() {
     assert_eq!((b.take().len(), c.take().len()), (2, 2));
 }
 
-/// Objective: frames that begin to wait after timing was disabled are not timed, even if timing is enabled again
-/// meanwhile.
+/// Objective: frames that begin to wait after timing was disabled are not timed, even if timing is enabled again while
+/// they wait.
 #[test]
 fn frames_after_the_end_of_timing_do_not_count() {
     let _alone = sampling(1);
@@ -210,13 +211,15 @@ fn frames_held_back_are_timed_until_sent() {
     finish(&mut a);
     let all = begun.elapsed();
     assert_eq!((timed(&a), b.take().len()), (4, 4));
-    // One frame is the burst, the bucket may be in debt by one more, and the last two are sent 100 ms apart.
+    // One frame is the burst, and the bucket may be in debt by one more frame; the last two frames are sent 100 ms
+    // apart.
     let least = Duration::from_millis(100);
     let sum = Duration::from_nanos(a.sent.latency().sum());
     assert!(sum >= least && sum <= 4 * all, "{sum:?} of {all:?}");
 }
 
-/// Objective: frames put on a link are timed until they are on the link, and not again when they leave it.
+/// Objective: frames that are put on a link are timed until they are on the link, and are not timed again when they
+/// leave it.
 #[test]
 fn frames_on_a_link_are_timed_until_there() {
     let _alone = sampling(1);

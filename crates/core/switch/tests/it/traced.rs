@@ -44,12 +44,12 @@ fn steps(trace: &Trace) -> Vec<Vec<Step>> {
 /// A filter that matches all frames to host 2.
 fn to_host_2() -> FilterProgram {
     let insn = |code, jt, jf, k| Insn { code, jt, jf, k };
-    // ldb [5]; jeq 2, 0, 1; ret 1; ret 0
+    // The program is: ldb [5]; jeq 2, 0, 1; ret 1; ret 0.
     let insns = [insn(0x30, 0, 0, 5), insn(0x15, 0, 1, 2), insn(6, 0, 0, 1), insn(6, 0, 0, 0)];
     FilterProgram::verify(&insns).unwrap()
 }
 
-/// Objective: learning, destinations and drops are recorded in order, for frames of the traced port only.
+/// Objective: learning, destinations and drops are recorded in order, and only for frames of the traced port.
 #[test]
 fn a_trace_tells_only_of_its_ports_frames() {
     let switch = Switch::new("vale0");
@@ -78,7 +78,7 @@ fn a_trace_tells_only_of_its_ports_frames() {
 }
 
 /// Objective: drops are recorded with their reasons; `only_drops` omits other frames; slots that are refused before
-/// they become a frame are recorded, too.
+/// they become a frame are recorded as well.
 #[test]
 fn drops_are_recorded_with_their_names() {
     let switch = Switch::new("vale0");
@@ -86,7 +86,7 @@ fn drops_are_recorded_with_their_names() {
     send(&mut b, &[frame(255, 2, 0, 60)]);
     let trace = traced(&switch, "p0", OPTIONS);
     let drops = traced(&switch, "p0", TraceOptions { only_drops: true, ..OPTIONS });
-    // A ring of four slots has room for three frames, so the fourth is dropped.
+    // A ring of four slots has room for three frames, so the fourth frame is dropped.
     for _ in 0..2 {
         send(&mut a, &[frame(2, 1, 0, 60), frame(2, 1, 0, 60)]);
     }
@@ -103,7 +103,7 @@ fn drops_are_recorded_with_their_names() {
     assert_eq!(records[0].steps.list(), [Step::Dropped(DropReason::BadLength, 1)]);
 }
 
-/// Objective: decisions of VLANs and of filter rules are recorded.
+/// Objective: the decisions that VLANs and filter rules make are recorded.
 #[test]
 fn decisions_of_policies_are_recorded() {
     let switch = Switch::new("vale0");
@@ -141,7 +141,7 @@ fn a_filter_and_a_sampling_rate_select_frames() {
     assert_eq!((short.lost(), short.lost(), filtered.lost()), (9, 0, 0));
 }
 
-/// Objective: a frame that waits for room is recorded, with all its steps, once it is delivered or dropped.
+/// Objective: a frame that waits for room is recorded when it is delivered or dropped, with all its steps.
 #[test]
 fn a_waiting_frame_is_recorded_at_its_end() {
     let switch = Switch::new("vale0");
@@ -159,7 +159,7 @@ fn a_waiting_frame_is_recorded_at_its_end() {
     a.forward(&mut work);
     let taken = [Step::To(b.id, 0), Step::Waits, Step::Taken];
     assert_eq!(steps(&trace), [&taken[..], &[Step::To(b.id, 0)]]);
-    // The receiver does not read until the port counts as stalled.
+    // The receiver does not read until its port counts as stalled.
     (5..10).for_each(|n| assert!(a.send(&frame(2, 1, n, 60))));
     let begun = std::time::Instant::now();
     while steps_with(&trace, Step::Dropped(DropReason::Stalled, 1)) == 0 {
@@ -189,7 +189,7 @@ fn policies_of(number: u8) -> Option<CompiledPolicies> {
 /// The frames that each port got, the counters of each port, and the number of recorded frames.
 type Outcome = (HashMap<usize, Vec<Vec<u8>>>, Vec<(Vec<(&'static str, u64)>, u64)>, usize);
 
-/// A port, and the frames that it sends: destination, source, length.
+/// A port, and the destination, the source and the length of each frame that it sends.
 type Sent = (usize, Vec<(u8, u8, usize)>);
 
 fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Option<u32>) -> Outcome {
@@ -221,7 +221,7 @@ fn outcome(policies: [u8; 3], sent: &[Sent], slots: u32, by: usize, one_of: Opti
 
 proptest! {
     /// Objective: with and without a trace, ports get the same frames in the same order and have the same counters,
-    /// also if there is no room for all frames or only some frames of a batch are traced.
+    /// even if there is no room for all frames, or if only some frames of a batch are traced.
     #[test]
     fn a_trace_changes_nothing_for_the_ports(
         policies in prop_oneof![Just([0u8; 3]), [0u8..4, 0u8..4, 0u8..4]],
@@ -231,8 +231,8 @@ proptest! {
         ),
         one_of in 1u32..7,
     ) {
-        // Policies may apply one frame's decision to later frames of its batch, so with policies each batch has one
-        // frame.
+        // Policies may apply the decision on one frame to later frames of the same batch, so in runs with policies each
+        // batch has one frame.
         let has_policies = policies.iter().any(|&number| policies_of(number).is_some());
         let (slots, by) = if one_of == 1 { (16, 1) } else { (256, if has_policies { 1 } else { usize::MAX }) };
         let plain = outcome(policies, &sent, slots, by, None);

@@ -1,4 +1,4 @@
-//! Every drop reason, as a trace shows it. This module compiles only if [`told`] has a line for each reason.
+//! How a trace shows every drop reason. This module compiles only if [`told`] has an arm for each reason.
 #![allow(unsafe_code)]
 
 use std::net::UdpSocket;
@@ -35,11 +35,11 @@ mod guard_frames;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How a trace shows frames dropped for a reason, and a function that causes such a drop.
+/// How a trace shows frames that are dropped for a reason, and a function that causes such a drop.
 enum Told {
     /// The drop is a step in the record of the frame.
     Frame(fn() -> Vec<TraceRecord>),
-    /// The drop is in a record without a frame; the text explains why.
+    /// The drop is in a record without a frame; the text explains why there is no frame.
     Line(&'static str, fn() -> Vec<TraceRecord>),
 }
 
@@ -105,15 +105,15 @@ fn told(why: DropReason) -> Told {
     }
 }
 
-/// Objective: a trace of drops shows every drop reason: in the record of the frame, or in a record of its own if there
-/// is no frame to show.
+/// Objective: a trace of drops shows every drop reason: in the record of the frame, or in a separate record if there is
+/// no frame to show.
 #[test]
 fn a_trace_of_drops_shows_every_reason() {
     let wrong: Vec<_> = DropReason::ALL.iter().filter_map(|&why| differs(why)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Returns how the records for a reason differ from the expected ones; `None` if they are as expected.
+/// Returns how the records for a reason differ from the expected ones; `None` if they do not differ.
 fn differs(why: DropReason) -> Option<String> {
     let (make, has_frame, because) = match told(why) {
         Frame(make) => (make, true, ""),
@@ -127,7 +127,7 @@ fn differs(why: DropReason) -> Option<String> {
     (!is_right).then(|| format!("{} {because}: {told:?}", why.name()))
 }
 
-/// Two ports with a trace of drops.
+/// Two ports, the first of which has a trace of drops.
 struct Bed {
     switch: Arc<Switch>,
     a: TestPort,
@@ -172,7 +172,7 @@ impl Bed {
         self.told()
     }
 
-    /// Sends one slot, changed by `change`.
+    /// Sends a frame in one slot after `change` has modified that slot.
     fn send_slot(&mut self, change: impl FnOnce(&TestPort, u32)) -> Vec<TraceRecord> {
         let i = self.a.tx.at(0);
         assert!(self.a.send(&flood()));
@@ -191,7 +191,7 @@ impl Bed {
         until(|| self.send(&[frame(3, 1, 0, 200)]))
     }
 
-    /// Forwards frames from an ingress in place of the sender's. Returns the records.
+    /// Forwards frames from `ingress` instead of the sender's ring. Returns the records.
     fn from(&mut self, ingress: Box<dyn Ingress>) -> Vec<TraceRecord> {
         self.pass(Forwarder::new(Arc::clone(&self.switch), self.a.id, 0, ingress))
     }
@@ -209,7 +209,7 @@ impl Bed {
     }
 }
 
-/// Repeats an action until a drop is recorded.
+/// Repeats an action until it returns the record of a drop.
 fn until(mut f: impl FnMut() -> Vec<TraceRecord>) -> Vec<TraceRecord> {
     let begun = Instant::now();
     loop {
@@ -302,7 +302,7 @@ fn bad_rx_buffer() -> Vec<TraceRecord> {
     bed.send(&[flood()])
 }
 
-/// Frames that a device refuses: `/dev/full` has no space.
+/// Returns the records of frames that a device refuses: `/dev/full` has no space.
 fn refused_by_a_device() -> Vec<TraceRecord> {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     Bed::new().to(Arc::new(TapEgress::new(Arc::new(OwnedFd::from(full)), Arc::default())))
@@ -334,13 +334,13 @@ fn stalled() -> Vec<TraceRecord> {
     until(|| bed.send(&[]))
 }
 
-/// An ingress whose frames cannot wait in place, like a network interface's.
+/// An ingress whose frames cannot wait in their ring, like that of a network interface.
 struct NoTime(LoopbackIngress);
 
 impl Ingress for NoTime {
-    // SAFETY: as for the inner ingress, which is released together with this one.
+    // SAFETY: as for the inner ingress, which is released together with this ingress.
     unsafe fn take(&mut self, batch: &mut Batch) {
-        // SAFETY: the caller's contract, passed on.
+        // SAFETY: the caller fulfils the same contract as for `take` of the inner ingress.
         unsafe { self.0.take(batch) }
     }
 
@@ -440,7 +440,7 @@ fn tunnel(n: u8, remotes: &[&str]) -> Arc<Tunnel> {
     Tunnel::new(Arc::new(Endpoint::new(local(n), 4789).unwrap()), options).unwrap()
 }
 
-/// The records for a datagram from an unknown VTEP.
+/// Returns the records for a datagram from an unknown VTEP.
 fn datagram(n: u8, bytes: &[u8]) -> Vec<TraceRecord> {
     let tunnel = tunnel(n, &[]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();
@@ -448,7 +448,7 @@ fn datagram(n: u8, bytes: &[u8]) -> Vec<TraceRecord> {
     Bed::new().from(Box::new(TunnelIngress::new(tunnel)))
 }
 
-/// The records for a frame whose outer packet was ECN-marked although the inner packet is not ECN-capable.
+/// Returns the records for a frame whose outer packet was ECN-marked although the inner packet is not ECN-capable.
 fn marked(n: u8) -> Vec<TraceRecord> {
     let tunnel = tunnel(n, &[&local(n + 100).to_string()]);
     let raw = UdpSocket::bind((local(n + 100), 0)).unwrap();

@@ -13,20 +13,20 @@ use netvale_switch::{ForwardMemory, PassResult, Switch};
 const SENDERS: u8 = 4;
 const FRAMES: u16 = 4000;
 const LIMIT: Duration = Duration::from_secs(240);
-/// Shortest pause of the receiver at which frames may be lost: the limit of 500 ms, less a margin for the threads'
-/// different timing.
+/// Shortest pause of the receiver for which the test tolerates lost frames: the limit of 500 ms, less a margin for
+/// differences between the threads' clocks.
 const STOPPED: Duration = Duration::from_millis(400);
 
 /// Objective: four workers deliver to one lossless ring at the same time: every frame arrives exactly once, and each
-/// sender's frames arrive in order. Frames are lost only if the machine stops the receiver for long; they are then
-/// counted.
+/// sender's frames arrive in order. Frames are lost only if the machine stops the receiver for at least [`STOPPED`];
+/// lost frames are counted.
 #[test]
 fn order_is_kept_and_nothing_is_lost() {
     let switch = Switch::new("vale-test");
     let make = Make { slots: 64, lossless: true, ..Make::default() };
     let mut receiver = attach(&switch, "receiver", make);
     let senders: Vec<_> = (1..=SENDERS).map(|n| (n, attach(&switch, &format!("s{n}"), make))).collect();
-    // Learn the receiver's address, so that frames are held back and not flooded.
+    // Learn the receiver's address, so that frames are not flooded, and thus held back when the ring is full.
     switch.fdb().learn(
         u64::from_le_bytes({
             let [a, b, c, d, e, f] = mac(100);
@@ -77,8 +77,8 @@ fn order_is_kept_and_nothing_is_lost() {
     assert!(lost() == 0 || longest_pause >= STOPPED, "{} frames lost, pauses of {longest_pause:?}", lost());
 }
 
-/// Objective: ports can be attached and detached while a worker forwards flooded frames; afterwards, only the sender's
-/// port is left.
+/// Objective: ports can be attached and detached while a worker forwards flooded frames; afterwards, the sender's port
+/// is the only one left.
 #[test]
 fn ports_come_and_go_under_load() {
     let switch = Switch::new("vale-test");

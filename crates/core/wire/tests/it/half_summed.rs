@@ -15,8 +15,8 @@ fn segment(payload: usize, checksum: Option<u16>) -> Vec<u8> {
     frame
 }
 
-/// Objective: a partial checksum is found, a long frame with one must be cut, and a complete frame needs nothing,
-/// whatever its length.
+/// Objective: a partial checksum is found, a long frame with a partial checksum must be cut into segments, and a
+/// complete frame needs no offload, whatever its length.
 #[test]
 fn halves() {
     let left = left_to_do(&segment(100, None), 1464, 0).unwrap();

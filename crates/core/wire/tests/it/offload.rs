@@ -1,4 +1,4 @@
-//! Checks of virtio-net headers against their frames: accepted headers, and each reason to refuse one.
+//! Checks of virtio-net headers against their frames: accepted headers, and each reason to refuse a header.
 
 use crate::common;
 
@@ -78,7 +78,7 @@ fn ecn_goes_with_tcp() {
     assert_eq!(header.check(udp.len(), &udp), Err(BadVnet::GsoType));
 }
 
-/// Objective: each reason to refuse a header is returned for the fault in its name.
+/// Objective: each faulty header is refused with the reason that names its fault.
 #[test]
 fn each_reason_to_refuse() {
     let refused = [
@@ -133,7 +133,7 @@ fn check_with_extension(next: u8, body: &[u8], len: usize) -> Result<Offload, Ba
     header.check(frame.len(), &frame)
 }
 
-/// Objective: bytes behind the frame's end (the rest of a buffer) do not count as headers.
+/// Objective: bytes after the frame's end (the rest of a buffer) do not count as headers.
 #[test]
 fn a_prefix_longer_than_the_frame_counts_up_to_the_frame() {
     let frame = frame(GsoKind::Tcp4, false, &[7; 1000]);
@@ -175,8 +175,8 @@ fn names_and_indices_are_distinct() {
 proptest! {
     #![proptest_config(config())]
 
-    /// Objective: for any header and frame, the check ends without a panic, and an accepted offload is within the
-    /// frame, which can be segmented.
+    /// Objective: for any header and frame, the check ends without a panic; an accepted offload is within the frame,
+    /// and the frame can be segmented.
     #[test]
     fn what_is_accepted_lies_within_the_frame(
         flags in 0u8..4,
@@ -217,7 +217,7 @@ proptest! {
         }
     }
 
-    /// Objective: the header of a checked offload, checked again, requests the same offload.
+    /// Objective: if the header of a checked offload is checked again, it requests the same offload.
     #[test]
     fn headers_survive_forwarding(
         kind in prop::sample::select(KINDS.to_vec()),

@@ -23,7 +23,7 @@ fn any_bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(byte, 0..max)
 }
 
-/// Returns a frame with addresses and ports exchanged: the other direction of its flow.
+/// Returns a frame of the other direction of the same flow: the frame with its addresses and ports exchanged.
 fn reversed(frame: &[u8]) -> Vec<u8> {
     let mut back = frame.to_vec();
     ethernet::Header::parse_mut(&mut back).unwrap().swap_addrs();
@@ -54,7 +54,8 @@ proptest! {
         prop_assert_eq!(subtotal(front).append(subtotal(back)).fold(), whole);
     }
 
-    /// Objective: an updated checksum is correct, like a computed one (RFC 1624 §3).
+    /// Objective: a checksum that is updated for a changed field is correct, like a newly computed checksum (RFC 1624
+    /// §3).
     #[test]
     fn updated_checksums_verify(mut bytes in any_bytes(40), at in any::<prop::sample::Index>(), new in any::<u32>()) {
         bytes.resize(bytes.len() / 2 * 2 + 4, 1);
@@ -83,7 +84,7 @@ proptest! {
         prop_assert_eq!(pseudo_v6(v6[0].into(), v6[1].into(), protocol, long).fold(), naive(&bytes));
     }
 
-    /// Objective: no bytes make a parser panic, and its results are within the bytes.
+    /// Objective: no bytes make a parser panic, and the offsets that a parser returns are within the bytes.
     #[test]
     fn parsers_take_any_bytes(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
@@ -112,8 +113,8 @@ proptest! {
         }
     }
 
-    /// Objective: frames that begin like IP, and thus pass the first checks, cause no panic and no result outside the
-    /// frame.
+    /// Objective: frames that begin like IP, and thus pass the first checks, cause no panic and no returned offset is
+    /// outside the frame.
     #[test]
     fn damaged_ip_frames_are_parsed_or_refused(
         v6 in any::<bool>(),
@@ -136,7 +137,7 @@ proptest! {
             prop_assert!(ip.is_none_or(|ip| l3 < ip.l4 && ip.l4 <= bytes.len()));
         }
         FlowKey::new([1, 2]).hash(&bytes);
-        // The refresh fails, or leaves a datagram with a checksum.
+        // The refresh either fails, or leaves a datagram with a checksum.
         let mut refreshed = bytes.clone();
         if build::refresh_udp_checksum(&mut refreshed).is_ok() {
             let l4 = Layers::parse(&refreshed).unwrap().ip.unwrap().l4;

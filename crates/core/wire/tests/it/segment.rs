@@ -25,7 +25,7 @@ fn cut(frame: &[u8], gso: &Gso) -> Vec<Vec<u8>> {
     while let Some(segment) = segmenter.next_segment() {
         let part = &payload[segment.payload()];
         let frame_len = segment.frame_len();
-        // The payload is summed in two pieces, like that of a caller whose payload is scattered.
+        // The payload is summed in two pieces, as by a caller whose payload is scattered.
         let (one, other) = part.split_at(part.len() / 3);
         let header = segment.finish_checksum(Sum::of(one).add_bytes(other));
         segments.push([header, part].concat());
@@ -35,8 +35,8 @@ fn cut(frame: &[u8], gso: &Gso) -> Vec<Vec<u8>> {
     segments
 }
 
-/// Returns the canonical form of a checksum: 0 and 0xffff are the same number in ones' complement. TCP may send both,
-/// UDP only 0xffff.
+/// Returns the canonical form of a checksum: 0 and 0xffff are the same number in ones' complement. TCP may send either
+/// value, UDP only 0xffff.
 fn not_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(config())]
 
     /// Objective: the segments of any frame contain its payload; each has correct lengths and checksums; sequence
-    /// numbers and identifications are consecutive; only the last has FIN and PSH, only the first has CWR.
+    /// numbers and identifications are consecutive; only the last segment has FIN and PSH, and only the first has CWR.
     #[test]
     fn segments_reassemble(
         kind in prop::sample::select(KINDS.to_vec()),
@@ -110,7 +110,7 @@ proptest! {
         let l3 = if vlan { 18 } else { 14 };
         if kind.is_v4() {
             bytes[l3 + 4..l3 + 6].copy_from_slice(&ident.to_be_bytes());
-            // The frame's lengths and checksums are not used.
+            // The segmenter must not use the frame's lengths and checksums, so these are overwritten.
             bytes[l3 + 2..l3 + 4].copy_from_slice(&junk);
             bytes[l3 + 10..l3 + 12].copy_from_slice(&junk);
         }
@@ -138,8 +138,8 @@ proptest! {
         prop_assert_eq!(reassembled, payload);
     }
 
-    /// Objective: a completed checksum is correct for a frame in any pieces; the streamed and the in-place form agree,
-    /// and only the checksum changes.
+    /// Objective: a completed checksum is correct for a frame that is split into any pieces; [`Completion`] and
+    /// [`complete_checksum`] agree, and only the checksum changes.
     #[test]
     fn completed_checksums_verify(
         kind in prop::sample::select(KINDS.to_vec()),
@@ -212,7 +212,7 @@ fn pseudo_sum(kind: GsoKind, len: u16) -> u16 {
 #[test]
 fn a_zero_udp_checksum_is_stored_as_ones() {
     for kind in [GsoKind::Udp4, GsoKind::Udp6] {
-        // The payload's last word makes the whole sum 0xffff.
+        // With this last word of the payload, the whole sum is 0xffff.
         let zeros = frame(kind, false, &[0, 0]);
         let gso = gso_of(kind, &zeros, 2);
         let at = usize::from(gso.csum_start + gso.csum_offset);
@@ -245,7 +245,7 @@ fn headers_that_do_not_fit_the_offload_are_refused() {
     assert_eq!(refused(&longer, 1000, &gso), BadVnet::HeadersCut);
 }
 
-/// Objective: a checksum outside the pieces changes nothing.
+/// Objective: a checksum outside the pieces is refused, and the pieces stay unchanged.
 #[test]
 fn a_checksum_outside_the_frame_is_refused() {
     let mut frame = [7; 20];

@@ -12,8 +12,8 @@ fn places(bytes: &[u8], is_tcp: bool) -> (usize, usize) {
     (l4 + if is_tcp { 16 } else { 6 }, l4)
 }
 
-/// Objective: the offload for a frame with a zero checksum yields the correct checksum, also behind tags and before
-/// padding; no checksum is missing in a frame that has one or needs none.
+/// Objective: the offload for a frame with a zero checksum yields the correct checksum, even after VLAN tags and before
+/// padding; no checksum is missing in a frame that has a checksum or needs none.
 #[test]
 fn a_zero_checksum_gets_the_right_offload() {
     for kind in KINDS {

@@ -1,4 +1,5 @@
-//! Applies the steps from the running ports to those of a configuration file, and rolls them back if one fails.
+//! Applies the steps from the running ports to the ports of a configuration file, and rolls the steps back if one of
+//! them fails.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::refusal::Refusal;
 use crate::registry::ports::DeclaredPort;
 
 const WHY: &str = "the configuration has changed";
-/// Longest wait until the kernel has closed the device or socket of a port that an earlier step detached.
+/// How long to wait until the kernel has closed the device or socket of a port that an earlier step detached.
 const CLOSING: Duration = Duration::from_secs(2);
 
 pub(super) struct StepFailure {
@@ -26,12 +27,12 @@ pub(super) struct StepFailure {
     pub left: RemainingDifferences,
 }
 
-/// Differences from the state before the first step that remain after a rollback.
+/// Differences between the state before the first step and the state after a rollback.
 #[derive(Default)]
 pub(super) struct RemainingDifferences {
-    /// Full names of ports that were detached and attached again, so that their peers must reconnect.
+    /// Full names of ports that were detached and attached again. The peers of these ports must reconnect.
     pub again: Vec<String>,
-    /// Steps that could not be rolled back, one sentence each.
+    /// Steps that could not be rolled back, with one sentence for each.
     pub different: Vec<String>,
 }
 
@@ -39,7 +40,7 @@ pub(super) struct RemainingDifferences {
 enum UndoStep {
     Attach(String, Box<DeclaredPort>, Caller),
     Detach(String),
-    /// Change the port's options back, from those of the first parameters to those of the second.
+    /// Change the port's options back, from those in the first parameters to those in the second parameters.
     Adjust(String, Box<[AttachParams; 2]>),
     Put(Box<Config>),
 }
@@ -47,7 +48,7 @@ enum UndoStep {
 /// Applies the settings of `config` and all steps, or none of them.
 ///
 /// # Errors
-/// The failed step, after the rollback of the completed ones.
+/// The failed step. The completed steps have then been rolled back.
 pub(super) fn carry_out(d: &mut Daemon, config: Config, steps: Vec<PortStep>) -> Result<(), StepFailure> {
     let mut done = Vec::new();
     match all(d, config, &steps, &mut done) {
@@ -61,8 +62,8 @@ pub(super) fn carry_out(d: &mut Daemon, config: Config, steps: Vec<PortStep>) ->
 
 type StoppedStep = (Option<usize>, Refusal);
 
-/// Applies all steps: removals first, which free names and resources; then the settings, which apply to new ports; then
-/// changed options; then new ports.
+/// Applies all steps in this order: removals, which free names and resources; the settings, which apply to new ports;
+/// changed options; new ports.
 fn all(d: &mut Daemon, config: Config, steps: &[PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
     detach_all(d, steps, done)?;
     let before = d.config.clone();
@@ -105,7 +106,7 @@ fn attach_all(d: &mut Daemon, steps: &[PortStep], done: &mut Vec<UndoStep>) -> R
 }
 
 /// Attaches a port. With `frees`, waits up to [`CLOSING`] if its device or socket is in use, because a port that was
-/// just detached may not have closed it yet.
+/// just detached may not have closed that device or socket yet.
 fn attach(d: &mut Daemon, declared: &DeclaredPort, owner: Caller, frees: bool) -> Result<String, Refusal> {
     let until = Instant::now() + if frees { CLOSING } else { Duration::ZERO };
     once_free(d, until, |d| attach_declared(d, declared.clone(), owner))

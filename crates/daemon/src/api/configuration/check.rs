@@ -26,7 +26,8 @@ pub(super) struct ConfigPortFault {
     pub refusal: Refusal,
 }
 
-/// Checks the ports that the steps attach, and the limits on the numbers of switches and of ports.
+/// Checks the ports that the steps attach, the limit on the number of switches, and the limits on the numbers of their
+/// ports.
 pub(super) fn check(d: &Daemon, steps: &[PortStep]) -> Result<(), ConfigPortFault> {
     steps.iter().filter_map(PortStep::attaches).try_for_each(|port| check_port(d, port))?;
     has_room(d, steps)

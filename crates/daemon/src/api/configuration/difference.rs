@@ -1,4 +1,4 @@
-//! Computes the steps from the running ports to those of a configuration file, without applying them.
+//! Computes the steps that turn the running ports into the ports of a configuration file, without applying them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,27 +20,28 @@ pub(super) struct ConfigPort {
     pub index: usize,
 }
 
-/// Running ports by full name, with their attach parameters; `None` for a port that has none: a program created it by
-/// opening it, a client passed it as a TAP, or it was created with another port, such as an interface's host stack.
+/// Running ports by full name, with their attach parameters. `None` for a port without attach parameters: a program
+/// created the port by opening it, a client passed it as a TAP, or it was created together with another port, such as
+/// an interface's host stack.
 pub(super) type RunningPorts = BTreeMap<String, Option<DeclaredPort>>;
 
-/// A step for one port. The [`AttachParams`] are the present parameters of the running port.
+/// A step for one port. The [`AttachParams`] in a variant are the present parameters of the running port.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PortStep {
-    /// Detach the port.
+    /// Detach the port with this full name.
     Detach(String),
-    /// Detach the port, and attach it again with other options.
+    /// Detach the running port, and attach it again with the options of the file.
     Reattach(ConfigPort, AttachParams),
-    /// Change the options of the attached port.
+    /// Change the options of the running port to those of the file; the port stays attached.
     Adjust(ConfigPort, AttachParams),
-    /// Attach the port.
+    /// Attach the port, which is not running.
     Attach(ConfigPort),
     /// Leave the port unchanged; it belongs to the file from now on.
     Keep(ConfigPort),
 }
 
-/// A port of the file whose name belongs to a running port that may not be replaced, because a program created it or it
-/// was attached by hand.
+/// A port of the file whose name belongs to a running port that may not be replaced, because a program created the
+/// port, or because it was attached by hand.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Conflict {
     /// The port's index in the file.
@@ -60,8 +61,8 @@ impl ConfigPort {
     }
 }
 
-/// Returns the steps from the running ports `there` to the wanted ones. With `prune`, ports attached by hand are
-/// replaced or detached, too.
+/// Returns the steps from the running ports `there` to the ports `wanted`. With `prune`, ports that were attached by
+/// hand are replaced or detached as well.
 ///
 /// # Errors
 /// The first [`Conflict`].
@@ -82,8 +83,8 @@ pub(super) fn compare(there: &RunningPorts, wanted: Vec<ConfigPort>, prune: bool
     Ok(steps)
 }
 
-/// Returns the step for a port of the file that has the name of a running port. `known` are the running port's
-/// parameters; `None` if it has none, as [`RunningPorts`] explains.
+/// Returns the step for a port of the file that has the name of a running port. `known` are the parameters of the
+/// running port; `None` if the running port has none, as [`RunningPorts`] explains.
 fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result<PortStep, Conflict> {
     let conflict = |what| Err(Conflict { index: port.index, what });
     let full = &port.full;
@@ -103,7 +104,7 @@ fn change(port: ConfigPort, known: Option<&DeclaredPort>, prune: bool) -> Result
     Ok(if is_adjustable(&old, &port.params) { PortStep::Adjust(port, old) } else { PortStep::Reattach(port, old) })
 }
 
-/// Whether all changed options can be set while the port stays attached: policies, `lossless`, and those that the
+/// Whether all changed options can be set while the port stays attached: policies, `lossless`, and the options that the
 /// port's kind can change.
 fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
     let mut as_new = old.options.clone();
@@ -113,7 +114,7 @@ fn is_adjustable(old: &AttachParams, new: &AttachParams) -> bool {
         option.copy(wanted, &mut as_new);
     }
     as_new.policies = wanted.policies.clone();
-    // With `host`, `lossless` also applies to another port, that of the interface's host stack.
+    // With `host`, `lossless` also applies to another port: the port of the interface's host stack.
     if !as_new.host {
         as_new.lossless = wanted.lossless;
     }
@@ -138,7 +139,7 @@ impl PortStep {
         }
     }
 
-    /// Returns the port that the step attaches; `None` if it attaches none.
+    /// Returns the port that the step attaches; `None` if the step attaches no port.
     pub(super) fn attaches(&self) -> Option<&ConfigPort> {
         match self {
             PortStep::Attach(port) | PortStep::Reattach(port, _) => Some(port),
@@ -146,7 +147,7 @@ impl PortStep {
         }
     }
 
-    /// Returns the full name of the port that the step detaches; `None` if it detaches none.
+    /// Returns the full name of the port that the step detaches; `None` if the step detaches no port.
     pub(super) fn detaches(&self) -> Option<&str> {
         match self {
             PortStep::Detach(full) => Some(full),

@@ -30,8 +30,8 @@ pub fn export(d: &Daemon) -> ExportReply {
     ExportReply { config: file, text, left_out }
 }
 
-/// Returns a comment for a port in the file if the port's owner is neither root nor the daemon's user: attached from
-/// the file, it will belong to the daemon instead. `None` for other ports.
+/// Returns a comment on a port for the exported file: if the port's owner is neither root nor the daemon's user, the
+/// port will belong to the daemon when it is attached from the file. `None` for other ports.
 fn remark(record: &DaemonPort) -> Option<String> {
     let uid = record.owner.uid;
     (!is_trusted_user(uid)).then(|| format!("Owned by user {uid}; attached from a file, it is owned by the daemon."))
@@ -59,8 +59,8 @@ fn left_out(d: &Daemon) -> Vec<String> {
     ports.chain(pipes).chain(interfaces).chain(missing(d)).chain(dirs).collect()
 }
 
-/// Returns one sentence for each port of the last applied file that is not attached: it could not be attached when the
-/// daemon started, or has been detached since.
+/// Returns one sentence for each port of the last applied file that is not attached: the port could not be attached
+/// when the daemon started, or it has been detached since then.
 fn missing(d: &Daemon) -> impl Iterator<Item = String> {
     let wanted = super::ConfigPort::of(&d.config.ports).into_iter();
     wanted.filter(|port| !d.ports.contains(&port.full)).map(|port| {

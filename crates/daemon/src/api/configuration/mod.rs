@@ -3,7 +3,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`difference`] | compares ports with those of a file |
+//! | [`difference`] | compares the running ports with the ports of a file |
 //! | [`settings`] | compares settings, and changes them |
 //! | [`check`] | checks ports before any change |
 //! | [`carrying`] | applies changes, and rolls them back |
@@ -34,19 +34,20 @@ use crate::refusal::Refusal;
 pub use export::export;
 pub use reload::reload;
 
-/// File name in messages if the request has none.
+/// File name that messages use if the request contains no file name.
 const UNNAMED: &str = "the configuration";
 
 /// Applies a configuration file to the daemon; with `dry_run`, only lists the differences.
 ///
 /// # Errors
-/// [`RpcError`] with the position of the fault in the file. The running state is then unchanged, except for differences
-/// that the message lists.
+/// [`RpcError`] with the position of the fault in the file. After an error, the running state is unchanged, except for
+/// differences that the message lists.
 pub fn apply(d: &mut Daemon, asked: &ApplyParams) -> Result<ApplyResult, RpcError> {
     let file = ConfigText { name: asked.file.as_deref().unwrap_or(UNNAMED), text: &asked.text };
     let mut overrides = d.config.overrides.clone();
-    // An exported file contains filter rules as text. A rule that a port already has is not compiled again. Only ports
-    // of trusted users are used for this, because another user may have set a program that does not match its text.
+    // An exported file contains filter rules as text. A rule that a port already has is not compiled again. Only the
+    // rules of trusted users' ports are reused, because another user may have set a program that does not match its
+    // text.
     let own = d.ports.iter().filter(|(_, record)| is_trusted(record.owner)).map(|(_, record)| &record.policies);
     overrides.programs.extend(config::programs(own));
     overrides.programs.extend(asked.programs.clone());
@@ -90,7 +91,7 @@ impl ConfigText<'_> {
     }
 }
 
-/// Returns a clause, to follow a semicolon, about differences that remain after a rollback.
+/// Returns a clause about the differences that remain after a rollback; the clause follows a semicolon.
 fn aftermath(left: &RemainingDifferences) -> String {
     let mut said = String::new();
     if left.again.is_empty() && left.different.is_empty() {
@@ -113,7 +114,7 @@ fn malformed(mistake: Mistake) -> RpcError {
     RpcError::new(ErrorCode::InvalidParams, mistake.to_string(), hint)
 }
 
-/// Returns the running ports, with their attach parameters where they have any.
+/// Returns the running ports, each with its attach parameters if it has any.
 fn ports_of(d: &Daemon) -> RunningPorts {
     d.ports.iter().map(|(full, record)| (full.to_owned(), record.declared.clone())).collect()
 }

@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use crate::daemon::Daemon;
 use crate::registry::events::NewEvent;
 
-/// Reads the daemon's own configuration file, if it has one, and applies it. On an error, logs it and keeps the running
-/// configuration.
+/// Reads the daemon's own configuration file, if it has one, and applies it. If there is an error, logs the error and
+/// keeps the running configuration.
 pub fn reload(d: &mut Daemon) {
     let Some(path) = d.config.file.clone() else { return };
     let name = path.display().to_string();

@@ -1,4 +1,4 @@
-//! Settings: which of them can change at run time, and how they change.
+//! Settings: which settings can change at run time, and how they change.
 
 use caps::{CapSet, Capability};
 use netvale_control::dirs::{ATTACH_SOCKET, CONTROL_SOCKET};
@@ -14,7 +14,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::system::sockets::SocketError;
 use crate::system::{log, sockets};
 
-/// Returns the wanted configuration, but with the present values of settings that only a restart can change.
+/// Returns the wanted configuration, but with the present values of the settings that only a restart can change.
 pub(super) fn possible(d: &Daemon, wanted: &Config) -> Config {
     let mut config = Config { ports: wanted.ports.clone(), ..d.config.clone() };
     SETTINGS
@@ -34,8 +34,8 @@ fn can_change(d: &Daemon, effect: Effect) -> bool {
     }
 }
 
-/// Whether the daemon may change the owner and group of its sockets. This needs `CAP_CHOWN`, which the sandbox and a
-/// change of user drop.
+/// Whether the daemon may change the owner and group of its sockets. This needs `CAP_CHOWN`, which the daemon loses in
+/// the sandbox and when it changes its user.
 fn may_give_sockets() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_CHOWN).unwrap_or(false)
 }
@@ -45,7 +45,7 @@ fn owns_sockets(d: &Daemon) -> bool {
     found.is_ok_and(|found| found.st_uid == geteuid().as_raw())
 }
 
-/// Returns the changes of settings to report. `kept` has the names of switches that remain, and so keep their
+/// Returns the changes of settings to report. `kept` contains the names of switches that remain, and thus keep their
 /// forwarding tables.
 pub(super) fn changes(d: &Daemon, wanted: &Config, kept: &[String]) -> Vec<ConfigChange> {
     let possible = possible(d, wanted);
@@ -88,7 +88,7 @@ fn is_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Returns a note on a change without full immediate effect; `None` for other changes.
+/// Returns a note on a change that does not take full effect immediately; `None` for other changes.
 fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     let note = match setting.effect {
         Effect::NewPorts => "for ports attached from now on",
@@ -98,8 +98,8 @@ fn note(setting: &Setting, d: &Daemon) -> Option<String> {
     Some(note.to_owned())
 }
 
-/// Returns why the change from the first value to the second needs a restart; `None` if every change of the setting
-/// does.
+/// Returns the reason why the change from the first value to the second needs a restart; `None` if every change of the
+/// setting needs a restart.
 fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     let why = match setting.effect {
         Effect::WithinReach => {
@@ -117,7 +117,7 @@ fn why(setting: &Setting, values: [&Value; 2], d: &Daemon) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// Returns the change to report if remaining switches keep forwarding tables of another size than the wanted one;
+/// Returns the change to report if remaining switches keep forwarding tables whose size differs from the wanted size;
 /// otherwise, `None`.
 fn small_tables(d: &Daemon, wanted: &Config, kept: &[String]) -> Option<ConfigChange> {
     let entries = Fdb::entries_of(wanted.switch.table_entries);
@@ -150,7 +150,7 @@ pub(super) fn put(d: &mut Daemon, config: Config) -> Result<(), Refusal> {
     let from = d.config.sockets.clone();
     let to = config.sockets.clone();
     change_sockets(d, &from, &to).or_else(|why| {
-        // Roll back, because the first socket may have changed already.
+        // Roll back the change, because the first of the two sockets may already have changed.
         let _ = change_sockets(d, &to, &from);
         refuse(Errno::PERM, why.to_string())
     })?;

@@ -1,4 +1,4 @@
-//! Tests: configuration files are applied to a daemon that has no sockets.
+//! Tests that apply configuration files to a daemon without sockets.
 
 use std::ffi::OsString;
 
@@ -42,12 +42,12 @@ fn by_hand(d: &mut Daemon, switch: &str, port: &str, options: PortOptions) -> St
     attach(d, &params, Caller::daemon()).unwrap()
 }
 
-/// Returns the changes in short form: the sign of the action, then the name.
+/// Returns the changes in short form: for each change, the sign of the action and the name.
 fn short(applied: &ApplyResult) -> Vec<String> {
     applied.changes.iter().map(|change| format!("{}{}", change.action.sign(), change.name)).collect()
 }
 
-/// Returns a text for each port: name, kind, header length, lossless, and slots of its rings.
+/// Returns a text for each port: its name, kind, header length, whether it is lossless, and the slots of its rings.
 fn ports(d: &Daemon) -> Vec<String> {
     let of = |full: &str| {
         let port = show(d, full, Caller::daemon()).unwrap();
@@ -94,8 +94,8 @@ fn file() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Objective: applying one file after another yields the same daemon as starting with the second; unchanged ports
-    /// keep their forwarding tasks; applying the same file again changes nothing.
+    /// Objective: applying one file after another yields the same daemon as starting with the second file; unchanged
+    /// ports keep their forwarding tasks; applying the second file again changes nothing.
     #[test]
     fn one_after_the_other(first in file(), second in file()) {
         let mut d = started(&first);
@@ -133,7 +133,7 @@ proptest! {
         prop_assert_eq!(export(&again).config, written.config);
     }
 
-    /// Objective: if any step fails, the state is as before.
+    /// Objective: if any step fails, the state is the same as before the first step.
     #[test]
     fn a_failed_step_leaves_the_state_as_before(first in file(), second in file()) {
         let mut d = started(&first);
@@ -146,8 +146,8 @@ proptest! {
     }
 }
 
-/// Objective: each kind of difference is reported with its sign and name: settings first, then removed ports, then
-/// those of the file in its order. Only ports that differ are touched.
+/// Objective: each kind of difference is reported with its sign and name: settings first, then removed ports, then the
+/// ports of the file in their order. Only ports that differ are touched.
 #[test]
 fn each_difference_is_reported_by_its_name() {
     let port = |port: &str, more: &str| format!("[[port]]\nswitch = 'vale0'\nport = '{port}'\n{more}\n");
@@ -172,8 +172,8 @@ fn each_difference_is_reported_by_its_name() {
     assert_eq!(short(&applied(&mut d, &text)), ["!workers"]);
 }
 
-/// Objective: ports attached by hand stay, unless pruned; one that the file has with the same options belongs to the
-/// file from then on; one with other options is a conflict.
+/// Objective: ports attached by hand stay, unless pruned; a port that the file contains with the same options belongs
+/// to the file from then on; a port that the file contains with other options is a conflict.
 #[test]
 fn by_hand_or_from_the_file() {
     let mut d = started("");
@@ -250,8 +250,8 @@ fn a_failed_rollback_is_reported() {
     assert!(d.ports.contains("vale0:web") && !d.ports.contains("vale0:replay"));
 }
 
-/// Objective: every setting that can change at run time does; every other one is reported to need a restart, each time
-/// the file is applied; folders that the sandbox cannot reach are named.
+/// Objective: every setting that can change at run time does change; for every other setting, each application of the
+/// file reports that a restart is needed; folders that the sandbox cannot reach are named.
 #[test]
 fn settings_now_or_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -290,8 +290,8 @@ fn settings_now_or_later() {
     crate::system::log::set_limit(u32::MAX);
 }
 
-/// Objective: for values below each setting's bounds, at them, above them, and of another type, the schema, the file at
-/// start, `config.apply` and the flag agree on whether the value is valid.
+/// Objective: for values that are below, at or above each setting's bounds, and for values of another type, the schema,
+/// the file at start, `config.apply` and the flag agree on whether the value is valid.
 #[test]
 fn all_judge_alike() {
     let mut d = started("");
@@ -306,8 +306,8 @@ fn all_judge_alike() {
     }
 }
 
-/// Returns the verdicts of the schema, the file at start, `config.apply` and, if there is one, the flag on a setting's
-/// value.
+/// Returns the verdicts on a setting's value: of the schema, of the file at start, of `config.apply` and, if the
+/// setting has a flag, of the flag.
 fn judgements(d: &mut Daemon, setting: &'static Setting, value: &Value) -> Vec<(&'static str, Result<(), String>)> {
     let (head, line) =
         if setting.table.is_empty() { (String::new(), 1) } else { (format!("[{}]\n", setting.table), 2) };

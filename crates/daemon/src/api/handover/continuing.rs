@@ -1,4 +1,4 @@
-//! Restores ports and connections from items. An item is the saved state of one object, with its descriptors.
+//! Restores ports and connections from items. An item is the saved state of one object, with the object's descriptors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -29,7 +29,7 @@ use crate::registry::ports::DeclaredPort;
 use crate::registry::regions::FilePlace;
 use crate::system::freed::{self, HeapReserve};
 
-/// Longest wait until the service manager has released the sockets and devices of the former daemon.
+/// How long to wait until the service manager has released the sockets and devices of the former daemon.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
 /// A restored connection: its peer, its protocol state, and its socket.
@@ -37,7 +37,7 @@ pub type ContinuedClient = (Caller, ConnectionState, OwnedFd);
 
 /// The protocol state of a connection.
 pub enum ConnectionState {
-    /// An attach connection, with its hold on a port; `None` if it holds none.
+    /// An attach connection, with its hold on a port; `None` if the connection holds no port.
     Attach(Option<AttachHold>),
     Control {
         /// Bytes of an incomplete request.
@@ -46,31 +46,31 @@ pub enum ConnectionState {
         unsent: Vec<u8>,
         /// Whether the client has sent its last request.
         ended: bool,
-        /// Event filters, and the number of the last event; `None` without a subscription.
+        /// Event filters, and the number of the last event; `None` if the connection has no subscription.
         events: Option<(SubscribeParams, u64)>,
     },
 }
 
-/// A restoration in progress: what has been restored so far, and what is left for later.
+/// A restoration in progress: the objects that have been restored so far, and the items that are left for later.
 #[derive(Default)]
 pub struct ContinuedState {
-    /// Whether the predecessor was killed and so cannot resume. Ports that cannot be restored are then attached anew,
-    /// instead of the restoration failing.
+    /// Whether the predecessor was killed and so cannot resume. If so, ports that cannot be restored are attached anew;
+    /// otherwise, the restoration fails.
     is_last: bool,
     clients: Vec<ContinuedClient>,
-    /// Ports to attach anew, without their saved state, once all others are restored.
+    /// Ports to attach anew, without their saved state, after all other ports are restored.
     anew: Vec<PortItem>,
     switches: Vec<SwitchItem>,
-    /// Regions, kept alive until the ports in them are restored.
+    /// Regions, which this vector keeps alive until the ports in them are restored.
     regions: Vec<Arc<Region>>,
-    /// Memory for the ports, obtained while the predecessor still forwards frames.
+    /// Memory for the ports. It is obtained while the predecessor still forwards frames.
     reserve: HeapReserve,
     interfaces: Vec<ContinuedInterface>,
     counters: CountersItem,
-    /// Items that depend on other ports, and are therefore restored after all others.
+    /// Items that depend on other ports, and are therefore restored after all other items.
     last: Vec<Item>,
-    /// For each user, the waiter that limits how long the daemon waits while a hole is punched in one of the user's
-    /// memory files.
+    /// For each user, a waiter. If a hole is punched in one of the user's memory files, the waiter limits how long the
+    /// daemon waits.
     waiters: BTreeMap<u32, Rc<HoleWaiter>>,
 }
 
@@ -96,8 +96,8 @@ impl ContinuedState {
         self.add_now(d, item)
     }
 
-    /// Restores an item immediately. If its user's memory blocks the daemon for too long, logs an error and skips the
-    /// item.
+    /// Restores an item immediately. If the memory of the item's user blocks the daemon for too long, logs an error and
+    /// skips the item.
     fn add_now(&mut self, d: &mut Daemon, item: Item) -> Result<(), String> {
         let key = item.key();
         let failed = |why: Refusal| format!("{key}: {why}");
@@ -116,8 +116,8 @@ impl ContinuedState {
     /// Returns the waiter that limits how long the daemon waits while a hole is punched in one of that user's memory
     /// files.
     fn waiter(&mut self, d: &mut Daemon, uid: u32) -> std::io::Result<Rc<HoleWaiter>> {
-        // After a wait that took too long, a trusted user gets a new waiter, so that one slow peer of a port of root
-        // does not affect root's other ports.
+        // After a wait that took too long, a trusted user gets a new waiter, so that one slow peer of one of root's
+        // ports does not affect root's other ports.
         let known = self.waiters.get(&uid).filter(|known| !is_trusted_user(uid) || !known.was_late());
         if let Some(known) = known {
             return Ok(Rc::clone(known));
@@ -159,7 +159,7 @@ impl ContinuedState {
         Ok(())
     }
 
-    /// Adds the learned addresses to the switches' forwarding tables, once all items have arrived.
+    /// Adds the learned addresses to the switches' forwarding tables. Must be called after all items have arrived.
     pub fn complete(&mut self, d: &mut Daemon) {
         self.switches.iter().for_each(|item| learn(d, &item.name, &item.addresses));
         self.interfaces.clear();
@@ -170,8 +170,8 @@ impl ContinuedState {
         self.anew.len()
     }
 
-    /// Finishes the restoration: restores the items that depend on others, releases the holds of connections that were
-    /// not restored, attaches ports anew, and adds the saved counters. Returns the restored connections.
+    /// Finishes the restoration: restores the items that depend on other items, releases the holds of connections that
+    /// were not restored, attaches ports anew, and adds the saved counters. Returns the restored connections.
     pub fn begin_others(mut self, d: &mut Daemon) -> Vec<ContinuedClient> {
         d.interfaces.own();
         freed::keep_limits();
@@ -183,7 +183,7 @@ impl ContinuedState {
                 tracing::error!(why, "cannot restore a part of the saved state");
             }
         }
-        // From here on, the restored ports keep the regions alive.
+        // From now on, the restored ports keep the regions alive.
         self.regions.clear();
         let late = self.waiters.iter().filter(|(uid, waiter)| !is_trusted_user(**uid) && waiter.was_late());
         late.for_each(|(&uid, _)| d.evictions.hold_up(uid));
@@ -253,7 +253,8 @@ fn port(d: &mut Daemon, item: &mut PortItem, state: State) -> Result<(), Refusal
     Ok(())
 }
 
-/// Adds the saved counts to a port's counters. `counts` has those of the ingresses first, then those of the egresses.
+/// Adds the saved counts to a port's counters. `counts` contains the counts of the ingresses, then the counts of the
+/// egresses.
 fn count(record: &DaemonPort, counts: &[Vec<RingCounts>; 2]) {
     for (counters, counts) in [&record.ingress, &record.egress].into_iter().zip(counts) {
         counters.iter().zip(counts).for_each(|(counters, counts)| counts.add_to(counters));
@@ -264,8 +265,8 @@ fn declared(item: &PortItem) -> Option<DeclaredPort> {
     item.declared.clone().map(|(params, from_file)| DeclaredPort { params, from_file })
 }
 
-/// Attaches a port anew once its resources are free. Waits for them until `until`; for the queues of an interface,
-/// possibly longer.
+/// Attaches a port anew, as soon as its resources are free. Waits for the resources until `until`; for the queues of an
+/// interface, possibly longer.
 fn attach_patiently(d: &mut Daemon, item: &PortItem, until: Instant) -> Result<(), Refusal> {
     let longest = continuation::begin_anew(d, item);
     let until = longest.map_or(until, |longest| Instant::now() + longest);
@@ -293,7 +294,7 @@ fn learn(d: &Daemon, switch: &str, addresses: &[(u64, String)]) {
     }
 }
 
-/// Restores a connection. Returns `None` if its port is lost; the connection is then closed.
+/// Restores a connection. Returns `None` if the connection's port is lost; the connection is then closed.
 fn client(d: &mut Daemon, item: ClientItem) -> Option<ContinuedClient> {
     let caller = Caller::from(item.caller);
     let socket = item.socket.take().ok()?;

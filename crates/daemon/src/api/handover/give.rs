@@ -33,7 +33,8 @@ pub type ItemSink<'a> = &'a mut dyn FnMut(Item) -> std::io::Result<()>;
 /// Results of a hand-over other than the items.
 #[derive(Default)]
 pub struct HandoverResult {
-    /// Guards that keep the ports' own threads paused until the guards are dropped. The workers are paused separately.
+    /// Guards that keep the ports' own threads paused until the guards are dropped. The workers are not included, as
+    /// they are paused separately.
     pub paused: Vec<Box<dyn Any>>,
     /// Full names of ports that cannot be handed over.
     pub others: Vec<String>,
@@ -43,7 +44,7 @@ pub struct HandoverResult {
 /// of regions.
 ///
 /// # Errors
-/// Fails if the daemon is out of descriptors or memory; errors of the sink.
+/// Fails if the daemon is out of descriptors or memory, or if the sink fails.
 pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
     for (entry, region) in d.regions.iter() {
         give(region_item(entry, region.save()?))?;
@@ -51,11 +52,11 @@ pub fn regions(d: &Daemon, give: ItemSink<'_>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes all items but the regions to the sink, each as soon as it is ready, so that the successor can restore it
-/// while the next one is saved.
+/// Writes all items except the regions to the sink, each as soon as it is ready, so that the successor can restore it
+/// while the next item is saved.
 ///
 /// # Errors
-/// Fails if the daemon is out of descriptors or memory; errors of the sink.
+/// Fails if the daemon is out of descriptors or memory, or if the sink fails.
 pub fn items(
     d: &Daemon,
     waiting: Vec<(TaskId, Vec<WaitingFrames>)>,
@@ -63,7 +64,8 @@ pub fn items(
 ) -> std::io::Result<HandoverResult> {
     let waiting: FramesByTask = waiting.into_iter().collect();
     let mut gift = HandoverResult::default();
-    // All ports' own threads are requested to pause before any is waited for, so that they pause in parallel.
+    // All ports' own threads are requested to pause before the daemon waits for any of them, so that they pause in
+    // parallel.
     let asked: Vec<_> = d.ports.iter().flat_map(|(_, record)| record.behind.ask_to_pause()).collect();
     d.switches.iter().try_for_each(|switch| give(switch_item(d, switch, true)))?;
     d.captures.kept().into_iter().try_for_each(|captures| give(Item::Captures(captures)))?;
@@ -107,8 +109,8 @@ pub fn switch_item(d: &Daemon, switch: &Switch, with_addresses: bool) -> Item {
     Item::Switch(SwitchItem { name: switch.name().to_owned(), owner, addresses, flows: Some(switch.flows()) })
 }
 
-/// Returns the learned addresses of a switch, each with the name of its port. A word has the MAC address in its low 48
-/// bits, and the VLAN above.
+/// Returns the learned addresses of a switch, each with the name of its port. Each address is a word with the MAC
+/// address in its low 48 bits and the VLAN in its upper bits.
 pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
     let names: BTreeMap<_, _> = switch.ports().into_iter().collect();
     let entries = switch.addresses().entries().into_iter();
@@ -117,12 +119,12 @@ pub fn addresses(switch: &Switch) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// Returns the counters of a port: those of its ingresses, then those of its egresses.
+/// Returns the counters of a port: the counters of its ingresses, then the counters of its egresses.
 pub fn counters(record: &DaemonPort) -> [Vec<RingCounts>; 2] {
     [&record.ingress, &record.egress].map(|counters| counters.iter().map(|c| RingCounts::of(c)).collect())
 }
 
-/// Returns the item of a port. `state` is the saved state of its backend, `None` if the port must start anew.
+/// Returns the item of a port. `state` is the saved state of the port's backend, `None` if the port must start anew.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors or memory.
@@ -159,8 +161,9 @@ pub fn port_item(
     })
 }
 
-/// Counts as dropped the frames that are still in a port's links (queues that delay frames): those for which the port
-/// has no room, and those sent after the link's last pass. All others were delivered when the workers were parked.
+/// Counts as dropped the frames that are still in a port's links (queues that delay frames): the frames for which the
+/// port has no room, and the frames that were sent after the link's last pass. All other frames were delivered before
+/// the workers were parked.
 fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) {
     for (link, counts) in record.links.iter().zip(&mut item.counters) {
         let (Some(PortLink { link, task }), Some(counts)) = (link, counts.first_mut()) else { continue };
@@ -169,11 +172,11 @@ fn count_lost(record: &DaemonPort, waiting: &FramesByTask, item: &mut PortItem) 
     }
 }
 
-/// Removes the ports that cannot be handed over, which frees their files and devices for the successor. May be called
+/// Removes the ports that cannot be handed over, so that the successor can use their files and devices. May be called
 /// while the workers are parked.
 pub fn end(d: &mut Daemon, others: &[String]) {
     for name in others {
-        // The port may have been removed together with another one.
+        // Removing another port may already have removed this port.
         let _ = plug::unplug(d, name, "the daemon is replaced");
     }
     d.captures.wait_for_ending();
@@ -187,7 +190,8 @@ pub fn send(to: &OwnedFd, item: &Item) -> std::io::Result<()> {
     wire::send(to.as_fd(), item).map_err(|e| std::io::Error::other(format!("cannot send to the successor: {e}")))
 }
 
-/// Marks the end of the items, and waits until the successor is ready. After success, the successor serves the ports.
+/// Marks the end of the items, and waits until the successor is ready. If this function succeeds, the successor serves
+/// the ports.
 ///
 /// # Errors
 /// A message with the reason why the successor does not take over.

@@ -12,10 +12,10 @@ use crate::handover::touched::TouchedItems;
 use crate::ports;
 use crate::registry::changes::UnsavedChanges;
 
-/// Longest wait until the workers of a daemon that was started after a kill are parked.
+/// How long to wait until the workers of a daemon that was started after a kill are parked.
 const STARTING: Duration = Duration::from_secs(20);
 
-/// Takes the set of objects that changed since the last save: those noted in the daemon's `changes` and in the
+/// Takes the set of objects that changed since the last save: the objects noted in the daemon's `changes` and in the
 /// registries.
 pub fn touched(d: &mut Daemon) -> TouchedItems {
     let UnsavedChanges { everything, clients } = std::mem::take(&mut d.changes);
@@ -29,7 +29,7 @@ pub fn touched(d: &mut Daemon) -> TouchedItems {
     }
 }
 
-/// Returns the current items of touched objects, without any pause of the workers.
+/// Returns the current items of touched objects. The workers are not paused.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -53,26 +53,26 @@ pub fn items(d: &Daemon, touched: &TouchedItems) -> std::io::Result<Vec<Item>> {
     Ok(all)
 }
 
-/// Returns a port's item, if the service manager is to keep it: `None` for a port that ends with the daemon.
+/// Returns a port's item, `None` for a port that ends with the daemon, and that the service manager thus need not keep.
 fn port(d: &Daemon, name: &str, record: &DaemonPort) -> std::io::Result<Option<Item>> {
     let state = record.behind.save()?;
     if state.is_none() && record.declared.is_none() && ports::lasting_name(d, name, record).is_none() {
         return Ok(None);
     }
     let mut item = give::port_item(d, name, record, state, &FramesByTask::new())?;
-    // Counters change with every frame, so they have an item of their own.
+    // Counters change with every frame, so they are saved in a separate item.
     item.counters = Default::default();
     Ok(Some(Item::Port(Box::new(item))))
 }
 
-/// Returns the keys of items that only requests change, but whose saved state is outdated: a request has not recorded
-/// its change. For a debug assertion.
+/// For a debug assertion: returns the keys of outdated items whose objects change only by requests. A request has then
+/// failed to record its change.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
 pub fn missed(d: &Daemon, store: &Store) -> std::io::Result<Vec<String>> {
     let by_requests = |item: &Item| match item {
-        // The state of the other ports also changes with frames, or through their own threads.
+        // The state of the other ports changes with frames as well, or through the ports' own threads.
         Item::Port(port) => ports::continuation::is_still(port) && port.rules.is_empty(),
         Item::Switch(_) | Item::Pipe(_) => true,
         _ => false,
@@ -98,8 +98,8 @@ pub fn counters(d: &Daemon) -> Option<CountersItem> {
 }
 
 /// Restores the items that an earlier daemon left in the service manager's store. An item that cannot be restored is
-/// removed from the store, which frees its resources (e.g. a queue of an interface). Its port is then attached anew, or
-/// lost; this is logged. Returns the restored connections.
+/// removed from the store, which frees its resources (e.g. a queue of an interface). The port of such an item is
+/// attached anew, or lost; this is logged. Returns the restored connections.
 pub fn continue_all(d: &mut Daemon, store: &mut Store, items: Vec<Item>) -> Vec<ContinuedClient> {
     let begun = Instant::now();
     let parked =

@@ -23,5 +23,5 @@ pub mod take;
 
 /// Message of a successor that is ready.
 const READY: &[u8] = b"ready";
-/// The predecessor's answer, after which the successor serves the ports.
+/// The predecessor's answer; the successor serves the ports after it has received this answer.
 const GO: &[u8] = b"go";

@@ -19,7 +19,7 @@ use crate::system::closing;
 use crate::system::sockets::ListeningSockets;
 use crate::worker::parking::ParkedWorkers;
 
-/// The connection to the daemon that is to be replaced.
+/// The connection to the daemon that this process replaces.
 pub struct Predecessor(OwnedFd);
 
 /// The restored state of the predecessor. Workers stay parked until [`PredecessorState::go`].
@@ -63,8 +63,8 @@ impl Predecessor {
         }
     }
 
-    /// Restores all items in the daemon `d`, which must have no ports. On failure `d` must not be dropped, because its
-    /// workers then stay parked.
+    /// Restores all items in the daemon `d`, which must have no ports. After a failure, the workers of `d` stay parked,
+    /// so `d` must not be dropped.
     ///
     /// # Errors
     /// A message that names the item that cannot be restored; in this case, the predecessor resumes.
@@ -85,13 +85,13 @@ impl Predecessor {
     }
 }
 
-/// Receives a message, with a limited wait.
+/// Receives a message; waits no longer than [`wire::LIMIT`].
 fn receive(fd: &OwnedFd, bytes: &mut [u8]) -> rustix::io::Result<usize> {
     if nap(fd.as_fd(), wire::LIMIT) { Ok(closing::receive(fd, bytes)?.0) } else { Err(Errno::TIMEDOUT) }
 }
 
-/// What the successor inherits besides ports: the listening sockets, standard output and error, and the names of the
-/// items in the service manager's store.
+/// What the successor inherits besides ports and connections: the listening sockets, standard output and error, and the
+/// names of the items in the service manager's store.
 type InheritedDescriptors = ((ListeningSockets, [Fd; 2]), Vec<String>);
 
 fn receive_all(fd: &OwnedFd, d: &mut Daemon) -> Result<(ContinuedState, InheritedDescriptors), String> {
@@ -127,7 +127,8 @@ impl PredecessorState {
         let PredecessorState { predecessor: fd, parked, continued, sockets, output, kept } = self;
         let mut answer = [0; 16];
         let answered = rustix::net::send(&fd, READY, SendFlags::NOSIGNAL).and_then(|_| receive(&fd, &mut answer));
-        // After `GO`, the predecessor is about to end. Without a message, it has already ended.
+        // If the answer is `GO`, the predecessor is about to end. If the socket is closed without an answer, the
+        // predecessor has already ended.
         if !matches!(answered, Ok(got) if answer.get(..got) == Some(GO) || got == 0) {
             std::mem::forget((parked, continued));
             return Err(format!("the running daemon did not confirm the hand-over: {answered:?}"));
@@ -136,7 +137,7 @@ impl PredecessorState {
         d.held.clear();
         take_output(&output);
         if continued.begins_anew() > 0 {
-            // Wait until the predecessor has ended, which frees its sockets and devices.
+            // Wait until the predecessor has ended, because its sockets and devices are free only then.
             let _ = receive(&fd, &mut answer);
         }
         Ok(MainThreadState { sockets, clients: continued.begin_others(d), kept })

@@ -1,5 +1,5 @@
-//! The body of a netmap request: netmap's structure as bytes. Its fields are read one by one, and overwritten with the
-//! answer.
+//! The body of a netmap request: netmap's structure as bytes. The daemon reads the fields of the structure one by one,
+//! and overwrites fields with the answer.
 
 use netvale_control::device::BODY_LEN;
 

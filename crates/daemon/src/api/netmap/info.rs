@@ -1,5 +1,5 @@
-//! Requests for the properties of a port, open or not, and for its region (`NETMAP_REQ_PORT_INFO_GET`,
-//! `NETMAP_REQ_POOLS_INFO_GET`).
+//! Requests for the properties of a port, whether or not a program has opened it, and for its region
+//! (`NETMAP_REQ_PORT_INFO_GET`, `NETMAP_REQ_POOLS_INFO_GET`).
 
 use std::mem::offset_of;
 
@@ -21,7 +21,8 @@ use crate::registry::ports::SwitchPort;
 use crate::registry::regions::COMMON_REGION;
 use crate::rings::sizes::{PortFacts, Sizes};
 
-/// Returns the properties of port `name`: its actual ones, or those that it would get if it were opened with `request`.
+/// Returns the properties of port `name`: the actual properties of an existing port, or the properties that the port
+/// would have if it were opened with `request`.
 fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) -> Result<PortFacts, Refusal> {
     let parsed = PortName::parse(name).or_else(|e| refuse(Errno::INVAL, format!("{e:#}")))?;
     let wanted = Sizes::new(request, &Conf::default())?;
@@ -55,7 +56,7 @@ fn facts(d: &mut Daemon, name: &str, request: &AttachRequest, caller: Caller) ->
     Ok(PortFacts { shape: wanted.shape, host: (0, 0), layout: *region(d, id, caller)?.layout(), mem_id: id })
 }
 
-/// Returns the properties of a port with rings, by any of its names; `None` if no port with rings has the name.
+/// Returns the properties of a port with rings, by any of its names; `None` if no port with rings has this name.
 fn of_record(d: &Daemon, name: &str) -> Option<PortFacts> {
     let of = |place: &str| d.ports.get(place).and_then(DaemonPort::rings);
     let joint = || joint::of(d.ports.get(name)?);
@@ -97,7 +98,7 @@ pub(super) fn port_info(d: &mut Daemon, name: &str, body: &mut NetmapBody, calle
     Ok(())
 }
 
-/// Answers with the properties of a region, for a request without a port's name.
+/// Answers a request that names no port with the properties of a region.
 fn region_info(d: &mut Daemon, body: &mut NetmapBody, caller: Caller) -> Result<(), Refusal> {
     let id = match body.u16(offset_of!(NmreqPortInfoGet, nr_mem_id)) {
         0 => COMMON_REGION,

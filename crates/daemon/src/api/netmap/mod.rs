@@ -1,7 +1,7 @@
-//! netmap's control requests: those of `NIOCCTRL` that do not open a port.
+//! netmap's control requests: the requests of `NIOCCTRL` that do not open a port.
 //!
-//! Bodies are netmap's structures (netmap.h, `struct nmreq_*`) as bytes (`body`). `info` has the requests for
-//! properties of a port or its memory, `ports` the other requests about ports.
+//! Request bodies are netmap's structures (netmap.h, `struct nmreq_*`) as bytes (`body`). `info` handles the requests
+//! for properties of a port or its memory, `ports` the other requests about ports.
 
 mod body;
 mod info;
@@ -24,7 +24,7 @@ use crate::permission::{self, PermissionRequest};
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::SwitchPort;
 
-/// Executes a request. Returns it with its status, and with the name and body that netmap would return.
+/// Executes a request. Returns the request with its status, and with the name and body that netmap would return.
 pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> DeviceReply {
     let mut name = naming::port_meant(d, &request.name);
     let mut body = NetmapBody(request.body);
@@ -41,15 +41,15 @@ pub fn request(d: &mut Daemon, request: &DeviceRequest, caller: Caller) -> Devic
     DeviceReply { status, name, body: body.0, ..request.clone() }
 }
 
-/// Whether a request may change state that the service manager keeps.
+/// Whether executing a request may change state that the service manager keeps.
 pub fn changes_something(request: &DeviceRequest) -> bool {
     const ASK: [u16; 4] =
         [NETMAP_REQ_PORT_INFO_GET, NETMAP_REQ_POOLS_INFO_GET, NETMAP_REQ_PORT_HDR_GET, NETMAP_REQ_VALE_LIST];
     !ASK.contains(&request.reqtype)
 }
 
-/// Returns the operation for which the caller needs permission. `at` is `name`, split into switch and port, if the
-/// request concerns a port of a switch.
+/// Returns the operation that needs permission if the caller requests it. `at` is `name`, split into switch and port,
+/// if the request concerns a port of a switch.
 fn subject<'a>(reqtype: u16, name: &'a str, at: Option<&'a SwitchPort>) -> PermissionRequest<'a> {
     match (reqtype, at) {
         (NETMAP_REQ_VALE_NEWIF, _) => PermissionRequest::MakePersistent(name),

@@ -119,8 +119,8 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody
         return refuse(Errno::BUSY, format!("{name} is being polled; disable polling first"));
     }
     let index = record.id.unwrap_or_default();
-    // A port that a program created remains while a program has it open. As in netmap, the request then succeeds, and
-    // changes nothing.
+    // A port that a program created remains while any program has the port open. In this case the request succeeds and
+    // changes nothing, as in netmap.
     let of_a_program = !record.persistent && record.behind.programs().is_some_and(|local| !local.is_unheld());
     if !of_a_program {
         detach(d, &name, "requested by a netmap program")?;
@@ -129,8 +129,9 @@ pub(super) fn vale_detach(d: &mut Daemon, at: &SwitchPort, body: &mut NetmapBody
     Ok(())
 }
 
-/// Answers `NETMAP_REQ_VALE_LIST`. With a name, writes that port's switch index and port index to the body. Without
-/// one, finds the first port at or after the indices in the body, writes its indices, and returns its name.
+/// Answers `NETMAP_REQ_VALE_LIST`. With a name, writes that port's switch index and port index to the body. Without a
+/// name, finds the first port at or after the indices in the body, writes the port's indices, and returns the port's
+/// name.
 pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: Caller) -> Result<String, Refusal> {
     let bridge_at = offset_of!(NmreqValeList, nr_bridge_idx);
     let port_at = offset_of!(NmreqValeList, nr_port_idx);
@@ -162,21 +163,22 @@ pub(super) fn vale_list(d: &Daemon, name: &str, body: &mut NetmapBody, caller: C
 /// Port index that stands for a missing port in netmap's API. A switch of netmap has at most this many ports.
 const NONE: u32 = 254;
 
-/// Returns the index of a port in netmap's API, which skips [`NONE`].
+/// Returns the index of a port in netmap's API. Indices skip [`NONE`].
 fn index_of(id: PortId) -> u32 {
     let id = u32::from(id);
     if id < NONE { id } else { id + 1 }
 }
 
 /// Returns netmap's answer for a port that does not exist on an existing switch: the index of the switch, [`NONE`] as
-/// the index of the port, and the name. `None` if the switch does not exist either.
+/// the index of the port, and the name. `None` if the switch does not exist.
 fn no_port(name: &str, bridges: &[&str]) -> Option<(u32, u32, String)> {
     let (switch, _) = name.split_once(':')?;
     let bridge = bridges.iter().position(|b| *b == switch)?;
     Some((bridge as u32, NONE, name.to_owned()))
 }
 
-/// Starts or ends polling of a port: the port's workers never sleep, in place of netmap's polling kernel threads.
+/// Starts or ends polling of a port. While a port is polled, its workers never sleep; they replace netmap's polling
+/// kernel threads.
 pub(super) fn polling(d: &mut Daemon, at: &SwitchPort, body: &NetmapBody, on: bool) -> Result<(), Refusal> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let mode = body.u32(offset_of!(NmreqValePolling, nr_mode));

@@ -91,7 +91,7 @@ impl MonitorPort {
     }
 }
 
-/// Restores monitors after their targets.
+/// Restores monitors. They are restored after their targets.
 pub const CONTINUATION: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Monitor,
     go_on: continue_port,
@@ -99,7 +99,7 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Restores a monitor from another process, after its target.
+/// Restores a monitor that another process saved. Must be called after its target is restored.
 ///
 /// # Errors
 /// [`Refusal`] if the target does not exist, or the monitor's memory or descriptors are inconsistent.

@@ -1,5 +1,5 @@
-//! Copies of frames for a monitor. The switch's workers make them; for frames that bypass the daemon, the program that
-//! moves the frames does.
+//! Copies of frames for a monitor. The switch's workers make these copies; if frames bypass the daemon, the program
+//! that moves the frames makes the copies.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::registry::watches::{MonitoredPort, WatchRecord};
 use crate::rings::local::LocalRings;
 use crate::rings::nic::NicPort;
 
-/// Starts copying sent and received frames to a monitor's rings. Returns the switch of the monitored port, if it is on
-/// one.
+/// Starts copying sent and received frames to a monitor's rings. Returns the switch of the monitored port; `None` if
+/// the port is on no switch.
 pub fn watch(d: &mut Daemon, watching: &WatchRecord, full: &str) -> Result<Option<Arc<Switch>>, Refusal> {
     let WatchRecord { what, sent, received, .. } = watching;
     let done = match what {
@@ -39,7 +39,7 @@ pub fn watch(d: &mut Daemon, watching: &WatchRecord, full: &str) -> Result<Optio
 }
 
 /// Makes the switch's workers copy the frames that the port sends and receives. With [`WatchRecord::released`], the
-/// port's program copies received frames instead, when it releases their slots.
+/// port's program instead copies received frames when it releases the frames' slots.
 fn watch_port(d: &mut Daemon, port: &str, full: &str, watching: &WatchRecord) -> Result<Arc<Switch>, Refusal> {
     let WatchRecord { sent, received, .. } = watching;
     let (local, hdr_len) = match d.ports.get(port).and_then(|record| record.behind.get::<LocalRings>()) {
@@ -70,8 +70,8 @@ fn watch_device(
     Ok(on)
 }
 
-/// Makes the programs at a pipe's ends copy frames: the sender when it sends or, with [`WatchRecord::released`], the
-/// receiver when it releases the slots.
+/// Makes the programs at a pipe's ends copy frames: the sending program when it sends the frames or, with
+/// [`WatchRecord::released`], the receiving program when it releases the slots.
 fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let pipe = d.pipes.get(key).ok_or_else(|| Refusal::internal("a pipe vanished"))?;
     let region = Arc::clone(pipe.end(end).region());
@@ -92,8 +92,8 @@ fn watch_pipe(d: &mut Daemon, key: &str, end: usize, full: &str, watching: &Watc
     })
 }
 
-/// Makes the program that has an interface open copy the frames of its queues, and the daemon's workers those of its
-/// host rings.
+/// Makes the program that has opened an interface copy the frames of the interface's queues, and the daemon's workers
+/// copy the frames of its host rings.
 fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) -> Result<(), Refusal> {
     let port = d.interfaces.port(client).ok_or_else(|| Refusal::internal("an interface vanished"))?;
     let mem = Arc::clone(&port.mem);
@@ -112,7 +112,7 @@ fn watch_nic(d: &mut Daemon, client: u64, full: &str, watching: &WatchRecord) ->
     Ok(())
 }
 
-/// Makes an interface's monitors also get the frames of the rings that `client` has just opened.
+/// Makes the monitors of an interface get the frames of the rings that `client` has just opened as well.
 pub fn watch_too(d: &mut Daemon, ifname: &str, client: u64) {
     let what = MonitoredPort::Nic(ifname.to_owned());
     let Some(owner) = d.interfaces.port(client).map(|port| port.owner.uid) else { return };

@@ -1,4 +1,5 @@
-//! Monitors, which get copies of another port's frames for one program, ring by ring as in netmap.
+//! Monitors. A monitor gets copies of another port's frames for one program. As in netmap, each ring of the port has
+//! its own ring of the monitor.
 
 mod continued;
 mod copies;
@@ -65,7 +66,7 @@ impl PortBackend for MonitorPort {
     }
 }
 
-/// Open rings of a monitor. Frames sent on them are ignored.
+/// Rings of a monitor that a program has opened. Frames that the program sends on them are ignored.
 struct OpenMonitor(OpenRings);
 
 impl Attachment for OpenMonitor {
@@ -86,7 +87,7 @@ impl Attachment for OpenMonitor {
     }
 }
 
-/// Limits the number of slots as netmap does: 0 stands for the default, `usual`; both are clamped to [`SLOTS`].
+/// Limits the number of slots as netmap does: if 0 is requested, `usual` applies; the result is clamped to [`SLOTS`].
 fn slots(asked: u32, usual: u32) -> u32 {
     if asked == 0 { usual.clamp(*SLOTS.start(), *SLOTS.end()) } else { asked.clamp(*SLOTS.start(), *SLOTS.end()) }
 }
@@ -103,8 +104,8 @@ fn bound(
 /// Opens a monitor of the port in `spec`.
 pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Caller) -> Result<OpenedPort, Refusal> {
     if let Memory::Id(id) = spec.memory {
-        // The named region is not used, because a copying monitor has its own region and a zero-copy one uses the
-        // port's. As in netmap, it must exist nevertheless.
+        // The named region is not used: a copying monitor has its own region, and a zero-copy monitor uses the region
+        // of the monitored port. As in netmap, the named region must nevertheless exist.
         memory::region(d, id.get().into(), caller)?;
     }
     let parent = parent(d, spec, caller)?;
@@ -114,7 +115,7 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     let rings = monitor_rings(d, request, spec, flags.zero_copy, &parent, &wanted, caller)?;
     let ranges = wanted.rings;
     let max_offset = match &request.offsets {
-        // A zero-copy monitor shares its target's buffers, so it cannot choose offsets of its own.
+        // A zero-copy monitor shares the buffers of its target, so it cannot choose separate offsets.
         Some(_) if flags.zero_copy => return offsets::unsupported("a zero-copy monitor"),
         Some(asked) => offsets::begin(rings.mem.region(), asked, &offsets::rings(&rings.mem, &ranges, |_, _| true))?,
         None => 0,
@@ -139,8 +140,8 @@ pub fn open(d: &mut Daemon, request: &AttachRequest, spec: &PortSpec, caller: Ca
     Ok((reply, fds, Box::new(OpenMonitor(OpenRings { port: full, rings: ranges, binding }))))
 }
 
-/// Creates the rings of a monitor. A zero-copy monitor has them in the port's region if there is one, any other monitor
-/// in a region of its own.
+/// Creates the rings of a monitor. A zero-copy monitor has its rings in the region of the monitored port, if the port
+/// has a region. Any other monitor has a separate region.
 fn monitor_rings(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -199,8 +200,8 @@ fn begin(d: &mut Daemon, local: LocalRings, watching: WatchRecord, owner: Caller
     let egress = local.rings.rx.iter().map(|e| Arc::clone(e.counters())).collect();
     let behind = Box::new(MonitorPort(local, WatchState::of(&watching))) as Box<dyn PortBackend>;
     d.watches.insert(full, watching);
-    // The tasks that make the copies need a switch for packet traces. This one has no ports, so frames that a monitor
-    // receives are never traced.
+    // The tasks that make the copies need a switch, for packet traces. This switch has no ports, so that frames that a
+    // monitor receives are never traced.
     let nowhere = Switch::with("", SwitchSettings { table_entries: 8, ..SwitchSettings::default() });
     let handed = handed.place(d, &nowhere, 0);
     d.ports.insert(full, PortRecord { switch, egress, handed, persistent: false, ..PortRecord::new(behind, owner) });

@@ -19,7 +19,7 @@ use crate::rings::local::LocalRings;
 use crate::rings::pipe::pipe_and_end;
 use crate::rings::sizes::DEFAULT_SLOTS;
 
-/// Number of tx rings of a monitor: one, as in netmap. Frames sent there are ignored.
+/// Number of tx rings of a monitor: one, as in netmap. Frames that a program sends on it are ignored.
 pub const TX_RINGS: u32 = 1;
 
 /// Properties of a monitored port.
@@ -27,7 +27,7 @@ pub struct Parent {
     pub watched: MonitoredPort,
     /// Name of the port for programs.
     pub name: String,
-    /// Number of the port's rings, in the direction with more of them.
+    /// Number of the port's rings in the direction that has more rings.
     pub rings: u32,
     /// Number of host rings that can be monitored.
     pub host: u32,
@@ -39,7 +39,7 @@ pub struct Parent {
     pub memory: Option<(Arc<Region>, u32)>,
 }
 
-/// The number of the monitor's host rings, and the ranges of its rings that a specification names.
+/// The number of the monitor's host rings, and the monitor's rings that a specification names.
 pub struct WantedRings {
     pub host: u32,
     pub rings: RingRanges,
@@ -81,7 +81,7 @@ impl WantedRings {
     }
 }
 
-/// Finds the port to monitor. As in netmap, it must exist and be in use.
+/// Finds the port to monitor. As in netmap, the port must exist and be in use.
 pub fn parent(d: &Daemon, spec: &PortSpec, caller: Caller) -> Result<Parent, Refusal> {
     if let Some((pipe, end)) = pipe_and_end(&spec.name) {
         return parent_pipe(d, &spec.name.to_string(), pipe, end);

@@ -1,4 +1,4 @@
-//! An interface as a port on a switch, and its host stack as another port.
+//! Attaches an interface to a switch as a port, and its host stack as another port.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,8 @@ struct InterfacePort {
     /// Number of entries in the rings of each queue's socket.
     entries: u32,
     queues: Vec<SwitchQueue>,
-    /// Description of the interface and of the mode in which its queues are bound; `None` if it has no queues.
+    /// Description of the interface, and of the mode in which its queues' sockets are bound; `None` if it has no
+    /// queues.
     detail: Option<String>,
 }
 
@@ -82,8 +83,8 @@ impl PortBackend for InterfacePort {
         Some(self.nic.interface().queues)
     }
 
-    /// Saves the queues. The positions of their buffers need not be saved, because they follow from the rings of the
-    /// sockets.
+    /// Saves the queues. The positions of their buffers need not be saved, because they can be derived from the rings
+    /// of the sockets.
     fn save(&self) -> std::io::Result<Option<State>> {
         if !self.nic.is_there() {
             return Ok(None);
@@ -103,11 +104,11 @@ impl PortBackend for InterfacePort {
         len == 0
     }
 
-    /// Also detaches the port of the interface's host stack.
+    /// Detaches the port of the interface's host stack as well.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         let stack = host_port(full);
         if d.ports.get(&stack).is_some_and(|record| record.behind.get::<StackPort>().is_some()) {
-            // Cannot fail: the port was found just now.
+            // This cannot fail, because the port was just found.
             let _ = unplug(d, &stack, "the interface of this host stack is detached");
         }
     }
@@ -118,7 +119,7 @@ struct StackPort {
     interface: Arc<Nic>,
     /// Whether TCP segments to the stack are merged (GRO).
     gro: bool,
-    /// Keeps the redirection of the stack's frames to this port in effect until dropped.
+    /// Keeps the redirection of the stack's frames to this port in effect until this field is dropped.
     _open: OpenRing,
 }
 
@@ -154,11 +155,11 @@ fn host_port(name: &str) -> String {
     format!("{name}^")
 }
 
-/// Longest wait until the kernel has freed the queues of a process that has ended.
+/// How long the kernel may take to free the queues of a process that has ended.
 const TAKEN_BACK: Duration = Duration::from_secs(1);
 
-/// Removes the port of the host stack of an interface that starts anew; attaching the interface creates it again.
-/// Returns how long the queues may stay in use.
+/// Removes the port of the host stack before the port of its interface is attached anew; attaching the interface
+/// creates the host stack's port again. Returns how long the queues may stay in use.
 pub fn begin_anew(d: &mut Daemon, name: &str) -> Duration {
     // The interface may have been attached without its host stack.
     let _ = unplug(d, &host_port(name), "the interface of this host stack is attached again");
@@ -230,7 +231,7 @@ fn on_switch(
     plug(d, &asked.at, (egress, ingresses), NewPort::new(behind, asked).with_gro(gro))
 }
 
-/// Attaches the interface that a port is named after, as netmap's `VALE_ATTACH` does.
+/// Attaches the interface whose name is the port's name, as netmap's `VALE_ATTACH` does.
 pub fn attach_named(d: &mut Daemon, at: SwitchPort, rings: NamedRings, caller: Caller) -> Result<(), Refusal> {
     let port = at.port.as_str();
     let missing =
@@ -286,7 +287,7 @@ pub const STACK: Continuation = Continuation {
 /// Restores the port of an interface's host stack.
 ///
 /// # Errors
-/// [`Refusal`] if the interface, or the TAP that stands in for its stack, does not exist.
+/// [`Refusal`] if the interface, or the TAP that replaces its stack, does not exist.
 fn continue_stack(d: &mut Daemon, item: &PortItem, state: State) -> Result<(), Refusal> {
     let at = place_of(item)?;
     let StackState { interface, gro } = state.read()?;

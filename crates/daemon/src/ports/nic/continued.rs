@@ -1,4 +1,4 @@
-//! Hand-over of interfaces, and of their rings that programs have open.
+//! Hand-over of interfaces, and of the rings of interfaces that programs have opened.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::refusal::{Refusal, refuse};
 use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::switched::RingDoorbells;
 
-/// An interface, with the TAP that stands in for its host stack, if there is one.
+/// An interface, and the TAP that replaces its host stack; `None` if there is no such TAP.
 pub type ContinuedInterface = (Arc<Nic>, Option<Arc<Stack>>);
 
 /// Returns the items (saved states) of all interfaces in use that still exist.
@@ -36,8 +36,9 @@ pub fn interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     there.map(|nic| interface(&nic, d.interfaces.stack(&nic.interface().name).as_deref())).collect()
 }
 
-/// Returns the items of interfaces that are needed after a kill: those of ports on a switch, and of programs that have
-/// rings open. Other users of an interface, such as passthrough ports, start anew and open it again.
+/// Returns the items of the interfaces that are needed after a kill: interfaces of ports on a switch, and interfaces
+/// whose rings programs have opened. Other users of an interface, such as passthrough ports, start anew and open the
+/// interface again.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -51,7 +52,8 @@ pub fn kept_interfaces(d: &Daemon) -> std::io::Result<Vec<Item>> {
     Ok(all)
 }
 
-/// Returns the items of rings that programs have open, without their counters, which change with every frame.
+/// Returns the items of rings that programs have opened. The items do not include the rings' counters, which change
+/// with every frame.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -78,9 +80,10 @@ fn interface(nic: &Nic, stack: Option<&Stack>) -> std::io::Result<Item> {
     Ok(Item::Interface(Box::new(InterfaceItem::new(nic, item)?)))
 }
 
-/// Restores an interface. The daemon keeps it open as long as a port or the returned value refers to it.
+/// Restores an interface. The daemon keeps the interface open as long as a port or the returned value refers to it.
 ///
-/// # Errors [`Refusal`] if the interface does not exist, or a descriptor is not of the expected type.
+/// # Errors
+/// [`Refusal`] if the interface does not exist, or a descriptor is not of the expected type.
 pub fn continue_interface(d: &mut Daemon, item: InterfaceItem) -> Result<ContinuedInterface, Refusal> {
     let (interface, mode) = item.interface();
     if d.interfaces.known(&interface.name).is_some() {
@@ -104,7 +107,7 @@ fn restore_stack(nic: &Nic, item: StackItem) -> Result<Arc<Stack>, Refusal> {
     Ok(Arc::new(Stack::new(queues, diversion)))
 }
 
-/// Returns the items of all rings that programs have open.
+/// Returns the items of all interface rings that programs have opened.
 ///
 /// # Errors
 /// Fails if the daemon is out of descriptors.
@@ -137,10 +140,11 @@ fn rings(client: u64, port: &NicPort) -> std::io::Result<Item> {
     })))
 }
 
-/// Restores a program's open rings. Forwarding tasks are placed only for host rings: frames of queues pass between the
-/// program and the kernel directly.
+/// Restores the interface rings that a program has opened. Forwarding tasks are placed only for host rings, because
+/// frames of queues pass directly between the program and the kernel.
 ///
-/// # Errors [`Refusal`] if the memory of the rings does not exist, or a descriptor is not of the expected type.
+/// # Errors
+/// [`Refusal`] if the memory of the rings does not exist, or a descriptor is not of the expected type.
 pub fn continue_rings(d: &mut Daemon, item: OpenInterfaceItem) -> Result<(), Refusal> {
     let wrong = |what: &str| Refusal::new(Errno::INVAL, what);
     let nic = d.interfaces.known(&item.interface).ok_or_else(|| wrong("the interface of these rings is missing"))?;

@@ -1,4 +1,5 @@
-//! Properties of network interfaces, open or not, for netmap's control requests. Queries need no privilege.
+//! Properties of network interfaces, for netmap's control requests, whether or not a program has opened the interface.
+//! Queries need no privilege.
 
 use netvale_afxdp::iface::Interface;
 use netvale_afxdp::sizes::{self, RegionNeeds};
@@ -16,8 +17,8 @@ use crate::registry::regions::COMMON_REGION;
 use crate::rings::guest::GuestPort;
 use crate::rings::sizes::PortFacts;
 
-/// Returns the properties of an interface: its actual ones, or those that it would get if it were opened with
-/// `request`.
+/// Returns the properties of an interface: the actual properties of an open interface, or the properties that the
+/// interface would have if it were opened with `request`.
 pub(crate) fn of_interface(
     d: &mut Daemon,
     ifname: &str,
@@ -59,18 +60,19 @@ pub(crate) fn of_interface(
     Ok(PortFacts { shape, host, layout, mem_id })
 }
 
-/// Returns the layout and number of the region that the caller's interfaces share: the existing one, or the one that
-/// the first interface would create.
+/// Returns the layout and number of the region that the caller's interfaces share: the existing region, or the region
+/// that the first interface would create.
 fn common(d: &Daemon, needs: &RegionNeeds, caller: Caller) -> Result<(Layout, u32), Refusal> {
     let layout = match d.regions.known_common(caller.uid) {
         Some(region) => *region.layout(),
-        // If a region cannot hold that many rings, opening the interface fails; here, the default sizes are returned.
+        // If a region has no room for that many rings, opening the interface fails; this function returns the default
+        // sizes in that case.
         None => Layout::new(needs.common()).or_else(|_| Layout::new(RegionSizes::COMMON)).map_err(RegionError::from)?,
     };
     Ok((layout, COMMON_REGION))
 }
 
-/// Returns the length in bytes of the virtio-net header before each of an interface's frames.
+/// Returns the length in bytes of the virtio-net header that precedes each of an interface's frames.
 pub(crate) fn header(d: &Daemon, ifname: &str) -> Result<u32, Refusal> {
     match d.guests.get(ifname) {
         Some(port) => Ok(port.hdr_len()),
@@ -106,8 +108,9 @@ fn shape_of(d: &AttachReply) -> PortShape {
     PortShape { tx_rings: d.tx_rings, rx_rings: d.rx_rings, tx_slots: d.tx_slots, rx_slots: d.rx_slots }
 }
 
-/// Returns the properties of a ptnet device that is not open. Its driver reports rings and slots. Its memory belongs to
-/// the host and is not mapped yet; the layout is that of a device with these rings and default buffers.
+/// Returns the properties of a ptnet device that is not open. The device's driver reports the numbers of rings and
+/// slots. The device's memory belongs to the host and is not mapped yet, so the layout is computed from these numbers
+/// and the default size of buffers.
 fn closed_guest(interface: &Interface) -> Result<PortFacts, Refusal> {
     let (tx_slots, rx_slots) = interface.slots().unwrap_or((sizes::SLOTS, sizes::SLOTS));
     let shape = sizes::shape(interface.queues, PortShape { tx_rings: 0, rx_rings: 0, tx_slots, rx_slots });

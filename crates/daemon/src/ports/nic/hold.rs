@@ -1,5 +1,5 @@
-//! Rings of an interface that several programs have open. Each ring has one holder, the program that has it open. The
-//! two rings of a queue may have different holders, which then share the queue's socket and memory.
+//! Rings of an interface that several programs have opened. Each ring has one holder: the program that has opened that
+//! ring. The two rings of a queue may have different holders, which then share the queue's socket and memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,13 +19,14 @@ pub(super) fn both(queue: u32) -> RingRanges {
     RingRanges { tx: queue..queue + 1, rx: queue..queue + 1 }
 }
 
-/// Returns the queue `number`, and the open port of a program that holds one of its rings; `None` if no program does.
+/// Returns the queue `number`, and the open port of a program that holds one of the queue's rings; `None` if no program
+/// holds either ring.
 fn holder<'a>(d: &'a Daemon, nic: &Nic, number: u32) -> Option<(&'a NicPort, &'a Arc<OpenQueue>)> {
     let mut ports = d.interfaces.ports_on(&nic.interface().name);
     ports.find_map(|(_, port)| Some((port, port.queue(number)?)))
 }
 
-/// Returns the queue if another program has its other ring open; `None` if no program has.
+/// If another program has opened the queue's other ring, returns the queue; otherwise, `None`.
 ///
 /// # Errors
 /// [`Refusal`] with `EBUSY` if the other ring is in another region.
@@ -44,7 +45,7 @@ pub(super) fn shared(d: &Daemon, port: &NicPort, number: u32) -> Result<Option<A
     refuse(Errno::BUSY, text)
 }
 
-/// Returns the memory of the rings of an interface that programs already have open in a region.
+/// Returns the memory of the interface's rings that programs have already opened in `region`; `None` if there are none.
 pub(super) fn memory_in(d: &Daemon, ifname: &str, region: &Arc<Region>) -> Option<Arc<PortMem>> {
     let mut all = d.interfaces.ports_on(ifname).map(|(_, port)| &port.mem);
     all.find(|mem| Arc::ptr_eq(mem.region(), region)).map(Arc::clone)
@@ -87,8 +88,8 @@ pub(super) fn host_of(nic: &Nic, RingRanges { tx, rx }: &RingRanges) -> RingRang
     RingRanges { tx: of(tx), rx: of(rx) }
 }
 
-/// Returns how many of these tx rings and rx rings have no buffers yet. An open queue has buffers for both of its
-/// rings, even if only one of them is held.
+/// Returns the number of these tx rings, and of these rx rings, that have no buffers yet. An open queue has buffers for
+/// both of its rings, even if only one ring is held.
 pub(super) fn new_rings(d: &Daemon, nic: &Nic, rings: &RingRanges) -> (u32, u32) {
     let queues = queues_of(nic, rings).filter(|&queue| holder(d, nic, queue).is_none()).count() as u32;
     let host = host_of(nic, rings);

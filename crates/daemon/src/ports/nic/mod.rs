@@ -7,7 +7,7 @@
 //! | [`open`] | rings of an interface for a program |
 //! | [`kernel`] | system calls and files that the sandbox permits for interfaces |
 //! | `hold` | rings opened by several programs |
-//! | `stack` | the TAP that stands in for an interface's stack, and the tasks between it and host rings |
+//! | `stack` | the TAP that replaces an interface's host stack, and the tasks that forward between it and host rings |
 //! | [`continued`] | hand-over of interfaces and of their open rings |
 //! | [`facts`] | properties of interfaces for netmap's control requests |
 //! | [`names`] | the rings in a specification |

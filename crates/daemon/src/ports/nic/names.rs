@@ -9,17 +9,18 @@ use rustix::io::Errno;
 
 use crate::refusal::{Refusal, refuse};
 
-/// Finds the interface of that name in the kernel. netmap's persistent ports, which have interface names, do not count.
+/// Finds the interface of that name in the kernel. netmap's persistent ports have names of the same form, but are not
+/// found.
 ///
 /// # Errors
-/// [`Refusal`] with `ENXIO` if it does not exist.
+/// [`Refusal`] with `ENXIO` if the interface does not exist.
 pub(crate) fn find(ifname: &str) -> Result<Interface, Refusal> {
     Interface::find(ifname).map_err(|_| {
         Refusal::new(Errno::NXIO, format!("interface {ifname} does not exist: 'ip link' shows the interfaces"))
     })
 }
 
-/// Number of an interface's queue rings, and of its host rings, in one direction.
+/// Number of queue rings and number of host rings that an interface has in one direction.
 pub(crate) type RingNumbers = (u32, u32);
 
 /// Returns the rings that a specification names in one direction. As in netmap, a ring number that exists only in the
@@ -39,7 +40,8 @@ pub(crate) fn wanted(rings: Rings, (queues, host): RingNumbers, other: RingNumbe
     }
 }
 
-/// Returns the rings that a specification names in each direction; an empty range for a direction that it excludes.
+/// Returns the rings that a specification names in each direction; for a direction that the specification excludes,
+/// returns an empty range.
 pub(crate) fn wanted_both(spec: &PortSpec, tx: RingNumbers, rx: RingNumbers) -> Result<RingRanges, Refusal> {
     let bound = |own, other, without| match spec.rings {
         _ if spec.flags.directions == without => Ok(0..0),

@@ -1,4 +1,4 @@
-//! An interface that a program opens. Its rings are the interface's queues.
+//! An interface that a program opens. The rings of the program are the interface's queues.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::rings::nic::{NicPort, OpenQueue};
 use crate::rings::sizes::own_pools;
 use crate::rings::switched::RingDoorbells;
 
-/// Maximum number of extra buffers in a region for a netmap program. They take locked memory, and netmap programs
-/// accept fewer buffers than they request.
+/// Maximum number of extra buffers in a region for a netmap program. The number is limited because the buffers take
+/// locked memory; netmap programs accept fewer buffers than they request.
 const MOST_EXTRA_BUFS: u32 = 128 * 1024;
 
-/// Open rings of a network interface.
+/// Rings of a network interface that a program has opened.
 struct OpenInterface {
     /// The connection that opened the rings.
     client: u64,
@@ -50,7 +50,7 @@ impl Attachment for OpenInterface {
         Ok(Some(HoldItem::Interface { client: self.client, binding: (&self.binding).into() }))
     }
 
-    /// Releases the rings. On return, the host's stack receives from and sends on the queues again.
+    /// Releases the rings. After this call, the host's stack receives from and sends on the queues again.
     fn close(self: Box<Self>, d: &mut Daemon, client: u64) {
         drop(self.binding);
         remove(d, client);
@@ -89,7 +89,7 @@ pub fn continue_hold(d: &Daemon, client: u64, binding: BindingItem) -> Result<Bo
     Ok(Box::new(OpenInterface { client, binding }))
 }
 
-/// Opens an interface for a program: its rings are the interface's queues.
+/// Opens an interface for a program. The rings of the program are the interface's queues.
 pub fn open(
     d: &mut Daemon,
     request: &AttachRequest,
@@ -121,7 +121,7 @@ pub fn open(
         None => Arc::new(region.port_in_part(shape, host.0, host.1, &RingRanges::NONE)?),
     };
     let binding = mem.bind(&spec.name.to_string(), tx, rx, request.extra_bufs)?;
-    // Quotes in a specification mark the end of a name; they are not part of it.
+    // Quotes in a specification mark the end of a name; the quotes are not part of the name.
     let name = request.name.replace('\'', "");
     let base = NicPort::new(name, nic, mem, mem_id, bound, d.evictions.new_fault(caller), caller);
     let port = NicPort { trusted: permission::is_trusted(caller), ..base };
@@ -136,13 +136,14 @@ pub fn open(
 fn extra_bufs(request: &AttachRequest) -> u32 {
     match request.flags & FLAG_NETMAP {
         0 => request.extra_bufs,
-        // netmap programs accept fewer buffers than they request.
+        // Programs that use netmap accept fewer buffers than they request.
         _ => request.extra_bufs.min(MOST_EXTRA_BUFS),
     }
 }
 
 /// Returns the shape of the interface's rings, including host rings, and the numbers of host rings in each direction.
-/// The program that opens the interface first determines them, until the last program closes it.
+/// The first program that opens the interface determines the shape; it remains until the last program closes the
+/// interface.
 fn shape_of(
     d: &Daemon,
     nic: &Nic,
@@ -175,7 +176,7 @@ fn shape_of(
     Ok((sizes::shape(interface.queues, host_rings), host))
 }
 
-/// Refuses an interface that is on a switch, because its queues, and possibly its host stack, are in use there.
+/// Refuses an interface that is on a switch, because the switch uses its queues, and possibly its host stack.
 fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
     if let Some(full) = switch_port_on(d, ifname) {
         return refuse(Errno::BUSY, format!("{ifname} is on a switch, as {full}; detach it first"));
@@ -183,12 +184,12 @@ fn is_off_switches(d: &Daemon, ifname: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the full name of an interface's port on a switch, if it has one.
+/// Returns the full name of an interface's port on a switch, `None` if it has none.
 pub fn switch_port_on<'a>(d: &'a Daemon, ifname: &str) -> Option<&'a str> {
     d.ports.iter().find(|(_, record)| record.behind.interface() == Some(ifname)).map(|(full, _)| full)
 }
 
-/// Opens a socket for each queue without one, and places the tasks of host rings on workers.
+/// Opens a socket for each queue that has none, and places the tasks of host rings on workers.
 fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     let bound = RingRanges { tx: port.tx.clone(), rx: port.rx.clone() };
     for number in hold::queues_of(&port.nic, &bound) {
@@ -218,7 +219,7 @@ fn start(d: &mut Daemon, mut port: NicPort) -> Result<NicPort, Refusal> {
     Ok(port)
 }
 
-/// Opens a queue that no program has open.
+/// Opens a queue that no program has opened.
 fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
     let rings = port.mem.furnish(hold::both(number))?;
     let entries = sizes::entries(port.mem.shape());
@@ -226,8 +227,8 @@ fn fresh(port: &NicPort, number: u32) -> Result<OpenQueue, Refusal> {
     Ok(OpenQueue::new(opened, rings))
 }
 
-/// Returns the region for an interface's buffers: the requested one, else the region of rings of this interface that
-/// the user already has open, else the region that the user's interfaces share, else a new one.
+/// Returns the region for an interface's buffers: the requested region, else the region in which the user has already
+/// opened rings of this interface, else the region that the user's interfaces share, else a new region.
 fn region_for(
     d: &mut Daemon,
     ifname: &str,
@@ -250,8 +251,8 @@ fn region_for(
     }
     let beside = d.interfaces.ports_on(ifname).filter(|(_, p)| p.owner.uid == caller.uid);
     let mut beside = beside.map(|(_, p)| (Arc::clone(p.mem.region()), p.mem_id));
-    // The region of such rings has room reserved for all rings of the interface, so only extra buffers and the
-    // `netmap_if` need room.
+    // If the user has already opened rings of the interface in a region, that region has reserved room for all rings of
+    // the interface. Only extra buffers and the `netmap_if` then need room.
     let there = RegionNeeds { shape: PortShape { tx_rings: 0, rx_rings: 0, ..needs.shape }, ..*needs };
     if let Some(found) = beside.find(|(region, _)| there.fit(region)) {
         return Ok(found);

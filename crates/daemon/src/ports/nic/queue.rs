@@ -1,4 +1,4 @@
-//! A queue of an interface on a switch. It has memory of its own, half of it for receiving, half for sending.
+//! A queue of an interface on a switch. It has its own memory, half of it for receiving and half for sending.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,8 +37,8 @@ pub(super) struct NicQueueState {
     socket: Fd,
     /// Whether a frame may span several buffers.
     multi_buffer: bool,
-    /// Numbers of free send buffers. `None` if the state was saved while workers ran: this field and the next two are
-    /// then derived from the socket's rings.
+    /// Numbers of free send buffers. `None` if the state was saved while workers ran: the values of this field and the
+    /// next two are then derived from the socket's rings.
     free: Option<Vec<u32>>,
     /// Buffers that the ingress has taken and will return.
     taken: Vec<u32>,
@@ -46,11 +46,11 @@ pub(super) struct NicQueueState {
     pieces: Vec<(u64, u32)>,
 }
 
-/// Longest wait until the kernel has sent the frames that the predecessor put into the tx ring.
+/// How long to wait until the kernel has sent the frames that the predecessor put into the tx ring.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Returns the layout of the buffers. Buffer 0 is not used, because the kernel's headroom would begin before the
-/// memory.
+/// Returns the layout of the buffers. Buffer 0 is not used, because the headroom that the kernel uses before a frame
+/// would begin before the memory.
 fn buffers(entries: u32) -> BufferLayout {
     BufferLayout { first: 0, stride: DEFAULT_BUF_SIZE, count: 1 + 2 * entries }
 }
@@ -63,11 +63,11 @@ impl SwitchQueue {
     /// Opens a queue for a port on a switch. Returns the backend's part and the ingress.
     ///
     /// # Errors
-    /// [`Refusal`] if the daemon is out of memory, or the kernel refuses.
+    /// [`Refusal`] if the daemon is out of memory, or if the kernel refuses the socket.
     pub(super) fn open(nic: &Arc<Nic>, number: u32, entries: u32) -> Result<(SwitchQueue, NicIngress), Refusal> {
         let name = &nic.interface().name;
         let buffers = buffers(entries);
-        // The memory is a file, because another process may have to take it over.
+        // The memory is a file, so that another process can take it over.
         let made = sealed_memfd("netvale-queue", bytes(&buffers) as u64, PageKind::Ordinary);
         let missing = |e| Refusal::new(e, format!("no memory for {} frames of interface {name}: {e}", buffers.count));
         let (file, memory, _) = made.map_err(missing)?;
@@ -87,7 +87,7 @@ impl SwitchQueue {
         Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
     }
 
-    /// Saves the descriptors, without the state that changes with frames.
+    /// Saves the descriptors, but not the state that changes with frames.
     ///
     /// # Errors
     /// Fails if the daemon is out of descriptors.
@@ -115,7 +115,8 @@ impl SwitchQueue {
 
     /// Restores a queue whose socket's rings have `entries` entries.
     ///
-    /// # Errors [`Refusal`] if a descriptor is not of the expected type, or a buffer does not occur exactly once.
+    /// # Errors
+    /// [`Refusal`] if a descriptor is not of the expected type, or a buffer does not occur exactly once.
     pub(super) fn restore(
         nic: &Arc<Nic>,
         entries: u32,
@@ -154,7 +155,7 @@ impl SwitchQueue {
         Ok((SwitchQueue { number, multi_buffer, opened, memory: file, egress, settled }, ingress))
     }
 
-    /// Whether the driver accesses the buffers directly.
+    /// Whether the driver accesses the buffers directly (zero copy).
     pub(super) fn is_zero_copy(&self) -> bool {
         self.opened.socket.is_zero_copy()
     }

@@ -1,4 +1,4 @@
-//! The stand-in for an interface's host stack: a TAP, whose queues serve as the interface's host rings.
+//! The replacement for an interface's host stack: a TAP, whose queues serve as the interface's host rings.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::rings::nic::NicPort;
 use crate::rings::switched::RingDoorbells;
 use crate::worker::WorkerTask;
 
-/// Creates the TAP that stands in for the interface's host stack, with `queues` queues. With `finished`, the TAP has no
-/// offloads: its frames arrive with checksums and segmented.
+/// Creates the TAP that replaces the interface's host stack, with `queues` queues. With `finished`, the TAP has no
+/// offloads: frames from the TAP are segmented and have complete checksums.
 pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished: bool) -> Result<Arc<Stack>, Refusal> {
     let interface = nic.interface();
     let options = TapOptions {
@@ -55,7 +55,7 @@ pub(crate) fn make(interfaces: &mut Interfaces, nic: &Nic, queues: u32, finished
     Ok(stack)
 }
 
-/// Returns the TAP that stands in for the stack of an interface with open host rings. Creates it for the first program.
+/// Returns the TAP that replaces the stack of an interface with open host rings. Creates the TAP for the first program.
 pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc<Stack>, Refusal> {
     match interfaces.stack(&port.nic.interface().name) {
         Some(stack) => Ok(stack),
@@ -67,7 +67,8 @@ pub(crate) fn of_port(interfaces: &mut Interfaces, port: &NicPort) -> Result<Arc
 pub(crate) type GetBells<'a> = dyn FnMut(&NicPort) -> Result<RingDoorbells, Refusal> + 'a;
 
 /// Creates the tasks that forward frames between the stack and the port's open host rings. Stores in `port` the
-/// doorbells and rings that these tasks use. `continues` is set if the rings were restored from another process.
+/// doorbells and rings that these tasks use. `continues` must be set if another process saved the rings and they have
+/// been restored.
 pub(crate) fn host_rings(
     port: &mut NicPort,
     stack: &Arc<Stack>,
@@ -118,7 +119,8 @@ pub(crate) fn host_rings(
     Ok(tasks)
 }
 
-/// Allocates buffers for a host ring, unless it `continues` with the buffers of a restored ring. Returns the ring.
+/// Returns a host ring. Allocates buffers for the ring, unless `continues` is set, which means that the ring was
+/// restored with its buffers.
 fn furnished(port: &NicPort, ring: RingRanges, continues: bool) -> Result<FurnishedRings, Refusal> {
     if continues { Ok(FurnishedRings::of(&port.mem, ring)) } else { Ok(port.mem.furnish(ring)?) }
 }

@@ -46,13 +46,13 @@ use crate::worker::{TaskId, WorkerTask};
 /// Backend of a ptnet device that is connected to a pipe or an interface instead of a switch.
 struct PassthroughPort {
     device: PtnetDevicePort,
-    /// The interface, if it is the backend.
+    /// The interface, if the device's backend is an interface.
     nic: Option<Arc<Nic>>,
-    /// The pipe, if it is the backend.
+    /// The pipe, if the device's backend is a pipe.
     pipe: Option<Arc<PipeBackend>>,
 }
 
-/// State of a device on a pipe, and of its pipe.
+/// State of a device on a pipe, and state of that pipe.
 #[derive(Serialize, Deserialize)]
 struct PipedState {
     device: State,
@@ -102,8 +102,8 @@ impl PortBackend for PassthroughPort {
         if self.pipe.is_some() { Ok(None) } else { self.device.save() }
     }
 
-    /// Saves a device on a pipe. A device on an interface starts anew, because the interface's sockets cannot be handed
-    /// over together with the guest's buffers.
+    /// Saves a device on a pipe. A device on an interface is attached anew by the successor, because the interface's
+    /// sockets cannot be handed over together with the guest's buffers.
     fn save_parked(&self) -> std::io::Result<Option<ParkedPort>> {
         let Some(backend) = &self.pipe else { return Ok(None) };
         let Some(device) = self.device.save_parked()? else { return Ok(None) };
@@ -119,21 +119,21 @@ impl PortBackend for PassthroughPort {
     }
 }
 
-/// A virtual machine's backend, with the tasks that forward its frames.
+/// The backend of a virtual machine's ptnet device, and the tasks that forward its frames.
 struct PassthroughDevice {
     backend: Arc<dyn Backend>,
-    /// The interface, if it is the backend.
+    /// The interface, if it is the device's backend.
     nic: Option<Arc<Nic>>,
-    /// The pipe, if it is the backend.
+    /// The pipe, if it is the device's backend.
     pipe: Option<Arc<PipeBackend>>,
     tasks: Vec<WorkerTask>,
-    /// Counters of the guest's tx rings, and of its rx rings.
+    /// Counters of the guest's tx rings, then of the guest's rx rings.
     counters: [Vec<Arc<RingCounters>>; 2],
-    /// Saved state of the device, if another process's device is to be restored.
+    /// Saved state of the device, if a device that another process saved is to be restored.
     continued: Option<State>,
 }
 
-/// Attaches a ptnet device without a switch. The port has its own socket; its name is that of the backend.
+/// Attaches a ptnet device without a switch. The port has its own socket; its name is the name of the backend.
 ///
 /// # Errors
 /// [`Refusal`] if the backend is in use, or cannot be passed through.
@@ -147,7 +147,7 @@ pub fn attach(
     attach_or_continue(d, backend, socket, o, caller, None)
 }
 
-/// Restores devices that are passed through.
+/// Restores devices that are passed through to virtual machines.
 pub const CONTINUATION: Continuation = Continuation {
     is_for: |item| item.kind == PortKind::Ptnet && item.on.is_none() && item.declared.is_some(),
     go_on,
@@ -155,7 +155,7 @@ pub const CONTINUATION: Continuation = Continuation {
     is_still: false,
 };
 
-/// Restores a device that is passed through, from another process.
+/// Restores a passed-through device that another process saved.
 ///
 /// # Errors
 /// [`Refusal`] if the state is inconsistent.
@@ -197,9 +197,9 @@ fn attach_or_continue(
     }
 }
 
-/// The end of a pipe that is passed through.
+/// An end of a pipe that is passed through to a virtual machine.
 struct PassedEnd {
-    /// The pipe's name without the end.
+    /// The pipe's name, without the suffix that selects one of its ends.
     key: String,
     end: usize,
 }
@@ -316,8 +316,8 @@ fn pass(
     Ok(())
 }
 
-/// Connects the queues to rings of a temporary region and disconnects them again, so that errors appear now and not
-/// when a guest connects.
+/// Connects the queues to rings of a temporary region and then disconnects them, so that errors appear when the port is
+/// attached, not when a guest connects.
 fn try_out(backend: &NicBackend, config: &PtnetDeviceConfig) -> Result<(), Refusal> {
     let region = Region::device("netvale-trial", sizes(config), PageKind::Ordinary)?;
     let mem = Arc::new(region.port(shape(config))?);

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 /// Forwards frames from a guest's tx ring to a queue of the interface.
 pub struct OutwardPassage {
     through: ThroughTx,
-    /// Whether the kernel has been asked to report room in the queue.
+    /// Whether the kernel has been asked to signal when the queue has room.
     asked: bool,
 }
 
@@ -41,8 +41,8 @@ impl Passage for OutwardPassage {
             self.through.arm();
             self.asked = true;
         }
-        // This pass processes what the kernel returned or the guest published just before the notification was
-        // requested.
+        // This pass processes the buffers that the kernel returned, and the frames that the guest published, just
+        // before the notification was requested.
         let news = self.through.pass() > 0;
         if news {
             self.disarm();
@@ -72,8 +72,8 @@ pub struct InwardPassage {
 }
 
 impl InwardPassage {
-    /// Whether the guest has fewer than half of the ring's slots free, so that the kernel may run out of buffers for
-    /// received frames.
+    /// Whether the guest has fewer than half of the ring's slots free, in which case the kernel may run out of buffers
+    /// for received frames.
     fn lacks_buffers(&self) -> bool {
         let end = self.through.end();
         let n = self.through.end().side().ring.num_slots();
@@ -114,13 +114,14 @@ impl Passage for InwardPassage {
 /// Open sockets and queues of an interface, with the guest's right to send on them.
 type OpenQueues = Vec<(Arc<XdpSocket>, Arc<NicQueue>, SendClaim)>;
 
-/// The interface that is the backend of a guest's rings. Each ring uses the queue of the same number.
+/// The interface that is the backend of a guest's rings. Each ring uses the queue with the same number.
 pub struct NicBackend {
     nic: Arc<Nic>,
     entries: u32,
-    /// For each tx ring of the guest, its seat: the part of its forwarding that remains when the guest changes.
+    /// For each tx ring of the guest, its seat: the place for the ring's forwarding, which remains when the guest
+    /// changes.
     pub tx: Vec<Arc<Seat<OutwardPassage>>>,
-    /// For each rx ring of the guest, its seat.
+    /// For each rx ring of the guest, its seat, as for `tx`.
     pub rx: Vec<Arc<Seat<InwardPassage>>>,
     open: Mutex<OpenQueues>,
 }
@@ -213,7 +214,7 @@ impl Backend for NicBackend {
     fn empty(&self) -> Result<(), InUse> {
         let tx: Vec<_> = self.tx.iter().map(|seat| seat.disconnect()).collect();
         let rx: Vec<_> = self.rx.iter().map(|seat| seat.disconnect()).collect();
-        // The stack gets the queues back before the last socket descriptors are closed.
+        // The host's stack gets the queues back before the last socket descriptors are closed.
         self.open.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let tx = tx.into_iter().map(|passage| passage.map(drop));
         tx.chain(rx.into_iter().map(|passage| passage.map(drop))).fold(Ok(()), Result::and)

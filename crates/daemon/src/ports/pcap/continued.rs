@@ -1,5 +1,5 @@
-//! Restores capture files at the position that another process reported in a hand-over, or recorded before it was
-//! killed.
+//! Restores capture files at the position that another process reported in a hand-over, or recorded before that process
+//! was killed.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Opens capture files with the daemon's rights, for users who have fewer.
+//! Opens capture files with the daemon's rights, on behalf of users who have fewer rights.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ pub enum CaptureFileError {
     /// The name is a symbolic link.
     #[error("the path is a symbolic link; name the file itself")]
     Link,
-    /// The name belongs to something other than a regular file.
+    /// The name belongs to something that is neither a regular file nor a symbolic link.
     #[error("expected a regular file; choose another name")]
     NotAFile,
     /// The caller has no permission to open the file.
@@ -48,7 +48,7 @@ impl From<Errno> for CaptureFileError {
 }
 
 impl CaptureFileError {
-    /// Returns the matching errno.
+    /// Returns the errno that matches the error.
     pub fn errno(&self) -> Errno {
         match self {
             CaptureFileError::Folder(why) => why.errno(),
@@ -61,7 +61,7 @@ impl CaptureFileError {
     }
 }
 
-/// Opens a file to replay, for a caller who may read it. The reader of the file checks that it is a regular one.
+/// Opens a file to replay, for a caller who may read it. The code that reads the file checks that it is a regular file.
 ///
 /// # Errors
 /// [`CaptureFileError`].
@@ -73,7 +73,7 @@ pub fn to_read(place: &UserPath) -> Result<File, CaptureFileError> {
     }
 }
 
-/// Creates a file for a capture, accessible to the caller alone, or empties a file that the caller may write.
+/// Creates a file for a capture, that only the caller can access, or empties a file that the caller may write.
 ///
 /// # Errors
 /// [`CaptureFileError`].
@@ -105,8 +105,8 @@ fn made(folder: &Folder, file: OwnedFd, user: Option<u32>) -> Result<File, Captu
     Ok(file.into())
 }
 
-/// Empties an existing file. For an untrusted user, it must be that user's, or one that the daemon created for that
-/// user.
+/// Empties an existing file. If the user is untrusted, the file must belong to that user, or the daemon must have
+/// created it for that user.
 fn emptied(folder: &Folder, user: Option<u32>) -> Result<File, CaptureFileError> {
     let Some(user) = user else {
         return Ok(folder.open_file(OFlags::WRONLY | OFlags::TRUNC, Mode::empty())?.into());

@@ -1,4 +1,4 @@
-//! Attaches socket ports, new or restored from another process.
+//! Attaches socket ports: new ports, and ports that another process saved.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -30,24 +30,24 @@ use crate::ports::site::site;
 use crate::refusal::Refusal;
 use crate::registry::exchanges::{KnownExchange, LineTemplate};
 
-/// Default maximum number of peers of a listening socket.
+/// Default maximum number of peers that are connected to a listening socket.
 const USUAL_PEERS: u32 = 64;
 /// Default number of seconds between two attempts to reach a peer.
 const USUAL_PAUSE: u32 = 1;
 
-/// The parts of a socket port that depend on its kind: where its peers come from, and the format of its frames.
+/// The parts of a socket port that depend on the port's kind: the source of its peers, and the format of its frames.
 struct SocketPlan {
     kind: PortKind,
     source: Box<dyn PeerSource>,
     format: FrameFormat,
     rules: Arc<FrameRules>,
     domain: TimeDomain,
-    /// Number of the first line (a peer's place): 0 if the attached port itself is that line, else 1.
+    /// Number of the first line (a peer's place): 0 if that line is the attached port itself, otherwise 1.
     first: u16,
     most: u32,
 }
 
-/// The sockets, and the state of the peer, from another process's port.
+/// The sockets of a port that another process saved, and the state of the port's peer.
 struct LeftSockets {
     sockets: Vec<OwnedFd>,
     line: Option<LineState>,
@@ -60,7 +60,7 @@ impl LeftSockets {
         Ok(Some(LeftSockets { sockets: Fd::take_all(sockets)?, line }))
     }
 
-    /// Takes the sockets, of which there must be exactly `N`.
+    /// Takes the sockets. Fails unless there are exactly `N`.
     fn exactly<const N: usize>(&mut self) -> Result<[OwnedFd; N], Refusal> {
         let sockets = std::mem::take(&mut self.sockets);
         let count = sockets.len();
@@ -68,7 +68,8 @@ impl LeftSockets {
     }
 }
 
-/// Returns the source of a port's peers, with new sockets, or with the `N` sockets of another process's port.
+/// Returns the source of a port's peers, with new sockets, or with the `N` sockets of a port that another process
+/// saved.
 fn peers<S: PeerSource + 'static, const N: usize>(
     d: &Daemon,
     left: Option<&mut LeftSockets>,
@@ -90,7 +91,7 @@ fn rules(header: u32, mtu: Option<u32>) -> Arc<FrameRules> {
     Arc::new(FrameRules::new(header, mtu.unwrap_or(USUAL_MTU)))
 }
 
-/// Returns the address of the port's own socket, if the caller may have a socket there.
+/// Returns the address of the port's own socket. Fails if the caller may not have a socket there.
 fn address_of<K: KindType>(
     d: &Daemon,
     asked: &AdmittedRequest<'_>,
@@ -103,7 +104,7 @@ fn address_of<K: KindType>(
     })
 }
 
-/// The properties of a port whose peers connect to it, or that connects to a peer.
+/// The properties of a port to which peers connect, or which itself connects to a peer.
 struct ConnectionPlan {
     kind: PortKind,
     format: FrameFormat,
@@ -270,7 +271,8 @@ pub fn vde(d: &mut Daemon, asked: &AdmittedRequest<'_>) -> Result<(), Refusal> {
     begin(d, asked, plan, left)
 }
 
-/// Attaches the port to its switch. If the port itself is a line (a peer's place), it gets that line's queues.
+/// Attaches the port to its switch. If the port is itself a line (a place for one peer), it gets the queues of that
+/// line.
 fn begin(
     d: &mut Daemon,
     asked: &AdmittedRequest<'_>,

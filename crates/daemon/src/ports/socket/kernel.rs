@@ -8,7 +8,7 @@ use libc::{
 use crate::system::sandbox::{Argument, KernelNeeds, int};
 
 /// Returns the condition that the type argument of socket(2) is `kind`, with or without `SOCK_CLOEXEC` and
-/// `SOCK_NONBLOCK`. The mask has 32 bits, because the kernel reads only those of the argument.
+/// `SOCK_NONBLOCK`. The mask has 32 bits, because the kernel reads only 32 bits of the argument.
 const fn of_type(kind: libc::c_int) -> Argument {
     Argument {
         index: 1,

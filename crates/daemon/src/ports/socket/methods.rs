@@ -1,5 +1,5 @@
-//! `vde.set`: creates lines (ports for single plugs) of a VDE switch before their plugs connect, and reserves them for
-//! plugs that request their numbers.
+//! `vde.set`: creates lines (ports for single plugs) of a VDE switch before their plugs connect, and reserves lines for
+//! plugs that request them by their numbers.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ fn answer(d: &mut Daemon, request: &KindRequest, _caller: Caller) -> Option<Resu
     }
 }
 
-/// Creates the lines that a request names, or none of them, and sets which are reserved.
+/// Creates the lines that a request names, or none of them, and sets which lines are reserved.
 fn set(d: &mut Daemon, p: &VdeSetParams) -> Result<(), RpcError> {
     let mut known = taken(d, &p.port)?;
     let done = change(d, &mut known, p);
@@ -36,7 +36,7 @@ fn set(d: &mut Daemon, p: &VdeSetParams) -> Result<(), RpcError> {
         }
         Err(Unmade { new, why }) => {
             for number in new {
-                // It is not an error if the line is already gone.
+                // If the line no longer exists, that is not an error.
                 let _ = unplug(
                     d,
                     &line_name(PortKind::Vde, &p.port, number),
@@ -73,7 +73,8 @@ impl From<RpcError> for Unmade {
     }
 }
 
-/// Takes the exchange (the set of lines) of the attached port `full` out of its registry, if it is a VDE switch.
+/// Takes the exchange (the set of lines) of the attached port `full` out of the registry of exchanges. Fails if the
+/// port is not a VDE switch.
 fn taken(d: &mut Daemon, full: &str) -> Result<KnownExchange, RpcError> {
     let port = d.ports.get(full).ok_or_else(|| {
         RpcError::new(ErrorCode::NotFound, format!("port {full} does not exist"), "'netvale list' shows the ports")
@@ -102,7 +103,7 @@ fn fits(known: &KnownExchange, p: &VdeSetParams, wanted: &[u16]) -> Result<usize
     Ok(most)
 }
 
-/// Creates those of the wanted lines that do not exist yet.
+/// Creates the wanted lines that do not exist yet.
 fn make(d: &mut Daemon, known: &mut KnownExchange, wanted: &[u16]) -> Result<(), Unmade> {
     let mut new = Vec::new();
     for &number in wanted {
@@ -120,7 +121,7 @@ fn make(d: &mut Daemon, known: &mut KnownExchange, wanted: &[u16]) -> Result<(),
     Ok(())
 }
 
-/// Records the change, so that a successor restores the same limit and lines.
+/// Records the change in the port's parameters, so that a successor restores the same limit and the same lines.
 fn remember(d: &mut Daemon, p: &VdeSetParams) {
     let declared = d.ports.get_mut(&p.port).and_then(|record| record.declared.as_mut());
     if let Some((declared, peers)) = declared.zip(p.peers) {

@@ -2,7 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`attach`] | attaches a port, new or restored |
+//! | [`attach`] | attaches a new or restored port |
 //! | `port` | backend of a port: a line (one peer's place) of an exchange (all lines of an attached port) |
 //! | [`peers`] | assigns lines to new peers, and disconnects peers that leave |
 //! | [`methods`] | creates lines before their peers connect |

@@ -1,4 +1,4 @@
-//! Assigns peers to socket ports: each new peer gets a line (a place for one peer) of its port's exchange. All of this
+//! Assigns peers to socket ports: each new peer gets a line (a place for one peer) of its port's exchange. This code
 //! runs on the main thread.
 
 use std::rc::Rc;
@@ -17,13 +17,14 @@ use crate::system::closing;
 /// Maximum length of a port's full name in bytes.
 const MOST_NAME: usize = 63;
 
-/// Serves the exchanges (each the lines of one attached port) that have work. Returns the time until the next call.
+/// Serves the exchanges that have work. An exchange is the set of lines of one attached port. Returns the time until
+/// the next call.
 pub fn tick(d: &mut Daemon, now: Instant) -> Duration {
     serve(d, now);
     d.exchanges.wait(now)
 }
 
-/// Assigns lines to new peers, and disconnects peers that are gone.
+/// Assigns lines to new peers, and frees the lines of peers that have left.
 pub fn serve(d: &mut Daemon, now: Instant) {
     let mut has_changed = false;
     for full in d.exchanges.due(now) {
@@ -34,7 +35,7 @@ pub fn serve(d: &mut Daemon, now: Instant) {
     }
     if has_changed {
         // Wakes the main thread, which saves the change with the service manager and removes the learned addresses of
-        // peers that are gone.
+        // peers that have left.
         d.news.ring();
     }
 }
@@ -55,7 +56,7 @@ fn serve_one(d: &mut Daemon, known: &mut KnownExchange, now: Instant) -> bool {
     has_changed
 }
 
-/// Disconnects peers that have left or broken a rule. Returns whether it has disconnected any.
+/// Disconnects peers that have left or broken a rule. Returns whether a peer was disconnected.
 fn end_peers(known: &mut KnownExchange, now: Instant) -> bool {
     let KnownExchange { exchange, template } = known;
     let over = |(number, line): (&u16, &Rc<SocketLine>)| Some((*number, Rc::clone(line), exchange.over(line)?));
@@ -79,7 +80,7 @@ fn name_of(template: &LineTemplate, number: u16) -> String {
     if number == 0 { full } else { line_name(template.kind, &full, number) }
 }
 
-/// Assigns a line to a peer, or refuses the peer. Returns whether the peer has a line.
+/// Assigns a line to a peer, or refuses the peer. Returns true if the peer got a line.
 fn admit(d: &mut Daemon, known: &mut KnownExchange, mut arrival: PeerArrival, now: Instant) -> bool {
     let at = known.template.at.full();
     let who = arrival.who.clone().unwrap_or_default();
@@ -111,8 +112,8 @@ fn seat(d: &mut Daemon, known: &mut KnownExchange, arrival: &mut PeerArrival, no
     begun.map(|()| number)
 }
 
-/// Returns the number of the line for a peer: the one that it requests, or else the free line that it had before, or
-/// else the first free one, or else a new one.
+/// Returns the number of the line for a peer: the line that the peer requests, else the free line that the peer had
+/// before, else the first free line, else a new line.
 fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     let lines = known.exchange.lines();
     let has_room = lines.len() < known.template.most;
@@ -133,7 +134,8 @@ fn choose(known: &KnownExchange, arrival: &PeerArrival) -> Result<u16, String> {
     new.filter(|_| has_room).ok_or_else(full)
 }
 
-/// Creates another line, with a port. If the attached port itself is not a line (VDE), its policies apply to new lines.
+/// Creates another line, with a port. If the attached port itself is not a line (VDE), the policies of the attached
+/// port apply to new lines.
 pub(super) fn new_line(d: &mut Daemon, known: &mut KnownExchange, number: u16) -> Result<Rc<SocketLine>, String> {
     let LineTemplate { at, kind, owner, domain, lossless, mut policies, rules, first, .. } = known.template.clone();
     if let Some(attached) = d.ports.get(&at.full()).filter(|_| first > 0) {

@@ -1,5 +1,6 @@
-//! Backend of a socket port. Each peer of an attached port has a *line*, its place; all lines together are an
-//! *exchange*. The attached port is usually the first line; each further line has a port of its own.
+//! Backend of a socket port. Each peer of an attached port has a *line*, which is a place for one peer. All lines of
+//! the attached port are an *exchange*. The attached port is usually the first line; each further line has a separate
+//! port.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,19 +27,19 @@ use crate::system::closing;
 /// Default MTU of peers.
 pub(super) const USUAL_MTU: u32 = 1500;
 
-/// Returns the name of the port of a further line, which belongs to the attached port `port`.
+/// Returns the name of the port for a further line; the attached port is `port`.
 pub(super) fn line_name(kind: PortKind, port: &str, number: u16) -> String {
     if kind == PortKind::Vde { format!("{port}{number:04}") } else { format!("{port}-{number}") }
 }
 
-/// Closes the descriptors of a peer that has left on a separate thread, because close(2) may block.
+/// Closes the descriptors of a peer that has left. A separate thread closes them, because close(2) may block.
 pub(super) fn close(left: LeftPeer, uid: u32) {
     let LeftPeer { sockets, strangers } = left;
     let sockets = sockets.into_iter().filter_map(Arc::into_inner);
     sockets.chain(strangers).for_each(|fd| closing::close(fd, uid));
 }
 
-/// Claims of a predecessor's socket files. When this is dropped, the files become this process's own.
+/// Claims of a predecessor's socket files. When this value is dropped, the files become this process's own files.
 pub(super) struct SocketClaims(pub(super) Vec<Claim>);
 
 impl Drop for SocketClaims {
@@ -54,25 +55,25 @@ const KINDS: [PortKind; 5] =
 /// Backend of a socket port.
 pub(super) struct SocketPort {
     kind: PortKind,
-    /// Full name of the attached port.
+    /// Full name of the attached port, to whose exchange the port belongs.
     exchange: String,
     number: u16,
     uid: u32,
-    /// The port's line; `None` if the port is not one of the lines.
+    /// The port's line; `None` for the attached port of a VDE switch, which has no line.
     line: Option<Rc<SocketLine>>,
     rules: Arc<FrameRules>,
-    /// Copies of the exchange's current sockets, to be saved; `None` unless this is the attached port.
+    /// Copies of the exchange's current sockets, to be saved; `None` for the port of a further line.
     sockets: Option<Rc<RefCell<Vec<Fd>>>>,
 }
 
 /// The state from which another process restores the port.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SocketState {
-    /// Full name of the attached port.
+    /// Full name of the attached port, to whose exchange the port belongs.
     pub exchange: String,
     /// Number of the port's line.
     pub number: u16,
-    /// Sockets of the exchange; empty unless this is the attached port.
+    /// Sockets of the exchange; empty for the port of a further line.
     pub sockets: Vec<Fd>,
     pub line: Option<LineState>,
 }
@@ -83,7 +84,7 @@ impl SocketPort {
         SocketPort { line, sockets: Some(Rc::clone(&template.sockets)), ..SocketPort::of(template, 0) }
     }
 
-    /// Creates the backend of a further line's port.
+    /// Creates the backend of the port for a further line.
     pub(super) fn further(template: &LineTemplate, number: u16, line: &Rc<SocketLine>) -> SocketPort {
         SocketPort { line: Some(Rc::clone(line)), ..SocketPort::of(template, number) }
     }
@@ -100,7 +101,8 @@ impl SocketPort {
         }
     }
 
-    /// Whether this is the attached port of a VDE switch, not the port of a plug.
+    /// Whether the port is the attached port, which stands for a whole VDE switch; false for the ports that stand for
+    /// single plugs of the switch.
     pub(super) fn is_vde_switch(&self) -> bool {
         self.kind == PortKind::Vde && self.sockets.is_some()
     }
@@ -188,8 +190,8 @@ impl PortBackend for SocketPort {
         Ok(Some(self.state(line)?.into()))
     }
 
-    /// Disconnects the peer. If this is the attached port, disconnects all peers of the exchange and removes their
-    /// ports.
+    /// Disconnects the peer. If this port is the attached port, disconnects all peers of the exchange, and removes the
+    /// peers' ports.
     fn stop(self: Box<Self>, d: &mut Daemon, full: &str) {
         if let Some(line) = &self.line {
             close(line.end(None), self.uid);
@@ -205,13 +207,13 @@ impl PortBackend for SocketPort {
         let others = known.exchange.lines().keys().filter(|number| **number > 0);
         let others: Vec<String> = others.map(|number| line_name(self.kind, full, *number)).collect();
         for other in others {
-            // A port that is already gone is no error.
+            // If the other port no longer exists, that is not an error.
             let _ = unplug(d, &other, "the port that created this one is detached");
         }
     }
 }
 
-/// Restores the ports of further lines, which were created with an attached port.
+/// Restores the ports of further lines, which an attached port has created.
 pub const LINE: Continuation = Continuation {
     is_for: |item| KINDS.contains(&item.kind) && item.declared.is_none(),
     go_on: continue_line,

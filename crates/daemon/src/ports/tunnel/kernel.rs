@@ -12,15 +12,15 @@ use crate::system::sandbox::{Argument, KernelNeeds, int};
 /// `SOCK_NONBLOCK`.
 const A_DATAGRAM: Argument = Argument {
     index: 1,
-    // The mask has 32 bits, because the kernel reads only those of the argument.
+    // The mask has 32 bits, because the kernel reads only 32 bits of the argument.
     mask: !((libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32) as u64,
     value: libc::SOCK_DGRAM as u64,
 };
 
-/// From linux/udp.h.
+/// This constant is from linux/udp.h.
 const UDP_GRO: libc::c_int = 104;
 
-/// UDP sockets, and no others.
+/// The sandbox permits UDP sockets, and no other sockets.
 pub const KERNEL: KernelNeeds = KernelNeeds {
     any: &[libc::SYS_sendmmsg, libc::SYS_recvmmsg],
     calls: &[

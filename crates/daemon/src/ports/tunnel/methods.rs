@@ -31,7 +31,7 @@ fn answer(d: &mut Daemon, request: &KindRequest, caller: Caller) -> Option<Resul
     })
 }
 
-/// A tunnel's port on its switch.
+/// A tunnel's port, its switch, and its number on that switch.
 struct TunnelPort<'d> {
     port: &'d VxlanPort,
     switch: &'d Arc<Switch>,
@@ -53,7 +53,8 @@ fn find<'d>(d: &'d Daemon, full: &str) -> Result<TunnelPort<'d>, RpcError> {
     Ok(TunnelPort { port, switch, id })
 }
 
-/// Sets the addresses behind a tunnel. The switch forgets those that it has learned on its local ports.
+/// Sets the addresses behind a tunnel. The switch forgets these addresses if it has learned them behind its local
+/// ports.
 fn set(d: &mut Daemon, p: &VxlanSetParams) -> Result<(), RpcError> {
     let TunnelPort { port, switch, id } = find(d, &p.port)?;
     let given = |one: &VxlanAddress| GivenAddress {
@@ -93,13 +94,14 @@ fn flooded(peers: &VtepPeers) -> BTreeSet<IpAddr> {
     peers.all().iter().filter(|peer| peer.floods).map(|peer| peer.ip).collect()
 }
 
-/// Returns the generation of the addresses on the local side of a tunnel: the number of changes so far.
+/// Returns the generation of the addresses on the local side of a tunnel: the number of changes of these addresses so
+/// far.
 fn generation(on: &TunnelPort<'_>) -> u64 {
     on.switch.changes().count().wrapping_add(on.port.tunnel.heard().changes().count())
 }
 
-/// Returns the addresses on the local side of a tunnel, or only the generation if it still is `p.since`. With
-/// `p.watch`, the caller gets a notification of the next change.
+/// Returns the addresses on the local side of a tunnel, or, if the generation is still `p.since`, only the generation.
+/// With `p.watch`, the caller gets a notification of the next change.
 fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLocal, RpcError> {
     let on = find(d, &p.port)?;
     if p.watch {
@@ -111,7 +113,7 @@ fn local(d: &mut Daemon, p: &VxlanLocalParams, caller: Caller) -> Result<VxlanLo
     let addresses = (p.since != Some(generation)).then(|| addresses(d, &on));
     if p.watch {
         d.tunnels.watch(&p.port, caller.client, generation);
-        // A change just before the doorbell was armed did not ring it.
+        // A change that happened just before the doorbell was armed has not rung it.
         d.tunnels.news().ring();
     }
     Ok(VxlanLocal { generation, addresses })
@@ -147,7 +149,8 @@ fn addresses(d: &Daemon, on: &TunnelPort<'_>) -> Vec<LocalAddress> {
 fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     let mut due = Vec::new();
     for (port, client, known) in d.tunnels.watchers() {
-        // If the port is gone, the notification has the highest generation, and the connection's next request fails.
+        // If the port no longer exists, the notification contains the highest generation, and the connection's next
+        // request fails.
         let now = find(d, &port).map_or(u64::MAX, |on| generation(&on));
         if now == known {
             rearm(d, &port);
@@ -163,7 +166,7 @@ fn due(d: &mut Daemon) -> Vec<(u64, String)> {
     due
 }
 
-/// Arms the doorbell again, after a ring for which the tunnel's generation has not changed.
+/// Arms the doorbell again if it rang although the tunnel's generation had not changed.
 fn rearm(d: &Daemon, port: &str) {
     if let Ok(on) = find(d, port) {
         let news = d.tunnels.news();
@@ -176,8 +179,8 @@ fn rearm(d: &Daemon, port: &str) {
     }
 }
 
-/// Adds a tunnel's addresses to the listing of its switch's table, each with its VTEP. Includes configured addresses
-/// from which no frame has come yet.
+/// Adds a tunnel's addresses to the listing of its switch's table, each with its VTEP. The list includes configured
+/// addresses from which no frame has been received yet.
 pub(super) fn add_remote(port: &VxlanPort, switch: &Switch, id: PortId, full: &str, entries: &mut Vec<TableEntry>) {
     let mut known: BTreeMap<Mac, _> =
         port.tunnel.addresses().into_iter().map(|(entry, age)| (mac_of(entry.mac), (entry, age))).collect();

@@ -36,8 +36,8 @@ fn sequences(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.sequence).collect()
 }
 
-/// Objective: an event on the wire has all of its fields; quoted text of a peer cannot start a line of its own, and its
-/// length is limited.
+/// Objective: an event on the wire has all of its fields; text from a peer cannot start a new line, and the length of
+/// such text is limited.
 #[test]
 fn an_event_has_all_of_its_fields() {
     let mut events = Subscriptions::default();
@@ -57,8 +57,8 @@ fn an_event_has_all_of_its_fields() {
     assert!(is_time && first.now_ns > 0 && second.now_ns >= first.now_ns, "{first:?}");
 }
 
-/// Objective: users receive events of their own ports and those for all users, root receives every event; the filters
-/// of a connection's last subscription apply.
+/// Objective: users receive events of their own ports and events for all users; root receives every event. If a
+/// connection subscribes again, only the new filters apply.
 #[test]
 fn who_is_told_what() {
     let mut events = Subscriptions::default();
@@ -90,8 +90,8 @@ fn who_is_told_what() {
     assert!(got(&mut events, 5).is_empty() && events.counts(70_001) == (4, 1));
 }
 
-/// Objective: the queue of a stalled client is bounded, in events and in bytes. A notification reports the dropped
-/// events once, in their place, and sequence numbers skip them. Other clients lose nothing.
+/// Objective: the queue of a stalled client is bounded, both in events and in bytes. One notification replaces the
+/// dropped events and reports their number; sequence numbers skip these events. Other clients lose nothing.
 #[test]
 fn the_queue_of_a_stalled_client_is_bounded() {
     let mut events = Subscriptions::default();
@@ -103,7 +103,7 @@ fn the_queue_of_a_stalled_client_is_bounded() {
         assert_eq!(sequences(&got(&mut events, 2)), [i as u64 + 1]);
     }
     let mut bytes = Vec::new();
-    // Makes room for one event: the next one is queued, and the one after it is dropped.
+    // Makes room for one event: the next event is queued, and the following event is dropped.
     events.fill(1, &mut bytes, 1);
     events.tell(attached("vale0:b", 0));
     events.tell(attached("vale0:c", 0));
@@ -126,7 +126,7 @@ fn the_queue_of_a_stalled_client_is_bounded() {
     assert_eq!((all.len(), all.last().map(|event| event.details["lost"].clone())), (3, Some(json!(2))));
 }
 
-/// Objective: notifications are moved whole, up to the limit.
+/// Objective: notifications are moved to the caller's buffer whole, until the limit is reached.
 #[test]
 fn notifications_are_moved_whole_up_to_the_limit() {
     let mut events = Subscriptions::default();

@@ -7,7 +7,7 @@ use netvale_confine::files::{self, AccessFs, BitFlags, FileRights};
 use super::{KernelNeeds, SandboxError};
 use crate::system::manager;
 
-/// Restricts this thread and the threads that it will start, as far as the kernel's Landlock can.
+/// Restricts this thread, and the threads that it starts later, as far as the kernel's version of Landlock can.
 pub(super) fn restrict(
     run_dir: &Path,
     dirs: &[PathBuf],
@@ -22,15 +22,15 @@ pub(super) fn restrict(
         FileRights::new(kinds.iter().flat_map(|kind| kind.listed), AccessFs::ReadDir),
         FileRights::new(kinds.iter().flat_map(|kind| kind.read), AccessFs::ReadFile),
         FileRights::new(kinds.iter().flat_map(|kind| kind.sockets), AccessFs::ResolveUnix),
-        // To resolve names of users and groups, for the access to a device's socket.
+        // These files are read to resolve names of users and groups, for the access to a device's socket.
         FileRights::new(["/etc/passwd", "/etc/group"], AccessFs::ReadFile),
         FileRights::new(config.into_iter().flat_map(to_read_again), AccessFs::ReadFile),
-        // To connect to the service manager, if its socket has a path.
+        // This is needed to connect to the service manager if its socket has a path.
         FileRights::new(to_manager, AccessFs::ResolveUnix),
     ])
 }
 
-/// Returns the rights in folders, to create, use and remove sockets and capture files. No execution.
+/// Returns the rights in folders: to create, use and remove sockets and capture files, but not to execute files.
 fn in_folders() -> BitFlags<AccessFs> {
     use AccessFs::{MakeReg, MakeSock, ReadDir, ReadFile, RemoveFile, ResolveUnix, Truncate, WriteFile};
     ReadFile | WriteFile | ReadDir | RemoveFile | MakeReg | MakeSock | Truncate | ResolveUnix
@@ -40,8 +40,8 @@ fn of_devices() -> BitFlags<AccessFs> {
     AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev
 }
 
-/// Returns the paths to permit for reloading a configuration file: the file, and also its folder if that contains only
-/// configuration files. An editor may replace the file by a new one, which only a rule for the folder covers.
+/// Returns the paths to permit for reloading a configuration file: the file, and its folder as well if that contains
+/// only configuration files. An editor may replace the file by a new file, which only a rule for the folder covers.
 fn to_read_again(config: &Path) -> Vec<PathBuf> {
     let folder = config.parent().filter(|folder| has_only_configurations(folder));
     folder.into_iter().chain([config]).map(Path::to_owned).collect()
@@ -61,8 +61,8 @@ fn has_only_configurations(folder: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: the folder of a configuration file is reachable only if it holds no other files; otherwise just the
-    /// file is.
+    /// Objective: the folder of a configuration file is reachable only if it contains no other files; otherwise, only
+    /// the file is reachable.
     #[test]
     fn a_folder_of_its_own() {
         let dir = tempfile::tempdir().unwrap();

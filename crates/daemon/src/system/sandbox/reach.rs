@@ -1,24 +1,25 @@
-//! The part of the file system that the sandboxed daemon can access, fixed when it enters the sandbox.
+//! The part of the file system that the sandboxed daemon can access, which is fixed when the daemon enters the sandbox.
 
 use std::path::{Path, PathBuf};
 
-/// The accessible folders; `None` without a sandbox.
+/// The accessible folders; `None` if there is no sandbox.
 #[derive(Clone, Debug, Default)]
 pub struct Reach(Option<Vec<PathBuf>>);
 
 impl Reach {
-    /// Returns the reach without a sandbox: everything that the daemon's user may access.
+    /// Returns the reach of a daemon without a sandbox: everything that the daemon's user may access.
     pub fn everything() -> Reach {
         Reach(None)
     }
 
-    /// Returns the reach of a sandbox with these folders, as far as the folders exist when the sandbox is entered.
+    /// Returns the reach of a sandbox with these folders. Folders that do not exist when the sandbox is entered are not
+    /// reachable.
     pub fn of<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Reach {
         Reach(Some(folders.into_iter().filter_map(|folder| folder.canonicalize().ok()).collect()))
     }
 
-    /// Whether a path is in one of the folders; always true without a sandbox. A file that does not exist counts as in
-    /// its folder.
+    /// Whether a path is in one of the folders; always true without a sandbox. A file that does not exist counts as
+    /// being in its folder.
     pub fn has(&self, path: &Path) -> bool {
         let Some(folders) = &self.0 else { return true };
         let real = real(path);
@@ -31,7 +32,7 @@ impl Reach {
     }
 }
 
-/// Resolves the links of a path, as far as it exists.
+/// Resolves the links in the existing part of a path.
 fn real(path: &Path) -> PathBuf {
     let mut missing = Vec::new();
     for at in path.ancestors() {
@@ -47,8 +48,8 @@ fn real(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Objective: folders are compared with links resolved, for existing and nonexistent files; a folder missing at the
-    /// start is not reachable.
+    /// Objective: folders are compared with links resolved, for existing and nonexistent files; a folder that is
+    /// missing when the sandbox is entered is not reachable.
     #[test]
     fn folders_are_compared_with_links_resolved() {
         let dir = tempfile::tempdir().unwrap();

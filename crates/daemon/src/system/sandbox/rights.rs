@@ -1,4 +1,4 @@
-//! The capabilities that the daemon keeps: those that ports need, and `CAP_CHOWN` while it may change the owner of its
+//! The capabilities that the daemon keeps: those that ports need, and `CAP_CHOWN` if it may change the owner of its
 //! sockets.
 
 use netvale_confine::Capability;
@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::SandboxError;
 
-/// A capability that is kept in addition to those that ports need.
+/// A capability that is kept in addition to the capabilities that ports need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtraCapability {
     /// No further capability.
@@ -15,8 +15,8 @@ pub enum ExtraCapability {
     Chown,
 }
 
-/// Drops all capabilities except `extra` and those needed to attach ports later, as far as the daemon has them:
-/// `CAP_NET_ADMIN` for TAPs and interfaces; `CAP_NET_RAW`, `CAP_BPF` and, while locked memory is limited,
+/// Drops all capabilities except `extra` and, as far as the daemon has them, the capabilities that it needs to attach
+/// ports later: `CAP_NET_ADMIN` for TAPs and interfaces; `CAP_NET_RAW`, `CAP_BPF` and, while locked memory is limited,
 /// `CAP_IPC_LOCK` for interfaces.
 ///
 /// # Errors

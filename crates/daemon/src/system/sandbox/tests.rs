@@ -1,5 +1,5 @@
 //! Attempts every operation that the documentation page lists as denied, from inside the sandbox: in the thread that
-//! entered it, and in a thread started by that one.
+//! entered it, and in a thread that this thread started.
 
 mod attempts;
 
@@ -19,10 +19,10 @@ use attempts::{attempts, landlock};
 const PAGE: &str = include_str!("../../../../../docs/reference/security.md");
 const FOLDER: &str = "NETVALE_TEST_FOLDER";
 const OUTSIDE: &str = "NETVALE_TEST_OUTSIDE";
-/// An arbitrary process ID, for which the rules are made.
+/// An arbitrary ID of the process for which the rules are made.
 const OWN: u32 = 4711;
 
-/// An operation in a row of the page's table, with what denies it and the error.
+/// One row of the page's table: an operation, the mechanism that denies it, and the error.
 struct Claim {
     what: String,
     by: String,
@@ -31,7 +31,7 @@ struct Claim {
 
 /// The files and processes around a sandbox.
 struct World {
-    /// A folder inside the sandbox; `outside` is one that the sandbox excludes.
+    /// A folder that the sandbox includes; `outside` is a folder that the sandbox excludes.
     folder: PathBuf,
     outside: PathBuf,
     /// The name of a listening abstract UNIX socket.
@@ -76,7 +76,7 @@ fn every_line_of_the_page_is_tried() {
     assert_eq!(claimed, tried);
 }
 
-/// The process started by [`every_denial_of_the_page_holds_inside`].
+/// The code of the process that [`every_denial_of_the_page_holds_inside`] starts.
 #[test]
 #[ignore = "a role of another test"]
 fn inside() {
@@ -136,8 +136,8 @@ fn allowed() -> String {
     all.into_iter().map(|line| line + "\n").collect()
 }
 
-/// Objective: the permitted calls, by their numbers on this processor, and their arguments match the file, however they
-/// are divided between the daemon and kinds of ports; `UPDATE=1` writes it.
+/// Objective: the permitted calls, by their numbers on this processor, and their arguments match the file, regardless
+/// of how they are divided between the daemon and kinds of ports; `UPDATE=1` writes the file.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn the_same_calls_are_allowed() {
@@ -151,7 +151,7 @@ fn the_same_calls_are_allowed() {
 mod as_root {
     use super::*;
 
-    /// Objective: every denial of the page holds, with its error, on both threads; sockets and files in the run
+    /// Objective: every denial of the page holds, with its error, in both threads; sockets and files in the run
     /// directory stay permitted.
     #[test]
     fn every_denial_of_the_page_holds_inside() {

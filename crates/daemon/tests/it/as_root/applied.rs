@@ -1,11 +1,11 @@
-//! `config.apply` with changed options of ports whose devices and sockets a service manager keeps.
+//! Applies files with `config.apply` that change options of ports whose devices and sockets a service manager keeps.
 
 use crate::common;
 
 use common::{Daemon, cable};
 use serde_json::json;
 
-/// For each kind, a port's specification, and its options before and after the change.
+/// For each kind of port: its specification, its options before the change, and its options after the change.
 const PORTS: [[&str; 3]; 6] = [
     ["port = 'netmap:nva'", "slots = 256", "slots = 512"],
     ["port = 'tap:nvt0'", "mac = '02:00:00:00:00:01'", "mac = '02:00:00:00:00:02'"],
@@ -26,7 +26,8 @@ fn text(folder: &std::path::Path, options: usize) -> String {
 }
 
 /// Objective: a port of each kind is attached again with other options although the service manager has its device or
-/// socket; the new port is restored after a kill, even if the daemon's configuration file still has the old one.
+/// socket; the new port is restored after a kill, even if the daemon's configuration file still contains the old
+/// options.
 #[test]
 fn ports_with_other_options() {
     if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/net/tun").exists() {
@@ -50,7 +51,7 @@ fn ports_with_other_options() {
     let owners = || all.iter().map(|port| d.call("port.show", json!({"port": port}))["result"]["pid"].clone());
     for options in [2, 1, 2] {
         // Before the change, the service manager has stored the ports' descriptors; it removes them when the daemon
-        // requests that.
+        // requests their removal.
         d.manager().sync().unwrap();
         let (changes, _, reply) = apply(options);
         assert_eq!(changes, Some(PORTS.len()), "{reply}");

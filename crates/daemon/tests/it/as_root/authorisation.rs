@@ -25,15 +25,15 @@ const OTHER: u32 = 70_002;
 /// User IDs of the table's columns.
 const CALLERS: [u32; 4] = [0, DAEMON, OWNER, OTHER];
 
-/// A daemon that runs as a user of its own. The owner has the switch `vale0` with the persistent port `vale0:a`, a
-/// pipe's end, and the persistent port `v0`.
+/// A daemon that runs as a separate user. The owner has the switch `vale0` with the persistent port `vale0:a`, a pipe's
+/// end, and the persistent port `v0`.
 struct World {
     d: Daemon,
     port: Port,
     pipe: Port,
 }
 
-/// Asks whether one user may make a request.
+/// A user, for whom the test finds out which requests are permitted.
 struct Question<'a> {
     world: &'a World,
     uid: u32,
@@ -61,13 +61,13 @@ fn call(d: &Daemon, uid: u32, method: &str, params: Value) -> Value {
 }
 
 impl World {
-    /// Returns the name of the owner's persistent port on the switch, after recreating it if necessary.
+    /// Creates the owner's port on the switch if it does not exist. Returns the port's full name.
     fn attached(&self) -> &'static str {
         call(&self.d, OWNER, "port.attach", json!({"switch": "vale0", "port": "a"}));
         "vale0:a"
     }
 
-    /// Returns the owner's persistent port that is on no switch.
+    /// Makes sure that the owner's persistent port exists and is on no switch. Returns the port's name.
     fn persistent(&self) -> &'static str {
         request(&self.d, OWNER, NETMAP_REQ_VALE_DETACH, "vale0:v0", &[]);
         request(&self.d, OWNER, NETMAP_REQ_VALE_NEWIF, "v0", &[]);
@@ -85,7 +85,7 @@ impl Question<'_> {
         self.call(method, params)["error"]["data"]["errno"] != libc::EACCES
     }
 
-    /// Whether this user may attach a port to that switch. Removes the port again.
+    /// Whether this user may attach a port to that switch. The port is removed after that.
     fn may_attach(&self, switch: &str, port: &str) -> bool {
         let options = json!({"name": format!("by{}", self.uid)});
         let may = self.may_call("port.attach", json!({"switch": switch, "port": port, "options": options}));
@@ -104,8 +104,8 @@ impl Question<'_> {
         request(&self.world.d, self.uid, reqtype, name, body).status != libc::EACCES
     }
 
-    /// Whether this user may pass a TAP to the daemon. The descriptor passed here is not a TAP, which the daemon checks
-    /// only after the permission.
+    /// Whether this user may pass a TAP to the daemon. The descriptor that this function passes is not a TAP; the
+    /// daemon checks the permission first.
     fn may_hand_over(&self, switch: &str) -> bool {
         let params = AttachParams { switch: switch.into(), port: "tap:x".into(), ..AttachParams::default() };
         let dir = self.world.d.dir();
@@ -116,8 +116,8 @@ impl Question<'_> {
         !matches!(done, Err(ClientError::Refused(why)) if why.is(ErrorCode::NotPermitted))
     }
 
-    /// Whether the daemon would hand over its ports to this user, as to a successor. If it refuses the user's inquiry,
-    /// it must also refuse the request to begin.
+    /// Whether the daemon would hand over its ports to a successor of this user. If it refuses the user's inquiry, it
+    /// must also refuse the request to begin.
     fn may_succeed(&self) -> bool {
         let dir = self.world.d.dir();
         let connection = as_user(self.uid, || netvale::raw::connect_to(Some(dir)).unwrap());
@@ -133,7 +133,7 @@ impl Question<'_> {
         may
     }
 
-    /// Returns a specification of that kind, with a path in the daemon's folder.
+    /// Returns a specification of kind `kind`, with a path in the daemon's folder.
     fn path(&self, kind: &str) -> String {
         format!("{kind}:{}/by{}", self.world.d.dir().display(), self.uid)
     }
@@ -181,7 +181,8 @@ const ROWS: &[(&str, Ask)] = &[
         q.may_call("port.detach", json!({"switch": "vale0", "port": "a"}))
     }),
     ("`vxlan.set`, `vxlan.local`, `vde.set` of the owner's port", |q| {
-        // The port is neither a tunnel nor a VDE switch; only permitted users get that error instead of a refusal.
+        // The port is neither a tunnel nor a VDE switch. Permitted users get an error that says this; other users get a
+        // refusal.
         let port = q.world.attached();
         let may = ["vxlan.set", "vxlan.local", "vde.set"].map(|method| q.may_call(method, json!({"port": port})));
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
@@ -219,7 +220,7 @@ const ROWS: &[(&str, Ask)] = &[
         let mut client = as_user(q.uid, || Client::connect(dir).unwrap());
         client.subscribe(SubscribeParams::default()).unwrap();
         q.world.attached();
-        // The refusal is reported to the user whose request it was.
+        // The refusal is reported to the user who made the request.
         client.show("vale0:nothing").unwrap_err();
         let mut told = Vec::new();
         while told.last().is_none_or(|event: &Event| event.name != EventName::RequestRefused.as_str()) {
@@ -253,7 +254,8 @@ const ROWS: &[(&str, Ask)] = &[
     }),
     ("opens the owner's port, or an end of the owner's pipe", |q| {
         q.world.persistent();
-        // The last two names are those of new pipes, which are in the memory of the port that the name contains.
+        // The last two names are names of new pipes. A new pipe is in the memory of the port whose name is part of the
+        // pipe's name.
         let names = [q.world.attached(), "netmap:p}1", "netmap:v0", "netmap:v0{7", "vale0:a{7"];
         let may = names.map(|name| q.may_open(name));
         assert!(may.iter().all(|one| *one == may[0]), "{may:?}");
@@ -268,7 +270,7 @@ const ROWS: &[(&str, Ask)] = &[
     ("the same, with other memory specified (`@ID`), or as a zero-copy monitor (`/z`)", |q| {
         let own = open(&q.world.d, q.uid, &format!("vale{}:own", q.uid)).unwrap();
         let other = own.info().mem_id;
-        // The owner may open both. A port that exists keeps its memory, even if the name specifies another.
+        // The owner may open both ports. An existing port keeps its memory, even if the name specifies other memory.
         let may = [format!("netmap:p}}1@{other}"), "vale0:mine/z".to_owned()].map(|name| q.may_open(&name));
         assert_eq!(may[0], may[1]);
         may[0]
@@ -311,7 +313,7 @@ const ROWS: &[(&str, Ask)] = &[
     }),
 ];
 
-/// Returns the rows of the table: the request, and for each of [`CALLERS`] whether it is permitted.
+/// Returns the rows of the table: the request, and for each user in [`CALLERS`] whether the request is permitted.
 fn rows() -> Vec<(&'static str, [bool; 4])> {
     let lines = TABLE.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     let row = |line: &'static str| {
@@ -324,7 +326,7 @@ fn rows() -> Vec<(&'static str, [bool; 4])> {
 }
 
 /// Objective: each request on both sockets is executed for the users in the table of the documentation, and refused to
-/// others.
+/// other users.
 #[test]
 fn requests_are_executed_only_for_the_listed_users() {
     let documented: BTreeSet<&str> = rows().iter().map(|(what, _)| *what).collect();
@@ -337,8 +339,8 @@ fn requests_are_executed_only_for_the_listed_users() {
     }
 }
 
-/// Objective: clients outside a daemon's container have no process ID inside; their permissions depend on their user
-/// alone.
+/// Objective: clients outside a daemon's container have no process ID inside the container; their permissions depend on
+/// their user alone.
 #[test]
 fn clients_outside_of_the_daemons_container() {
     if !rustix::process::geteuid().is_root() {

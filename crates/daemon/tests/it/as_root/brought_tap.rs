@@ -1,4 +1,5 @@
-//! TAPs passed by clients: accepted and refused descriptors, and effects of a client's copy.
+//! TAPs that clients pass: accepted and refused descriptors, and effects of the copy of a descriptor that a client
+//! keeps.
 
 use crate::common;
 
@@ -39,7 +40,7 @@ fn gone(d: &Daemon, full: &str, why: &str) {
     assert!(evicted.contains(full) && evicted.contains(why), "{evicted}");
 }
 
-/// Opens a TUN/TAP device whose flags are not those that a port needs.
+/// Opens a TUN/TAP device whose flags differ from the flags that a port needs.
 fn tun(flags: &str, mode: OFlags) -> OwnedFd {
     let made = Command::new("ip").args(["tuntap", "add", "dev", "nvp0", "mode"]).args(flags.split(' ')).output();
     assert!(made.unwrap().status.success());
@@ -50,8 +51,8 @@ fn tun(flags: &str, mode: OFlags) -> OwnedFd {
     }
 }
 
-/// Objective: anything but an open, nonblocking TAP queue with virtio-net headers is refused with the reason, and the
-/// daemon continues.
+/// Objective: every descriptor other than an open, nonblocking TAP queue with virtio-net headers is refused with the
+/// reason, and the daemon continues.
 #[test]
 fn other_descriptors_are_refused_by_name() {
     if !inside_as_user() {
@@ -104,8 +105,8 @@ fn contradictory_requests_are_refused_by_name() {
     assert!(asked["error"]["message"].as_str().unwrap().contains("does not enter network namespaces"), "{asked}");
 }
 
-/// Objective: a TAP created by its client carries frames both ways after the client has closed it, with one queue and
-/// with several; its namespace is shown.
+/// Objective: a TAP that a client has created carries frames in both directions even after the client has closed it,
+/// with one queue and with several queues; the TAP's network namespace is shown.
 #[test]
 fn a_brought_tap_carries_frames_both_ways() {
     if !inside_as_user() {
@@ -143,7 +144,7 @@ fn a_brought_tap_carries_frames_both_ways() {
     until("the interface is gone", || !std::path::Path::new("/proc/sys/net/ipv4/conf/nvb0").exists());
 }
 
-/// Objective: when the interface of a passed TAP is deleted, its port ends, with the reason; no other port does.
+/// Objective: when the interface of a passed TAP is deleted, its port ends, with the reason; no other port ends.
 #[test]
 fn a_brought_tap_ends_with_its_deleted_interface() {
     if !inside_as_user() {
@@ -160,8 +161,8 @@ fn a_brought_tap_ends_with_its_deleted_interface() {
     assert_eq!(receive(&mut b), frame(255, 1, 1));
 }
 
-/// Objective: a restarted container gets its port's name back immediately, however long the kernel takes to remove the
-/// former interface; a name with an existing interface stays taken.
+/// Objective: a restarted container gets its port's name back immediately, even if the kernel takes long to remove the
+/// former interface; a name stays taken as long as its interface exists.
 #[test]
 fn a_restarted_container_gets_its_ports_name_back() {
     if !inside_as_user() {
@@ -188,7 +189,8 @@ fn a_restarted_container_gets_its_ports_name_back() {
     assert!(d.call("port.evicted", json!({}))["result"][0].to_string().contains(netvale_tap::link::GONE));
 }
 
-/// Objective: a client that makes its copy of the TAP's descriptor blocking loses its port; the worker continues.
+/// Objective: if a client makes its copy of the TAP's descriptor blocking, the client loses its port; the worker
+/// continues.
 #[test]
 fn a_client_with_a_blocking_copy_loses_its_port() {
     if !inside_as_user() {
@@ -200,7 +202,7 @@ fn a_client_with_a_blocking_copy_loses_its_port() {
     ip("link set nvb0 up");
     rustix::fs::fcntl_setfl(kept[0].as_fd(), OFlags::empty()).unwrap();
     // After a frame, or one of the stack's own multicasts, the worker reads until the TAP has no more frames: the last
-    // read blocks, and only ends by itself if another frame arrives.
+    // read blocks, and ends without help only if another frame arrives.
     let sent = UdpSocket::bind("0.0.0.0:0").unwrap();
     ip("addr add 10.9.0.1/24 dev nvb0");
     ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev nvb0");

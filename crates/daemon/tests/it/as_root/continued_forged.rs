@@ -1,4 +1,4 @@
-//! Forged items of a predecessor: a successor checks items like an untrusted peer's input.
+//! Forged items of a predecessor: a successor checks items as it checks the input of an untrusted peer.
 
 use crate::common::{self, inside_as_root};
 
@@ -17,7 +17,7 @@ fn opened(path: &str, flags: OFlags) -> OwnedFd {
     open(path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
-/// Objective: a TAP is restored only from all of its own queues, which must be nonblocking; other descriptors are
+/// Objective: a TAP is restored only from all of its own queues, which must be nonblocking; any other descriptors are
 /// refused with the reason.
 #[test]
 fn only_queues_of_that_tap_are_accepted() {
@@ -51,14 +51,14 @@ fn only_queues_of_that_tap_are_accepted() {
     assert_eq!(Tap::restore("nvt1", false, again(&one)).unwrap().name(), "nvt1");
 }
 
-/// Splits a state into JSON and descriptors, as when it is sent on a socket.
+/// Splits a state into JSON and descriptors, as when the state is sent on a socket.
 fn written(state: &impl serde::Serialize) -> (serde_json::Value, Vec<OwnedFd>) {
     let (said, fds) = State::of(state).unwrap().into_parts();
     (said, Fd::take_all(fds).unwrap())
 }
 
 /// Objective: an interface is restored only with its own program, map and socket; substitutes are refused with the
-/// reason, and the interface keeps its own.
+/// reason, and the interface keeps its own program, map and socket.
 #[test]
 fn an_interface_refuses_substitutes_by_name() {
     if !inside_as_root() {
@@ -110,7 +110,7 @@ fn an_interface_refuses_substitutes_by_name() {
     assert_eq!(a.interface().program(), program);
 }
 
-/// Checks which queues of the interface `nic` its restored copy `heir` accepts.
+/// Checks which queues of the interface `nic` are accepted by `heir`, the restored copy of that interface.
 fn queues(nic: &Arc<Nic>, heir: &Arc<Nic>) {
     let memory = Arc::new(sealed_memfd("netvale-test", 1 << 20, PageKind::Ordinary).unwrap().1);
     let buffers = BufferLayout { first: 0, stride: 2112, count: 400 };
@@ -140,7 +140,7 @@ fn opened_null() -> OwnedFd {
 }
 
 /// Objective: a process that restores an interface, and ends before it has taken ownership, leaves the path of frames
-/// unchanged; only an owner returns the queues to the stack.
+/// unchanged; only a process that has ownership returns the queues to the stack.
 #[test]
 fn a_failed_heir_changes_nothing() {
     if !inside_as_root() {

@@ -1,5 +1,6 @@
-//! Files and sockets that the daemon creates, opens and removes for users. Links, exchanged folders and others' files
-//! must not lead the daemon elsewhere. The daemon runs in its sandbox, as root and as a user of its own.
+//! Files and sockets that the daemon creates, opens and removes for users. Links, exchanged folders and other users'
+//! files must not make the daemon use other files. The daemon runs in its sandbox, once as root and once as a separate
+//! user.
 
 use crate::common;
 
@@ -22,7 +23,8 @@ const OTHER: u32 = 70_002;
 /// Pairs of a daemon's umask and its user.
 const MASKED: [(u32, u32); 3] = [(0, 0), (0o777, 0), (0o777, DAEMON)];
 
-/// A daemon, and a folder in which users may name files: [`USER`] in the folder `mine` in it, [`OTHER`] in `theirs`.
+/// A daemon, and a folder in which users may name files: [`USER`] in its subfolder `mine`, [`OTHER`] in its subfolder
+/// `theirs`.
 struct World {
     d: Daemon,
     allowed: tempfile::TempDir,
@@ -80,7 +82,7 @@ impl World {
         assert!(reply["error"].is_null(), "{port}: {reply}");
     }
 
-    /// Returns the text of a refusal.
+    /// Attaches a port, which must be refused. Returns the text of the refusal.
     fn refused(&self, uid: u32, port: &str, options: Value) -> String {
         let reply = self.attach(uid, port, options);
         assert!(reply["error"]["data"]["errno"].is_i64(), "{port}: {reply}");
@@ -121,7 +123,7 @@ fn exchange(a: &Path, b: &Path) {
     renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
 }
 
-/// Ends another thread's loop when dropped, also on a panic.
+/// A guard that ends another thread's loop when it is dropped, even after a panic.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -145,8 +147,8 @@ fn frames(path: &Path) -> usize {
     count
 }
 
-/// Objective: if a user exchanges the folder of a port's socket, the daemon removes no file of others: it removes the
-/// socket at its new path.
+/// Objective: if a user exchanges the folder that contains a port's socket, the daemon removes no other user's file: it
+/// removes the socket at its new path.
 #[test]
 fn an_exchanged_folder_costs_no_file_of_others() {
     for daemon in [0, DAEMON] {
@@ -181,7 +183,7 @@ fn an_exchanged_folder_costs_no_file_of_others() {
     }
 }
 
-/// Objective: a file in place of a port's socket survives the removal of the port.
+/// Objective: a file that a user has put in place of a port's socket survives the removal of the port.
 #[test]
 fn a_file_in_place_of_a_socket_survives() {
     let w = world(0);
@@ -196,7 +198,7 @@ fn a_file_in_place_of_a_socket_survives() {
     }
 }
 
-/// Objective: a link in place of a file or socket is never followed: neither to create, to read, nor to connect.
+/// Objective: the daemon never follows a link in place of a file or socket when it creates, reads or connects.
 #[test]
 fn links_in_place_of_files() {
     for daemon in [0, DAEMON] {
@@ -227,7 +229,7 @@ fn links_in_place_of_files() {
     }
 }
 
-/// Objective: links and dots in a path are never followed, even if a link replaces a folder at any moment.
+/// Objective: the daemon never follows links and dots in a path, even if a link replaces a folder at any moment.
 #[test]
 fn links_on_the_way() {
     let w = world(0);
@@ -262,8 +264,8 @@ fn links_on_the_way() {
     assert!(made.is_empty(), "{made:?}");
 }
 
-/// Objective: regardless of the umask, a device's socket is open to the daemon's user and the requesting user; options
-/// admit others.
+/// Objective: regardless of the umask, the daemon's user and the requesting user can connect to a device's socket;
+/// options admit other users.
 #[test]
 fn a_socket_is_open_to_the_requesting_user() {
     for (umask, daemon) in MASKED {
@@ -313,8 +315,8 @@ fn a_socket_is_open_to_the_requesting_user() {
     }
 }
 
-/// Objective: a leftover socket is replaced if it was the caller's or the daemon's; other users' sockets, listening
-/// ones, and other files stay.
+/// Objective: a leftover socket is replaced if it belongs to the caller or to the daemon's user. Other users' sockets,
+/// sockets on which a process listens, and files of other types stay.
 #[test]
 fn only_own_leftover_sockets_are_replaced() {
     let w = world(0);
@@ -330,7 +332,7 @@ fn only_own_leftover_sockets_are_replaced() {
             w.attached(USER, &port, options.clone());
             w.detach(USER);
         }
-        // Others cannot connect to the socket, and so cannot find out whether it listens.
+        // The user cannot connect to the other user's socket, and so cannot find out whether a process listens on it.
         leave(USER);
         assert!(w.refused(USER, &port, options.clone()).contains("remove the socket") && path.exists());
         leave(OTHER);
@@ -349,13 +351,13 @@ fn only_own_leftover_sockets_are_replaced() {
     }
 }
 
-/// Whether a port connects to the socket within a second, in which it makes several attempts.
+/// Whether a port connects to the socket within a second. In that time, the port makes several attempts.
 fn is_connected(listener: &UnixListener) -> bool {
     listener.set_nonblocking(true).unwrap();
     netvale_harness::until(Duration::from_secs(1), Duration::from_millis(10), || listener.accept().is_ok())
 }
 
-/// Objective: a port connects for a user only to sockets that this user could connect to, and never through a link.
+/// Objective: for a user, a port connects only to sockets to which this user could connect, and never through a link.
 #[test]
 fn a_port_connects_only_where_its_user_could() {
     let w = world(0);
@@ -392,8 +394,8 @@ fn a_port_connects_only_where_its_user_could() {
     }
 }
 
-/// Objective: a capture goes to a new file readable only by the caller, or to one of the caller's own files; others'
-/// files are unchanged.
+/// Objective: a capture goes to a new file readable only by the caller, or to one of the caller's own files; files of
+/// other users are not changed.
 #[test]
 fn a_capture_never_changes_the_files_of_others() {
     for (umask, daemon) in MASKED {
@@ -435,7 +437,8 @@ fn a_capture_never_changes_the_files_of_others() {
     }
 }
 
-/// Objective: a file is replayed only for users who can read it, and other types of files block no one.
+/// Objective: a file is replayed only for users who can read it, and files of other types, such as FIFOs, block no
+/// client.
 #[test]
 fn only_readers_of_a_file_can_replay_it() {
     let w = world(0);
@@ -465,7 +468,7 @@ fn only_readers_of_a_file_can_replay_it() {
     }
 }
 
-/// Sends broadcasts until a note of the port, and its drop counter, report the end of the capture.
+/// Sends broadcasts until a note of the port and the port's drop counter report that the capture has ended.
 fn fill(w: &World, words: &str) {
     let mut a = as_user(USER, || w.d.open("vale0:a")).unwrap();
     until(words, || {
@@ -485,7 +488,7 @@ fn fill(w: &World, words: &str) {
 }
 
 /// Objective: a capture at its limit, or at its user's quota, ends with whole frames and a reason; other ports
-/// continue. Removed files free the quota.
+/// continue. When files are removed, their part of the quota is free again.
 #[test]
 fn a_capture_at_its_limit_ends_with_whole_frames() {
     const MIB: u64 = 1 << 20;
@@ -518,8 +521,8 @@ fn a_capture_at_its_limit_ends_with_whole_frames() {
     assert!(nothing["error"].to_string().contains("capture_limit requires a capture"), "{nothing}");
 }
 
-/// Objective: configured ports outside the allowed folders are attached, also in the sandbox; one with a missing folder
-/// is skipped, and the daemon starts with the others.
+/// Objective: configured ports outside the allowed folders are attached, even in the sandbox; a port whose folder is
+/// missing is skipped, and the daemon starts with the other ports.
 #[test]
 fn configured_ports_outside_the_folders_are_attached() {
     let outside = tempfile::tempdir().unwrap();
@@ -542,7 +545,7 @@ fn configured_ports_outside_the_folders_are_attached() {
     assert!(w.refused(USER, &format!("vhost:{}/other", outside.path().display()), json!({})).contains("allow-dirs"));
 }
 
-/// Objective: when a port is removed, the daemon closes its descriptor of the folder with the port's socket.
+/// Objective: when a port is removed, the daemon closes its descriptor of the folder that contains the port's socket.
 #[test]
 fn descriptors_are_given_back() {
     let w = world(0);

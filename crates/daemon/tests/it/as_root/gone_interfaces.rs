@@ -1,4 +1,4 @@
-//! Interfaces that go down, are deleted, and are recreated, in use by a switch or a program.
+//! Interfaces in use by a switch or a program that go down, are deleted, or are recreated.
 
 use crate::common;
 
@@ -13,7 +13,7 @@ use netvale::{Interest, Port};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
-/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
+/// Runs the calling test again in a separate network namespace. Returns true in the process inside that namespace.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() {
         netvale_harness::skip("XDP programs need root");
@@ -50,7 +50,8 @@ fn crosses(from: &mut Port, to: &mut Port, tag: u8) {
     while receive(to) != frame(2, 1, tag) {}
 }
 
-/// Starts a daemon with one end of a cable on its switch, and opens a program's port there and one at the far end.
+/// Starts a daemon whose switch has one end of a cable. Opens two ports for programs: one on that switch, and one at
+/// the far end of the cable.
 fn on_a_cable() -> (Daemon, Port, Port) {
     let d = Daemon::start("");
     cable("nva", "nvb", 1);
@@ -61,9 +62,9 @@ fn on_a_cable() -> (Daemon, Port, Port) {
     (d, x, far)
 }
 
-/// Objective: a switch's frames to an interface that is down count as idle, with a note, and are sent again once it is
-/// up; when the interface is deleted, its port ends with the reason, and a new interface of that name can be attached
-/// and works.
+/// Objective: frames from a switch to an interface that is down count as idle, and a note reports this; after the
+/// interface is up again, frames are sent. When the interface is deleted, its port ends with the reason, and a new
+/// interface of that name can be attached and works.
 #[test]
 fn frames_to_a_down_interface_count_as_idle() {
     if !inside() {
@@ -94,7 +95,7 @@ fn frames_to_a_down_interface_count_as_idle() {
     crosses(&mut x, &mut far, 4);
 }
 
-/// Objective: a daemon out of descriptors, which cannot query interfaces, treats none of them as gone or down.
+/// Objective: a daemon out of descriptors, which cannot query interfaces, treats no interface as deleted or down.
 #[test]
 fn a_lack_of_descriptors_makes_no_interface_look_gone() {
     if !inside() {
@@ -111,7 +112,8 @@ fn a_lack_of_descriptors_makes_no_interface_look_gone() {
     let open: BTreeSet<u64> = std::fs::read_dir(format!("/proc/{}/fd", d.id())).unwrap().map(number_of).collect();
     let free = (0..).find(|number| !open.contains(number)).unwrap();
     limit_descriptors(&d, free);
-    // A new interface causes a link notification, on which the daemon looks for vanished interfaces.
+    // A new interface causes a link notification. At such a notification, the daemon looks for interfaces that no
+    // longer exist.
     cable("nvc", "nvd", 1);
     ask();
     ask();
@@ -131,8 +133,8 @@ fn limit_descriptors(d: &Daemon, most: u64) {
     prlimit(Pid::from_raw(d.id() as i32), Resource::Nofile, limit).unwrap();
 }
 
-/// Objective: a program loses its port when the interface is deleted, and another program can open a new interface of
-/// that name.
+/// Objective: a program that has opened an interface loses its port when the interface is deleted, and another program
+/// can open a new interface of that name.
 #[test]
 fn a_program_with_a_deleted_interface_loses_its_port() {
     if !inside() {
@@ -153,7 +155,7 @@ fn a_program_with_a_deleted_interface_loses_its_port() {
     is_gone(&d, "netmap:nvb");
 }
 
-/// Objective: a renamed interface still exists.
+/// Objective: a renamed interface is not treated as deleted.
 #[test]
 fn a_renamed_interface_still_exists() {
     if !inside() {

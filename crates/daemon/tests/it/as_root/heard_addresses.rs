@@ -1,5 +1,5 @@
-//! Users who announce one another's addresses, or too many, on a shared switch with a tunnel. The control plane
-//! (`netvale evpn`) receives the recorded addresses.
+//! Users on a shared switch with a tunnel who announce one another's addresses, or too many addresses. The control
+//! plane (`netvale evpn`) receives the recorded addresses.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const ALICE: u32 = 70_051;
 const BOB: u32 = 70_052;
-/// Number of addresses that one user announces, above the daemon's limit for all users.
+/// Number of addresses that one user announces, which is above the daemon's limit for all users together.
 const MANY: u32 = 100_000;
 
 fn daemon(host: u8, mut options: Value) -> Daemon {
@@ -47,7 +47,7 @@ fn request(from: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
     [&[0xff; 6][..], &from.0, &[8, 6], &bytes, &[0; 18]].concat()
 }
 
-/// Sends an ARP announcement for each IP address, and waits until all have been forwarded.
+/// Sends an ARP announcement for each IP address, and waits until all announcements have been forwarded.
 fn say(port: &mut Port, from: MacAddr, ips: impl Iterator<Item = Ipv4Addr>) {
     let ring = &mut port.tx()[0];
     ring.sync();
@@ -75,7 +75,7 @@ fn told(d: &Daemon, of: MacAddr) -> Vec<String> {
     ips.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Objective: a user who announces very many addresses leaves room for the hosts of others: their addresses are
+/// Objective: a user who announces very many addresses does not displace the addresses of other users' hosts: these are
 /// recorded, and stay.
 #[test]
 fn a_flood_leaves_others_heard() {
@@ -92,8 +92,8 @@ fn a_flood_leaves_others_heard() {
     assert_eq!(told(&d, mac(1)).len(), 20);
 }
 
-/// Objective: an IP address of a user's host stays with that host, even if another user announces it, and that user
-/// cannot add addresses to the host; once the host's port is gone, the other user gets the address.
+/// Objective: an IP address of a user's host stays with that host, even if another user announces it, and the other
+/// user cannot add addresses to the host; after the host's port is removed, the other user gets the address.
 #[test]
 fn an_address_stays_with_its_host() {
     if !rustix::process::geteuid().is_root() {
@@ -113,8 +113,8 @@ fn an_address_stays_with_its_host() {
     until("it is Bob's", || told(&d, mac(2)).len() == 2);
 }
 
-/// Objective: behind a link (a queue that delays frames), where senders are unknown, the hosts of all users are
-/// recorded.
+/// Objective: the hosts of all users are recorded even if frames pass a link (a queue that delays frames), after which
+/// their senders are unknown.
 #[test]
 fn hosts_of_all_users_are_heard_behind_a_link() {
     if !rustix::process::geteuid().is_root() {
@@ -124,8 +124,8 @@ fn hosts_of_all_users_are_heard_behind_a_link() {
     let ip = |n: u8| Ipv4Addr::new(10, 0, 0, n);
     let mut ports = [(0, 1), (ALICE, 2), (BOB, 3)].map(|(uid, n)| opened(&d, uid, &format!("vale0:p{n}")));
     for (port, n) in ports.iter_mut().zip(1..) {
-        // A frame that leaves the link while the control plane reads the addresses may not be recorded; the next one
-        // is.
+        // A frame that leaves the link while the control plane reads the addresses may not be recorded; the next frame
+        // is recorded.
         until(&format!("host {n} is heard"), || {
             say(port, mac(n), [ip(n)].into_iter());
             told(&d, mac(n)) == [ip(n).to_string()]

@@ -1,4 +1,4 @@
-//! A user, Mallory, punches a hole in the memory of a port, in a thread that gets next to no CPU time. A thread that
+//! A user, Mallory, punches a hole in the memory of a port, in a thread that gets almost no CPU time. A thread that
 //! accesses a page of the hole waits, uninterruptibly, until the whole hole has been punched.
 
 use crate::common;
@@ -26,13 +26,14 @@ use serde_json::{Value, json};
 
 const ALICE: u32 = 70_021;
 const MALLORY: u32 = 70_022;
-/// Number of buffers in Mallory's region: about 64 MiB, the pages of which a hole removes.
+/// Number of buffers in Mallory's region: about 64 MiB. A hole removes the pages of these buffers.
 const BUFFERS: u32 = 32_000;
-/// Held by each test, because a hole is punched in the longest region of this process, which must belong to that test.
+/// A lock that each test holds: a hole is punched in the longest region of this process, which must belong to that
+/// test.
 static ONE: Mutex<()> = Mutex::new(());
 /// Longest permitted delay of other users' frames. A worker that waited for the hole would take many seconds.
 const BOUND: Duration = Duration::from_secs(1);
-/// Duration of a hole during which a successor must take over, possibly at its second attempt.
+/// Duration of a hole. A successor must take over while the hole is being punched, possibly at its second attempt.
 const LONG: Duration = Duration::from_secs(3);
 
 fn daemon() -> Daemon {
@@ -48,7 +49,7 @@ fn daemon() -> Daemon {
     d
 }
 
-/// Returns the path of Mallory's folder.
+/// Returns the path of Mallory's folder in `dir`.
 fn folder_in(dir: &Path) -> PathBuf {
     dir.join("mallory")
 }
@@ -58,14 +59,14 @@ fn opened(d: &Daemon, uid: u32, name: &str, extra_bufs: u32) -> Port {
     as_user(uid, || Port::open_with(name, &options)).unwrap()
 }
 
-/// Longest time that an operation took while a hole was being punched, and how long punching the hole took.
+/// The longest time that an operation took while a hole was being punched, and the time that punching the hole took.
 struct Waited {
     longest: Duration,
     beside: Duration,
 }
 
 impl Waited {
-    /// Checks that the operation did not wait for the hole.
+    /// Checks that the operation did not wait until the hole was punched.
     fn is_in_time(&self, what: &str) {
         let Waited { longest, beside } = self;
         println!("the hole took {beside:?}, the longest {what} {longest:?}");
@@ -96,7 +97,7 @@ fn beside_holes(regions: &[HollowRegion], mut step: impl FnMut()) -> Waited {
     Waited { longest, beside: holes.into_iter().map(|hole| hole.finish().unwrap()).max().unwrap() }
 }
 
-/// Opens two ports of Alice. Each call of the returned function passes a frame from one to the other.
+/// Opens two ports of Alice. Each call of the returned function sends a frame from one port to the other.
 fn passing(d: &Daemon) -> impl FnMut() + use<> {
     let mut a = opened(d, ALICE, "vale0:a", 0);
     let mut b = opened(d, ALICE, "vale0:b", 0);
@@ -108,14 +109,14 @@ fn passing(d: &Daemon) -> impl FnMut() + use<> {
     }
 }
 
-/// Objective: while a user's memory is blocked, frames of others, also flooded to that user's port, take no longer than
-/// on a busy machine.
+/// Objective: while a user's memory is blocked, frames of other users, including frames that are also flooded to that
+/// user's port, take no longer than on a busy machine.
 #[test]
 fn others_do_not_wait_for_a_hole() {
     others_go_on_beside_holes_of(&[MALLORY]);
 }
 
-/// Objective: others do not wait if several users punch holes at the same time, either.
+/// Objective: other users do not wait even if several users punch holes at the same time.
 #[test]
 fn others_do_not_wait_for_several_users() {
     others_go_on_beside_holes_of(&[MALLORY, MALLORY + 1, MALLORY + 2]);
@@ -134,7 +135,7 @@ fn others_go_on_beside_holes_of(users: &[u32]) {
     beside_holes(&regions[..users.len()], pass).is_in_time("frame");
 }
 
-/// Makes the daemon access Mallory's memory, in the region of that number, and returns the daemon's answer.
+/// Makes the daemon access Mallory's memory, in the region with that number, and returns the daemon's answer.
 type Touching = fn(&Daemon, region: u64) -> String;
 
 /// Root queries the port.
@@ -142,8 +143,8 @@ fn show(d: &Daemon, _region: u64) -> String {
     d.call("port.show", json!({ "port": "vale0:m" })).to_string()
 }
 
-/// Mallory opens a port in that region, and closes it, without mapping the region, because this process would block,
-/// too.
+/// Mallory opens a port in that region, and closes it, without mapping the region, because this process would block as
+/// well.
 fn open_and_close(d: &Daemon, region: u64) -> String {
     let name = format!("vale0:o@{region}");
     let request = AttachRequest { name, tx_slots: 16, rx_slots: 16, ..AttachRequest::default() };
@@ -156,9 +157,9 @@ fn open_and_close(d: &Daemon, region: u64) -> String {
     })
 }
 
-/// Objective: while a hole is punched, the daemon answers requests of others, although it accesses the memory itself:
-/// to show rings, to create and remove ports. The user loses all ports, with the reason, and can have ports again
-/// later.
+/// Objective: while a hole is punched, the daemon answers requests of other users, although it accesses that memory
+/// itself to show rings, and to create and remove ports. The user whose memory it is loses all ports, with the reason,
+/// and can have ports again later.
 #[test]
 fn requests_do_not_wait_for_a_hole() {
     if !rustix::process::geteuid().is_root() {
@@ -179,8 +180,8 @@ fn requests_do_not_wait_for_a_hole() {
             let evicted = d.call("port.evicted", json!({}))["result"].to_string();
             evicted.contains("vale0:n1") && evicted.contains("that user's memory")
         };
-        // If Mallory's own worker accesses the hole first, no other thread does, and no port is lost; the test then
-        // repeats.
+        // If Mallory's own worker accesses the hole first, no other thread accesses the hole, and no port is lost. In
+        // this case, the test tries again.
         for _attempt in 0..10 {
             let took = beside_a_hole(|| {
                 answers.insert(touching(&d, region));
@@ -194,14 +195,15 @@ fn requests_do_not_wait_for_a_hole() {
         assert!(answers.iter().any(|one| one.contains(answer)), "{answers:?}");
         until("Mallory's ports are evicted for their memory", evicted);
         drop(mallorys);
-        // After the hole, everything works again. The user is locked out for a while, as after a blocking doorbell.
+        // After the hole, everything works again. Mallory is locked out for a while, as if a doorbell of Mallory's had
+        // blocked.
         until("Mallory's ports are gone", || d.ports().iter().all(|port| !port.starts_with("vale0:")));
         let again = || as_user(MALLORY, || Port::open_with("vale0:m", &d.options())).is_ok();
         until("Mallory may have ports again", again);
     }
 }
 
-/// Attaches a port for a guest of Mallory with some 68 MiB of memory, and connects the guest, which leaves when the
+/// Attaches a port for a guest of Mallory with about 68 MiB of memory, and connects the guest, which leaves when the
 /// returned values are dropped.
 fn guest(d: &Daemon) -> (UnixStream, impl Sized) {
     as_user(MALLORY, || attach_guest(d, json!({})));
@@ -231,8 +233,8 @@ fn driven(socket: UnixStream) -> (UnixStream, impl Sized) {
     (socket, (running.unwrap(), calls))
 }
 
-/// Objective: a port that root attached for Mallory's hypervisor is served by Mallory's worker: frames of others, also
-/// those flooded to the guest, take no longer than on a busy machine.
+/// Objective: a port that root attached for Mallory's hypervisor is served by Mallory's worker: frames of other users,
+/// including frames that are also flooded to the guest, take no longer than on a busy machine.
 #[test]
 fn a_guest_at_roots_port_holds_nobody_up() {
     if !rustix::process::geteuid().is_root() {
@@ -253,8 +255,8 @@ fn a_guest_at_roots_port_holds_nobody_up() {
     }
 }
 
-/// Objective: a guest that leaves while a hole is punched in its memory blocks no other: its memory is unmapped after
-/// the hole, and the memory of others can be mapped meanwhile.
+/// Objective: a guest that leaves while a hole is punched in its memory does not block other guests: its memory is
+/// unmapped after the hole has been punched, and in the meantime the memory of other guests can be mapped.
 #[test]
 fn a_guest_leaves_beside_a_hole() {
     if !rustix::process::geteuid().is_root() {
@@ -278,7 +280,7 @@ fn a_guest_leaves_beside_a_hole() {
     until("its memory is unmapped", || !maps().contains("netvale-virtio"));
 }
 
-/// Objective: a port of root's that connects to Mallory's hypervisor is also served by Mallory's worker.
+/// Objective: a port that belongs to root and connects to Mallory's hypervisor is also served by Mallory's worker.
 #[test]
 fn a_hypervisor_that_listens_holds_nobody_up() {
     if !rustix::process::geteuid().is_root() {
@@ -295,7 +297,7 @@ fn a_hypervisor_that_listens_holds_nobody_up() {
 
 /// Objective: a port of root's is served by root's worker only if no other user can listen on its socket. Otherwise it
 /// is served by the worker of that user: the owner of the socket, of a folder or link on its path, or a user who may
-/// create one there.
+/// create a socket at that path.
 #[test]
 fn ports_take_the_time_of_who_listens() {
     if !rustix::process::geteuid().is_root() {
@@ -317,7 +319,8 @@ fn ports_take_the_time_of_who_listens() {
     };
     folder("above", 0o755, MALLORY);
     folder("writable", 0o777, 0);
-    // The folder, the owner of an existing socket, and whether root's worker serves the port.
+    // Each row: the folder, the owner of the existing socket (`None`: no socket), and whether root's worker serves the
+    // port.
     let rows = [
         (folder("roots", 0o755, 0), None, true),
         (folder("roots_socket", 0o755, 0), Some(0), true),
@@ -349,14 +352,15 @@ fn ports_take_the_time_of_who_listens() {
             let reply = d.call("port.attach", json!({ "switch": "vale0", "port": port, "options": options }));
             assert_eq!(reply["result"]["kind"], kind, "{name}: {reply}");
             let shown = d.call("port.show", json!({ "port": "vale0:p" }));
-            // Worker 0 is the only one in root's domain.
+            // Worker 0 is the only worker in root's domain.
             assert_eq!(shown["result"]["rings"][0]["worker"] == 0, is_roots, "{name}, {kind}: {shown}");
             d.call("port.detach", json!({ "switch": "vale0", "port": "p" }));
         }
     }
 }
 
-/// Objective: indices of a ring in the memory of a guest at root's port are read without blocking.
+/// Objective: indices of a ring in the memory of a guest at root's port are read without blocking while a hole is
+/// punched.
 #[test]
 fn a_ptnet_guest_is_shown_beside_a_hole() {
     if !rustix::process::geteuid().is_root() {
@@ -392,8 +396,8 @@ fn waits(d: &Daemon) -> bool {
     stats.into_iter().any(|stat| stat.contains(") D "))
 }
 
-/// Objective: a hole in a guest's memory does not keep a successor from taking over, whether a worker waits for it or
-/// the successor would. The guest is evicted, and the successor continues meanwhile.
+/// Objective: a hole in a guest's memory does not keep a successor from taking over, whether a worker waits for the
+/// hole, or the successor would wait for it. The guest is evicted, and in the meantime the successor continues.
 #[test]
 fn a_guest_beside_a_hole_keeps_no_successor() {
     if !rustix::process::geteuid().is_root() {
@@ -406,7 +410,7 @@ fn a_guest_beside_a_hole_keeps_no_successor() {
 }
 
 /// Checks that a successor takes over, and evicts the guest's port, while a hole in the guest's memory is still being
-/// made. Returns false if the hole was complete too early to show this.
+/// punched. Returns false if the hole was complete too early, so that the test shows nothing.
 fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     let d = daemon();
     let (socket, _memory) = guest(&d);
@@ -418,7 +422,7 @@ fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     let took = std::thread::scope(|scope| {
         beside_a_hole(|| {
             if is_talked_to && !is_asked {
-                // The ring may be full.
+                // If the ring is full, this frame is not sent.
                 let _ = a.tx()[0].send(&frame(255, 1, 0));
                 a.tx()[0].sync();
             }
@@ -437,7 +441,7 @@ fn goes_on_beside_a_hole(is_talked_to: bool) -> bool {
     socket.set_read_timeout(Some(common::LIMIT)).unwrap();
     assert_eq!((&socket).read(&mut [0; 64]).unwrap(), 0, "the guest has no port any more");
     until("the guest's port is gone", || !d.ports().contains(&"vale0:guest".to_owned()));
-    // Ports evicted by the successor.
+    // Evictions by the successor, with their reasons.
     let evicted = d.call("port.evicted", json!({}))["result"].to_string();
     assert!(is_talked_to || evicted.contains("vale0:guest") && evicted.contains("is blocked"), "{evicted}");
     true

@@ -1,4 +1,4 @@
-//! While programs have all tx rings of an interface open, the host's own frames do not reach the wire.
+//! While programs hold all tx rings of an interface, the host's own frames do not reach the wire.
 
 use crate::common;
 
@@ -10,7 +10,8 @@ use common::{Daemon, cable, frame, inside_as_root, ip, receive, send, until};
 use netvale::{Options, Port};
 use serde_json::json;
 
-/// The host's stack behind an interface: a socket that sends numbered datagrams to a peer, and the last number.
+/// The host's stack behind an interface: a socket that sends numbered datagrams to a peer, and the number of the last
+/// datagram.
 struct Host(UdpSocket, u64);
 
 impl Host {
@@ -39,7 +40,8 @@ impl Host {
         while number(&receive(port)) != Some(sent) {}
     }
 
-    /// Sends a datagram, which must not reach `far`: the next frame of `program` arrives without it.
+    /// Sends a datagram, which must not reach `far`: the next frame that `program` sends arrives at `far`, and the
+    /// datagram does not.
     fn is_kept_from(&mut self, far: &mut Port, program: &mut Port) {
         let sent = self.sends();
         let mark = frame(1, 2, self.1 as u8);
@@ -54,9 +56,9 @@ impl Host {
     }
 }
 
-/// Objective: the stack's frames are kept off the wire while a program has all tx rings of an interface, regardless of
-/// other open rings, also across an upgrade; they are counted, host rings get them first, and they are sent again once
-/// the program has closed its rings.
+/// Objective: while a program holds all tx rings of an interface, the stack's frames are kept off the wire, whatever
+/// other rings are open, even across an upgrade. The frames are counted, or go to host rings if these are open. After
+/// the program has closed its rings, the stack's frames are sent.
 #[test]
 fn while_a_program_sends() {
     if !inside_as_root() {
@@ -87,8 +89,8 @@ fn while_a_program_sends() {
     host.reaches(&mut far);
 }
 
-/// Objective: a program with one queue of several shares the interface with the stack; several programs with all queues
-/// do not.
+/// Objective: a program that holds one of several queues shares the interface with the stack; programs that together
+/// hold all queues do not.
 #[test]
 fn while_all_queues_are_open() {
     if !inside_as_root() {
@@ -108,7 +110,7 @@ fn while_all_queues_are_open() {
     host.reaches(&mut far);
 }
 
-/// Objective: a program that opens an interface without a daemon keeps the stack's frames off the wire, too.
+/// Objective: a program that opens an interface without a daemon also keeps the stack's frames off the wire.
 #[test]
 fn hosts_are_kept_off_the_wire_without_a_daemon() {
     if !inside_as_root() {
@@ -124,7 +126,7 @@ fn hosts_are_kept_off_the_wire_without_a_daemon() {
     host.reaches(&mut far);
 }
 
-/// Objective: on a switch, the host keeps its use of an interface, as documented.
+/// Objective: if an interface is on a switch, the host can still use it, as documented.
 #[test]
 fn not_on_a_switch() {
     if !inside_as_root() {

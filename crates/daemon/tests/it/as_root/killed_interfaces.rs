@@ -16,7 +16,8 @@ use serde_json::json;
 
 /// Number of kills in each test.
 const KILLS: u64 = 4;
-/// Maximum number of frames in a batch. After a kill, as many frames of each ring may arrive a second time.
+/// Maximum number of frames in a batch. After a kill, up to this number of frames of each ring may arrive a second
+/// time.
 const BATCH: u64 = 256;
 /// Number of datagrams in flight.
 const WINDOW: u64 = 100;
@@ -30,7 +31,8 @@ fn cable_to_the_stack(queues: u32) {
     address("nvb");
 }
 
-/// Numbers of datagrams repeated on the way there and back, and of missing ones.
+/// Numbers of datagrams that arrived repeatedly at the port (`there`) and at the stack (`back`), and of missing
+/// datagrams.
 #[derive(Debug, Default)]
 struct Came {
     there: u64,
@@ -38,8 +40,9 @@ struct Came {
     missing: u64,
 }
 
-/// Sends numbered datagrams from the stack to a port, which returns each, while `d` is killed repeatedly, and for a
-/// while after. They must arrive both ways, in order. Returns the numbers of repeated and missing ones.
+/// Sends numbered datagrams from the stack to a port, which returns each datagram, while `d` is repeatedly killed, and
+/// for a while afterwards. The datagrams must arrive in order in both directions. Returns the numbers of repeated and
+/// missing datagrams.
 fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.connect((PEER, 9)).unwrap();
@@ -97,14 +100,15 @@ fn ping_pong(d: &Daemon, port: &mut Port) -> Came {
 }
 
 impl Came {
-    /// Checks that no datagram is missing. After each kill, a batch of each ring may arrive again; the port returns
-    /// these datagrams again.
+    /// Checks that no datagram is missing. After each kill, a batch of each ring may arrive again, and the port then
+    /// returns these datagrams again.
     fn is_complete(&self, rings: u64) {
         assert_eq!(self.missing, 0, "{self:?}");
         self.at_most_batches(rings);
     }
 
-    /// Like [`Came::is_complete`], but a batch in transit from the stack may be missing, both ways.
+    /// Like [`Came::is_complete`], but after each kill, a batch of frames in transit from the stack may be missing in
+    /// each direction.
     fn is_complete_but_for_the_stack(&self, rings: u64) {
         assert!(self.missing <= 2 * KILLS * BATCH, "{self:?}");
         self.at_most_batches(rings);
@@ -116,7 +120,7 @@ impl Came {
 }
 
 /// Objective: an interface on a switch continues with its sockets, buffers and program after kills of the daemon under
-/// traffic: no frame is lost. Once detached, it is as before.
+/// traffic: no frame is lost. After the interface is detached, it is in its original state.
 #[test]
 fn a_switched_interface_survives_kills_of_the_daemon() {
     if !inside_as_root() {
@@ -137,7 +141,7 @@ fn a_switched_interface_survives_kills_of_the_daemon() {
     }
 }
 
-/// Objective: an interface's host stack on a switch survives kills, too; frames in transit from its TAP may be lost.
+/// Objective: an interface's host stack on a switch also survives kills; frames in transit from its TAP may be lost.
 #[test]
 fn stack_on_a_switch() {
     if !inside_as_root() {
@@ -160,7 +164,7 @@ fn stack_on_a_switch() {
 }
 
 /// Objective: a program with an open interface does not notice kills of the daemon, neither at its queues nor at its
-/// host rings; after its end, also while no daemon runs, the interface is as before.
+/// host rings; after the program ends, even while no daemon runs, the interface is in its original state.
 #[test]
 fn a_program_with_an_interface_does_not_notice_kills() {
     if !inside_as_root() {
@@ -184,7 +188,7 @@ fn a_program_with_an_interface_does_not_notice_kills() {
             came.is_complete_but_for_the_stack(2);
             counters_go_on(&d, &mut port);
         }
-        // The program ends before the next daemon starts.
+        // The program must end before the next daemon starts.
         d.is_restarted(Signal::KILL, || drop(port));
         until("no TAP", || Interface::find("nvhost0").is_err());
         until("no program", || Interface::find("nva").unwrap().program().is_none());
@@ -192,7 +196,7 @@ fn a_program_with_an_interface_does_not_notice_kills() {
 }
 
 fn counters_go_on(d: &Daemon, port: &mut Port) {
-    // Waits for two saves, because only the second one is sure to have begun after the frames arrived.
+    // Wait for two saves, because only the second save is sure to have begun after the frames arrived.
     for _ in 0..2 {
         let before = d.manager().names();
         until("counters are kept", || {
@@ -207,8 +211,8 @@ fn counters_go_on(d: &Daemon, port: &mut Port) {
     assert!(frames.len() == 2 && frames.iter().all(|frames| *frames >= Some(300)), "{shown}");
 }
 
-/// Objective: kept state of a vanished interface, or of one whose queue another program has opened since, does not
-/// prevent the start; the port is attached anew where possible.
+/// Objective: the kept state of an interface that no longer exists, or whose queue another program has opened in the
+/// meantime, does not prevent the start of the daemon; the port is attached anew where possible.
 #[test]
 fn a_vanished_interface_does_not_prevent_the_start() {
     if !inside_as_root() {
@@ -219,7 +223,7 @@ fn a_vanished_interface_does_not_prevent_the_start() {
     attach(&d, "netmap:nva", json!({}));
     d.is_restarted(Signal::KILL, || {
         common::ip("link del nva");
-        // Creates a new interface of that name.
+        // Create a new interface of that name.
         cable_to_the_stack(1);
     });
     until("attached anew", || Interface::find("nva").unwrap().program().is_some());

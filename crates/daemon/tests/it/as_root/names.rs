@@ -13,8 +13,8 @@ use serde_json::json;
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 
-/// Objective: programs open interfaces with `-` and with a trailing number, with a daemon and without; a ring of such
-/// an interface is named with quotes, or after the whole name.
+/// Objective: programs open interfaces with `-` and with a trailing number, with and without a daemon; to name a ring
+/// of such an interface, the interface's name is quoted or written in full before the ring.
 #[test]
 fn programs_open_interfaces_with_odd_names() {
     if !inside_as_root() {
@@ -43,8 +43,8 @@ fn carried(a: &mut Port, b: &mut Port) -> bool {
     common::carry(a, b, &frames) == frames && common::carry(b, a, &frames) == frames
 }
 
-/// Objective: interfaces with such names become ports of the same name, however they are attached, and keep it when
-/// exported, applied and restored.
+/// Objective: interfaces with such names become ports of the same name, however they are attached, and keep that name
+/// when they are exported, applied and restored.
 #[test]
 fn interfaces_with_odd_names_are_attached_as_ports() {
     if !inside_as_root() {
@@ -76,7 +76,8 @@ fn interfaces_with_odd_names_are_attached_as_ports() {
     });
 }
 
-/// Objective: a user who names a switch by its alias has the rights on the switch's own name, and no more.
+/// Objective: a user who names a switch by its alias has exactly the rights that the user has on the switch under its
+/// own name.
 #[test]
 fn permissions_are_those_of_the_switch() {
     if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Effects of users on one another on a shared switch, and a user's share of the daemon.
+//! How users affect one another on a shared switch, and how much of the daemon's resources one user can take.
 
 use crate::common;
 
@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 const ALICE: u32 = 70_001;
 const BOB: u32 = 70_002;
 
-/// Starts a daemon for all users, with these lines of configuration; [`SHARED`] makes the switch `vale0` a shared one.
+/// Starts a daemon for all users, with these lines of configuration; [`SHARED`] makes the switch `vale0` a shared
+/// switch.
 fn daemon(more: &str) -> Daemon {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -43,8 +44,8 @@ fn refused_addresses(d: &Daemon) -> u64 {
     d.call("switch.list", json!({}))["result"][0]["refused_addresses"].as_u64().unwrap()
 }
 
-/// Objective: a lossless port that does not read holds back only its own user's senders: frames of others are dropped
-/// when it is full, and arrive at other ports.
+/// Objective: a lossless port that does not read holds back only its own user's senders: frames of other users are
+/// dropped when the port is full, and arrive at other ports.
 #[test]
 fn lossless_within_one_user() {
     let d = daemon(SHARED);
@@ -61,12 +62,12 @@ fn lossless_within_one_user() {
         send(&mut sender, &frame(2, 3, tag));
         assert_eq!(receive(&mut other), frame(2, 3, tag), "frame {tag}");
     }
-    // The port's ring has room for 15 frames, one of them taken by the other user's broadcast.
+    // The port's ring has room for 15 frames, and one of these is the other user's broadcast.
     until("the rest is dropped", || drops(&d, "vale0:slow") == json!({"no-room": 60 - 14}));
 }
 
-/// Objective: a learned source address of another user's port does not move to a forger's port; once the owner's port
-/// is gone, the address is free.
+/// Objective: a learned source address of another user's port does not move to a forger's port; after the owner's port
+/// is removed, the address is free.
 #[test]
 fn a_made_up_source_does_not_move_an_address() {
     let d = daemon(SHARED);
@@ -81,7 +82,7 @@ fn a_made_up_source_does_not_move_an_address() {
     announce(&mut bob, &mut root);
     assert_eq!(refused_addresses(&d), 1);
     send(&mut root, &frame(1, 9, 8));
-    // Both of Alice's frames are in order: first Bob's broadcast.
+    // Alice's two frames arrive in order, Bob's broadcast first.
     assert_eq!([receive(&mut alice), receive(&mut alice)], [frame(255, 1, 7).to_vec(), frame(1, 9, 8).to_vec()]);
     drop(alice);
     until("the port is gone", || d.ports().len() == 2);
@@ -90,7 +91,7 @@ fn a_made_up_source_does_not_move_an_address() {
     until("it arrives", || receive(&mut bob) == frame(1, 9, 10));
 }
 
-/// Objective: persistent ports keep learned addresses in the same way, also when another user attaches them: addresses
+/// Objective: persistent ports keep learned addresses in the same way, even if another user attaches them: addresses
 /// and quota belong to the port's owner.
 #[test]
 fn persistent_ports_keep_their_addresses_too() {
@@ -109,7 +110,7 @@ fn persistent_ports_keep_their_addresses_too() {
     assert_eq!(refused_addresses(&d), 2, "Alice's, and one too many");
 }
 
-/// Objective: a flood of forged sources from all ports of a user takes no more table entries than the quota.
+/// Objective: a flood of forged sources from all ports of a user takes no more table entries than the quota permits.
 #[test]
 fn a_flood_of_sources_stays_within_the_quota() {
     let d = daemon(&format!("[quota]\naddresses = 100\n{SHARED}"));
@@ -118,8 +119,8 @@ fn a_flood_of_sources_stays_within_the_quota() {
     send(&mut alice, &frame(255, 1, 0));
     receive(&mut flood[0]);
     let mut number = 0u16;
-    // A batch reports only some of its addresses as learned or refused, so batches must stay small even if the worker
-    // is busy.
+    // A batch reports only some of its addresses as learned or refused, so the test must send small batches, even if
+    // the worker is busy.
     let mut send_on = |count: u16| {
         for _ in 0..count {
             number = number.wrapping_add(1);
@@ -139,8 +140,8 @@ fn a_flood_of_sources_stays_within_the_quota() {
     assert_eq!(addresses(), 101);
 }
 
-/// Objective: a user who would exceed the quota of descriptors, or of memory through a device's memory, is refused, and
-/// the refusal names the quota.
+/// Objective: a user who would exceed the quota of descriptors, or whose device would exceed the quota of memory, is
+/// refused, and the refusal names the quota.
 #[test]
 fn many_rings_and_large_devices() {
     let folder = tempfile::tempdir().unwrap();
@@ -168,7 +169,8 @@ fn many_rings_and_large_devices() {
     assert!(attach("two", 2048)["error"].is_object(), "what the first one has counts");
 }
 
-/// Objective: a user who leaves answers unread on many connections loses those over the quota; others are answered.
+/// Objective: a user who leaves answers unread on many connections loses the connections that exceed the quota; other
+/// users get their answers.
 #[test]
 fn unread_answers_cost_their_user_the_connections() {
     let d = daemon("[quota]\nunread_kib = 64");
@@ -189,11 +191,11 @@ fn unread_answers_cost_their_user_the_connections() {
     assert!(stats(&d)["refused"].as_u64().unwrap() > 0);
 }
 
-/// Number of epoll registrations of a wake-up descriptor with which ringing it takes milliseconds.
+/// Number of times that a wake-up descriptor is registered with epoll, so that ringing it takes milliseconds.
 const WATCHED: usize = 225_000;
 
 /// Objective: a user whose wake-up descriptor has very many watchers, so that ringing it takes a worker's time, loses
-/// the port, with the reason; frames of others keep arriving.
+/// the port, with the reason; frames of other users keep arriving.
 #[test]
 fn a_wake_up_with_very_many_watchers_costs_its_port() {
     let d = daemon(SHARED);
@@ -203,7 +205,7 @@ fn a_wake_up_with_very_many_watchers_costs_its_port() {
     let mut tag = 0u8;
     until("it is gone", || {
         tag = tag.wrapping_add(1);
-        // Bob takes the received frames, and requests a wake-up each time.
+        // Bob takes the received frames, and each time requests a wake-up.
         let ring = &mut bob.rx()[0];
         while ring.recv(&mut [0; 4096]).is_some() {}
         let _ = ring.sync();
@@ -216,8 +218,8 @@ fn a_wake_up_with_very_many_watchers_costs_its_port() {
     assert!(evicted.contains("too many waiters"), "{evicted}");
 }
 
-/// Objective: a user with many ports cannot hold a worker up with one after another: a blocking doorbell costs all of
-/// the user's ports, and a lockout follows. Others lose nothing.
+/// Objective: a user with many ports cannot hold a worker up with one port after another: after a doorbell has blocked,
+/// the user loses all ports and is locked out. Other users lose nothing.
 #[test]
 fn one_doorbell_costs_all() {
     let d = daemon(SHARED);
@@ -242,8 +244,8 @@ fn one_doorbell_costs_all() {
     assert_eq!(receive(&mut alice[0]), frame(255, 2, 8));
 }
 
-/// Objective: a user whose requests are refused repeatedly does not fill the log: lines over the limit are counted, and
-/// the count is logged. Others' lines appear, and all refusals are counted.
+/// Objective: a user whose requests are refused repeatedly does not fill the log: lines that exceed the limit are
+/// counted, and the count is logged. Lines about other users appear, and all refusals are counted.
 #[test]
 fn lines_of_the_log() {
     let d = daemon("[quota]\nlog_lines = 5");

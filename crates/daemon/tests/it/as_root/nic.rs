@@ -1,7 +1,7 @@
-//! Network interfaces through AF_XDP: veth pairs and the loopback interface of a network namespace for each test.
+//! Network interfaces through AF_XDP: veth pairs and the loopback interface; each test has its own network namespace.
 //!
-//! Each test runs itself again under unshare(1). XDP programs need root, also in namespaces: without it the tests
-//! report *skipped*.
+//! Each test runs itself again under unshare(1). XDP programs need root, even in namespaces: if the tests do not run as
+//! root, they report *skipped*.
 
 use crate::common;
 
@@ -17,7 +17,7 @@ use netvale_harness::attacks::filters::Listeners;
 use netvale_mem::csb::Csb;
 use serde_json::json;
 
-/// Runs the calling test again in a network namespace of its own. Returns whether this process is the inner one.
+/// Runs the calling test again in a separate network namespace. Returns true in the process inside that namespace.
 fn inside() -> bool {
     if !rustix::process::geteuid().is_root() {
         netvale_harness::skip("XDP programs need root");
@@ -43,8 +43,8 @@ fn notes(d: &Daemon, port: &str) -> String {
     d.call("port.show", json!({"port": port}))["result"]["notes"].to_string()
 }
 
-/// Objective: frames cross from one end's ring to the other's, unchanged and in order, both ways; once closed, the
-/// interfaces are as before.
+/// Objective: frames cross from a ring at one end to a ring at the other end, unchanged and in order, in both
+/// directions; after the ports are closed, the interfaces are in their original state.
 #[test]
 fn frames_cross_unchanged_both_ways() {
     if !inside() {
@@ -64,8 +64,8 @@ fn frames_cross_unchanged_both_ways() {
     until("no program", || Interface::find("nva").unwrap().program().is_none());
 }
 
-/// Objective: a whole ring handed over with one sync leaves without another call, though the kernel's ring accepts only
-/// parts of it.
+/// Objective: if a whole ring of frames is handed over with one sync, all frames are sent without another call,
+/// although the kernel's ring accepts only parts of them at a time.
 #[test]
 fn a_ring_at_once() {
     if !inside() {
@@ -85,7 +85,7 @@ fn a_ring_at_once() {
     }
 }
 
-/// Objective: a received buffer is sent from the other interface's ring by a swap, without a copy.
+/// Objective: a buffer received on one interface is sent on another interface by swapping buffers, without a copy.
 #[test]
 fn a_swap_sends_a_received_buffer_without_a_copy() {
     if !inside() {
@@ -111,8 +111,8 @@ fn a_swap_sends_a_received_buffer_without_a_copy() {
     }
 }
 
-/// Objective: interfaces opened without a daemon are in region 1, too, and swap buffers; one with its own buffer size
-/// is not.
+/// Objective: interfaces that are opened without a daemon are also in region 1, and their buffers can be swapped; an
+/// interface with a different buffer size is in another region.
 #[test]
 fn interfaces_without_a_daemon_swap_buffers() {
     if !inside() {
@@ -143,7 +143,8 @@ fn interfaces_without_a_daemon_swap_buffers() {
     }
 }
 
-/// Objective: each queue can belong to a separate program; a taken or missing queue is refused by number.
+/// Objective: each queue can belong to a separate program; a queue that is taken or does not exist is refused with its
+/// number.
 #[test]
 fn each_queue_can_belong_to_a_separate_program() {
     if !inside() {
@@ -160,8 +161,8 @@ fn each_queue_can_belong_to_a_separate_program() {
     until("the first queue is free", || open(&d, "netmap:nva-0").is_ok());
 }
 
-/// Objective: on a switch, an interface learns and forwards like any other port, and pending offloads are completed for
-/// it.
+/// Objective: on a switch, an interface learns and forwards like any other port, and pending offloads of frames for it
+/// are completed.
 #[test]
 fn an_interface_forwards_like_any_port_of_a_switch() {
     if !inside() {
@@ -181,7 +182,7 @@ fn an_interface_forwards_like_any_port_of_a_switch() {
         common::send(&mut a, &frame(2, 1, tag));
         assert_eq!(receive(&mut b), frame(2, 1, tag));
     }
-    // Sends more frames than the kernel takes in one call, and then none that would cause another call.
+    // Send more frames than the kernel takes in one call, and after that no frame that would cause another call.
     let mut burst = open(&d, "vale0:burst").unwrap();
     (0..400).for_each(|tag| assert!(burst.tx()[0].send(&frame(2, 3, tag as u8))));
     burst.tx()[0].sync();
@@ -191,7 +192,7 @@ fn an_interface_forwards_like_any_port_of_a_switch() {
 }
 
 /// Objective: an interface without XDP in its driver is served in the stack: the loopback interface returns sent frames
-/// to a program; it cannot be a port on a switch, which would learn all addresses behind it.
+/// to a program; it cannot be a port on a switch, because the switch would learn all addresses behind it.
 #[test]
 fn an_interface_without_xdp_is_served_in_the_stack() {
     if !inside() {
@@ -209,7 +210,7 @@ fn an_interface_without_xdp_is_served_in_the_stack() {
     }
 }
 
-/// Objective: a frame of 9,000 bytes takes several slots each way.
+/// Objective: a frame of 9,000 bytes takes several slots in each direction.
 #[test]
 fn a_jumbo_frame_takes_several_slots_each_way() {
     if !inside() {
@@ -231,8 +232,8 @@ fn a_jumbo_frame_takes_several_slots_each_way() {
     assert!(carry(&mut a, &mut b, &frames) == frames);
 }
 
-/// Objective: obstacles are named: a missing interface, another program, a kernel limit; a refusal leaves nothing
-/// behind.
+/// Objective: refusals name the obstacle: a missing interface, another program, or a limit of the kernel; a refusal
+/// leaves nothing behind.
 #[test]
 fn obstacles_are_named_and_leave_nothing_behind() {
     if !inside() {
@@ -258,7 +259,7 @@ fn obstacles_are_named_and_leave_nothing_behind() {
 }
 
 /// Objective: a program that writes nonsense into its host rings loses its own frames, counted by reason, and keeps no
-/// worker awake; once it writes valid values again, its rings work.
+/// worker awake; after it writes valid values again, its rings work.
 #[test]
 fn nonsense_in_host_rings() {
     if !inside() {
@@ -288,13 +289,13 @@ fn nonsense_in_host_rings() {
     until("bad-buffer", || dropped("bad-buffer") == 1);
     slots(&mut host, 1, None, u16::MAX, 0);
     until("a length", || dropped("bad-buffer") == 2);
-    // As in netmap, the flag has no effect here.
+    // As in netmap, the flag `NS_INDIRECT` has no effect in host rings.
     slots(&mut host, 1, None, 60, netvale_abi::slot::NS_INDIRECT);
     slots(&mut host, 200, None, 60, netvale_abi::slot::NS_MOREFRAG);
     until("endless", || dropped("endless-frame") >= 1);
-    // The remaining slots hold an incomplete frame. After that, `head` gets impossible values.
+    // The remaining slots contain an incomplete frame. After that, the test sets `head` to impossible values.
     falls_asleep(&d);
-    // The host tx ring has the CSB entry after that of the only queue's tx ring.
+    // The CSB entry of the host tx ring follows the entry of the only queue's tx ring.
     let at = |base: u64| base + 64 * u64::from(host.info().csb_first + 1);
     let csb = Csb::new(host.mapping(), at(host.info().csb_atok), at(host.info().csb_ktoa)).unwrap();
     let head = csb.head();
@@ -313,7 +314,8 @@ fn nonsense_in_host_rings() {
     assert_eq!(dropped("indirect"), 0);
 }
 
-/// Objective: an interface has no offsets, and refuses them with netmap's errno; without them it can be opened.
+/// Objective: an interface does not support offsets, and refuses a request for them with netmap's errno; without that
+/// request, it can be opened.
 #[test]
 fn offsets_are_refused() {
     if !inside() {
@@ -331,7 +333,8 @@ fn offsets_are_refused() {
     open(&d, "netmap:nva").unwrap();
 }
 
-/// Objective: an interface deleted under a program costs that program its frames, and no CPU time.
+/// Objective: if an interface is deleted while a program has it open, the program loses its frames, but takes no
+/// additional CPU time.
 #[test]
 fn a_deleted_interface_costs_only_frames() {
     if !inside() {
@@ -352,7 +355,7 @@ fn a_deleted_interface_costs_only_frames() {
     falls_asleep(&d);
 }
 
-/// Objective: a link that flaps, at either end, costs only frames.
+/// Objective: if the link goes up and down at either end, only frames are lost.
 #[test]
 fn a_link_that_flaps_costs_only_frames() {
     if !inside() {
@@ -391,7 +394,8 @@ fn a_link_that_flaps_costs_only_frames() {
     assert!(carry(&mut b, &mut a, frames) == frames);
 }
 
-/// Objective: queues removed under a program cost it frames, and affect no other.
+/// Objective: if queues are removed while a program has them open, the program loses frames, and no other program is
+/// affected.
 #[test]
 fn removed_queues_cost_frames_of_no_other() {
     if !inside() {
@@ -416,7 +420,7 @@ fn removed_queues_cost_frames_of_no_other() {
     assert_eq!(receive(&mut first), frame(1, 2, 7));
 }
 
-/// A process in another namespace, which ends on drop.
+/// A process in another namespace. It ends when this value is dropped.
 struct There(std::process::Child);
 
 impl Drop for There {
@@ -426,8 +430,8 @@ impl Drop for There {
     }
 }
 
-/// Objective: a program that sets `NS_FORWARD` on frames and releases them is transparent: they pass from the interface
-/// to the stack, and back; frames without the flag are lost.
+/// Objective: a program that sets `NS_FORWARD` on frames and releases them is transparent: the frames pass from the
+/// interface to the stack, and in the other direction; frames without the flag are lost.
 #[test]
 fn marked_frames_pass_transparently() {
     if !inside() {
@@ -481,7 +485,8 @@ fn marked_frames_pass_transparently() {
 }
 
 /// Objective: a host at the far end of a veth that has very many sockets filter each frame with the longest filters
-/// takes a part of the worker's time, not nearly all; without the sockets, the interface accepts all frames again.
+/// takes a part of the worker's time, but not almost all of it; without the sockets, the interface accepts all frames
+/// again.
 #[test]
 fn filtering_sockets_take_only_a_part_of_the_time() {
     if !inside() {
@@ -499,8 +504,8 @@ fn link(name: &str) -> serde_json::Value {
     serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()[0].take()
 }
 
-/// Objective: filtering sockets behind a tunnel over the veth take only a part of the worker's time, too. The other
-/// VTEPs get all frames for them.
+/// Objective: filtering sockets behind a tunnel over the veth also take only a part of the worker's time. The other
+/// VTEPs get all of their frames.
 #[test]
 fn filtering_sockets_behind_a_tunnel() {
     if !inside() {
@@ -516,13 +521,13 @@ fn filtering_sockets_behind_a_tunnel() {
     }
     ip("address add 10.79.0.1/32 dev lo");
     attach(&d, "vxlan:7,local=10.79.0.1,remote=10.77.0.2,remote=10.78.0.2", json!({"name": "vx"}));
-    // A message of 64 datagrams passes the filters once, and is slow from 0.9 ms on.
+    // A message of 64 datagrams passes the filters once, and counts as slow if it takes at least 0.9 ms.
     beside_slow_frames(&d, "vale0:vx", || Listeners::at("nvb", 300).unwrap());
     let shown = show(&d, "vale0:vx");
     let rings = shown["rings"].as_array().unwrap();
     let sent = rings.iter().map(|ring| ring["frames"].as_u64().unwrap()).max().unwrap();
-    // Computed from bytes, because the interface counts many datagrams as one packet. Each datagram has a header and a
-    // frame.
+    // The number is computed from bytes, because the interface counts many datagrams as one packet. Each datagram has a
+    // header of 8 bytes and contains a frame.
     let came = link("nvd")["stats64"]["rx"]["bytes"].as_u64().unwrap() / (8 + frame(0, 0, 0).len() as u64);
     println!("{came} datagrams came at the other VTEP, of {sent} to both");
     assert!(came * 3 > sent, "{came} datagrams came at the other VTEP, of {sent} to both");

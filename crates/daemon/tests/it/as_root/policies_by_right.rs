@@ -1,5 +1,5 @@
-//! Policies that users may set on their ports, by type of switch: the table of docs/reference/security.md, tested with
-//! real users on the daemon's real sockets.
+//! The policies that users may set on their ports, depending on the switch: the table of docs/reference/security.md,
+//! tested with real users on the daemon's real sockets.
 
 use crate::common;
 
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 const TABLE: &str = include_str!("../../../../../docs/reference/security.md");
 const DAEMON: u32 = 70_010;
 const USER: u32 = 70_011;
-/// The table's columns: the user's own switch, and a shared one.
+/// The table's columns: the user's own switch, and a shared switch.
 const SWITCHES: [&str; 2] = ["vale0", "vale9"];
 
 fn daemon() -> Daemon {
     daemon_with("")
 }
 
-/// Starts a daemon with more lines of `[switch]`.
+/// Starts a daemon with additional lines in the section `[switch]`.
 fn daemon_with(more: &str) -> Daemon {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -31,7 +31,7 @@ fn daemon_with(more: &str) -> Daemon {
     Daemon::start_as(DAEMON, dir, &format!("[switch]\nshared = ['vale9']\n{more}\n[sockets]\nmode = '0666'"))
 }
 
-/// Returns the table's rows: policies, and whether a user may set them in each column.
+/// Returns the table's rows: each row's policies, and for each column whether a user may set them.
 fn rows() -> Vec<(BTreeSet<String>, [bool; 2])> {
     let (_, section) = TABLE.split_once("## Policies of one's own port").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
@@ -67,15 +67,15 @@ fn sample(option: &AttachOption) -> Value {
     options
 }
 
-/// Whether a request succeeded. If not, it must have been refused for lack of permission.
+/// Whether a request succeeded. If it failed, the reason must be a missing permission.
 fn is_permitted(reply: &Value, what: &str) -> bool {
     let errno = &reply["error"]["data"]["errno"];
     assert!(reply["error"].is_null() || *errno == libc::EACCES, "{what}: {reply}");
     reply["error"].is_null()
 }
 
-/// Objective: the table lists each policy, and who may set it: a user on their own port, at attachment and later; root
-/// and the daemon's own user, everywhere.
+/// Objective: the table lists each policy, and who may set it: a user on the user's own port, when it is attached and
+/// later; root and the daemon's own user, on all ports.
 #[test]
 fn each_policy_is_set_by_whom_the_table_says() {
     if !rustix::process::geteuid().is_root() {
@@ -109,8 +109,8 @@ fn each_policy_is_set_by_whom_the_table_says() {
     }
 }
 
-/// Objective: all rules of a user's ports together are limited, however they are set; replaced rules make room, and
-/// root has no limit.
+/// Objective: the number of instructions in all rules of a user's ports is limited, whatever request sets the rules;
+/// rules that are replaced no longer count, and root has no limit.
 #[test]
 fn rules_are_rationed() {
     if !rustix::process::geteuid().is_root() {
@@ -144,7 +144,8 @@ fn move_persistent(d: &Daemon, attaches: bool, switch: &str) -> i32 {
     request(d, USER, reqtype, &format!("{switch}:p0"), &[(16, 1)]).status
 }
 
-/// Objective: a persistent port cannot bring a policy to a shared switch that its user may not set there.
+/// Objective: a persistent port that moves to a shared switch cannot have a policy that its user may not set on that
+/// switch.
 #[test]
 fn a_port_that_moves_brings_no_more_than_may_be_set() {
     if !rustix::process::geteuid().is_root() {
@@ -165,8 +166,8 @@ fn a_port_that_moves_brings_no_more_than_may_be_set() {
     assert_eq!(move_persistent(&d, true, "vale9"), 0);
 }
 
-/// Objective: ports start with their switch's policies, however they are created; their users can only narrow them, by
-/// any request, and root can change them freely.
+/// Objective: ports start with their switch's policies, whatever request creates them; their users can only make them
+/// stricter, by any request, and root can change them freely.
 #[test]
 fn a_switchs_policies_are_made_narrower_only() {
     if !rustix::process::geteuid().is_root() {
@@ -209,12 +210,12 @@ fn a_switchs_policies_are_made_narrower_only() {
     assert_eq!(policies("vale9:a"), json!({"isolated": true, "rate_in": "10mbit", "storm_bcast": 5, "flood": false}));
     assert!(set(USER, json!({"rate_in": null, "storm_bcast": null, "flood": null})));
     assert_eq!(policies("vale9:a"), usual);
-    // A port on the user's own switch starts with that switch's policies, too.
+    // A port on the user's own switch also starts with that switch's policies.
     assert_eq!(move_persistent(&d, false, "vale9"), 0);
     assert_eq!(move_persistent(&d, true, "vale0"), 0);
     let set = |set: Value| is_permitted(&call(USER, "port.set", json!({"port": "vale0:p0", "set": set})), "set");
     assert!(!set(json!({"isolated": false})) && set(json!({"rate_in": "9gbit"})));
-    // From there, a user cannot change the rate of the switch's group, either.
+    // On that switch, a user cannot change the rate of the switch's group either.
     assert!(!set(json!({"rate_group": "tenant 9gbit"})) && set(json!({"rate_group": "tenant 1gbit"})));
     assert!(attach(0, "root", json!({"isolated": false, "rate_in": "40gbit"})));
     assert_eq!(policies("vale9:root"), json!({"isolated": false, "rate_in": "40gbit", "storm_bcast": 100}));

@@ -1,5 +1,5 @@
-//! Permissions on socket addresses: on IP addresses, and on the sockets that peers name as their own. The daemon runs
-//! in its sandbox.
+//! Permissions on socket addresses: on IP addresses, and on the sockets that peers name as their own sockets. The
+//! daemon runs in its sandbox.
 
 use crate::common;
 
@@ -36,8 +36,8 @@ fn attach(d: &Daemon, uid: u32, switch: &str, port: &str, options: Value) -> Val
     as_user(uid, || d.call("port.attach", params))
 }
 
-/// Objective: sockets with IP addresses are for root and the daemon's own user; they work in the sandbox, for a daemon
-/// of any user.
+/// Objective: only root and the daemon's own user may use sockets with IP addresses; these sockets work in the sandbox,
+/// for a daemon of any user.
 #[test]
 fn addresses() {
     for uid in [0, DAEMON] {
@@ -93,9 +93,9 @@ fn datagrams(path: &Path, owner: u32, mode: u32) -> UnixDatagram {
     socket
 }
 
-/// Returns paths that a user names as its own socket, each with whether this is permitted: the user's socket, one to
-/// which everybody may send, another user's, one behind a link, and one outside the folders in which the daemon accepts
-/// users' sockets.
+/// Returns paths that a user names as its own socket, each with whether this is permitted: a socket of the user, a
+/// socket to which everybody may send, a socket of another user, a socket behind a link, and a socket outside the
+/// folders in which the daemon accepts users' sockets.
 fn named(folder: &Path) -> Vec<(PathBuf, Option<UnixDatagram>, bool)> {
     let at = |name: &str| folder.join(name);
     let socket = |name: &str, owner, mode| Some(datagrams(&at(name), owner, mode));
@@ -110,7 +110,7 @@ fn named(folder: &Path) -> Vec<(PathBuf, Option<UnixDatagram>, bool)> {
     ]
 }
 
-/// Objective: a user's plug gets frames only at sockets to which this user could send.
+/// Objective: a user's plug gets frames only at sockets to which the user may send.
 #[test]
 fn plugs_of_users() {
     let (d, allowed) = daemon(0);
@@ -124,7 +124,7 @@ fn plugs_of_users() {
     }
 }
 
-/// Objective: if a user replaces the socket at the named path by something else, the daemon sends no answer there.
+/// Objective: if a user replaces the socket at the named path by another file, the daemon sends no answer to that file.
 #[test]
 fn guests_of_users() {
     let (d, allowed) = daemon(0);
@@ -146,7 +146,7 @@ fn guests_of_users() {
     std::fs::remove_file(&own).unwrap();
     symlink(allowed.path().join("victim"), &own).unwrap();
     as_user(USER, || guest.send(&frame(255, 9, 1)).unwrap());
-    // The next peer is served once this one has been checked.
+    // The next peer is served after this peer has been checked.
     let other = allowed.path().join("other");
     let other_guest = as_user(USER, || {
         let guest = UnixDatagram::bind(&other).unwrap();

@@ -1,7 +1,7 @@
-//! TAP ports, in a network namespace for each test.
+//! TAP ports; each test has its own network namespace.
 //!
-//! Each test runs itself again under unshare(1), with interfaces of its own. Without the right to create a namespace it
-//! reports *skipped*.
+//! Each test runs itself again under unshare(1), with separate interfaces. If the right to create a namespace is
+//! missing, the test reports *skipped*.
 
 use crate::common;
 
@@ -16,11 +16,11 @@ use netvale::{Interest, Port};
 use netvale_harness::attacks::filters::Listeners;
 use serde_json::{Value, json};
 
-/// Attaches a TAP, sets it up, and gives it an address and a neighbour behind the switch.
+/// Attaches a TAP, brings its interface up, and gives the interface an address and a neighbour behind the switch.
 fn tap(d: &Daemon, name: &str, options: Value) {
     let reply = d.call("port.attach", json!({"switch": "vale0", "port": format!("tap:{name}"), "options": options}));
     assert_eq!(reply["result"]["kind"], "tap", "{reply}");
-    // Without IPv6, the stack sends no multicasts of its own, so that tests see only their own frames.
+    // Without IPv6, the stack itself sends no multicasts, so that tests see only their own frames.
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
     ip(&format!("addr add 10.9.0.1/24 dev {name}"));
     ip(&format!("link set {name} up"));
@@ -33,7 +33,7 @@ fn socket() -> UdpSocket {
     socket
 }
 
-/// Receives a port's next frame of up to 64 KiB.
+/// Receives a port's next frame, which may have up to 64 KiB.
 fn receive_long(port: &mut Port) -> Vec<u8> {
     assert!(port.wait(Interest::Rx, Some(LIMIT)).unwrap(), "no frame came");
     let mut frame = vec![0; 65_550];
@@ -43,7 +43,7 @@ fn receive_long(port: &mut Port) -> Vec<u8> {
     frame
 }
 
-/// Objective: a jumbo datagram leaves the stack as one frame of several slots, unchanged, and its answer enters the
+/// Objective: a jumbo datagram leaves the stack as one frame of several slots, unchanged, and the answer enters the
 /// stack.
 #[test]
 fn a_jumbo_datagram_crosses_as_one_frame() {
@@ -66,7 +66,7 @@ fn a_jumbo_datagram_crosses_as_one_frame() {
     assert_eq!((&back[..n], from.to_string()), (&payload[..], format!("{PEER}:9")));
 }
 
-/// Objective: with several queues all flows arrive, and more than one queue carries them.
+/// Objective: with several queues, the frames of all flows arrive, and more than one queue carries frames.
 #[test]
 fn several_queues_carry_all_flows() {
     if !inside_as_user() {
@@ -87,8 +87,8 @@ fn several_queues_carry_all_flows() {
     assert!(frames.iter().filter(|&&n| n > 0).count() > 1, "one queue had all: {frames:?}");
 }
 
-/// Objective: an interface deleted under the daemon costs only frames of its own port, counted by reason; the port
-/// reports the deletion; the interface's name is free again.
+/// Objective: if an interface is deleted, only its own port loses frames, which are counted by reason; the port reports
+/// the deletion; the interface's name can be used again.
 #[test]
 fn a_deleted_interface_costs_only_its_own_ports_frames() {
     if !inside_as_user() {
@@ -118,8 +118,8 @@ fn a_deleted_interface_costs_only_its_own_ports_frames() {
     assert_eq!(&receive(&mut a)[42..47], b"again");
 }
 
-/// Objective: a TAP's MTU changes under traffic, alone and with policies, all or nothing; it is exported, and ports
-/// without an MTU refuse it.
+/// Objective: a TAP's MTU can be changed while frames pass, alone and together with policies; if one of the changes
+/// fails, nothing changes. The MTU is exported. Ports without an MTU refuse it.
 #[test]
 fn mtu_while_frames_pass() {
     if !inside_as_user() {
@@ -156,9 +156,9 @@ fn mtu_while_frames_pass() {
     assert_eq!(d.call("port.show", json!({"port": "vale0:v"}))["result"]["vhost"]["mtu"], 4000);
 }
 
-/// Objective: addresses learned behind a TAP are forgotten with the first frame that finds its interface down or gone:
-/// frames go to the port that has the address now. Sticky addresses stay; an interface that comes up again is learned
-/// again.
+/// Objective: addresses learned behind a TAP are forgotten with the first frame that finds the TAP's interface down or
+/// deleted; frames then go to the port that now has the address. Sticky addresses stay. Addresses behind an interface
+/// that comes up again are learned again.
 #[test]
 fn links_that_go_down() {
     if !inside_as_user() {
@@ -166,7 +166,7 @@ fn links_that_go_down() {
     }
     let d = Daemon::start("");
     let mut a = d.open("vale0:a").unwrap();
-    // Whether the switch has learned the address behind the port of that name.
+    // Whether the switch has learned the address behind the port with this name.
     let is_known = |port: &str| {
         let table = d.call("switch.table", json!({"switch": "vale0"}))["result"].to_string();
         table.contains(&format!("\"vale0:{port}\""))
@@ -215,7 +215,7 @@ fn a_frame_wakes_an_idle_tap() {
     let slept = || stats(&d)["workers"][0]["slept_ns"].as_u64().unwrap();
     for round in 0..5u8 {
         let before = slept();
-        // For this time, nothing happens that could wake the worker.
+        // In this time, nothing happens that could wake the worker.
         std::thread::sleep(Duration::from_millis(20));
         socket().send_to(&[round; 20], (PEER, 9)).unwrap();
         assert_eq!(receive(&mut a)[42..62], [round; 20]);
@@ -223,7 +223,7 @@ fn a_frame_wakes_an_idle_tap() {
     }
 }
 
-/// A TCP segment of 1,000 bytes, the `i`th of its flow.
+/// A TCP segment with 1,000 bytes of payload, the `i`th of its flow.
 fn segment(i: u32) -> Vec<u8> {
     let tcp = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [0xff; 6])
         .ipv4([10, 9, 0, 2], [10, 9, 0, 1], 64)
@@ -234,7 +234,8 @@ fn segment(i: u32) -> Vec<u8> {
     frame
 }
 
-/// Objective: consecutive segments of a program reach a stack that supports it as one frame, which its kernel accepts.
+/// Objective: consecutive segments from a program reach the stack of an interface that supports this as one frame,
+/// which the kernel accepts.
 #[test]
 fn merged_segments_reach_the_stack_as_one_frame() {
     if !inside_as_user() {
@@ -258,8 +259,8 @@ fn merged_segments_reach_the_stack_as_one_frame() {
     assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
 }
 
-/// Objective: an existing interface is used if it is suitable, also one queue of several; otherwise the refusal names
-/// the obstacle.
+/// Objective: an existing interface is used if it is suitable, even if the port uses only one queue of a multi-queue
+/// interface; otherwise, the refusal names the obstacle.
 #[test]
 fn those_that_are_there() {
     if !inside_as_user() {
@@ -290,7 +291,7 @@ fn those_that_are_there() {
     }
 }
 
-/// Objective: frames for a TAP that is down are not drops; once it is up, frames reach it.
+/// Objective: frames for a TAP that is down do not count as drops; after the TAP is brought up, frames reach it.
 #[test]
 fn frames_for_a_down_tap_are_not_drops() {
     if !inside_as_user() {
@@ -319,7 +320,7 @@ fn frames_for_a_down_tap_are_not_drops() {
 }
 
 /// Objective: a host behind a TAP that has very many sockets filter each frame with the longest filters takes a part of
-/// the worker's time, not nearly all; without the sockets, the TAP is as before.
+/// the worker's time, but not almost all of it; after the sockets are closed, the TAP accepts all frames again.
 #[test]
 fn filtering_sockets_take_only_a_part_of_the_time() {
     if !inside_as_user() {

@@ -6,7 +6,7 @@ use common::{cable, ip};
 use netvale_afxdp::iface::{Interface, TagOffload, driver, far_end, has_offload, set_offload};
 
 /// Objective: the name of an interface's driver is found, and the driver can be set to leave VLAN tags in frames or to
-/// remove them; the far end of a veth is found while it is in this namespace.
+/// remove them; the far end of a veth is found if it is in the same namespace.
 #[test]
 fn drivers_are_told() {
     if !rustix::process::geteuid().is_root() {

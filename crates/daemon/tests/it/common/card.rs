@@ -8,15 +8,15 @@ use crate::common::until;
 
 pub fn send_from(guest: &SimulatedGuest, frame: &[u8]) {
     let mut batch = Batch::new();
-    // SAFETY: the frame outlives the batch.
+    // SAFETY: the frame exists longer than the batch.
     unsafe { batch.push(frame.as_ptr(), frame.len() as u32) };
     until("there is room", || guest.egress.deliver(&batch, &[0], &mut Scratch::new()) == 1);
 }
 
-/// Takes the received frames.
+/// Takes and returns the frames that the guest has received.
 pub fn frames_at(guest: &mut SimulatedGuest) -> Vec<Vec<u8>> {
     let mut batch = Batch::new();
-    // SAFETY: the batch is read before `release`, and ends here.
+    // SAFETY: the batch is not used after `release`.
     unsafe { guest.ingress.take(&mut batch) };
     let copy = |one: FrameRef<'_>| {
         let mut frame = vec![0; one.len()];

@@ -18,10 +18,10 @@ pub trait End {
     /// Sends a frame.
     fn send(&mut self, frame: &[u8]);
 
-    /// Receives the next frame, waiting as a driver or a program does.
+    /// Receives the next frame. If there is none, waits as a driver or a program does.
     fn receive(&mut self) -> Vec<u8>;
 
-    /// Makes the device send the frames that Send Combining holds back, as the driver does when it handles an
+    /// Makes the device send the frames that Send Combining holds back. A driver does the same when it handles an
     /// interrupt. Returns `false` if the device never holds frames back.
     fn push(&mut self) -> bool {
         false
@@ -91,11 +91,11 @@ impl End for Card {
     }
 }
 
-/// Number of frames each way in a round.
+/// Number of frames in each direction in a round.
 pub const BURST: u32 = 16;
 
-/// Runs rounds, each with the number of its first frame, while `during` acts on another thread. `during` gets a
-/// function that waits until the given number of further rounds has passed.
+/// Runs rounds, each with the number of its first frame, while `during` acts on another thread. The argument of
+/// `during` is a function that waits until the given number of further rounds has passed.
 pub fn rounds_while(mut round: impl FnMut(u32), during: impl FnOnce(&dyn Fn(u32)) + Send) {
     let rounds = AtomicU32::new(0);
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Replaces a daemon by a successor, under traffic that must not be affected by it.
+//! Replaces a daemon by a successor while frames pass, which must not be affected.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,23 +12,23 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 
 use super::{Daemon, LIMIT, ip, until};
 
-/// Number of frames in flight: fewer than any queue on the way holds.
+/// Number of frames in flight: fewer than there is room for in any queue on the path.
 const WINDOW: u64 = 100;
-/// Number of first datagrams that are sent one at a time, each after the answer to the previous one.
+/// Number of datagrams at the start that are sent one at a time, each after the answer to the previous datagram.
 const ONE_BY_ONE: u64 = 8;
 /// Address of the simulated station.
 pub const PEER: &str = "10.9.0.2";
 
 impl Daemon {
     /// Acts as a successor that closes the connection after the last item, so that the daemon resumes. On a busy
-    /// machine, the request may fail instead.
+    /// machine, the daemon may refuse the request instead.
     pub fn is_robbed(&self) {
         let fd = successor(self);
         let mut bytes = vec![0; 1 << 17];
         rustix::net::send(&fd, &Succession::Begin.encode(), SendFlags::NOSIGNAL).unwrap();
         loop {
             assert!(netvale_mem::notify::nap(fd.as_fd(), LIMIT), "nothing comes");
-            // The descriptors are closed, as when a process ends.
+            // This closes the descriptors, as if the process had ended.
             let got = netvale_fdio::receive(&fd, &mut bytes, RecvFlags::empty()).unwrap().bytes;
             assert!(got > 0, "the daemon hung up");
             let said = String::from_utf8_lossy(&bytes[..got]);
@@ -51,7 +51,7 @@ fn successor(d: &Daemon) -> OwnedFd {
     fd
 }
 
-/// Sets an interface up, and gives it an address and a neighbour on the far side.
+/// Brings an interface up, and gives it an address and a neighbour at the far end.
 pub fn address(name: &str) {
     std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
     ip(&format!("addr add 10.9.0.1/24 dev {name}"));
@@ -59,7 +59,7 @@ pub fn address(name: &str) {
     ip(&format!("neigh add {PEER} lladdr 02:00:00:00:00:02 dev {name}"));
 }
 
-/// Returns the answer to a UDP frame: source and destination are swapped, which leaves the checksums valid.
+/// Returns the answer to a UDP frame: the frame with source and destination swapped, which leaves the checksums valid.
 pub fn answer(frame: &[u8]) -> Vec<u8> {
     let mut back = frame.to_vec();
     for (a, b, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
@@ -69,15 +69,16 @@ pub fn answer(frame: &[u8]) -> Vec<u8> {
     back
 }
 
-/// Returns the number in a frame with a datagram; `None` for other frames.
+/// Returns the number in a frame that contains a datagram; `None` for other frames.
 pub fn number(frame: &[u8]) -> Option<u64> {
     let is_ours = frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&17);
     let bytes = frame.get(42..50).filter(|_| is_ours)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Sends numbered datagrams from the stack to `port`, which returns each, while `during` runs on another thread, and
-/// for a while after it. All arrive both ways, once and in order. Returns their number.
+/// Sends numbered datagrams from the stack to `port`, which returns each datagram, while `during` runs on another
+/// thread, and for a while afterwards. All datagrams must arrive once and in order in both directions. Returns the
+/// number of datagrams.
 pub fn ping_pong(port: &mut Port, during: impl FnOnce() + Send) -> u64 {
     let socket = UdpSocket::bind("10.9.0.1:0").unwrap();
     socket.connect((PEER, 9)).unwrap();
@@ -100,7 +101,8 @@ fn rounds(socket: &UdpSocket, port: &mut Port, during: &ScopedJoinHandle<'_, ()>
             more -= 1;
         }
         // The rate is moderate, and the first datagrams are sent one by one: a TAP with several queues moves a flow to
-        // the queue of its answers, ahead of frames still waiting in another queue.
+        // the queue on which the answers arrive, where its frames could overtake frames that still wait in another
+        // queue.
         let window = if back < ONE_BY_ONE { 1 } else { WINDOW };
         if more > 0 && sent < back + window && socket.send(&sent.to_le_bytes()).is_ok() {
             sent += 1;

@@ -25,8 +25,8 @@ use tempfile::TempDir;
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A daemon in a separate process, which is this test program, running the ignored test [`play_the_daemon`]. Unless the
-/// test ends it otherwise, it must end cleanly on request.
+/// A daemon in a separate process, which is this test program, running the ignored test [`play_the_daemon`]. At the end
+/// of the test, the daemon must end cleanly on request, unless the test has ended it in another way.
 pub struct Daemon(netvale_harness::TestDaemon);
 
 impl Deref for Daemon {
@@ -38,29 +38,29 @@ impl Deref for Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon with these lines of configuration.
+    /// Starts a daemon whose configuration contains these lines.
     pub fn start(more: &str) -> Daemon {
         Daemon::start_as(0, folder(), more)
     }
 
-    /// Starts a daemon as user `uid` (0: as this process's user), in a folder that other users can look into.
+    /// Starts a daemon as user `uid` (0: as this process's user), in a folder that other users can read.
     pub fn start_as(uid: u32, dir: TempDir, more: &str) -> Daemon {
         Daemon::start_with(dir, more, &[(DAEMON_UID, uid.into())])
     }
 
-    /// Returns the error with which a daemon with these lines of configuration does not start.
+    /// Tries to start a daemon with these lines of configuration, which must fail. Returns the error.
     pub fn refused(more: &str) -> String {
         let dir = folder();
         netvale_daemon::run(config(dir.path(), more)).unwrap_err().to_string()
     }
 
-    /// Starts a daemon in a PID namespace of its own, as in a container.
+    /// Starts a daemon in a separate PID namespace, as in a container.
     pub fn start_apart() -> Daemon {
         let by = &["unshare", "--pid", "--fork", "--kill-child"];
         Daemon::launch(folder(), None, launch_by(by, ""))
     }
 
-    /// Starts a daemon whose files are limited to that many bytes.
+    /// Starts a daemon that may not make any file longer than `bytes` bytes.
     pub fn start_with_file_limit(bytes: u64) -> Daemon {
         Daemon::start_with(folder(), "", &[(DAEMON_FILE_LIMIT, bytes)])
     }
@@ -70,7 +70,7 @@ impl Daemon {
         Daemon::start_with(dir, more, &[(DAEMON_UID, uid.into()), (DAEMON_UMASK, umask.into())])
     }
 
-    /// Starts a daemon whose process gets these numbers in its environment.
+    /// Starts a daemon, with these numbers in the environment of its process.
     fn start_with(dir: TempDir, more: &str, numbers: &[(&'static str, u64)]) -> Daemon {
         let numbers: Vec<_> = numbers.iter().map(|(name, number)| (*name, number.to_string())).collect();
         let launch = launch(more).and(move |_, command| {
@@ -79,7 +79,7 @@ impl Daemon {
         Daemon::launch(dir, None, launch)
     }
 
-    /// Starts a daemon under a service manager, which restarts it after each end.
+    /// Starts a daemon under a service manager, which restarts the daemon after each end.
     pub fn managed(more: &str) -> Daemon {
         Daemon::managed_in(folder(), more)
     }
@@ -93,8 +93,8 @@ impl Daemon {
         Daemon(netvale_harness::TestDaemon::start_in(dir, launch, manager).unwrap())
     }
 
-    /// Ends the process with that signal once the service manager has the daemon's state, runs `meanwhile`, and starts
-    /// another process.
+    /// Waits until the service manager has the daemon's state, ends the process with that signal, runs `meanwhile`, and
+    /// lets the service manager start another process.
     pub fn is_restarted(&self, signal: Signal, meanwhile: impl FnOnce()) {
         self.0.restart(signal, meanwhile).unwrap();
     }
@@ -103,8 +103,8 @@ impl Daemon {
         self.is_restarted(Signal::KILL, || ());
     }
 
-    /// Kills the process once the service manager keeps its state and `busy` has made it work. The result of `busy` is
-    /// dropped before the next start.
+    /// Waits until the service manager keeps the process's state, runs `busy`, which gives the process work, and kills
+    /// the process. The result of `busy` is dropped before the next start.
     pub fn is_killed_while<T>(&self, busy: impl FnOnce() -> T) {
         self.0.is_kept().unwrap();
         let with = busy();
@@ -152,7 +152,7 @@ impl Drop for Daemon {
         if self.0.id() == 0 || std::thread::panicking() {
             return;
         }
-        // If the daemon had ended earlier, it would not have answered.
+        // If the daemon had ended earlier, it would not have answered the request.
         let ended = self.0.wait().unwrap();
         assert!(ended.success(), "the daemon failed: {ended}, {asked:?}");
     }
@@ -222,7 +222,7 @@ fn config(dir: &Path, more: &str) -> Config {
     config
 }
 
-/// Returns the answer to a user's netmap request.
+/// Sends a netmap request as user `uid`. Returns the answer.
 pub fn request(d: &Daemon, uid: u32, reqtype: u16, name: &str, body: &[(usize, u8)]) -> DeviceReply {
     let mut request = DeviceRequest { reqtype, name: name.into(), ..DeviceRequest::default() };
     body.iter().for_each(|(at, byte)| request.body[*at] = *byte);
@@ -258,18 +258,19 @@ pub fn receive(port: &mut Port) -> Vec<u8> {
     frame[..n].to_vec()
 }
 
-/// Waits until a descriptor is readable. Returns whether it became so.
+/// Waits until a descriptor is readable, for at most `limit`. Returns whether it is readable.
 pub fn is_readable(fd: std::os::fd::BorrowedFd<'_>, limit: Duration) -> bool {
     netvale_mem::notify::nap(fd, limit)
 }
 
-/// Runs the calling test again under unshare(1) with these options, with interfaces of its own. Returns whether this
-/// process is the inner one.
+/// Runs the calling test again under unshare(1) with these options, with separate interfaces. Returns true in the
+/// process inside the namespaces.
 pub fn inside(options: &[&str]) -> bool {
     netvale_harness::net::inside(options).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Like [`inside`] as root, in a network namespace. Without root or TAPs, reports *skipped*.
+/// Like [`inside`] as root, in a network namespace. If this process is not root, or there are no TAPs, reports
+/// *skipped*.
 pub fn inside_as_root() -> bool {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
         netvale_harness::skip("needs root and /dev/net/tun");
@@ -278,7 +279,8 @@ pub fn inside_as_root() -> bool {
     inside(&["--net"])
 }
 
-/// Like [`inside`] as any user, in a network namespace. Without the right to create one, or TAPs, reports *skipped*.
+/// Like [`inside`] as any user, in a network namespace. If the right to create a namespace is missing, or there are no
+/// TAPs, reports *skipped*.
 pub fn inside_as_user() -> bool {
     const OPTIONS: [&str; 3] = ["--net", "--user", "--map-root-user"];
     let allowed = Command::new("unshare").args(OPTIONS).arg("true").output().is_ok_and(|o| o.status.success());
@@ -289,32 +291,32 @@ pub fn inside_as_user() -> bool {
     inside(&OPTIONS)
 }
 
-/// Runs ip(8) with these words, which must succeed.
+/// Runs ip(8) with the words of `line`. The command must succeed.
 pub fn ip(line: &str) {
     netvale_harness::net::ip(line).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Creates both ends of a cable, up and without the stack's own multicasts.
+/// Creates both ends of a cable, brings them up, and turns off the stack's own multicasts on them.
 pub fn cable(a: &str, b: &str, queues: u32) {
     netvale_harness::net::cable(a, b, queues).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Returns frames of many lengths, more of them than a ring has slots.
+/// Returns frames of many lengths. There are more frames than a ring has slots.
 pub fn frames() -> Vec<Vec<u8>> {
     let body = |i: u32| (0..14 + (i * 37) % 1500).map(move |k| (k + i) as u8);
     (0..3000u32)
         .map(|i| {
             let mut frame: Vec<u8> = body(i).collect();
             frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            // An EtherType that host stacks do not process.
+            // An EtherType that the host's stack ignores.
             frame[12..14].copy_from_slice(&[0x88, 0xb5]);
             frame
         })
         .collect()
 }
 
-/// Sends all frames as room permits, while `other` receives them. Returns the received frames. No more frames are in
-/// flight than a veth holds without being polled.
+/// Sends all frames as room permits, while `other` receives them. Returns the received frames. The number of frames in
+/// flight is limited to the number for which a veth has room without being polled.
 pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut sent = 0;
     let mut came = Vec::new();
@@ -330,7 +332,7 @@ pub fn carry(from: &mut Port, other: &mut Port, frames: &[Vec<u8>]) -> Vec<Vec<u
         }
         came.len() == frames.len()
     });
-    // Releases the frames read.
+    // This releases the frames that were read.
     let _ = other.rx()[0].sync();
     came
 }

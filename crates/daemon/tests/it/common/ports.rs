@@ -15,7 +15,7 @@ pub fn attach(d: &Daemon, port: &str, options: Value) {
     assert!(reply["error"].is_null(), "{reply}");
 }
 
-/// Opens a port with room for all frames that may arrive together.
+/// Opens a port that has room for all frames that may arrive together.
 pub fn open(d: &Daemon, name: &str) -> Port {
     Port::open_with(name, &Options { slots: 1024, ..d.options() }).unwrap()
 }
@@ -42,7 +42,7 @@ pub fn attach_device(d: &Daemon, kind: &str, name: &str, mut options: Value) -> 
     path
 }
 
-/// Creates a frame with that number.
+/// Creates a frame with the number `number`.
 pub fn numbered(number: u32) -> Vec<u8> {
     let mut bytes = frame(255, 1, 0).to_vec();
     bytes[14..18].copy_from_slice(&number.to_be_bytes());
@@ -54,7 +54,7 @@ pub fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[14..18].try_into().unwrap())
 }
 
-/// Returns the numbers of the frames in a file.
+/// Returns the numbers of the frames in a capture file.
 pub fn numbers(path: &Path) -> Vec<u32> {
     let mut reader = PcapReader::open(path).unwrap();
     let mut all = Vec::new();
@@ -64,10 +64,10 @@ pub fn numbers(path: &Path) -> Vec<u32> {
     all
 }
 
-/// Sends frames to a port without pause: first alone, then with `listeners`, sockets that make each frame very slow.
-/// Other ports must keep a share of the worker's time: unlimited, slow frames would leave them a few round trips a
-/// second. On a busy machine, a worker with slow frames also waits longer for a processor. Without the listeners, the
-/// port must accept all frames again.
+/// Sends frames to a port without pause, first without and then with `listeners`, which are sockets that make each
+/// frame very slow. Other ports must keep a share of the worker's time: without a limit, slow frames would leave them
+/// only a few round trips per second. On a busy machine, a worker with slow frames also waits longer for a processor.
+/// After the listeners are closed, the port must accept all frames again.
 pub fn beside_slow_frames(d: &Daemon, port: &str, listeners: impl FnOnce() -> Listeners) {
     let mut others = ["vale1:a", "vale1:b"].map(|name| d.open(name).unwrap());
     let mut sender = d.open("vale0:s").unwrap();
@@ -95,7 +95,7 @@ fn trips(others: &mut [Port; 2], sender: &mut Port) -> u32 {
     let begun = Instant::now();
     let mut trips = 0;
     while begun.elapsed() < Duration::from_secs(1) {
-        // Sends until the ring is full.
+        // Send until the ring is full.
         while sender.tx()[0].send(&frame(255, 9, 0)) {}
         sender.tx()[0].sync();
         let tag = trips as u8;

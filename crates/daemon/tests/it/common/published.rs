@@ -1,5 +1,5 @@
-//! A guest with the ptnet and memory devices that netmap published, on the vfio-user client of another implementation,
-//! and a driver for these devices.
+//! A guest with the ptnet and memory devices that netmap published, which uses the vfio-user client of another
+//! implementation, and a driver for these devices.
 #![allow(dead_code)]
 
 use std::collections::VecDeque;
@@ -15,14 +15,14 @@ use netvale_mem::words::Words;
 
 use crate::common::until;
 
-/// Position in bytes of the communication status blocks (CSB) in the guest's memory.
+/// Offset of the communication status blocks (CSB) in the guest's memory, in bytes.
 pub const CSB_AT: u64 = 0x3000;
 /// Size of the guest's memory in bytes.
 pub const GUEST_BYTES: u64 = 1 << 16;
-/// Address of that memory in the guest's address space.
+/// Address of the guest's memory in the guest's address space.
 pub const GUEST_AT: u64 = 0x10_0000;
 
-/// Registers of the ptnet device.
+/// Offsets of the ptnet device's registers.
 mod reg {
     pub const FEATURES: u64 = 0;
     pub const CONTROL: u64 = 4;
@@ -41,29 +41,30 @@ mod reg {
 
 /// Slot flag: the frame continues in the next slot.
 const MORE: u32 = 0x20;
-/// Number of words of a `netmap_ring` before its slots.
+/// Number of 32-bit words of a `netmap_ring` before its slots.
 const SLOTS: usize = 64;
 /// Index of the first word of the ring offsets in a `netmap_if`.
 const OFFSETS: usize = 14;
-/// Number of words at the start of a `netmap_if` that are in use; the words from here to the offsets are spare.
+/// Number of words at the start of a `netmap_if` that are in use; the words between these and the offsets are spare.
 const SPARE: usize = 11;
 
-/// Index of the word with the application's `head` in its half of a status block, or with the host's `hwcur` in the
-/// other.
+/// Index of the word with the application's `head` in the application's half of a status block, or with the host's
+/// `hwcur` in the host's half.
 const HEAD: usize = 0;
-/// Index of the word with the application's `cur`.
+/// Index of the word with the application's `cur` in the application's half of a status block.
 const CUR: usize = 1;
-/// Index of the word with the host's `hwtail`.
+/// Index of the word with the host's `hwtail` in the host's half of a status block.
 const TAIL: usize = 1;
-/// Index of the word with the application's need of interrupts, or with the host's need of kicks.
+/// Index of the word that tells whether the application needs interrupts, in the application's half of a status block,
+/// or whether the host needs kicks, in the host's half.
 const NEED_KICK: usize = 2;
 
-/// Returns the index of a word in the application's half of a ring's status block.
+/// Returns the index, in the guest's memory, of a word in the application's half of a ring's status block.
 fn atok(ring: usize, word: usize) -> usize {
     CSB_AT as usize / 4 + 16 * ring + word
 }
 
-/// Returns the index of a word in the host's half of a ring's status block.
+/// Returns the index, in the guest's memory, of a word in the host's half of a ring's status block.
 fn ktoa(ring: usize, word: usize) -> usize {
     atok(ring, word) + 1024
 }
@@ -79,7 +80,8 @@ pub struct Plugged {
     vectors: Vec<Doorbell>,
 }
 
-/// What a driver reads from a device whose rings are stopped: registers, and the `netmap_if` with its offsets.
+/// The values that a driver reads from a device whose rings are stopped: the registers, and the `netmap_if` with its
+/// offsets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Picture {
     pub registers: Vec<u32>,
@@ -114,8 +116,8 @@ impl Plugged {
         }
     }
 
-    /// Maps other memory at the same address, as behind an IOMMU: first the whole address space is unmapped, in ranges
-    /// that match no mapping.
+    /// Maps other memory at the same address, as behind an IOMMU. Before that, unmaps the whole address space, in
+    /// ranges that match no mapping.
     pub fn remap(&mut self) {
         self.client.dma_unmap(0, 1 << 31).unwrap();
         self.client.dma_unmap(1 << 31, (1 << 63) - (1 << 31)).unwrap();
@@ -124,7 +126,7 @@ impl Plugged {
         self.ram = Words::new(&Arc::new(map), 0, (GUEST_BYTES / 4) as usize).unwrap();
     }
 
-    /// Returns the driver's interrupts.
+    /// Returns the driver's interrupts, one for each vector.
     pub fn vectors(&self) -> &[Doorbell] {
         &self.vectors
     }
@@ -141,7 +143,7 @@ impl Plugged {
         self.client.region_write(0, at, &value.to_le_bytes()).unwrap();
     }
 
-    /// Sets the addresses of the status blocks, high halves first.
+    /// Sets the addresses of the status blocks, each with its high half first.
     pub fn set_csb(&mut self, guest_to_host: u64, host_to_guest: u64) {
         let halves = [guest_to_host, host_to_guest].into_iter().flat_map(|a| [(a >> 32) as u32, a as u32]);
         for (i, half) in halves.enumerate() {
@@ -154,7 +156,7 @@ impl Plugged {
         let registers: Vec<u32> = which.map(|at| self.register(at)).to_vec();
         let nifp = registers[0] as usize / 4;
         let offsets = (registers[1] + registers[2] + 2) as usize;
-        // The spare words before the offsets are omitted.
+        // The spare words before the offsets are not read.
         let words = (nifp..nifp + SPARE).chain(nifp + OFFSETS..nifp + OFFSETS + 2 * offsets);
         let netmap_if = words.map(|i| self.netmap.load(i)).collect();
         Picture { registers, netmap_if }
@@ -166,7 +168,7 @@ impl Plugged {
         (0..pool).for_each(|i| self.netmap.store(i, 0x5a5a_0000 | i as u32));
     }
 
-    /// Connects all vectors of the driver to its own descriptors.
+    /// Connects all vectors of the driver to the driver's own descriptors.
     fn interrupts(&mut self, count: u32) {
         self.vectors = (0..count).map(|_| Doorbell::new().unwrap()).collect();
         let fds: Vec<i32> = self.vectors.iter().map(|v| v.as_fd().as_raw_fd()).collect();
@@ -184,7 +186,7 @@ struct Kring {
     tail: u32,
 }
 
-/// A driver that performs the same steps as netmap's, in their order.
+/// A driver that performs the same steps as netmap's driver, in the same order.
 pub struct Driver<'a> {
     pub plugged: &'a mut Plugged,
     pub mac: [u8; 6],
@@ -195,7 +197,7 @@ pub struct Driver<'a> {
     tx_rings: u32,
     rx_rings: u32,
     nifp: u32,
-    /// Position of buffer 0 in bytes, and the distance between buffers.
+    /// Offset of buffer 0 in bytes, and the distance between buffers in bytes.
     buffers: (u32, u32),
     krings: Vec<Kring>,
     /// Received frames, by ring.
@@ -209,7 +211,7 @@ impl<'a> Driver<'a> {
         let _acknowledged = p.register(reg::FEATURES);
         let tx_rings = p.register(reg::TX_RINGS);
         let rx_rings = p.register(reg::RX_RINGS);
-        // Two pages for the status blocks, zeroed.
+        // Clear the two pages of the status blocks.
         (0..2048).for_each(|i| p.ram.store(CSB_AT as usize / 4 + i, 0));
         p.set_csb(GUEST_AT + CSB_AT, GUEST_AT + CSB_AT + 4096);
         let high = p.register(reg::MAC_HIGH).to_be_bytes();
@@ -246,7 +248,7 @@ impl<'a> Driver<'a> {
         self.tx_rings.min(self.rx_rings)
     }
 
-    /// Opens the device. Frames must not arrive meanwhile.
+    /// Opens the device. No frames may arrive during this call.
     pub fn open(&mut self) {
         self.start();
         for (k, kring) in self.krings.iter().enumerate() {
@@ -260,8 +262,8 @@ impl<'a> Driver<'a> {
         assert_eq!([reg::TX_RINGS, reg::RX_RINGS].map(|at| p.register(at)), [self.tx_rings, self.rx_rings]);
         let slots = [reg::TX_SLOTS, reg::RX_SLOTS].map(|at| p.register(at));
         self.buffers = (p.memory_register(88), p.memory_register(96));
-        // The positions of the rings are read from the `netmap_if`, before any start. Between tx and rx rings is room
-        // for one host ring, though the device has none.
+        // The positions of the rings are read from the `netmap_if`, before any start. Between the tx rings and the rx
+        // rings, there is room for one host ring, although the device has none.
         let tx = self.tx_rings as usize;
         let count = tx + self.rx_rings as usize;
         let offset = |i: usize| p.netmap.load_wide(self.nifp as usize / 4 + OFFSETS + 2 * i) as usize;
@@ -307,7 +309,7 @@ impl<'a> Driver<'a> {
         fence(Ordering::Acquire);
     }
 
-    /// Publishes a new head, and kicks the host if needed.
+    /// Publishes the new head of ring `k`, and kicks the host if the host needs kicks.
     fn publish(&mut self, k: usize, head: u32) {
         self.krings[k].head = head;
         fence(Ordering::Release);
@@ -322,11 +324,11 @@ impl<'a> Driver<'a> {
 
     fn has_room(&mut self, k: usize) -> bool {
         let Kring { slots, head, tail, .. } = self.krings[k];
-        // There must be room for the longest frame.
+        // The ring must have room for the longest frame.
         (tail + slots - head) % slots >= 65_536 / self.buffers.1 + 2
     }
 
-    /// Waits for room, if necessary for the interrupt that reports it.
+    /// Waits until the ring has room; if necessary, waits for the interrupt that reports room.
     fn wait_for_room(&mut self, k: usize) {
         if self.has_room(k) {
             return;
@@ -345,13 +347,13 @@ impl<'a> Driver<'a> {
         });
     }
 
-    /// Returns the index of the first word of a slot's buffer.
+    /// Returns the index, in netmap's memory, of the first word of a slot's buffer.
     fn buffer(&self, ring: usize, slot: u32) -> usize {
         let index = self.plugged.netmap.load(ring + SLOTS + 4 * slot as usize);
         (self.buffers.0 + index * self.buffers.1) as usize / 4
     }
 
-    /// Sends a frame, after an empty header if headers are in use.
+    /// Sends a frame. If headers are in use, an empty header precedes the frame.
     pub fn send(&mut self, queue: u32, frame: &[u8]) {
         let k = queue as usize;
         self.wait_for_room(k);
@@ -372,7 +374,7 @@ impl<'a> Driver<'a> {
         self.publish(k, head);
     }
 
-    /// Handles the interrupt of a receiving ring: takes all frames, then requests the next interrupt.
+    /// Handles the interrupt of a receiving ring: takes all frames, and after that requests the next interrupt.
     fn interrupted(&mut self, queue: usize) {
         let k = self.tx_rings as usize + queue;
         loop {

@@ -11,16 +11,16 @@ use super::Daemon;
 
 pub use netvale_harness::attacks::as_user;
 
-/// Switches all threads of this process to that user.
+/// Switches all threads of this process to user `uid`.
 pub fn become_user(uid: u32) {
-    // SAFETY: no memory is involved.
+    // SAFETY: the calls access no memory.
     let done = unsafe {
         libc::setgroups(0, std::ptr::null()) | libc::setresgid(uid, uid, uid) | libc::setresuid(uid, uid, uid)
     };
     assert_eq!(done, 0, "cannot become user {uid}");
 }
 
-/// A user whose captures have a quota of 2 MiB, and the daemon that enforces it.
+/// A user whose captures have a quota of 2 MiB, and the daemon that enforces the quota.
 pub struct Captures {
     pub daemon: Daemon,
     pub folder: TempDir,
@@ -28,8 +28,8 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Starts the daemon by `start`, which gets its folder and configuration, with two captures of which the first has
-    /// ended. Without root, reports *skipped*.
+    /// Starts the daemon by `start`, which gets the daemon's folder and configuration. Starts two captures, and ends
+    /// the first. If this process is not root, reports *skipped*.
     pub fn two(user: u32, start: impl FnOnce(TempDir, &str) -> Daemon) -> Option<Captures> {
         if !rustix::process::geteuid().is_root() {
             netvale_harness::skip("needs root, to be two users");
@@ -69,7 +69,7 @@ impl Captures {
         std::fs::remove_file(self.folder.path().join(name)).unwrap();
     }
 
-    /// Asserts that another capture is refused.
+    /// Asserts that another capture is refused because the quota is used up.
     pub fn are_exhausted(&self) {
         let refused = self.start("three")["error"].to_string();
         assert!(refused.contains("2 MiB of captures, and the limit is 2"), "{refused}");

@@ -1,7 +1,7 @@
 //! Walks a table of states. For each state, and each way to vanish, a peer in a separate process enters the state and
-//! vanishes; then the next peer must be served completely, and two bystanders on the same switch must notice nothing.
-//! At the end, the daemon, also a separate process, must have no more descriptors, threads and shared mappings than at
-//! the start.
+//! vanishes. After that, the next peer must be served completely, and two other programs on the same switch
+//! (bystanders) must not be affected. At the end, the daemon, which is also a separate process, must have no more
+//! descriptors, threads and shared mappings than at the start.
 
 use std::collections::BTreeSet;
 use std::fs::DirEntry;
@@ -20,7 +20,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 
 use crate::common::{Daemon, LIMIT, frame, receive, send, until};
 
-/// A state: its name, its predecessor ("" for the start), and the step between them.
+/// A state: its name, the name of the state before it ("" for the start), and the step from that state to this one.
 pub type State<P> = (&'static str, &'static str, fn(&mut P));
 
 /// A peer of the daemon, in a state of its protocol.
@@ -37,7 +37,7 @@ pub trait Peer: Sized + 'static {
     /// Creates a peer in its initial state.
     fn new(dir: &Path) -> Self;
 
-    /// Uses the port. By default, passes a frame to and from the port `local`.
+    /// Uses the port. The default implementation sends a frame to the port `local`, and receives one from it.
     fn exchange(mut self, local: &mut Port) {
         let there = frame(255, 9, 77);
         let back = frame(9, 8, 78);
@@ -60,14 +60,14 @@ pub trait Peer: Sized + 'static {
 
     fn send(&mut self, _frame: &[u8]) {}
 
-    /// Takes the frames received since the last call.
+    /// Takes and returns the frames that the peer received since the last call.
     fn frames(&mut self) -> Vec<Vec<u8>> {
         Vec::new()
     }
 }
 
 /// Returns a frame that is addressed to the program at `local`, whose ring may fill up, and not to the bystanders,
-/// whose rings may not.
+/// whose rings must not fill up.
 pub fn traffic(tag: u8) -> [u8; 60] {
     frame(8, 9, tag)
 }
@@ -107,16 +107,17 @@ fn reach<P: Peer>(peer: &mut P, state: &str) {
 enum How {
     /// The peer closes all its descriptors.
     Closes,
-    /// SIGKILL: the kernel closes all descriptors.
+    /// The peer gets SIGKILL: the kernel closes all its descriptors.
     Killed,
-    /// The peer sends no more, and keeps all its descriptors open.
+    /// The peer sends nothing more, and keeps all its descriptors open.
     FallsSilent,
 }
 
-/// Longest wait of the next peer. On a busy machine, a worker with a held batch takes nearly as long.
+/// How long the next peer may have to wait. On a busy machine, a worker with a held batch takes almost as long.
 const BOUND: Duration = Duration::from_secs(15);
 
-/// Threads of a daemon with two workers; one that has not run yet has its creator's name.
+/// Names of the threads of a daemon with two workers. A thread that has not run yet still has the name of the thread
+/// that created it.
 const THREADS: [&str; 5] = ["netvale-retire", "netvale-unmap", "netvale-w0", "netvale-w1", "netvale-watch"];
 
 /// Tests every state of the protocol with every way to vanish.
@@ -155,12 +156,12 @@ pub fn serve<P: Peer>(dir: &Path, local: &mut Port) {
     peer.exchange(local);
 }
 
-/// Numbers of resources that the daemon has.
+/// Numbers of the resources that the daemon uses.
 #[derive(Debug)]
 struct Counts {
     descriptors: usize,
     threads: usize,
-    /// Names of the threads, except temporary ones, which may still run after a peer's departure.
+    /// Names of the threads, except temporary threads, which may still run after a peer has left.
     names: BTreeSet<String>,
     shared: usize,
 }
@@ -188,7 +189,7 @@ impl Counts {
     }
 }
 
-/// A vanished peer. Its remaining resources are released when this is dropped.
+/// A vanished peer. Its remaining resources are released when this value is dropped.
 struct Victim(Child);
 
 impl Victim {
@@ -223,10 +224,11 @@ impl Drop for Victim {
     }
 }
 
-/// The victim's message after it has vanished, or when it waits to be killed.
+/// The message that the victim prints after it has vanished, or when it waits to be killed.
 const GONE: &str = "this peer has gone";
 
-/// Returns what a victim process must do: directory, protocol, state, way to vanish. Returns `None` in other processes.
+/// Returns what a victim process must do: directory, protocol, state, way to vanish. Returns `None` in a process that
+/// is not a victim.
 pub fn asked() -> Option<[String; 4]> {
     let all = ["DIR", "PEER", "STATE", "HOW"].map(|what| std::env::var(format!("VICTIM_{what}")));
     let [Ok(dir), Ok(peer), Ok(state), Ok(how)] = all else { return None };
@@ -246,7 +248,7 @@ pub fn vanish<P: Peer>([dir, peer, state, how]: &[String; 4]) {
         _ => {}
     }
     println!("{GONE}");
-    // Waits until the parent test has finished.
+    // Wait until the parent test has finished.
     let _ = std::io::stdin().read(&mut [0]);
 }
 
@@ -260,7 +262,7 @@ fn own_sockets() -> Vec<OwnedFd> {
     copies.filter(|fd| rustix::net::sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)).collect()
 }
 
-/// Two programs that exchange frames all the time. Their frames are flooded, also to vanishing peers.
+/// Two programs that continuously exchange frames. Their frames are flooded, and thus also reach the peers that vanish.
 struct Bystanders {
     over: Arc<AtomicBool>,
     passed: Arc<AtomicU64>,
@@ -279,14 +281,14 @@ impl Bystanders {
             for i in (0..=255).cycle() {
                 let sent = Instant::now();
                 send(&mut a, &frame(255, 1, i));
-                // Other peers' frames arrive in between.
+                // Frames of other peers arrive between the bystanders' frames.
                 until("the bystander's frame", || receive(&mut b) == frame(255, 1, i));
                 assert!(sent.elapsed() < BOUND, "a bystander waited {:?}", sent.elapsed());
                 counts.fetch_add(1, Ordering::Relaxed);
                 if ends.load(Ordering::Relaxed) {
                     return;
                 }
-                // A frame per millisecond leaves the machine time for other work.
+                // At one frame per millisecond, the machine has time for other work.
                 std::thread::park_timeout(Duration::from_millis(1));
             }
         };
@@ -297,7 +299,7 @@ impl Bystanders {
         self.passed.load(Ordering::Relaxed)
     }
 
-    /// Waits until more than `seen` frames have passed.
+    /// Waits until more than `seen` frames have passed between the bystanders.
     fn go_on(&self, seen: u64) {
         until("the bystanders go on", || {
             self.passed() > seen || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -322,7 +324,7 @@ pub fn socket_in(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.sock"))
 }
 
-/// Writes bytes, and ignores the error if the reader is gone.
+/// Writes bytes, and ignores the error if the reader has closed the connection.
 pub fn say(mut socket: impl Write, bytes: &[u8]) {
     let _ = socket.write_all(bytes);
 }

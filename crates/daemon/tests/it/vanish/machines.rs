@@ -1,5 +1,5 @@
-//! Hypervisors that use devices by vfio-user: first the protocol's own states, then those of drivers of an e1000 and of
-//! a published ptnet device.
+//! Hypervisors that use devices by vfio-user: first in the states of the protocol itself, then in the states of the
+//! drivers of an e1000 and of a published ptnet device.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ use crate::common::{Daemon, frame, until};
 const SOCKET: &str = "vfio";
 /// Size of a guest's memory in bytes.
 const SIZE: u64 = 1 << 16;
-/// Address of the memory in the guest's address space.
+/// Address of the guest's memory in the guest's address space.
 const BASE: u64 = 0x10_0000;
 /// Flags that connect an interrupt's trigger to a descriptor (linux/vfio.h).
 const BY_DESCRIPTOR: u32 = 1 << 5 | 1 << 2;
@@ -38,7 +38,7 @@ const BY_NOTHING: u32 = 1 << 5 | 1;
 /// Index of the configuration space region.
 const CONFIG: u32 = 7;
 
-/// A connection to a device: to an e1000 with `CARD`, otherwise to a published ptnet device.
+/// A connection to a device: to an e1000 if `CARD` is set, otherwise to a published ptnet device.
 pub struct Line<const CARD: bool> {
     dir: PathBuf,
     socket: UnixStream,
@@ -106,7 +106,7 @@ impl<const CARD: bool> Peer for Line<CARD> {
 impl<const CARD: bool> Line<CARD> {
     const KIND: u32 = if CARD { MSI } else { MSIX } as u32;
 
-    /// Sends a message; the daemon may already have closed the connection.
+    /// Sends a message. Ignores errors, because the daemon may already have closed the connection.
     fn tell(&self, bytes: &[u8], file: Option<BorrowedFd<'_>>) {
         let _ = netvale_fdio::send(&self.socket, bytes, file.as_slice(), SendFlags::empty());
     }
@@ -205,7 +205,7 @@ impl Card {
 pub struct Published {
     path: PathBuf,
     plugged: Option<Plugged>,
-    /// The client of the memory device, if only that device is connected.
+    /// The client of the memory device; set only if no other device is connected.
     only_memory: Option<vfio_user::Client>,
 }
 

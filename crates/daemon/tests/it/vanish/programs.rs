@@ -57,7 +57,7 @@ impl Peer for Program {
     }
 }
 
-/// Opens the port; waits, if necessary, until its former holder has lost it.
+/// Opens the port. If a former holder still has it, waits until that holder has lost it.
 fn open(dir: &Path, name: &str) -> Port {
     let options = Options { run_dir: Some(dir.into()), slots: 64, ..Options::default() };
     let start = Instant::now();
@@ -136,7 +136,7 @@ impl Peer for Asking {
 }
 
 impl Asking {
-    /// Sends bytes if there is room; the daemon may have stopped reading.
+    /// Sends bytes if there is room. Ignores errors, because the daemon may have stopped reading.
     fn say_if_room(&self, bytes: &[u8]) {
         let _ = rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }

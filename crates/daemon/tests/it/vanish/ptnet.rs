@@ -64,7 +64,7 @@ impl Peer for Ivshmem {
     }
 }
 
-/// Attaches a port `victim` of that kind, with the socket `socket` in the daemon's run directory.
+/// Attaches a port `victim` of kind `kind`, whose socket is `socket` in the daemon's run directory.
 pub fn attach(d: &Daemon, kind: &str, socket: &str, mut options: serde_json::Value) {
     options["name"] = json!("victim");
     let port = format!("{kind}:{}", socket_in(d.dir(), socket).display());

@@ -21,12 +21,13 @@ const SIZE: u64 = 0x1_0000;
 const USER: u64 = 0x7000_0000;
 /// Number of descriptors of a queue.
 const COUNT: u16 = 8;
-/// For each queue, position of its descriptors, its available ring and its used ring, 256 bytes each.
+/// For each queue, the offset of its descriptors in the memory; its available ring and its used ring follow, at
+/// intervals of 256 bytes.
 const RINGS: [u64; 2] = [0x1000, 0x2000];
-/// For each queue, position of its buffers.
+/// For each queue, the offset of its buffers in the memory.
 const BUFFERS: [u64; 2] = [0x4000, 0x8000];
 const BUFFER: u64 = 0x800;
-/// Length in bytes of the header before each frame.
+/// Length in bytes of the header that precedes each frame.
 const HEADER: usize = 12;
 const WRITABLE: u64 = 2 << 32;
 const PROTOCOL: u64 =
@@ -38,15 +39,15 @@ pub struct Vmm<const LISTENS: bool> {
     memory: OwnedFd,
     kicks: [Doorbell; 2],
     calls: [Doorbell; 2],
-    /// The file with the record of descriptors in flight, and the message payload that describes it.
+    /// The file that records the descriptors in flight, and the payload of the message that describes this file.
     inflight: Option<(OwnedFd, Vec<u8>)>,
-    /// For each queue, the number of descriptors made available so far.
+    /// For each queue, the number of descriptors that the front end has made available so far.
     available: [u16; 2],
-    /// For each queue, the number of descriptors seen as used.
+    /// For each queue, the number of used descriptors that the front end has seen.
     used: [u16; 2],
 }
 
-/// A front end's steps in their usual order, and deviations from it.
+/// A front end's steps in their usual order, and deviations from that order.
 impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     const NAME: &'static str = if LISTENS { "vhost-client" } else { "vhost" };
     const SERVED: &'static str = "buffers posted";
@@ -148,7 +149,7 @@ impl<const LISTENS: bool> Peer for Vmm<LISTENS> {
     }
 }
 
-/// Listens at that path, in place of a former listener, and accepts a connection.
+/// Listens at that path, replacing a former listener, and accepts a connection.
 fn accept(path: PathBuf) -> UnixStream {
     let _ = std::fs::remove_file(&path);
     UnixListener::bind(path).unwrap().accept().unwrap().0
@@ -159,7 +160,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         VhostMessage::new(request, words.iter().flat_map(|word| word.to_le_bytes()).collect())
     }
 
-    /// Sends a request; the daemon may already have closed the connection.
+    /// Sends a request. Ignores errors, because the daemon may already have closed the connection.
     fn say(&self, request: u32, words: &[u64]) {
         let _ = wire::send(self.socket.as_fd(), &Self::message(request, words));
     }
@@ -196,7 +197,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         payload.chunks(8).map(|eight| u64::from_le_bytes(*eight.first_chunk().unwrap())).collect()
     }
 
-    /// Sends the first bytes of a memory table, with the file, and omits the rest.
+    /// Sends the first bytes of a memory table, and the file with them, but omits the other bytes.
     fn half_a_table(&mut self) {
         let whole = Self::message(request::SET_MEM_TABLE, &self.table());
         let flags = rustix::net::SendFlags::empty();
@@ -237,7 +238,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         self.flood();
     }
 
-    /// Sends 50 frames, more than the queue has room for, and ignores what becomes of them.
+    /// Sends 50 frames, which is more than the queue has room for. Frames may be lost.
     fn flood(&mut self) {
         (0..50).for_each(|i| self.send(&traffic(i)));
     }
@@ -257,7 +258,7 @@ impl<const LISTENS: bool> Vmm<LISTENS> {
         self.give(0, id, BUFFER | WRITABLE);
     }
 
-    /// Makes descriptor `id` of a queue available; `word` contains its length, flags and next index.
+    /// Makes descriptor `id` of a queue available; `word` contains the descriptor's length, flags and next index.
     fn give(&mut self, queue: usize, id: u16, word: u64) {
         let rings = RINGS[queue];
         let place = self.available[queue] % COUNT;

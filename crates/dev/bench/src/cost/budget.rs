@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::error::{BenchError, Result};
 
-/// Share by which a path may exceed its budget.
+/// Share of the budget by which a path may exceed its budget.
 const TOLERANCE: f64 = 0.02;
 
 /// The comment at the top of the file.
@@ -21,21 +21,21 @@ const HEAD: &str = "\
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Budgets(BTreeMap<String, BTreeMap<String, f64>>);
 
-/// The result of comparing a count with its budget. The value is the budget.
+/// The result of comparing a count with its budget. The value in a variant is the budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// The path has no budget.
     Unknown,
-    /// Within its budget.
+    /// The count equals the budget, within the tolerance.
     Kept(f64),
-    /// So much below the budget that the budget should be lowered.
+    /// The count is below the budget by more than the tolerance, so the budget should be lowered.
     Cheaper(f64),
-    /// Above the budget.
+    /// The count exceeds the budget by more than the tolerance.
     Over(f64),
 }
 
 impl Verdict {
-    /// Returns the budget.
+    /// Returns the budget; `None` if the path has no budget.
     pub fn budget(&self) -> Option<f64> {
         match self {
             Verdict::Unknown => None,
@@ -43,7 +43,7 @@ impl Verdict {
         }
     }
 
-    /// Returns whether no action is needed.
+    /// Returns true if the count does not exceed the budget by more than the tolerance.
     pub fn is_kept(&self) -> bool {
         matches!(self, Verdict::Kept(_) | Verdict::Cheaper(_))
     }
@@ -60,7 +60,7 @@ impl Verdict {
 }
 
 impl Budgets {
-    /// Reads the file; a missing file has no budgets.
+    /// Reads the file of budgets. If the file is missing, there are no budgets.
     pub fn read(file: &Path) -> Result<Budgets> {
         match fs::read_to_string(file) {
             Ok(text) => toml::from_str(&text)
@@ -81,7 +81,7 @@ impl Budgets {
         fs::write(file, text).map_err(BenchError::io(format!("writing {}", file.display())))
     }
 
-    /// Sets the budget of a path and batch to its present cost.
+    /// Sets the budget of a path and batch to the present cost of that path and batch.
     pub fn set(&mut self, path: &str, batch: u32, cost: f64) {
         self.0.entry(path.to_owned()).or_default().insert(batch.to_string(), cost);
     }
@@ -101,7 +101,8 @@ impl Budgets {
 mod tests {
     use super::*;
 
-    /// Objective: a path that exceeds its budget by more than 2 %, or has none, is reported; a cheaper one passes.
+    /// Objective: a path that exceeds its budget by more than 2 %, or has no budget, is reported; a path below its
+    /// budget passes.
     #[test]
     fn a_path_over_its_budget_is_found() {
         let mut budgets = Budgets::default();
@@ -113,7 +114,7 @@ mod tests {
         assert!(!Verdict::Unknown.is_kept() && !Verdict::Over(1.0).is_kept() && Verdict::Cheaper(1.0).is_kept());
     }
 
-    /// Objective: a written file is read back; a file with other content is refused.
+    /// Objective: a file that was written can be read again; a file with other content is refused.
     #[test]
     fn a_written_file_is_read_again() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Paths between netvale's own drivers and devices over their sockets. One thread uses the queues, another answers the
-//! messages.
+//! Paths between netvale's own drivers and devices over their sockets. One thread uses the queues, another thread
+//! answers the messages on the sockets.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -24,11 +24,11 @@ use crate::scenarios::own::failed;
 
 /// All queues of one end.
 type Queues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
-/// The queues of an end that has one in each direction.
+/// The queues of an end that has one queue in each direction.
 type End = (Arc<dyn Egress>, Box<dyn Ingress>);
 
-/// Returns a path from an egress at one end to an ingress at the other. The queues of the other direction, and `kept`,
-/// are not used, but kept alive.
+/// Returns a path from an egress at one end to an ingress at the other end. The queues of the other direction, and
+/// `kept`, are not used, but are kept alive.
 fn across(batch: u32, from: End, to: End, kept: impl Any) -> Track {
     let mut burst = Burst::new(2, 1, 60, batch.clamp(1, BATCH as u32) as usize);
     let (egress, idle_ingress) = from;
@@ -53,7 +53,8 @@ fn only(queues: Queues) -> Result<End> {
     both.ok_or_else(|| BenchError::Usage("the port has no queues".into()))
 }
 
-/// Builds a vhost-user device and its driver. `inward`: frames go to the device.
+/// Builds a vhost-user device and its driver. If `inward` is set, frames go from the driver to the device, otherwise
+/// from the device to the driver.
 pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("vhost");
@@ -64,9 +65,9 @@ pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     let (driver, queues) = VirtioPort::new(BackEnd(path.into()), options).map_err(|e| failed(&e))?;
     let mut driver_end = only(queues)?;
     until("vhost-user", || driver.state().now.running && device.state().now.queues == 2)?;
-    // The driver posts its buffers at its first poll; neither end waits for a kick.
+    // The driver posts its buffers when it is polled for the first time; neither end waits for a kick.
     let mut batch_of = Batch::new();
-    // SAFETY: no frame is read.
+    // SAFETY: the bytes of the frames are not read.
     unsafe { driver_end.1.take(&mut batch_of) };
     driver_end.1.release();
     driver_end.1.disarm();
@@ -75,7 +76,8 @@ pub fn vhost(batch: u32, packed: bool, inward: bool) -> Result<Track> {
     Ok(across(batch, from, to, (device, driver, dir)))
 }
 
-/// Builds an e1000 with a status block, and its driver. `inward`: frames go to the card.
+/// Builds an e1000 with a status block, and its driver. If `inward` is set, frames go from the driver to the card,
+/// otherwise from the card to the driver.
 pub fn e1000(batch: u32, inward: bool) -> Result<Track> {
     let dir = crate::sys::scratch("cost")?;
     let path = dir.path().join("e1000");

@@ -1,9 +1,9 @@
-//! The cost of a frame in instructions: callgrind counts each path alone, in one thread, and the count is compared with
-//! a budget.
+//! The cost of a frame in instructions: callgrind counts the instructions of each path alone, in one thread, and the
+//! count is compared with a budget.
 //!
 //! Counts depend on the program and its input, but not on other work of the machine. They therefore show changes of a
-//! few per cent that a measurement of time would not. They do not show time lost otherwise: in caches, on other cores,
-//! in the kernel.
+//! few per cent, which a measurement of time would not show. They do not show time that is lost in caches, on other
+//! cores, or in the kernel.
 //!
 //! ```text
 //! cost ──► valgrind netvale-bench count PATH BATCH ──► set up, warm up, measured(): the only part that is counted
@@ -32,23 +32,23 @@ use budget::Budgets;
 
 /// The hidden subcommand that runs under valgrind.
 pub const SUBCOMMAND: &str = "count";
-/// The batches for which paths are counted.
+/// The batch sizes for which paths are counted.
 pub const BATCHES: [u32; 2] = [32, 256];
-/// Number of frames whose instructions are counted.
+/// Number of frames during which instructions are counted.
 const FRAMES: u64 = 50_000;
 /// Number of frames sent before counting, to warm up.
 const WARM_UP: u64 = 5_000;
-/// Maximum number of attempts for a path that exceeds its budget. A worker that lost its CPU checks its devices more
-/// often for a while, which adds instructions; nothing removes any.
+/// Maximum number of attempts for a path that exceeds its budget. After a worker has lost its CPU, it checks its
+/// devices more often for a while. Such events only add instructions, so the lowest count is the right one.
 const TRIES: usize = 3;
 /// Time limit for a path's set-up, under valgrind on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// A path of frames within the calling thread. A call sends a batch at one end, takes the frames that arrive at the
-/// other, and returns their number.
+/// A path that frames take within the calling thread. Each call sends a batch at one end, takes the frames that arrive
+/// at the other end, and returns the number of frames taken.
 type Track = Box<dyn FnMut() -> u64>;
 
-/// A path with its name.
+/// A path, its name and its description.
 struct NamedPath {
     name: &'static str,
     about: &'static str,
@@ -100,8 +100,8 @@ fn find(name: &str) -> Result<&'static NamedPath> {
     found.ok_or_else(|| BenchError::Unknown("scenario", name.to_owned(), known()))
 }
 
-/// Runs the track for at least `frames` frames. Returns how many it processed. This is the only function whose
-/// instructions, including those of its callees, are counted.
+/// Runs the track until it has processed at least `frames` frames. Returns the number of frames. Instructions are
+/// counted only in this function, including its callees.
 #[inline(never)]
 fn measured(track: &mut Track, frames: u64) -> u64 {
     let mut done = 0;
@@ -111,7 +111,8 @@ fn measured(track: &mut Track, frames: u64) -> u64 {
     done
 }
 
-/// Runs under valgrind: sends frames, and prints how many were counted.
+/// Runs under valgrind: sends frames along the path `name`, and prints the number of frames during which instructions
+/// were counted.
 pub fn count(name: &str, batch: u32) -> Result<()> {
     let mut track = (find(name)?.track)(batch)?;
     let started = Instant::now();
@@ -126,8 +127,8 @@ pub fn count(name: &str, batch: u32) -> Result<()> {
     Ok(())
 }
 
-/// Counts the named paths (all if none is named), and compares them with the budgets in `file`. With `update`, writes
-/// the counts to `file` instead. Returns whether all paths keep their budgets.
+/// Counts the instructions of the named paths (all paths if none is named), and compares the counts with the budgets in
+/// `file`. With `update`, writes the counts to `file` instead. Returns whether all paths are within their budgets.
 pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> Result<bool> {
     sys::need(&[&[Need::Program("valgrind", "valgrind")]], 0)?;
     let _guard = interrupt::Guard::install()?;
@@ -166,8 +167,8 @@ pub fn run(names: &[String], file: &Path, update: bool, out: &mut dyn Write) -> 
     Ok(kept)
 }
 
-/// Counts a path until it keeps its budget, at most [`TRIES`] times. Returns the lowest number of instructions per
-/// frame.
+/// Counts a path repeatedly, at most [`TRIES`] times, until it is within its budget. Returns the lowest number of
+/// instructions per frame.
 fn least(path: &NamedPath, batch: u32, budgets: &Budgets) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..TRIES {
@@ -185,7 +186,8 @@ fn counted(path: &NamedPath, batch: u32) -> Result<f64> {
     let own = std::env::current_exe().map_err(BenchError::io("finding this program"))?;
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*cost::measured*"]);
-    // The C library selects its copy functions by CPU; these settings select the same ones everywhere.
+    // The C library selects its copy functions by CPU; with these settings, it selects the same functions on every
+    // machine.
     command.env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM");
     command.arg(own).args([SUBCOMMAND, path.name, &batch.to_string()]);
     let output = command.output().map_err(BenchError::spawn("valgrind"))?;
@@ -204,7 +206,7 @@ fn counted(path: &NamedPath, batch: u32) -> Result<f64> {
 mod tests {
     use super::*;
 
-    /// Objective: each path moves frames, for every batch, and names are unique.
+    /// Objective: each path moves frames for every batch, and the names of paths are unique.
     #[test]
     fn every_path_moves() {
         for path in PATHS {

@@ -1,5 +1,5 @@
-//! Paths between netmap rings: pipes, switches, guests' rings. A *track* is a path of which each call sends a batch and
-//! counts the frames that arrive.
+//! Paths between netmap rings: pipes, switches, guests' rings. A *track* is a function for a path: each call sends a
+//! batch, and returns the number of frames that arrive.
 
 use std::sync::Arc;
 
@@ -23,10 +23,11 @@ use crate::scenarios::policies::kinds::Kind;
 use crate::scenarios::stations::{Plan, Stations};
 use crate::scenarios::traffic::{SLOTS, Touch};
 
-/// Maximum number of records in the trace: enough for all counted frames, and for those sent before.
+/// Maximum number of records in the trace: enough for the frames that are counted, and for the frames that are sent
+/// before them.
 const TRACED: usize = 1 << 16;
 
-/// Returns a case that belongs to no scenario: frames of 60 bytes from one port to `receivers` others.
+/// Returns a case that belongs to no scenario: frames of 60 bytes from one port to `receivers` other ports.
 fn case(batch: u32, receivers: u32) -> Case {
     Case { frame_bytes: 60, batch, ports: 1 + receivers, ..Case::new("cost", "1-n", Unit::Mpps) }
 }
@@ -44,8 +45,8 @@ pub fn pipe(batch: u32) -> Result<Track> {
     }))
 }
 
-/// Builds the path from one port to others in turn, through a switch that the sending and receiving thread also runs.
-/// Frames have virtio-net headers of `hdr_len` bytes.
+/// Builds the path from one port to other ports in turn, through a switch. The thread that sends and receives the
+/// frames also runs the switch. Frames have virtio-net headers of `hdr_len` bytes.
 fn switched(
     batch: u32,
     receivers: u32,
@@ -66,14 +67,14 @@ fn track(mut lane: Lane) -> Track {
     Box::new(move || lane.round())
 }
 
-/// Enters the addresses of the simulated hosts (stations) into the switch's table. The sender was attached first:
-/// receiver i is port i + 1.
+/// Enters the addresses of the simulated hosts (stations) into the switch's table. The sender was attached first, so
+/// that receiver i is port i + 1.
 fn learned(switch: &Arc<Switch>, plan: Plan) -> Result<()> {
     learn(switch, plan, |index| index as PortId + 1);
     Ok(())
 }
 
-/// Builds a track from one port to `receivers` others in turn, with virtio-net headers of `hdr_len` bytes.
+/// Builds a track from one port to `receivers` other ports in turn, with virtio-net headers of `hdr_len` bytes.
 pub fn vale(batch: u32, receivers: u32, hdr_len: u32) -> Result<Track> {
     switched(batch, receivers, hdr_len, learned).map(track)
 }
@@ -83,7 +84,8 @@ pub fn vale_with(batch: u32, kind: Kind) -> Result<Track> {
     switched(batch, 1, 0, |switch, _| kind.set(switch)).map(track)
 }
 
-/// Builds a track from one port to another on which one frame in `one_of` is traced. The trace is not read meanwhile.
+/// Builds a track from one port to another on which one frame in `one_of` is traced. The trace is not read while frames
+/// are counted.
 pub fn vale_traced(batch: u32, one_of: u32) -> Result<Track> {
     let traced = |switch: &Arc<Switch>, plan| {
         learned(switch, plan)?;
@@ -93,7 +95,7 @@ pub fn vale_traced(batch: u32, one_of: u32) -> Result<Track> {
     switched(batch, 1, 0, traced).map(track)
 }
 
-/// Ends the timing of batches when dropped.
+/// A guard that ends the timing of batches when it is dropped.
 struct Timing;
 
 impl Drop for Timing {
@@ -113,7 +115,7 @@ pub fn vale_timed(batch: u32, one_of: u32) -> Result<Track> {
     }))
 }
 
-/// Builds a switch between two netmap programs: each moves the indices in the rings' headers, then syncs.
+/// Builds a switch between two netmap programs: each program moves the indices in the rings' headers, then calls sync.
 pub fn netmap_api(batch: u32) -> Result<Track> {
     let case = case(batch, 1);
     let switch = Switch::new("vale0");
@@ -143,7 +145,7 @@ pub fn netmap_api(batch: u32) -> Result<Track> {
     }))
 }
 
-/// A guest's rings as its driver uses them, and the port's queues.
+/// A guest's rings as the guest's driver uses them, and the queues of the guest's port.
 struct Guest {
     tx: AppRing,
     rx: AppRing,
@@ -164,7 +166,7 @@ fn guest() -> Result<Guest> {
     Ok(Guest { tx: app(&mem.tx, Dir::Tx)?, rx: app(&mem.rx, Dir::Rx)?, egress, ingress })
 }
 
-/// Builds a track from a guest's rings through a switch to the rings of other guests in turn.
+/// Builds a track from a guest's rings through a switch to the rings of `receivers` other guests in turn.
 pub fn ptnet(batch: u32, receivers: u32) -> Result<Track> {
     let case = case(batch, receivers);
     let switch = Switch::new("vale0");

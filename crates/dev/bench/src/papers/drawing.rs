@@ -1,4 +1,4 @@
-//! Makes a table's plot: measured figures with the range of their runs, and published figures as marks.
+//! Draws a table's plot: measured figures with the range of their runs, and published figures as marks.
 
 use super::figures::PaperFigure;
 use super::kept::Kept;
@@ -7,7 +7,7 @@ use crate::report::curves::place;
 use crate::report::marks::Marks;
 use crate::report::plot::{Plot, Point, Series, file_name, y_axis};
 
-/// A drawn column, with its position and label on the x axis.
+/// A column to draw, with its position and its label on the x axis.
 struct PlotColumn<'a> {
     index: usize,
     column: &'a Column,
@@ -26,7 +26,7 @@ pub fn plot_of(figure: &PaperFigure, number: usize, table: &Table, kept: &Kept) 
     }
     let title = if table.title.is_empty() { figure.title } else { table.title };
     let y = y_axis(&mut series, &y_label(table, by.is_some()));
-    // Labels of bars are in the middle of a position's width.
+    // The labels of bars are in the middle of their positions.
     let offset = if by.is_some() { 0.0 } else { 0.5 };
     let marks: Vec<(f64, String)> = columns.iter().map(|one| (one.at + offset, one.label.clone())).collect();
     Some(Plot {
@@ -58,8 +58,8 @@ fn share(column: &Column) -> u32 {
     percent.unwrap_or(0)
 }
 
-/// Returns the quantity that has a different value in each column, if there is one. The plot then has lines over that
-/// quantity instead of bars.
+/// Returns the quantity that has a different value in each column; `None` if there is none. With such a quantity, the
+/// plot has lines over it instead of bars.
 fn quantity(table: &Table) -> Option<&'static ColumnQuantity> {
     let differ = |quantity: &&ColumnQuantity| {
         let mut values: Vec<u32> = table.columns.iter().map(quantity.of).collect();
@@ -69,8 +69,9 @@ fn quantity(table: &Table) -> Option<&'static ColumnQuantity> {
     QUANTITIES.iter().find(differ)
 }
 
-/// Returns the columns to draw. Of several columns that show one figure in different units, only the first is drawn. If
-/// values are not drawn as ratios, all drawn columns have the first column's unit, because they share the y axis.
+/// Returns the columns to draw. If several columns show the same figure in different units, only the first of them is
+/// drawn. If values are not drawn as ratios, all drawn columns have the first column's unit, because they share the y
+/// axis.
 fn columns<'a>(table: &'a Table, by: Option<&ColumnQuantity>) -> Vec<PlotColumn<'a>> {
     let unit = table.columns.first().map(|column| std::mem::discriminant(&column.reading));
     let is_drawn = |index: usize, column: &Column| {
@@ -89,8 +90,8 @@ fn columns<'a>(table: &'a Table, by: Option<&ColumnQuantity>) -> Vec<PlotColumn<
         .collect()
 }
 
-/// Returns the points and marks of a row. Bars show ratios to the table's base row, if it has one; lines show absolute
-/// values.
+/// Returns the points and marks of a row. Bars show ratios to the table's base row, if the table has a base row; lines
+/// show absolute values.
 fn row_of(table: &Table, row: &TableRow, columns: &[PlotColumn<'_>], kept: &Kept) -> Option<Series> {
     let mut points = Vec::new();
     let mut marks = Vec::new();
@@ -109,12 +110,13 @@ fn row_of(table: &Table, row: &TableRow, columns: &[PlotColumn<'_>], kept: &Kept
     (!points.is_empty() || !marks.is_empty()).then_some(Series { name, is_ours, points, marks })
 }
 
-/// Shortens a row's name for the legend: to the part before the first comma, semicolon or parenthesis.
+/// Shortens a row's name for the legend to the part before the first comma, semicolon or parenthesis.
 fn legend(name: &str) -> &str {
     name.split([',', ';', '(']).next().unwrap_or_default().trim()
 }
 
-/// Returns the divisors of a column's figures: of measured ones, and of published ones.
+/// Returns two divisors for a column's figures: the divisor of the measured figures, and the divisor of the published
+/// figures.
 fn bases(table: &Table, index: usize, kept: &Kept) -> [Option<f64>; 2] {
     if table.base.is_none() { [Some(1.0); 2] } else { table.base_of(index, kept) }
 }
@@ -161,8 +163,8 @@ mod tests {
         }
     }
 
-    /// Objective: a table of ratios becomes bars with the published ratios as marks; a figure that the table has in two
-    /// units is drawn once; without measured values there is no plot.
+    /// Objective: a table of ratios is drawn as bars, with the published ratios as marks; a figure that the table
+    /// contains in two units is drawn once; without measured values, there is no plot.
     #[test]
     fn bars_and_marks() {
         let column = |head| Column::of(head, "touched", Reading::Kpps);

@@ -1,4 +1,4 @@
-//! The documents' experiments, one constant for each.
+//! The documents' experiments, one constant for each experiment.
 
 mod e1000;
 mod programs;
@@ -13,7 +13,7 @@ use super::table::{Column, Reading, Table, TableRow};
 pub struct Document {
     /// The document's number, which is the first part of its figures' numbers.
     pub number: &'static str,
-    /// The document's title and place of publication.
+    /// The document's title, and where it was published.
     pub title: &'static str,
     /// The machine on which the document's authors measured.
     pub machine: &'static str,
@@ -43,34 +43,34 @@ pub const DOCUMENTS: &[Document] = &[
     },
 ];
 
-/// A scenario of which a figure's tables show variants.
+/// A scenario whose variants a figure's tables show.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// The scenario.
     pub scenario: &'static str,
-    /// Estimated seconds to set up one contender, per case: if one set-up serves several cases, its time is divided by
-    /// their number.
+    /// Estimated time for setting up one contender, in seconds for each case. If one set-up serves several cases, the
+    /// time is divided by the number of cases.
     pub setup: u32,
 }
 
 /// An experiment of a document, and how it is repeated here.
 #[derive(Clone, Copy, Debug)]
 pub struct PaperFigure {
-    /// The document's number and the figure's number in it: `2.1`.
+    /// The document's number and the figure's number in the document, e.g. `2.1`.
     pub number: &'static str,
-    /// The title on the page.
+    /// The figure's title on the page.
     pub title: &'static str,
     /// What the document measured.
     pub about: &'static str,
-    /// Differences of the measurement here.
+    /// The differences between the document's measurement and the measurement here.
     pub here: &'static str,
     /// The interpretation of the values.
     pub see: &'static str,
-    /// The measurements here.
+    /// The scenarios that are measured for this figure.
     pub runs: &'static [Run],
-    /// Tables of printed and measured values.
+    /// Tables of published and measured values.
     pub tables: &'static [Table],
-    /// Contenders and values of the document that are not measured here, each with the reason.
+    /// Contenders and values of the document that are not measured here, each with the reason why not.
     pub missing: &'static [&'static str],
 }
 
@@ -81,7 +81,8 @@ impl PaperFigure {
         DOCUMENTS.iter().find(of).unwrap_or(&DOCUMENTS[0])
     }
 
-    /// Returns the contenders whose figures for a variant the tables show; none if no table has the variant.
+    /// Returns the contenders whose figures for a variant are shown in the tables; none if no table contains the
+    /// variant.
     pub fn contenders(&self, variant: &str) -> Vec<&'static str> {
         let shows = |table: &&Table| table.columns.iter().any(|column| column.variant == variant);
         let rows = self.tables.iter().filter(shows).flat_map(|table| table.rows);
@@ -89,7 +90,7 @@ impl PaperFigure {
     }
 }
 
-/// A description of the guests, used by several figures.
+/// A description of the guests, which several figures use.
 const EMULATED: &str = "Guests run Linux and are emulated in software, without hardware virtualisation. Their network \
         stack and the emulation limit the rates, so only ratios are comparable.";
 
@@ -137,7 +138,7 @@ mod tests {
     use crate::{rivals, scenarios};
 
     /// Objective: each figure belongs to a document, has its own number, and names existing scenarios, variants and
-    /// peers; exactly one of its runs measures each column of its tables.
+    /// peers; each column of its tables is measured by exactly one of its runs.
     #[test]
     fn figures_name_what_there_is() {
         let peers: Vec<_> = rivals::all().iter().map(|peer| peer.name).chain(["netvale"]).collect();

@@ -1,5 +1,5 @@
-//! The results of a figure so far, in a file with a line for each measured case. After an interruption, measuring
-//! continues from the file.
+//! The results of a figure so far. They are in a file with a line for each measured case. After an interruption, the
+//! cases that the file does not contain are measured.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::record::{Line, Record, to_json};
 use crate::runner::LINE_NS;
 use crate::table::{as_record, as_skipped};
 
-/// The version of the file format. A change of the format that old versions cannot read increases it.
+/// The version of the file format. It increases when the format changes so that old versions cannot read it.
 const VERSION: u32 = 1;
 
 /// The first line of the file, with the version.
@@ -22,7 +22,7 @@ struct Head {
     papers: u32,
 }
 
-/// A measured case, with the result lines of all contenders.
+/// A measured case, and the result lines of all contenders for that case.
 #[derive(Serialize, Deserialize)]
 struct Measured {
     case: Case,
@@ -46,15 +46,15 @@ pub struct Value {
     pub min: f64,
     /// The largest figure of a run.
     pub max: f64,
-    /// Whether a run was disturbed by other work on the machine.
+    /// Whether other work on the machine disturbed a run.
     pub disturbed: bool,
     /// Further facts about the measurement, as pairs of name and value.
     pub facts: Vec<(String, String)>,
 }
 
 impl Kept {
-    /// Reads the results of the figure `number` from its file in `folder`; a missing file has no results. With `again`,
-    /// removes the file first.
+    /// Reads the results of the figure `number` from its file in `folder`; if the file is missing, there are no
+    /// results. With `again`, removes the file before reading it.
     pub fn open(folder: &Path, number: &str, again: bool) -> Result<Kept> {
         let path = folder.join(format!("{number}.jsonl"));
         if again {
@@ -68,7 +68,7 @@ impl Kept {
         Ok(Kept { path, all })
     }
 
-    /// Returns whether no case was measured.
+    /// Returns whether there are no results.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -78,8 +78,8 @@ impl Kept {
         self.all.iter().any(|measured| measured.case == *case && !measured.is_disturbed())
     }
 
-    /// Appends the results of a case to the file. They replace earlier results of the same case, unless other work
-    /// disturbed them more.
+    /// Appends the results of a case to the file. The new results replace earlier results of the same case, unless
+    /// other work disturbed the new results more.
     pub fn add(&mut self, case: &Case, lines: Vec<Line>) -> Result<()> {
         let measured = Measured { case: case.clone(), lines };
         let failed = || BenchError::io(format!("writing {}", self.path.display()));
@@ -102,7 +102,8 @@ impl Kept {
         records.filter(move |record| record.case.variant == variant).filter_map(move |record| value(record, contender))
     }
 
-    /// Returns the shortest and the longest time that a cache line took between the CPUs, in nanoseconds, if recorded.
+    /// Returns the shortest and the longest recorded time that a cache line took between the CPUs, in nanoseconds;
+    /// `None` if no time was recorded.
     pub fn line_times(&self) -> Option<(f64, f64)> {
         let records = self.all.iter().flat_map(|measured| measured.lines.iter().filter_map(as_record));
         let ranges = records.filter_map(|record| record.context.get(LINE_NS)?.split_once(" - "));
@@ -125,28 +126,29 @@ impl Measured {
         self.disturbed_sides() > 0
     }
 
-    /// Returns the number of contenders' figures with disturbed runs.
+    /// Returns the number of contenders with disturbed runs.
     fn disturbed_sides(&self) -> usize {
         let records = self.lines.iter().filter_map(as_record);
         let of_peer = |record: &Record| record.against.as_ref().is_some_and(|peer| peer.peer_disturbed);
         records.map(|record| usize::from(record.disturbed) + usize::from(of_peer(record))).sum()
     }
 
-    /// Returns the widest range of a contender's runs, as a fraction of their median.
+    /// Returns the widest range of one contender's runs, as a fraction of the median of those runs.
     fn spread(&self) -> f64 {
         let records = self.lines.iter().filter_map(as_record);
         let sides = records.flat_map(|record| [Some(record.own()), record.peer()]).flatten();
         sides.map(|side| (side.max - side.min) / side.median.abs().max(f64::MIN_POSITIVE)).fold(0.0, f64::max)
     }
 
-    /// Returns whether other work disturbed this result more than `other`. Which figures are better does not matter.
+    /// Returns whether other work disturbed this result more than `other`. Whether the figures are better is not
+    /// considered.
     fn is_worse_than(&self, other: &Measured) -> bool {
         let by_sides = self.disturbed_sides().cmp(&other.disturbed_sides());
         by_sides.then(self.spread().total_cmp(&other.spread())).is_gt()
     }
 }
 
-/// Adds a result, or leaves an earlier one of the same case that was disturbed less.
+/// Adds a result, but keeps an earlier result of the same case if that was disturbed less.
 fn replace(all: &mut Vec<Measured>, measured: Measured) {
     match all.iter().position(|old| old.case == measured.case) {
         Some(at) if measured.is_disturbed() && measured.is_worse_than(&all[at]) => {}
@@ -202,8 +204,8 @@ mod tests {
         vec![Line::Record(Box::new(sample(Some("dpdk-memif"))))]
     }
 
-    /// Objective: results survive the end of the program, except for an incomplete line; netvale's and a peer's figures
-    /// are found; `--again` discards them.
+    /// Objective: results survive the end of the program, except for an incomplete line; the figures of netvale and of
+    /// a peer are found; `--again` discards all results.
     #[test]
     fn results_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -222,7 +224,7 @@ mod tests {
     }
 
     /// Objective: a case whose runs were disturbed must be measured again, and the later result replaces the earlier
-    /// one.
+    /// result.
     #[test]
     fn disturbed_cases_are_measured_again() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -240,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Objective: of two disturbed results, the one with the smaller spread is kept, whichever came first.
+    /// Objective: of two disturbed results, the result with the smaller spread is kept, whichever was measured first.
     #[test]
     fn of_two_disturbed_results_the_steadier_one_is_kept() {
         for order in [[5.0, 50.0], [50.0, 5.0]] {
@@ -260,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Objective: files of another version, and damaged ones, are refused with their names and the remedy.
+    /// Objective: files of another version, and damaged files, are refused with their names and the remedy.
     #[test]
     fn other_files_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");

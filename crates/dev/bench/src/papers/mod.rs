@@ -1,5 +1,5 @@
 //! `netvale-bench papers`: repeats the experiments of the documents whose designs netvale implements, and writes a page
-//! with printed and measured values.
+//! with published and measured values.
 //!
 //! ```text
 //!   figures ──► cases of scenarios, with peers ──► runner ──► kept: a file a figure ──► page
@@ -8,10 +8,10 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `figures` | the experiments, one constant for each |
+//! | `figures` | the experiments, one constant for each experiment |
 //! | `published` | the values that the documents print |
-//! | `shapes` | relations between values that hold on every machine |
-//! | `table` | a figure's table of printed and measured values |
+//! | `shapes` | relations between values that must hold on every machine |
+//! | `table` | a figure's table of published and measured values |
 //! | `drawing` | a table's plot |
 //! | `kept` | the results so far, in files |
 //! | `page` | the page |
@@ -93,7 +93,7 @@ pub struct Papers {
 pub struct FigureResults {
     /// The figure.
     pub figure: &'static PaperFigure,
-    /// Whether to measure the figure. Figures that are not chosen are drawn from earlier results.
+    /// Whether to measure the figure. Figures that are not measured are drawn from earlier results.
     is_chosen: bool,
     /// The results so far.
     pub kept: Kept,
@@ -116,7 +116,7 @@ impl Papers {
         Ok(())
     }
 
-    /// Appends the row of `--release`, if requested. Returns the table of versions.
+    /// Appends the row that `--release` requests, if it is set. Returns the table of versions.
     fn versions(&self, all: &[FigureResults]) -> Result<VersionTable> {
         for one in all.iter().filter(|one| one.figure.number == versions::FIGURE) {
             if let Some(version) = &self.release {
@@ -127,12 +127,12 @@ impl Papers {
     }
 }
 
-/// A case to measure, and the contenders of which the figure shows it.
+/// A case to measure, and the contenders that the figure shows for this case.
 struct PlanStep {
     scenario: &'static Scenario,
     case: Case,
     contenders: Vec<&'static str>,
-    /// Seconds that setting up one contender takes.
+    /// Time for setting up one contender, in seconds.
     setup: u32,
 }
 
@@ -144,14 +144,14 @@ impl PlanStep {
     /// Returns the estimated time to measure the case.
     fn time(&self, all: &[Contender], plan: Plan) -> Duration {
         let contenders = 1 + self.peers(all).count() as u32;
-        // Twice the runs' length: some runs are repeated, and each has to stop and settle.
+        // Twice the length of the runs, because some runs are repeated, and each contender must stop and settle.
         let runs = plan.window * 2 * plan.runs as u32;
         contenders * (Duration::from_secs(self.setup.into()) + plan.warm_up + runs)
     }
 }
 
-/// Returns the cases of a figure. With `quick`, only the cases that show its shapes, with the contenders that the
-/// shapes compare; if the figure has no shapes, only the first case.
+/// Returns the cases of a figure. With `quick`, returns only the cases that show the figure's shapes, with the
+/// contenders that the shapes compare; if the figure has no shapes, only the first case.
 fn steps(figure: &PaperFigure, quick: bool) -> Result<Vec<PlanStep>> {
     let mut steps = Vec::new();
     for run in figure.runs {
@@ -221,7 +221,7 @@ pub fn run(options: &Papers, out: &mut dyn Write) -> Result<bool> {
 }
 
 impl PapersPlan {
-    /// Measures the cases that have no results, then once more those that other work disturbed.
+    /// Measures the cases that have no results. After that, measures the cases that other work disturbed once more.
     fn measure(&self, all: &mut [FigureResults], out: &mut dyn Write) -> Result<()> {
         let cpus = pin::choose(&[], 2)?;
         let _guard = interrupt::Guard::install()?;
@@ -247,7 +247,8 @@ impl PapersPlan {
         Ok(())
     }
 
-    /// Returns the cases of chosen figures that have no undisturbed results, each with its figure's index in `all`.
+    /// Returns the cases of chosen figures that have no undisturbed results, each with the index of its figure in
+    /// `all`.
     fn left(&self, all: &[FigureResults]) -> Result<Vec<(usize, PlanStep)>> {
         let mut left = Vec::new();
         for (number, one) in all.iter().enumerate().filter(|(_, one)| one.is_chosen) {

@@ -14,7 +14,7 @@ use netvale_port::ring_out::RingEgress;
 use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId, Switch};
 use netvale_wire::Sum;
 
-/// A port, and the application's side of its rings.
+/// A port, and the application's side of the port's rings.
 pub struct TestPort {
     pub id: PortId,
     pub mem: Arc<PortMem>,
@@ -23,7 +23,7 @@ pub struct TestPort {
     pub rx: AppRing,
     pub sent: Arc<RingCounters>,
     pub received: Arc<RingEgress>,
-    /// Doorbell that the receiver rings when it makes room, if the sender asked for that.
+    /// Doorbell that the receiver rings when it has made room, if the sender asked for that signal.
     pub room: Arc<Doorbell>,
 }
 
@@ -81,7 +81,7 @@ pub fn attach(switch: &Arc<Switch>, name: &str, make: Make) -> TestPort {
 }
 
 impl TestPort {
-    /// Queues a frame, in as many slots as it needs. Returns whether there was room.
+    /// Queues a frame, in as many slots as the frame needs. Returns false if there is no room.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         self.send_with(frame, 0)
     }
@@ -103,14 +103,14 @@ impl TestPort {
         true
     }
 
-    /// Publishes the queued frames and forwards until no work is left.
+    /// Publishes the queued frames, and forwards frames until none is left.
     pub fn forward(&mut self, work: &mut ForwardMemory) {
         self.tx.sync();
         while let PassResult::Frames(_) = self.forwarder.pass(work) {}
         self.tx.sync();
     }
 
-    /// Takes all frames received since the last call.
+    /// Takes and returns all frames that the port received since the last call.
     pub fn take(&mut self) -> Vec<Vec<u8>> {
         self.rx.sync();
         let mut frames = Vec::new();
@@ -145,7 +145,7 @@ pub fn mac(n: u8) -> [u8; 6] {
     if n == 255 { [0xff; 6] } else { [2, 0, 0, 0, 0, n] }
 }
 
-/// An IGMPv2 message of type `kind` about 239.1.1.`group`, or about all groups.
+/// An IGMPv2 message of type `kind` about group 239.1.1.`group`; `None`: about all groups.
 pub fn igmp(kind: u8, from: u8, group: Option<u8>) -> Vec<u8> {
     let group = group.map_or([0; 4], |group| [239, 1, 1, group]);
     let to = if group == [0; 4] { [224, 0, 0, 1] } else { group };

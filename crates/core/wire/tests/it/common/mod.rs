@@ -6,8 +6,8 @@ use netvale_wire::vnet::{self, VnetHdr};
 use netvale_wire::{GsoKind, Layers};
 use proptest::prelude::ProptestConfig;
 
-/// Returns the configuration of property tests: `PROPTEST_CASES` cases, but few under Miri, which is slow, and no file
-/// of failures, which Miri cannot write.
+/// Returns the configuration of property tests: `PROPTEST_CASES` cases, but few under Miri, which is slow, and, under
+/// Miri, no file of failures, which Miri cannot write.
 pub fn config() -> ProptestConfig {
     let usual = ProptestConfig::default();
     let cases = match std::env::var_os("PROPTEST_CASES") {
@@ -22,7 +22,7 @@ pub const SRC4: [u8; 4] = [10, 0, 0, 1];
 pub const DST4: [u8; 4] = [10, 0, 0, 2];
 pub const SRC6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 pub const DST6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
-/// The TCP sequence number of every frame, which wraps within a long one.
+/// The TCP sequence number of every frame, which wraps around within a long frame.
 pub const SEQ: u32 = 0xffff_f000;
 
 pub const KINDS: [GsoKind; 4] = [GsoKind::Tcp4, GsoKind::Tcp6, GsoKind::Udp4, GsoKind::Udp6];
@@ -47,7 +47,7 @@ pub fn frame(kind: GsoKind, vlan: bool, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Returns the virtio-net header of a valid frame of `kind` that requests segments of `gso_size`.
+/// Returns the virtio-net header of a valid frame of `kind` that requests segments with `gso_size` bytes of payload.
 pub fn gso_header(kind: GsoKind, frame: &[u8], gso_size: u16) -> VnetHdr {
     VnetHdr {
         flags: vnet::F_NEEDS_CSUM,

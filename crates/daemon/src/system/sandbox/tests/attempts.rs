@@ -1,4 +1,4 @@
-//! Attempts at the operations that the sandbox denies. They do no harm even if permitted.
+//! Attempts at the operations that the sandbox denies. The attempts do no harm even if they are permitted.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -12,7 +12,7 @@ use super::World;
 
 type Attempt = Box<dyn Fn(&World) -> Result<(), Errno>>;
 
-/// Calls denied with any arguments.
+/// Calls that the sandbox denies with any arguments.
 const CALLS: &[(&str, c_long, [u64; 2])] = &[
     ("execve", SYS_execve, [0, 0]),
     ("execveat", SYS_execveat, [0, 0]),
@@ -75,7 +75,7 @@ const CALLS: &[(&str, c_long, [u64; 2])] = &[
     ("socketpair", SYS_socketpair, [0, 0]),
 ];
 
-/// Calls denied with these arguments, but permitted with others.
+/// Calls that the sandbox denies with these arguments, but permits with other arguments.
 const ARGUMENTS: &[(&str, c_long, [u64; 4])] = &[
     ("raw socket of AF_INET", SYS_socket, [AF_INET as u64, SOCK_RAW as u64, IPPROTO_RAW as u64, 0]),
     ("raw socket of AF_INET6", SYS_socket, [AF_INET6 as u64, SOCK_RAW as u64, IPPROTO_RAW as u64, 0]),
@@ -108,7 +108,7 @@ const ARGUMENTS: &[(&str, c_long, [u64; 4])] = &[
     ("sched_setscheduler to SCHED_FIFO", SYS_sched_setscheduler, [0, SCHED_FIFO as u64, 0, 0]),
 ];
 
-/// Returns the version of the kernel's Landlock; 0 without one.
+/// Returns the version of the kernel's Landlock; 0 if the kernel has no Landlock.
 pub(super) fn landlock() -> i64 {
     const VERSION: u32 = 1;
     // SAFETY: with this flag, the call takes no memory and returns a number.
@@ -134,10 +134,10 @@ fn call(number: c_long, arguments: &[u64]) -> Result<(), Errno> {
 
 /// Calls clone(2) for a process that ends immediately.
 fn clone_with(flags: c_int) -> Result<(), Errno> {
-    // SAFETY: without CLONE_VM and a stack this is fork(2). The child, if there is one, only exits.
+    // SAFETY: without CLONE_VM and a stack this is fork(2). If a child is created, it only exits.
     let child = unsafe { syscall(SYS_clone, flags | SIGCHLD, 0, 0, 0, 0) };
     if child == 0 {
-        // SAFETY: no code runs at exit.
+        // SAFETY: this call runs no code at exit.
         unsafe { _exit(0) };
     }
     done(child)
@@ -145,14 +145,14 @@ fn clone_with(flags: c_int) -> Result<(), Errno> {
 
 /// Maps an anonymous page.
 fn map(protection: c_int) -> Result<*mut c_void, Errno> {
-    // SAFETY: a new mapping at a free address.
+    // SAFETY: the call creates a new mapping at a free address.
     let page = unsafe { mmap(std::ptr::null_mut(), 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) };
     if page == MAP_FAILED { Err(errno(&std::io::Error::last_os_error())) } else { Ok(page) }
 }
 
 fn make_executable() -> Result<(), Errno> {
     let page = map(PROT_READ | PROT_WRITE)?;
-    // SAFETY: a private page, without other users.
+    // SAFETY: the page is private and has no other users.
     unsafe {
         let outcome = done(mprotect(page, 4096, PROT_READ | PROT_EXEC).into());
         munmap(page, 4096);

@@ -36,7 +36,7 @@ macro_rules! pkt_gen {
     };
 }
 
-/// Columns of counts beside the rates: each with the fact's name and the column's head.
+/// Columns for counts, which follow the columns for rates. Each is a fact's name and the column's heading.
 const FACTS: &[(&str, &str)] = &[("exits_each", "exits per packet"), ("interrupts_each", "interrupts per packet")];
 /// Like [`FACTS`], for a driver that polls and gets no interrupts.
 const POLLED: &[(&str, &str)] = &[("exits_each", "register accesses per packet")];
@@ -49,12 +49,12 @@ const NETMAP_E1000: TableRow = TableRow::ours("QEMU's e1000 on its netmap back e
 const NETMAP_VIRTIO: TableRow = TableRow::ours("QEMU's virtio-net on netmap", "qemu-virtio-netmap");
 const BEST: TableRow = TableRow::ours("CSB with moderation", "netvale");
 
-/// A description of guests with two processors, used by several figures.
+/// A description of guests with two processors, which several figures use.
 const TWO_CPUS: &str = "Guests run Linux and are emulated in software. Each guest's two processors are threads of \
         QEMU on the host's two, which also run the switch's worker, QEMU's own thread and the host's stack; a second \
         processor therefore gains a guest less than in the paper. itr 100 is 102 µs here.";
 
-/// From a guest to the host, one processor.
+/// Frames from a guest with one processor to the host.
 pub const OUT: PaperFigure = PaperFigure {
     number: "2.1",
     title: "An e1000 from a guest to the host",
@@ -93,7 +93,7 @@ pub const OUT: PaperFigure = PaperFigure {
     ],
 };
 
-/// From the host to a guest, one processor.
+/// Frames from the host to a guest with one processor.
 pub const IN: PaperFigure = PaperFigure {
     number: "2.2",
     title: "An e1000 from the host to a guest",
@@ -125,7 +125,7 @@ pub const IN: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Two guests on a VALE switch.
+/// Frames between two guests on a VALE switch.
 pub const BETWEEN: PaperFigure = PaperFigure {
     number: "2.3",
     title: "Two guests with an e1000 each, on a VALE switch, two processors each",
@@ -159,7 +159,7 @@ pub const BETWEEN: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Guests that a process with netvale's driver simulates.
+/// An e1000 in guests that a process with netvale's driver simulates.
 pub const PLAYED: PaperFigure = PaperFigure {
     number: "2.4",
     title: "The same driver without a guest's stack",
@@ -188,7 +188,7 @@ pub const PLAYED: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// From a guest to the host, two processors.
+/// Frames from a guest with two processors to the host.
 pub const OUT_TWO: PaperFigure = PaperFigure {
     number: "2.5",
     title: "An e1000 from a guest with two processors to the host",
@@ -214,7 +214,7 @@ pub const OUT_TWO: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// From the host to a guest, two processors.
+/// Frames from the host to a guest with two processors.
 pub const IN_TWO: PaperFigure = PaperFigure {
     number: "2.6",
     title: "An e1000 from the host to a guest with two processors",
@@ -239,7 +239,7 @@ pub const IN_TWO: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// pkt-gen in booted guests.
+/// pkt-gen in guests that are booted.
 pub const PKT_GEN: PaperFigure = PaperFigure {
     number: "2.7",
     title: "pkt-gen in a booted guest with two processors",
@@ -291,7 +291,7 @@ pub const PKT_GEN: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Two guests by TAPs.
+/// Frames between two guests whose cards are connected by TAPs.
 pub const BRIDGED: PaperFigure = PaperFigure {
     number: "2.8",
     title: "Two guests with an e1000 each, by TAPs on the kernel's bridge, two processors each",

@@ -59,7 +59,7 @@ pub const GENERATORS_BY_CLOCK: PaperFigure = PaperFigure {
     missing: &["pktgen with a share of a CPU: no control group limits a kernel thread."],
 };
 
-/// The time that each part of sending a packet takes.
+/// The parts of the time that sending a packet takes.
 pub const PARTS_OF_SENDING: PaperFigure = PaperFigure {
     number: "1.3",
     title: "Where a packet's time goes",
@@ -151,7 +151,7 @@ pub const PACKET_FILTER: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Forwarding between two interfaces.
+/// Frames that a program forwards between two interfaces.
 pub const FORWARDED: PaperFigure = PaperFigure {
     number: "1.2",
     title: "Forwarding between two interfaces",

@@ -1,4 +1,4 @@
-//! The third document's experiments: two guests on ptnet ports, beside virtio-net.
+//! The third document's experiments: two guests on ptnet ports, compared with virtio-net.
 
 use super::*;
 
@@ -101,12 +101,12 @@ pub const DATAGRAMS: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Creates a column for one burst size of pktgen.
+/// Creates a column for one burst size of the kernel's generator, pktgen.
 const fn burst(head: &'static str, batch: u32) -> Column {
     Column { batch, ..Column::of(head, "pktgen", Reading::Kpps) }
 }
 
-/// The generator of the guest's kernel.
+/// The packet generator of the guest's kernel (pktgen).
 pub const PKTGEN: PaperFigure = PaperFigure {
     number: "3.4",
     title: "The kernel's generator in a guest, by burst",

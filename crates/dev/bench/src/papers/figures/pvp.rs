@@ -3,7 +3,7 @@
 
 use super::{Column, PaperFigure, Reading, Run, Table, TableRow, by, mpps};
 
-/// Columns by path of DPDK's driver, in a guest that forwards frames unchanged (`io`).
+/// A column for each path of DPDK's driver, in a guest that forwards frames unchanged (`io`).
 const IO: &[Column] = &[
     mpps("mergeable", "io mergeable"),
     mpps("non-mergeable", "io non-mergeable"),
@@ -22,14 +22,14 @@ const MAC: &[Column] = &[
     mpps("packed, vector", "mac packed-vector"),
 ];
 
-/// The rows of the figures for `io` and `mac`.
+/// The rows of the figures in which a guest forwards frames unchanged (`io`) or with new addresses (`mac`).
 const PVP: &[TableRow] = &[
     TableRow::ours("DPDK's vhost with its driver", "dpdk-pvp"),
     TableRow::ours("netvale's vhost with DPDK's driver", "netvale"),
     TableRow::ours("netvale's vhost with its driver", "netvale-both"),
 ];
 
-/// DPDK's releases, and netvale with the driver of the system's DPDK.
+/// Rows for DPDK's releases, and for netvale with the driver of the system's DPDK.
 const RELEASES: &[TableRow] = &[
     TableRow::ours("DPDK of Debian 12, vhost and driver", "dpdk-pvp"),
     TableRow::ours("DPDK of Debian 13 (trixie), vhost and driver", "dpdk-pvp-trixie"),
@@ -37,20 +37,20 @@ const RELEASES: &[TableRow] = &[
     TableRow::ours("netvale's vhost, with DPDK's driver of Debian 12", "netvale"),
 ];
 
-/// Rows: the programs between an interface and the guest.
+/// Rows for the programs that forward between an interface and the guest.
 const OUTSIDE: &[TableRow] = &[
     TableRow::ours("DPDK: net_af_xdp and net_vhost", "dpdk-pvp"),
     TableRow::ours("DPDK: net_af_packet and net_vhost", "dpdk-pvp-packet"),
     TableRow::ours("netvale's switch: the interface by AF_XDP, a vhost port", "netvale"),
 ];
 
-/// Columns by features that the device offers to a booted guest.
+/// A column for each set of features that the device offers to a booted guest.
 const MRG_RXBUF: &[Column] = &[
     by("mrg_rxbuf=on, kpps", "mac mergeable", 0, Reading::Kpps),
     by("mrg_rxbuf=off, kpps", "mac non-mergeable", 0, Reading::Kpps),
 ];
 
-/// Frames that the guest only forwards.
+/// A guest that forwards frames without touching them.
 pub const FORWARDED_UNTOUCHED: PaperFigure = PaperFigure {
     number: "4.1",
     title: "Forwarding in the guest, frames untouched (io), by the driver's path",
@@ -65,7 +65,7 @@ pub const FORWARDED_UNTOUCHED: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Frames whose addresses the guest writes.
+/// A guest that forwards frames and writes their addresses.
 pub const FORWARDED_WRITTEN: PaperFigure = PaperFigure {
     number: "4.2",
     title: "Forwarding in the guest with addresses written (mac), by the driver's path",
@@ -79,7 +79,7 @@ pub const FORWARDED_WRITTEN: PaperFigure = PaperFigure {
     missing: &[],
 };
 
-/// Releases of DPDK, and versions of netvale.
+/// The same path in releases of DPDK, and in versions of netvale.
 pub const BY_RELEASE: PaperFigure = PaperFigure {
     number: "4.3",
     title: "The mergeable path by release",
@@ -99,7 +99,7 @@ pub const BY_RELEASE: PaperFigure = PaperFigure {
     missing: &["Releases before Debian 12's, which include the document's."],
 };
 
-/// A generator on the far side of an interface.
+/// A generator at the far end of an interface.
 pub const GENERATOR_OUTSIDE: PaperFigure = PaperFigure {
     number: "4.4",
     title: "The generator outside",
@@ -122,7 +122,7 @@ pub const GENERATOR_OUTSIDE: PaperFigure = PaperFigure {
     missing: &["A hardware generator, and a physical port."],
 };
 
-/// A booted guest.
+/// A guest that is booted, and that runs testpmd.
 pub const BOOTED: PaperFigure = PaperFigure {
     number: "4.5",
     title: "testpmd inside a guest",
