@@ -17,7 +17,7 @@ impl TcpSeq {
         TcpSeq(self.0.wrapping_add(count))
     }
 
-    /// Returns how many bytes this number is after `earlier`.
+    /// Returns by how many bytes this number is later than `earlier`.
     pub fn since(self, earlier: TcpSeq) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
@@ -40,8 +40,8 @@ impl TcpSeq {
 }
 
 /// Chooses the first sequence number of each connection (RFC 6528). Between the same two endpoints, the number grows
-/// with time, so that a guest whose previous connection is in TIME-WAIT accepts the next one. The numbers of other
-/// connections do not help to guess it.
+/// with time, so that a guest whose previous connection is in TIME-WAIT accepts the next one. The numbers of some
+/// connections do not help to guess the number of another.
 pub struct SequenceClock {
     secret: RandomState,
     start: Instant,

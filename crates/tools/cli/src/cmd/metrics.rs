@@ -51,7 +51,7 @@ pub struct MetricsArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// To print metrics: the daemon does not answer. To serve them: the command cannot listen.
+/// If metrics are to be printed: the daemon does not answer. If metrics are to be served: the command cannot listen.
 pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut listeners = passed()?;
     for place in &args.listen {

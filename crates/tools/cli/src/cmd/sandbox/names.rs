@@ -1,5 +1,5 @@
-//! Names inside the sandbox: `/etc/resolv.conf` names the gateway, and the host's name services, which the C library
-//! would ask through UNIX sockets, are out of sight.
+//! Names inside the sandbox: `/etc/resolv.conf` names the gateway, and the sockets of the host's name services, which
+//! the C library would query, are hidden.
 
 use std::fs;
 use std::io;
@@ -50,8 +50,9 @@ impl NameFile {
         self.put()
     }
 
-    /// Mounts the file again if the host has replaced its own, which removed the mount. Returns whether the file is
-    /// mounted: `false` while the host's file is absent or being replaced, when the caller tries again later.
+    /// Mounts the file again if the host has replaced its `resolv.conf`, which has removed the mount. Returns whether
+    /// the file is mounted. It is not while the host's file is missing or being replaced; the caller must try again
+    /// later.
     pub fn renew(&mut self) -> bool {
         if identity() != self.mounted || self.mounted.is_none() {
             self.mounted = None;
