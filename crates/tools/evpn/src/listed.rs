@@ -24,7 +24,7 @@ pub enum TableChange {
     AddAddress {
         /// The MAC address.
         mac: Mac,
-        /// Whether EVPN announces the address as sticky (one that does not move).
+        /// Whether the address is sticky: EVPN announces it as an address that does not move.
         sticky: bool,
         /// Whether the address may have been remote until now, so that the new entry may replace a remote one.
         moves: bool,

@@ -113,16 +113,16 @@ fn ip_moves_away() {
         assert_eq!(listed.plan(&tables, false), vec![]);
         listed.take(list(&[MAC]));
     }
-    // Now another local address has the IP address.
+    // From here on, another local MAC address has the IP address.
     let third = Mac([2, 0, 0, 0, 0, 3]);
     listed.take(vec![LocalAddress { mac: third, ips: vec![ip()], sticky: true, ..LocalAddress::default() }]);
     assert!(listed.plan(&tables, false).contains(&TableChange::AddNeighbor(ip(), third, false)));
     assert!(listed.plan(&tables, false).contains(&TableChange::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
-/// Objective: an IP address that was remote, and that the kernel now has at a local MAC address with which the daemon
-/// does not list it, is removed there, then added to the MAC address with which the daemon lists it. No change is left
-/// after that.
+/// Objective: an IP address that was remote is moved between two local MAC addresses: the kernel has it with a local
+/// MAC address with which the daemon does not list it, so it is removed there, and added to the MAC address with which
+/// the daemon lists it. After that, there are no more changes.
 #[test]
 fn an_ip_address_left_with_another_is_given_back() {
     let mut tables = local();

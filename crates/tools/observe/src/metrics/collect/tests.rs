@@ -81,7 +81,7 @@ fn gateways(name: &str) -> Arc<[ObservedGateway]> {
     [ObservedGateway { port: format!("{name}:out"), stats: Some(stats) }, hangs].into()
 }
 
-/// Parses the samples in a text into name, labels and value.
+/// Returns name, labels and value of each sample in a text.
 fn samples(text: &str) -> Vec<(String, BTreeMap<String, String>, f64)> {
     text.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
 }
