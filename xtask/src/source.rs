@@ -4,7 +4,7 @@
 //! and distinguishes character literals from lifetimes. That is enough to decide whether a keyword is code.
 
 /// A source file in two views with the same lines and columns (in characters). Each view has blanks where the other
-/// view has text, and both have blanks inside literals.
+/// view has text, and the two views have blanks inside literals.
 pub struct SourceFile {
     /// Code without comments and without the text of strings and characters.
     pub code: Vec<String>,

@@ -101,8 +101,8 @@ fn finish(f: &mut [u8], v6: bool) {
     let _ = complete_checksum(&mut [f], l4 as u16, 16);
 }
 
-/// Returns whether a frame was restored. A TCP checksum of 0xffff equals one of 0. In packets with the DF bit, the IPv4
-/// identification has no meaning, so it may differ, and so may the header's checksum.
+/// Returns whether a frame was restored. TCP checksums of 0xffff and 0 are equivalent. In packets with the DF bit, the
+/// IPv4 identification has no meaning, so it may differ, and so may the header's checksum.
 fn same(sent: &[u8], came: &[u8]) -> bool {
     if sent.len() != came.len() {
         return false;

@@ -20,7 +20,7 @@ const USERS: [u32; 3] = [70_001, 70_002, 70_003];
 /// Maximum number of steps of an input, which limits the time that an input takes.
 const MOST: usize = 64;
 
-/// Names of ports that are opened. Some of the ports exist, others do not.
+/// Names of ports that are opened. Some of the ports exist, and some do not.
 const NAMES: [&str; 24] = [
     "vale0:a",
     "vale0:b",

@@ -68,7 +68,7 @@ impl Kinds {
         Some(line(&tokens[at]))
     }
 
-    /// Returns whether the last token, preceded by the others, names a kind.
+    /// Returns whether the last of these tokens, together with the tokens before it, names a kind.
     fn is_mention(&self, tokens: &[TokenTree]) -> bool {
         match tokens {
             [.., TokenTree::Literal(literal)] => self.is_name(&literal.to_string()),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::guests::{GuestId, NetworkId};
 
-/// How long an entry is kept beyond its answer's time to live.
+/// How long an entry is kept after its answer's time to live has expired.
 pub const GRACE: Duration = Duration::from_secs(60);
 /// Maximum time to live of an entry; a longer time to live is shortened to this.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);

@@ -145,7 +145,7 @@ impl Gateway {
         self.core.link.tell_ready();
     }
 
-    /// Runs until `stop` becomes readable, or the owner of the link's TAP has gone.
+    /// Runs until `stop` becomes readable, or the owner of the link's TAP has closed its connection.
     ///
     /// # Errors
     /// [`GatewayError::Ended`] if the daemon closes the port first; [`GatewayError::Descriptors`] if `stop` cannot be

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-/// An error about a datagram that was sent, from the kernel here or from a host on the path.
+/// An error about a datagram that was sent, from this host's kernel or from a host on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
     /// The errno.
@@ -85,7 +85,8 @@ pub fn next_error(socket: impl AsFd) -> Option<QueuedError> {
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = CONTROL as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the header names three buffers of this function with their lengths, and they live through the call.
+    // SAFETY: the header names three buffers of this function with their lengths, and the buffers live through the
+    // call.
     let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
     if got < 0 {
         return None;

@@ -166,7 +166,8 @@ fn bell(connection: &OwnedFd) -> Result<Doorbell, GuestError> {
     fd.map(Doorbell::from_fd).ok_or(GuestError::Device("the host passed an interrupt vector without a descriptor"))
 }
 
-/// Receives a message of the ivshmem protocol: a number, and the descriptor that came with it, if any.
+/// Receives a message of the ivshmem protocol: a number, and the descriptor that came with the message; `None` if there
+/// was no descriptor.
 fn recv(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), GuestError> {
     let mut bytes = [0u8; 8];
     let mut got = 0;

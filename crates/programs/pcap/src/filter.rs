@@ -44,5 +44,6 @@ pub fn settle(insns: &mut [BpfInsn], ways: Directions) -> Result<(), &'static st
     Ok(())
 }
 
-/// The error for a filter by direction on a monitor of both directions, whose copies do not record the direction.
+/// The error for a filter that tests the direction on a monitor that watches both directions: the monitor's copies do
+/// not record the direction.
 pub const UNKNOWN: &str = "a monitor of both directions cannot tell them apart: open NAME/r, or NAME/t";

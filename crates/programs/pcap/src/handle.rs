@@ -41,7 +41,7 @@ pub struct Handle {
     pub nano: Cell<bool>,
     /// Whether reads and sends return immediately if they would have to wait.
     pub nonblock: Cell<bool>,
-    /// Set by `pcap_breakloop`, which may run in a signal handler or another thread.
+    /// The flag that `pcap_breakloop` sets, possibly in a signal handler or another thread.
     breaking: AtomicBool,
     /// The eventfd that ends a wait for frames; -1 before activation.
     breaker: AtomicI32,
@@ -98,7 +98,7 @@ pub struct ActivePort {
 /// Returns the netvale handle behind a `pcap_t`; `None` for a handle of the system's libpcap.
 #[inline]
 pub fn ours<'a>(p: *mut Pcap) -> Option<&'a Handle> {
-    // SAFETY: a pcap_t of either kind is readable for at least 8 bytes; with the magic number it is a Handle, which
+    // SAFETY: at least 8 bytes of any pcap_t are readable; if they are the magic number, the pcap_t is a Handle, which
     // lives until `pcap_close`.
     unsafe { (!p.is_null() && p.cast::<u64>().read() == MAGIC).then(|| &*p.cast::<Handle>()) }
 }
@@ -142,7 +142,7 @@ impl Handle {
     /// No other borrow of the port is alive.
     #[expect(clippy::mut_from_ref, reason = "the cell is what makes callbacks possible that use the handle")]
     pub unsafe fn active(&self) -> Option<&mut ActivePort> {
-        // SAFETY: the caller's contract; one thread at a time uses a handle, as libpcap requires.
+        // SAFETY: the caller's contract; only one thread at a time uses a handle, as libpcap requires.
         unsafe { (*self.active.get()).as_mut() }
     }
 
@@ -311,7 +311,7 @@ impl ActivePort {
         })
     }
 
-    /// Waits for frames until `until` (`None`: no limit).
+    /// Waits for frames until `until`, or without limit if `until` is `None`.
     pub fn wait(&mut self, until: Option<Instant>) -> WaitResult {
         let start = Instant::now();
         self.spin.set_most(until.map_or(SPIN, |u| SPIN.min(u.saturating_duration_since(start))));
@@ -396,7 +396,7 @@ pub fn is_breaking(h: &Handle) -> bool {
     h.breaking.load(Ordering::Relaxed)
 }
 
-/// Ends a loop, even one that waits in another thread. Safe in a signal handler.
+/// Ends a loop, even one that waits in another thread. May be called from a signal handler.
 pub fn break_off(h: &Handle) {
     h.breaking.store(true, Ordering::Relaxed);
     let breaker = h.breaker.load(Ordering::Relaxed);

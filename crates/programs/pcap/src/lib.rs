@@ -64,7 +64,7 @@ macro_rules! on_handle {
 }
 use on_handle;
 
-/// Returns whether a name is that of a netvale port, not of an interface.
+/// Returns whether `name` names a netvale port, and not an interface of the host.
 fn is_port(name: &str) -> bool {
     netvale::interface(name).is_some()
 }

@@ -119,7 +119,8 @@ impl ActivePort {
 /// No borrow of the handle's port is alive.
 unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
     let snaplen = h.snaplen.get().cast_unsigned();
-    // SAFETY: the caller's contract; neither borrow outlives this function, in which no code of the program runs.
+    // SAFETY: the caller's contract; the two borrows do not outlive this function, in which no code of the program
+    // runs.
     let (a, filter) = unsafe { (h.active()?, &*h.filter.get()) };
     loop {
         a.release();

@@ -63,8 +63,8 @@ impl OwnDaemon {
             let mut process = OwnDaemon { child: child.map_err(failed)?, run_dir: run_dir.to_owned() };
             match process.answers() {
                 Ok(()) => return Ok(process),
-                // An earlier daemon still has the run directory: the program that started it was killed, so it is about
-                // to exit.
+                // An earlier daemon still has the run directory: the program that started that daemon was killed, so
+                // the daemon is about to exit.
                 Err(_) if begun.elapsed() < LEAVING && is_used(run_dir) => std::thread::sleep(10 * PAUSE),
                 Err(why) => return Err(why),
             }

@@ -96,7 +96,8 @@ fn kicks(port: &PortDetails) -> u64 {
     port.kicks_sent.saturating_add(port.kicks_received)
 }
 
-/// Returns whether both readings are of the same port: counters never fall while a port exists.
+/// Returns whether the two readings are of the same port, which is assumed if no counter has fallen: counters never
+/// fall while a port exists.
 fn same_life(before: &PortDetails, port: &PortDetails) -> bool {
     before.sent().frames <= port.sent().frames
         && before.got().frames <= port.got().frames

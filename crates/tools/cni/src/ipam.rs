@@ -23,7 +23,8 @@ pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, Cn
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // An error here is ignored: if the plugin does not get its input, it reports that in its own result.
+        // An error here is ignored: if the address plugin does not get its input, the plugin reports that in its own
+        // result.
         let _ = stdin.write_all(input.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;

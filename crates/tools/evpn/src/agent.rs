@@ -305,7 +305,7 @@ impl EvpnAgent {
         if let Some(ports) = self.ports(now) {
             self.match_ports(ports)?;
         }
-        // Every VNI is checked, even after one that has room was found, because each VNI logs its own excess entries.
+        // Every VNI is checked, even after a VNI with room was found, because each VNI logs its own excess entries.
         let short = self.instances.values_mut().filter_map(|one| one.is_short(now).then_some(())).count();
         if short > 0 {
             info!("there is room again for entries beyond the limits; reading the kernel's tables again");

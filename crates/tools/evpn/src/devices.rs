@@ -98,7 +98,8 @@ pub fn names(vni: u32) -> [String; 4] {
     ["nvb", "nvx", "nvl", "nvp"].map(|prefix| format!("{prefix}{vni}"))
 }
 
-/// Creates a mirror, or reuses an existing one that matches the plan. Returns the devices, and whether they are new.
+/// Creates a mirror, or reuses an existing mirror that matches the plan. Returns the devices, and `true` if they are
+/// new.
 ///
 /// # Errors
 /// [`DeviceError`]. If some devices have been created, they are removed again.

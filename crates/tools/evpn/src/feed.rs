@@ -194,8 +194,8 @@ impl Feed {
         });
     }
 
-    /// Adds removals for withdrawn entries that must not be held, and for those whose hold time has passed. There may
-    /// be very many withdrawn entries, so they are checked only if the result can differ from the last check.
+    /// Adds removals for withdrawn entries that must not be held, and for withdrawn entries whose hold time has passed.
+    /// There may be very many withdrawn entries, so they are checked only if the result can differ from the last check.
     fn judge(&mut self, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<FeedChange>) {
         let has_paused = self.last_withdrawal.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE.min(hold));
         let is_late = self.look_at.is_some_and(|at| now >= at);

@@ -53,7 +53,7 @@ pub const MAX_INSTANCES: usize = 4096;
 pub const MAX_ADDRESSES: usize = 1 << 18;
 /// Maximum number of local IP addresses of a VNI, and maximum number of its remote IP addresses.
 pub const MAX_NEIGHBORS: usize = 1 << 18;
-/// Maximum number of VTEPs of a VNI: those on the flood list, and those behind which MAC addresses are.
+/// Maximum number of VTEPs of a VNI: the VTEPs on the flood list, and the VTEPs behind which MAC addresses are.
 pub const MAX_VTEPS: usize = 4096;
 /// Maximum number of IP addresses of one local MAC address.
 pub const MAX_IPS_OF_ADDRESS: usize = 256;

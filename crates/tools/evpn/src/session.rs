@@ -83,7 +83,7 @@ pub struct EvpnPort {
 }
 
 impl EvpnPort {
-    /// Returns whether both ports are equal apart from the number of the tunnel.
+    /// Returns whether the two ports are equal except for the number of the tunnel.
     #[must_use]
     pub fn is_like(&self, other: &EvpnPort) -> bool {
         *self == EvpnPort { tunnel: self.tunnel, ..other.clone() }
@@ -141,7 +141,7 @@ impl DaemonSession {
     /// Connects to the daemon of a run directory.
     ///
     /// # Errors
-    /// [`SessionError::Connect`] or [`SessionError::Foreign`].
+    /// [`SessionError::Connect`] if no daemon answers; [`SessionError::Foreign`] if another user created the socket.
     pub fn connect(run_dir: &Path) -> Result<DaemonSession, SessionError> {
         if dirs::is_foreign(run_dir) {
             return Err(SessionError::Foreign(run_dir.into()));

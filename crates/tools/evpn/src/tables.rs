@@ -127,7 +127,7 @@ impl Tables {
     }
 
     /// Applies all entries that were read from the kernel. If `is_whole` is set, entries that are not in `facts` are
-    /// removed; otherwise they stay, since the dump may have omitted them.
+    /// removed; otherwise such entries stay, since the dump may have omitted them.
     pub fn read(&mut self, facts: Vec<Fact>, is_whole: bool) {
         // If there are too many entries, entries that the tables already have take precedence.
         let (before, new): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| self.has_like(fact));
@@ -141,8 +141,8 @@ impl Tables {
     fn put_remote(&mut self, mac: Mac, remote: RemoteAddress) -> Option<EntryKey> {
         let is_known = self.remotes.contains_key(&mac);
         if self.room((is_known || self.remotes.len() < MAX_ADDRESSES) && self.has_room_for(remote.vtep)).is_none() {
-            // There is no room for the new VTEP, and the address is no longer behind its previous VTEP. Its entry is
-            // removed, so that frames to it are flooded.
+            // There is no room for the new VTEP, and the address is no longer behind its previous VTEP. The entry of
+            // the address is removed, so that frames to the address are flooded.
             return is_known.then(|| self.drop_remote(mac)).map(|()| EntryKey::Address(mac));
         }
         let before = self.remotes.insert(mac, remote);

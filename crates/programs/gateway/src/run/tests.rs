@@ -354,7 +354,8 @@ fn a_published_port_reaches_the_guest_or_is_reset() {
     assert_eq!(end.map(|error| error.kind()), Some(std::io::ErrorKind::ConnectionReset));
 }
 
-/// Objective: a valid frame with any one byte changed, or cut at any length, does not make the gateway panic or end.
+/// Objective: a valid frame in which one byte is changed, or that is cut at any length, does not make the gateway panic
+/// or end.
 #[test]
 fn spoilt_frames_are_survived() {
     let mut guest = TestGuest::new(allow_loopback);

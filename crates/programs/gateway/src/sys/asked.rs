@@ -53,7 +53,7 @@ pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Option<AskedDatagram> {
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = CONTROL as _;
-    // SAFETY: the header names three buffers, `into` among them, with their lengths; they live through the call.
+    // SAFETY: the header names three buffers, `into` among them, with their lengths; the buffers live through the call.
     let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     let len = usize::try_from(got).ok()?;
     #[allow(clippy::unnecessary_cast, reason = "a type of its own with musl")]

@@ -24,9 +24,9 @@ pub const ROOM: u32 = 512 << 10;
 const SCALE: u8 = 4;
 /// The maximum receive window, in bytes, without window scaling.
 const PLAIN_ROOM: u32 = 65_535;
-/// Number of retransmissions of a SYN after which the guest counts as gone.
+/// Number of retransmissions of a SYN after which the guest counts as unreachable.
 const SYN_TRIES: u32 = 6;
-/// Number of successive timeouts of an open connection after which the guest counts as gone.
+/// Number of successive timeouts of an open connection after which the guest counts as unreachable.
 const TRIES: u32 = 12;
 
 /// The state of a connection with a guest.
@@ -294,7 +294,7 @@ impl TcpEndpoint {
             TcpState::Open => {
                 let flight = self.next.since(self.una);
                 if flight == 0 || self.window == 0 {
-                    // Not a loss: nothing is in flight, or the guest's window is closed.
+                    // This is not a loss, since nothing is in flight or the guest's window is closed.
                     self.path.back_off();
                 } else {
                     self.path.timed_out(flight);

@@ -47,7 +47,7 @@ pub enum TcpClosing {
     Unanswered,
     /// The rules have changed and do not allow the flow.
     Policy,
-    /// The guest's private port is gone.
+    /// The guest's private port was removed.
     PortGone,
     /// The gateway is stopping.
     Stopped,

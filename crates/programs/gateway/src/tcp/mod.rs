@@ -185,7 +185,7 @@ impl TcpFlows {
         }
     }
 
-    /// Sets a flow's timer, unless an earlier one is set.
+    /// Sets a flow's timer, unless an earlier timer is set.
     fn set_timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(flow) = self.flows.get(id) else { return };
         let limit = flow.limit();

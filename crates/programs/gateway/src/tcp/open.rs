@@ -185,8 +185,8 @@ fn outer_socket(flow: PermittedFlow) -> Option<OpenedSocket> {
 }
 
 fn prepare(socket: &OwnedFd) {
-    // The guest has already decided how to group its bytes: the host's stack must not delay them. Keepalives detect
-    // peers that are gone.
+    // The guest has already decided how to group its bytes, so the host's stack must not delay them. Keepalives detect
+    // peers that no longer answer.
     let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true);
     let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
 }

@@ -1,4 +1,4 @@
-//! TCP sequence numbers (RFC 9293 §3.4), modulo 2^32 ([`TcpSeq`]), and the first one of a connection
+//! TCP sequence numbers (RFC 9293 §3.4), modulo 2^32 ([`TcpSeq`]), and the first sequence number of a connection
 //! ([`SequenceClock`]).
 
 use std::hash::{BuildHasher, RandomState};
@@ -22,12 +22,12 @@ impl TcpSeq {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Returns whether this number is before `other`; both must be less than 2^31 bytes apart.
+    /// Returns whether this number is before `other`; the two numbers must be less than 2^31 bytes apart.
     pub fn is_before(self, other: TcpSeq) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() < 0
     }
 
-    /// Returns whether this number is after `other`; both must be less than 2^31 bytes apart.
+    /// Returns whether this number is after `other`; the two numbers must be less than 2^31 bytes apart.
     pub fn is_after(self, other: TcpSeq) -> bool {
         other.is_before(self)
     }

@@ -172,7 +172,7 @@ impl UdpMappings {
                     from.and_then(|from| pass_on(core, mapping, from, &self.scratch));
                 }
                 Err(Errno::AGAIN) => return,
-                // The error is also in the socket's error queue.
+                // The error is ignored here, since it is in the socket's error queue, too.
                 Err(_) => {}
             }
         }

@@ -101,9 +101,9 @@ impl UdpPeers {
         self.0.is_empty()
     }
 
-    /// Records a received datagram. Returns whether it may pass: the guest's rate allows it, and the guest has sent to
-    /// the datagram's source address before. For a source on the host's loopback, where each port may belong to a
-    /// different program, the guest must have sent to the same port, too.
+    /// Records a received datagram. Returns whether the datagram may pass: the guest's rate allows it, and the guest
+    /// has sent to the datagram's source address before. For a source on the host's loopback, where each port may
+    /// belong to a different program, the guest must have sent to the same port, too.
     pub fn received(&mut self, core: &mut GatewayCore, who: GuestId, from: SocketAddr, len: usize) -> bool {
         let exact = self.0.iter().position(|peer| peer.outer == from);
         let same_host = || self.0.iter().position(|peer| peer.outer.ip() == from.ip());

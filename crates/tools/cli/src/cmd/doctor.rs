@@ -119,8 +119,8 @@ fn watch(args: &DoctorArgs, ctx: &CliContext) -> (CpuUse, Result<WatchedDaemon, 
 fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     let pid = watched.and_then(|watched| watched.pid);
     let loads = watched.map(WatchedDaemon::loads).unwrap_or_default();
-    // The CPUs available to the daemon are checked rather than those of this process, which may be in another control
-    // group.
+    // The CPUs available to the daemon are checked rather than the CPUs available to this process, which may be in
+    // another control group.
     let cpus = pid.and_then(Cpus::of_process).or_else(Cpus::of_this_process);
     let mut rows = vec![cpus::judge(cpus.as_ref(), &loads)];
     let cpus = cpus.unwrap_or_default();

@@ -256,7 +256,8 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns whether `address` is a host address of the gateway's network that neither the gateway nor a lease uses.
+/// Returns whether `address` is an unused host address of the gateway's network: neither the gateway's own address nor
+/// the address of a lease.
 fn is_spare(address: Ipv4Addr, options: &GatewayOptions) -> bool {
     let own = options.addresses.v4;
     let in_network = own.is_some_and(|own| own.is_host(address) && own.address != address);
@@ -284,8 +285,8 @@ fn not_confined(error: &SandboxError) -> CliError {
     CliError::failed(what, "--no-sandbox starts it without seccomp and Landlock")
 }
 
-/// Makes the gateway's port a trunk of all VLANs. If the port already is a trunk, it stays unchanged, since the owner
-/// of the switch may have chosen its VLANs.
+/// Makes the gateway's port a trunk of all VLANs. If the port already is a trunk, the port stays unchanged, since the
+/// owner of the switch may have chosen its VLANs.
 fn be_trunk(ctx: &CliContext, port: &str) -> Result<(), CliError> {
     let mut daemon = ctx.daemon()?;
     if daemon.ask(|client| client.show(port))?.policies.contains_key("trunk") {

@@ -103,7 +103,8 @@ fn monitor(name: &str) -> Result<String, CliError> {
     let spec = PortSpec::parse(name).map_err(|e| wrong(e.to_string()))?;
     match spec.flags.monitor {
         Some(_) => Ok(name.to_owned()),
-        // The name is that of a port alone, without flags or a ring. A number at the end counts as part of the name.
+        // The name consists only of a port's name, without flags or a ring. A number at the end counts as part of the
+        // name.
         None if spec.clone().settled(|_| true) == PortSpec::from(spec.written_name().clone()) => {
             Ok(format!("{name}/rt"))
         }

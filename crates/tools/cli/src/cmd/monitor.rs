@@ -217,7 +217,7 @@ fn print(event: &Event, json: bool) -> Result<(), CliError> {
 }
 
 /// Formats an event: time, name, port or switch, then the other fields. Peers choose some values, so characters that
-/// control the terminal or hide others are replaced.
+/// control the terminal or hide other characters are replaced.
 fn line(event: &Event) -> String {
     let place = event.port.as_ref().or(event.switch.as_ref());
     let mut words = vec![event.time.clone(), event.name.clone()];

@@ -290,8 +290,8 @@ fn gone() -> CliError {
     CliError::failed("the daemon closed the port", "see the daemon's log; `netvale list` shows whether it runs")
 }
 
-/// Returns the batch size: the requested size, but at most half of the ring, so that both ends have work at the same
-/// time.
+/// Returns the batch size: the requested size, but at most half of the ring, so that sender and receiver have work at
+/// the same time.
 fn burst(args: &PktGenArgs, slots: u32) -> u32 {
     args.burst.min(slots / 2).max(1)
 }

@@ -93,7 +93,7 @@ pub fn link(_: &str) -> Vec<String> {
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// Returns candidates for words after `--`: programs for the first word, files for the others.
+/// Returns candidates for words after `--`: programs for the first word, files for all later words.
 pub fn programs(current: &str) -> Vec<String> {
     let line = line();
     let is_first = line.iter().rev().nth(1).is_some_and(|word| word == "--");

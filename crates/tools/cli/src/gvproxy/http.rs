@@ -106,7 +106,7 @@ struct ClientPlaces {
     freed: Condvar,
 }
 
-/// One of the `MAX_CLIENTS` places for connections, freed on drop.
+/// One of the `MAX_CLIENTS` places for connections, which is freed on drop.
 struct ClientPlace(Arc<ClientPlaces>);
 
 impl ClientPlace {
@@ -357,7 +357,8 @@ impl GvRequestHead {
     }
 }
 
-/// Returns how a body is framed. A request with both forms, or with several lengths, is refused (RFC 9112 §6.3).
+/// Returns how a body is framed. A request that has both a length and chunks, or several lengths, is refused (RFC 9112
+/// §6.3).
 fn framing(fields: &[httparse::Header<'_>]) -> Result<BodyFraming, RequestError> {
     let bad = RequestError::Status(400);
     let named = |name: &'static str| {

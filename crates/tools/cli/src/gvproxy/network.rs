@@ -112,7 +112,7 @@ fn gateway(net: &NetSettings, place: &GvPlace) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// Returns the gateway's options, except those with paths.
+/// Returns the gateway's options, except the options whose values are paths.
 fn words(net: &NetSettings) -> Vec<String> {
     let mut words = Vec::new();
     let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);

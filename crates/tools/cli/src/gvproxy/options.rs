@@ -187,7 +187,7 @@ impl GvOption {
     }
 }
 
-/// Returns the help: the list of options.
+/// Returns the text of the help: the list of options.
 pub(super) fn usage() -> String {
     let mut text = String::from("Usage of gvproxy:\n");
     for option in OPTIONS {

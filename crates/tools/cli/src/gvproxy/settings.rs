@@ -25,7 +25,7 @@ const GATEWAY_MAC: &str = "5a:94:ef:e4:0c:dd";
 const SUBNET: &str = "192.168.127.0/24";
 const MTU: i64 = 1500;
 
-/// How frames are framed on a connection that was made by `/connect`.
+/// How frames are framed on a connection that a client opened through `/connect`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectFraming {
     /// Hyperkit's framing: a length of two bytes, low byte first.

@@ -39,7 +39,7 @@ impl GvStream {
 
     /// Ends one or both directions. Reads and writes that wait in other threads then return.
     pub(super) fn shutdown(&self, how: Shutdown) {
-        // This fails only if the peer has ended both directions.
+        // The call fails only if the peer has ended both directions.
         let _ = rustix::net::shutdown(&self.0, how);
     }
 }

@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(VdeAnswer::Nothing.lines(), "");
     }
 
-    /// Objective: the numbers and texts of errors are those of the system's strerror(3).
+    /// Objective: the numbers and texts of errors are the same as in the system's strerror(3).
     #[test]
     fn numbers_and_words_are_the_systems() {
         use VdeError::*;

@@ -54,7 +54,7 @@ impl SwitchPlace {
     }
 
     /// Removes the run directory unless another daemon uses it, and removes the folder if it is empty. The daemon of
-    /// this switch must have ended before.
+    /// this switch must have ended before this is called.
     pub(super) fn remove(&self) {
         let lock = self.lock();
         // Another switch may have started in the same folder; in this case, the run directory stays.

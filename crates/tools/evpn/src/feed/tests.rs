@@ -137,7 +137,7 @@ fn an_address_that_moves_is_sent_immediately() {
     assert_eq!(world.after(HOLD.as_millis() as u64), vec![FeedChange::Unflood(vtep(2))]);
 }
 
-/// Objective: an address that becomes local is removed immediately, and one that becomes remote again is sent
+/// Objective: an address that becomes local is removed immediately, and an address that becomes remote again is sent
 /// immediately.
 #[test]
 fn an_address_that_becomes_local_is_removed_immediately() {

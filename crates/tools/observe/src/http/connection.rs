@@ -28,7 +28,7 @@ const MAX_REST: usize = 256 * 1024;
 pub struct TimeLimits {
     /// Time for the request to arrive.
     pub request: Duration,
-    /// Time for the client to receive the answer, or one of its parts.
+    /// Time for the client to receive the answer or, for an answer in parts, each part.
     pub answer: Duration,
 }
 

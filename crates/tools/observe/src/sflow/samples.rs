@@ -137,7 +137,7 @@ pub struct PortTraffic {
     pub bytes: u64,
     /// Number of frames.
     pub frames: u64,
-    /// Number of frames dropped.
+    /// Number of dropped frames.
     pub drops: u64,
 }
 

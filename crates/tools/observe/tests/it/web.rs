@@ -187,7 +187,7 @@ fn gateway(run_dir: &Path, port: &str, answer: serde_json::Value) -> std::thread
 }
 
 /// Objective: each gateway's flows are returned, with unchanged names, and at most as many as the page shows. A gateway
-/// that hangs or sends something else has no list, and does not affect the others.
+/// that hangs or sends something else has no list, and does not affect the other gateways.
 #[test]
 fn flows_are_those_of_the_gateways() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -218,7 +218,8 @@ fn clients_ask_and_follow_through_the_socket() {
 }
 
 /// Objective: limits that are set while flows are open apply to them: a download continues at the guest's rate without
-/// loss, and new flows beyond the rate are refused with the reason; once the rules are removed, no flow is limited.
+/// loss, and new flows in excess of the rate are refused with the reason; once the rules are removed, no flow is
+/// limited.
 #[test]
 fn limits_change_while_a_connection_is_open() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own privileges, moves it into the
+//! `netvale attach vale0 tap:NAME --netns …`: creates the TAP with the user's own privileges, moves it into the
 //! namespace, and passes it to the daemon.
 
 use netvale_control::client::BringConnection;
@@ -15,7 +15,7 @@ use crate::{CliContext, CliError, ctx};
 /// When this function returns, the process may be in other namespaces than before.
 ///
 /// # Errors
-/// The namespace cannot be entered, the TAP cannot be made, no daemon answers, or the daemon refuses.
+/// The namespace cannot be entered, the TAP cannot be created, no daemon answers, or the daemon refuses.
 pub fn attach(mut params: AttachParams, place: &str, ctx: &CliContext) -> Result<String, CliError> {
     let spec = AttachSpec::parse(&params.port).ok();
     let Some(AttachNeeds::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {

@@ -149,7 +149,7 @@ fn names(why: &str, key: &str) -> bool {
 }
 
 /// Objective: on the command line, in JSON and in TOML, each option is accepted with its value for exactly the kinds in
-/// the table, and refused by name for the others.
+/// the table, and is refused by name for all other kinds.
 #[test]
 fn every_option_for_every_kind() {
     for option in OPTIONS {

@@ -14,8 +14,8 @@ pub fn look() -> CheckRow {
     judge(files::read(file).as_deref(), cost_ns())
 }
 
-/// Returns the nanoseconds that reading the time takes. The time of the fastest of a few batches counts, because other
-/// load on the CPU can only add time.
+/// Returns how many nanoseconds a reading of the time takes. The time of the fastest of a few batches counts, because
+/// other load on the CPU can only add time.
 fn cost_ns() -> f64 {
     const READS: u32 = 20_000;
     let batch = |_| {

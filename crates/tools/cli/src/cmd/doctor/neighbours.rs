@@ -18,7 +18,8 @@ const MOST: usize = 5;
 /// Lack of CPU time that is tolerated, in CPUs, since no program is busy all the time.
 const SLACK: f64 = 0.5;
 
-/// The machine's activity during the watch, with what tells netvale's part from that of other programs.
+/// The machine's activity during the watch, with the facts that tell netvale's use of the CPUs from that of other
+/// programs.
 #[derive(Clone, Debug)]
 pub struct Neighbours<'a> {
     /// The CPU time that the machine and its processes used.

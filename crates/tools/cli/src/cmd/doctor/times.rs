@@ -16,7 +16,7 @@ struct MachineTicks {
     busy: u64,
     /// Ticks taken by the hypervisor.
     steal: u64,
-    /// All ticks, idle ones included.
+    /// All ticks, including idle ticks.
     all: u64,
     /// For each CPU, the ticks used by programs and the kernel.
     each: BTreeMap<usize, u64>,

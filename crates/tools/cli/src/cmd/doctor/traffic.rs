@@ -61,7 +61,7 @@ fn advise(row: CheckRow, loads: &[WorkerLoad], idle: f64) -> CheckRow {
 /// Judges the ports that dropped frames for lack of room.
 pub fn receivers(ports: &[RoomDrops]) -> CheckRow {
     const CHECK: &str = "receivers";
-    /// Maximum number of ports that are listed by name; the others are counted.
+    /// Maximum number of ports that are listed by name; for all other ports, only their number is shown.
     const NAMED: usize = 5;
     if ports.is_empty() {
         return CheckRow::ok(CHECK, "no frame was dropped for lack of room").figure("no_room", Vec::<String>::new());

@@ -86,8 +86,8 @@ fn check_switches(file: &LabFile) -> Result<(), String> {
     }
 }
 
-/// Refuses two members of a switch with one address, unless one of the two members has a private port, which is a
-/// network of its own.
+/// Refuses two members of a switch that have the same address, unless one of the two members has a private port, which
+/// is a network of its own.
 fn check_addresses(file: &LabFile) -> Result<(), String> {
     let mut owners = BTreeMap::new();
     for member in file.members.iter().filter(|member| !member.port.contains_key("private")) {
@@ -120,7 +120,8 @@ fn check(member: &LabMember) -> Result<(), String> {
 /// Returns the first free address after `from`; if none is free after it, the nearest free address before it.
 fn next_free(from: Ipv4Addr, is_free: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
     let start = u32::from(from);
-    // Fewer than 512 addresses are in use, so a free one is found within this distance if the network has one.
+    // Fewer than 512 addresses are in use, so a free address is found within this distance if the network has a free
+    // address.
     let after = (1..=512).map(|by| start.wrapping_add(by));
     let before = (1..=512).map(|by| start.wrapping_sub(by));
     after.chain(before).map(Ipv4Addr::from).find(|address| is_free(*address))

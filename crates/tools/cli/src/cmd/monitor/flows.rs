@@ -46,7 +46,7 @@ const LIMITS: [u64; 2] = [20, 1000];
 const MAX_RECORD: usize = 16 << 10;
 /// Maximum time to wait for the gateways' answers before the first event is printed.
 const BEGIN: Duration = Duration::from_millis(250);
-/// Interval between two searches for new gateways; also the period to which `LIMITS` apply.
+/// Interval between two searches for new gateways. The limits in `LIMITS` apply to a period of the same length.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The flow events that the user selected.
@@ -103,8 +103,8 @@ impl GatewayWatch {
         watch
     }
 
-    /// Waits until all gateways have answered the request, at most for `BEGIN`. Returns the events that arrived
-    /// meanwhile.
+    /// Waits until all gateways have answered the request, at most for `BEGIN`. Returns the events that arrived during
+    /// the wait.
     pub fn begin(&mut self) -> Vec<Event> {
         let until = Instant::now() + BEGIN;
         let mut events = Vec::new();

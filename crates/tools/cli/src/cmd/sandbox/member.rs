@@ -84,7 +84,7 @@ impl SandboxMember {
     }
 
     /// Returns the command's exit code if it has ended, `None` while it runs. Must not be called again after it has
-    /// returned a code, since the process no longer exists.
+    /// returned a code, since the process then no longer exists.
     pub fn ended(&self) -> Option<i32> {
         let (_, status) = waitpid(Some(self.inside), WaitOptions::NOHANG).ok()??;
         Some(super::exit_code(status).into())

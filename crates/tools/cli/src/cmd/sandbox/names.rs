@@ -15,7 +15,8 @@ const RESOLVED: &str = "/run/systemd/resolve";
 const RESOLVED_FILES: [&str; 2] = ["resolv.conf", "stub-resolv.conf"];
 /// Folders with sockets of other name services.
 const OTHERS: [&str; 3] = ["/run/nscd", "/var/run/nscd", "/run/avahi-daemon"];
-/// A folder that always exists and that commands do not need: the tmpfs with the new file is briefly mounted here.
+/// A folder that always exists and that commands do not need: the tmpfs with the new file is briefly mounted on this
+/// folder.
 const INTERIM: &str = "/proc/driver";
 
 /// The file that is mounted over the host's `resolv.conf`.

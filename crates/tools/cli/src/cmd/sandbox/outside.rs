@@ -100,8 +100,8 @@ impl SandboxOutside {
             }
             self.sleep(None);
             while let Some(signal) = self.signals.next() {
-                // If the code is positive, the signal comes from the kernel: the terminal has sent it to the whole
-                // process group, so it is not forwarded.
+                // If the code is positive, the signal comes from the kernel: the terminal has sent the signal to the
+                // whole process group, so this process does not forward the signal.
                 if signal.number != libc::SIGCHLD && signal.code <= 0 {
                     let _ = sys::send_queued(self.inside, signal.number);
                 }

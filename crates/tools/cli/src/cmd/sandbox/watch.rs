@@ -12,7 +12,7 @@ use crate::CliError;
 /// Maximum length of a line of the record, in bytes.
 const MAX_LINE: usize = 1 << 16;
 
-/// Reads the gateway's record of flows from a pipe, prints it, and copies it to the file of `--flows`.
+/// Reads the gateway's record of flows from a pipe, prints the flows, and copies the record to the file of `--flows`.
 #[derive(Debug)]
 pub(super) struct FlowWatch {
     from: File,

@@ -107,7 +107,7 @@ impl TopState {
         self.order();
     }
 
-    /// Scrolls by `by` lines, not beyond the ends.
+    /// Scrolls by `by` lines, but not past the first or last line.
     pub fn scroll_by(&mut self, by: isize) {
         let lines = match self.view {
             TopView::Ports => self.rates.ports.len(),

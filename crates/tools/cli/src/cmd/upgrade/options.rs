@@ -43,7 +43,7 @@ pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
         false => said()?,
     };
     if !options.iter().any(|word| word == "up") {
-        // The process id is that of systemd, which created the daemon's socket: the daemon is too old to report its own
+        // The process id belongs to systemd, which created the daemon's socket: the daemon is too old to report its own
         // process id.
         return Err(io::Error::other(
             "the process is the service manager, because the daemon is too old to report its own process id; \
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Objective: options that extend privileges are refused in each of their forms; all others are accepted.
+    /// Objective: options that extend privileges are refused in each of their forms; all other options are accepted.
     #[test]
     fn what_gives_more_is_refused() {
         assert_eq!(narrow(all("up --workers 2 --spin-us=7")).unwrap(), all("up --workers 2 --spin-us=7"));

@@ -1,5 +1,5 @@
-//! The systemd unit of a daemon. systemd must also start the successor, so that the unit's sandbox, limits, watchdog
-//! and supervision apply to it.
+//! The systemd unit of a daemon. If a unit runs the daemon, systemd must start the successor, too, so that the unit's
+//! sandbox, limits, watchdog and supervision apply to the successor.
 
 use std::fs;
 use std::path::{Path, PathBuf};

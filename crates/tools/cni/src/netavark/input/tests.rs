@@ -96,8 +96,8 @@ fn a_wrong_description_is_refused() {
     }
 }
 
-/// Objective: the options of a container override those of its network; for a removal, only switch and run directory
-/// are read.
+/// Objective: the options of a container override the options of its network; for a removal, only switch and run
+/// directory are read.
 #[test]
 fn options_of_a_container_precede_those_of_its_network() {
     let input = with(container(), "network.options", json!({"switch": "lab0", "mtu": "9000", "access": "7"}));

@@ -67,7 +67,7 @@ fn everything(name: &str) -> Snapshot {
     Snapshot { stats, gateways: gateways(name) }
 }
 
-/// Returns a gateway that has answered, and one that has not.
+/// Returns two gateways: the first has answered, the second has not.
 fn gateways(name: &str) -> Arc<[ObservedGateway]> {
     let stats = GatewayStats {
         tcp: 4,

@@ -12,7 +12,7 @@ use crate::metrics::samples::Samples;
 
 /// The metrics of a kind of port ([`MetricKind`]).
 pub struct MetricKind {
-    /// The families.
+    /// The families of this kind of port.
     pub families: &'static [&'static MetricFamily],
     /// Encodes the counters of that kind's ports.
     pub encode: fn(&mut Samples<'_>, &[PortDetails]) -> Encoded,
