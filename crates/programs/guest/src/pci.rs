@@ -29,7 +29,7 @@ const REGISTERS: usize = 4096;
 /// BAR numbers of the registers and of the memory.
 const BARS: (u32, u32) = (0, 2);
 
-/// A ptnet device found on the PCI bus.
+/// A ptnet device that was found on the PCI bus.
 pub enum FoundDevice {
     /// netvale's device, whose rings have not been started yet.
     Ptnet(BareGuest),

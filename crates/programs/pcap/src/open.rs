@@ -55,7 +55,7 @@ pub unsafe extern "C" fn pcap_open_live(
 }
 
 on_handle! {
-    /// Activates a created handle.
+    /// Activates a handle that `pcap_create` has created.
     fn pcap_activate(p, h) -> c_int = c"pcap_activate" { h.activate() }
 
     /// Closes a handle.

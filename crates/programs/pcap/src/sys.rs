@@ -55,7 +55,7 @@ pub struct BpfProgram {
 pub struct PcapStat {
     /// Number of received frames.
     pub recv: c_uint,
-    /// Number of frames dropped for lack of room.
+    /// Number of frames that were dropped for lack of room.
     pub drop: c_uint,
     /// Number of frames that the interface itself dropped.
     pub ifdrop: c_uint,

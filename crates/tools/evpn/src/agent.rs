@@ -37,7 +37,7 @@ const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(6
 /// tables changed during that reading. At this point, the tables have changed during several successive readings, and
 /// may change during all later ones.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Maximum number of netlink datagrams read before the daemon is updated.
+/// Maximum number of netlink datagrams that are read before the daemon is updated.
 const MAX_DATAGRAMS: usize = 4096;
 
 /// Settings of the agent.

@@ -271,9 +271,9 @@ fn up(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceE
 /// Adds a device to the bridge as a port that does not learn MAC addresses from frames. `closed` is set for the VXLAN
 /// device.
 ///
-/// A closed port is locked and disabled, so that frames sent to the VXLAN device's UDP port go no further. A disabled
-/// port accepts no frames, but the bridge may enable it again. The port is locked, too, so that even then it accepts no
-/// frames from unknown addresses.
+/// A closed port is locked and disabled, so that frames that arrive at the VXLAN device's UDP port go no further. A
+/// disabled port accepts no frames, but the bridge may enable it again. The port is locked, too, so that even then it
+/// accepts no frames from unknown addresses.
 fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
     up(netlink, name, index)?;
     let mut message = LinkMessage::default();

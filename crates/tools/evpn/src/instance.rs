@@ -19,8 +19,8 @@ use crate::tables::{AddressPlace, Fact, RemoteAddress, Tables};
 /// Minimum interval between requests for the daemon's list of local addresses.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum interval between requests for the daemon's list of local addresses. The list is requested even without a
-/// notification, because there is none when a port's policies change, and these decide whether the port's addresses are
-/// sticky.
+/// notification, because no notification is sent when a port's policies change, which decide whether the port's
+/// addresses are sticky.
 const REFRESH: Duration = Duration::from_secs(10);
 /// A refused request is split, to send its valid entries separately. After this number of refusals, requests are no
 /// longer split.

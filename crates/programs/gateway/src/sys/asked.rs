@@ -1,5 +1,5 @@
-//! Datagrams received with their destination address, so that answers can be sent from the same address of the host
-//! (ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`).
+//! Receiving of datagrams together with their destination address, so that answers can be sent from the same address of
+//! the host (ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`).
 #![allow(unsafe_code)]
 
 use std::io;

@@ -67,7 +67,7 @@ pub struct TcpEndpoint {
     una: TcpSeq,
     /// The next sequence number to send; after a timeout, it goes back to `una`.
     next: TcpSeq,
-    /// The sequence number after the highest that was ever sent.
+    /// The highest sequence number that was ever sent, plus one.
     max: TcpSeq,
     /// The guest's window in bytes.
     window: u32,

@@ -19,7 +19,7 @@ use crate::link::GatewayLink;
 use crate::poller::Readiness;
 use crate::rates::RateWay;
 
-/// Number of bytes read from a socket by one call.
+/// Maximum number of bytes that one call reads from a socket.
 const CHUNK: usize = 64 << 10;
 /// The flow's socket is not read while at least this many bytes for the guest are unsent.
 const AHEAD: usize = 128 << 10;

@@ -212,7 +212,7 @@ impl CapturePorts {
     }
 }
 
-/// Returns the number of frames dropped for lack of room in a port's rings.
+/// Returns the number of frames that were dropped for lack of room in a port's rings.
 fn no_room(info: &PortInfo) -> u64 {
     let out = info.rings.iter().filter(|ring| ring.dir == types::Direction::Out);
     out.filter_map(|ring| ring.drops.get("no-room")).sum()

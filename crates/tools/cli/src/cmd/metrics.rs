@@ -51,7 +51,7 @@ pub struct MetricsArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// If metrics are to be printed: the daemon does not answer. If metrics are to be served: the command cannot listen.
+/// The daemon does not answer, if the metrics are printed; or the command cannot listen, if it serves them.
 pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut listeners = passed()?;
     for place in &args.listen {

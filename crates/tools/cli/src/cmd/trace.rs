@@ -121,8 +121,8 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the frames traced since the last call; `None` if the trace has ended because another process replaced the
-/// daemon.
+/// Returns the frames that were traced since the last call; `None` if the trace has ended because another process
+/// replaced the daemon.
 fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
     match client.trace_read() {
         Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),

@@ -86,9 +86,9 @@ pub struct FlowSample<'a> {
     pub port: u32,
     /// Sampling rate: one in this many frames is sampled.
     pub rate: u32,
-    /// Total number of the port's frames so far from which samples were chosen.
+    /// Total number, so far, of the port's frames among which samples were chosen.
     pub pool: u32,
-    /// Total number of samples so far that were lost for lack of room.
+    /// Total number, so far, of samples that were lost for lack of room.
     pub lost: u32,
     /// The frame's destination.
     pub output: FrameOutput,

@@ -74,7 +74,7 @@ impl TcpEndpoint {
             return None;
         }
         // Even during retransmission, the sequence number is the highest that was sent: the guest would ignore an older
-        // one.
+        // number.
         Some(self.with_window(self.bare(self.max)))
     }
 

@@ -12,13 +12,13 @@ const TICKS: f64 = 100.0;
 /// CPU time of the machine in ticks, over all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MachineTicks {
-    /// Ticks used by programs and the kernel.
+    /// Ticks that programs and the kernel used.
     busy: u64,
-    /// Ticks taken by the hypervisor.
+    /// Ticks that the hypervisor took.
     steal: u64,
     /// All ticks, including idle ticks.
     all: u64,
-    /// For each CPU, the ticks used by programs and the kernel.
+    /// For each CPU, the ticks that programs and the kernel used.
     each: BTreeMap<usize, u64>,
 }
 
@@ -81,7 +81,7 @@ impl CpuSample {
         CpuSample { at: Instant::now(), total, processes: processes.collect() }
     }
 
-    /// Returns the CPU time used since `earlier`.
+    /// Returns the CPU time that was used since the sample `earlier`.
     pub fn since(&self, earlier: &CpuSample) -> CpuUse {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(0.001);
         let mut processes = used(&earlier.processes, &self.processes, seconds);

@@ -61,7 +61,7 @@ impl WorkerLoad {
     }
 }
 
-/// Frames dropped at a port for lack of room.
+/// The rate of frames that a port dropped for lack of room.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoomDrops {
     /// Full name of the port.

@@ -27,8 +27,8 @@ pub(super) struct LabFolder {
 }
 
 impl LabFolder {
-    /// Returns the folder given by `--run-dir`, or the folder next to this user's default run directory, with the
-    /// suffix `-lab`.
+    /// Returns the folder that `--run-dir` names, or, without this option, the folder next to this user's default run
+    /// directory, with the suffix `-lab`.
     pub fn of(ctx: &CliContext) -> LabFolder {
         let beside = || {
             let mut name = dirs::default_run_dir().into_os_string();

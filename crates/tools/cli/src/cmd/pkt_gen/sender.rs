@@ -11,8 +11,8 @@ use super::report::{ThreadCounts, watch};
 use super::{PktGenJob, SPIN, pin};
 use crate::CliError;
 
-/// Offset of the 8-byte sequence number in a frame, after the Ethernet, IPv4 and UDP headers. A frame needs 50 bytes to
-/// have one.
+/// Offset of the 8-byte sequence number in a frame, after the Ethernet, IPv4 and UDP headers. Only a frame of at least
+/// 50 bytes contains a sequence number.
 pub const SEQUENCE_AT: usize = 42;
 
 /// Sends on all rings, each in its own thread.

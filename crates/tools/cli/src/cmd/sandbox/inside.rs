@@ -152,8 +152,8 @@ impl SandboxInside<'_> {
     }
 }
 
-/// Returns whether a program exists, and searches for it as a shell does. The kernel's error does not tell whether it
-/// exists: if PATH has a folder that this user may not enter, the error is EACCES.
+/// Searches for a program as a shell does. Returns whether it exists. The kernel's error does not tell this: if PATH
+/// has a folder that this user may not enter, the error is EACCES.
 fn exists(program: &OsStr) -> bool {
     if program.as_encoded_bytes().contains(&b'/') {
         return Path::new(program).exists();

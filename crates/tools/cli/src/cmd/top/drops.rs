@@ -11,7 +11,7 @@ pub struct DropRow {
     pub dir: Direction,
     /// The port.
     pub port: String,
-    /// Frames dropped since the port was attached.
+    /// Number of frames that were dropped since the port was attached.
     pub frames: u64,
     /// Dropped frames per second; `None` before the second reading.
     pub rate: Option<f64>,

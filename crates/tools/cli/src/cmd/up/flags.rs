@@ -8,7 +8,7 @@ use netvale_control::options::OptionShape;
 use netvale_daemon::config::{SETTINGS, Setting};
 use serde_json::Value;
 
-/// The settings given by flags on a command line, each with the words after its flag.
+/// The settings that flags on a command line set, each with the words after its flag.
 #[derive(Clone, Debug)]
 pub struct SettingFlags(pub Vec<(&'static Setting, Vec<OsString>)>);
 
