@@ -33,12 +33,12 @@ pub fn words(map: &Arc<Mapping>) -> Words {
     Words::new(map, 0, map.len() / 4).expect("a mapping begins at a word")
 }
 
-/// Takes changes of `memory` from the beginning of an input, and returns the rest of the input. The first byte has the
-/// number of changes (up to 31). Each change has eight bytes: the number of reads since the previous change, the word
-/// to change, and the word's new value.
+/// Takes changes of `memory` from the beginning of an input, and returns the rest of the input. The first byte of the
+/// input has the number of changes (up to 31). Each change takes eight bytes: the number of reads since the previous
+/// change, the word to change, and the word's new value.
 ///
-/// The changes are then made between this thread's reads, even in the middle of a call, as by a peer on another CPU,
-/// but reproducibly. Only the `span` words from `first` on are changed.
+/// The changes are then made between this thread's reads, even in the middle of a call, as a peer on another CPU would
+/// make them, but reproducibly. Only the `span` words that begin with the word `first` are changed.
 pub fn meddle<'a>(data: &'a [u8], memory: &Words, first: usize, span: usize) -> &'a [u8] {
     probe::unwatch();
     let Some((&count, rest)) = data.split_first() else { return data };
@@ -76,7 +76,7 @@ pub fn bounded<T>(most: u64, what: &str, f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A reader for the bytes of an input. After the end, it returns zeros.
+/// A reader for the bytes of an input. After the end of the input, it returns zeros.
 pub struct FuzzInput<'a>(pub &'a [u8]);
 
 impl<'a> FuzzInput<'a> {
@@ -102,12 +102,12 @@ impl<'a> FuzzInput<'a> {
         u32::from(self.half()) | u32::from(self.half()) << 16
     }
 
-    /// Returns a number below `n`, from one byte.
+    /// Returns a number below `n`, which is computed from one byte.
     pub fn below(&mut self, n: usize) -> usize {
         usize::from(self.byte()) % n.max(1)
     }
 
-    /// Returns a number for use with rings of `n` slots: in most cases an index, valid or just beyond the ring,
+    /// Returns a number for use with rings of `n` slots: in most cases an index that is valid or just exceeds the ring,
     /// sometimes any number.
     pub fn index(&mut self, n: u32) -> u32 {
         match self.byte() {
@@ -116,7 +116,7 @@ impl<'a> FuzzInput<'a> {
         }
     }
 
-    /// Returns a string of bytes, whose length is in the byte before it.
+    /// Returns a string of bytes. The byte before the string has its length.
     pub fn bytes(&mut self) -> &'a [u8] {
         let n = usize::from(self.byte());
         let (bytes, rest) = self.0.split_at(n.min(self.0.len()));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// The type of a target's parameter.
 pub trait TargetInput<'a> {
-    /// Converts an input's bytes.
+    /// Converts an input's bytes to this type.
     fn of(bytes: &'a [u8]) -> Self;
 }
 
@@ -22,8 +22,8 @@ impl<'a> TargetInput<'a> for &'a str {
     }
 }
 
-/// Runs a target on each file that the arguments name, and on all files in folders that they name. If the target
-/// panics, prints the input's file.
+/// Runs a target on each file that the arguments name, and on all files in folders that the arguments name. If the
+/// target panics, prints the name of the input's file.
 pub fn replay(target: impl Fn(&[u8])) -> ExitCode {
     let files = match files(std::env::args_os().skip(1).map(PathBuf::from).collect()) {
         Ok(files) => files,
@@ -43,7 +43,7 @@ pub fn replay(target: impl Fn(&[u8])) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints the input's file if it is dropped by a panic.
+/// Prints the name of the input's file if it is dropped because of a panic.
 struct NamedInput<'a>(&'a Path);
 
 impl Drop for NamedInput<'_> {

@@ -1,9 +1,9 @@
 //! `circles`: fails when modules of a crate import one another in a circle.
 //!
-//! At each level of a crate's module tree, sibling modules, each with everything below it, must not use one another in
-//! a circle. A module and the contents of its own folder count as one: a file that is divided into parts may refer to
-//! its parts, and they to it. This does not apply to the root of a crate: its own definitions (except re-exports) count
-//! as a further module.
+//! At each level of a crate's module tree, sibling modules, each together with all modules below it, must not use one
+//! another in a circle. A module and the contents of its own folder count as one module: a file that is divided into
+//! parts may refer to its parts, and the parts may refer to the file. This does not apply to the root of a crate: its
+//! own definitions (except re-exports) count as a further module.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::Findings;
 use crate::modules::{self, Module, ModulePath};
 
-/// The list of permitted circles, each with its reason.
+/// The list of permitted circles, with a reason for each.
 const EXCEPTIONS: &str = "xtask/circles-allowed.txt";
 
 /// For each module at one level, the modules that it uses.
@@ -56,7 +56,8 @@ fn crates(root: &Path) -> Result<Vec<(String, std::path::PathBuf)>, String> {
     Ok(found)
 }
 
-/// Returns every group of modules that reach one another: their names in order, and a shortest circle.
+/// Returns every group of modules that reach one another: the modules' names in order, and a shortest circle through
+/// them.
 fn circles(modules: &[Module]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let parents: BTreeSet<&[String]> = modules.iter().filter_map(|m| m.path.split_last().map(|(_, up)| up)).collect();
@@ -71,7 +72,7 @@ fn circles(modules: &[Module]) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the shortest path from a module back to itself; `None` if there is none.
+/// Returns the shortest path from a module back to itself; `None` if there is no such path.
 fn way_back<'a>(uses: &'a ModuleUses, from: &'a str) -> Option<Vec<&'a str>> {
     let mut ways = VecDeque::from([vec![from]]);
     let mut seen = BTreeSet::new();
@@ -106,7 +107,7 @@ fn uses_at(modules: &[Module], parent: &[String]) -> ModuleUses {
     uses
 }
 
-/// Returns the module directly below `parent` that contains a path; `None` if there is none.
+/// Returns the module directly below `parent` that contains a path; `None` if there is no such module.
 fn side(path: &ModulePath, parent: &[String]) -> Option<String> {
     match path.strip_prefix(parent)?.first() {
         Some(name) => Some(name.clone()),
@@ -115,7 +116,7 @@ fn side(path: &ModulePath, parent: &[String]) -> Option<String> {
     }
 }
 
-/// Returns the groups of two or more modules that reach one another.
+/// Returns the groups of two or more modules in which each module reaches all others.
 fn knots(uses: &ModuleUses) -> Vec<BTreeSet<&str>> {
     let reach: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|name| (name.as_str(), reached(uses, name))).collect();
     let mut groups = Vec::new();
@@ -162,7 +163,7 @@ mod tests {
         (names, round)
     }
 
-    /// Objective: modules in a circle are named at every level, and their siblings are not.
+    /// Objective: at every level, the modules in a circle are named, and their siblings outside the circle are not.
     #[test]
     fn circles_are_found_on_each_level() {
         let modules = [
@@ -177,7 +178,8 @@ mod tests {
         assert_eq!(circles(&modules), [["a, b, c", "a → b → c → a"], ["d::x, d::y", "x → y → x"]].map(both));
     }
 
-    /// Objective: deeper modules count for the module that contains them; a file and its parts are one.
+    /// Objective: deeper modules count as a part of the module that contains them; a file and its parts count as one
+    /// module.
     #[test]
     fn folders_count_whole() {
         let apart = [module("a", &["a::x"]), module("a::x", &["a", "b"]), module("b", &[])];
@@ -186,14 +188,14 @@ mod tests {
         assert_eq!(circles(&back), [["a, b", "a → b → a"]].map(both));
     }
 
-    /// Objective: the root's definitions count as well.
+    /// Objective: definitions in a crate's root count as a module, too.
     #[test]
     fn the_root_counts() {
         let root = [module("", &["a"]), module("a", &[""])];
         assert_eq!(circles(&root), [["a, crate", "a → crate → a"]].map(both));
     }
 
-    /// Objective: an exception has a reason.
+    /// Objective: an exception without a reason is refused.
     #[test]
     fn exceptions_have_reasons() {
         assert_eq!(parse("# x\n\na: b, c — because\n"), Ok(BTreeSet::from(["a: b, c"])));

@@ -19,8 +19,9 @@ const HEADING: &str = "# Glossary";
 /// Words with their usual meaning, one per line.
 const PLAIN: &str = "xtask/plain-words.txt";
 
-/// Crates that are not checked. Types of programs are not used elsewhere. Other types are named after what they
-/// describe: netmap.h, protocol headers, file formats, and messages that the control protocol's reference explains.
+/// Crates that are not checked. The types of programs are not used by other crates. The types of the other crates in
+/// this list are named after what they describe: netmap.h, protocol headers, file formats, and messages that the
+/// control protocol's reference explains.
 const APART: [&str; 11] =
     ["abi", "bench", "capi", "cli", "cni", "control", "harness", "pcap", "soak", "system-tests", "wire"];
 
@@ -49,7 +50,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     Ok(findings)
 }
 
-/// Returns the words that the glossary explains: those in bold in its rows.
+/// Returns the words that the glossary explains: the words in bold in its rows.
 pub fn nouns(text: &str) -> Result<Vec<String>, String> {
     let rows = text.split_once(HEADING).ok_or(format!("{GLOSSARY} has no heading {HEADING:?}"))?.1;
     let rows = rows.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
@@ -81,7 +82,7 @@ pub fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
     Ok(files)
 }
 
-/// Returns the public types of a file whose noun is unknown, and the noun.
+/// Returns the public types in a file whose noun is unknown, each with its noun.
 fn unexplained(text: &str, known: impl Fn(&str) -> bool) -> Result<Vec<(String, String)>, syn::Error> {
     let file = syn::parse_file(text)?;
     let told = docs(&file.attrs).to_lowercase();
@@ -137,7 +138,7 @@ mod tests {
     const TEXT: &str = "# A\n\n# Glossary\n\n| noun | what |\n|---|---|\n\
                         | **ring, slot** | x |\n| **wake set** | y |\n\n| **other** | z |\n";
 
-    /// Objective: the words are those of the first table below the heading, including pairs of words.
+    /// Objective: the words, including pairs of words, are taken from the first table below the heading.
     #[test]
     fn nouns_are_read() {
         assert_eq!(nouns(TEXT), Ok(["ring", "slot", "wake set"].map(str::to_owned).to_vec()));

@@ -107,7 +107,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Siblings: crates of one layer that must not use one another. [`LAYERS`] already forbids this; with this list, the
+/// Siblings: crates of one layer that must not use one another. [`LAYERS`] forbids this, too; because of this list, the
 /// message can state the rule.
 pub const SIBLINGS: &[&str] =
     &["switch", "tap", "pcapport", "nic", "vhost", "virtio-pci", "ptnet", "e1000", "vxlan", "socket"];

@@ -1,4 +1,5 @@
-//! `layers`: fails if a crate of the workspace uses another one that the layer table does not allow.
+//! `layers`: fails if a crate of the workspace uses another crate of the workspace although the layer table does not
+//! allow it.
 //!
 //! Normal and build dependencies count. Development dependencies do not, because a test may drive a lower layer from a
 //! higher one.
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(edges, [edge("mem", "abi"), edge("client", "mem"), edge("daemon", "client")]);
     }
 
-    /// Objective: the one forbidden edge of the graph of [`metadata`] is reported with its rule.
+    /// Objective: the only forbidden edge in the graph of [`metadata`] is reported with the rule that it violates.
     #[test]
     fn forbidden_edge_is_named() {
         let (crates, edges) = graph(&metadata()).unwrap_or_default();
@@ -142,7 +143,7 @@ mod tests {
         assert!(findings.iter().all(|f| f.starts_with(start)), "{findings:?}");
     }
 
-    /// Objective: an edge between siblings is reported as such.
+    /// Objective: an edge between siblings is reported as an edge between siblings.
     #[test]
     fn sideways_edge_names_the_siblings() {
         let findings = check(&[], &[edge("tap", "switch")]);
@@ -157,7 +158,7 @@ mod tests {
         assert!(findings.iter().any(|f| f.contains("crate newcomer has no row")), "{findings:?}");
     }
 
-    /// Objective: in the table, every used crate has a row above its users, so there is no cycle.
+    /// Objective: in the table, the row of every used crate is above the rows of its users, so there is no cycle.
     #[test]
     fn table_is_ordered() {
         for (index, (name, uses)) in LAYERS.iter().enumerate() {

@@ -1,8 +1,9 @@
-//! `links`: checks every link between pages, every path of a page named in a file, and the lists of pages.
+//! `links`: checks every link between pages, every path of a page that a file names, and the lists of pages.
 //!
 //! - A link in a tracked Markdown file leads to a tracked file or folder; the part after `#` is a heading of that page.
-//! - Each `docs/….md` in any tracked file exists, and so do sources that a page names by their path.
-//! - Each page below `docs` is in the book (docs/SUMMARY.md), each decision in docs/adr/index.md.
+//! - Each page that any tracked file names as `docs/….md` exists, and so does each source that a page names by its
+//!   path.
+//! - Each page below `docs` is listed in the book (docs/SUMMARY.md), and each decision is listed in docs/adr/index.md.
 //!
 //! Web addresses are not checked.
 
@@ -21,7 +22,7 @@ const DECISIONS: &str = "docs/adr/index.md";
 /// A page's links and anchors.
 #[derive(Default)]
 struct LinkPage {
-    /// Targets of the page's links, as written, each with its line.
+    /// Targets of the page's links, as written on the page, each with its line number.
     links: Vec<(usize, String)>,
     /// Anchors of the page's headings.
     anchors: BTreeSet<String>,
@@ -88,7 +89,7 @@ fn slug(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect()
 }
 
-/// Returns why a link on page `from` is broken; `None` if it is not.
+/// Returns the reason why a link on page `from` is broken; `None` if the link is not broken.
 fn broken(from: &str, link: &str, files: &BTreeSet<String>, pages: &BTreeMap<String, LinkPage>) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -102,7 +103,7 @@ fn broken(from: &str, link: &str, files: &BTreeSet<String>, pages: &BTreeMap<Str
     (!page.anchors.contains(anchor)).then(|| format!("{target} has no heading for #{anchor}"))
 }
 
-/// Resolves a path relative to page `from` to one from the tree's root.
+/// Converts a path that is relative to page `from` to a path from the tree's root.
 fn resolve(from: &str, path: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -122,11 +123,11 @@ fn is_there(name: &str, files: &BTreeSet<String>) -> bool {
     files.contains(name) || files.range(folder.clone()..).next().is_some_and(|first| first.starts_with(&folder))
 }
 
-/// Folders whose files are named by their path from the root: in pages all of these, in other files only `docs`.
+/// Folders whose files are named by their path from the root: on pages all these folders, in other files only `docs`.
 const FOLDERS: [&str; 6] = ["docs/", "crates/", "fuzz/", "guest/", "scripts/", "xtask/"];
 
-/// Returns findings for files that are named by their path from the root and do not exist: on a page any file,
-/// elsewhere only pages.
+/// Returns findings for files that are named by their path from the root and do not exist: on a page, all files are
+/// checked, in other files only pages.
 fn missing_files(name: &str, text: &str, files: &BTreeSet<String>) -> Findings {
     let page = name.ends_with(".md");
     let mut findings = Vec::new();
@@ -141,7 +142,7 @@ fn missing_files(name: &str, text: &str, files: &BTreeSet<String>) -> Findings {
     findings
 }
 
-/// Returns the path that begins at `at`; `None` if it is the end of a longer one.
+/// Returns the path that begins at `at`; `None` if it is the end of a longer path.
 fn path_at(line: &str, at: usize) -> Option<&str> {
     let of_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let rest = &line[at..];
@@ -171,7 +172,7 @@ mod tests {
         links.filter_map(|(name, link)| broken(name, link, &files, &pages)).collect()
     }
 
-    /// Objective: links to files, folders and headings are resolved relative to their page, and broken ones are found.
+    /// Objective: links to files, folders and headings are resolved relative to their page, and broken links are found.
     #[test]
     fn links_are_followed() {
         let a = "# A title, `code`\n[b](../b.md#one-two) [here](#a-title-code) [folder](../x) [web](https://x.y/z)\n";
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(check(&bad), ["b.md has no heading for #three", "there is no docs/gone.svg"]);
     }
 
-    /// Objective: the anchor of a second heading of the same name has a number; code blocks have no links.
+    /// Objective: the anchor of a second heading with the same text has a number; links in code blocks are ignored.
     #[test]
     fn headings_are_numbered_and_code_is_skipped() {
         let page = LinkPage::read("# A\n# A\n```\n[x](y)\n```\n");

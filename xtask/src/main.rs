@@ -1,8 +1,8 @@
-//! Checks that the compiler does not make.
+//! Checks of the workspace that the compiler does not perform.
 //!
-//! `cargo run -p xtask -- CHECK…` runs the named checks over the workspace (all of `CHECKS` without a name) and prints
-//! every finding. The exit status is 1 if there is a finding, and 2 if a check could not run. `times` is not a check:
-//! it writes the measured times of the tests into the pages that state them, and runs only if it is named.
+//! `cargo run -p xtask -- CHECK…` runs the named checks over the workspace (if none is named, all in `CHECKS`) and
+//! prints every finding. The exit status is 1 if there is a finding, and 2 if a check could not run. `times` is not a
+//! check: it writes the measured times of the tests into the pages that state them, and runs only if it is named.
 
 mod circles;
 mod counters;
@@ -23,7 +23,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The findings of a check, one line each; empty if all is well.
+/// The findings of a check, one line per finding; empty if the check passes.
 type Findings = Vec<String>;
 
 /// A check: its name on the command line, and its function. `Err` states why the check could not run.
@@ -58,7 +58,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the checks named by `wanted`, or all without a name. `Err` is the first unknown name.
+/// Returns the checks that `wanted` names, or all checks if `wanted` is empty. The error is about the first unknown
+/// name.
 fn select(wanted: &[String]) -> Result<Vec<GateCheck>, String> {
     if wanted.is_empty() {
         return Ok(CHECKS.to_vec());
@@ -99,8 +100,8 @@ fn report(name: &str, outcome: Result<Findings, String>) -> u8 {
     }
 }
 
-/// Returns the workspace's root: the parent of this crate, according to cargo's environment at run time, so that a
-/// binary in a shared target directory checks the tree in which it was started.
+/// Returns the workspace's root: the parent of this crate, which is known from cargo's environment at run time, so that
+/// a binary in a shared target directory checks the tree in which it was started.
 fn workspace_root() -> PathBuf {
     let manifest_dir = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     match manifest_dir.as_deref().and_then(Path::parent) {
@@ -113,7 +114,7 @@ fn workspace_root() -> PathBuf {
 mod tests {
     use super::*;
 
-    /// Objective: without a name, every check runs; an unknown name is reported, not ignored.
+    /// Objective: if no check is named, every check runs; an unknown name is reported, not ignored.
     #[test]
     fn checks_are_chosen_by_name() {
         assert_eq!(select(&[]).map(|c| c.len()), Ok(CHECKS.len()));

@@ -51,7 +51,7 @@ fn rows(prose: &str) -> BTreeSet<String> {
     rows
 }
 
-/// Returns the words in backticks, without a link's `mod@`.
+/// Returns the words in backticks, without the prefix `mod@` of a link.
 fn quoted(text: &str) -> BTreeSet<String> {
     let words = text.split('`').skip(1).step_by(2);
     words.map(|word| word.rsplit('@').next().unwrap_or(word).to_owned()).collect()
@@ -66,7 +66,7 @@ fn declared(items: &[Item]) -> BTreeSet<String> {
     modules.map(|ident| ident.to_string().trim_start_matches("r#").to_owned()).collect()
 }
 
-/// Returns whether an attribute is a `cfg` for tests.
+/// Returns whether an attribute is a `cfg` that mentions `test`.
 fn is_test(attribute: &Attribute) -> bool {
     let tokens = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
     attribute.path().is_ident("cfg") && tokens.split(|c: char| !c.is_alphanumeric()).any(|word| word == "test")
@@ -76,7 +76,8 @@ fn is_test(attribute: &Attribute) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: missing rows and missing modules are found; tests, other tables and prose are distinguished.
+    /// Objective: missing rows and missing modules are found; test modules, other tables and prose are not taken for
+    /// rows.
     #[test]
     fn tables_are_compared_with_modules() {
         let prose = " | module | what |\n |---|---|\n | [`a`], [`mod@b`] | `c` |\n\n | word | what |\n | `d` | |\n";

@@ -1,4 +1,4 @@
-//! Finds a crate's modules, and for each the modules of the same crate that its paths name.
+//! Finds a crate's modules, and for each module, the modules of the same crate that its paths name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Attribute, Item, ItemMod, Meta, UseTree};
 
-/// Returns the crates' folders, sorted: those below `crates` that have a manifest.
+/// Returns the crates' folders, sorted: the folders below `crates` that have a manifest.
 pub fn crate_folders(root: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for folder in folders_in(&root.join("crates"))? {
@@ -47,7 +47,7 @@ struct ParsedFile {
     imports: BTreeMap<String, ModulePath>,
 }
 
-/// Returns the modules of the crate whose root file is `root`, without tests.
+/// Returns the modules of the crate whose root file is `root`, except test modules.
 pub fn read(root: &Path) -> Result<Vec<Module>, String> {
     let mut parsed = Vec::new();
     let folder = root.parent().unwrap_or(root);
@@ -137,7 +137,7 @@ struct PathCollector<'a> {
 }
 
 impl PathCollector<'_> {
-    /// Returns a path from the crate's root if these names lead into the crate.
+    /// Returns the path from the crate's root to which these names lead; `None` if they do not lead into the crate.
     fn absolute(&self, names: &[String]) -> Option<ModulePath> {
         let up = names.iter().take_while(|name| *name == "super").count();
         let (start, rest) = match names.first()?.as_str() {
@@ -181,7 +181,7 @@ impl<'ast> Visit<'ast> for PathCollector<'_> {
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         let before = std::mem::take(&mut self.imports);
         self.import(&item.tree, &mut Vec::new());
-        // A re-export counts as a use only where its name is used.
+        // A re-export does not count as a use here, but only where its name is used.
         if matches!(item.vis, syn::Visibility::Inherited) {
             self.named.extend(self.imports.values().cloned());
         }
@@ -215,10 +215,11 @@ fn resolve_all(parsed: &[ParsedFile]) -> Vec<Module> {
     parsed.iter().map(resolve_one).collect()
 }
 
-/// Maximum number of re-exports that are followed for a name.
+/// Maximum number of re-exports that are followed to find the definition of a name.
 const RE_EXPORTS: usize = 8;
 
-/// Returns the module that defines a path's item, after following re-exports; `None` if it is outside this crate.
+/// Follows re-exports, and returns the module that defines the item at a path; `None` if the item is outside this
+/// crate.
 fn home(crate_map: &BTreeMap<&[String], &ParsedFile>, path: &[String], depth: usize) -> Option<ModulePath> {
     let length = (0..=path.len()).rev().find(|&n| crate_map.contains_key(&path[..n]))?;
     let module = crate_map.get(&path[..length])?;

@@ -1,6 +1,6 @@
 //! `names`: fails if a tracked file contains a word from the list of forbidden words.
 //!
-//! The list has marks of unfinished work, which belongs in the issue tracker and not in the tree.
+//! The list has words that mark unfinished work. Such work belongs in the issue tracker and not in the tree.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::Findings;
 use crate::source::whole_words;
 
-/// The list: one word per line, `#` starts a comment.
+/// The list: one word per line; `#` starts a comment.
 const WORD_LIST: &str = "xtask/forbidden-words.txt";
 
 /// Checks the files that git tracks below `root`.
@@ -60,7 +60,7 @@ fn scan(name: &str, text: &str, words: &[&str]) -> Findings {
 mod tests {
     use super::*;
 
-    /// Objective: words are found only as whole words, with their line.
+    /// Objective: words are found only as whole words, and are reported with their line number.
     #[test]
     fn whole_words_are_found() {
         let words = parse("# marks\nLATER # why\n\nBROKEN\n");

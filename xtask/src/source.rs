@@ -3,17 +3,17 @@
 //! A simple scan, not a parser: it recognizes line comments and nested block comments, plain, raw, byte and C strings,
 //! and distinguishes character literals from lifetimes. That is enough to decide whether a keyword is code.
 
-/// A source file in two views with the same lines and columns (in characters). Each view is blank where the other has
-/// text, and inside literals.
+/// A source file in two views with the same lines and columns (in characters). Each view has blanks where the other
+/// view has text, and the two views have blanks inside literals.
 pub struct SourceFile {
     /// Code without comments and without the text of strings and characters.
     pub code: Vec<String>,
-    /// Only comments, with their slashes.
+    /// Comments only, with their slashes.
     pub comments: Vec<String>,
 }
 
 impl SourceFile {
-    /// Splits `text`.
+    /// Splits `text` into code and comments.
     pub fn split(text: &str) -> Self {
         let mut scan = Scan { chars: text.chars().collect(), at: 0, code: String::new(), comments: String::new() };
         while scan.at < scan.chars.len() {

@@ -23,7 +23,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     Ok(findings)
 }
 
-/// Returns the programs that Cargo makes from a folder of tests.
+/// Returns the programs that Cargo builds from a folder of tests.
 fn targets(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_target = |path: &Path| path.join("main.rs").exists() || path.extension().is_some_and(|end| end == "rs");
@@ -37,7 +37,7 @@ fn targets(folder: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Objective: files, and folders with a main file, are programs; other folders are modules of these.
+    /// Objective: files, and folders with a main file, are programs; other folders are modules of these programs.
     #[test]
     fn programs_are_counted() {
         let root = std::env::temp_dir().join(format!("xtask-targets-{}", std::process::id()));

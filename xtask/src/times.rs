@@ -1,10 +1,10 @@
 //! Times of the test tiers: measurements, limits, and the times that pages state.
 //!
 //! A test run writes `docs/internals/test-times.toml`: a table for each tier (`[test]`, `[test-system]`, `[test-long]`)
-//! with `total = SECONDS` and a line for each stage. Pages may state a time only between marks,
-//! `<!-- time:test -->15 minutes<!-- /time -->`: `cargo run -p xtask -- times` writes these times, and the check
-//! `counters` compares them. It refuses times without marks on a line with a tier's command, and in the help lines of
-//! the Makefile.
+//! with `total = SECONDS` and a line for each stage. Pages may state a time only between marks, `<!-- time:test -->15
+//! minutes<!-- /time -->`: `cargo run -p xtask -- times` writes these times, and the check `counters` compares them
+//! with the measurements. The check refuses times without marks on a line with a tier's command, and in the help lines
+//! of the Makefile.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -84,7 +84,7 @@ fn measured(root: &Path) -> Result<Option<TierTotals>, String> {
     }
 }
 
-/// Parses each tier's total; other lines are ignored.
+/// Parses each tier's total; the lines of stages are ignored.
 fn parse(text: &str) -> Result<TierTotals, String> {
     let mut totals = TierTotals::new();
     let mut table = "";
@@ -220,7 +220,8 @@ mod tests {
         assert!(findings.len() == 1 && findings[0].contains("took 601 s"), "{findings:?}");
     }
 
-    /// Objective: marked times become the measured ones, in minutes rounded up; the rest of the page is unchanged.
+    /// Objective: marked times are replaced by the measured times, in minutes rounded up; the rest of the page is
+    /// unchanged.
     #[test]
     fn marked_times_are_written() {
         let page = "a <!-- time:test -->x<!-- /time --> b <!-- time:test-long -->9 minutes<!-- /time --> c";
@@ -243,7 +244,7 @@ mod tests {
         }
     }
 
-    /// Objective: a time beside a tier's command needs marks; other times do not.
+    /// Objective: a time on the same line as a tier's command must have marks; other times need none.
     #[test]
     fn times_beside_commands_are_marked() {
         assert_eq!(unmarked("P", "`make test` takes an hour").len(), 1);
@@ -253,7 +254,7 @@ mod tests {
         assert!(unmarked("P", fine).is_empty());
     }
 
-    /// Objective: the help of the tiers' targets may not state a time; that of other targets may.
+    /// Objective: the help of the tiers' targets may not state a time; the help of other targets may.
     #[test]
     fn help_states_no_time() {
         assert!(

@@ -1,4 +1,4 @@
-//! `unsafe-gate`: restricts `unsafe` to listed modules, and requires a comment at each use.
+//! `unsafe-gate`: restricts `unsafe` to listed files, and requires a comment at each use.
 //!
 //! Three rules over `crates/**/*.rs` and the crates' manifests:
 //! 1. a file that uses `unsafe`, or allows the lint against it, is on the allow-list with a reason;
@@ -62,7 +62,7 @@ fn files_below(dir: &Path) -> Result<Vec<String>, String> {
     Ok(files)
 }
 
-/// Parses the allow-list to path → reason. Lines without a reason are findings.
+/// Parses the allow-list into a map from path to reason. Lines without a reason are findings.
 fn parse_allow_list(text: &str) -> (BTreeMap<&str, &str>, Findings) {
     let mut allowed = BTreeMap::new();
     let mut findings = Vec::new();
@@ -78,7 +78,8 @@ fn parse_allow_list(text: &str) -> (BTreeMap<&str, &str>, Findings) {
     (allowed, findings)
 }
 
-/// Returns findings for files that use `unsafe` and are not listed, and for listed files that do not use it.
+/// Returns findings for files that use `unsafe` but are not listed, and for files that are listed but do not use
+/// `unsafe`.
 fn compare(allowed: &BTreeMap<&str, &str>, used: &[String]) -> Findings {
     let unlisted = used.iter().filter(|name| !allowed.contains_key(name.as_str()));
     let unlisted = unlisted.map(|name| {
@@ -102,7 +103,7 @@ fn uses_unsafe(source: &SourceFile) -> bool {
     source.code.iter().any(|line| keyword(line) || lifts_lint(line))
 }
 
-/// Returns findings for each use of `unsafe` in `source` that needs a comment and lacks it.
+/// Returns a finding for each use of `unsafe` in `source` that needs a safety comment but has none.
 fn uncommented(name: &str, source: &SourceFile) -> Findings {
     let mut findings = Vec::new();
     for (index, line) in source.code.iter().enumerate() {
@@ -122,7 +123,8 @@ fn uncommented(name: &str, source: &SourceFile) -> Findings {
     findings
 }
 
-/// Returns what the `unsafe` before `tail` introduces; `None` if it is only part of a function pointer's type.
+/// Returns what the `unsafe` before `tail` introduces; `None` if the `unsafe` is only part of a function pointer's
+/// type.
 fn classify(tail: &str) -> Option<&'static str> {
     let tail = tail.trim_start();
     let word: String = tail.chars().take_while(|&c| is_word(c)).collect();
@@ -181,7 +183,8 @@ mod tests {
         uncommented("x.rs", &SourceFile::split(text))
     }
 
-    /// Objective: a comment directly above, on the same line, above the statement or in the documentation is accepted.
+    /// Objective: a safety comment is accepted directly above, on the same line, above the statement or in the
+    /// documentation.
     #[test]
     fn commented_unsafe_passes() {
         for text in [
@@ -198,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Objective: an `unsafe` without a comment is reported with its line.
+    /// Objective: an `unsafe` without a comment is reported with its line number.
     #[test]
     fn uncommented_unsafe_fails() {
         for (text, what) in [
@@ -216,8 +219,8 @@ mod tests {
         }
     }
 
-    /// Objective: both using `unsafe` and lifting the lint require a line in the list; stale lines are findings as
-    /// well.
+    /// Objective: a file that uses `unsafe` or allows the lint against it must be in the list; a line for any other
+    /// file is a finding, too.
     #[test]
     fn files_and_list_must_agree() {
         let (allowed, findings) = parse_allow_list("# list\ncrates/a.rs  maps memory\ncrates/b.rs\n");
@@ -229,7 +232,8 @@ mod tests {
         assert!(findings.iter().any(|f| f.contains("crates/a.rs uses no `unsafe`")));
     }
 
-    /// Objective: a file uses `unsafe` if it has the keyword or lifts the lint; a comment or `deny` does not count.
+    /// Objective: a file counts as using `unsafe` if it has the keyword or allows the lint against it; a comment or
+    /// `deny` does not count.
     #[test]
     fn use_is_keyword_or_lifted_lint() {
         for (text, expected) in [

@@ -1,4 +1,4 @@
-//! `words`: fails if public text contains an idiom from the list, and prints the better word.
+//! `words`: fails if public text contains an idiom from the list, and prints a better word.
 //!
 //! Public text is pages and, for phrases of scope `all`, the comments, messages and help of the sources.
 
@@ -9,14 +9,14 @@ use crate::Findings;
 use crate::names::tracked_files;
 use crate::source::whole_words;
 
-/// The list: `SCOPE | PHRASE | BETTER`, one per line, `#` starts a comment. Scope `all` covers pages and sources,
-/// `docs` only pages.
+/// The list: `SCOPE | PHRASE | BETTER`, one phrase per line; `#` starts a comment. Scope `all` covers pages and
+/// sources, `docs` only pages.
 const PHRASES: &str = "xtask/phrases.txt";
 
 /// A phrase of the list.
 #[derive(Debug, PartialEq, Eq)]
 struct Phrase<'a> {
-    /// Whether sources are checked too.
+    /// Whether sources are checked for the phrase, too.
     sources: bool,
     text: String,
     better: &'a str,
@@ -57,14 +57,14 @@ fn phrase(line: &str) -> Result<Phrase<'_>, String> {
     }
 }
 
-/// Returns findings for the phrase in a text, including across the end of a line.
+/// Returns findings for the phrase in a text. A phrase is found even if it is divided between two lines.
 fn scan(name: &str, text: &str, phrase: &Phrase<'_>) -> Findings {
     let mut findings = Vec::new();
     let mut last = String::new();
     for (index, line) in text.lines().enumerate() {
         let line = words_of(line);
         let both = format!("{last} {line}");
-        // Matches within the last line were found with that line.
+        // Matches within the previous line were already reported for that line.
         if whole_words(&both, &phrase.text).len() > whole_words(&last, &phrase.text).len() {
             findings.push(format!("{name}:{}: {:?}: better {}", index + 1, phrase.text, phrase.better));
         }
@@ -73,7 +73,7 @@ fn scan(name: &str, text: &str, phrase: &Phrase<'_>) -> Findings {
     findings
 }
 
-/// Returns a line in lower case, without the leading mark of a comment or a quotation.
+/// Returns a line in lower case, without the characters that mark a comment, a quotation or a heading at its start.
 fn words_of(line: &str) -> String {
     line.trim().trim_start_matches(['/', '!', '*', '>', '#']).trim().to_lowercase()
 }
@@ -82,8 +82,8 @@ fn words_of(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: phrases are found as whole words, in any case, even across the end of a line, and the better word is
-    /// printed.
+    /// Objective: phrases are found as whole words, in upper or lower case and even across the end of a line, and the
+    /// better word is printed.
     #[test]
     fn phrases_are_found() {
         let phrases = parse("# why\nall | left away | omitted\n").expect("a list");

@@ -1,8 +1,8 @@
 //! Gives the shared library the soname of libpcap, and makes it depend on the system's libpcap under another name.
 //!
 //! The loader then gives programs this library in place of libpcap. It resolves functions that this library does not
-//! define in `libpcap-system.so`, which at run time is a symbolic link to the system's libpcap. At build time, an empty
-//! library with that soname is enough to link against.
+//! define in `libpcap-system.so`, which at run time is a symbolic link to the system's libpcap. At build time, this
+//! library is linked against an empty library with that soname.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,7 +1,7 @@
-//! Any filter over any frame.
+//! Runs any filter on any frame.
 //!
-//! Input: the number of instructions in one byte, the instructions of eight bytes each, as in a little-endian `struct
-//! sock_filter`, then the frame.
+//! Input: one byte with the number of instructions, the instructions of eight bytes each, as in a little-endian `struct
+//! sock_filter`, and the frame.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 #[path = "../../../crates/core/policy/tests/it/with_programs/bpf/pcap.rs"]
@@ -14,8 +14,8 @@ use netvale_fuzz::fuzz_target;
 use netvale_policy::bpf::{BeyondReach, FilterProgram, Insn};
 use pcap::Pcap;
 
-/// libpcap's interpreter, whose results are compared; `None` on a machine without libpcap, where only the program's own
-/// results are compared.
+/// libpcap's interpreter, whose results are compared; `None` on a machine without libpcap, where only the results of
+/// netvale's interpreter are compared with each other.
 static PCAP: LazyLock<Option<Pcap>> = LazyLock::new(|| Pcap::load().ok());
 
 fuzz_target!(|data: &[u8]| {
@@ -34,8 +34,8 @@ fn insn(input: &mut FuzzInput<'_>) -> Insn {
     Insn { code: input.half(), jt: input.byte(), jf: input.byte(), k: input.word() }
 }
 
-/// Runs a program over the whole frame and over its first bytes, which must yield the same result, or [`BeyondReach`].
-/// Returns the result.
+/// Runs a program on the whole frame and on several of the frame's first parts. A part must yield the same result, or
+/// [`BeyondReach`]. Returns the result for the whole frame.
 fn run(program: &FilterProgram, frame: &[u8]) -> u32 {
     let part = |bytes: usize| program.run(&frame[..bytes.min(frame.len())], frame.len() as u32);
     let whole = part(frame.len()).expect("nothing is beyond a whole frame");

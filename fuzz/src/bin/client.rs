@@ -1,5 +1,5 @@
-//! The client library against a daemon that answers anything, and writes anything to the memory that it shares, also in
-//! the middle of a call.
+//! Runs the client library against a daemon that sends any answers, and writes any values to the shared memory, even
+//! during a call of the library.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -23,7 +23,8 @@ use rustix::net::{
 
 const SLOTS: u32 = 8;
 const SHAPE: PortShape = PortShape { tx_rings: 2, rx_rings: 2, tx_slots: SLOTS, rx_slots: SLOTS };
-/// Maximum number of reads of shared memory by one call, since the daemon may claim rings of netmap's maximum length.
+/// Maximum number of times that one call reads shared memory. It is this large because the daemon may claim that rings
+/// have netmap's maximum length.
 const MOST: u64 = 64 + 32 * 16_384;
 /// Maximum number of descriptors in an answer of this daemon.
 const FDS: usize = 16;
@@ -31,7 +32,8 @@ const FDS: usize = 16;
 /// An answer: its bytes and descriptors.
 type DaemonAnswer = (Vec<u8>, Vec<OwnedFd>);
 
-/// The client's connection to a thread that acts as the daemon: it answers each message with the next of `answers`.
+/// The client's connection to a thread that acts as the daemon: it answers each message with the next answer in
+/// `answers`.
 struct ScriptedDaemon {
     conn: OwnedFd,
     answers: Sender<DaemonAnswer>,
@@ -86,7 +88,7 @@ thread_local! {
     })();
 }
 
-/// Returns a valid answer. The input then changes some of its bytes.
+/// Returns a valid answer, of which the caller changes some bytes according to the input.
 fn reply(port: &PortMem, peer: &PortMem, kind: u8) -> AttachReply {
     let l = *port.region().layout();
     let role = [Role::Switch, Role::Pipe, Role::Monitor, Role::Switch][usize::from(kind & 3)];
@@ -120,8 +122,8 @@ fn reply(port: &PortMem, peer: &PortMem, kind: u8) -> AttachReply {
     }
 }
 
-/// Returns the answer's bytes, of which the input changes some, and its descriptors, of which some may be wrong or
-/// missing.
+/// Returns the answer's bytes, some of which are changed according to the input, and the answer's descriptors, some of
+/// which may be wrong or missing.
 fn answers(reply: &AttachReply, region: &Region, input: &mut FuzzInput<'_>) -> DaemonAnswer {
     let mut bytes = reply.encode().to_vec();
     for _ in 0..input.byte() & 7 {

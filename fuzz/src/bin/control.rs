@@ -1,7 +1,7 @@
-//! Any bytes, sent to a control connection whole and in pieces. Configuration files in them are parsed, and not
-//! applied.
+//! Sends any bytes to a control connection, first as a whole and then in pieces. Configuration files in the requests
+//! are parsed, but not applied.
 //!
-//! Input: the size of the pieces in one byte, then the stream.
+//! Input: one byte with the size of the pieces, and the bytes to send.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use netvale_control::server::{ControlConnection, RequestHandler};
@@ -10,7 +10,7 @@ use netvale_control::{Reply, Request, RpcError};
 use netvale_daemon::config::{self, Overrides};
 use netvale_fuzz::fuzz_target;
 
-/// Records all requests, refuses some, and carries out none.
+/// A handler that records all requests, refuses some of them, and executes none.
 #[derive(Default)]
 struct DummyHandler(Vec<Request>);
 

@@ -1,7 +1,7 @@
-//! Any messages of some stations to the gateway's DHCP and DHCPv6 servers, as time passes.
+//! Passes any messages from several stations to the gateway's DHCP and DHCPv6 servers, while time passes.
 //!
-//! Input, repeated: a station (one byte), tenths of a minute that pass (one byte), the message's length (two bytes),
-//! the message.
+//! Input, repeated: a station (one byte), the time that passes, in tenths of a minute (one byte), the message's length
+//! (two bytes), the message.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +19,7 @@ use netvale_wire::MacAddr;
 
 const LEASE: Duration = Duration::from_secs(600);
 
-/// Returns the messages of an input, each with its station's byte and the time since the previous message.
+/// Returns the messages of an input, each with the byte of its station and the time since the previous message.
 fn messages(data: &[u8]) -> impl Iterator<Item = (u8, Duration, Vec<u8>)> {
     let mut rest = data;
     std::iter::from_fn(move || {
@@ -48,7 +48,7 @@ fuzz_target!(|data: &[u8]| {
     for (station, passed, mut bytes) in messages(data) {
         now += passed;
         let mac = station_mac(station);
-        // With this bit, the message's `chaddr` is the station's own address.
+        // If this bit is set, the message's `chaddr` is replaced by the station's own address.
         if station & 0x80 != 0 && bytes.len() >= 34 {
             bytes[28..34].copy_from_slice(&mac.0);
         }
@@ -82,7 +82,7 @@ fn say(server: &mut DhcpServer, holders: &mut Holders, mac: MacAddr, bytes: &[u8
     holders.insert(address, (client, now + LEASE));
 }
 
-/// Removes the holder of an address that its client releases, or declines because it is in use.
+/// Removes the holder of an address if its client releases the address, or declines it because it is in use.
 fn given_up(holders: &mut Holders, message: &DhcpMessage) {
     let address = match message.kind {
         DhcpKind::Release => Some(message.ciaddr),
@@ -97,7 +97,7 @@ fn given_up(holders: &mut Holders, message: &DhcpMessage) {
     }
 }
 
-/// Sends the same stations' messages to the DHCPv6 server, some of them with the server's DUID.
+/// Sends the messages of the same stations to the DHCPv6 server. Some of the messages get the server's DUID.
 fn say_all_v6(data: &[u8]) {
     let own = InterfaceAddress { address: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1), prefix: 64 };
     let mac = MacAddr([2, 0, 0, 0, 0, 0xff]);

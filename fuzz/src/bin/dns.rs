@@ -1,4 +1,4 @@
-//! Any bytes as a guest's DNS query, and any bytes as a server's answer to it.
+//! Parses any bytes as a guest's DNS query, and any bytes as a name server's answer to this query.
 //!
 //! Input: the query's length (two bytes), the query, the answer.
 #![cfg_attr(feature = "libfuzzer", no_main)]

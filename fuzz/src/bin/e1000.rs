@@ -1,5 +1,6 @@
-//! netvale's e1000 device under any register accesses, with any contents of descriptors, status blocks and buffers. Its
-//! queues are used between the accesses; the guest's memory is removed and mapped again, and changes during calls.
+//! Runs netvale's e1000 device with any register accesses, and with any contents of descriptors, status blocks and
+//! buffers. The device's queues are used between the accesses; the guest's memory is removed and mapped again, and
+//! changes during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -19,12 +20,12 @@ use netvale_vfio_user::dma::{Dma, WindowPlace};
 
 const SIZE: u64 = 1 << 16;
 const BASE: u64 = 0x1000;
-/// Maximum number of reads of shared memory by one call: this memory has room for rings of 4,096 descriptors, each of
-/// which is read once, and its buffer in pieces.
+/// Maximum number of reads of shared memory by one call: this memory has room for rings of 4,096 descriptors. Each
+/// descriptor is read once, and its buffer is read in pieces.
 const MOST: u64 = 256 + 8 * 4096;
 
-/// Registers that affect the queues. The input selects them by their position in this list, and any register by its
-/// offset.
+/// Registers that affect the queues. The input can select these registers by their position in this list, and any
+/// register by its offset.
 const NEAR: [u32; 20] = [
     CTRL, CTRL_EXT, RCTL, TCTL, TDBAL, TDLEN, TDH, TDT, RDBAL, RDLEN, RDH, RDT, CSBAL, CSBAH, IMS, ITR, RDTR, TIDV,
     VET, RSRPD,
@@ -38,7 +39,7 @@ struct E1000Guest {
 fn guest() -> Option<E1000Guest> {
     let (fd, map, _) = sealed_memfd("fuzz", SIZE, PageKind::Ordinary).ok()?;
     let mut dma = Dma::default();
-    // Two adjacent windows, so that rings and buffers can extend over both.
+    // The memory is mapped as two adjacent windows, so that rings and buffers can extend over both windows.
     for (offset, address) in [(0, BASE), (SIZE / 2, BASE + SIZE / 2)] {
         dma.map(WindowPlace { flags: 3, offset, address, size: SIZE / 2 }, Some(&fd)).ok()?;
     }
@@ -49,7 +50,7 @@ thread_local! {
     static GUEST: Option<E1000Guest> = guest();
 }
 
-/// Initializes the card as a driver does. The input continues from that state.
+/// Initializes the card as a driver does. The input's steps start from this state.
 fn up(core: &mut Core) {
     let all = [
         (CTRL, CTRL_SLU),

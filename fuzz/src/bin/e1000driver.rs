@@ -1,5 +1,5 @@
-//! netvale's e1000 driver with a card that returns any values of registers, and writes anything to the driver's
-//! descriptors, status block and buffers.
+//! Runs netvale's e1000 driver with a card whose registers return any values, and that writes any values to the
+//! driver's descriptors, status block and buffers.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use netvale_mem::words::Words;
 use netvale_port::{Batch, Egress, Ingress, Scratch, Source};
 
 const SLOTS: u32 = 8;
-/// Maximum number of reads of shared memory by one call: a few for each descriptor of a ring, and for each frame of a
-/// batch of four.
+/// Maximum number of reads of shared memory by one call: a few reads for each descriptor of a ring, and for each frame
+/// in a batch of four frames.
 const MOST: u64 = 64 + 16 * SLOTS as u64;
 
-/// A card whose registers read as the last value from the input. The control register reads as 0: the driver waits
-/// until it no longer has the reset bit.
+/// A card whose registers read as the last value from the input. The control register reads as 0, because the driver
+/// waits until the reset bit in it is cleared.
 #[derive(Default)]
 struct ScriptedCard {
     value: AtomicU32,
-    /// The high half of the status block's address, if the card has one.
+    /// The high half of the status block's address; `None` if the card has no status block.
     block: Option<u32>,
 }
 
@@ -44,7 +44,7 @@ impl CardRegisters for ScriptedCard {
 }
 
 thread_local! {
-    /// The driver's memory, reused for all inputs.
+    /// The driver's memory, which is reused for all inputs.
     static RAM: Option<Arc<CardRam>> = CardRam::new(SLOTS).ok().map(Arc::new);
 }
 
@@ -75,7 +75,7 @@ fuzz_target!(|data: &[u8]| {
     let options = CardDriverOptions { slots: SLOTS, csb: kind & 1 != 0, combine: u32::from(kind >> 4) };
     let Some(ram) = RAM.with(Clone::clone) else { return };
     let memory = words(ram.mapping());
-    // Clears what the previous input left in the descriptors.
+    // The descriptors are cleared, since they may have contents from the previous input.
     [false, true].into_iter().for_each(|rx| (0..4 * SLOTS as usize).for_each(|i| memory.store(ring_at(rx) + i, 0)));
     let block = (kind & 2 != 0).then_some((ram.block() >> 32) as u32);
     let card = Arc::new(ScriptedCard { block, ..ScriptedCard::default() });

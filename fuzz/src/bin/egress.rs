@@ -1,4 +1,4 @@
-//! Any lines as requests to a running gateway, and any text as its rules and published ports.
+//! Passes any lines as requests to a running gateway, and parses any text as its rules and published ports.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use netvale_fuzz::fuzz_target;

@@ -1,7 +1,8 @@
-//! The EVPN agent's state of one VNI under any messages of the kernel: valid ones, corrupted ones and arbitrary bytes.
-//! The target acts as the kernel and as the daemon, and checks the changes that the agent requests from both.
+//! Passes any messages from the kernel to the EVPN agent's state of one VNI: valid messages, corrupted messages and
+//! arbitrary bytes. The target acts as the kernel and as the daemon, and checks the changes that the agent requests
+//! from them.
 //!
-//! Input: for each step a byte that selects it, and its parameters.
+//! Input: for each step, a byte that selects the kind of step, and the step's parameters.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,15 +21,16 @@ use netvale_fuzz::FuzzInput;
 use netvale_fuzz::fuzz_target;
 use netvale_netlink::Messages;
 
-/// Number of times the planned changes are applied to the kernel's tables, after which none may be left. The second
-/// time is for an IP address that must be removed from one station before it is added to another.
+/// Number of times that the planned changes are applied to the kernel's tables. After that, no planned change may be
+/// left. The second time is needed for an IP address that must be removed from one station before it is added to
+/// another station.
 const ROUNDS: usize = 2;
 /// Maximum number of steps of an input.
 const MOST: usize = 64;
 const MIRROR: MirrorDevices = MirrorDevices { bridge: 1, tunnel: 2, locals: 3 };
 /// RTM_NEWNEIGH, RTM_DELNEIGH, RTM_NEWLINK, RTM_DELLINK of linux/rtnetlink.h.
 const KINDS: [u16; 4] = [28, 29, 16, 17];
-/// AF_BRIDGE, AF_INET, AF_INET6, and AF_BRIDGE again: two bits of the input select one.
+/// AF_BRIDGE, AF_INET, AF_INET6, and AF_BRIDGE again: two bits of the input select a family.
 const FAMILIES: [u8; 4] = [7, 2, 10, 7];
 /// `NDA_DST` of linux/neighbour.h.
 const DST: u16 = 1;
@@ -82,7 +84,7 @@ fn message(kind: u16, header: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// Builds a message about a neighbour or forwarding entry, possibly with one more attribute of any kind.
+/// Builds a message about a neighbour or forwarding entry, possibly with an additional attribute of any kind.
 fn entry(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let what = input.byte();
     let family = FAMILIES[usize::from(what >> 1 & 3)];
@@ -113,7 +115,7 @@ fn device(input: &mut FuzzInput<'_>) -> Vec<u8> {
     message(KINDS[2 + usize::from(what & 1)], &header, &attributes)
 }
 
-/// Returns the bytes with one of them changed.
+/// Returns the bytes with one byte changed.
 fn spoilt(mut bytes: Vec<u8>, input: &mut FuzzInput<'_>) -> Vec<u8> {
     let at = input.below(bytes.len());
     bytes[at] ^= input.byte();
@@ -160,8 +162,8 @@ impl EvpnWorld {
         }
     }
 
-    /// Acts as after lost notifications: replaces the tables by new ones, without the entries that the bits of `gone`
-    /// select.
+    /// Acts as if notifications were lost: replaces the tables by new tables, in which the entries are missing that the
+    /// bits of `gone` select.
     fn read_anew(&mut self, gone: u8) {
         let facts: Vec<Fact> = [
             self.tables.flood().map(Fact::Flood).collect::<Vec<_>>(),
@@ -183,7 +185,7 @@ impl EvpnWorld {
         self.tables.keys().for_each(|key| self.listed.note(key, &self.tables));
     }
 
-    /// Applies the changes that the agent sends to the daemon after some time.
+    /// Lets time pass, and applies the changes that the agent then sends to the daemon.
     fn tell(&mut self, start: Instant, passes: Duration) {
         self.passed += passes;
         for change in self.feed.changes(&self.tables, start + self.passed, HOLD) {
@@ -194,7 +196,7 @@ impl EvpnWorld {
             (told.vteps, told.addresses, told.neighbors),
             (self.flood.len(), self.addresses.len(), self.neighbors.len())
         );
-        // The daemon has received all remote entries, and no local address as a remote one.
+        // The daemon must have received all remote entries, and no local address as a remote address.
         assert!(self.tables.flood().all(|vtep| self.flood.contains(&vtep)));
         assert!(self.tables.remotes().all(|(mac, remote)| self.addresses.get(&mac) == Some(&remote)));
         assert!(self.remote_neighbors().all(|(ip, n)| self.neighbors.get(&ip) == Some(&(n.mac, n.router))));
@@ -206,7 +208,8 @@ impl EvpnWorld {
         self.tables.neighbors().filter(|(_, n)| n.remote)
     }
 
-    /// Applies a change to the daemon's entries. Nothing may be added twice, or removed that was not added.
+    /// Applies a change to the daemon's entries. No entry may be added twice, and no entry may be removed that was not
+    /// added.
     fn apply(&mut self, change: FeedChange) {
         let is_news = match change {
             FeedChange::Flood(vtep) => self.flood.insert(vtep),

@@ -1,7 +1,7 @@
-//! Any frames through merging (GRO) and then segmentation, which must restore them.
+//! Merges any frames (GRO) and segments the result, which must restore the frames.
 //!
-//! Input: for each frame one byte that selects its flow, and five that describe how it differs from the flow's previous
-//! frame, so that most frames can be merged.
+//! Input: for each frame, one byte that selects its flow, and five bytes that describe how the frame differs from the
+//! flow's previous frame, so that most frames can be merged.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -32,8 +32,8 @@ struct GroReceiver {
     scratch: Scratch,
 }
 
-/// Creates a ring that accepts no large segments, behind an egress that merges frames: whatever it merges is segmented
-/// again.
+/// Creates a ring that accepts no large segments, behind an egress that merges frames. All frames that the egress
+/// merges must therefore be segmented again.
 fn receiver() -> Option<GroReceiver> {
     let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: 2, rx_slots: SLOTS };
     let mem = Arc::new(Region::private(RegionSizes::for_port(1, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
@@ -101,8 +101,8 @@ fn finish(f: &mut [u8], v6: bool) {
     let _ = complete_checksum(&mut [f], l4 as u16, 16);
 }
 
-/// Returns whether a frame was restored. A TCP checksum of 0xffff equals one of 0. With DF, the IPv4 identification has
-/// no meaning: it may differ, and so may the header's checksum.
+/// Returns whether a frame was restored. TCP checksums of 0xffff and 0 are equivalent. In packets with the DF bit, the
+/// IPv4 identification has no meaning, so it may differ, and so may the header's checksum.
 fn same(sent: &[u8], came: &[u8]) -> bool {
     if sent.len() != came.len() {
         return false;

@@ -1,8 +1,8 @@
-//! Any TCP segments from a guest to the gateway's end of a connection, while bytes arrive from the host and time
+//! Passes any TCP segments from a guest to the gateway's end of a connection, while bytes arrive from the host and time
 //! passes.
 //!
-//! Input: a byte that selects which end opens the connection, then for each step a byte that selects it, and its
-//! parameters.
+//! Input: a byte that selects which end opens the connection, and for each step, a byte that selects the kind of step,
+//! and the step's parameters.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::time::{Duration, Instant};
@@ -24,14 +24,14 @@ const SYN: TcpSegment<'_> = TcpSegment {
     scale: Some(3),
     payload: &[],
 };
-/// Maximum number of segments that are sent in a row: more would be an endless loop.
+/// Maximum number of segments that the gateway's end sends in a row; more would mean an endless loop.
 const MOST: usize = 4096;
 const BYTES: [u8; 600] = [7; 600];
 
 struct Connection {
     end: TcpEndpoint,
     now: Instant,
-    /// The guest's next sequence number, which a fuzzer could not guess.
+    /// The guest's next sequence number. It is tracked here because a fuzzer could not guess it.
     guest: TcpSeq,
     /// The gateway's next sequence number.
     own: TcpSeq,
@@ -71,7 +71,7 @@ impl Connection {
                 drop(self.end.reset());
                 assert_eq!(self.end.state(), TcpState::Closed);
             }
-            // A whole segment, taken unchanged from the input.
+            // A whole segment is taken unchanged from the input.
             6 => {
                 let (bytes, behind) = behind.split_at(usize::from(a).min(behind.len()));
                 parse(bytes).into_iter().for_each(|segment| self.hear(&segment));
@@ -82,7 +82,7 @@ impl Connection {
         behind
     }
 
-    /// Passes a segment with numbers near the expected ones to the gateway's end.
+    /// Passes a segment whose sequence and acknowledgement numbers are near the expected numbers to the gateway's end.
     fn near<'a>(&mut self, flags: u8, len: u8, rest: &'a [u8]) -> &'a [u8] {
         let Some((&[seq, ack, window], behind)) = rest.split_first_chunk::<3>() else { return &[] };
         let off = |number: TcpSeq, by: u8| TcpSeq(number.0.wrapping_add_signed(i32::from(by.cast_signed()) * 4));
@@ -112,7 +112,7 @@ impl Connection {
         self.end.set_waiting(self.waiting, usize::MAX);
     }
 
-    /// Sends all pending segments, and checks that the queue has their bytes.
+    /// Takes all segments that the gateway's end must send, and checks that the queue has the segments' bytes.
     fn send(&mut self) {
         for count in 0.. {
             let Some(segment) = self.end.next_segment(self.now) else { return };

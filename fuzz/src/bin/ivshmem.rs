@@ -1,5 +1,5 @@
-//! A ptnet device with a guest that writes anything to the device's memory (header page and rings) in any order, also
-//! during calls.
+//! Runs a ptnet device with a guest that writes any values to the device's memory (header page and rings) in any order,
+//! even during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::mem::offset_of;
@@ -20,12 +20,12 @@ use netvale_ptnet::seats::{PtnetQueues, Seats};
 
 const CONFIG: PtnetDeviceConfig =
     PtnetDeviceConfig { tx_rings: 1, rx_rings: 1, slots: 8, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
-/// Maximum number of reads of shared memory by one command, which may set up each slot and each extra buffer.
+/// Maximum number of reads of shared memory by one command, since a command may set up each slot and each extra buffer.
 const A_COMMAND: u64 = 1 << 16;
-/// Maximum number of reads of shared memory for one batch, which is no longer than a ring.
+/// Maximum number of reads of shared memory for one batch, which has at most as many frames as a ring has slots.
 const A_BATCH: u64 = 512;
 
-/// A backend, its queues, and memory for deliveries, reused for all inputs.
+/// A backend, its queues, and memory for deliveries, all of which are reused for all inputs.
 type BackendParts = (Arc<dyn Backend>, PtnetQueues, Scratch);
 
 thread_local! {
@@ -61,7 +61,7 @@ fn serve(backend: &Arc<dyn Backend>, mut queues: Option<(&mut PtnetQueues, &mut 
     let mut number = 0;
     while !input.is_empty() {
         match input.byte() % 6 {
-            // A command, in most cases with a new number.
+            // The guest issues a command, in most cases with a new number.
             0 => {
                 number += u32::from(input.byte() != 0);
                 memory.store(word(offset_of!(PtnetHeader, command)), u32::from(input.byte() % 4));

@@ -1,4 +1,4 @@
-//! Any text as the name of a port to open, and of a port to attach.
+//! Parses any text as the name of a port to open, and as a port to attach.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::fmt::{Debug, Display};
@@ -17,7 +17,8 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Checks that a parsed value prints as text that parses to the same value, and that an error points into its text.
+/// Checks that a parsed value is printed as text that is parsed to the same value, and that the position in an error is
+/// within the text.
 fn check<T: Debug + Display + PartialEq>(text: &str, parse: impl Fn(&str) -> Result<T, ParseError>) {
     match parse(text) {
         Ok(value) => assert_eq!(parse(&value.to_string()).as_ref(), Ok(&value), "{text:?}"),

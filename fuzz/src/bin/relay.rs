@@ -1,5 +1,5 @@
-//! Pipes, relays and mirrors in a region to which the programs at both ends write any indices, slots, words and
-//! offsets, also during calls.
+//! Runs pipes, relays and mirrors in a memory region to which the programs at both ends write any indices, slots, words
+//! and offsets, even during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
 
 const SLOTS: u32 = 8;
 const BUF: u32 = 128;
-/// Maximum number of reads of shared memory for one slot, which is checked, moved, and copied for a monitor.
+/// Maximum number of reads of shared memory for one slot, since a slot is checked, moved, and copied for a monitor.
 const A_SLOT: u64 = 24;
-/// Maximum number of reads of shared memory by one call, besides those for slots.
+/// Maximum number of reads of shared memory by one call, in addition to the reads for slots.
 const A_CALL: u64 = 64;
 const MOST: u64 = A_CALL + A_SLOT * SLOTS as u64;
 
@@ -49,7 +49,7 @@ fn rig() -> Option<RelayRig> {
 }
 
 impl RelayRig {
-    /// Writes anything to any ring, as the programs at both ends may.
+    /// Writes any values to any ring, as the programs at both ends may.
     fn write(&self, op: u8, input: &mut FuzzInput<'_>) {
         let sides: Vec<&RingSide> = self.port.tx.iter().chain(&self.port.rx).chain(&self.copies.tx).collect();
         let side = sides[input.below(sides.len())];
@@ -108,7 +108,7 @@ fuzz_target!(|data: &[u8]| {
     let region = Arc::clone(&rig.region);
     let memory = words(region.mapping());
     let layout = *region.layout();
-    // Only rings and status blocks change: no decision depends on the contents of buffers.
+    // Only rings and status blocks change, since no decision depends on the contents of buffers.
     let first = layout.ring_pool as usize / 4;
     let end = layout.buf_pool as usize / 4;
     let mut input = FuzzInput(meddle(data, &memory, first, end - first));

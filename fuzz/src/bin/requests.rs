@@ -1,8 +1,8 @@
-//! The daemon's main thread under any requests of several unprivileged users, over both sockets, in any order, with
-//! hang-ups in between.
+//! Passes any requests of several unprivileged users to the daemon's main thread, over both sockets and in any order,
+//! with hang-ups in between.
 //!
-//! These users may not attach an interface, a TAP or a tunnel, but may name files and sockets in a folder of this
-//! target. Tunnels belong to root, who sends any requests about them.
+//! These users may not attach an interface, a TAP or a tunnel, but may name files and sockets in a folder that belongs
+//! to this target. Tunnels belong to root, who sends any requests about the tunnels.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,10 +17,10 @@ use netvale_fuzz::fuzz_target;
 use rustix::event::{EventfdFlags, eventfd};
 
 const USERS: [u32; 3] = [70_001, 70_002, 70_003];
-/// Maximum number of steps of an input, which bounds its time.
+/// Maximum number of steps of an input, which limits the time that an input takes.
 const MOST: usize = 64;
 
-/// Names of ports to open: existing ones, and others.
+/// Names of ports that are opened. Some of the ports exist, and some do not.
 const NAMES: [&str; 24] = [
     "vale0:a",
     "vale0:b",
@@ -47,8 +47,8 @@ const NAMES: [&str; 24] = [
     "netmap:nothing",
     "vale0:a-0",
 ];
-/// Ports that can be attached over the control socket; `DIR` is the folder, `HERE` an address of the loopback
-/// interface.
+/// Ports that are attached over the control socket. `DIR` stands for the target's folder, `HERE` for an address of the
+/// loopback interface.
 const ATTACHED: [&str; 14] = [
     "a",
     "b",
@@ -85,10 +85,10 @@ const METHODS: [&str; 15] = [
 /// Tunnels that root attaches.
 const TUNNELS: [&str; 4] =
     ["vxlan:7,local=HERE,remote=10.0.0.2", "vxlan:8,local=HERE", "vxlan:7,local=HERE,port=4790", "vxlan:9,local=::1"];
-/// IP addresses of VTEPs and neighbours, valid and invalid ones.
+/// Valid and invalid IP addresses of VTEPs and neighbours.
 const IPS: [&str; 8] =
     ["10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::2", "224.0.0.1", "HERE", "0.0.0.0", "::ffff:10.0.0.2"];
-/// Ethernet addresses, valid and invalid ones.
+/// Valid and invalid Ethernet addresses.
 const MACS: [&str; 6] = [
     "02:00:00:00:00:01",
     "02:00:00:00:00:02",
@@ -106,8 +106,8 @@ struct FuzzedDaemon {
     here: String,
     file: OwnedFd,
     eventfd: OwnedFd,
-    /// Number of open descriptors without connections and ports, which each input must restore; `None` during the first
-    /// inputs.
+    /// Number of open descriptors when there are no connections and ports. After each input, this number must be open
+    /// again. `None` during the first inputs.
     descriptors: Option<usize>,
     runs: u32,
 }
@@ -124,7 +124,7 @@ fn fuzzed() -> Option<FuzzedDaemon> {
     let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
     rustix::fs::ftruncate(&file, 1 << 20).ok()?;
     let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
-    // An address derived from the PID, since several fuzzers may run.
+    // The address is derived from the PID, since several fuzzers may run at the same time.
     let [a, b, ..] = std::process::id().to_le_bytes();
     let here = format!("127.{}.{b}.1", 1 | a);
     Some(FuzzedDaemon { rig: FuzzRig::new(&config)?, folder, here, file, eventfd, descriptors: None, runs: 0 })
@@ -196,7 +196,7 @@ fn listed(input: &mut FuzzInput<'_>, mut one: impl FnMut(&mut FuzzInput<'_>) -> 
     (0..input.byte() & 3).map(|_| one(input)).collect::<Vec<_>>().join(",")
 }
 
-/// Returns a JSON object with a list to add and a list to remove.
+/// Returns a JSON object with a list of elements to add and a list of elements to remove.
 fn changes(
     input: &mut FuzzInput<'_>,
     add: impl FnMut(&mut FuzzInput<'_>) -> String,
@@ -227,7 +227,7 @@ fn neighbor(input: &mut FuzzInput<'_>) -> String {
     format!(r#"{{"ip":{ip},"mac":{mac},"router":{}}}"#, n & 1 != 0)
 }
 
-/// Returns the method and parameters of a request `vxlan.set` if `sets`, else of `vxlan.local`.
+/// Returns the method and parameters of a request `vxlan.set` if `sets` is set, otherwise of a request `vxlan.local`.
 fn about_tunnel(input: &mut FuzzInput<'_>, sets: bool) -> String {
     let port = format!("{}:{}", SWITCHES[input.below(5)], ["t0", "t1", "t2", "a", "n1"][input.below(5)]);
     let how = input.byte();
@@ -242,7 +242,7 @@ fn about_tunnel(input: &mut FuzzInput<'_>, sets: bool) -> String {
     format!(r#""vxlan.set","params":{{"port":"{port}","replace":{},{lists}}}"#, how & 1 != 0)
 }
 
-/// Returns a request of root about a tunnel, as a line.
+/// Returns a line with a request of root about a tunnel.
 fn roots_line(input: &mut FuzzInput<'_>, here: &str) -> String {
     let params = match input.byte() % 5 {
         0 => {
@@ -301,7 +301,7 @@ fn line(input: &mut FuzzInput<'_>, folder: &str, here: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#).replace("HERE", here) + "\n"
 }
 
-/// Returns a request to attach a TAP with the client's descriptors, which are not those of a TAP.
+/// Returns a request to attach a TAP with descriptors that the client passes. The descriptors do not belong to a TAP.
 fn bring_request(input: &mut FuzzInput<'_>) -> BringRequest {
     let port = ["tap:x", "tap:b", "null:x"][input.below(3)].to_owned();
     let switch = ["vale0", "vale1", "vales"][input.below(3)].into();
@@ -339,8 +339,8 @@ fn step(f: &mut FuzzedDaemon, input: &mut FuzzInput<'_>) {
         9 | 10 => line(input, folder, here).into_bytes(),
         _ => input.bytes().to_vec(),
     };
-    // A valid request may have a socket for its answer as the first descriptor, and a file as the second. An eventfd
-    // takes the socket's place here.
+    // A valid request may have a socket for its answer as the first descriptor, and a file as the second. An eventfd is
+    // used here in place of the socket.
     let fds: &[BorrowedFd<'_>] = match input.byte() {
         0..=199 if op < 7 && message.len() > 100 => &[eventfd.as_fd(), file.as_fd()],
         200..=210 => &[eventfd.as_fd()],
@@ -366,7 +366,7 @@ fuzz_target!(|data: &[u8]| {
             fuzzed.rig.check(&USERS);
         }
         fuzzed.rig.end(&USERS, fuzzed.descriptors);
-        // After the first inputs, all threads have started, and everything that is opened on first use is open.
+        // After the first inputs, all threads have started, and all descriptors that are opened on first use are open.
         fuzzed.runs += 1;
         if fuzzed.runs == 50 {
             fuzzed.descriptors = descriptors();

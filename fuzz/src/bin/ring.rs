@@ -1,5 +1,5 @@
-//! The switch with any contents of slots, buffers and indices of a port from which it takes frames and to which it
-//! delivers them, with and without virtio-net headers. The contents also change during calls.
+//! Runs the switch with a port whose slots, buffers and indices have any contents, with and without virtio-net headers.
+//! The switch takes frames from the port and delivers them to the same port. The contents change even during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, Switch,
 
 const SLOTS: u32 = 8;
 const BUF: u32 = 128;
-/// Maximum number of reads of shared memory for one slot, which is checked, and whose bytes are read in pieces,
-/// possibly first for a checksum.
+/// Maximum number of reads of shared memory for one slot. The slot is checked, and its bytes are read in pieces,
+/// possibly after they were read for a checksum.
 const A_SLOT: u64 = 64;
-/// Maximum number of reads of shared memory by one pass, besides those for slots.
+/// Maximum number of reads of shared memory by one pass, in addition to the reads for slots.
 const A_PASS: u64 = 256;
 
 fn port(switch: &Arc<Switch>, name: &str, hdr_len: u32) -> Option<(Arc<PortMem>, Arc<RingEgress>, Forwarder)> {
@@ -71,7 +71,7 @@ fuzz_target!(|data: &[u8]| {
                     rx.csb.publish_head(u32::from(*at) % 10, 0);
                 }
             }
-            // A ring of eight slots holds at most eight frames, so that the passes must run out of frames.
+            // A ring of eight slots holds at most eight frames, so after a few passes there must be no frames left.
             let mut passes = 0;
             while let PassResult::Frames(_) =
                 bounded(A_PASS + A_SLOT * u64::from(SLOTS), "a pass", || forwarder.pass(work))

@@ -1,7 +1,8 @@
-//! Peers of socket ports: streams cut anywhere and messages, valid and invalid, in both directions; and requests of
-//! VDE plugs.
+//! Runs socket ports with peers that send valid and invalid data: streams, cut at any byte, and messages. Frames are
+//! sent in both directions. Requests of VDE plugs are parsed, too.
 //!
-//! Input: a byte that selects the kind of peer, then for each step a byte that selects it, and its parameters.
+//! Input: a byte that selects the kind of peer, and for each step, a byte that selects the kind of step, and the step's
+//! parameters.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;
@@ -22,13 +23,14 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 const SLOTS: u32 = 256;
 const BUF: u32 = 2048;
 const MTU: u32 = 1500;
-/// Longest frame that a peer without a header receives, if it has no tag.
+/// Maximum length of an untagged frame that a peer without a virtio-net header receives.
 const LONGEST: usize = 14 + MTU as usize;
-/// Bytes of the length in front of a frame in a stream.
+/// Number of bytes of the length that precedes a frame in a stream.
 const PREFIX: usize = 4;
 /// Maximum number of steps of an input.
 const STEPS: usize = 32;
-/// Number of times the socket is read until all frames must have arrived: a frame that is cut in two needs three.
+/// After this number of reads of the socket, all frames must have arrived. A frame that is cut in two needs three
+/// reads.
 const LOOKS: usize = 8;
 
 /// A ring that accepts no offloads: checksums and segmentation are completed before delivery.
@@ -43,15 +45,16 @@ struct FuzzedPeer {
     source: Source,
     socket: OwnedFd,
     format: FrameFormat,
-    /// Bytes of virtio-net header.
+    /// Length of the virtio-net header in bytes.
     header: usize,
-    /// The bytes that the port's socket accepted from the peer: one stream, or messages.
+    /// The bytes that the port's socket accepted from the peer. For a stream, all bytes are in one element; otherwise
+    /// each message is an element.
     sent: Vec<Vec<u8>>,
     /// Frames that the switch received from the peer.
     arrived: Vec<Vec<u8>>,
     /// Frames that the switch sent to the peer.
     delivered: Vec<Vec<u8>>,
-    /// What the peer read, like `sent`.
+    /// The bytes that the peer read, in the same form as `sent`.
     read: Vec<Vec<u8>>,
     scratch: Scratch,
 }
@@ -67,7 +70,7 @@ thread_local! {
     static RECEIVER: std::cell::RefCell<RingReceiver> = std::cell::RefCell::new(receiver().expect("memory"));
 }
 
-/// Returns a frame of `len` bytes, or of 15 if `len` is less, to an unknown address.
+/// Returns a frame of `len` bytes, but at least 15 bytes, to an unknown address.
 fn frame(number: u8, len: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5, number];
     frame.extend((frame.len()..len.max(15)).map(|at| at as u8));
@@ -90,7 +93,7 @@ impl FuzzedPeer {
         Some(FuzzedPeer { line, egress, source, socket, format, header, sent, arrived, delivered, read, scratch })
     }
 
-    /// Sends bytes to the port; a full socket accepts a part of them.
+    /// Sends bytes to the port. If the socket is nearly full, it accepts only a part of the bytes.
     fn write(&mut self, bytes: &[u8]) {
         let Ok(count) = rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) else { return };
         match self.format {
@@ -106,7 +109,7 @@ impl FuzzedPeer {
         &mut self.sent[0]
     }
 
-    /// Sends a frame to the port, with a virtio-net header of zeros or of the input's bytes.
+    /// Sends a frame to the port, with a virtio-net header that consists of zeros or of bytes from the input.
     fn send_frame(&mut self, input: &mut FuzzInput<'_>) {
         let len = usize::from(input.half()) * usize::from(1 + (input.byte() & 3)) % (MAX_FRAME + 8);
         let mut bytes = vec![0; self.header];
@@ -164,8 +167,8 @@ impl FuzzedPeer {
         }
     }
 
-    /// Returns the frames, with headers, in what one side sent, up to the first invalid length; and whether there is
-    /// such a length, or an empty message.
+    /// Returns the frames, with their headers, in the bytes that one side sent, up to the first invalid length. The
+    /// `bool` is whether there is an invalid length or an empty message.
     fn frames(&self, all: &[Vec<u8>]) -> (Vec<Vec<u8>>, bool) {
         if self.format == FrameFormat::Messages {
             return (all.iter().filter(|one| !one.is_empty()).cloned().collect(), all.iter().any(Vec::is_empty));
@@ -184,7 +187,7 @@ impl FuzzedPeer {
         (frames, false)
     }
 
-    /// Checks that all valid frames have arrived in order, and that each of the others was counted as a drop.
+    /// Checks that all valid frames have arrived in order, and that each invalid frame was counted as a drop.
     fn check_arrived(&self) {
         let (frames, ends) = self.frames(&self.sent);
         let mut rest = frames.iter();
@@ -193,14 +196,15 @@ impl FuzzedPeer {
         }
         let counters = self.source.ingress().counters();
         let dropped: u64 = DropReason::ALL.iter().map(|why| counters.drops(*why)).sum();
-        // A message of no bytes is a hang-up.
+        // A message without bytes counts as a hang-up, after which further messages need not arrive.
         if !ends || self.format == FrameFormat::Stream {
             assert_eq!(self.arrived.len() as u64 + dropped, frames.len() as u64);
         }
         assert_eq!(self.line.over().is_some(), ends, "{:?}", self.line.over());
     }
 
-    /// Checks that the peer has read frames that were sent to it, in order, unchanged, and no longer than permitted.
+    /// Checks that the frames that the peer has read were sent to it, in the same order and unchanged, and are not
+    /// longer than permitted.
     fn check_read(&self) {
         let (frames, is_bad) = self.frames(&self.read);
         assert!(!is_bad);
@@ -240,7 +244,7 @@ fn peer(format: FrameFormat, header: u32, mut input: FuzzInput<'_>) {
     });
 }
 
-/// Checks that a valid request of a plug has a usable address and a printable description.
+/// Checks that, if a request of a plug is valid, it has a usable address and a printable description.
 fn plug(bytes: &[u8]) {
     let Ok(request) = PlugRequest::parse(bytes) else { return };
     assert!(request.description.len() <= 134);

@@ -1,7 +1,7 @@
-//! Any datagrams from a known VTEP to a tunnel, single ones and ones that the kernel has merged (GRO), and any frames
-//! into the tunnel.
+//! Passes any datagrams from a known VTEP to a tunnel, both single datagrams and datagrams that the kernel has merged
+//! (GRO), and any frames into the tunnel.
 //!
-//! Input: for each datagram or frame a byte that selects its kind, and its parameters.
+//! Input: for each datagram or frame, a byte that selects its kind, and its parameters.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -50,7 +50,7 @@ fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<TunnelEnd> 
     let options = TunnelOptions {
         vni,
         remotes: vec![remote],
-        // One tunnel does not learn addresses: it answers ARP requests and neighbour solicitations itself.
+        // One of the two tunnels does not learn addresses, and answers ARP requests and neighbour solicitations itself.
         learning: vni != VNI,
         any_peer: false,
         ageing: 300,
@@ -72,7 +72,7 @@ fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<TunnelEnd> 
 }
 
 fn fuzzed() -> Option<FuzzedTunnel> {
-    // Addresses derived from the PID, since several fuzzers may run.
+    // The addresses are derived from the PID, since several fuzzers may run at the same time.
     let [a, b, ..] = std::process::id().to_le_bytes();
     let [local, remote] = [1, 2].map(|n| IpAddr::from([127, 1 | a, b, n]));
     let endpoint = Arc::new(Endpoint::new(local, PORT).ok()?);
@@ -111,7 +111,7 @@ fn half_done(input: &mut FuzzInput<'_>) -> Vec<u8> {
     frame
 }
 
-/// Returns an ARP request or a neighbour solicitation. The input may corrupt it.
+/// Returns an ARP request or a neighbour solicitation. The input may corrupt the message.
 fn request(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let v6 = input.byte() & 1 != 0;
     let at = input.byte();
@@ -147,10 +147,10 @@ impl FuzzedTunnel {
         let frame = frame(kind, input);
         let vni = [VNI, VNI, OTHER, 9][usize::from(kind >> 2 & 3)];
         let bytes = if kind & 0x10 == 0 { [&header::encode(vni)[..], &frame].concat() } else { frame };
-        // With a size other than 0, the kernel segments the message, and on the loopback interface merges the segments
-        // again.
+        // If the size is not 0, the kernel segments the message, and merges the segments again on the loopback
+        // interface.
         let each = if kind & 0x20 == 0 { 0 } else { libc::c_int::from(input.half() % 1400) };
-        // SAFETY: `each` is an int, of the length given, and outlives the call.
+        // SAFETY: `each` is an int that outlives the call, and the given length is its size.
         unsafe { libc::setsockopt(self.peer.as_raw_fd(), libc::SOL_UDP, UDP_SEGMENT, (&raw const each).cast(), 4) };
         let _ = self.peer.send_to(&bytes, self.to);
     }
@@ -167,7 +167,8 @@ impl FuzzedTunnel {
     /// Takes the frames that have arrived, and delivers them to the ring.
     fn receive(&mut self) {
         let mut spare = Box::new(Batch::new());
-        // The tunnels share a socket: each passes on the datagrams that it has read for the other.
+        // The tunnels share a socket, and each tunnel passes on the datagrams that it has read for the other tunnel.
+        // Therefore, each tunnel is asked twice.
         for end in [0, 1, 0, 1] {
             let source = &mut self.ends[end].source;
             loop {

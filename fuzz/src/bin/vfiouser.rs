@@ -1,4 +1,5 @@
-//! Any vfio-user messages, with any descriptors, to a ptnet device; its rings are used in between.
+//! Passes any vfio-user messages, with any descriptors, to a ptnet device. The device's rings are used between the
+//! messages.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;
@@ -48,8 +49,8 @@ fn fd(memory: &Region, kind: u8) -> Option<OwnedFd> {
     }
 }
 
-/// Takes a message from the input: command and flags, number and kind of descriptors, length of the payload, payload;
-/// `None` at the end.
+/// Takes a message from the input: command and flags, number and kind of descriptors, length of the payload, payload.
+/// Returns `None` at the end of the input.
 fn message(memory: &Region, data: &mut &[u8]) -> Option<VfioMessage> {
     let [command, fds, len, rest @ ..] = *data else { return None };
     let (payload, rest) = rest.split_at(usize::from(*len).min(rest.len()));

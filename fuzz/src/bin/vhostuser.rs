@@ -1,4 +1,5 @@
-//! Any vhost-user messages, with any descriptors, to netvale's device; its queues are used in between.
+//! Passes any vhost-user messages, with any descriptors, to netvale's device. The device's queues are used between the
+//! messages.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;
@@ -40,8 +41,8 @@ fn fd(shared: &VhostUserState, kind: u8) -> Option<OwnedFd> {
     }
 }
 
-/// Takes a message from the input: request, flags, number and kind of descriptors, length of the payload, payload;
-/// `None` at the end.
+/// Takes a message from the input: request, flags, number and kind of descriptors, length of the payload, payload.
+/// Returns `None` at the end of the input.
 fn message(shared: &VhostUserState, data: &mut &[u8]) -> Option<VhostMessage> {
     let [request, flags, fds, len, rest @ ..] = *data else { return None };
     let (payload, rest) = rest.split_at(usize::from(*len).min(rest.len()));

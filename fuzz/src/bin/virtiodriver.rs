@@ -1,5 +1,5 @@
-//! netvale's virtio driver with a device that writes anything to the driver's rings and buffers, in all ring layouts,
-//! also during calls.
+//! Runs netvale's virtio driver with a device that writes any values to the driver's rings and buffers, in all ring
+//! layouts, even during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::cell::RefCell;
@@ -17,12 +17,12 @@ use netvale_virtio::driver::{DriverFeatures, DriverQueue};
 use netvale_virtio::features;
 use netvale_virtio::queue::QueueFeatures;
 
-/// Maximum number of reads of shared memory by one call for each buffer of the queue.
+/// Maximum number of reads of shared memory by one call, per buffer of the queue.
 const A_BUFFER: u64 = 64;
-/// Maximum number of reads by one call for a batch of four frames, which may be copied in pieces.
+/// Maximum number of further reads by one call, for a batch of four frames that may be copied in pieces.
 const A_CALL: u64 = 1024;
 
-/// The driver's memory for queues of one size, reused for all inputs.
+/// The driver's memory for queues of one size, which is reused for all inputs.
 struct DriverMemory {
     ram: DriverRam,
     queues: Vec<QueueRam>,
@@ -39,7 +39,7 @@ struct DriverRig {
     size: u16,
     features: DriverFeatures,
     memory: Words,
-    /// First word of each ring area, and of the buffers, by queue.
+    /// For each queue, the first word of each ring area and of the buffers.
     areas: [[usize; 4]; 2],
     seats: [Arc<Seat<RunningQueue>>; 2],
     fault: Fault,
@@ -71,7 +71,7 @@ fn rig(own: &mut DriverMemory, kind: u8) -> Option<DriverRig> {
 }
 
 impl DriverRig {
-    /// Writes a word to any place, as the device may.
+    /// Writes a word to any place in the queues' memory, as the device may.
     fn scribble(&self, input: &mut FuzzInput<'_>) {
         let area = self.areas[input.below(2)][input.below(4)];
         self.memory.store(area + usize::from(input.half()) % 1024, input.word());
@@ -95,7 +95,7 @@ impl DriverRig {
             self.memory.store(used, u32::from(done.wrapping_add(1)) << 16);
         }
         *done = done.wrapping_add(1);
-        // The buffer's virtio-net header: the offloads, and the number of buffers.
+        // The buffer's virtio-net header is written: the offloads, and the number of buffers.
         let header = buf + 528 * (id as usize % usize::from(n));
         self.memory.store(header, input.word());
         self.memory.store(header + 2, u32::from(input.byte()) << 16);

@@ -1,6 +1,6 @@
-//! Both queues of netvale's virtio device with any contents of the guest's memory (rings and buffers), in both ring
-//! layouts, with and without the dirty log and the in-flight record. The contents also change during calls. The
-//! in-flight record keeps what the previous input left in it.
+//! Runs both queues of netvale's virtio device with any contents of the guest's memory (rings and buffers), in both
+//! ring layouts, with and without the dirty log and the in-flight record. The contents change even during calls. The
+//! in-flight record keeps its contents from the previous input.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -19,17 +19,18 @@ use netvale_virtio::features::{self, Framing};
 use netvale_virtio::memory::{GuestMemory, Hint, RegionSpec};
 use netvale_virtio::queue::{DeviceQueue, Pieces, QueueAddresses, QueueFeatures};
 
-/// Size in bytes of each of the two regions of guest memory, which are adjacent: buffers may extend over both.
+/// Size in bytes of each of the two regions of guest memory, which are adjacent, so that buffers may extend over both
+/// regions.
 const SIZE: u64 = 0x800;
 /// Address of the first region in the address space of the guest's VMM.
 const USER: u64 = 0x10_0000;
 const QUEUE: u16 = 8;
-/// Maximum number of reads of shared memory by one call: for each of eight chains eight descriptors, and a few for the
-/// buffer of each.
+/// Maximum number of reads of shared memory by one call: for each of eight chains, eight descriptors, and a few reads
+/// for the buffer of each descriptor.
 const MOST: u64 = 64 + 8 * 8 * 16;
 
 struct VirtqueueRig {
-    /// The first region, as the guest sees it.
+    /// The guest's view of the first region.
     words: Words,
     memory: Arc<GuestMemory>,
     fault: Fault,
@@ -69,7 +70,7 @@ fn fill(memory: &GuestMemory, data: &[u8]) {
         let Some((p, n)) = memory.guest(i * SIZE, SIZE, &mut Hint::default()) else { return };
         for k in 0..n as usize {
             let byte = data.get(i as usize * SIZE as usize + k).copied().unwrap_or(0);
-            // SAFETY: inside the region.
+            // SAFETY: the address is inside the region.
             unsafe { p.as_ptr().add(k).write_volatile(byte) };
         }
     }

@@ -1,7 +1,7 @@
-//! Any virtio-net header before any frame: the header's check, then the offload that it requests.
+//! Checks any virtio-net header before any frame, and then performs the offload that the header requests.
 //!
-//! Input: the header's 12 bytes, then the frame. The header's `num_buffers`, which senders do not use, selects where
-//! the frame is cut into two pieces.
+//! Input: the 12 bytes of the header, and the frame. The header's `num_buffers`, which senders do not use, selects
+//! where the frame is cut into two pieces.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::net::IpAddr;
@@ -51,8 +51,8 @@ fn complete(frame: &[u8], cut: usize, start: u16, offset: u16) {
     assert_eq!(one, two);
 }
 
-/// Checks that segments contain the payload once and in order, that none is too long, and that their checksums are
-/// valid.
+/// Checks that segments contain the payload once and in order, that no segment is too long, and that the segments'
+/// checksums are valid.
 fn cut_into_segments(frame: &[u8], gso: &Gso) {
     let (headers, payload) = frame.split_at(gso.hdr_len.into());
     let mut segmenter = Segmenter::new(headers, payload.len(), gso).expect("checked header");

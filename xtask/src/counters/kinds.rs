@@ -8,7 +8,7 @@
 //!
 //! `"netmap:…"` does not count as a string, because in netmap's API the names of all ports begin with it. Kinds may be
 //! named in tests, in code that only tests, checks, fuzzes or measures, in the folders of [`OWN`], and in folders with
-//! a kind's name. The file with the table of kinds counts once and stays.
+//! a kind's name. The file with the table of kinds is always counted, as one file.
 
 use proc_macro2::{Delimiter, TokenTree};
 
@@ -16,11 +16,11 @@ use super::tokens::{Scope, TokenLevel, is_punct, is_word, levels, line};
 
 /// Path of the list of kinds.
 pub const LIST: &str = "crates/kinds/portspec/src/kinds/mod.rs";
-/// The macro with a row for each kind: `Tap(TapName) "tap" tap [Tap]`.
+/// Name of the macro that has a row for each kind: `Tap(TapName) "tap" tap [Tap]`.
 const MACRO: &str = "kinds";
 /// Folders that belong to the kinds.
 const OWN: [&str; 2] = ["ports", "kinds"];
-/// The kind whose name is the prefix of all port names in netmap's API.
+/// The kind whose name is the same as the prefix of all port names in netmap's API.
 const OF_THE_API: &str = "netmap";
 /// Crates that test and measure.
 const DEVELOPMENT: [&str; 4] = ["bench", "harness", "soak", "system-tests"];
@@ -29,9 +29,9 @@ const ENDS: [&str; 3] = ["Port", "Info", "Spec"];
 
 /// The names of the kinds of ports.
 pub struct Kinds {
-    /// Names as users write them: `virtio-pci`.
+    /// The names as users write them, such as `virtio-pci`.
     names: Vec<String>,
-    /// Names of enum variants: `VirtioPci`.
+    /// The names of the enum variants, such as `VirtioPci`.
     variants: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Kinds {
     /// Returns whether a file at this path may name kinds.
     pub fn may_be_named_in(&self, path: &str) -> bool {
         let Some(below) = path.strip_prefix("crates/") else { return true };
-        // A folder with several crates, such as `core`, is not part of a crate's name.
+        // A crate may be in a folder with several crates, such as `core`, which is not part of the crate's name.
         let (of_crate, inside) = below.split_once("/src/").unwrap_or((below, ""));
         let own_crate = of_crate.rsplit('/').next().unwrap_or(of_crate);
         let is_own = |folder: &str| OWN.contains(&folder) || self.names.iter().any(|name| name == folder);
@@ -61,14 +61,14 @@ impl Kinds {
         is_rig || DEVELOPMENT.contains(&own_crate) || [own_crate].into_iter().chain(inside.split('/')).any(is_own)
     }
 
-    /// Returns the line of the first mention of a kind on a level.
+    /// Returns the line of the first mention of a kind on a level; `None` if there is no mention.
     pub fn mention(&self, level: &TokenLevel) -> Option<usize> {
         let tokens = &level.tokens;
         let at = (0..tokens.len()).find(|&at| self.is_mention(&tokens[..=at]))?;
         Some(line(&tokens[at]))
     }
 
-    /// Returns whether the last of these tokens names a kind.
+    /// Returns whether the last of these tokens, together with the tokens before it, names a kind.
     fn is_mention(&self, tokens: &[TokenTree]) -> bool {
         match tokens {
             [.., TokenTree::Literal(literal)] => self.is_name(&literal.to_string()),
@@ -96,7 +96,7 @@ impl Kinds {
     }
 }
 
-/// Returns the words in the rows of the macro that lists the kinds, if this level calls it.
+/// Returns the words in the rows of the macro that lists the kinds, if this level calls the macro, otherwise `None`.
 fn listed(tokens: &[TokenTree]) -> Option<Vec<String>> {
     let rows = tokens.windows(3).find_map(|tokens| match tokens {
         [name, bang, TokenTree::Group(rows)] if is_word(name, MACRO) && is_punct(bang, '!') => Some(rows.stream()),
@@ -113,7 +113,7 @@ fn listed(tokens: &[TokenTree]) -> Option<Vec<String>> {
     Some(words.filter(|word| !word.is_empty()).collect())
 }
 
-/// Converts `virtio-pci` to a variant's name, `VirtioPci`.
+/// Converts a name such as `virtio-pci` to a variant's name, `VirtioPci`.
 fn camel(name: &str) -> String {
     let mut starts = true;
     let mut camel = String::new();
@@ -141,7 +141,8 @@ mod tests {
         levels(text, Scope::Shipped).expect("tokens").iter().any(|level| kinds.mention(level).is_some())
     }
 
-    /// Objective: the kinds are those of the rows, without the empty one; a source without the macro is an error.
+    /// Objective: the kinds are taken from the rows, except the row with the empty name; a source without the macro is
+    /// an error.
     #[test]
     fn kinds_are_read_from_the_source() {
         let kinds = Kinds::read(ATTACH).expect("kinds");
@@ -150,7 +151,7 @@ mod tests {
         assert!(Kinds::read("const A: u8 = 1;").is_err());
     }
 
-    /// Objective: strings, variants and types that name a kind are found, also in macros.
+    /// Objective: strings, variants and types that name a kind are found, even in macros.
     #[test]
     fn mentions_are_found() {
         for code in
@@ -173,7 +174,7 @@ mod tests {
         assert!(!mentions("#[cfg(test)] mod tests { fn f() { \"tap\"; } }"));
     }
 
-    /// Objective: the kinds' own folders, and those of development, may name kinds.
+    /// Objective: files in the kinds' own folders, and in the folders of tests and tools, may name kinds.
     #[test]
     fn own_folders_may_name_kinds() {
         let kinds = Kinds::read(ATTACH).expect("kinds");

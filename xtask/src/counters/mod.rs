@@ -1,4 +1,5 @@
-//! `counters`: numbers that may only fall, in one file, `xtask/counters.toml`.
+//! `counters`: compares counts of places in the sources with numbers that may only fall. The numbers are in one file,
+//! `xtask/counters.toml`.
 //!
 //! | counter | what counts |
 //! |---|---|
@@ -15,8 +16,9 @@
 //! counts as shipped. Names and kinds are counted only in shipped code; tuples are counted there and, as `…-in-tests`,
 //! in all other code.
 //!
-//! A count must equal the number in the file: a higher one is a regression, and a lower one must be recorded so that it
-//! stays. The numbers are also compared with all committed versions of the file, so that none can be raised.
+//! A count must equal the number in the file: a higher count is a regression, and a lower count must be recorded so
+//! that it stays. The numbers are also compared with all committed versions of the file, so that no number can be
+//! raised.
 
 mod git;
 mod kinds;
@@ -36,10 +38,11 @@ use survey::{COUNTED, CountedSite, SHARED_TYPE_NAMES, Sites, Surveyor};
 
 /// Maximum number of places that a finding lists.
 const SHOWN: usize = 5;
-/// Maximum characters shown of a place's line.
+/// Maximum number of characters that are shown of a place's line.
 const SHOWN_COLUMNS: usize = 80;
 
-/// Compares the tree at `root`, and the history of its numbers, with the file. Returns the differences.
+/// Compares the tree at `root` with the numbers in the file, and these numbers with their history. Returns the
+/// differences.
 pub fn run(root: &Path) -> Result<Findings, String> {
     let text = std::fs::read_to_string(root.join(FILE)).map_err(|e| format!("{FILE}: {e}"))?;
     let (numbers, mut findings) = numbers::parse(&text);
@@ -82,8 +85,8 @@ fn compare_history(root: &Path, numbers: &CounterNumbers) -> Findings {
     numbers::raised(numbers, &versions)
 }
 
-/// Compares a counter's number in the file with the count. Returns the message to show if they differ. `new` are the
-/// places added since the number was written.
+/// Compares a counter's number in the file with the count. Returns a message if they differ, otherwise `None`. `new`
+/// are the places that were added since the number was written.
 fn compare(counter: &str, written: u64, sites: &[CountedSite], new: Option<&Sites>) -> Option<String> {
     let value = survey::value(counter, sites);
     if value < written {
@@ -112,7 +115,7 @@ fn shown(new: &[&CountedSite]) -> String {
     new.iter().take(SHOWN).map(line).chain(more).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns a list of the files with the most places, for when the new places are unknown.
+/// Returns a list of the files with the most places. It is shown if the new places are unknown.
 fn most_of(sites: &[CountedSite]) -> String {
     let mut files: BTreeMap<&str, usize> = BTreeMap::new();
     for site in sites {
@@ -124,8 +127,8 @@ fn most_of(sites: &[CountedSite]) -> String {
     most.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the places in files changed since the numbers were last written, without those that existed before in any of
-/// these files. `None` without git.
+/// Returns the places in files that have changed since the numbers were last written, except places that existed before
+/// in any of these files. Returns `None` without git.
 fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
     let changes = git::GitChanges::since_change_of(root, FILE)?;
     let mut before = Sites::new();
@@ -145,7 +148,7 @@ fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
     Some(now)
 }
 
-/// Removes places that existed before: for each text of a line, as many from `sites` as `before` has.
+/// Removes places that existed before: for each line's text, removes as many places from `sites` as `before` has.
 fn remove_old(sites: &mut Vec<CountedSite>, before: &[CountedSite]) {
     let mut old: BTreeMap<&str, usize> = BTreeMap::new();
     for site in before {

@@ -1,4 +1,4 @@
-//! Names of types, and the number of files that define each.
+//! Names of types, and the number of files that define each name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ mod tests {
         }
     }
 
-    /// Objective: a name is shared when two files define it, however often one of them does.
+    /// Objective: a name is shared when two files define it, regardless of how often each file defines it.
     #[test]
     fn names_of_two_files_are_shared() {
         let site = |file: &str, what: &str| CountedSite { file: file.into(), line: 1, what: what.into() };

@@ -10,7 +10,7 @@ pub const FILE: &str = "xtask/counters.toml";
 /// The counters' numbers, by the counters' names.
 pub type CounterNumbers = BTreeMap<String, u64>;
 
-/// Parses lines of the form `name = number`; `#` starts a comment. Any other line is a finding.
+/// Parses lines of the form `name = number`; `#` starts a comment. Any other non-empty line is a finding.
 pub fn parse(text: &str) -> (CounterNumbers, Findings) {
     let mut numbers = CounterNumbers::new();
     let mut findings = Findings::new();
@@ -70,8 +70,8 @@ mod tests {
         numbers
     }
 
-    /// Objective: numbers and comments are parsed; other lines and a second line of a name are findings with their
-    /// place.
+    /// Objective: numbers and comments are parsed; other lines, and a second line for the same name, are findings with
+    /// their line number.
     #[test]
     fn lines_are_read() {
         assert_eq!(
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(places, [2, 3, 4].map(|line| format!("{FILE}:{line}")));
     }
 
-    /// Objective: each known counter needs a line, and each line a known counter.
+    /// Objective: each known counter must have a line, and each line must be for a known counter.
     #[test]
     fn lines_are_of_known_counters() {
         assert!(compare_names(&numbers("a = 1\nb = 2"), &["a", "b"]).is_empty());
@@ -92,8 +92,8 @@ mod tests {
         assert!(findings[0].contains("a line for b") && findings[1].contains("called c"), "{findings:?}");
     }
 
-    /// Objective: a number above the minimum of its history is a finding, even if newer versions were above it as well;
-    /// equal and lower numbers, and new names, are not.
+    /// Objective: a number above the minimum of its history is a finding, even if newer versions were also above it;
+    /// equal and lower numbers, and numbers of new counters, are no findings.
     #[test]
     fn raises_are_found_in_history() {
         let versions = ["a = 9\nb = 1", "a = 7\nb = 1", "a = 8", ""].map(|text| ("c0ffee".to_owned(), text.to_owned()));

@@ -7,9 +7,9 @@ use super::tokens::{Scope, TokenLevel, levels};
 use super::{kinds, names, tuples};
 use crate::glossary;
 
-/// Counters of statements that assign a tuple to a tuple: in shipped code, and in other code.
+/// Counters of statements that assign a tuple to a tuple: the first for shipped code, the second for other code.
 const TUPLE_ASSIGNMENTS: [&str; 2] = ["tuple-assignments", "tuple-assignments-in-tests"];
-/// Counters of parameters whose type is a tuple: in shipped code, and in other code.
+/// Counters of parameters whose type is a tuple: the first for shipped code, the second for other code.
 const TUPLE_PARAMETERS: [&str; 2] = ["tuple-parameters", "tuple-parameters-in-tests"];
 /// Counter of lines over [`COLUMNS`].
 pub const LONG_LINES: &str = "long-lines";
@@ -42,9 +42,9 @@ const FOLDERS: [&str; 3] = ["crates", "xtask", "fuzz"];
 pub struct CountedSite {
     /// Path below the workspace's root.
     pub file: String,
-    /// Line number, from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// What is counted: the name, or the line's text.
+    /// What is counted: a name, or the text of the line.
     pub what: String,
 }
 
@@ -57,7 +57,7 @@ pub struct Surveyor {
 }
 
 impl Surveyor {
-    /// Reads the names of the kinds of ports from the tree at `root`.
+    /// Creates a surveyor. Reads the names of the kinds of ports from the tree at `root`.
     pub fn new(root: &Path) -> Result<Self, String> {
         Ok(Self { kinds: kinds::Kinds::read(&read(root, kinds::LIST)?)? })
     }
@@ -111,7 +111,8 @@ impl SurveyPage<'_> {
         }
     }
 
-    /// Counts the results of `find`: in shipped code under the first counter, in other code under the second.
+    /// Counts the results of `find`: results in shipped code under the first counter, results in other code under the
+    /// second.
     fn put_split(
         &mut self,
         counters: [&'static str; 2],
@@ -168,7 +169,7 @@ pub fn survey(root: &Path, surveyor: &Surveyor) -> Result<Sites, String> {
     Ok(sites)
 }
 
-/// Returns the value of a counter with these places.
+/// Returns the value of a counter that counts these places.
 pub fn value(counter: &str, sites: &[CountedSite]) -> u64 {
     let count = if counter == SHARED_TYPE_NAMES { names::shared(sites).len() } else { sites.len() };
     count as u64

@@ -12,7 +12,7 @@ fn site(file: &str, line: usize, what: &str) -> CountedSite {
     CountedSite { file: file.into(), line, what: what.into() }
 }
 
-/// A small tree in its own folder, removed at the end.
+/// A small tree in its own folder, which is removed at the end.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -67,7 +67,7 @@ impl Drop for Tree {
     }
 }
 
-/// Objective: an equal number is no finding; a lower count must be recorded; a higher one is reported with its new
+/// Objective: an equal number is no finding; a lower count must be recorded; a higher count is reported with its new
 /// places.
 #[test]
 fn numbers_only_fall() {
@@ -82,7 +82,7 @@ fn numbers_only_fall() {
     assert!(rose.contains("a.rs: 2 of them"), "{rose}");
 }
 
-/// Objective: of names, only those that two files define are counted and shown.
+/// Objective: only names that two files define are counted and shown.
 #[test]
 fn shared_names_are_shown() {
     let sites = [site("a.rs", 1, "A"), site("b.rs", 2, "A"), site("b.rs", 3, "B")];
@@ -92,7 +92,8 @@ fn shared_names_are_shown() {
     assert!(rose.contains("new: b.rs:2: A") && !rose.contains(": B"), "{rose}");
 }
 
-/// Objective: places that only moved, within a file or to another one, are not new; the second of two equal places is.
+/// Objective: places that were only moved, within a file or to another file, are not new; if there are now two equal
+/// places instead of one, the second is new.
 #[test]
 fn moved_places_are_old() {
     let mut sites = vec![site("b.rs", 7, "x"), site("b.rs", 9, "x"), site("b.rs", 10, "y")];
@@ -133,7 +134,7 @@ fn history_is_compared() {
     assert_eq!(tree.findings(), raised);
 }
 
-/// Objective: a clone that lacks the commits with a lower number passes.
+/// Objective: a shallow clone in which the commits with a lower number are missing passes the check.
 #[test]
 fn shallow_clones_pass() {
     let tree = Tree::new("whole");

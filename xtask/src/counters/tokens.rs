@@ -1,15 +1,15 @@
 //! Rust source as trees of tokens, level by level, with helper functions for the counters.
 //!
-//! The lexer is proc-macro2's: it treats comments, strings and lifetimes as the compiler does. The bodies of macros are
-//! read like other code.
+//! The lexer is the one in proc-macro2, which treats comments, strings and lifetimes as the compiler does. The bodies
+//! of macros are read like other code.
 
 use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
 
-/// The tokens of one level: those between two brackets, or those of a file.
+/// The tokens of one level: the tokens between two brackets, or the tokens of a file outside all brackets.
 pub struct TokenLevel {
-    /// The tokens, without documentation. A group represents everything inside it.
+    /// The tokens, without documentation. A bracketed group is one token here.
     pub tokens: Vec<TokenTree>,
-    /// Whether these are the members of an `impl` or a `trait`.
+    /// Whether the tokens are the members of an `impl` or a `trait`.
     pub members: bool,
 }
 
@@ -22,7 +22,7 @@ pub enum Scope {
     Shipped,
 }
 
-/// Returns the levels of `text`, outer ones first; the error is the lexer's.
+/// Returns the levels of `text`, outer ones first; the error is the message of the lexer.
 pub fn levels(text: &str, scope: Scope) -> Result<Vec<TokenLevel>, String> {
     let stream: TokenStream = text.parse().map_err(|e| format!("expected Rust source: {e}"))?;
     let mut levels = Vec::new();
@@ -90,7 +90,7 @@ fn is_test(group: &Group) -> bool {
     words == "[cfg(test)]" || words.starts_with("[cfg(all(test,")
 }
 
-/// Removes each item under `#[cfg(test)]` up to the end of its body, or its semicolon.
+/// Removes each item under `#[cfg(test)]`, up to the end of the item's body or up to its semicolon.
 fn without_tests(tokens: Vec<TokenTree>) -> Vec<TokenTree> {
     let mut kept: Vec<TokenTree> = Vec::new();
     let mut skips = false;
@@ -113,13 +113,13 @@ pub fn is_word(token: &TokenTree, word: &str) -> bool {
     matches!(token, TokenTree::Ident(ident) if ident == word)
 }
 
-/// Returns whether `token` is the sign `sign`.
+/// Returns whether `token` is the punctuation character `sign`.
 pub fn is_punct(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign)
 }
 
-/// Returns whether `token` is the sign `sign` and not part of a longer one: `=`, but not the first half of `==` or
-/// `=>`.
+/// Returns whether `token` is the punctuation character `sign` and not a part of a longer operator: `=`, but not the
+/// first half of `==` or `=>`.
 pub fn is_alone(token: &TokenTree, sign: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == sign && punct.spacing() == Spacing::Alone)
 }
@@ -139,7 +139,7 @@ pub fn is_tuple(token: &TokenTree) -> bool {
     }
 }
 
-/// Returns the line of a token's first character, from 1.
+/// Returns the line of a token's first character, counted from 1.
 pub fn line(token: &TokenTree) -> usize {
     token.span().start().line
 }
@@ -171,7 +171,8 @@ mod tests {
         assert_eq!(words("#[cfg(not(test))] mod a { b }", Scope::Shipped), ["mod", "a", "cfg", "not", "test", "b"]);
     }
 
-    /// Objective: only the bodies of `impl` and `trait` hold members, not a function that returns an `impl`.
+    /// Objective: only the bodies of `impl` and `trait` have members; the body of a function that returns an `impl`
+    /// does not.
     #[test]
     fn members_are_of_impl_and_trait() {
         let members = |text: &str| levels(text, Scope::All).expect("tokens").iter().any(|level| level.members);

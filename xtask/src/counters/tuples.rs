@@ -4,8 +4,8 @@ use proc_macro2::{Delimiter, TokenTree};
 
 use super::tokens::{TokenLevel, is_alone, is_group, is_punct, is_tuple, is_word, line};
 
-/// Returns the lines of a level's statements that assign a tuple to a tuple: `(a, b) = (x, y);`, also with `let`, with
-/// a type, as a block's last statement, and as the body of a match arm.
+/// Returns the lines of a level's statements that assign a tuple to a tuple: `(a, b) = (x, y);`. Such statements with
+/// `let` or with a type count, too, and so do the last statement of a block and the body of a match arm.
 ///
 /// Calls that return a tuple, `for`, `match`, `if let` and `let … else` destructure a single value, and do not count.
 pub fn assignments(level: &TokenLevel) -> Vec<usize> {
@@ -49,14 +49,14 @@ fn is_tuple_to_the_end(tokens: &[TokenTree]) -> bool {
 }
 
 /// Returns the lines of the parameters of a level's functions whose type is a tuple, such as `at: (u32, u32)`.
-/// Parameters of closures do not count, nor does a tuple behind a reference or within another type.
+/// Parameters of closures do not count, and neither does a tuple behind a reference or within another type.
 pub fn parameters(level: &TokenLevel) -> Vec<usize> {
     let tokens = &level.tokens;
     let functions = (0..tokens.len()).filter(|&at| is_word(&tokens[at], "fn"));
     functions.filter_map(|at| parameter_list(&tokens[at + 1..])).flat_map(|list| tuple_types(&list)).collect()
 }
 
-/// Returns the parameters of a function after its `fn`; `None` for a function pointer.
+/// Returns the parameters of a function, from the tokens after its `fn`; `None` for a function pointer.
 fn parameter_list(tokens: &[TokenTree]) -> Option<Vec<TokenTree>> {
     let [TokenTree::Ident(_), rest @ ..] = tokens else { return None };
     let mut depth = 0usize;
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Objective: parameters whose type is a tuple count, also in traits, behind generics and behind a pattern.
+    /// Objective: parameters whose type is a tuple count, even in traits, after generics and after a pattern.
     #[test]
     fn tuple_parameters_count() {
         let text = "fn f(a: (u8, u8)) {} \

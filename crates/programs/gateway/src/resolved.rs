@@ -1,7 +1,7 @@
 //! The addresses that each guest has resolved from names through the name service ([`ResolvedNames`]).
 //!
-//! An entry belongs to one guest: an answer to one guest permits nothing to another. It is kept for the answer's time
-//! to live and [`GRACE`] more, since guests' programs cache addresses.
+//! An entry belongs to one guest: an answer to one guest permits nothing to another. The entry is kept for the answer's
+//! time to live plus [`GRACE`], since guests' programs cache addresses.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use crate::guests::{GuestId, NetworkId};
 
-/// How long an entry is kept beyond its answer's time to live.
+/// How long an entry is kept after its answer's time to live has expired.
 pub const GRACE: Duration = Duration::from_secs(60);
-/// Maximum time to live of an entry; longer ones are shortened.
+/// Maximum time to live of an entry; a longer time to live is shortened to this.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of guests with entries.
 const MAX_GUESTS: usize = 1024;
 /// Maximum number of entries of one guest, while there are few guests.
 const MOST: usize = 1024;
-/// Maximum number of entries of one guest, while there are many.
+/// Maximum number of entries of one guest, while there are many guests.
 const LEAST: usize = 64;
 /// Number of entries that are divided evenly among guests, within the limits [`LEAST`] and [`MOST`].
 const SHARED: usize = 64 * MOST;
@@ -47,8 +47,8 @@ pub struct ResolvedNames {
 }
 
 impl ResolvedNames {
-    /// Records the addresses of an answer to a guest's question for `name`. At the limit, the guest's oldest entries
-    /// are removed. All stations behind a private port are one guest.
+    /// Records the addresses of an answer to a guest's question for `name`. If the guest has too many entries, the
+    /// oldest are removed. All stations behind a private port are one guest.
     pub fn record(&mut self, guest: GuestId, name: &str, addresses: &[ResolvedAddress], now: Instant) {
         let guest = guest.share();
         if addresses.is_empty() {
@@ -71,7 +71,7 @@ impl ResolvedNames {
         let most = (SHARED / self.guests.len()).clamp(LEAST, MOST);
         if let Some(entries) = self.guests.get_mut(&guest).filter(|entries| entries.len() > most) {
             entries.retain(|entry| entry.until > now);
-            // More entries than necessary are removed, so that not every answer has to make room.
+            // More entries than necessary are removed, so that the next answers find room.
             let surplus = if entries.len() > most { entries.len() - most + most / 4 } else { 0 };
             entries.drain(..surplus);
         }

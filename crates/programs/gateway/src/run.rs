@@ -73,7 +73,7 @@ pub enum GatewayError {
     Descriptors(#[from] std::io::Error),
 }
 
-/// A running gateway.
+/// A user-space NAT gateway on a port of a switch.
 pub struct Gateway {
     core: GatewayCore,
     frame: Vec<u8>,
@@ -88,15 +88,15 @@ pub struct Gateway {
     publisher: Publisher,
     dialer: Option<Dialer>,
     control: Option<ControlServer>,
-    /// Whether the gateway serves the networks of VLANs, too.
+    /// Whether the gateway serves, besides the untagged network, the networks of VLANs.
     is_private: bool,
     ports: Option<PortWatch>,
-    /// Number of lost frames that the log has already reported.
+    /// Number of lost frames that have already been reported in the log.
     lost: u64,
 }
 
 impl Gateway {
-    /// Creates a gateway on a switch port. Published ports are open from here on.
+    /// Creates a gateway on a switch port. Published ports are open once this function returns.
     ///
     /// # Errors
     /// A port cannot be published, the flow log cannot be opened, or a descriptor cannot be created or watched.
@@ -145,7 +145,7 @@ impl Gateway {
         self.core.link.tell_ready();
     }
 
-    /// Runs until `stop` becomes readable, or the owner of the link's TAP has gone.
+    /// Runs until `stop` becomes readable, or the owner of the link's TAP has closed its connection.
     ///
     /// # Errors
     /// [`GatewayError::Ended`] if the daemon closes the port first; [`GatewayError::Descriptors`] if `stop` cannot be
@@ -342,7 +342,7 @@ fn dhcp_servers(options: &GatewayOptions) -> Option<DhcpServers> {
         domain: options.domain.clone(),
         search: options.search.clone(),
     };
-    // The gateway's further address is its own: no guest may have it.
+    // The gateway itself uses this further address: DHCP must not lease it to a guest.
     let host = options.host.map(|address| StaticLease { mac: options.net().mac, address, name: None });
     Some(DhcpServers::new(settings, options.leases.iter().cloned().chain(host).collect()))
 }

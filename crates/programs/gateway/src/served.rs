@@ -46,7 +46,7 @@ impl FromStr for ServedPort {
 pub struct ServedSocket {
     /// The socket.
     pub socket: OwnedFd,
-    /// The error if no program listens, or too many connections wait for it.
+    /// The error of `connect`: for instance, no program listens on the socket, or its backlog is full.
     pub connected: Result<(), Errno>,
 }
 
@@ -91,7 +91,8 @@ mod tests {
         }
     }
 
-    /// Objective: the program at the socket receives the guest's address; without a program, the connection is refused.
+    /// Objective: the program at the socket receives the guest's address; if no program listens, the connection is
+    /// refused.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn the_program_is_told_the_guests_address() {

@@ -1,5 +1,5 @@
 //! A table of values ([`NumberedValues`]) with reusable indices. An id ([`SlotId`]) is an index with a generation,
-//! which changes with each reuse: an id kept after its value was removed finds nothing.
+//! which changes with each reuse: if a value was removed, its old id finds nothing.
 
 /// The id of a value in a table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

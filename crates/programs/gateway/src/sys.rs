@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-/// An error about a datagram that was sent, from the kernel here or from a host on the path.
+/// An error about a datagram that was sent, from this host's kernel or from a host on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
     /// The errno.
@@ -21,8 +21,8 @@ pub struct QueuedError {
     pub kind: u8,
     /// Code of the ICMP message.
     pub code: u8,
-    /// The path's MTU in bytes, if the message is "fragmentation needed" or "packet too big", or if the kernel refused
-    /// the datagram for its length.
+    /// The path's MTU in bytes, if the ICMP message is "fragmentation needed" or "packet too big", or if the kernel
+    /// refused the datagram because it is too long; otherwise without meaning.
     pub info: u32,
     /// The destination of the datagram.
     pub to: SocketAddr,
@@ -42,8 +42,8 @@ pub fn queue_errors(socket: impl AsFd, v6: bool) -> io::Result<()> {
     }
 }
 
-/// Sets whether a datagram that exceeds the path's MTU is refused with `EMSGSIZE` instead of fragmented. `v6` is
-/// whether the socket is of IPv6.
+/// Sets whether a datagram that exceeds the path's MTU is refused with `EMSGSIZE` instead of fragmented. `v6` is set
+/// for an IPv6 socket.
 ///
 /// # Errors
 /// The error of `setsockopt`.
@@ -85,7 +85,8 @@ pub fn next_error(socket: impl AsFd) -> Option<QueuedError> {
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = CONTROL as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the header names three buffers of this function with their lengths, and they live through the call.
+    // SAFETY: the header names three buffers of this function with their lengths, and the buffers live through the
+    // call.
     let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
     if got < 0 {
         return None;
@@ -122,8 +123,8 @@ fn message_of<'a>(mut control: &'a [u8], wanted: &[(c_int, c_int)]) -> Option<&'
     None
 }
 
-/// Parses a `struct sock_extended_err` (errno, origin, type, code, padding, info, data) and the address after it, of
-/// the host that sent the ICMP message.
+/// Parses a `struct sock_extended_err` (errno, origin, type, code, padding, info, data) and the address that follows
+/// it: the address of the host that sent the ICMP message.
 fn extended_error(bytes: &[u8], to: SocketAddr) -> Option<QueuedError> {
     let error: &[u8; 16] = bytes.first_chunk()?;
     let origin = error[4];

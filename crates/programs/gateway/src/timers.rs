@@ -1,8 +1,8 @@
 //! A heap of timers, soonest first ([`TimerHeap`]). Each timer names its owner ([`TimedThing`]), whose handler is
 //! called.
 //!
-//! A timer cannot be moved or cancelled. If it fires too early, the handler sets it again; so the heap has few entries
-//! for each flow, however often the flow's deadline moves to a later time.
+//! A timer cannot be moved or cancelled. If it fires too early, the handler adds another timer. Thus the heap has few
+//! entries per flow, even if the flow's deadline often moves to a later time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,15 +19,15 @@ pub enum TimedThing {
     Udp(SlotId),
     /// A socket for ICMP echo requests.
     Ping(SlotId),
-    /// A question at a name server.
+    /// A question that was forwarded to a name server.
     Question(SlotId),
     /// A TCP connection to the name service.
     NameClient(SlotId),
-    /// Connections that wait for a guest's rate.
+    /// Connections that wait for a guest's rate limit.
     Rate(SlotId),
     /// TCP clients of published ports that wait for their guest's MAC address.
     Callers,
-    /// Router advertisements.
+    /// The sending of router advertisements.
     Routers,
     /// The periodic removal of expired entries.
     Housekeeping,

@@ -1,4 +1,4 @@
-//! The IDs of a PCI function, and a timer with which a program polls a device without interrupts.
+//! The IDs of a PCI function, and a timer for programs that poll a device which has no interrupts.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use netvale_mem::notify::Doorbell;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
-/// Poll interval of a program that waits without interrupts.
+/// Interval at which a program polls a device that has no interrupts.
 pub const LOOK: Duration = Duration::from_micros(200);
 
 /// Returns vendor and device ID of the PCI function in `folder` of sysfs; `None` if they cannot be read.

@@ -8,7 +8,7 @@ pub enum GuestError {
     /// A PCI function cannot be opened.
     #[error(transparent)]
     Pci(#[from] netvale_pci::PciError),
-    /// The host refused.
+    /// The host refused to start the device.
     #[error("{text}")]
     Refused {
         /// The errno.

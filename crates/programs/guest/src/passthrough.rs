@@ -1,8 +1,8 @@
 //! A ptnet device inside a virtual machine, whose rings a program takes over from the guest's network interface.
 //!
 //! The guest's kernel driver (`guest/linux`) provides `/dev/nvptnetN`. Through it, a program maps the device's memory,
-//! and gets a descriptor for each ring, which is rung and read like an eventfd. While the file is open, the interface
-//! has no carrier.
+//! and gets a descriptor for each ring, which it writes and reads like an eventfd to notify the host and to be
+//! notified. While the character device is open, the interface has no carrier.
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
@@ -25,7 +25,7 @@ pub enum PassthroughError {
     Step {
         /// Path of the character device.
         device: PathBuf,
-        /// The failed step, to follow "cannot".
+        /// The failed step, as a phrase that continues "cannot …".
         what: &'static str,
         /// The kernel's error.
         source: Errno,
@@ -33,10 +33,10 @@ pub enum PassthroughError {
     /// Another process has the rings open.
     #[error("{0} is open in another program: only one program at a time can use its rings")]
     Busy(PathBuf),
-    /// The host's header is malformed.
+    /// The header that the host has written to the device's memory is malformed.
     #[error("{0}: the host's description of the device is invalid")]
     Header(PathBuf),
-    /// The device does not offer a virtio-net header.
+    /// The device does not support a virtio-net header before each frame.
     #[error("{0}: the host offers no virtio-net header: attach the port there with --vnet-hdr")]
     NoHeader(PathBuf),
 }
@@ -55,7 +55,7 @@ impl PassthroughError {
 
 /// Returns the character device of an interface, if the interface is a ptnet device.
 pub fn device_of(interface: &str) -> Option<PathBuf> {
-    // The name must not make the path lead elsewhere.
+    // The name must not make the path lead out of /sys/class/net.
     if interface.contains('/') || interface.starts_with('.') {
         return None;
     }
@@ -77,7 +77,7 @@ pub fn devices() -> Vec<PathBuf> {
 /// A device's header as 32-bit words.
 pub type DeviceHeader = [u32; size_of::<PtnetHeader>() / 4];
 
-/// The rings of a ptnet device, in use until dropped.
+/// The rings of a ptnet device, which this program uses until the value is dropped.
 #[derive(Debug)]
 pub struct Passthrough {
     file: OwnedFd,
@@ -144,18 +144,18 @@ impl Passthrough {
         Ok(this)
     }
 
-    /// Returns the header as it was when the rings had started.
+    /// Returns a copy of the header, made just after the rings started.
     pub fn header(&self) -> &DeviceHeader {
         &self.header
     }
 
-    /// Returns the memory's descriptor, to be mapped elsewhere.
+    /// Returns the memory's descriptor, so that it can be mapped, even by another process.
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Returns the descriptor of a ring (tx rings first): writing to it notifies the host, and it becomes readable when
-    /// the host notifies the guest. `None` if there is no such ring.
+    /// Returns the descriptor of a ring; `ring` counts the tx rings first. Writing to the descriptor notifies the host,
+    /// and the descriptor becomes readable when the host notifies the guest. `None` if there is no such ring.
     pub fn bell(&self, ring: u32) -> Option<BorrowedFd<'_>> {
         self.bells.get(ring as usize).map(AsFd::as_fd)
     }

@@ -1,8 +1,8 @@
-//! A ptnet device of this virtual machine, without netvale's driver: its registers and memory are mapped into the
-//! program.
+//! A ptnet device of this virtual machine, without netvale's driver: the program maps the device's registers and
+//! memory.
 //!
-//! If the device is bound to vfio-pci, which needs an IOMMU, it signals the program by interrupts. Without a driver, it
-//! is mapped through sysfs, and a waiting program polls it every [`crate::bus::LOOK`].
+//! If the device is bound to vfio-pci, which needs an IOMMU, it signals the program by interrupts. If the device is
+//! bound to no driver, it is mapped through sysfs, and a waiting program polls it every [`crate::bus::LOOK`].
 
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
@@ -29,7 +29,7 @@ const REGISTERS: usize = 4096;
 /// BAR numbers of the registers and of the memory.
 const BARS: (u32, u32) = (0, 2);
 
-/// A ptnet device found on the PCI bus.
+/// A ptnet device that was found on the PCI bus.
 pub enum FoundDevice {
     /// netvale's device, whose rings have not been started yet.
     Ptnet(BareGuest),
@@ -41,7 +41,8 @@ pub enum FoundDevice {
 /// of virtio-net header before each frame.
 ///
 /// # Errors
-/// [`GuestError::Pci`] or [`GuestError::System`] if a step fails; [`GuestError::Device`] if it is not a ptnet device.
+/// [`GuestError::Pci`] or [`GuestError::System`] if a step fails; [`GuestError::Device`] if the device is not a ptnet
+/// device.
 pub fn open(address: &str, hdr_len: u32) -> Result<FoundDevice, GuestError> {
     if !address.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.') {
         return Err(GuestError::Device("expected a PCI address such as 0000:00:05.0"));
@@ -108,7 +109,8 @@ fn guest(
 ) -> Result<BareGuest, GuestError> {
     let registers = Words::new(registers, 0, DOORBELL + 1).ok_or(GuestError::Device("the device has no registers"))?;
     let (header, count) = header(&map)?;
-    // The upper half of the written value is the peer, 0 for the host; the lower half is the vector.
+    // The upper half of the written value is the number of the ivshmem peer, 0 for the host; the lower half is the
+    // vector.
     let bell = |vector| Doorbell::register(registers.clone(), DOORBELL, vector);
     let doorbells = (0..count as u32).map(bell).collect::<rustix::io::Result<Vec<_>>>();
     let doorbells = doorbells.map_err(GuestError::system("make a doorbell"))?;

@@ -19,9 +19,9 @@ use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketT
 
 use crate::GuestError;
 
-/// Time limit for an answer of the host.
+/// Time limit for an answer from the host.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Number of messages before those with doorbells: version, own peer number, memory.
+/// Number of messages that precede the messages with doorbells: version, own peer number, memory.
 const FIRST: usize = 3;
 
 macro_rules! at {
@@ -64,7 +64,7 @@ impl BareGuest {
         Ok(BareGuest { keep: connection, map, header, doorbells, vectors })
     }
 
-    /// Returns the connection to the port, on which a guest sends nothing; `None` for a PCI device.
+    /// Returns the connection to the port, over which a guest sends nothing; `None` for a PCI device.
     pub fn connection(&self) -> Option<&OwnedFd> {
         self.keep.downcast_ref()
     }
@@ -74,7 +74,8 @@ impl BareGuest {
         &self.map
     }
 
-    /// Returns the doorbells that notify the host: tx rings, rx rings, commands.
+    /// Returns the doorbells that notify the host: first those of the tx rings, next those of the rx rings, last that
+    /// of the command word.
     pub fn doorbells(&self) -> &[Doorbell] {
         &self.doorbells
     }
@@ -138,9 +139,9 @@ pub struct RunningDevice {
     pub reply: AttachReply,
     /// Memory of the device.
     pub map: Arc<Mapping>,
-    /// For each ring, the doorbell that notifies the host and the one that the host rings, tx rings first.
+    /// Two doorbells per ring: the one that notifies the host, and the one that the host rings. Tx rings come first.
     pub bells: Vec<Doorbell>,
-    /// Owner of everything that must exist as long as the rings.
+    /// Owner of everything that must exist as long as the rings are used.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
@@ -165,7 +166,8 @@ fn bell(connection: &OwnedFd) -> Result<Doorbell, GuestError> {
     fd.map(Doorbell::from_fd).ok_or(GuestError::Device("the host passed an interrupt vector without a descriptor"))
 }
 
-/// Receives a message of the ivshmem protocol: a number, and the descriptor that came with it, if any.
+/// Receives a message of the ivshmem protocol: a number, and the descriptor that came with the message; `None` if there
+/// was no descriptor.
 fn recv(connection: &OwnedFd) -> Result<(i64, Option<OwnedFd>), GuestError> {
     let mut bytes = [0u8; 8];
     let mut got = 0;

@@ -1,9 +1,10 @@
-//! netmap's own ptnet, which differs from netvale's, driven by a program in the guest: two PCI devices, one with
-//! registers, one with netmap's memory.
+//! netmap's own ptnet, which differs from netvale's, driven by a program in the guest. It consists of two PCI devices:
+//! one has the registers, the other netmap's memory.
 //!
 //! The CSBs (communication status blocks) are in two locked pages of this program, whose physical addresses are written
-//! to the device; finding these out needs root. The kernel must not move the pages while the device is in use:
-//! `vm.compact_unevictable_allowed` should be 0, although the kernel moves none while memory is available.
+//! to the device; only root can find out these addresses. The kernel must not move the pages while the device is in
+//! use: `vm.compact_unevictable_allowed` should be 0, although the kernel moves no locked pages as long as memory is
+//! not scarce.
 
 use std::any::Any;
 use std::fs::{File, OpenOptions};
@@ -29,7 +30,7 @@ const PAGE: usize = 4096;
 /// Size of a ring's entry in a CSB, in bytes.
 const CSB: u64 = 64;
 
-/// A device's registers in I/O ports, accessed through sysfs.
+/// A device's registers, which are in I/O ports and accessed through sysfs.
 struct IoPorts(File);
 
 impl IoPorts {
@@ -53,7 +54,7 @@ impl IoPorts {
     }
 }
 
-/// Finds the memory device whose memory has the number `id`.
+/// Finds the memory device whose memory has the netmap memory ID `id`.
 fn memory_device(id: u32) -> Result<(PathBuf, IoPorts), GuestError> {
     let none = GuestError::Device("the ptnet device has no memory device: the virtual machine needs both devices");
     let Ok(all) = std::fs::read_dir("/sys/bus/pci/devices") else { return Err(none) };
@@ -69,7 +70,7 @@ fn memory_device(id: u32) -> Result<(PathBuf, IoPorts), GuestError> {
     Err(none)
 }
 
-/// Owner of everything that must exist as long as the rings. Dropping it stops the rings.
+/// Owner of everything that must exist as long as the rings are used. Dropping it stops the rings.
 struct RingOwner {
     registers: Arc<IoPorts>,
 }
@@ -94,7 +95,7 @@ pub struct PublishedDevice {
     pub tx: Vec<TickingRing>,
     /// Rx rings.
     pub rx: Vec<TickingRing>,
-    /// Owner of everything that must exist as long as the rings.
+    /// Owner of everything that must exist as long as the rings are used.
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
@@ -156,7 +157,7 @@ pub(crate) fn open(folder: &Path, hdr_len: u32) -> Result<PublishedDevice, Guest
     Ok(PublishedDevice { reply, map, tx, rx, keep: Arc::new(keep) })
 }
 
-/// Maps netmap's memory, base address register 1 of the memory device.
+/// Maps netmap's memory, which is behind base address register 1 of the memory device.
 fn mapped(folder: &Path) -> Result<Arc<Mapping>, GuestError> {
     let io = |what: &'static str| move |source| GuestError::System { what, source };
     let file = OpenOptions::new().read(true).write(true).open(folder.join("resource1"));
@@ -166,7 +167,7 @@ fn mapped(folder: &Path) -> Result<Arc<Mapping>, GuestError> {
     Ok(Arc::new(map))
 }
 
-/// Returns the physical addresses of a mapping's two pages, locked in place.
+/// Locks the two pages of a mapping into memory. Returns their physical addresses.
 fn locked(pages: &Mapping) -> Result<[u64; 2], GuestError> {
     let io = |what: &'static str| move |source| GuestError::System { what, source };
     pages.lock().map_err(GuestError::system("lock memory"))?;
@@ -176,7 +177,8 @@ fn locked(pages: &Mapping) -> Result<[u64; 2], GuestError> {
         let mut entry = [0; 8];
         let number = pages.start().as_ptr() as u64 / PAGE as u64 + i as u64;
         table.read_exact_at(&mut entry, 8 * number).map_err(io("read the page table"))?;
-        // Bit 63: the page is present; lower 55 bits: its page frame number, for privileged processes.
+        // Bit 63: the page is present; lower 55 bits: its page frame number, which reads as 0 in unprivileged
+        // processes.
         let entry = u64::from_le_bytes(entry);
         let frame = entry & ((1 << 55) - 1);
         if entry >> 63 == 0 || frame == 0 {

@@ -1,5 +1,5 @@
-//! Several handles of one port, as a program may have several of one interface: handles after the first read from a
-//! monitor of the port's received frames, and all handles send through the first handle's sender.
+//! Several handles of one port, since a program may open an interface several times. All handles but the first read
+//! from a monitor of the port's received frames, and all handles send through the first handle's sender.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,7 +14,7 @@ pub struct PortInUse {
     /// Number of handles that are monitors of the port.
     copies: usize,
     sender: Weak<OutgoingRing>,
-    /// The port of the first handle, kept open after that handle was closed, as the others monitor it.
+    /// The port of the first handle, which stays open after that handle was closed, since the other handles monitor it.
     left: Option<Port>,
 }
 
@@ -44,7 +44,7 @@ pub fn copies_of(spec: &PortSpec) -> Option<String> {
 }
 
 /// Opens the port `name`, or the monitor `copies` if this program already has the port open. Returns the opened port,
-/// and whether it is the monitor.
+/// and `true` if this is the monitor.
 ///
 /// # Errors
 /// The errors of [`Port::open`].
@@ -58,7 +58,7 @@ pub fn open(ports: &PortsInUse, name: &str, copies: Option<&str>) -> Result<(Por
     }
 }
 
-/// Returns the sender that the port's other handles use, if there are any.
+/// Returns the sender that the port's other handles use, or `None` if there are no other handles.
 pub fn sender(ports: &PortsInUse, copies: Option<&str>) -> Option<Arc<OutgoingRing>> {
     ports.get(copies?)?.sender.upgrade()
 }
@@ -87,7 +87,7 @@ pub fn leave(copies: &str, port: Port, is_copy: bool) {
     }
 }
 
-/// Releases the frames in the port of a closed first handle: the other handles have copies of them.
+/// Releases the frames in the port of a closed first handle: the other handles have copies of these frames.
 pub fn drain(copies: &str) {
     if let Some(left) = ports().get_mut(copies).and_then(|shared| shared.left.as_mut()) {
         for ring in left.rx() {

@@ -13,9 +13,9 @@ fn after(h: &Handle, value: c_int) -> c_int {
     if h.is_active() { value } else { sys::ERROR_NOT_ACTIVATED }
 }
 
-/// Returns the descriptor for poll(2) and select(2), and keeps its readiness up to date from now on.
+/// Returns the descriptor for poll(2) and select(2), and from then on keeps the descriptor's readiness up to date.
 fn selectable(h: &Handle) -> c_int {
-    // SAFETY: a borrow that ends here.
+    // SAFETY: the borrow ends within this statement.
     unsafe { h.active() }.map_or(sys::ERROR, |a| a.selectable())
 }
 
@@ -29,7 +29,7 @@ fn dropped(name: &str) -> u64 {
 }
 
 on_handle! {
-    /// Passes frames to a callback: `count` frames, or without end if `count` is not positive.
+    /// Passes frames to a callback: `count` frames, or frames without limit if `count` is not positive.
     fn pcap_loop(p, h, count: c_int, callback: PcapHandler, user: *mut u8) -> c_int = c"pcap_loop" {
         read::run(h, count, callback, user)
     }
@@ -49,11 +49,11 @@ on_handle! {
         if read::next_ex(h, &raw mut head, &raw mut data) != 1 {
             return std::ptr::null();
         }
-        // SAFETY: `next_ex` set both; `header` is the caller's.
+        // SAFETY: `next_ex` has set `head` and `data`; the caller guarantees that `header` is valid.
         unsafe { header.write(*head) };
         data
     }
-    /// Ends a loop; may be called in a signal handler and in another thread.
+    /// Ends a loop; may be called from a signal handler or another thread.
     fn pcap_breakloop(p, h) = c"pcap_breakloop" { crate::handle::break_off(h) }
 
     /// Returns the numbers of frames received and dropped.
@@ -63,7 +63,7 @@ on_handle! {
         }
         // 32-bit counters wrap, like those of the system's libpcap.
         let stats = PcapStat { recv: h.received.get() as u32, drop: dropped(&h.name) as u32, ifdrop: 0 };
-        // SAFETY: the caller's place.
+        // SAFETY: the caller guarantees that `stat` is valid.
         unsafe { stat.write(stats) };
         0
     }
@@ -85,7 +85,8 @@ on_handle! {
         if !h.is_active() {
             return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
         }
-        // SAFETY: memory for one number, which the caller frees with `pcap_free_datalinks`; `list` is the caller's.
+        // SAFETY: the memory has room for one number, and the caller frees it with `pcap_free_datalinks`; the caller
+        // guarantees that `list` is valid.
         unsafe {
             let one = libc::malloc(size_of::<c_int>()).cast::<c_int>();
             if one.is_null() {
@@ -102,39 +103,39 @@ on_handle! {
     }
     /// Returns the snapshot length, the maximum number of captured bytes per frame.
     fn pcap_snapshot(p, h) -> c_int = c"pcap_snapshot" { after(h, h.snaplen.get()) }
-    /// Returns 0: a port is not a file.
+    /// Returns 0, since a port is not a capture file.
     fn pcap_is_swapped(p, h) -> c_int = c"pcap_is_swapped" { after(h, 0) }
-    /// Returns 0: a port is not a file.
+    /// Returns 0, since a port is not a capture file.
     fn pcap_major_version(p, h) -> c_int = c"pcap_major_version" { after(h, 0) }
-    /// Returns 0: a port is not a file.
+    /// Returns 0, since a port is not a capture file.
     fn pcap_minor_version(p, h) -> c_int = c"pcap_minor_version" { after(h, 0) }
-    /// Returns 0: a handle has no buffer, as frames stay in the port's rings.
+    /// Returns 0, since a handle has no capture buffer: frames stay in the port's rings.
     fn pcap_bufsize(p, h) -> c_int = c"pcap_bufsize" { after(h, 0) }
-    /// Returns null: a port is not a file.
+    /// Returns null, since a port is not a capture file.
     fn pcap_file(p, _h) -> *mut FILE = c"pcap_file" { std::ptr::null_mut() }
     /// Returns the descriptor for poll(2) and select(2).
     fn pcap_fileno(p, h) -> c_int = c"pcap_fileno" { selectable(h) }
     /// Returns a descriptor that becomes readable when frames arrive and, under `netvale run`, writable when there is
     /// room to send.
     fn pcap_get_selectable_fd(p, h) -> c_int = c"pcap_get_selectable_fd" { selectable(h) }
-    /// Returns null: the descriptor needs no timeout.
+    /// Returns null, since programs may wait for the descriptor without a timeout.
     fn pcap_get_required_select_timeout(p, _h) -> *const timeval = c"pcap_get_required_select_timeout" {
         std::ptr::null()
     }
 
     /// Creates a capture file with the handle's link type.
     fn pcap_dump_open(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open" {
-        // SAFETY: the system's function on the system's handle.
+        // SAFETY: a function of the system's libpcap gets one of its own handles.
         dumper(h, || unsafe { sys::dump_open(h.dead.get(), name) })
     }
-    /// Opens a capture file like `pcap_dump_open`, to append to it.
+    /// Opens a capture file to which frames are appended; creates the file if it does not exist.
     fn pcap_dump_open_append(p, h, name: *const c_char) -> *mut Dumper = c"pcap_dump_open_append" {
-        // SAFETY: the system's function on the system's handle.
+        // SAFETY: a function of the system's libpcap gets one of its own handles.
         dumper(h, || unsafe { sys::dump_open_append(h.dead.get(), name) })
     }
-    /// Starts a capture file like `pcap_dump_open`, in an open file.
+    /// Creates a capture file like `pcap_dump_open`, but in a file that is already open.
     fn pcap_dump_fopen(p, h, file: *mut FILE) -> *mut Dumper = c"pcap_dump_fopen" {
-        // SAFETY: the system's function on the system's handle.
+        // SAFETY: a function of the system's libpcap gets one of its own handles.
         dumper(h, || unsafe { sys::dump_fopen(h.dead.get(), file) })
     }
 }
@@ -146,7 +147,7 @@ fn dumper(h: &Handle, open: impl FnOnce() -> *mut Dumper) -> *mut Dumper {
     }
     let dumper = open();
     if dumper.is_null() {
-        // SAFETY: the text that the system's function left in its handle.
+        // SAFETY: the system's function returns the error text in its handle, a C string.
         let why = unsafe { text(sys::geterr(h.dead.get())) };
         h.fail(sys::ERROR, why.unwrap_or("cannot open the capture file"));
     }

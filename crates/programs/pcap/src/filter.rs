@@ -4,7 +4,7 @@ use netvale_portspec::Directions;
 
 use crate::sys::BpfInsn;
 
-/// Offset from which loads refer to the kernel's metadata of a frame (`SKF_AD_OFF`).
+/// Loads from this offset or a higher one read the kernel's metadata of a frame (`SKF_AD_OFF`).
 const ANCILLARY: u32 = 0xffff_f000;
 /// Offset of `SKF_AD_PKTTYPE`, the direction of a frame.
 const PACKET_TYPE: u32 = ANCILLARY + 4;
@@ -12,19 +12,20 @@ const PACKET_TYPE: u32 = ANCILLARY + 4;
 const CAME: u32 = 0;
 /// `PACKET_OUTGOING`: the direction of sent frames.
 const WENT: u32 = 4;
-/// `BPF_LD | BPF_ABS` of a word, a halfword and a byte.
+/// The codes of `BPF_LD | BPF_ABS` for a word, a halfword and a byte.
 const LOADS: [u16; 3] = [0x20, 0x28, 0x30];
 /// `BPF_LD | BPF_IMM`.
 const LOAD_CONSTANT: u16 = 0;
 
-/// Returns the directions of the frames that a program reads from a port: those that a monitor watches, otherwise
-/// [`Directions::Rx`].
+/// Returns the directions of the frames that a program reads from a port: for a monitor, the directions that it
+/// watches; otherwise [`Directions::Rx`].
 pub fn ways(name: &str) -> Directions {
     let monitor = netvale::interface(name).and_then(|spec| spec.flags.monitor);
     monitor.map_or(Directions::Rx, |monitor| monitor.directions)
 }
 
-/// Replaces loads of a frame's direction (`inbound`, `outbound`) in a filter with a constant.
+/// Replaces the instructions of a filter that load a frame's direction (`inbound`, `outbound`) by instructions that
+/// load a constant.
 ///
 /// # Errors
 /// The filter uses metadata that this port's frames lack, or the direction is unknown ([`UNKNOWN`]).
@@ -43,5 +44,6 @@ pub fn settle(insns: &mut [BpfInsn], ways: Directions) -> Result<(), &'static st
     Ok(())
 }
 
-/// The error for a filter by direction on a monitor of both directions, whose copies do not record the direction.
+/// The error for a filter that tests the direction on a monitor that watches both directions: the monitor's copies do
+/// not record the direction.
 pub const UNKNOWN: &str = "a monitor of both directions cannot tell them apart: open NAME/r, or NAME/t";

@@ -20,12 +20,12 @@ use rustix::io::Errno;
 use crate::again;
 use crate::sys::{self, BpfInsn, ERRBUF_SIZE, Pcap};
 
-/// First field of every netvale handle. The system's `pcap_t` begins with a function's address, which never has this
-/// value.
+/// First field of every netvale handle. The `pcap_t` of the system's libpcap begins with a function's address, which
+/// never has this value.
 pub const MAGIC: u64 = 0xf00d_4e56_7063_6170;
 
-/// A handle of this library, behind a `pcap_t`. The program's callbacks may use the handle, so no part of it is
-/// borrowed while they run.
+/// A handle of this library, to which the program's `pcap_t` points. The program's callbacks may use the handle, so no
+/// part of it is borrowed while they run.
 #[repr(C)]
 pub struct Handle {
     magic: u64,
@@ -39,9 +39,9 @@ pub struct Handle {
     pub timeout: Cell<c_int>,
     /// Whether time stamps are in nanoseconds.
     pub nano: Cell<bool>,
-    /// Whether reads and sends return without waiting.
+    /// Whether reads and sends return immediately if they would have to wait.
     pub nonblock: Cell<bool>,
-    /// Set by `pcap_breakloop`, which may run in a signal handler or another thread.
+    /// The flag that `pcap_breakloop` sets, possibly in a signal handler or another thread.
     breaking: AtomicBool,
     /// The eventfd that ends a wait for frames; -1 before activation.
     breaker: AtomicI32,
@@ -51,8 +51,8 @@ pub struct Handle {
     pub header: UnsafeCell<sys::PktHdr>,
     /// The filter's instructions; empty without a filter.
     pub filter: UnsafeCell<Vec<BpfInsn>>,
-    /// A system handle with netvale's link type and snapshot length, for functions that need one. Null before
-    /// activation.
+    /// A handle of the system's libpcap with netvale's link type and snapshot length, for the system's functions that
+    /// need a handle. Null before activation.
     pub dead: Cell<*mut Pcap>,
     /// The open port.
     pub active: UnsafeCell<Option<ActivePort>>,
@@ -66,12 +66,12 @@ pub struct ActivePort {
     copies: Option<String>,
     /// Whether frames come from this monitor, because the program already had the port open.
     is_copy: bool,
-    /// The sender. If the sending direction of the port can be opened separately, that happens with the first frame: a
-    /// program that only listens leaves it to other users, such as its own packet sockets.
+    /// The sender. If the port's sending direction can be opened separately, it is opened when the first frame is sent:
+    /// a program that only listens leaves the sending direction to other users, such as its own packet sockets.
     pub sender: Arc<OutgoingRing>,
     /// Index of the next ring to read.
     pub ring: usize,
-    /// Number of slots of this ring that hold the frame which the program may still read.
+    /// Number of slots of the ring `ring` that hold the frame which the program may still read.
     pub held: u32,
     /// Number of slots released since the last sync.
     pub unsynced: u32,
@@ -91,14 +91,14 @@ pub struct ActivePort {
     breaker: Doorbell,
     /// Whether the program requested the descriptor for poll(2) and select(2).
     pub selectable: bool,
-    /// Whether that descriptor also becomes writable when there is room to send.
+    /// Whether the descriptor for poll(2) becomes writable, too, when there is room to send.
     shows_room: bool,
 }
 
-/// Returns the netvale handle behind a `pcap_t`; `None` for one of the system's.
+/// Returns the netvale handle behind a `pcap_t`; `None` for a handle of the system's libpcap.
 #[inline]
 pub fn ours<'a>(p: *mut Pcap) -> Option<&'a Handle> {
-    // SAFETY: a pcap_t of either kind is readable for at least 8 bytes; with the magic number it is a Handle, which
+    // SAFETY: at least 8 bytes of any pcap_t are readable; if they are the magic number, the pcap_t is a Handle, which
     // lives until `pcap_close`.
     unsafe { (!p.is_null() && p.cast::<u64>().read() == MAGIC).then(|| &*p.cast::<Handle>()) }
 }
@@ -136,23 +136,23 @@ impl Handle {
         code
     }
 
-    /// Returns the open port; `None` before activation. The borrow must end before code of the program runs.
+    /// Returns the open port; `None` before activation. The borrow must end before a callback of the program runs.
     ///
     /// # Safety
     /// No other borrow of the port is alive.
     #[expect(clippy::mut_from_ref, reason = "the cell is what makes callbacks possible that use the handle")]
     pub unsafe fn active(&self) -> Option<&mut ActivePort> {
-        // SAFETY: the caller's contract; one thread at a time uses a handle, as libpcap requires.
+        // SAFETY: the caller's contract; only one thread at a time uses a handle, as libpcap requires.
         unsafe { (*self.active.get()).as_mut() }
     }
 
     /// Returns whether the handle is activated.
     pub fn is_active(&self) -> bool {
-        // SAFETY: a borrow that ends here.
+        // SAFETY: the borrow ends within this statement.
         unsafe { self.active() }.is_some()
     }
 
-    /// Opens the port, which activates the handle.
+    /// Activates the handle by opening its port. Returns 0 or libpcap's error code.
     pub fn activate(&self) -> c_int {
         if self.is_active() {
             return self.fail(sys::ERROR_ACTIVATED, "already activated");
@@ -177,7 +177,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.dead.get().is_null() {
-            // SAFETY: created by `open_dead`, closed once.
+            // SAFETY: the handle was created by `open_dead` and is closed only once.
             unsafe { sys::close(self.dead.get()) };
         }
     }
@@ -193,7 +193,7 @@ fn code_of(e: &Error) -> c_int {
     }
 }
 
-/// Writes a C string, cut to the size of libpcap's error buffers.
+/// Writes `text` as a C string, truncated to the size of libpcap's error buffers.
 ///
 /// # Safety
 /// `into` is null or has room for `ERRBUF_SIZE` bytes.
@@ -229,7 +229,7 @@ pub enum WaitResult {
 
 /// The epoll data of `breaker`.
 const BROKEN_OFF: u64 = 2;
-/// Maximum time to poll before a read sleeps.
+/// Maximum time for which a read polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
 impl ActivePort {
@@ -283,7 +283,7 @@ impl ActivePort {
         })
     }
 
-    /// Returns the descriptor for poll(2) and select(2), whose readiness is kept up to date from now on.
+    /// Returns the descriptor for poll(2) and select(2), whose readiness is kept up to date from then on.
     pub fn selectable(&mut self) -> c_int {
         self.selectable = true;
         self.settle();
@@ -294,7 +294,7 @@ impl ActivePort {
         fd
     }
 
-    /// Returns whether the program itself has made the descriptor for poll(2) and select(2) non-blocking.
+    /// Returns whether the program has made the descriptor for poll(2) and select(2) non-blocking by fcntl(2).
     pub fn is_nonblocking(&self) -> bool {
         rustix::fs::fcntl_getfl(&self.epoll).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
     }
@@ -311,7 +311,7 @@ impl ActivePort {
         })
     }
 
-    /// Waits for frames until `until` (`None`: no limit).
+    /// Waits for frames until `until`, or without limit if `until` is `None`.
     pub fn wait(&mut self, until: Option<Instant>) -> WaitResult {
         let start = Instant::now();
         self.spin.set_most(until.map_or(SPIN, |u| SPIN.min(u.saturating_duration_since(start))));
@@ -396,7 +396,7 @@ pub fn is_breaking(h: &Handle) -> bool {
     h.breaking.load(Ordering::Relaxed)
 }
 
-/// Ends a loop, even one that waits in another thread. Safe in a signal handler.
+/// Ends a loop, even one that waits in another thread. May be called from a signal handler.
 pub fn break_off(h: &Handle) {
     h.breaking.store(true, Ordering::Relaxed);
     let breaker = h.breaker.load(Ordering::Relaxed);

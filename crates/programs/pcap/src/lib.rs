@@ -1,13 +1,13 @@
 //! libpcap on netvale ports.
 //!
 //! `netvale run` loads this library before the system's libpcap. Unmodified programs can then open `vale0:x`, pipes,
-//! monitors and `netmap:…` as interfaces. All other names, and all functions that this library does not define, are
-//! left to the system's libpcap.
+//! monitors and `netmap:…` as interfaces. The system's libpcap handles all other names, and provides all functions that
+//! this library does not define.
 //!
 //! ```text
 //!   program ──pcap_*──► this library: a netvale name or handle? ──no──► libpcap-system.so,
 //!                          │ yes                                        a link to the system's libpcap
-//!                       netvale::Port: frames are read where they lie
+//!                       netvale::Port: frames are read in place
 //! ```
 //!
 //! | module | what it is |
@@ -33,7 +33,7 @@ mod send;
 mod setup;
 mod sys;
 
-/// Defines functions of libpcap with a handle as first argument. The block runs for a netvale handle; any other handle
+/// Defines functions of libpcap whose first argument is a handle. The block runs for a netvale handle; any other handle
 /// is passed to the system's function of the same name.
 macro_rules! on_handle {
     ($(
@@ -50,7 +50,7 @@ macro_rules! on_handle {
                 return $body;
             }
             static REAL: crate::sys::LibpcapFunction = crate::sys::LibpcapFunction::new($symbol);
-            // SAFETY: a function of this name has this type in every libpcap.
+            // SAFETY: in every libpcap, the function of this name has this type.
             let f = unsafe {
                 std::mem::transmute::<
                     *mut libc::c_void,
@@ -64,7 +64,7 @@ macro_rules! on_handle {
 }
 use on_handle;
 
-/// Returns whether a name is that of a netvale port, not of an interface.
+/// Returns whether `name` names a netvale port, and not an interface of the host.
 fn is_port(name: &str) -> bool {
     netvale::interface(name).is_some()
 }

@@ -12,7 +12,7 @@ use crate::handle::{Handle, put_text};
 use crate::sys::{self, Pcap, PcapInterface};
 use crate::{is_port, on_handle, text};
 
-/// Creates a handle for an interface, to be set up and activated.
+/// Creates a handle for an interface, which the program then sets up and activates.
 ///
 /// # Safety
 /// The conditions in libpcap's manual.
@@ -49,13 +49,13 @@ pub unsafe extern "C" fn pcap_open_live(
     if handle.activate() == 0 {
         return Box::into_raw(handle).cast();
     }
-    // SAFETY: the handle's own text, and the caller's buffer.
+    // SAFETY: the handle's error text is a C string; the caller guarantees that `errbuf` has room.
     unsafe { put_text(errbuf, text(handle.errbuf()).unwrap_or("cannot open the port")) };
     std::ptr::null_mut()
 }
 
 on_handle! {
-    /// Activates a created handle.
+    /// Activates a handle that `pcap_create` has created.
     fn pcap_activate(p, h) -> c_int = c"pcap_activate" { h.activate() }
 
     /// Closes a handle.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut PcapInterface, errbuf:
     // SAFETY: the caller's contract.
     let found = unsafe { sys::findalldevs(list, errbuf) };
     if found == 0 {
-        // SAFETY: the list is valid; its links are nodes of the system and of this library.
+        // SAFETY: the list is valid; its nodes were allocated by the system's libpcap or by this library.
         unsafe {
             let mut end = list;
             while !(*end).is_null() {
@@ -109,14 +109,14 @@ fn ports() -> Vec<(String, String)> {
 /// Creates a list node that the system's `pcap_freealldevs` can free.
 ///
 /// # Safety
-/// None beyond those of malloc.
+/// The conditions of malloc.
 unsafe fn node(name: &str, description: &str) -> *mut PcapInterface {
     const UP: c_uint = 2;
     const RUNNING: c_uint = 4;
     let (Ok(name), Ok(description)) = (CString::new(name), CString::new(description)) else {
         return std::ptr::null_mut();
     };
-    // SAFETY: malloc has returned room for the node, which is written whole; strdup allocates the strings.
+    // SAFETY: malloc has returned room for the node, all fields of which are written; strdup allocates the strings.
     unsafe {
         let node = libc::malloc(size_of::<PcapInterface>()).cast::<PcapInterface>();
         if !node.is_null() {
@@ -132,7 +132,7 @@ unsafe fn node(name: &str, description: &str) -> *mut PcapInterface {
     }
 }
 
-/// Reports network and mask of an interface. A port has neither, which callers accept.
+/// Reports the network address and netmask of an interface. A port has neither; callers accept 0 for both.
 ///
 /// # Safety
 /// The conditions in libpcap's manual.

@@ -1,6 +1,7 @@
 //! Writability of a handle's descriptor for poll(2) and select(2): whether there is room to send. netvale's netmap
-//! library, preloaded beside this one, interposes poll, select and epoll, and calls this library's functions to find
-//! out. Without the netmap library, the descriptor only becomes readable.
+//! library, which is preloaded together with this library, interposes poll, select and epoll, and calls this library's
+//! functions to find out whether there is room. Without the netmap library, the descriptor becomes readable, but never
+//! writable.
 #![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -22,7 +23,7 @@ struct PcapOutput {
 
 type WatchFn = unsafe extern "C" fn(c_int, *const PcapOutput) -> c_int;
 
-/// Returns `netvale_watch_output`, if the netmap library is loaded.
+/// Returns the function `netvale_watch_output`; `None` if the netmap library is not loaded.
 fn watch() -> Option<WatchFn> {
     // SAFETY: dlsym takes any NUL-terminated name; the function with this name has this type.
     unsafe {
@@ -36,10 +37,11 @@ pub fn show(fd: c_int, sender: &Arc<OutgoingRing>) -> bool {
     let Some(watch) = watch() else { return false };
     let of = Arc::into_raw(Arc::clone(sender)).cast_mut().cast();
     let output = PcapOutput { of, room, news, sleep, awake, release };
-    // SAFETY: the structure is copied; the object in it lives until `release`.
+    // SAFETY: the called function copies the structure; the object to which `of` points lives until `release` is
+    // called.
     let done = unsafe { watch(fd, &raw const output) } == 0;
     if !done {
-        // SAFETY: no other owner exists.
+        // SAFETY: the netmap library has not kept the pointer, so nothing else releases this reference.
         unsafe { release(of) };
     }
     done
@@ -54,9 +56,9 @@ pub fn hide(fd: c_int) {
 }
 
 /// # Safety
-/// `of` comes from `show` and is not released.
+/// `of` was passed to the netmap library by `show` and has not been released.
 unsafe fn outgoing<'a>(of: *mut c_void) -> &'a OutgoingRing {
-    // SAFETY: the caller's contract: the pointer of an Arc, whose count `show` left raised.
+    // SAFETY: the caller's contract: `of` is the pointer of an Arc on which `show` holds a reference.
     unsafe { &*of.cast_const().cast::<OutgoingRing>() }
 }
 
@@ -87,7 +89,8 @@ unsafe extern "C" fn sleep(of: *mut c_void, fds: *mut c_int) -> c_int {
     let wakes = unsafe { outgoing(of) }.go_to_sleep();
     let mut count = 0;
     for fd in wakes.iter().flat_map(|w| w.fds()) {
-        // SAFETY: the caller has room for two, and there are no more. The descriptors stay open until `release`.
+        // SAFETY: `fds` has room for two descriptors, and there are at most two. The descriptors stay open until
+        // `release`.
         unsafe { fds.add(count).write(fd.as_raw_fd()) };
         count += 1;
     }
@@ -108,6 +111,6 @@ unsafe extern "C" fn awake(of: *mut c_void) {
 /// # Safety
 /// The conditions of [`outgoing`].
 unsafe extern "C" fn release(of: *mut c_void) {
-    // SAFETY: the count that `show` left raised.
+    // SAFETY: `show` has left this reference of the Arc for `release`.
     drop(unsafe { Arc::from_raw(of.cast_const().cast::<OutgoingRing>()) });
 }

@@ -19,10 +19,11 @@ struct ReceivedFrame {
     slots: u32,
 }
 
-/// How many frames ahead of the current one are prefetched, since they are in the sending core's cache.
+/// Distance, in frames, between the current frame and the frame that is prefetched. Prefetching helps because the
+/// frames are in the sending core's cache.
 const AHEAD: u32 = 8;
-/// Number of slots after which a sync returns them to the sender, so that it has room while the program reads a full
-/// ring.
+/// After this many released slots, a sync returns them to the sender, so that the sender has room while the program
+/// reads a full ring.
 const GIVE_BACK: u32 = 64;
 
 impl ActivePort {
@@ -76,8 +77,8 @@ impl ActivePort {
         Some(ReceivedFrame { at, there: len, len, slots: 1 })
     }
 
-    /// Returns a frame that spans several slots, assembled up to the snapshot length; `None` if its last slot has not
-    /// arrived.
+    /// Returns a frame that spans several slots, assembled up to the snapshot length; `None` if the frame's last slot
+    /// has not arrived.
     #[cold]
     fn assemble(&mut self, snaplen: u32) -> Option<ReceivedFrame> {
         let at = self.ring;
@@ -118,7 +119,8 @@ impl ActivePort {
 /// No borrow of the handle's port is alive.
 unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
     let snaplen = h.snaplen.get().cast_unsigned();
-    // SAFETY: the caller's contract; neither borrow outlives this function, in which no code of the program runs.
+    // SAFETY: the caller's contract; the two borrows do not outlive this function, in which no code of the program
+    // runs.
     let (a, filter) = unsafe { (h.active()?, &*h.filter.get()) };
     loop {
         a.release();
@@ -126,8 +128,8 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
         a.held = frame.slots;
         let mut caplen = frame.there.min(snaplen);
         if !filter.is_empty() && !frame.at.is_null() {
-            // SAFETY: the filter was validated when it was set, and the frame's bytes are mapped. If they change during
-            // the run, the filter decides wrongly, but reads nothing beyond `there`.
+            // SAFETY: the filter was validated when it was set, and the frame's bytes are mapped. If the bytes change
+            // while the filter runs, the filter may decide wrongly, but reads nothing beyond the first `there` bytes.
             let keep = unsafe { sys::bpf_filter(filter.as_ptr(), frame.at, frame.len, frame.there) };
             if keep == 0 {
                 continue;
@@ -143,20 +145,21 @@ unsafe fn take(h: &Handle) -> Option<(PktHdr, *const u8)> {
     }
 }
 
-/// Passes available frames to `callback`, at most `most` (0 or less: all). Returns their number.
+/// Passes available frames to `callback`: at most `most` frames, or all if `most` is 0 or negative. Returns the number
+/// of frames that were passed.
 fn deliver(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let mut count = 0;
     while most <= 0 || count < most {
         if is_breaking(h) {
             break;
         }
-        // SAFETY: the borrows end inside.
+        // SAFETY: the borrows end within `take`.
         let Some((header, at)) = (unsafe { take(h) }) else { break };
-        // SAFETY: the program's callback, with a header and a frame that live during the call.
+        // SAFETY: the program guarantees that the callback is valid; the header and the frame live through the call.
         unsafe { callback(user, &raw const header, at) };
         count += 1;
     }
-    // SAFETY: a borrow that ends here; the callback has finished with its frame.
+    // SAFETY: the borrow ends with this statement; the callback no longer uses its frame.
     if let Some(a) = unsafe { h.active() } {
         a.release();
     }
@@ -174,7 +177,7 @@ fn ready(h: &Handle, wait: bool) -> c_int {
         if take_break(h) {
             return sys::ERROR_BREAK;
         }
-        // SAFETY: a borrow that ends with this round.
+        // SAFETY: the borrow ends with this round of the loop.
         let Some(a) = (unsafe { h.active() }) else { return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") };
         a.release();
         if a.port.rx().iter().any(|r| r.space() > 0) {
@@ -200,7 +203,7 @@ fn ready(h: &Handle, wait: bool) -> c_int {
 }
 
 fn settle(h: &Handle) {
-    // SAFETY: a borrow that ends here.
+    // SAFETY: the borrow ends with this statement.
     if let Some(a) = unsafe { h.active() } {
         a.settle();
     }
@@ -217,8 +220,8 @@ pub fn dispatch(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -
     result
 }
 
-/// Implements `pcap_loop`: runs until `most` frames (0 or less: no limit), a break, or an error. Time limits do not end
-/// it.
+/// Implements `pcap_loop`: runs until `most` frames were passed (no limit if `most` is 0 or negative), `pcap_breakloop`
+/// is called, or an error occurs. The handle's time limit does not end the loop.
 pub fn run(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_int {
     let mut left = most;
     let result = loop {
@@ -239,17 +242,18 @@ pub fn run(h: &Handle, most: c_int, callback: PcapHandler, user: *mut u8) -> c_i
     result
 }
 
-/// Implements `pcap_next_ex`: returns 1 and a frame, 0 after the time limit, or an error.
+/// Implements `pcap_next_ex`: stores a frame and returns 1, or returns 0 after the time limit, or an error.
 pub fn next_ex(h: &Handle, header: *mut *mut PktHdr, data: *mut *const u8) -> c_int {
-    // Repeats, as the filter may reject all frames found.
+    // The loop continues if the filter has rejected all frames that were found.
     let result = loop {
         let found = ready(h, !h.nonblock.get());
         if found != 1 {
             break found;
         }
-        // SAFETY: the borrows end inside.
+        // SAFETY: the borrows end within `take`.
         if let Some((head, at)) = unsafe { take(h) } {
-            // SAFETY: the header is the handle's and lives as long; `header` and `data` are the caller's.
+            // SAFETY: the stored header is part of the handle and lives as long as the handle; the caller guarantees
+            // that `header` and `data` are valid.
             unsafe {
                 *h.header.get() = head;
                 *header = h.header.get();

@@ -10,13 +10,14 @@ use rustix::io::Errno;
 use crate::handle::{Handle, put_text};
 use crate::{on_handle, sys};
 
-/// Maximum wait for room in a full ring. A switch empties a ring within this time; a pipe's other end may never read.
+/// Maximum time for which a send waits for room in a full ring. A switch empties a ring within this time, but the
+/// program at a pipe's other end may never read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reports an error as the system's libpcap does: sets `errno`, and the handle's error text.
+/// Reports an error as the system's libpcap does: sets `errno` and the handle's error text. Returns the error code.
 fn refused(h: &Handle, e: Errno) -> c_int {
     let mut text = [0; sys::ERRBUF_SIZE];
-    // SAFETY: the buffer has the stated length; errno is this thread's.
+    // SAFETY: the buffer has the stated length, and errno belongs to this thread.
     unsafe {
         libc::strerror_r(e.raw_os_error(), text.as_mut_ptr(), text.len());
         let why = crate::text(text.as_ptr()).unwrap_or("");
@@ -31,7 +32,7 @@ fn refused(h: &Handle, e: Errno) -> c_int {
 /// # Safety
 /// `frame` has `len` bytes.
 unsafe fn inject(h: &Handle, frame: *const u8, len: usize) -> c_int {
-    // SAFETY: a borrow that ends here.
+    // SAFETY: the borrow ends within this function.
     let Some(a) = (unsafe { h.active() }) else { return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") };
     if frame.is_null() {
         return refused(h, Errno::FAULT);

@@ -8,7 +8,7 @@ use crate::handle::Handle;
 use crate::sys::{self, BpfProgram};
 use crate::{filter, on_handle, text};
 
-/// Sets an option, which is only possible before activation.
+/// Sets an option with `set`, or returns an error if the handle is already activated.
 fn before(h: &Handle, set: impl FnOnce()) -> c_int {
     if h.is_active() {
         return h.fail(sys::ERROR_ACTIVATED, "can't perform operation on activated capture");
@@ -17,7 +17,7 @@ fn before(h: &Handle, set: impl FnOnce()) -> c_int {
     0
 }
 
-/// Returns a value that is known only after activation, or an error before it.
+/// Returns `value` if the handle is activated, otherwise an error.
 fn after(h: &Handle, value: c_int) -> c_int {
     if h.is_active() { value } else { h.fail(sys::ERROR_NOT_ACTIVATED, "not activated") }
 }
@@ -25,21 +25,21 @@ fn after(h: &Handle, value: c_int) -> c_int {
 on_handle! {
     /// Sets the snapshot length, the maximum number of captured bytes per frame.
     fn pcap_set_snaplen(p, h, snaplen: c_int) -> c_int = c"pcap_set_snaplen" { before(h, || h.snaplen.set(snaplen)) }
-    /// Has no effect: a port receives whatever the switch sends to it.
+    /// Has no effect: a port receives all frames that the switch sends to it.
     fn pcap_set_promisc(p, h, _on: c_int) -> c_int = c"pcap_set_promisc" { before(h, || ()) }
-    /// Returns 0, for no: a port has no radio.
+    /// Returns 0, which means that monitor mode is not possible: a port has no radio.
     fn pcap_can_set_rfmon(p, h) -> c_int = c"pcap_can_set_rfmon" { before(h, || ()) }
     /// Has no effect: a port has no radio.
     fn pcap_set_rfmon(p, h, _on: c_int) -> c_int = c"pcap_set_rfmon" { before(h, || ()) }
     /// Sets the maximum wait of a read, in milliseconds.
     fn pcap_set_timeout(p, h, ms: c_int) -> c_int = c"pcap_set_timeout" { before(h, || h.timeout.set(ms)) }
-    /// Has no effect: frames are always reported immediately.
+    /// Has no effect: a handle always reports frames immediately.
     fn pcap_set_immediate_mode(p, h, _on: c_int) -> c_int = c"pcap_set_immediate_mode" { before(h, || ()) }
-    /// Has no effect: a handle has no buffer, as frames stay in the port's rings.
+    /// Has no effect: a handle has no capture buffer, since frames stay in the port's rings.
     fn pcap_set_buffer_size(p, h, _bytes: c_int) -> c_int = c"pcap_set_buffer_size" { before(h, || ()) }
-    /// Has no effect: Ethernet carries all protocols.
+    /// Has no effect: a handle captures frames of all protocols.
     fn pcap_set_protocol_linux(p, h, _protocol: c_int) -> c_int = c"pcap_set_protocol_linux" { before(h, || ()) }
-    /// Accepts the host's time stamps. For any other type, returns a warning.
+    /// Accepts time stamps by the host's clock. Returns a warning for any other type of time stamp.
     fn pcap_set_tstamp_type(p, h, kind: c_int) -> c_int = c"pcap_set_tstamp_type" {
         const WARNING_NOT_SUPPORTED: c_int = 3;
         let done = before(h, || ());
@@ -57,24 +57,24 @@ on_handle! {
     fn pcap_get_tstamp_precision(p, h) -> c_int = c"pcap_get_tstamp_precision" {
         if h.nano.get() { sys::PRECISION_NANO } else { sys::PRECISION_MICRO }
     }
-    /// Returns an empty list: the only type is the default.
+    /// Stores an empty list, since the only type of time stamp is the default.
     fn pcap_list_tstamp_types(p, _h, list: *mut *mut c_int) -> c_int = c"pcap_list_tstamp_types" {
-        // SAFETY: `list` is the caller's.
+        // SAFETY: the caller guarantees that `list` is valid.
         unsafe { *list = std::ptr::null_mut() };
         0
     }
 
-    /// Sets whether reads and sends wait.
+    /// Sets whether reads and sends return immediately if they would have to wait.
     fn pcap_setnonblock(p, h, on: c_int, _errbuf: *mut c_char) -> c_int = c"pcap_setnonblock" {
         h.nonblock.set(on != 0);
         0
     }
-    /// Returns whether reads do not wait.
+    /// Returns 1 if reads and sends do not wait, otherwise 0.
     fn pcap_getnonblock(p, h, _errbuf: *mut c_char) -> c_int = c"pcap_getnonblock" {
         after(h, h.nonblock.get().into())
     }
-    /// Sets the direction of captured frames. A port captures received frames, a monitor those of the directions that
-    /// it watches; any other choice is an error.
+    /// Sets the direction of captured frames. A handle of a port captures received frames; a handle of a monitor
+    /// captures frames of the directions that the monitor watches. Any other choice is an error.
     fn pcap_setdirection(p, h, direction: c_int) -> c_int = c"pcap_setdirection" {
         const INOUT: c_int = 0;
         const IN: c_int = 1;
@@ -95,7 +95,8 @@ on_handle! {
             return h.fail(sys::ERROR, "not-yet-activated pcap_t passed to pcap_compile");
         }
         let dead = h.dead.get();
-        // SAFETY: the system's function on the system's handle, in which it leaves its error text.
+        // SAFETY: the system's function gets a handle of the system's libpcap, and leaves its error text in that
+        // handle.
         unsafe {
             let done = sys::compile(dead, program, filter, optimize, mask);
             if done == 0 {
@@ -110,8 +111,8 @@ on_handle! {
         if !h.is_active() {
             return h.fail(sys::ERROR_NOT_ACTIVATED, "not activated");
         }
-        // SAFETY: the program is the caller's, with `len` instructions at `insns`, which are copied before they are
-        // validated.
+        // SAFETY: the caller guarantees that the program has `len` instructions at `insns`. The instructions are copied
+        // before they are validated.
         unsafe {
             if program.is_null() || (*program).insns.is_null() {
                 return h.fail(sys::ERROR, "no filter specified");

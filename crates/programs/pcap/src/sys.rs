@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_uint, c_void, timeval};
 
-/// `pcap_t`: opaque, as it may be this library's ([`Handle`](crate::handle::Handle)) or the system's.
+/// `pcap_t`: opaque, since a pointer may lead to this library's [`Handle`](crate::handle::Handle) or to a handle of the
+/// system's libpcap.
 pub enum Pcap {}
 /// `pcap_dumper_t`: an open capture file.
 pub enum Dumper {}
@@ -54,7 +55,7 @@ pub struct BpfProgram {
 pub struct PcapStat {
     /// Number of received frames.
     pub recv: c_uint,
-    /// Number of frames dropped for lack of room.
+    /// Number of frames that were dropped for lack of room.
     pub drop: c_uint,
     /// Number of frames that the interface itself dropped.
     pub ifdrop: c_uint,
@@ -67,7 +68,7 @@ pub struct PcapInterface {
     pub next: *mut PcapInterface,
     /// The interface's name.
     pub name: *mut c_char,
-    /// Description to display to users.
+    /// A description of the interface that programs show to users.
     pub description: *mut c_char,
     /// The interface's addresses.
     pub addresses: *mut c_void,
@@ -141,7 +142,7 @@ macro_rules! real {
         #[inline]
         pub unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
             static REAL: LibpcapFunction = LibpcapFunction::new($symbol);
-            // SAFETY: a function of this name has this type in every libpcap.
+            // SAFETY: in every libpcap, the function of this name has this type.
             let f = unsafe {
                 std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) $(-> $ret)?>(REAL.get())
             };

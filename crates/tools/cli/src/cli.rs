@@ -94,7 +94,7 @@ fn report(error: &CliError) -> ExitCode {
 #[cfg(test)]
 mod tests {
     /// Objective: started as netvale-extcap, in whichever folder, the program runs the extcap subcommand; an argument
-    /// of that name has no effect.
+    /// `netvale-extcap` has no such effect.
     #[test]
     fn the_name_in_wiresharks_folder_is_a_subcommand() {
         let words = |given: &[&str]| super::words(given.iter().map(Into::into).collect());
@@ -118,7 +118,7 @@ mod tests {
         assert!(is_called("gvproxy") && is_called("/usr/libexec/podman/gvproxy") && !is_called("gvproxy.old"));
     }
 
-    /// Objective: clap's own checks hold: no flag twice, no clash of names.
+    /// Objective: the command line passes clap's own checks: no flag is defined twice, and no names clash.
     #[test]
     fn the_command_line_passes_claps_own_checks() {
         super::command().debug_assert();

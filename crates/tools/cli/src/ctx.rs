@@ -11,7 +11,7 @@ use crate::CliError;
 /// The run directory of the daemon, and the definition of the command line.
 #[derive(Clone, Debug)]
 pub struct CliContext {
-    /// Folder of the daemon's sockets, from `--run-dir`; `None`: the default folder.
+    /// Folder of the daemon's sockets, from `--run-dir`; `None` for the default folder.
     pub run_dir: Option<PathBuf>,
     /// The definition of the command line, from which manual pages and completions are made.
     pub definition: fn() -> clap::Command,

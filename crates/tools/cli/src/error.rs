@@ -21,9 +21,9 @@ pub enum FailureKind {
     Usage,
     /// No daemon answers.
     Unreachable,
-    /// The daemon refused.
+    /// The daemon refused the request.
     Refused,
-    /// The reader of standard output has closed. Not a failure: no message is printed.
+    /// The reader of standard output has closed. This is not a failure, so no message is printed.
     OutputClosed,
 }
 
@@ -41,28 +41,28 @@ impl CliError {
         Self { kind, what: what.into(), next: next.into() }
     }
 
-    /// Creates the error of failed work: exit code 1. `next` tells the user what to do.
+    /// Creates the error for failed work, with exit code 1. `next` tells the user what to do.
     pub fn failed<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(FailureKind::Failed, what, next)
     }
 
-    /// Creates the error of invalid options or values: exit code 2.
+    /// Creates the error for invalid options or values, with exit code 2.
     pub fn usage<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(FailureKind::Usage, what, next)
     }
 
-    /// Creates the error of a missing daemon: exit code 3.
+    /// Creates the error for a daemon that does not answer, with exit code 3.
     pub fn unreachable<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(FailureKind::Unreachable, what, next)
     }
 
-    /// Creates the error of a refused request: exit code 4.
+    /// Creates the error for a refused request, with exit code 4.
     pub fn refused<W: Into<String>, N: Into<String>>(what: W, next: N) -> Self {
         Self::new(FailureKind::Refused, what, next)
     }
 
-    /// Creates the error of a failed write to standard output: of kind [`FailureKind::OutputClosed`] if the reader has
-    /// closed.
+    /// Creates the error for a failed write to standard output. Its kind is [`FailureKind::OutputClosed`] if the reader
+    /// has closed the output.
     pub fn output(error: &io::Error) -> Self {
         let kind =
             if error.kind() == io::ErrorKind::BrokenPipe { FailureKind::OutputClosed } else { FailureKind::Failed };
@@ -99,7 +99,8 @@ impl CliError {
 mod tests {
     use super::*;
 
-    /// Objective: each kind has the exit code that [`EXIT_CODES`] promises, and a reader that has closed is no failure.
+    /// Objective: each kind has the exit code that [`EXIT_CODES`] promises, and it is no failure if the reader has
+    /// closed the output.
     #[test]
     fn each_kind_has_the_promised_exit_code() {
         assert_eq!(CliError::failed("", "").code(), 1);

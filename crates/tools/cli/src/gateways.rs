@@ -31,7 +31,7 @@ pub fn port_name(port: &str) -> String {
 }
 
 /// Returns the path of a new gateway's control socket: in the daemon's run directory or, if this user may not write
-/// there, in the user's own.
+/// there, in the user's own run directory.
 ///
 /// # Errors
 /// The user's own directory cannot be created, or belongs to another user.
@@ -60,7 +60,7 @@ impl GatewayChoice {
     /// Connects to the gateway.
     ///
     /// # Errors
-    /// [`CliError::unreachable`] if none answers.
+    /// [`CliError::unreachable`] if the gateway does not answer.
     pub fn connect(&self, ctx: &CliContext) -> Result<GatewayCaller, CliError> {
         let path = self.control.clone().unwrap_or_else(|| known_path(ctx, &port_name(&self.port)));
         GatewayControl::connect(&path).map(GatewayCaller).map_err(to_cli)
@@ -109,7 +109,7 @@ fn to_cli(error: ControlCallError) -> CliError {
     }
 }
 
-/// Returns the strings in the answer's array `list`; none if there is no such array.
+/// Returns the strings in the answer's array `list`; empty if there is no such array.
 #[must_use]
 pub fn texts(answer: &Value, list: &str) -> Vec<String> {
     let list = answer.get(list).and_then(Value::as_array).into_iter().flatten();

@@ -9,7 +9,7 @@ pub enum Align {
     Right,
 }
 
-/// Blanks between two columns.
+/// Number of blanks between two columns.
 const GAP: usize = 2;
 
 /// Formats `rows` below `heads`. Each line ends in a line feed, without trailing blanks. Control characters in cells
@@ -19,8 +19,8 @@ pub fn render<const N: usize>(heads: [(&str, Align); N], rows: impl IntoIterator
     render_rows(&heads, rows.into_iter().map(Vec::from))
 }
 
-/// Like [`render`], for a terminal of `width` columns if given. Columns of `spare` are omitted, in that order, until
-/// the lines fit.
+/// Like [`render`], but for a terminal of `width` columns, if `width` is given: the columns named in `spare` are
+/// omitted one after the other until the lines fit.
 #[must_use]
 pub fn render_within<const N: usize>(
     heads: [(&str, Align); N],
@@ -41,7 +41,7 @@ pub fn render_within<const N: usize>(
     }
 }
 
-/// Like [`render`], for a variable number of columns. Each row has a cell for each head.
+/// Like [`render`], but for a variable number of columns. Each row has one cell for each heading.
 #[must_use]
 pub fn render_rows(heads: &[(&str, Align)], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let first = heads.iter().map(|(head, _)| (*head).to_owned()).collect();
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(text, "NAME   FRAMES\na          1\nb?[2J    200K\n");
     }
 
-    /// Objective: overlong lines lose spare columns in the given order, and no more than necessary.
+    /// Objective: if lines are too long, spare columns are omitted in the given order, and no more than necessary.
     #[test]
     fn overlong_lines_lose_only_spare_columns() {
         let heads = ["NAME", "A", "B", "C"].map(|head| (head, Align::Left));

@@ -37,7 +37,7 @@ fn group(command: &Command, title: &str, names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: each command is in one group, and each line of a group is a command.
+    /// Objective: each command is in exactly one group, and each line of a group names a command.
     #[test]
     fn each_command_is_in_one_group() {
         let command = crate::cli::command();

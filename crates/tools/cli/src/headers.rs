@@ -24,7 +24,7 @@ pub fn of(head: &[u8]) -> String {
     }
 }
 
-/// Returns the VLAN tags, outermost first.
+/// Formats the VLAN tags, outermost first.
 fn tags(head: &[u8]) -> String {
     let mut text = String::new();
     let mut at = 12;

@@ -15,7 +15,7 @@
 //! | `groups.rs` | the groups of subcommands in the help |
 //! | `headers.rs` | a description of a frame's headers |
 //! | `out.rs` | standard output, whose reader may close |
-//! | `own_daemon.rs` | a daemon of a drop-in's own |
+//! | `own_daemon.rs` | a daemon that a drop-in starts for itself |
 //! | `progress.rs` | the progress line on standard error |
 //! | `rates.rs`, `units.rs` | rates computed from counters, and their notation |
 //! | `values.rs` | values that several subcommands take |

@@ -1,5 +1,5 @@
-//! The system's libpcap, which compiles expressions of pcap-filter(7). It is loaded on first use, and therefore
-//! required only by commands that compile.
+//! The system's libpcap, which compiles expressions of pcap-filter(7). The library is loaded on first use, so only
+//! commands that compile an expression require it.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
@@ -35,11 +35,11 @@ type GetErrFn = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
 type FreeCodeFn = unsafe extern "C" fn(*mut LibpcapProgram);
 type CloseFn = unsafe extern "C" fn(*mut PcapHandle);
 
-/// File names of the library: in Debian, and elsewhere.
+/// File names of the library: on Debian, and on other systems.
 const NAMES: [&str; 2] = ["libpcap.so.0.8", "libpcap.so.1"];
 /// Ethernet (`DLT_EN10MB`).
 const ETHERNET: c_int = 1;
-/// Maximum bytes of a frame.
+/// Maximum length of a frame in bytes.
 const LENGTH: c_int = 262_144;
 /// Unknown netmask (`PCAP_NETMASK_UNKNOWN`).
 const NO_MASK: u32 = u32::MAX;
@@ -47,13 +47,13 @@ const NO_MASK: u32 = u32::MAX;
 /// Compiles an expression.
 ///
 /// # Errors
-/// libpcap is missing or reports an error in the expression, or the program cannot be run by netvale.
+/// libpcap is missing or reports an error in the expression, or netvale cannot run the compiled program.
 pub fn compile(expression: &str) -> Result<FilterProgram, CliError> {
     let wrong = |why: String| CliError::usage(format!("{expression:?}: {why}"), "see pcap-filter(7) for the language");
     let text = CString::new(expression).map_err(|_| wrong("the filter contains a NUL byte".into()))?;
     let library = library()?;
-    // SAFETY: functions of these names have these types in every libpcap; the library stays open for as long as they
-    // are used.
+    // SAFETY: functions of these names have these types in every libpcap; the library stays open as long as the
+    // functions are used.
     let insns = unsafe { with_library(&library, &text) }.map_err(wrong)?;
     FilterProgram::verify(&insns).map_err(|why| wrong(why.to_string()))
 }
@@ -69,11 +69,11 @@ fn library() -> Result<Library, CliError> {
 /// Compiles `text`. Returns the program's instructions, or libpcap's message.
 ///
 /// # Safety
-/// `library` must be a libpcap.
+/// `library` must be libpcap.
 unsafe fn with_library(library: &Library, text: &CStr) -> Result<Vec<Insn>, String> {
     let missing = |e: libloading::Error| e.to_string();
     // SAFETY: the caller's contract; each pointer is used as pcap(3) says: the handle until it is closed, the program
-    // until it is freed, the message until the handle is.
+    // until it is freed, and the message until the handle is closed.
     unsafe {
         let open: Symbol<'_, OpenDeadFn> = library.get(b"pcap_open_dead\0").map_err(missing)?;
         let compile: Symbol<'_, CompileFn> = library.get(b"pcap_compile\0").map_err(missing)?;

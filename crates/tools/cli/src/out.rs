@@ -12,14 +12,15 @@ use crate::CliError;
 /// Writes `text` unchanged and flushes the output, so that a script that reads line by line gets it immediately.
 ///
 /// # Errors
-/// [`CliError::output`]. Pass it on with `?`: if the reader has closed, the program then ends quietly.
+/// [`CliError::output`]. The caller must pass it on with `?`, so that the program ends without a message if the reader
+/// has closed the output.
 pub fn text(text: impl fmt::Display) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     write!(out, "{text}").and_then(|()| out.flush()).map_err(|error| CliError::output(&error))
 }
 
-/// Returns the columns of the terminal; `None` if the output is not a terminal, in which case lines may have any
-/// length.
+/// Returns the width of the terminal in columns. Returns `None` if the output is not a terminal; lines may then have
+/// any length.
 #[must_use]
 pub fn width() -> Option<usize> {
     let size = io::stdout().is_terminal().then(ratatui::crossterm::terminal::size)?.ok();

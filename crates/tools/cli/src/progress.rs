@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub struct ProgressLine(ProgressBar);
 
 impl ProgressLine {
-    /// Creates a bar over `steps` steps.
+    /// Creates a progress bar for `steps` steps.
     #[must_use]
     pub fn steps(steps: u64) -> Self {
         Self::with(Some(steps), "{bar:24} {pos}/{len} {wide_msg}")
@@ -24,7 +24,7 @@ impl ProgressLine {
     }
 
     fn with(steps: Option<u64>, template: &str) -> Self {
-        // indicatif hides the bar if standard error is not a terminal.
+        // indicatif, which draws the line, hides it if standard error is not a terminal.
         let bar = ProgressBar::with_draw_target(steps, ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
@@ -32,7 +32,7 @@ impl ProgressLine {
         Self(bar)
     }
 
-    /// Shows the current step.
+    /// Shows `what` as the current step.
     pub fn say(&self, what: impl Into<String>) {
         self.0.set_message(what.into());
     }
@@ -42,7 +42,7 @@ impl ProgressLine {
         self.0.set_position(done);
     }
 
-    /// Adds one step that is done.
+    /// Counts one more step as done.
     pub fn step(&self) {
         self.0.inc(1);
     }

@@ -10,12 +10,12 @@ use serde::Serialize;
 pub struct DaemonRates {
     /// Seconds between the readings.
     pub seconds: f64,
-    /// One entry for each port of the later reading, in its order.
+    /// The rates of each port in the later reading, in the order of that reading.
     pub ports: Vec<PortRates>,
     /// Each worker's busy time in percent.
     pub workers_busy: Vec<f64>,
-    /// Each worker's lost time in percent: other threads had its CPU, or frames waited for room at a receiver without a
-    /// CPU.
+    /// Each worker's lost time in percent: other threads used the worker's CPU, or frames waited for room at a receiver
+    /// that had no CPU.
     pub workers_lost: Vec<f64>,
 }
 
@@ -26,7 +26,7 @@ pub struct PortRates {
     pub port: String,
     /// Frames per second into the switch.
     pub in_pps: f64,
-    /// Bits per second into the switch; preamble, CRC and gap do not count.
+    /// Bits per second into the switch; preamble, CRC and gap are not counted.
     pub in_bps: f64,
     /// Frames per second out of the switch.
     pub out_pps: f64,
@@ -34,7 +34,8 @@ pub struct PortRates {
     pub out_bps: f64,
     /// Drops per second.
     pub drops_ps: f64,
-    /// Kicks sent and received, per frame in and out; `None` if no frame passed.
+    /// Number of kicks (notifications), sent and received, divided by the number of frames in both directions; `None`
+    /// if no frame passed.
     pub kicks_per_packet: Option<f64>,
 }
 
@@ -48,8 +49,8 @@ impl PortRates {
 
 /// Computes the rates between two readings; `None` if no time passed, as after a restart of the daemon.
 ///
-/// A port that is missing from the earlier reading began at zero. So did a counter that fell, because it belongs to a
-/// new port of the same name.
+/// The counters of a port that is missing in the earlier reading count from zero. The same applies if a counter is
+/// lower than before, because it then belongs to a new port of the same name.
 #[must_use]
 pub fn between(earlier: &AllStats, later: &AllStats) -> Option<DaemonRates> {
     let passed_ns = later.now_ns.checked_sub(earlier.now_ns).filter(|&passed| passed > 0)?;
@@ -95,7 +96,8 @@ fn kicks(port: &PortDetails) -> u64 {
     port.kicks_sent.saturating_add(port.kicks_received)
 }
 
-/// Returns whether both readings are of the same port: counters never fall while a port exists.
+/// Returns whether the two readings are of the same port, which is assumed if no counter has fallen: counters never
+/// fall while a port exists.
 fn same_life(before: &PortDetails, port: &PortDetails) -> bool {
     before.sent().frames <= port.sent().frames
         && before.got().frames <= port.got().frames
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     fn port(name: &str, frames: u64) -> PortDetails {
-        // Splits the frames over the port's two rings in each direction.
+        // The frames are divided among the port's two rings in each direction.
         let rings = |frames| {
             let ring = |frames| RingStats { frames, bytes: frames * 60, batches: 1 };
             vec![ring(frames / 8), ring(frames - frames / 8)]
@@ -140,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Objective: every rate is its counter's difference over the daemon's time.
+    /// Objective: every rate is the difference of a counter, divided by the time that passed on the daemon's clock.
     #[test]
     fn rates_are_differences() {
         let rates =
@@ -160,7 +162,8 @@ mod tests {
         assert_eq!(rates.ports, [expected]);
     }
 
-    /// Objective: a new port, also one of an old name, counts from zero; a removed port is not shown.
+    /// Objective: the counters of a new port count from zero, even if the port has the name of an earlier one; a
+    /// removed port is not shown.
     #[test]
     fn ports_come_and_go() {
         let before = sample(0, vec![port("vale0:gone", 1), port("vale0:again", 1000)]);

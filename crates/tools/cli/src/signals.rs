@@ -33,7 +33,8 @@ pub fn stop_pipe() -> Result<UnixStream, CliError> {
     Ok(stop)
 }
 
-/// Returns a flag that SIGINT, SIGTERM and SIGHUP set, and a descriptor that they and the end of a child make readable.
+/// Returns a flag that SIGINT, SIGTERM and SIGHUP set, and a descriptor that becomes readable after these signals and
+/// after the end of a child process.
 ///
 /// # Errors
 /// No descriptor is left, or the handlers cannot be installed.

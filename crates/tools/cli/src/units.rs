@@ -12,7 +12,7 @@ pub fn norm(value: f64, unit: &str, scale: bool) -> String {
     format!("{scaled:.decimals$} {prefix}{unit}")
 }
 
-/// Scales `value` below 1,000, as far as the prefixes up to T permit. Returns it with its prefix.
+/// Scales `value` to less than 1,000, as far as the prefixes up to T permit. Returns the scaled value and its prefix.
 fn prefixed(value: f64) -> (f64, &'static str) {
     let mut scaled = (value, "");
     for prefix in ["K", "M", "G", "T"] {
@@ -24,7 +24,7 @@ fn prefixed(value: f64) -> (f64, &'static str) {
 }
 
 /// Formats `value` for a column aligned to the right: `14.88M`, `9.52G`, `640 `. The last character is the prefix or a
-/// blank, so that the numbers align. There is no blank before the prefix, so that awk takes number and prefix for one
+/// blank, so that the numbers align. There is no blank before the prefix, so that awk reads number and prefix as one
 /// field.
 #[must_use]
 pub fn column(value: f64) -> String {
@@ -64,7 +64,7 @@ pub fn memory(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: in a column, the prefix has a place of its own.
+    /// Objective: in a column, the last character is the prefix, or a blank if there is none.
     #[test]
     fn the_prefix_has_its_own_place_in_a_column() {
         assert_eq!([0.0, 640.0, 14.88e6].map(column), ["0 ", "640 ", "14.88M"]);

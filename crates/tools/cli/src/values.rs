@@ -11,7 +11,7 @@ pub fn mode(text: &str) -> Result<u32, String> {
 /// Parses a time in seconds, above 0.
 ///
 /// # Errors
-/// Not a number, not above 0, or longer than a year.
+/// The text is not a number, or the time is not above 0 or is longer than a year.
 pub fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value <= 366.0 * 86_400.0 => Ok(value),
@@ -22,7 +22,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 /// Parses the length of a virtio-net header in bytes: 0, 10 or 12.
 ///
 /// # Errors
-/// Any other value.
+/// The text is any other value.
 pub fn vnet_hdr(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(bytes @ (0 | 10 | 12)) => Ok(bytes),
@@ -30,10 +30,10 @@ pub fn vnet_hdr(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Parses a replay's speed, as a multiple of the recorded one; 0: as fast as possible.
+/// Parses the speed of a replay, as a multiple of the recorded speed; 0 means as fast as possible.
 ///
 /// # Errors
-/// Not a number, or below 0.
+/// The text is not a number, or the number is below 0.
 pub fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if factor.is_finite() && factor >= 0.0 => Ok(factor),
@@ -41,7 +41,7 @@ pub fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The words of links, for the help of `netvale link` and for completion.
+/// The keywords for link impairments, for the help of `netvale link` and for completion.
 pub const LINK_WORDS: &str = "\
 Words:
   delay TIME [JITTER [CORRELATION]] [distribution uniform|normal|pareto|paretonormal|exponential]

@@ -1,5 +1,5 @@
-//! A container's port, with the interface or socket behind it, for CNI and netavark alike. It is attached in two steps,
-//! between which the runtime obtains the container's addresses, and detached.
+//! A container's port, with the interface or socket behind it, for both CNI and netavark. A port is attached in two
+//! steps, between which the runtime obtains the container's addresses.
 
 use netvale_control::ErrorCode;
 use netvale_control::client::{Client, ClientError};
@@ -33,7 +33,7 @@ impl AttachedContainer<'_> {
     /// Returns whether the port is on the switch.
     ///
     /// # Errors
-    /// [`CniError`] if the daemon does not answer, or refuses.
+    /// [`CniError`] if the daemon does not answer, or refuses the request.
     pub fn is_there(&self, daemon: &mut Client) -> Result<bool, CniError> {
         Ok(found(daemon.show(&self.full()))?.is_some())
     }
@@ -45,7 +45,7 @@ impl AttachedContainer<'_> {
         CniError::advised(Code::Exists, text, advice)
     }
 
-    /// In TAP mode, creates and attaches the interface, still down; if a step fails, the earlier ones are undone. In
+    /// In TAP mode, creates and attaches the interface, still down; if a step fails, the earlier steps are undone. In
     /// vhost-user mode, does nothing.
     ///
     /// # Errors
@@ -53,8 +53,8 @@ impl AttachedContainer<'_> {
     pub fn begin(&self, namespace: &Namespace) -> Result<(), CniError> {
         match self.config.mode {
             InterfaceMode::Tap => tap::attach(self.config, self.container, self.port, namespace),
-            // The description of the socket contains the addresses, which are not known yet: `complete` makes socket
-            // and description.
+            // The description of the socket contains the addresses, which are not known yet, so `complete` creates the
+            // socket and the description.
             InterfaceMode::VhostUser => Ok(()),
         }
     }
@@ -91,13 +91,14 @@ impl AttachedContainer<'_> {
         if !set.is_empty() {
             daemon.set(&self.full(), set)?;
         }
-        // The port's `info` text is for people only. A daemon older than this plugin may refuse it.
+        // An error is ignored: the port's `info` text only informs users, and a daemon that is older than this plugin
+        // may refuse it.
         let _ = daemon.set(&self.full(), Map::from_iter([("info".to_owned(), json!(self.container.about))]));
         Ok(())
     }
 
-    /// Removes the port with everything that belongs to it, and waits until the interface is gone. A missing port is no
-    /// error.
+    /// Removes the port with everything that belongs to it, and waits until the interface has disappeared. It is no
+    /// error if the port does not exist.
     ///
     /// # Errors
     /// [`CniError`] if the daemon does not answer, or refuses.
@@ -111,8 +112,8 @@ impl AttachedContainer<'_> {
         Ok(())
     }
 
-    /// Like [`AttachedContainer::detach`], but succeeds if no daemon runs: the ports and interfaces have ended with the
-    /// daemon, and only the folder of a vhost-user socket is left to remove.
+    /// Like [`AttachedContainer::detach`], but succeeds if no daemon runs: ports and interfaces end with the daemon, so
+    /// only the folder of a vhost-user socket remains to be removed.
     ///
     /// # Errors
     /// [`CniError`] if a daemon runs and does not answer, or refuses.
@@ -131,12 +132,12 @@ impl AttachedContainer<'_> {
 /// Connects to the daemon of the network's switch.
 ///
 /// # Errors
-/// [`Code::TryAgain`] if none answers.
+/// [`Code::TryAgain`] if the daemon does not answer.
 pub fn connect(config: &CniConfig) -> Result<Client, CniError> {
     Ok(Client::connect(&config.daemon_dir())?)
 }
 
-/// Removes a port and everything that belongs to it. Returns whether it existed; its absence is no error.
+/// Removes a port and everything that belongs to it. Returns whether the port existed; it is no error if it did not.
 ///
 /// # Errors
 /// [`CniError`] if the daemon does not answer, or refuses.
@@ -146,7 +147,7 @@ pub fn remove(config: &CniConfig, port: &str, daemon: &mut Client) -> Result<boo
     done
 }
 
-/// Converts an answer of the daemon: `None` if it reports that the object does not exist.
+/// Converts an answer of the daemon: `None` if the daemon reports that the object does not exist.
 ///
 /// # Errors
 /// Every other error of the answer.

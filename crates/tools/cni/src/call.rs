@@ -13,11 +13,11 @@ pub const NEWEST: &str = "1.1.0";
 /// The requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CniCommand {
-    /// Make the container's interface.
+    /// Create the container's interface.
     Add,
     /// Remove the container's interface.
     Del,
-    /// Check that the interface is as ADD made it.
+    /// Check that the interface is still as ADD created it.
     Check,
     /// Remove ports and folders of containers that no longer exist.
     Gc,
@@ -52,7 +52,7 @@ struct CniArgs<'a> {
 
 impl CniArgs<'_> {
     fn about(&self, id: &str) -> String {
-        // Characters of the ID to show: as many as runtimes commonly show.
+        // Number of characters of the ID that are shown. Runtimes commonly show this number.
         const KNOWN_BY: usize = 12;
         let name = match (self.namespace, self.pod) {
             (Some(namespace), Some(pod)) => format!("{namespace}/{pod}"),
@@ -63,7 +63,7 @@ impl CniArgs<'_> {
     }
 }
 
-/// Makes a name valid as a port's `info`: removes invisible characters, and cuts it to 128 bytes.
+/// Makes a name valid as a port's `info`: removes invisible characters, and truncates the name to 128 bytes.
 pub fn display_name(name: &str) -> String {
     const LONGEST: usize = 128;
     let mut name: String = name.chars().filter(|c| !is_hidden(*c)).collect();
@@ -91,7 +91,7 @@ impl CniCommand {
     /// Reads `CNI_COMMAND`.
     ///
     /// # Errors
-    /// [`Code::Environment`] if it is missing or unknown.
+    /// [`Code::Environment`] if the variable is missing or its value is unknown.
     pub fn read() -> Result<CniCommand, CniError> {
         Ok(match needed("CNI_COMMAND")?.as_str() {
             "ADD" => CniCommand::Add,
@@ -117,10 +117,10 @@ impl CniCommand {
 }
 
 impl Container {
-    /// Reads the parameters of ADD, DEL and CHECK. `needs_netns` is whether `CNI_NETNS` must be set.
+    /// Reads the parameters of ADD, DEL and CHECK. `needs_netns` is set if `CNI_NETNS` must not be missing.
     ///
     /// # Errors
-    /// [`Code::Environment`] if one is missing or wrong.
+    /// [`Code::Environment`] if a parameter is missing or wrong.
     pub fn read(needs_netns: bool) -> Result<Container, CniError> {
         let id = needed("CNI_CONTAINERID")?;
         let ifname = needed("CNI_IFNAME")?;
@@ -169,7 +169,7 @@ fn args(text: &str) -> Result<CniArgs<'_>, CniError> {
             "MAC" => args.mac = Some(value.parse().map_err(|e| bad(format!("CNI_ARGS: MAC={value}: {e}")))?),
             "K8S_POD_NAME" => args.pod = Some(value).filter(|name| !name.is_empty()),
             "K8S_POD_NAMESPACE" => args.namespace = Some(value).filter(|name| !name.is_empty()),
-            // Keys that the address plugin reads.
+            // These keys are for the address plugin.
             "IP" | "GATEWAY" => {}
             _ if key.starts_with("K8S_POD_") => {}
             _ => unknown = Some(key),
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(about(&format!("K8S_POD_NAME=a{}", "ü".repeat(99))).len(), 127);
     }
 
-    /// Objective: names are valid as the specification defines.
+    /// Objective: exactly the names that the specification allows are valid.
     #[test]
     fn names_are_valid_as_the_specification_defines() {
         for (name, good) in

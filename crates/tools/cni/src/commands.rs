@@ -40,7 +40,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
     let port = port_of(config, &container);
     let attachment = AttachedContainer { config, container: &container, port: &port };
     let mut daemon = connect(config)?;
-    // Checked first: the interface of an earlier ADD must not be changed.
+    // This is checked before anything else, since the interface of an earlier ADD must not be changed.
     if attachment.is_there(&mut daemon)? {
         return Err(attachment.exists("run DEL before the next ADD"));
     }
@@ -57,7 +57,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
             Ok(addresses.result(version, &interface, config.dns.as_ref()))
         }
         Err(error) => {
-            // The first error is returned. If this undoing fails, DEL removes the rest.
+            // The original error is returned. If these calls fail, a later DEL removes the rest.
             let _ = attachment.detach(&mut daemon);
             let _ = release(config, input);
             Err(error)
@@ -65,7 +65,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
     }
 }
 
-/// Requests addresses from the address plugin; none without such a plugin.
+/// Requests addresses from the address plugin; returns no addresses if no such plugin is configured.
 fn addresses(config: &CniConfig, input: &Value) -> Result<ContainerAddresses, CniError> {
     if config.ipam.kind.is_empty() {
         return Ok(ContainerAddresses::default());
@@ -117,7 +117,7 @@ fn check(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     tap::check(&Namespace::open(&container.netns)?, &container.ifname, mac, &addresses)
 }
 
-/// Removes the network's ports of containers that are not on the list of existing containers.
+/// Removes those ports of the network that belong to containers which are not on the list of existing containers.
 fn gc(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     // Some runtimes send null for an empty list.
     if input.get(VALID).is_none() {

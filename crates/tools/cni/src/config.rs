@@ -12,7 +12,7 @@ use crate::call::{CniCommand, VERSIONS, is_name};
 use crate::error::{CniError, Code};
 use crate::policies::PodPolicies;
 
-/// The kind of network access that a container gets.
+/// The form in which a container is connected to the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InterfaceMode {
@@ -48,11 +48,12 @@ pub struct CniConfig {
     /// Whether the switch merges TCP segments to the container (GRO).
     #[serde(default)]
     pub gro: bool,
-    /// The daemon's run directory; `None`: the default one.
+    /// The daemon's run directory; `None` for the default run directory.
     pub run_dir: Option<PathBuf>,
-    /// The folder of vhost-user sockets; `None`: `cni` in the run directory.
+    /// The folder of vhost-user sockets; `None` for the folder `cni` in the run directory.
     pub socket_dir: Option<PathBuf>,
-    /// The folder in which Kata Containers looks for files of directly attachable networks; `None`: no such files.
+    /// The folder in which Kata Containers looks for files of directly attachable networks; `None` if no such files are
+    /// written.
     pub kata_dir: Option<PathBuf>,
     /// The address plugin (IPAM).
     #[serde(default)]
@@ -65,10 +66,10 @@ pub struct CniConfig {
     /// Parameters that the runtime sets.
     #[serde(default)]
     pub runtime_config: RuntimeConfig,
-    /// The same parameters under their older key, `args.cni`; those in `runtimeConfig` take precedence.
+    /// The same parameters under the older key `args.cni`; parameters in `runtimeConfig` take precedence.
     #[serde(default)]
     pub args: ConfigArgs,
-    /// The result of the previous plugin or, for CHECK and DEL, of ADD.
+    /// For ADD, the result of the previous plugin; for CHECK and DEL, the result of ADD.
     pub prev_result: Option<Value>,
     /// The containers that still exist; `None` if the list is missing or null.
     #[serde(rename = "cni.dev/valid-attachments", default)]
@@ -112,8 +113,8 @@ fn default_switch() -> String {
     "vale0".into()
 }
 
-/// Options of the bridge plugin that are refused rather than ignored, because containers depend on their effect, with
-/// the reason for each.
+/// Options of the bridge plugin that are refused rather than ignored, because containers depend on their effect. The
+/// second text is the reason why the option is refused.
 const MISSING: [(&str, &str); 7] = [
     ("isGateway", "the switch has no address on the host: attach tap:NAME there, and give it the gateway's address"),
     ("ipMasq", "the switch does not translate addresses: do that on the host, behind a tap: port"),
@@ -124,7 +125,7 @@ const MISSING: [(&str, &str); 7] = [
     ("disableContainerInterface", "a container without an interface has no use for a port"),
 ];
 
-/// Returns whether a value enables the option.
+/// Returns whether a value enables the option to which it belongs.
 fn asks(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -172,7 +173,8 @@ impl CniConfig {
         if config.mode == InterfaceMode::VhostUser && config.is_default_gateway {
             return Err(bad("isDefaultGateway does not apply to mode vhostuser: the machine sets its routes".into()));
         }
-        // Only ADD and STATUS refuse options: DEL must also remove ports that an earlier version made with them.
+        // Only ADD and STATUS refuse options: DEL must be able to remove ports that an earlier version of this plugin
+        // created with such options.
         if matches!(command, CniCommand::Add | CniCommand::Status) {
             refuse_missing(input)?;
             config.policies = PodPolicies::read(input)?;
@@ -185,7 +187,8 @@ impl CniConfig {
         (self.mtu != 0).then_some(self.mtu)
     }
 
-    /// Returns the requested MAC address, if any. The runtime's takes precedence over that of `CNI_ARGS`.
+    /// Returns the requested MAC address; `None` if none is requested. The address from the runtime's configuration
+    /// takes precedence over `of_args`, the address in `CNI_ARGS`.
     pub fn mac(&self, of_args: Option<Mac>) -> Option<Mac> {
         self.runtime_config.mac.or(self.args.cni.mac).or(of_args)
     }
@@ -234,8 +237,8 @@ mod tests {
         assert_eq!(config.ipam.kind, "");
     }
 
-    /// Objective: options that the switch cannot implement are refused by name, each with the specification's code;
-    /// removal is never refused.
+    /// Objective: options that the switch cannot implement are refused, with their name and the code from the
+    /// specification; for DEL, they are not refused.
     #[test]
     fn options_beyond_the_switch_are_refused_by_name() {
         for (key, _) in MISSING {
@@ -257,7 +260,8 @@ mod tests {
         assert!(CniConfig::read(&input, CniCommand::Del).is_ok());
     }
 
-    /// Objective: a version that is not supported, or that lacks the command, is refused with its code.
+    /// Objective: a version that is not supported, or that does not have the requested operation, is refused with the
+    /// specification's code for it.
     #[test]
     fn unsupported_versions_are_refused_with_their_code() {
         for version in ["0.1.0", "0.2.0", "1.2.0", "", "2"] {

@@ -4,22 +4,22 @@ use netvale_control::client::{ClientError, ClientErrorKind};
 use netvale_netns::NetnsError;
 use serde_json::{Value, json};
 
-/// Error codes: the specification's, and from 100 on this plugin's own.
+/// Error codes. Codes below 100 are defined in the specification; codes from 100 on are this plugin's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// The version of the specification is not supported.
     Version = 1,
     /// A field has a value that is not supported.
     Unsupported = 2,
-    /// The container is unknown: nothing is left to clean up.
+    /// The container does not exist, so there is nothing to clean up.
     UnknownContainer = 3,
     /// A parameter in the environment is missing or wrong.
     Environment = 4,
-    /// Reading or writing failed.
+    /// Reading or writing a file or a pipe failed.
     Io = 5,
-    /// The input is malformed.
+    /// The input is malformed, such as text that is not JSON.
     Decode = 6,
-    /// The configuration is invalid.
+    /// The input is well-formed, but the network's configuration in it is invalid.
     Config = 7,
     /// A later attempt may succeed.
     TryAgain = 11,
@@ -29,9 +29,9 @@ pub enum Code {
     Exists = 100,
     /// The container's network differs from its original state.
     Broken = 101,
-    /// The daemon refused, or its answer is malformed.
+    /// The daemon refused a request, or its answer is malformed.
     Refused = 102,
-    /// The kernel refused.
+    /// The kernel refused a system call or a netlink request.
     Kernel = 103,
 }
 
@@ -47,7 +47,7 @@ pub enum CniError {
         /// Advice or further information.
         details: String,
     },
-    /// The error object of the address plugin.
+    /// The address plugin's error object, which is passed on to the runtime.
     Delegated(Value),
 }
 
@@ -71,7 +71,7 @@ impl CniError {
         }
     }
 
-    /// Returns the error in the JSON format of this version of the specification.
+    /// Returns the error in the JSON format of the given version of the specification.
     pub fn json(&self, version: &str) -> Value {
         match self {
             CniError::Delegated(error) => error.clone(),
@@ -107,7 +107,8 @@ impl From<NetnsError> for CniError {
     }
 }
 
-/// Returns a function that turns the kernel's error in the step `step` into a [`CniError`].
+/// Returns a function that turns an error of the kernel into a [`CniError`]; `step` names the step that failed, to
+/// follow "cannot".
 pub fn kernel(step: &str) -> impl FnOnce(rustix::io::Errno) -> CniError {
     let step = step.to_owned();
     move |e| CniError::new(Code::Kernel, format!("cannot {step}: {e}"))

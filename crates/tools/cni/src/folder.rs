@@ -1,5 +1,5 @@
-//! Access, as root, to folders of the daemon's user: symbolic links in them are never followed, and contents of their
-//! files are never trusted.
+//! Access, as root, to folders of the daemon's user: symbolic links in these folders are never followed, and the
+//! contents of the files in them are never trusted.
 
 use std::io::{Error, ErrorKind, Result, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,11 +23,11 @@ impl OpenFolder {
         Ok(OpenFolder(rustix::fs::openat(CWD, path, FOLDER, Mode::empty())?))
     }
 
-    /// Opens a folder like [`OpenFolder::open`]. If it does not exist, makes it and changes its owner to `uid` and
+    /// Opens a folder like [`OpenFolder::open`]. If it does not exist, creates it and changes its owner to `uid` and
     /// `gid`.
     ///
     /// # Errors
-    /// The folder can be neither opened nor made.
+    /// The folder can be neither opened nor created.
     pub fn open_or_make(path: &Path, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         match rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(0o755)) {
             Ok(()) => OpenFolder::open(path)?.given_to(uid, gid),
@@ -36,10 +36,10 @@ impl OpenFolder {
         }
     }
 
-    /// Opens the subfolder `name`, which must belong to `uid`. If it does not exist, makes it.
+    /// Opens the subfolder `name`, which must belong to `uid`. If it does not exist, creates it.
     ///
     /// # Errors
-    /// The subfolder belongs to another user, or can be neither opened nor made.
+    /// The subfolder belongs to another user, or can be neither opened nor created.
     pub fn inner(&self, name: &str, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         is_plain(name)?;
         match rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o755)) {
@@ -54,7 +54,7 @@ impl OpenFolder {
     }
 
     /// Changes the owner of a folder that belongs to this process's user to `uid` and `gid`. A folder that `uid`
-    /// already owns stays unchanged; another user's is refused.
+    /// already owns stays unchanged; a folder of another user is refused.
     fn given_to(self, uid: Uid, gid: Gid) -> Result<OpenFolder> {
         let found = rustix::fs::fstat(&self.0)?.st_uid;
         match () {
@@ -65,7 +65,7 @@ impl OpenFolder {
         Ok(self)
     }
 
-    /// Writes a file, replacing an existing one.
+    /// Writes the file `name`. If the file exists, it is replaced.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -133,8 +133,8 @@ mod tests {
         folder.remove("port");
     }
 
-    /// Objective: symbolic links in place of the folders or the file are not followed: their targets are neither
-    /// written, nor removed, nor given to another owner.
+    /// Objective: symbolic links in place of the folders or the file are not followed: the targets of the links are
+    /// neither written nor removed, and keep their owner.
     #[test]
     fn links_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();

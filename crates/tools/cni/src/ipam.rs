@@ -1,4 +1,5 @@
-//! Runs the address plugin (IPAM), found through `CNI_PATH`, with this plugin's environment and configuration.
+//! Runs the address plugin (IPAM), which is found through `CNI_PATH`. It gets the environment and the configuration of
+//! this plugin.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,7 +23,8 @@ pub fn run(kind: &str, command: &str, input: &Value) -> Result<Option<Value>, Cn
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // An error here is ignored: if the plugin misses its input, its own result reports that.
+        // An error here is ignored: if the address plugin does not get its input, the plugin reports that in its own
+        // result.
         let _ = stdin.write_all(input.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;

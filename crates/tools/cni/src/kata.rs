@@ -1,5 +1,5 @@
-//! Kata Containers' files of directly attachable networks. Each lists the devices of one sandbox, in the folder that
-//! the key `dan_conf` of Kata's configuration names.
+//! Kata Containers' files of directly attachable networks. Each file lists the devices of one sandbox. The files are in
+//! the folder that the key `dan_conf` of Kata's configuration names.
 
 use std::fs;
 use std::io::{Error, ErrorKind};
@@ -54,7 +54,8 @@ pub fn forget(dir: &Path, sockets: &Path) {
     files.filter(|file| file.extension().is_some_and(|ext| ext == "json")).for_each(|file| remove(&file, sockets));
 }
 
-/// Removes the devices whose sockets are in the folder `sockets` from one file, and the file if no device is left.
+/// Removes the devices whose sockets are in the folder `sockets` from one file. Removes the file if no device is left
+/// in it.
 fn remove(file: &Path, sockets: &Path) {
     let Ok(bytes) = fs::read(file) else { return };
     let Ok(mut whole) = serde_json::from_slice::<Value>(&bytes) else { return };
@@ -62,7 +63,7 @@ fn remove(file: &Path, sockets: &Path) {
     let before = devices.len();
     let is_there = |path: &str| Path::new(path).parent() == Some(sockets);
     devices.retain(|device| !device["device"]["path"].as_str().is_some_and(is_there));
-    // Kata reads the file only when a sandbox starts; this sandbox has ended.
+    // An error is ignored: Kata reads the file only when a sandbox starts, and this sandbox has ended.
     match devices.len() {
         left if left == before => {}
         0 => _ = fs::remove_file(file),
@@ -81,7 +82,8 @@ fn replace(file: &Path, whole: &Value) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Objective: devices are added to and removed from the sandbox's file, which is removed with the last one.
+    /// Objective: devices are added to and removed from the sandbox's file, which is removed together with its last
+    /// device.
     #[test]
     fn devices_are_added_and_removed() {
         let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@
 //! output. A CNI runtime passes the parameters in the environment and the network's configuration on standard input.
 //! netavark passes the operation as the first argument, which distinguishes it from CNI. The plugin keeps no state
 //! between runs: the name of a container's port is derived from the network, the container and the interface
-//! ([`name`]), so a later run finds what an earlier one has left.
+//! ([`name`]), so a later run finds the port that an earlier run has created.
 //!
 //! | module | contents |
 //! |---|---|
@@ -45,10 +45,10 @@ use serde_json::Value;
 use call::NEWEST;
 use error::{CniError, Code};
 
-/// Maximum bytes of a configuration.
+/// Maximum length of a configuration in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Runs the plugin. Without arguments, the interface is CNI's, otherwise netavark's.
+/// Runs the plugin. Without arguments, it acts as a CNI plugin, otherwise as a plugin of netavark.
 pub fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let done = if words.is_empty() { by_cni() } else { netavark::run(&words, input) };
@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
         Ok(Some(result)) => (result, ExitCode::SUCCESS),
         Err(error) => (error, ExitCode::FAILURE),
     };
-    // An error here cannot be reported: standard output is the only channel.
+    // An error is ignored, since it could be reported only on standard output, too.
     let _ = writeln!(std::io::stdout(), "{text}");
     code
 }

@@ -1,15 +1,16 @@
-//! Names of ports, derived from the kind of runtime, the network, the container and its interface alone.
+//! Names of ports. A name depends only on the kind of runtime, the network, the container and the container's
+//! interface.
 //!
-//! Each name begins with a prefix derived from the network's name, by which the network's ports are found among all
-//! others on the switch.
+//! Each name begins with a prefix that is derived from the network's name. By this prefix, the network's ports are
+//! found among all ports on the switch.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-/// The first word of the names of ports made for CNI.
+/// The first word of the names of ports that were created for CNI.
 pub const CNI: &str = "cni";
-/// The first word of the names of ports made for netavark, which CNI's GC does not remove.
+/// The first word of the names of ports that were created for netavark. CNI's GC does not remove such ports.
 pub const NETAVARK: &str = "netavark";
 
 /// Returns the prefix of all port names of a network.
@@ -36,8 +37,8 @@ fn sum(parts: &[&str]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Objective: names are the same in every release, fit a port, differ if one part differs, and begin with the
-    /// network's prefix.
+    /// Objective: names are the same in every release, fit a port, differ if network, container or interface differ,
+    /// and begin with the network's prefix.
     #[test]
     fn names_stay_the_same_and_fit_a_port() {
         let one = of_port(CNI, "net", "container", "eth0");

@@ -11,9 +11,10 @@ use crate::result::ContainerAddresses;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodPolicies {
-    /// The VLAN of untagged frames. `None` or 0: untagged frames have no VLAN, and a port without a trunk has no VLANs.
+    /// The VLAN of untagged frames. If it is `None` or 0, untagged frames have no VLAN; if the port is not a trunk, it
+    /// then has no VLANs.
     vlan: Option<u16>,
-    /// The VLANs of tagged frames; `None` or empty: the port is not a trunk.
+    /// The VLANs of tagged frames; if it is `None` or empty, the port is not a trunk.
     vlan_trunk: Option<Vec<Trunk>>,
     /// Whether containers of this network are isolated from each other.
     port_isolation: Option<bool>,
@@ -26,7 +27,7 @@ pub struct PodPolicies {
     guard: Option<String>,
     /// Rate limits, in the bandwidth plugin's form.
     bandwidth: Option<Bandwidth>,
-    /// Parameters that the runtime sets.
+    /// Policies that the runtime sets.
     runtime_config: RuntimePolicies,
     /// Further options of the daemon's `port.set`, passed on unchanged.
     #[serde(skip)]
@@ -49,7 +50,7 @@ struct Trunk {
     max: Option<u16>,
 }
 
-/// Rates in bits per second, and bursts in bits. "Ingress" is traffic to the container.
+/// Rates in bits per second, and bursts in bits. "Ingress" means traffic to the container, "egress" traffic from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Bandwidth {
@@ -84,8 +85,8 @@ impl PodPolicies {
         Ok(policies)
     }
 
-    /// Creates policies from options of `port.set`. If `guard` is among them, the container's addresses are added as
-    /// those that frames must have, unless `addresses` is set.
+    /// Creates policies from options of `port.set`. If `guard` is among the options, frames must have the container's
+    /// addresses, unless the option `addresses` is set.
     pub fn of(mut set: Map<String, Value>) -> PodPolicies {
         let guard = set.remove("guard").and_then(|checks| checks.as_str().map(str::to_owned));
         PodPolicies { guard, set, ..PodPolicies::default() }
@@ -97,7 +98,7 @@ impl PodPolicies {
         Ok(Some(parts.join(",")))
     }
 
-    /// Returns the checks of `guard` and `macspoofchk` together; `None` if there are none.
+    /// Returns the checks that `guard` and `macspoofchk` request; `None` if they request none.
     fn checks(&self) -> Option<String> {
         let guard = self.guard.as_deref().unwrap_or_default();
         let checks = || guard.split(',').filter(|check| !check.is_empty());
@@ -106,7 +107,7 @@ impl PodPolicies {
         Some(checks().chain(mac).collect::<Vec<_>>().join(",")).filter(|text| !text.is_empty())
     }
 
-    /// Returns the options of `port.set` for a container with these addresses; empty without policies.
+    /// Returns the options of `port.set` for a container with these addresses; empty if there are no policies.
     ///
     /// # Errors
     /// [`Code::Config`] if the trunk is malformed.
@@ -160,8 +161,8 @@ mod tests {
         PodPolicies::read(&input)?.options(Mac([2, 0, 0, 0, 0, 5]), &addresses)
     }
 
-    /// Objective: each option of the bridge and bandwidth plugins becomes a policy of the port; without options the
-    /// port has none.
+    /// Objective: each option of the bridge and bandwidth plugins becomes a policy of the port; without options, the
+    /// port has no policies.
     #[test]
     fn each_option_of_other_plugins_becomes_a_policy() {
         for (input, expected) in [

@@ -1,4 +1,4 @@
-//! Results in CNI's format: parsing of the address plugin's, and formatting of this plugin's own.
+//! Results in CNI's format: parsing of the address plugin's results, and formatting of this plugin's own results.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use crate::error::{CniError, Code};
 pub struct ContainerIp {
     /// The address, with the prefix length of its network.
     pub own: AddressPrefix,
-    /// The gateway of the address's network, if there is one.
+    /// The gateway of the address's network; `None` if there is none.
     pub gateway: Option<IpAddr>,
 }
 
@@ -25,8 +25,8 @@ pub struct ContainerIp {
 pub struct ContainerAddresses {
     /// The addresses.
     pub ips: Vec<ContainerIp>,
-    /// The routes to set. For a route without a gateway, the first gateway of its address family is filled in, if there
-    /// is one.
+    /// The routes to set. A route for which the address plugin gave no gateway has the first gateway of its address
+    /// family, if there is one.
     pub routes: Vec<Route>,
     /// DNS settings.
     pub dns: Option<Value>,
@@ -45,7 +45,8 @@ pub struct ContainerInterface {
     pub mtu: u32,
     /// Path of the interface's network namespace.
     pub sandbox: String,
-    /// The vhost-user socket that the container gets instead of an interface.
+    /// The path of the vhost-user socket that the container gets instead of an interface; `None` if it gets an
+    /// interface.
     pub socket: Option<String>,
 }
 
@@ -119,7 +120,7 @@ impl ContainerAddresses {
     /// Parses an address plugin's result.
     ///
     /// # Errors
-    /// [`Code::Decode`] if it is not a result.
+    /// [`Code::Decode`] if `result` does not have the form of a result.
     pub fn read(result: &Value) -> Result<ContainerAddresses, CniError> {
         let said = read(result)?;
         let ips = said
@@ -164,7 +165,7 @@ impl ContainerAddresses {
         Ok(())
     }
 
-    /// Formats the result of ADD for this version of the specification.
+    /// Formats the result of ADD for the given version of the specification.
     pub fn result(&self, version: &str, interface: &ContainerInterface, dns: Option<&Value>) -> Value {
         let is_newest = version == NEWEST;
         let mut link = json!({"name": interface.name, "mac": interface.mac.to_string()});
@@ -195,7 +196,7 @@ impl ContainerAddresses {
     }
 }
 
-/// Formats a route: before version 1.1.0 of the specification, it has only destination and gateway.
+/// Formats a route: for versions of the specification before 1.1.0, the route has only destination and gateway.
 fn known_members(route: &Value, is_newest: bool) -> Value {
     let members = route.as_object().cloned().unwrap_or_default();
     Value::Object(
@@ -203,11 +204,11 @@ fn known_members(route: &Value, is_newest: bool) -> Value {
     )
 }
 
-/// Returns the MAC address, if it is stated, and the IP addresses that an interface in a network namespace has
-/// according to an earlier result.
+/// Returns the addresses that, according to an earlier result, the interface `ifname` in the network namespace `netns`
+/// has: the MAC address, if the result contains it, and the IP addresses with the routes.
 ///
 /// # Errors
-/// [`Code::Decode`] if `previous` is not a result, [`Code::Config`] if it has no such interface.
+/// [`Code::Decode`] if `previous` is not a result, [`Code::Config`] if `previous` has no such interface.
 pub fn expected(previous: &Value, ifname: &str, netns: &str) -> Result<(Option<Mac>, ContainerAddresses), CniError> {
     let said = read(previous)?;
     let at = said.interfaces.iter().position(|one| one.name == ifname && one.sandbox == netns);
@@ -250,7 +251,7 @@ mod tests {
         assert!(ContainerAddresses::read(&json!([])).is_err() && ContainerAddresses::read(&json!({"ips": 7})).is_err());
     }
 
-    /// Objective: the result for each version has that version's members.
+    /// Objective: for each version of the specification, the result has the members that this version defines.
     #[test]
     fn each_result_has_the_members_of_its_version() {
         let all = ContainerAddresses::read(&said()).unwrap();
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(new["dns"]["nameservers"][0], "10.1.0.1");
     }
 
-    /// Objective: from an earlier result, only the addresses of the given interface count.
+    /// Objective: from an earlier result, only the addresses of the given interface are returned.
     #[test]
     fn only_addresses_of_the_given_interface_count() {
         let previous = json!({

@@ -1,5 +1,5 @@
 //! The agent's loop ([`run`]): it handles notifications from the kernel and the daemon, and checks the daemon's VXLAN
-//! ports each second.
+//! ports once per second.
 //!
 //! A single thread repeats, in this order: read kernel notifications, update the daemon, request the daemon's list of
 //! local addresses, change the kernel's tables. A list therefore always reflects the previous update to the daemon.
@@ -26,18 +26,18 @@ use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 
 /// Interval at which the daemon's ports are requested and the devices are checked.
 const TICK: Duration = Duration::from_secs(1);
-/// Maximum sleep while withdrawals wait, or the daemon or the kernel must be updated.
+/// Maximum duration of a sleep while withdrawals wait, or while the daemon or the kernel must be updated.
 const SHORT: Duration = Duration::from_millis(50);
 /// Minimum and maximum pause between attempts to connect to the daemon. The pause doubles with each attempt.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 /// Minimum and maximum delay before the kernel's tables are read again because they changed during a reading. The delay
 /// doubles with each such reading.
 const READ_AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
-/// Once the delay ([`READ_AGAIN`]) exceeds this, entries missing from a reading count as removed even if the tables
-/// changed during that reading. By then, several successive readings were disturbed, and an undisturbed one may never
-/// come.
+/// Once the delay ([`READ_AGAIN`]) exceeds this, entries that are missing in a reading count as removed even if the
+/// tables changed during that reading. At this point, the tables have changed during several successive readings, and
+/// may change during all later ones.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// Maximum number of netlink datagrams read before the daemon is updated.
+/// Maximum number of netlink datagrams that are read before the daemon is updated.
 const MAX_DATAGRAMS: usize = 4096;
 
 /// Settings of the agent.
@@ -47,8 +47,8 @@ pub struct AgentOptions {
     pub run_dir: PathBuf,
     /// UDP port of the mirrors' VXLAN devices.
     pub udp_port: u16,
-    /// How long the agent keeps remote entries that zebra has withdrawn together with their VTEP, and local addresses
-    /// and ports that a newly started daemon does not list.
+    /// How long the agent keeps remote entries after zebra has withdrawn them together with their VTEP, and local
+    /// addresses and ports that a newly started daemon does not list.
     pub hold: Duration,
 }
 
@@ -66,15 +66,15 @@ pub enum AgentError {
     /// The netlink socket cannot be opened, or fails.
     #[error("netlink: {0}")]
     Netlink(#[from] Errno),
-    /// The kernel devices of a mirror cannot be made or removed.
+    /// The kernel devices of a mirror cannot be created or removed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// Runs the agent until `stop` is set. The mirrors (kernel devices) are not removed.
+/// Runs the agent until `stop` is set. The mirrors (kernel devices) stay when the agent ends.
 ///
 /// # Errors
-/// [`AgentError`] if netlink or the making or removal of a device fails.
+/// [`AgentError`] if netlink fails, or a device cannot be created or removed.
 pub fn run(options: AgentOptions, stop: &AtomicBool) -> Result<(), AgentError> {
     let mut agent = EvpnAgent::new(options)?;
     while !stop.load(Ordering::Relaxed) {
@@ -97,7 +97,7 @@ pub fn clean() -> Result<Vec<u32>, AgentError> {
     Ok(vnis)
 }
 
-/// Returns the VNIs whose devices the agent has made, according to the devices' mark.
+/// Returns the VNIs whose devices have the agent's mark, because the agent has created them.
 fn marked(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<u32>> {
     let vni = |name: &str| name.get(3..).and_then(|digits| digits.parse().ok());
     let mut vnis: Vec<u32> = devices::all(netlink)?.iter().filter_map(|device| vni(&device.name)).collect();
@@ -118,7 +118,7 @@ pub fn entries(
     for family in [AddressFamily::Bridge, AddressFamily::Inet, AddressFamily::Inet6] {
         match table(netlink, family, wanted) {
             Ok(entries) => all.extend(entries),
-            // The kernel lacks this address family.
+            // The kernel does not support this address family.
             Err(Errno::OPNOTSUPP | Errno::AFNOSUPPORT) => {}
             Err(error) => return Err(error),
         }
@@ -126,8 +126,8 @@ pub fn entries(
     Ok(all)
 }
 
-/// Returns the entries of one address family. If no attempt at a dump was consistent, entries may be missing; later
-/// notifications supply them.
+/// Returns the entries of one address family. If the table changes during every attempt to dump it, entries may be
+/// missing; later notifications report them.
 fn table(
     netlink: &mut NetlinkSocket,
     family: AddressFamily,
@@ -165,10 +165,11 @@ struct EvpnAgent {
     keeps: bool,
     /// Whether a device of a mirror has changed.
     is_touched: bool,
-    /// If the tables changed during the last reading: when to read them again, and the delay between the two readings.
+    /// When the tables must be read again, and the delay between the two readings; `None` if the tables did not change
+    /// during the last reading.
     again: Option<(Instant, Duration)>,
     instances: BTreeMap<u32, VniInstance>,
-    /// The VNIs of ports for which no mirror could be made, with the reason.
+    /// The VNIs of ports for which no mirror could be created, with the reasons.
     failed: BTreeMap<u32, String>,
 }
 
@@ -254,7 +255,7 @@ impl EvpnAgent {
         self.events.discard();
         let instances = &self.instances;
         let all = entries(&mut self.netlink, &|entry| instances.values().any(|one| one.owns(entry)))?;
-        // A dump of a table that changes meanwhile may omit entries, which the kernel does not always report.
+        // If a table changes during the dump, the dump may omit entries, and the kernel does not always report that.
         let wait = self.again.map_or(READ_AGAIN[0], |(_, wait)| (wait * 2).min(READ_AGAIN[1]));
         self.again = self.events.are_there()?.then(|| (Instant::now() + wait, wait));
         let is_whole = self.again.is_none() || wait > PATIENCE;
@@ -294,7 +295,8 @@ impl EvpnAgent {
         warn!("{error}");
         self.session = None;
         self.since = now;
-        // The next attempt waits: otherwise, a daemon that closes each connection immediately would cause a busy loop.
+        // The next attempt is delayed. Otherwise, a daemon that closes each connection immediately would cause a busy
+        // loop.
         self.backoff = BACKOFF[0];
         self.retry_at = now + BACKOFF[0];
     }
@@ -303,7 +305,7 @@ impl EvpnAgent {
         if let Some(ports) = self.ports(now) {
             self.match_ports(ports)?;
         }
-        // Every VNI is checked, also after one that has room, because each logs its own excess.
+        // Every VNI is checked, even after a VNI with room was found, because each VNI logs its own excess entries.
         let short = self.instances.values_mut().filter_map(|one| one.is_short(now).then_some(())).count();
         if short > 0 {
             info!("there is room again for entries beyond the limits; reading the kernel's tables again");
@@ -409,7 +411,7 @@ impl EvpnAgent {
         }
     }
 
-    /// Removes mirrors of VNIs without a port.
+    /// Removes the mirrors of VNIs that have no port.
     fn sweep(&mut self) -> Result<(), AgentError> {
         for vni in marked(&mut self.netlink)? {
             if !self.instances.contains_key(&vni) {
@@ -420,7 +422,7 @@ impl EvpnAgent {
         Ok(())
     }
 
-    /// Sends the changes of all VNIs to the daemon, and requests its lists of local addresses where they may have
+    /// Sends the changes of all VNIs to the daemon, and requests the daemon's lists of local addresses that may have
     /// changed.
     fn serve(&mut self, now: Instant) -> Result<(), SessionError> {
         let Some(session) = self.session.as_mut() else { return Ok(()) };

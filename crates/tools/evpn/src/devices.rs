@@ -1,7 +1,7 @@
 //! Creation, reuse and removal of the kernel devices of a mirror.
 //!
 //! The devices stay when the agent ends, so that zebra does not notice a restart of the agent. The agent marks its
-//! devices with an alias and never changes unmarked ones.
+//! devices with an alias and never changes devices without this mark.
 
 use std::net::IpAddr;
 
@@ -29,16 +29,16 @@ pub use seen::KernelDevice;
 
 /// The alias by which the agent marks its devices.
 pub const MARK: &str = "netvale evpn";
-/// Ageing time of local MAC addresses in 1/100 s: the kernel's maximum, because the agent itself removes addresses that
-/// the daemon no longer lists.
+/// Ageing time of local MAC addresses in 1/100 s: the kernel's maximum. Addresses need not age, because the agent
+/// removes addresses that the daemon no longer lists.
 const NEVER: u32 = u32::MAX;
 /// `IFLA_BRPORT_STATE` of linux/if_link.h.
 const BRPORT_STATE: u16 = 1;
 
-/// Errors of making a mirror.
+/// The reason why a mirror cannot be created or removed.
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// An unmarked device already has the name.
+    /// A device that the agent has not marked already has the name.
     #[error("device {0} exists and was not created by netvale; rename or remove it")]
     Foreign(String),
     /// The VTEP has an IPv6 address, which FRR does not support.
@@ -83,25 +83,26 @@ pub struct MirrorPlan {
 /// The interface indices of a mirror's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorDevices {
-    /// The bridge, which is also the VNI's SVI (the interface with its neighbours).
+    /// The bridge, which is also the VNI's SVI: the interface that has the VNI's neighbour entries.
     pub bridge: u32,
     /// The VXLAN device.
     pub tunnel: u32,
-    /// The bridge port behind which the agent enters local addresses.
+    /// The bridge port behind which the agent adds local addresses.
     pub locals: u32,
 }
 
 /// Returns the names of a VNI's devices: the bridge, the VXLAN device, the port for local addresses, and that port's
-/// veth peer, which exists only if the kernel lacks dummy devices.
+/// veth peer, which exists only if the kernel has no dummy devices.
 #[must_use]
 pub fn names(vni: u32) -> [String; 4] {
     ["nvb", "nvx", "nvl", "nvp"].map(|prefix| format!("{prefix}{vni}"))
 }
 
-/// Creates a mirror, or reuses an existing one that matches the plan. Returns the devices, and whether they are new.
+/// Creates a mirror, or reuses an existing mirror that matches the plan. Returns the devices, and `true` if they are
+/// new.
 ///
 /// # Errors
-/// [`DeviceError`]. A mirror that is made only in part is removed again.
+/// [`DeviceError`]. If some devices have been created, they are removed again.
 pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDevices, bool), DeviceError> {
     if plan.local.is_ipv6() {
         return Err(DeviceError::Ipv6(plan.local));
@@ -118,7 +119,7 @@ pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDev
     }
     if is_some {
         if let Some((devices, is_open)) = continued(netlink, plan, &names) {
-            // The bridge enables a port when its device comes up: the port must be disabled again.
+            // The bridge enables a port when the port's device comes up, so the port must be disabled again.
             if is_open {
                 disable(netlink, &names[1], devices.tunnel)?;
             }
@@ -129,14 +130,14 @@ pub fn make(netlink: &mut NetlinkSocket, plan: &MirrorPlan) -> Result<(MirrorDev
     match made(netlink, plan, &names) {
         Ok(devices) => Ok((devices, true)),
         Err(error) => {
-            // The first error is the one that is reported.
+            // The original error is reported; an error of the removal is ignored.
             let _ = remove(netlink, plan.vni);
             Err(error)
         }
     }
 }
 
-/// Removes the marked devices of a VNI that exist.
+/// Removes the marked devices of a VNI, as far as they exist.
 ///
 /// # Errors
 /// [`DeviceError::Kernel`] if the kernel refuses a step.
@@ -177,8 +178,8 @@ pub fn all(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<KernelDevice>>
     Ok(devices)
 }
 
-/// Returns the existing devices, and whether the bridge accepts frames from the VXLAN device; `None` if the devices do
-/// not match the plan.
+/// Returns the existing devices, and whether the bridge accepts frames from the VXLAN device; `None` if devices are
+/// missing or do not match the plan.
 fn continued(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> Option<(MirrorDevices, bool)> {
     let [bridge, tunnel, locals, _] = names.each_ref().map(|name| seen::find(netlink, name).ok().flatten());
     let bridge = bridge?;
@@ -198,7 +199,7 @@ fn made(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> 
     let [bridge, tunnel, locals, peer] = names;
     let settings = vec![
         InfoBridge::AgeingTime(NEVER),
-        // The bridge carries no traffic: it needs neither multicast groups nor queries.
+        // The bridge carries no traffic, so it needs neither multicast groups nor queries.
         InfoBridge::MulticastSnooping(false),
     ];
     let bridge_index = create(netlink, bridge, InfoKind::Bridge, Some(InfoData::Bridge(settings)))?;
@@ -242,7 +243,7 @@ fn found(netlink: &mut NetlinkSocket, name: &str) -> Result<u32, DeviceError> {
     device.map(|device| device.index).map_err(kernel("find", name))
 }
 
-/// Marks a device as the agent's, and disables its IPv6 address generation, so that it sends nothing.
+/// Marks a device as the agent's, and disables its IPv6 address generation, so that the device sends nothing.
 fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.index = index;
@@ -253,7 +254,7 @@ fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), Devic
     let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     message.attributes.push(LinkAttribute::AfSpecUnspec(vec![none]));
     match netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change) {
-        // A kernel without IPv6 generates no addresses.
+        // These errors are ignored, since a kernel without IPv6 generates no addresses.
         Ok(()) | Err(Errno::AFNOSUPPORT | Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(kernel("turn off address generation of", name)(error)),
     }
@@ -270,9 +271,9 @@ fn up(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceE
 /// Adds a device to the bridge as a port that does not learn MAC addresses from frames. `closed` is set for the VXLAN
 /// device.
 ///
-/// A closed port is locked and disabled, so that frames sent to the VXLAN device's UDP port go no further. A disabled
-/// port accepts no frames, but the bridge may enable it again; a locked one then still accepts none from unknown
-/// addresses.
+/// A closed port is locked and disabled, so that frames that arrive at the VXLAN device's UDP port go no further. A
+/// disabled port accepts no frames, but the bridge may enable it again. The port is locked, too, so that even then it
+/// accepts no frames from unknown addresses.
 fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
     up(netlink, name, index)?;
     let mut message = LinkMessage::default();
@@ -292,8 +293,8 @@ fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed
     if closed { disable(netlink, name, index) } else { Ok(()) }
 }
 
-/// Disables a bridge port (`BR_STATE_DISABLED`). The message has the bridge family, with which bridges accept this
-/// state.
+/// Disables a bridge port (`BR_STATE_DISABLED`). The message has the bridge's address family, since bridges accept this
+/// state only in such messages.
 fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
@@ -304,7 +305,8 @@ fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), De
 }
 
 impl MirrorDevices {
-    /// Converts a kernel entry into the form of the VNI's tables; `None` if the entry is not of this VNI's devices.
+    /// Converts a kernel entry into the form of the VNI's tables; `None` if the entry does not belong to a device of
+    /// this VNI.
     #[must_use]
     pub fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         match entry {
@@ -325,8 +327,8 @@ impl MirrorDevices {
         }
     }
 
-    /// Adds a local MAC address to the bridge. `moves` is set if the address may be remote until now: the local entry
-    /// then replaces the remote one.
+    /// Adds a local MAC address to the bridge. If `moves` is set, the local entry may replace a remote entry of the
+    /// address.
     ///
     /// # Errors
     /// `EEXIST` if the address is remote, unless `moves` is set.
@@ -353,7 +355,7 @@ impl MirrorDevices {
         netlink.request(RouteNetlinkMessage::DelNeighbour(self.forwarding(mac)), RequestMode::Change)
     }
 
-    /// Adds an IP address of a local MAC address as a neighbour. `router` is whether the neighbour is a router.
+    /// Adds an IP address of a local MAC address as a neighbour. `router` is set if the neighbour is a router.
     ///
     /// # Errors
     /// The kernel's error.

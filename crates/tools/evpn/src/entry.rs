@@ -20,7 +20,7 @@ pub enum KernelEntry {
         device: u32,
         /// The address.
         mac: Mac,
-        /// Whether EVPN announces the address as sticky: one that does not move (RFC 7432 section 15.2).
+        /// Whether the address is sticky: EVPN announces it as an address that does not move (RFC 7432 section 15.2).
         sticky: bool,
     },
     /// A MAC address in a VXLAN device's forwarding table, with the VTEP behind which it is.
@@ -31,7 +31,7 @@ pub enum KernelEntry {
         mac: Mac,
         /// The VTEP behind which the address is.
         vtep: IpAddr,
-        /// Whether EVPN announces the address as sticky: one that does not move (RFC 7432 section 15.2).
+        /// Whether the address is sticky: EVPN announces it as an address that does not move (RFC 7432 section 15.2).
         sticky: bool,
     },
     /// A VTEP to which a VXLAN device floods frames.
@@ -41,9 +41,9 @@ pub enum KernelEntry {
         /// The address of the VTEP.
         vtep: IpAddr,
     },
-    /// A neighbour: the MAC address of an IP address.
+    /// A neighbour: an IP address with its MAC address.
     Neighbor {
-        /// Interface index of the device that has the neighbour; in a mirror, this is the bridge.
+        /// Interface index of the device that has the neighbour; in a mirror, this device is the bridge.
         device: u32,
         /// The IP address.
         ip: IpAddr,
@@ -59,7 +59,7 @@ pub enum KernelEntry {
 /// What a notification or a part of a dump reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelRecord {
-    /// The entry exists, or is new.
+    /// The entry exists; a notification means that it is new or has changed.
     Is(KernelEntry),
     /// The entry was removed.
     Gone(KernelEntry),
@@ -86,7 +86,8 @@ fn entry(message: &NeighbourMessage) -> Option<KernelEntry> {
     }
 }
 
-/// Parses an entry of a forwarding table: of a bridge's if the message names the bridge, otherwise of a VXLAN device's.
+/// Parses an entry of a forwarding table: of the table of a bridge if the message names a bridge, otherwise of the
+/// table of a VXLAN device.
 fn forwarding(message: &NeighbourMessage) -> Option<KernelEntry> {
     let device = message.header.ifindex;
     let flags = message.header.flags;
@@ -131,7 +132,8 @@ fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
     message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)) => Some((*ip).into()),
         NeighbourAttribute::Destination(NeighbourAddress::Inet6(ip)) => Some((*ip).into()),
-        // In messages about forwarding tables, the family does not tell IPv4 and IPv6 apart: the length does.
+        // In messages about forwarding tables, the address family does not tell IPv4 from IPv6, but the length of the
+        // address does.
         NeighbourAttribute::Destination(NeighbourAddress::Other(bytes)) => match bytes.len() {
             4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from),
             16 => <[u8; 16]>::try_from(bytes.as_slice()).ok().map(IpAddr::from),
@@ -141,13 +143,13 @@ fn destination(message: &NeighbourMessage) -> Option<IpAddr> {
     })
 }
 
-/// Returns whether a MAC address can be a host's: it is neither multicast nor zero.
+/// Returns whether a MAC address can belong to a host: it is neither multicast nor zero.
 #[must_use]
 pub fn is_station(mac: Mac) -> bool {
     mac.0[0] & 1 == 0 && mac.0 != [0; 6]
 }
 
-/// Returns whether an IP address can be a host's: it is not unspecified, multicast, loopback or broadcast.
+/// Returns whether an IP address can belong to a host: it is not unspecified, multicast, loopback or broadcast.
 #[must_use]
 pub fn is_host(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());

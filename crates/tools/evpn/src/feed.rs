@@ -1,16 +1,16 @@
-//! The remote entries of a VNI (VTEPs, MAC addresses, IP addresses) as sent to the daemon, and the changes to send next
-//! ([`Feed`]). The time is a parameter.
+//! The remote entries of a VNI (VTEPs, MAC addresses, IP addresses) that were sent to the daemon, and the changes that
+//! must be sent next ([`Feed`]). Callers pass the current time.
 //!
 //! New and changed entries are sent immediately. *Withdrawn* entries, which zebra has removed from the kernel, wait
 //! until the reason is clear:
 //!
-//! - When bgpd ends, zebra withdraws everything, entry by entry, and the flood list last. The reason for a withdrawal
-//!   is therefore judged only after a pause.
-//! - A MAC address whose VTEP is still on the flood list was withdrawn alone: it is removed from the daemon.
-//! - A VTEP that left the flood list is *held*, with its addresses: FRR may be restarting, and the tunnel still works.
-//!   An entry that returns during the hold time stays, and the daemon does not notice the withdrawal. At the end of the
-//!   hold time, all other held entries are removed. A MAC address that appears behind another VTEP meanwhile is a
-//!   change, which is sent immediately.
+//! - When bgpd ends, zebra withdraws everything, entry by entry, and the flood list last. Therefore, the reason for a
+//!   withdrawal is determined ("judged") only after a pause.
+//! - A MAC address whose VTEP is still on the flood list was withdrawn on its own, so it is removed from the daemon.
+//! - A VTEP that was removed from the flood list is *held* together with its addresses: FRR may be restarting, and the
+//!   tunnel still works. An entry that returns during the hold time stays, and the daemon does not notice the
+//!   withdrawal. At the end of the hold time, all other held entries are removed. If a MAC address appears behind
+//!   another VTEP during the hold time, this is a change, which is sent immediately.
 //! - A MAC address that has become local is removed immediately.
 
 use std::collections::hash_map::Entry;
@@ -22,12 +22,12 @@ use netvale_control::types::Mac;
 
 use crate::tables::{EntryKey, RemoteAddress, Tables};
 
-/// Time without a further withdrawal after which withdrawals are judged.
+/// Withdrawals are judged once no further withdrawal has arrived for this time.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Age at which a withdrawal is judged even if others follow without a pause.
+/// At this age, a withdrawal is judged even if further withdrawals follow without a pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Minimum interval of checks of held entries, while no further entry is withdrawn: it bounds the work if many become
-/// due one after the other.
+/// Minimum interval between checks of held entries while no further entry is withdrawn. It limits the work if many
+/// entries become due one after the other.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A change to send to the daemon.
@@ -41,7 +41,7 @@ pub enum FeedChange {
     Address(Mac, IpAddr, bool),
     /// Removes a MAC address.
     NoAddress(Mac),
-    /// Adds or changes an IP address, with its MAC address, and whether it is a router's.
+    /// Adds or changes an IP address, with its MAC address, and whether it belongs to a router.
     Neighbor(IpAddr, Mac, bool),
     /// Removes an IP address.
     NoNeighbor(IpAddr),
@@ -57,22 +57,22 @@ pub struct Feed {
     /// Withdrawn entries that the daemon still has, with the time of withdrawal.
     held: HashMap<EntryKey, Instant>,
     last_withdrawal: Option<Instant>,
-    /// Whether all withdrawn entries were judged since the last withdrawal and the last change of the flood list.
+    /// Whether all withdrawn entries have been judged after the last withdrawal and the last change of the flood list.
     is_judged: bool,
     /// When withdrawn entries must be checked even without a change.
     look_at: Option<Instant>,
 }
 
-/// Counts of the entries sent to the daemon.
+/// Numbers of entries that were sent to the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedCounts {
-    /// VTEPs on the flood list.
+    /// Number of VTEPs on the flood list.
     pub vteps: usize,
-    /// Remote MAC addresses.
+    /// Number of remote MAC addresses.
     pub addresses: usize,
-    /// Remote IP addresses.
+    /// Number of remote IP addresses.
     pub neighbors: usize,
-    /// Withdrawn entries that the daemon still has. The other counts include them.
+    /// Number of withdrawn entries that the daemon still has. The other counts include these entries.
     pub held: usize,
 }
 
@@ -96,7 +96,7 @@ impl Feed {
         self.touched.is_empty() && self.held.is_empty()
     }
 
-    /// Returns the counts of entries sent.
+    /// Returns the numbers of entries that were sent to the daemon.
     #[must_use]
     pub fn told(&self) -> FeedCounts {
         FeedCounts {
@@ -107,7 +107,7 @@ impl Feed {
         }
     }
 
-    /// Returns the changes to send now, and counts them as sent. `hold` is the hold time.
+    /// Returns the changes that must be sent now, and treats them as sent from then on. `hold` is the hold time.
     pub fn changes(&mut self, tables: &Tables, now: Instant, hold: Duration) -> Vec<FeedChange> {
         let mut changes = Vec::new();
         for key in std::mem::take(&mut self.touched) {
@@ -120,7 +120,7 @@ impl Feed {
         changes
     }
 
-    /// Returns all entries that count as sent, to send them to another daemon.
+    /// Returns all entries that count as sent, so that the caller can send them to another daemon.
     #[must_use]
     pub fn everything(&self) -> Vec<FeedChange> {
         let flood = self.flood.iter().map(|vtep| FeedChange::Flood(*vtep));
@@ -129,8 +129,8 @@ impl Feed {
         flood.chain(addresses).chain(neighbors).collect()
     }
 
-    /// Drops all withdrawn entries without sending their removal. Returns whether there were any: the caller must then
-    /// send everything again, replacing the daemon's entries.
+    /// Drops all withdrawn entries without sending their removal. Returns whether there were any withdrawn entries. If
+    /// so, the caller must send all entries again, in a request that replaces the daemon's entries.
     pub fn forget_held(&mut self) -> bool {
         let held: Vec<EntryKey> = self.held.keys().copied().collect();
         let mut changes = Vec::new();
@@ -156,8 +156,8 @@ impl Feed {
         }
     }
 
-    /// Returns whether the kernel's tables have the entry and, if it differs from what was sent, the change, which then
-    /// counts as sent.
+    /// Returns whether the kernel's tables have the entry, and the change that must be sent; `None` if the entry is the
+    /// same as the one that was sent. The returned change counts as sent.
     fn compare(&mut self, key: EntryKey, tables: &Tables) -> (bool, Option<FeedChange>) {
         match key {
             EntryKey::Vtep(vtep) => {
@@ -194,8 +194,8 @@ impl Feed {
         });
     }
 
-    /// Adds the removal of withdrawn entries that must not, or no longer, be held. There may be very many withdrawn
-    /// entries: they are checked only if the result can differ.
+    /// Adds removals for withdrawn entries that must not be held, and for withdrawn entries whose hold time has passed.
+    /// There may be very many withdrawn entries, so they are checked only if the result can differ from the last check.
     fn judge(&mut self, tables: &Tables, now: Instant, hold: Duration, changes: &mut Vec<FeedChange>) {
         let has_paused = self.last_withdrawal.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE.min(hold));
         let is_late = self.look_at.is_some_and(|at| now >= at);
@@ -222,7 +222,8 @@ impl Feed {
         due.into_iter().for_each(|key| self.drop_told(key, changes));
     }
 
-    /// Returns whether a withdrawn entry is to be held: it is a VTEP, or its VTEP is no longer on the flood list.
+    /// Returns whether a withdrawn entry must be held: it is a VTEP, or an address whose VTEP is no longer on the flood
+    /// list.
     fn is_for_hold(&self, key: EntryKey, tables: &Tables) -> bool {
         let lost = |mac: &Mac| self.addresses.get(mac).is_some_and(|remote| !tables.floods_to(remote.vtep));
         match key {

@@ -1,6 +1,6 @@
-//! One VNI ([`VniInstance`]): its port, its mirror, the kernel's tables, the entries sent to the daemon, and the
-//! daemon's list of local addresses. A *pass* is one round of requests to the daemon for a VNI: it succeeds, or finds
-//! that the daemon no longer has the port.
+//! One VNI ([`VniInstance`]): its port, its mirror, the kernel's tables, the entries that were sent to the daemon, and
+//! the daemon's list of local addresses. A *pass* is one round of requests to the daemon for a VNI: it succeeds, or
+//! finds that the daemon no longer has the port.
 
 use std::time::{Duration, Instant};
 
@@ -16,12 +16,14 @@ use crate::listed::{ListedState, TableChange};
 use crate::session::{DaemonSession, EvpnPort, MAX_ITEMS, MAX_ITEMS_REPLACED, SessionError};
 use crate::tables::{AddressPlace, Fact, RemoteAddress, Tables};
 
-/// Minimum interval of requests for the daemon's list.
+/// Minimum interval between requests for the daemon's list of local addresses.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum interval of requests for the daemon's list. Changes of a port's policies, which decide whether its addresses
-/// are sticky, cause no notification.
+/// Maximum interval between requests for the daemon's list of local addresses. The list is requested even without a
+/// notification, because no notification is sent when a port's policies change, which decide whether the port's
+/// addresses are sticky.
 const REFRESH: Duration = Duration::from_secs(10);
-/// Number of refusals after which a refused request is no longer split to send its valid entries separately.
+/// A refused request is split, to send its valid entries separately. After this number of refusals, requests are no
+/// longer split.
 const MAX_REFUSALS: usize = 64;
 
 /// The state of one VNI.
@@ -43,8 +45,8 @@ pub struct VniInstance {
     is_told: bool,
     /// Whether the daemon has listed the port on this connection.
     is_present: bool,
-    /// The number of kernel entries beyond the limits when it was last logged, and when the tables were last read again
-    /// because there was room for such entries.
+    /// The last logged number of kernel entries in excess of the limits, and the last time at which the tables were
+    /// read again because there was room for such entries.
     beyond: (u64, Option<Instant>),
 }
 
@@ -77,7 +79,8 @@ impl VniInstance {
         }
     }
 
-    /// Applies an entry that the kernel reports as present, or as removed (`is_gone`), if it belongs to this VNI.
+    /// Applies an entry that the kernel reports, if the entry belongs to this VNI. `is_gone` is set if the entry was
+    /// removed.
     pub fn see(&mut self, entry: KernelEntry, is_gone: bool) {
         let Some(fact) = self.fact(entry) else { return };
         let key = if is_gone { self.tables.take(fact) } else { self.tables.put(fact) };
@@ -88,7 +91,7 @@ impl VniInstance {
         }
     }
 
-    /// Applies entries read from the kernel's tables; see [`Tables::read`].
+    /// Applies entries that were read from the kernel's tables; see [`Tables::read`].
     pub fn take_tables(&mut self, fresh: &[KernelEntry], is_whole: bool) {
         let facts: Vec<Fact> = fresh.iter().filter_map(|entry| self.fact(*entry)).collect();
         self.tables.read(facts, is_whole);
@@ -106,8 +109,8 @@ impl VniInstance {
         self.fact(*entry).is_some()
     }
 
-    /// Converts a kernel entry into the form of the VNI's tables; `None` if it belongs to another VNI. Entries behind
-    /// the VNI's own VTEP are ignored, too, because the daemon would refuse them.
+    /// Converts a kernel entry into the form of the VNI's tables; `None` if the entry belongs to another VNI. Entries
+    /// behind the VNI's own VTEP are ignored, too, because the daemon would refuse them.
     fn fact(&self, entry: KernelEntry) -> Option<Fact> {
         let fact = self.devices.fact(entry)?;
         let is_own = match fact {
@@ -117,8 +120,8 @@ impl VniInstance {
         (!is_own).then_some(fact)
     }
 
-    /// Logs if the kernel has more entries than the limits permit. Returns whether there is room again, in which case
-    /// the caller must read the tables again.
+    /// Logs if the kernel has more entries than the limits permit. Returns whether there is room again for entries that
+    /// were ignored. If so, the caller must read the tables again.
     pub fn is_short(&mut self, now: Instant) -> bool {
         let (said, looked) = self.beyond;
         let refused = self.tables.refused();
@@ -135,13 +138,13 @@ impl VniInstance {
         has_room
     }
 
-    /// Returns the counts of entries sent to the daemon.
+    /// Returns the numbers of entries that were sent to the daemon.
     #[must_use]
     pub fn told(&self) -> FeedCounts {
         self.feed.told()
     }
 
-    /// Returns whether changes wait to be sent, or withdrawals to be judged.
+    /// Returns whether changes must still be sent, or withdrawals must still be judged.
     #[must_use]
     pub fn waits(&self) -> bool {
         !self.feed.is_idle()
@@ -162,7 +165,7 @@ impl VniInstance {
     }
 
     /// Records that the daemon has listed the port. If the tunnel's number has changed, the tunnel is new and has no
-    /// entries: everything must be sent again.
+    /// entries, so all entries must be sent again.
     pub fn found(&mut self, tunnel: u64) {
         if std::mem::replace(&mut self.port.tunnel, tunnel) != tunnel {
             self.reconnected();
@@ -170,7 +173,7 @@ impl VniInstance {
         self.is_present = true;
     }
 
-    /// Sends the changes to the daemon; sends everything if the daemon may lack entries.
+    /// Sends the changes to the daemon. If entries may be missing in the daemon, sends all entries.
     ///
     /// # Errors
     /// [`SessionError`] if the connection is unusable.
@@ -188,8 +191,8 @@ impl VniInstance {
         }
         let (first, rest) = changes.split_at(if replace { changes.len().min(MAX_ITEMS_REPLACED) } else { 0 });
         let mut refusals = 0;
-        // Stays false if the port is missing: entries that count as sent were then not received, and everything is sent
-        // again once the port exists.
+        // This stays `false` if the daemon has no such port: entries that count as sent were not received, so all
+        // entries are sent again once the port exists.
         self.is_told = false;
         if replace && self.push(session, true, first, &mut refusals)? == VniPassResult::NoPort {
             return Ok(VniPassResult::NoPort);
@@ -199,8 +202,8 @@ impl VniInstance {
                 return Ok(VniPassResult::NoPort);
             }
         }
-        // The daemon may have refused entries because withdrawn ones take up the room: everything is sent again without
-        // the latter.
+        // The daemon may have refused entries because withdrawn entries use its limited room. If there are withdrawn
+        // entries, they are dropped, and all other entries are sent again.
         self.is_told = refusals == 0 || !self.feed.forget_held();
         Ok(VniPassResult::Done)
     }
@@ -262,7 +265,8 @@ impl VniInstance {
             Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(VniPassResult::NoPort),
             Err(SessionError::Refused { error, .. }) => {
                 warn!(port = self.port.name, "the daemon did not list local addresses: {error}");
-                // Not retried now: the list is requested again when it changes, or on the next connection.
+                // The request is not repeated immediately: the list is requested again when it changes, or on the next
+                // connection.
                 self.generation = Some(0);
                 Ok(VniPassResult::Done)
             }
@@ -281,8 +285,8 @@ impl VniInstance {
         self.needs_mirror
     }
 
-    /// Changes the kernel's tables to match the daemon's list of local addresses, at a minimum interval. With `keeps`,
-    /// entries that the daemon has never listed stay.
+    /// Changes the kernel's tables to match the daemon's list of local addresses, unless the last call that did so was
+    /// too recent. With `keeps`, entries that the daemon has never listed stay.
     pub fn mirror(&mut self, netlink: &mut NetlinkSocket, now: Instant, keeps: bool) {
         let is_early = self.mirrored_at.is_some_and(|at| now.saturating_duration_since(at) < LIST_INTERVAL);
         if !self.needs_mirror || is_early {
@@ -294,7 +298,7 @@ impl VniInstance {
         for act in acts {
             debug!(vni = self.port.vni, ?act, "local");
             match self.act(netlink, act) {
-                // Another process made the same change: a notification reports the current state.
+                // Another process has made the same change; a notification will report the current state.
                 Ok(()) | Err(Errno::EXIST | Errno::NOENT) => {}
                 Err(error) => {
                     warn!(vni = self.port.vni, ?act, "the kernel refused a local address: {error}");
@@ -313,7 +317,7 @@ impl VniInstance {
     }
 }
 
-/// Returns whether the entry is of a kind that the agent makes: for a local address.
+/// Returns whether the entry is for a local address, so that it is of a kind that the agent adds.
 fn concerns_locals(fact: &Fact) -> bool {
     match fact {
         Fact::Place(_, place) => *place != AddressPlace::Tunnel,

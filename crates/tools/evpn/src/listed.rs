@@ -1,5 +1,5 @@
-//! The local MAC addresses of a VNI, with their IP addresses, as listed by the daemon ([`ListedState`]), and the
-//! changes that the kernel's tables need to match the list.
+//! The local MAC addresses of a VNI, with their IP addresses, in the daemon's list ([`ListedState`]), and the changes
+//! that the kernel's tables need to match the list.
 //!
 //! BGP decides where a MAC address is. An address that zebra has made remote becomes local again only if the daemon
 //! lists it again, which the daemon does after receiving a new frame from the address.
@@ -24,18 +24,18 @@ pub enum TableChange {
     AddAddress {
         /// The MAC address.
         mac: Mac,
-        /// Whether EVPN announces the address as sticky (one that does not move).
+        /// Whether the address is sticky: EVPN announces it as an address that does not move.
         sticky: bool,
-        /// Whether the address may have been remote before.
+        /// Whether the address may have been remote until now, so that the new entry may replace a remote one.
         moves: bool,
     },
-    /// Adds an IP address of a local MAC address, and whether it is a router's.
+    /// Adds an IP address of a local MAC address, and whether it belongs to a router.
     AddNeighbor(IpAddr, Mac, bool),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ListedAddress {
-    /// The IP addresses of the MAC address; the value is true for a router's.
+    /// The IP addresses of the MAC address; the value is `true` if the IP address belongs to a router.
     ips: BTreeMap<IpAddr, bool>,
     sticky: bool,
 }
@@ -46,9 +46,10 @@ pub struct ListedState {
     addresses: HashMap<Mac, ListedAddress>,
     owners: HashMap<IpAddr, Mac>,
     /// IP addresses that zebra has assigned to a remote MAC address, with the local MAC address that had them. The
-    /// local one may claim them again only after the daemon has removed it from the list and listed it again.
+    /// local MAC address may claim them again only after the daemon has removed this MAC address from the list and
+    /// listed it again.
     lost: HashMap<IpAddr, Mac>,
-    /// MAC addresses that this daemon has listed before and no longer lists.
+    /// MAC addresses that the connected daemon has listed before and no longer lists.
     dropped: HashSet<Mac>,
     is_given: bool,
 }
@@ -60,7 +61,7 @@ impl ListedState {
         for one in list.into_iter().filter(|one| is_station(one.mac)).take(MAX_ADDRESSES) {
             let mut address = ListedAddress { sticky: one.sticky, ..ListedAddress::default() };
             for ip in one.ips.into_iter().filter(|ip| is_host(*ip)).take(MAX_IPS_OF_ADDRESS) {
-                // The first MAC address that claims an IP address gets it; the daemon lists each MAC address once.
+                // The first MAC address that claims an IP address gets it; the daemon lists each MAC address only once.
                 let is_free = fresh.owners.len() < MAX_NEIGHBORS && !fresh.owners.contains_key(&ip);
                 if is_free {
                     fresh.owners.insert(ip, one.mac);
@@ -88,7 +89,7 @@ impl ListedState {
                     self.lost.insert(ip, *mac);
                 }
             }
-            // The IP address has no MAC address any more: a local one may claim it.
+            // The IP address no longer has a MAC address, so a local MAC address may claim it.
             EntryKey::Neighbor(ip) if tables.neighbor(ip).is_none() => {
                 self.lost.remove(&ip);
             }
@@ -96,7 +97,7 @@ impl ListedState {
         }
     }
 
-    /// Forgets the list, which came from another connection.
+    /// Drops the list, which was received on an earlier connection.
     pub fn forget(&mut self) {
         *self = ListedState::default();
     }
@@ -114,7 +115,7 @@ impl ListedState {
     }
 
     /// Returns the changes that the kernel's tables need. With `keeps`, entries that were never listed stay, since the
-    /// daemon may have just started.
+    /// daemon may have just started and not have learned these addresses yet.
     #[must_use]
     pub fn plan(&self, tables: &Tables, keeps: bool) -> Vec<TableChange> {
         if !self.is_given {
@@ -127,8 +128,8 @@ impl ListedState {
         let gone = tables.local_neighbors().filter(|(ip, mac)| !self.has(*ip, *mac) && !is_kept(mac));
         acts.extend(gone.map(|(ip, _)| TableChange::RemoveNeighbor(ip)));
         for (mac, address) in &self.addresses {
-            // The bridge already has the address as remote, and the notification about the VXLAN device's entry, with
-            // the VTEP, will follow.
+            // If this is true, the bridge already has the address as a remote one, and a notification about the VXLAN
+            // device's entry, with the VTEP, will follow.
             let is_coming = tables.is_known(*mac) && !tables.is_local(*mac) && tables.remote(*mac).is_none();
             if !tables.is_local_as(*mac, address.sticky) && !is_coming {
                 acts.push(TableChange::AddAddress { mac: *mac, sticky: address.sticky, moves: tables.is_known(*mac) });

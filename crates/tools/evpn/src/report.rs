@@ -1,4 +1,4 @@
-//! The *status* of each VNI for people and scripts, read from the kernel's devices and tables only.
+//! The *status* of each VNI for people and scripts, which is read only from the kernel's devices and tables.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,17 +17,17 @@ use crate::tables::{RemoteAddress, Tables};
 pub struct VniStatus {
     /// The VNI (VXLAN network identifier).
     pub vni: u32,
-    /// The local VTEP address.
+    /// The local VTEP address; `None` if the VXLAN device has none.
     pub local: Option<IpAddr>,
     /// The names of the mirror's devices: bridge, VXLAN device, port for local addresses.
     pub devices: [String; 3],
     /// The VTEPs to which frames are flooded.
     pub flood: Vec<IpAddr>,
-    /// Local MAC addresses, which zebra announces.
+    /// The local MAC addresses, which zebra announces to its peers.
     pub locals: Vec<LocalStatus>,
-    /// Remote MAC addresses, which zebra has learned.
+    /// The remote MAC addresses, which zebra has learned from its peers.
     pub remotes: Vec<RemoteStatus>,
-    /// Number of zebra's entries beyond the limits, which are ignored.
+    /// Number of zebra's entries that exceed the limits and are ignored.
     pub beyond: u64,
 }
 
@@ -45,9 +45,9 @@ pub struct LocalStatus {
 pub struct RemoteStatus {
     /// The MAC address.
     pub mac: Mac,
-    /// The VTEP behind which it is.
+    /// The VTEP behind which the MAC address is.
     pub vtep: IpAddr,
-    /// Whether EVPN announces the address as sticky (one that does not move).
+    /// Whether the address is sticky: EVPN announces it as an address that does not move.
     pub sticky: bool,
     /// The IP addresses of this MAC address.
     pub ips: Vec<IpAddr>,
@@ -64,7 +64,8 @@ pub fn read() -> Result<Vec<VniStatus>, AgentError> {
     Ok(devices.iter().filter_map(|device| status(device, &devices, &all)).collect())
 }
 
-/// Returns the status of the VNI of a VXLAN device; `None` for other devices, and if the mirror is incomplete.
+/// Returns the status of the VNI of a VXLAN device; `None` if the device is not a VXLAN device, or if the mirror is
+/// incomplete.
 fn status(tunnel: &KernelDevice, devices: &[KernelDevice], all: &[KernelEntry]) -> Option<VniStatus> {
     let DeviceKind::Tunnel { vni, local, .. } = tunnel.kind else { return None };
     let [bridge, _, locals, _] = devices::names(vni);

@@ -26,10 +26,10 @@ const MAX_LINE: usize = 64 << 20;
 const LIMIT: Duration = Duration::from_secs(10);
 /// Maximum number of ports for which notifications are remembered.
 const MAX_CHANGED: usize = 2 * crate::MAX_INSTANCES;
-/// Maximum number of changes in a request: it limits for how long the daemon's other work waits.
+/// Maximum number of changes in a request: it limits the time for which a request delays other work of the daemon.
 pub const MAX_ITEMS: usize = 1000;
-/// Maximum number of entries in a request that replaces all earlier entries. It is large because entries beyond it are
-/// missing in the daemon until the next request. Such a request is shorter than 4 MiB.
+/// Maximum number of entries in a request that replaces all earlier entries. It is large because entries that do not
+/// fit are missing in the daemon until the next request. Such a request is shorter than 4 MiB.
 pub const MAX_ITEMS_REPLACED: usize = 30_000;
 
 /// Errors of a request.
@@ -43,7 +43,7 @@ pub enum SessionError {
         /// The cause.
         source: io::Error,
     },
-    /// Another user made the socket, so the program behind it is not trusted.
+    /// Another user created the socket, so the program that listens on it is not trusted.
     #[error("{0} belongs to another user: expected a socket of root or of this user")]
     Foreign(PathBuf),
     /// The connection has ended, or no answer arrived in time.
@@ -76,14 +76,14 @@ pub struct EvpnPort {
     pub vni: u32,
     /// The port's own VTEP address.
     pub local: IpAddr,
-    /// The UDP port of the tunnel.
+    /// The UDP port of the tunnel, on which the daemon receives VXLAN packets.
     pub udp_port: u16,
-    /// Number of the port's tunnel, which differs if the port was removed and attached again.
+    /// Number of the port's tunnel. It is different after the port was removed and attached again.
     pub tunnel: u64,
 }
 
 impl EvpnPort {
-    /// Returns whether both ports are equal apart from the number of the tunnel.
+    /// Returns whether the two ports are equal except for the number of the tunnel.
     #[must_use]
     pub fn is_like(&self, other: &EvpnPort) -> bool {
         *self == EvpnPort { tunnel: self.tunnel, ..other.clone() }
@@ -141,7 +141,7 @@ impl DaemonSession {
     /// Connects to the daemon of a run directory.
     ///
     /// # Errors
-    /// [`SessionError::Connect`] or [`SessionError::Foreign`].
+    /// [`SessionError::Connect`] if no daemon answers; [`SessionError::Foreign`] if another user created the socket.
     pub fn connect(run_dir: &Path) -> Result<DaemonSession, SessionError> {
         if dirs::is_foreign(run_dir) {
             return Err(SessionError::Foreign(run_dir.into()));
@@ -166,8 +166,8 @@ impl DaemonSession {
         Ok(ports)
     }
 
-    /// Requests the local addresses of a port's VNI, if they have changed since generation `since`. When they change
-    /// again, [`DaemonSession::changed`] contains the port.
+    /// Requests the local addresses of a port's VNI, if they have changed since generation `since`. When the addresses
+    /// change after this request, [`DaemonSession::changed`] contains the port.
     ///
     /// # Errors
     /// [`SessionError`] if the daemon refuses, the connection fails, or the answer is malformed.
@@ -176,8 +176,8 @@ impl DaemonSession {
         self.call("vxlan.local", &VxlanLocalParams { port: port.to_owned(), watch: true, since })
     }
 
-    /// Sends changes to the daemon, which applies all or none: at most [`MAX_ITEMS`] or, with `replace`,
-    /// [`MAX_ITEMS_REPLACED`], which then replace all earlier entries.
+    /// Sends at most [`MAX_ITEMS`] changes to the daemon, which applies all or none of them. With `replace`, sends at
+    /// most [`MAX_ITEMS_REPLACED`] entries, which replace all earlier entries.
     ///
     /// # Errors
     /// [`SessionError`] if the daemon refuses, the connection fails, or the answer is malformed.
@@ -203,7 +203,8 @@ impl DaemonSession {
         Ok(())
     }
 
-    /// Returns the ports whose local addresses have changed since they were last requested, with the new generation.
+    /// Returns the ports whose local addresses have changed since they were last requested, with the new generation of
+    /// each port's list.
     #[must_use]
     pub fn changed(&self) -> &BTreeMap<String, u64> {
         &self.changed
@@ -257,7 +258,7 @@ impl DaemonSession {
 
     fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            // `write` would raise SIGPIPE if the daemon has ended.
+            // `send` is used because `write` would raise SIGPIPE if the daemon has ended.
             match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or(&[]),
                 Err(rustix::io::Errno::INTR) => {}

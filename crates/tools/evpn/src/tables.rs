@@ -8,24 +8,24 @@ use netvale_control::types::Mac;
 
 use crate::{MAX_ADDRESSES, MAX_NEIGHBORS, MAX_VTEPS};
 
-/// The port of the mirror's bridge behind which a MAC address is.
+/// The bridge port of the mirror behind which a MAC address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPlace {
     /// The VXLAN device: the address is remote according to zebra.
     Tunnel,
     /// The port for local addresses: the agent added the address.
     Local {
-        /// Whether EVPN announces the address as sticky (one that does not move).
+        /// Whether the address is sticky: EVPN announces it as an address that does not move.
         sticky: bool,
     },
 }
 
-/// The place of a remote MAC address, as zebra has entered it in the VXLAN device's table.
+/// Where a remote MAC address is, as zebra has entered it in the VXLAN device's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress {
     /// The VTEP behind which the address is.
     pub vtep: IpAddr,
-    /// Whether EVPN announces the address as sticky (one that does not move).
+    /// Whether the address is sticky: EVPN announces it as an address that does not move.
     pub sticky: bool,
 }
 
@@ -43,15 +43,15 @@ pub struct NeighborEntry {
 /// The identity of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryKey {
-    /// A VTEP of the flood list.
+    /// A VTEP on the flood list.
     Vtep(IpAddr),
-    /// A MAC address.
+    /// A MAC address, for its entries in both forwarding tables.
     Address(Mac),
-    /// An IP address.
+    /// An IP address, for its neighbour entry.
     Neighbor(IpAddr),
 }
 
-/// An entry of the kernel's tables without its device.
+/// An entry of the kernel's tables, without the device to which it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// In the bridge's table: the port behind which a MAC address is.
@@ -60,21 +60,22 @@ pub enum Fact {
     Remote(Mac, RemoteAddress),
     /// In the VXLAN device's table: a VTEP to which frames are flooded.
     Flood(IpAddr),
-    /// In the neighbour table: the entry of an IP address; `None` if it no longer has one.
+    /// In the neighbour table: the entry of an IP address; `None` if the IP address no longer has an entry.
     Neighbor(IpAddr, Option<NeighborEntry>),
 }
 
 /// The tables of one VNI.
 ///
 /// The VXLAN device keeps its entry of a MAC address that has become local; only the bridge's entry shows where the
-/// address is. An address is therefore remote only if both devices have it as remote.
+/// address is. Therefore, an address is remote only if the VXLAN device has an entry for it and the bridge has it
+/// behind the VXLAN device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     places: HashMap<Mac, AddressPlace>,
     remotes: HashMap<Mac, RemoteAddress>,
     flood: BTreeSet<IpAddr>,
     neighbors: HashMap<IpAddr, NeighborEntry>,
-    /// Number of entries that refer to each VTEP: remote MAC addresses, and the flood list's.
+    /// Number of entries that refer to each VTEP: entries of remote MAC addresses, and the entry on the flood list.
     vteps: HashMap<IpAddr, usize>,
     refused: u64,
 }
@@ -101,8 +102,9 @@ impl Tables {
         }
     }
 
-    /// Removes an entry, unless its address has meanwhile moved between a tunnel and a local port, or to another VTEP.
-    /// An IP address's neighbour entry is always removed. Returns the key if an entry was removed.
+    /// Removes an entry, unless its address has meanwhile moved between the VXLAN device and the local port, or to
+    /// another VTEP. The neighbour entry of an IP address is removed in any case. Returns the key if an entry was
+    /// removed.
     pub fn take(&mut self, fact: Fact) -> Option<EntryKey> {
         match fact {
             Fact::Place(mac, place) => {
@@ -124,10 +126,10 @@ impl Tables {
         }
     }
 
-    /// Applies all entries read from the kernel. If `is_whole`, entries that are not among them are removed; otherwise
-    /// the dump may have omitted them, and they stay.
+    /// Applies all entries that were read from the kernel. If `is_whole` is set, entries that are not in `facts` are
+    /// removed; otherwise such entries stay, since the dump may have omitted them.
     pub fn read(&mut self, facts: Vec<Fact>, is_whole: bool) {
-        // If there are too many entries, those that the tables already have take precedence.
+        // If there are too many entries, entries that the tables already have take precedence.
         let (before, new): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| self.has_like(fact));
         if is_whole {
             *self = Tables::default();
@@ -139,7 +141,8 @@ impl Tables {
     fn put_remote(&mut self, mac: Mac, remote: RemoteAddress) -> Option<EntryKey> {
         let is_known = self.remotes.contains_key(&mac);
         if self.room((is_known || self.remotes.len() < MAX_ADDRESSES) && self.has_room_for(remote.vtep)).is_none() {
-            // The address is no longer behind its former VTEP: without an entry, frames to it are flooded.
+            // There is no room for the new VTEP, and the address is no longer behind its previous VTEP. The entry of
+            // the address is removed, so that frames to the address are flooded.
             return is_known.then(|| self.drop_remote(mac)).map(|()| EntryKey::Address(mac));
         }
         let before = self.remotes.insert(mac, remote);
@@ -167,8 +170,8 @@ impl Tables {
         }
     }
 
-    /// Returns whether there is room for a VTEP. As in the daemon, the limit counts all VTEPs, whether on the flood
-    /// list or not.
+    /// Returns whether there is room for a VTEP. As in the daemon, the limit counts all VTEPs, regardless of whether
+    /// they are on the flood list.
     fn has_room_for(&self, vtep: IpAddr) -> bool {
         self.vteps.len() < MAX_VTEPS || self.vteps.contains_key(&vtep)
     }
@@ -182,7 +185,7 @@ impl Tables {
             && self.neighbors.len() < MAX_NEIGHBORS * 2
     }
 
-    /// Returns whether the table of `fact` has an entry for the same address.
+    /// Returns whether the table to which `fact` belongs has an entry for the same address.
     #[must_use]
     pub fn has_like(&self, fact: &Fact) -> bool {
         match fact {
@@ -198,19 +201,19 @@ impl Tables {
         there_is.then_some(())
     }
 
-    /// Returns the place of a remote MAC address; `None` if the address is not remote.
+    /// Returns the VTEP and the stickiness of a remote MAC address; `None` if the address is not remote.
     #[must_use]
     pub fn remote(&self, mac: Mac) -> Option<RemoteAddress> {
         self.remotes.get(&mac).copied().filter(|_| self.places.get(&mac) == Some(&AddressPlace::Tunnel))
     }
 
-    /// Returns whether a MAC address is local: behind the mirror's port for local addresses.
+    /// Returns whether a MAC address is local, which means behind the mirror's port for local addresses.
     #[must_use]
     pub fn is_local(&self, mac: Mac) -> bool {
         matches!(self.places.get(&mac), Some(AddressPlace::Local { .. }))
     }
 
-    /// Returns whether a MAC address is local, with this stickiness.
+    /// Returns whether a MAC address is local, and is sticky or not according to `sticky`.
     #[must_use]
     pub fn is_local_as(&self, mac: Mac, sticky: bool) -> bool {
         self.places.get(&mac) == Some(&AddressPlace::Local { sticky })
@@ -228,7 +231,7 @@ impl Tables {
         self.flood.contains(&vtep)
     }
 
-    /// Returns the neighbour entry of an IP address.
+    /// Returns the neighbour entry of an IP address; `None` if it has none.
     #[must_use]
     pub fn neighbor(&self, ip: IpAddr) -> Option<NeighborEntry> {
         self.neighbors.get(&ip).copied()
@@ -244,7 +247,7 @@ impl Tables {
         self.neighbors.iter().filter(|(_, n)| !n.remote).map(|(ip, n)| (*ip, n.mac))
     }
 
-    /// Returns the remote MAC addresses with their places.
+    /// Returns the remote MAC addresses, each with its VTEP.
     pub fn remotes(&self) -> impl Iterator<Item = (Mac, RemoteAddress)> {
         self.remotes.keys().filter_map(|mac| Some((*mac, self.remote(*mac)?)))
     }
@@ -266,7 +269,7 @@ impl Tables {
         self.flood.iter().copied().map(EntryKey::Vtep).chain(addresses).chain(neighbors)
     }
 
-    /// Returns the number of entries refused for lack of room since the last [`Tables::read`].
+    /// Returns the number of entries that were refused for lack of room after the last [`Tables::read`].
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -283,8 +286,8 @@ mod tests {
         RemoteAddress { vtep: IpAddr::from([10, 0, 0, last]), sticky: false }
     }
 
-    /// Objective: a MAC address is remote only while bridge and VXLAN device agree; one that has become local is not
-    /// remote, although the VXLAN device keeps its entry.
+    /// Objective: a MAC address is remote only while bridge and VXLAN device agree; an address that has become local is
+    /// not remote, although the VXLAN device keeps its entry for the address.
     #[test]
     fn an_address_is_remote_only_while_both_say_so() {
         let mut tables = Tables::default();
@@ -299,8 +302,8 @@ mod tests {
         assert_eq!((tables.remote(MAC), tables.is_local(MAC)), (Some(remote(3)), false));
     }
 
-    /// Objective: a late notification of the removal of an earlier entry changes nothing, and neither does an identical
-    /// entry.
+    /// Objective: a late notification that an earlier entry was removed changes nothing, and neither does an entry that
+    /// the tables already have.
     #[test]
     fn a_late_removal_changes_nothing() {
         let mut tables = Tables::default();
@@ -314,7 +317,7 @@ mod tests {
         assert_eq!(tables.remote(MAC), None);
     }
 
-    /// Objective: entries beyond the limit are counted; existing entries can still change.
+    /// Objective: entries in excess of the limit are counted; existing entries can still change.
     #[test]
     fn entries_beyond_the_limit_are_counted() {
         let mut tables = Tables::default();
@@ -328,8 +331,8 @@ mod tests {
         assert!(tables.put(Fact::Flood(vtep(MAX_VTEPS))).is_some());
     }
 
-    /// Objective: reading the tables removes entries only if the reading is complete, and restarts the count of entries
-    /// without room.
+    /// Objective: reading the tables removes entries only if the reading is complete, and resets the count of entries
+    /// that were refused for lack of room.
     #[test]
     fn only_a_complete_reading_replaces_entries() {
         let mut tables = Tables::default();
@@ -351,8 +354,8 @@ mod tests {
         assert_eq!(tables.flood().count(), 0);
     }
 
-    /// Objective: the limit of VTEPs counts those of MAC addresses, too, each VTEP once; a MAC address that moves to a
-    /// VTEP beyond the limit is removed.
+    /// Objective: VTEPs behind which MAC addresses are count against the limit of VTEPs, too, each VTEP once; a MAC
+    /// address that moves to a VTEP for which there is no room is removed.
     #[test]
     fn the_limit_includes_the_vteps_of_addresses() {
         let mut tables = Tables::default();

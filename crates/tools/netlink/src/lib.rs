@@ -18,23 +18,24 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-/// Maximum length of a datagram in bytes. The kernel's own limit for a part of a dump is 32 KiB.
+/// Maximum length of a datagram in bytes. The kernel limits each datagram of a dump to 32 KiB.
 const LONGEST: usize = 64 * 1024;
-/// Size of the receive buffer for unread notifications, in bytes: enough for some 100,000 addresses.
+/// Size of the receive buffer for unread notifications, in bytes: enough for notifications about some 100,000
+/// addresses.
 const QUEUE: usize = 64 << 20;
 /// Groups of notifications: `RTMGRP_LINK` and `RTMGRP_NEIGH` of linux/rtnetlink.h.
 const GROUPS: u32 = 0x1 | 0x4;
 /// `NLM_F_DUMP_INTR`: the table changed during its dump.
 const INTERRUPTED: u16 = 0x10;
-/// Maximum number of attempts at a consistent dump.
+/// Maximum number of attempts to get a consistent dump.
 pub const ATTEMPTS: usize = 5;
 
 /// How a request treats existing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestMode {
-    /// Changes or removes an existing object; fails if there is none.
+    /// Changes or removes an existing object; fails if the object does not exist.
     Change,
-    /// Fails if the object exists.
+    /// Creates the object; fails if it already exists.
     New,
     /// Creates the object, or replaces the existing one.
     Replace,
@@ -85,7 +86,7 @@ impl NetlinkSocket {
     }
 
     /// Dumps a whole table. `each` is called with each entry. Returns whether the dump is consistent: if the table
-    /// changed meanwhile, entries may be missing.
+    /// changed during the dump, entries may be missing.
     ///
     /// # Errors
     /// The kernel's error.
@@ -110,7 +111,7 @@ impl NetlinkSocket {
         rustix::net::send(&self.fd, &bytes, SendFlags::empty()).map(drop)
     }
 
-    /// Reads the answers to the last request. Returns whether the kernel reports a dump as inconsistent.
+    /// Reads the answers to the last request. Returns whether the kernel reports that a dump is inconsistent.
     fn answers(&mut self, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<bool> {
         let mut interrupted = false;
         loop {
@@ -147,9 +148,9 @@ pub struct NetlinkEvents {
 /// The result of reading notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadResult {
-    /// No notification was lost; more may be unread if the limit of datagrams was reached.
+    /// No notification was lost. If the limit of datagrams was reached, there may be further notifications.
     All,
-    /// Some notifications were lost: the tables must be read again.
+    /// Some notifications were lost, so the tables must be read again.
     Lost,
 }
 
@@ -160,7 +161,8 @@ impl NetlinkEvents {
     /// The error of socket(2) or bind(2).
     pub fn open() -> rustix::io::Result<NetlinkEvents> {
         let fd = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        // The first call needs CAP_NET_ADMIN. Without it, the second call sets the size up to the system's limit.
+        // The first call needs CAP_NET_ADMIN. Without this capability, the second call sets the size, up to the
+        // system's limit.
         if sockopt::set_socket_recv_buffer_size_force(&fd, QUEUE).is_err() {
             sockopt::set_socket_recv_buffer_size(&fd, QUEUE)?;
         }
@@ -235,10 +237,10 @@ fn receive(fd: &OwnedFd, place: &mut [u8], flags: RecvFlags) -> rustix::io::Resu
 pub struct Messages<'a>(pub &'a [u8]);
 
 impl Messages<'_> {
-    /// Reads the next message; `None` after the last.
+    /// Reads the next message; `None` after the last message.
     ///
     /// # Errors
-    /// `EPROTO` if the message is malformed. The rest of the datagram is then not read.
+    /// `EPROTO` if the message is malformed. In this case, the rest of the datagram is skipped.
     #[expect(clippy::should_implement_trait, reason = "it can fail")]
     pub fn next(&mut self) -> rustix::io::Result<Option<NetlinkMessage<RouteNetlinkMessage>>> {
         while !self.0.is_empty() {

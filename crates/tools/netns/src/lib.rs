@@ -1,11 +1,11 @@
-//! Network namespaces, which a client enters with its own privileges: it makes a TAP, moves it into the namespace, and
-//! sets addresses and routes. The daemon itself enters no namespace.
+//! Network namespaces, which a client enters with its own privileges: it creates a TAP, moves it into the namespace,
+//! and sets addresses and routes. The daemon itself enters no namespace.
 //!
-//! A TAP is made outside its target namespace. The descriptors of a TAP's queues keep alive the namespace in which they
-//! were opened; if that were a container's, it could not end.
+//! A TAP is created outside its target namespace. The descriptors of a TAP's queues keep the namespace alive in which
+//! they were opened; if this were the namespace of a container, the namespace could not end with the container.
 //!
-//! A network namespace may belong to a user namespace below the caller's, as an unprivileged user's does. The process
-//! then first enters that user namespace, which the kernel permits only to a single-threaded process.
+//! A network namespace may belong to a user namespace below the caller's, as in a container of an unprivileged user.
+//! The process then first enters that user namespace, which the kernel permits only to a single-threaded process.
 #![allow(unsafe_code)]
 
 pub mod netlink;
@@ -25,13 +25,13 @@ use crate::netlink::NamespaceSocket;
 const NS_GET_USERNS: libc::Ioctl = 0xb701;
 /// The name of a TAP before it is moved. The kernel replaces `%d` by a number.
 const INTERIM: &str = "nvtap%d";
-/// Longest wait for a name that another interface has. After a port is detached, the daemon removes the port's
+/// Maximum time to wait for a name that another interface has. After a port is detached, the daemon removes the port's
 /// interface on a separate thread, so the name may still be taken for some milliseconds.
 const REMOVAL: Duration = Duration::from_secs(1);
 /// Time between two attempts to use the name.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Errors of using a namespace.
+/// The reason why a namespace cannot be used.
 #[derive(Debug, Error)]
 pub enum NetnsError {
     /// The namespace's file, or the process, does not exist or cannot be opened.
@@ -63,7 +63,7 @@ pub enum NetnsError {
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// The TAP cannot be made.
+    /// The TAP cannot be created.
     #[error(transparent)]
     Tap(#[from] TapError),
 }
@@ -88,7 +88,7 @@ impl Namespace {
     /// Opens a namespace by path, such as `/run/netns/web`, or by the ID of a process in it.
     ///
     /// # Errors
-    /// [`NetnsError::Open`] if it does not exist or cannot be opened.
+    /// [`NetnsError::Open`] if the namespace does not exist or cannot be opened.
     pub fn open(place: &str) -> Result<Namespace, NetnsError> {
         let is_number = !place.is_empty() && place.bytes().all(|b| b.is_ascii_digit());
         let place = if is_number { format!("/proc/{place}/ns/net") } else { place.to_owned() };
@@ -123,14 +123,14 @@ impl Namespace {
     fn enter_owner(&self) -> rustix::io::Result<()> {
         let owner = self.owner()?;
         match move_into_link_name_space(owner.as_fd(), Some(LinkNameSpaceType::User)) {
-            // The process is already in that user namespace, and lacks the privilege.
+            // `EINVAL` means that the process is already in that user namespace. What it lacks is the privilege.
             Err(Errno::INVAL) => Err(Errno::PERM),
             done => done,
         }
     }
 
-    /// Returns the user namespace that owns the network namespace. Fails with `EPERM` if that is neither the caller's
-    /// nor below it.
+    /// Returns the user namespace that owns the network namespace. Fails with `EPERM` if the owner is neither the
+    /// caller's user namespace nor one below it.
     fn owner(&self) -> rustix::io::Result<OwnedFd> {
         // SAFETY: the request takes no argument, and fails for a file other than a namespace.
         let fd = unsafe { libc::ioctl(self.file.as_raw_fd(), NS_GET_USERNS) };
@@ -141,10 +141,10 @@ impl Namespace {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Runs `work` in the namespace, on a thread of its own, and returns its result.
+    /// Runs `work` in the namespace, on a separate thread. Returns the result of `work`.
     ///
     /// # Errors
-    /// [`NetnsError`] if the namespace cannot be entered; `work` is then not run.
+    /// [`NetnsError`] if the namespace cannot be entered; in this case, `work` is not run.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         let there = || self.enter().map(|()| work());
         std::thread::scope(|scope| {
@@ -154,11 +154,12 @@ impl Namespace {
     }
 }
 
-/// Creates a TAP and moves it into the namespace, under the name in the options. Needs the privilege to configure
-/// networks in both namespaces. If the name is taken, waits up to one second for it.
+/// Creates a TAP and moves it into the namespace, under the name in the options. The caller needs the privilege to
+/// configure networks in its own and in the target namespace. If the name is taken, waits up to one second until it is
+/// free.
 ///
 /// # Errors
-/// [`NetnsError`] if the TAP cannot be made or moved.
+/// [`NetnsError`] if the TAP cannot be created or moved.
 pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, NetnsError> {
     let until = Instant::now() + REMOVAL;
     loop {
@@ -169,8 +170,8 @@ pub fn make_tap(namespace: &Namespace, options: &TapOptions) -> Result<Tap, Netn
     }
 }
 
-/// Creates a TAP and moves it. If the name is taken, the kernel has moved the TAP without renaming it, and this TAP is
-/// of no use.
+/// Creates a TAP and moves it. If the name is taken, this fails; since the kernel has then moved the TAP without
+/// renaming it, a new attempt needs a new TAP.
 fn make_tap_once(namespace: &Namespace, options: &TapOptions) -> Result<Tap, NetnsError> {
     let tap = Tap::open(&TapOptions { name: INTERIM.into(), up: false, ..options.clone() })?;
     let moved = NamespaceSocket::open().and_then(|mut netlink| {
@@ -182,9 +183,9 @@ fn make_tap_once(namespace: &Namespace, options: &TapOptions) -> Result<Tap, Net
     moved.map(|()| tap).map_err(|source| NetnsError::Move { place, name, source })
 }
 
-/// Like [`make_tap`], also for users without that privilege. If it is missing, this process, which must have a single
-/// thread, permanently enters the user namespace that owns the network namespace, creates a network namespace there,
-/// and makes the TAP in it.
+/// Like [`make_tap`], but usable without the privilege to configure networks. If this process lacks the privilege, it
+/// permanently enters the user namespace that owns the network namespace, creates another network namespace there, and
+/// creates the TAP in it. The process must have a single thread.
 ///
 /// # Errors
 /// The same as those of [`make_tap`].
@@ -194,7 +195,7 @@ pub fn make_tap_of_user(namespace: &Namespace, options: &TapOptions) -> Result<T
         done => return done,
     }
     let entered = namespace.enter_owner().and_then(|()| {
-        // SAFETY: the flag only makes the network namespace new; the threads keep sharing their descriptors.
+        // SAFETY: the flag creates only a new network namespace; threads continue to share their descriptors.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
     });
     entered.map_err(|source| NetnsError::Enter { place: namespace.place.clone(), source })?;

@@ -20,11 +20,11 @@ use rustix::io::Errno;
 pub struct LinkInfo {
     /// Interface index.
     pub index: u32,
-    /// The MAC address, if the interface has one.
+    /// The MAC address; `None` if the interface has none.
     pub mac: Option<[u8; 6]>,
     /// The MTU in bytes.
     pub mtu: u32,
-    /// Whether the interface is up.
+    /// Whether the interface is administratively up.
     pub is_up: bool,
 }
 
@@ -40,17 +40,18 @@ pub struct AddressPrefix {
 /// A route through an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The destination; prefix length 0 is the default route.
+    /// The destination; for the default route, the prefix length is 0.
     pub to: AddressPrefix,
     /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// MTU of the route in bytes; `None`: the interface's.
+    /// MTU of the route in bytes; `None` for the MTU of the interface.
     pub mtu: Option<u32>,
-    /// The maximum segment size that TCP announces, in bytes; `None`: derived from the MTU.
+    /// The maximum segment size that TCP announces, in bytes; `None` to derive it from the MTU.
     pub advmss: Option<u32>,
-    /// The metric: of several routes to a destination, the kernel uses the one with the lowest.
+    /// The metric: if there are several routes to a destination, the kernel uses the route with the lowest metric.
+    /// `None` for the kernel's default.
     pub priority: Option<u32>,
-    /// The number of the routing table; `None` is the main table.
+    /// The number of the routing table; `None` for the main table.
     pub table: Option<u32>,
 }
 
@@ -70,7 +71,7 @@ impl NamespaceSocket {
     /// Finds an interface by name.
     ///
     /// # Errors
-    /// `ENODEV` if it does not exist.
+    /// `ENODEV` if the interface does not exist.
     pub fn link(&mut self, name: &str) -> rustix::io::Result<LinkInfo> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -153,8 +154,8 @@ impl NamespaceSocket {
         self.dump(&all, |answer| route_of(answer, index))
     }
 
-    /// Dumps a table, and returns what `of` returns for its entries. Retries if the table changed meanwhile, since
-    /// entries may then be missing.
+    /// Dumps a table, and returns what `of` returns for its entries. If the table changed during the dump, repeats the
+    /// dump, since entries may be missing.
     fn dump<T>(
         &mut self,
         all: &RouteNetlinkMessage,
@@ -187,7 +188,7 @@ fn found(answer: RouteNetlinkMessage) -> Option<LinkInfo> {
 
 fn address_of(answer: &RouteNetlinkMessage, index: u32) -> Option<AddressPrefix> {
     let RouteNetlinkMessage::NewAddress(message) = answer else { return None };
-    // For IPv4, the kernel reports local and peer address separately; IPv6 has only one.
+    // For IPv4, the kernel reports local and peer address separately; for IPv6, it reports only one address.
     let local =
         message.attributes.iter().find_map(|a| if let AddressAttribute::Local(ip) = a { Some(*ip) } else { None });
     let any =

@@ -1,5 +1,5 @@
-//! A client of the *daemon* ([`ObservedDaemon`]) that sends requests repeatedly: its control connection is renewed
-//! after another process has replaced the daemon.
+//! A client of the *daemon* ([`ObservedDaemon`]) that sends requests repeatedly: it connects again after another
+//! process has replaced the daemon.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A client of the gateways whose control sockets are in the run directory: it requests their counters and open flows.
-//! Limits on time and size apply to all gateways together, so that a gateway that hangs, or sends without end, costs no
-//! more time and memory.
+//! Limits on time and size apply to all gateways together, so that a gateway that hangs, or sends endless data, cannot
+//! use more time and memory than that.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use netvale_gateway::control::stats::GatewayStats;
 use netvale_gateway::control::survey::{self, SurveyLimits};
 use serde::Serialize;
 
-/// Maximum wait for the answers of all gateways together.
+/// Maximum time to wait for the answers of all gateways together.
 pub const LIMIT: Duration = Duration::from_millis(250);
-/// Limits of answers with counters, which have some 600 bytes.
+/// Limits for answers with counters. Such an answer has about 600 bytes.
 const OF_STATS: SurveyLimits = SurveyLimits { time: LIMIT, answer: 64 << 10, all: 1 << 20 };
-/// Limits of answers with flows: 200 with the longest names have some 110 KiB.
+/// Limits for answers with flows. An answer with 200 flows that have the longest names has about 110 KiB.
 const OF_FLOWS: SurveyLimits = SurveyLimits { time: LIMIT, answer: 256 << 10, all: 8 << 20 };
 
 /// A gateway and its counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservedGateway {
-    /// Name of the gateway's port: `vale0:gateway`.
+    /// Full name of the gateway's port, such as `vale0:gateway`.
     pub port: String,
     /// The counters; `None` if the gateway has not answered within the limits.
     pub stats: Option<GatewayStats>,
@@ -38,10 +38,10 @@ impl ObservedGateway {
 /// A gateway and its open flows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GatewayFlows {
-    /// Name of the gateway's port.
+    /// Full name of the gateway's port.
     pub port: String,
-    /// The list, serialized as the keys `flows` and `more`; `None`, without these keys, if the gateway has not answered
-    /// within the limits.
+    /// The list, which is serialized as the keys `flows` and `more`. `None` if the gateway has not answered within the
+    /// limits; these keys are then omitted.
     #[serde(flatten)]
     pub list: Option<FlowList>,
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     /// Objective: a gateway cannot make the reader store more than it requested: unknown fields are dropped, unknown
-    /// reasons are merged, and an answer beyond the limit or of another type is discarded.
+    /// reasons are merged into one, and an answer that is too long or of another type is discarded.
     #[test]
     fn counters_are_kept_only_as_far_as_they_are_known() {
         let folder = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ mod tests {
             std::thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
                 let _ = stream.read(&mut [0; 64]).unwrap();
-                // The write fails if the reader has stopped at its limit.
+                // The write may fail, since the reader stops reading at its limit.
                 let _ = writeln!(stream, "{}", json!({"ok": stats}));
             })
         });

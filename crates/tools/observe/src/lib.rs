@@ -1,5 +1,5 @@
-//! A daemon's counters for monitoring: over HTTP, as metrics in Prometheus' formats and as a page for the browser; and
-//! as samples for sFlow collectors.
+//! A daemon's counters for monitoring: over HTTP, as metrics in Prometheus' formats and as a page for browsers, and
+//! over UDP, as samples for sFlow collectors.
 //!
 //! This crate is a client of the daemon's control socket and runs in a separate process, so HTTP input never reaches
 //! code of the daemon ([ADR
@@ -8,7 +8,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`http`] | a small HTTP server with limits on requests, connections and times |
-//! | [`daemon`] | the control connection, renewed after it has ended |
+//! | [`daemon`] | the control connection, which is opened again after it has ended |
 //! | [`gateways`] | counters and flows of gateways, which are separate processes |
 //! | [`source`] | all counters; clients that request them at about the same time share one answer of the daemon |
 //! | [`metrics`] | the daemon's counters as families of metrics |

@@ -14,7 +14,7 @@ pub const PATH: &str = "/metrics";
 const ROOT: &str =
     "<!doctype html><title>netvale</title><p>netvale: <a href=\"/metrics\">/metrics</a> for Prometheus</p>\n";
 
-/// The handler that serves the metrics at `/metrics`, and at `/` a link to them.
+/// The handler that serves the metrics at `/metrics`, and a link to them at `/`.
 #[derive(Debug)]
 pub struct MetricsPage {
     /// The server's host names.

@@ -1,8 +1,8 @@
-//! The *source* of all counters, which requests them from the daemon. The *result* of a request is the *figures* (the
-//! counters, and their encoded texts), or the error.
+//! The *source* of all counters, which requests the counters from the daemon. The *result* of a request is the
+//! *figures* (the counters, and texts into which they are encoded), or the error.
 //!
-//! Clients that request the figures while a request to the daemon is in progress, or shortly after, share its answer.
-//! The daemon therefore serves at most ten requests a second.
+//! Clients that request the figures while a request to the daemon is in progress, or shortly after, share the daemon's
+//! answer. Therefore, the daemon serves at most ten requests per second.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -20,7 +20,8 @@ use crate::metrics::format::TextFormat;
 /// Maximum age of figures with which a request is answered.
 pub const FRESH: Duration = Duration::from_millis(100);
 
-/// The daemon's counters, and their encoded texts. Gateways are asked for theirs when a text needs them.
+/// The daemon's counters, and texts into which they are encoded. The gateways' counters are requested when a text needs
+/// them.
 #[derive(Debug, Default)]
 pub struct Figures {
     stats: Arc<AllStats>,
@@ -38,7 +39,8 @@ impl Figures {
         &self.stats
     }
 
-    /// Returns the counters, with those of the gateways, as metrics in a text format. The text is encoded only once.
+    /// Returns the counters of the daemon and of the gateways, as metrics in a text format. The text is encoded only
+    /// once.
     pub fn text(&self, format: TextFormat) -> Arc<str> {
         let [open, own] = &self.texts;
         let known = if format == TextFormat::OpenMetrics { open } else { own };
@@ -59,7 +61,8 @@ impl Figures {
 }
 
 impl Figures {
-    /// Wraps a daemon's counters. [`Figures::text`] adds those of the gateways whose control sockets are in `folders`.
+    /// Creates the figures from a daemon's counters. [`Figures::text`] adds the counters of the gateways whose control
+    /// sockets are in `folders`.
     #[must_use]
     pub fn new(stats: AllStats, folders: Vec<PathBuf>) -> Figures {
         Figures { stats: Arc::new(stats), folders, ..Figures::default() }

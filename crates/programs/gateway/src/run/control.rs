@@ -80,7 +80,7 @@ impl Gateway {
         Ok(self.change_limits(rules))
     }
 
-    /// Sets the limits of all flows, open ones included; no flow ends.
+    /// Sets the limits of all flows, including the open flows; no flow ends because of the new limits.
     fn change_limits(&mut self, rules: LimitRules) -> Value {
         let core = &mut self.core;
         let released = core.rates.set_rules(rules, &core.flows.ports, core.now);

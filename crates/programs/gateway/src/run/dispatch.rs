@@ -15,11 +15,11 @@ use crate::rates::{RateWay, datagram_cost};
 use crate::udp::UdpDatagram;
 use crate::{arp_nd, dhcp6, dns, frame, udp};
 
-/// How long after its last frame an IP address counts as in use, so that DHCP does not give it to another guest.
+/// An IP address counts as in use for this long after its last frame, so that DHCP does not give it to another guest.
 const IN_USE: Duration = Duration::from_secs(300);
 
 impl Gateway {
-    /// Processes a guest's frame, from its virtio-net header on.
+    /// Processes a guest's frame, which begins with a virtio-net header.
     pub fn take_frame(&mut self, bytes: &[u8]) {
         let Some(frame) = frame::parse(bytes).filter(|frame| self.is_served(frame.who().network)) else { return };
         self.core.networks.insert(frame.who().network);
@@ -36,7 +36,7 @@ impl Gateway {
         }
     }
 
-    /// Returns whether the gateway serves a network: those of VLANs only if it has private ports.
+    /// Returns whether the gateway serves a network. It serves the networks of VLANs only if it has private ports.
     fn is_served(&self, network: NetworkId) -> bool {
         network == NetworkId::UNTAGGED || self.is_private
     }
@@ -74,7 +74,7 @@ impl Gateway {
         self.carry(packet, datagram.as_ref(), own);
     }
 
-    /// Passes a unicast packet, to another host or to the gateway itself (`own`), to the part for its protocol.
+    /// Passes a unicast packet to the part for its protocol. `own` is whether the destination is the gateway itself.
     fn carry(&mut self, packet: &GuestPacket<'_>, datagram: Option<&UdpDatagram<'_>>, own: bool) {
         match (packet.protocol, datagram) {
             (TCP, _) => self.tcp.take(&mut self.core, packet),

@@ -8,8 +8,8 @@ use crate::poller::{WatchMode, WatchedThing};
 use crate::ports::{PortChange, PortNames, PortWatch};
 
 impl Gateway {
-    /// Makes the gateway follow the switch's ports: the gateway then knows their names, and ends the flows of removed
-    /// ports.
+    /// Makes the gateway follow the changes of the switch's ports: it learns the ports' names, and ends the flows of
+    /// removed ports.
     ///
     /// # Errors
     /// The connection cannot be watched.
@@ -29,7 +29,7 @@ impl Gateway {
                     tracing::warn!("each private port now has the strictest of the limits with @PORT");
                 }
                 self.ports = None;
-                // A port that gets a VLAN from now on must not be mistaken for the previous port of that VLAN.
+                // A port that is assigned a VLAN after this must not be mistaken for the VLAN's previous port.
                 let networks = self.core.flows.ports.networks();
                 networks.into_iter().for_each(|network| self.forget(network));
                 self.core.flows.ports = PortNames::default();
@@ -43,7 +43,7 @@ impl Gateway {
             // A guest that was restored from a snapshot waits for router advertisements without soliciting them.
             self.core.networks.insert(network);
         }
-        // Done before the change is applied, so that the flow log still names the port of the flows that end.
+        // The flows end before the change is applied, so that the flow log can still name their port.
         if let Some(network) = self.core.flows.ports.left_by(&change) {
             self.forget(network);
         }
@@ -51,14 +51,15 @@ impl Gateway {
         self.refresh_rates();
     }
 
-    /// Looks up the limits of guests by the names that their ports have now.
+    /// Looks up the limits of guests again, by the current names of their ports.
     fn refresh_rates(&mut self) {
         let core = &mut self.core;
         let released = core.rates.refresh(&core.flows.ports, core.now);
         self.tcp.grant(core, released);
     }
 
-    /// Ends the flows of a network without ports and forgets its guests, since another port may get its VLAN.
+    /// Ends the flows of a network that has no port any more, and forgets its guests, since another port may get its
+    /// VLAN.
     fn forget(&mut self, network: NetworkId) {
         let core = &mut self.core;
         self.tcp.end_network(core, network);

@@ -44,7 +44,7 @@ struct GotSegment {
 }
 
 struct TestGuest {
-    /// The network of the guest, whose frames have that network's tag.
+    /// The guest's network; the guest's frames have the tag of this network.
     network: NetworkId,
     gateway: Gateway,
     link: GatewayLink,
@@ -89,8 +89,8 @@ impl TestGuest {
         self.send(&frame);
     }
 
-    /// Runs the gateway until a guest of this network receives a frame for which `wanted` returns `Some`. Other frames
-    /// are dropped.
+    /// Runs the gateway until a guest of `self.network` receives a frame for which `wanted` returns `Some`. Other
+    /// frames are dropped.
     fn wait<T>(&mut self, what: &str, mut wanted: impl FnMut(&[u8]) -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
@@ -354,7 +354,8 @@ fn a_published_port_reaches_the_guest_or_is_reset() {
     assert_eq!(end.map(|error| error.kind()), Some(std::io::ErrorKind::ConnectionReset));
 }
 
-/// Objective: a valid frame with any one byte changed, or cut at any length, does not make the gateway panic or end.
+/// Objective: a valid frame in which one byte is changed, or that is cut at any length, does not make the gateway panic
+/// or end.
 #[test]
 fn spoilt_frames_are_survived() {
     let mut guest = TestGuest::new(allow_loopback);

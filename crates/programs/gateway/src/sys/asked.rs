@@ -1,5 +1,5 @@
-//! Datagrams received with their destination address, so that answers can be sent from the same address of the host
-//! (ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`).
+//! Receiving of datagrams together with their destination address, so that answers can be sent from the same address of
+//! the host (ip(7), `IP_PKTINFO`; ipv6(7), `IPV6_RECVPKTINFO`).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -40,7 +40,7 @@ pub fn tell_asked(socket: impl AsFd, v6: bool) -> io::Result<()> {
     }
 }
 
-/// Receives a datagram without blocking. Returns `None` if there is none.
+/// Receives a datagram without blocking. Returns `None` if none is waiting or the call fails.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Option<AskedDatagram> {
     let mut control = [0u64; CONTROL / 8];
     let mut address = [0u8; ADDRESS];
@@ -53,7 +53,7 @@ pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Option<AskedDatagram> {
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = CONTROL as _;
-    // SAFETY: the header names three buffers, `into` among them, with their lengths; they live through the call.
+    // SAFETY: the header names three buffers, `into` among them, with their lengths; the buffers live through the call.
     let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     let len = usize::try_from(got).ok()?;
     #[allow(clippy::unnecessary_cast, reason = "a type of its own with musl")]
@@ -62,9 +62,9 @@ pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Option<AskedDatagram> {
     Some(AskedDatagram { len, from: socket_address(&address)?, asked: asked(&bytes) })
 }
 
-/// Parses the address from a control message. A `struct in_pktinfo` is an interface index, the local address to answer
-/// from (which is taken) and the destination address; a `struct in6_pktinfo` is the destination address and an
-/// interface index.
+/// Parses the address from a control message. A `struct in_pktinfo` contains an interface index, the local address to
+/// answer from and the destination address; this function takes the local address. A `struct in6_pktinfo` contains the
+/// destination address and an interface index.
 fn asked(control: &[u8]) -> Option<IpAddr> {
     if let Some(info) = message_of(control, &[(libc::IPPROTO_IP, libc::IP_PKTINFO)]) {
         return Some(Ipv4Addr::from(*info.get(4..)?.first_chunk::<4>()?).into());
@@ -73,7 +73,8 @@ fn asked(control: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(*info.first_chunk::<16>()?).into())
 }
 
-/// Sends a datagram without blocking, from the address `from`, or from one that the kernel chooses.
+/// Sends a datagram without blocking, from the address `from`, or, if it is `None`, from an address that the kernel
+/// chooses.
 ///
 /// # Errors
 /// The error of `sendmsg`.
@@ -92,7 +93,8 @@ pub fn send(socket: impl AsFd, payload: &[u8], to: SocketAddr, from: Option<IpAd
         message.msg_controllen = if to.is_ipv4() { INFO_V4 } else { INFO } as _;
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the header names buffers with their lengths, which live through the call; sendmsg reads them only.
+    // SAFETY: the header names buffers with their lengths; the buffers live through the call, and sendmsg only reads
+    // them.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -115,7 +117,7 @@ fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     bytes
 }
 
-/// Makes a control message with the source address, in words for its alignment.
+/// Makes a control message with the source address, in 64-bit words, so that it is aligned.
 fn info_words(from: IpAddr) -> [u64; INFO / 8] {
     let mut bytes = [0u8; INFO];
     let (len, level, kind): (u64, i32, i32) = match from {

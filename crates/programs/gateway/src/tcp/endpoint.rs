@@ -1,10 +1,10 @@
 //! The gateway's end of a TCP connection with a guest: a state machine (RFC 9293 §3.10) without sockets.
 //!
 //! A [`TcpEndpoint`] is driven by the guest's segments ([`TcpEndpoint::hear`] returns their effect, a [`TcpHeard`]), by
-//! the flow's socket at the host's side, and by time. The caller sends what [`TcpEndpoint::next_segment`] returns until
-//! that is `None`. Payload in order is returned to the caller, up to the window and what the caller takes of a segment
-//! ([`TcpEndpoint::set_most_taken`]). Payload out of order is dropped: duplicate acknowledgements make the guest send
-//! it again.
+//! the flow's socket on the host's side, and by time. The caller sends what [`TcpEndpoint::next_segment`] returns until
+//! that is `None`. Payload in order is returned to the caller, as far as it is within the window and within the maximum
+//! that the caller takes from one segment ([`TcpEndpoint::set_most_taken`]). Payload out of order is dropped: duplicate
+//! acknowledgements make the guest send it again.
 
 mod hear;
 mod send;
@@ -24,9 +24,9 @@ pub const ROOM: u32 = 512 << 10;
 const SCALE: u8 = 4;
 /// The maximum receive window, in bytes, without window scaling.
 const PLAIN_ROOM: u32 = 65_535;
-/// Number of retransmissions of a SYN after which the guest counts as gone.
+/// Number of retransmissions of a SYN after which the guest counts as unreachable.
 const SYN_TRIES: u32 = 6;
-/// Number of successive timeouts of an open connection after which the guest counts as gone.
+/// Number of successive timeouts of an open connection after which the guest counts as unreachable.
 const TRIES: u32 = 12;
 
 /// The state of a connection with a guest.
@@ -34,9 +34,9 @@ const TRIES: u32 = 12;
 pub enum TcpState {
     /// The guest has sent a SYN, which is answered when the host's socket is connected.
     Connecting,
-    /// The guest's SYN has been answered by a SYN, whose acknowledgement is missing.
+    /// The gateway has answered the guest's SYN with a SYN, which the guest has not acknowledged yet.
     SynReceived,
-    /// The gateway has sent a SYN and waits for the guest's.
+    /// The gateway has sent a SYN and waits for the guest's SYN.
     SynSent,
     /// Established; either direction may have ended.
     Open,
@@ -47,11 +47,11 @@ pub enum TcpState {
 /// The effect of a guest's segment.
 #[derive(Debug, Default)]
 pub struct TcpHeard<'a> {
-    /// Payload that is next in order; the caller must take all of it.
+    /// Payload that is next in order; the caller must take every byte of it.
     pub data: &'a [u8],
-    /// The segment has established the connection.
+    /// Whether the segment has established the connection.
     pub opened: bool,
-    /// The guest has reset the connection.
+    /// Whether the guest has reset the connection.
     pub reset: bool,
     /// A reset that answers an unacceptable segment; `None` if none is due.
     pub refusal: Option<SegmentOut>,
@@ -67,7 +67,7 @@ pub struct TcpEndpoint {
     una: TcpSeq,
     /// The next sequence number to send; after a timeout, it goes back to `una`.
     next: TcpSeq,
-    /// The sequence number after the highest that was ever sent.
+    /// The highest sequence number that was ever sent, plus one.
     max: TcpSeq,
     /// The guest's window in bytes.
     window: u32,
@@ -79,7 +79,7 @@ pub struct TcpEndpoint {
     window_scale: u8,
     mss: u16,
     queue: UnackedQueue,
-    /// Whether the host's side has ended its direction.
+    /// Whether the host's side has ended the direction from host to guest.
     ended: bool,
     /// Whether the guest has acknowledged our FIN.
     end_acked: bool,
@@ -93,15 +93,15 @@ pub struct TcpEndpoint {
     most_taken: usize,
     scaled: bool,
     guest_ended: bool,
-    /// Whether a SYN is due.
+    /// Whether a SYN must be sent.
     syn_due: bool,
-    /// Whether an acknowledgement is due.
+    /// Whether an acknowledgement must be sent.
     owed: bool,
-    /// Number of duplicate acknowledgements that are due.
+    /// Number of duplicate acknowledgements that must be sent.
     duplicates: u32,
-    /// Whether a retransmission of the first bytes in flight is due.
+    /// Whether the first bytes in flight must be retransmitted.
     resend: bool,
-    /// Whether one byte is due as a probe of the guest's closed window.
+    /// Whether one byte must be sent as a probe of the guest's closed window.
     probe: bool,
     path: PathState,
     timer: Option<Instant>,
@@ -232,7 +232,7 @@ impl TcpEndpoint {
         self.queue.push(bytes);
     }
 
-    /// Records that the host's side has ended its direction: a FIN follows the queued bytes.
+    /// Records that the host's side has ended the direction from host to guest: a FIN follows the queued bytes.
     pub fn end(&mut self) {
         self.ended = true;
     }
@@ -242,25 +242,27 @@ impl TcpEndpoint {
         self.ended
     }
 
-    /// Sets the receive window from the number of the guest's bytes that still wait for the host's socket, and from how
-    /// many may wait. At least [`TcpEndpoint::floor`] may.
+    /// Sets the receive window. `waiting` is the number of the guest's bytes that still wait for the host's socket,
+    /// `most` the number that may wait; a value below [`TcpEndpoint::floor`] is raised to it.
     pub fn set_waiting(&mut self, waiting: usize, most: usize) {
         let most = u32::try_from(most.max(self.floor())).unwrap_or(u32::MAX).min(self.most_room());
         let room = most.saturating_sub(u32::try_from(waiting).unwrap_or(u32::MAX));
         let was_closed = self.offered() < (most / 4).max(self.mss.into());
         self.room = room;
-        // After a nearly closed window, an update is sent once it is half open: no other segment would announce it.
+        // If the window was nearly closed and is now at least half open, an update is sent, since no other segment
+        // would announce it.
         if was_closed && room >= most / 2 && self.state == TcpState::Open {
             self.owed = true;
         }
     }
 
-    /// Sets how many bytes the caller takes from the next segment. The guest sends again what is beyond them.
+    /// Sets how many bytes the caller takes from the next segment. The guest must retransmit the rest of the segment.
     pub fn set_most_taken(&mut self, most: usize) {
         self.most_taken = most;
     }
 
-    /// Returns the number of bytes that may always wait, so that the connection never stalls: two segments.
+    /// Returns the number of bytes that may always wait for the host's socket, so that the connection never stalls: two
+    /// segments.
     pub fn floor(&self) -> usize {
         2 * usize::from(self.mss)
     }
@@ -292,7 +294,7 @@ impl TcpEndpoint {
             TcpState::Open => {
                 let flight = self.next.since(self.una);
                 if flight == 0 || self.window == 0 {
-                    // Not a loss: nothing is in flight, or the guest's window is closed.
+                    // This is not a loss, since nothing is in flight or the guest's window is closed.
                     self.path.back_off();
                 } else {
                     self.path.timed_out(flight);
@@ -305,7 +307,8 @@ impl TcpEndpoint {
         }
     }
 
-    /// Closes the connection. Returns the reset to be sent; `None` if the guest has no such connection.
+    /// Closes the connection. Returns the reset to be sent; `None` if the guest does not know of the connection, or has
+    /// already closed it.
     pub fn reset(&mut self) -> Option<SegmentOut> {
         let seq = if self.state == TcpState::Connecting { TcpSeq(0) } else { self.max };
         let known = !matches!(self.state, TcpState::Closed | TcpState::SynSent);

@@ -1,4 +1,4 @@
-//! A TCP flow: a guest's connection and the socket at the host's side, with the bytes carried between them.
+//! A TCP flow: a guest's connection and the socket on the host's side, with the bytes carried between them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::link::GatewayLink;
 use crate::poller::Readiness;
 use crate::rates::RateWay;
 
-/// Number of bytes read from a socket by one call.
+/// Maximum number of bytes that one call reads from a socket.
 const CHUNK: usize = 64 << 10;
-/// No more is read from a flow's socket while this many bytes for the guest are unsent.
+/// The flow's socket is not read while at least this many bytes for the guest are unsent.
 const AHEAD: usize = 128 << 10;
-/// Maximum number of bytes queued for the guest per flow, if the guest's limit leaves that much.
+/// Maximum number of bytes queued for the guest per flow, if the guest's limit of buffered bytes leaves that much.
 const MOST: usize = 4 << 20;
-/// Number of bytes that a flow may queue for the guest even if the guest's limit is reached.
+/// Number of bytes that a flow may queue for the guest even if the guest's limit of buffered bytes is reached.
 const LEAST: usize = 16 << 10;
 /// Maximum number of segments that a flow sends in one [turn](TcpFlow::take_turn).
 const TURN: usize = 16;
@@ -37,9 +37,9 @@ pub enum TcpClosing {
     End,
     /// The guest has reset the connection.
     GuestReset,
-    /// The host's socket has failed: mostly, its peer has reset the connection.
+    /// The host's socket has failed, usually because its peer has reset the connection.
     HostReset,
-    /// The guest does not acknowledge.
+    /// The guest no longer acknowledges segments.
     GuestGone,
     /// The guest has sent nothing for longer than the idle limit.
     Idle,
@@ -47,7 +47,7 @@ pub enum TcpClosing {
     Unanswered,
     /// The rules have changed and do not allow the flow.
     Policy,
-    /// The guest's private port is gone.
+    /// The guest's private port was removed.
     PortGone,
     /// The gateway is stopping.
     Stopped,
@@ -87,9 +87,9 @@ pub struct TcpFlow {
     readable: bool,
     /// Whether the socket may accept bytes.
     writable: bool,
-    /// The guest's bytes that the socket, or the guest's rate, has not let pass yet.
+    /// The guest's bytes that wait until the socket accepts them and the guest's rate limit lets them pass.
     waiting: WaitingBytes,
-    /// Whether the connection waits for its guest's rate.
+    /// Whether the connection waits for its guest's rate limit, in each direction.
     pub(super) holds: FlowHolds,
     /// Whether the socket's sending direction is shut down, after the guest's FIN.
     is_shut: bool,
@@ -106,9 +106,9 @@ pub struct TcpFlow {
 /// The outcome of [`TcpFlow::take_turn`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TurnResult {
-    /// Nothing is left to do until an event.
+    /// Nothing is left to do until an event occurs.
     Rests,
-    /// There is more to do, in another call.
+    /// Work is left for another call.
     GoesOn,
     /// The connection has ended.
     Closed(TcpClosing),
@@ -149,8 +149,8 @@ impl TcpFlow {
         self.writable |= readiness.writable;
     }
 
-    /// Processes a segment from the guest. Returns why the connection has ended, if it has, and a reset to be sent, if
-    /// any.
+    /// Processes a segment from the guest. Returns the reason if the connection has ended, and the reset that the
+    /// caller must send, if any.
     pub fn hear(
         &mut self,
         core: &mut GatewayCore,
@@ -178,8 +178,8 @@ impl TcpFlow {
     }
 
     /// Counts the flow's memory, and sets the window that is offered to the guest: as much as the guest's limit of
-    /// buffered bytes leaves and, while the connection waits for the guest's rate, at most twice what passes in one
-    /// turn.
+    /// buffered bytes leaves and, while the connection waits for the guest's rate, at most twice the number of bytes
+    /// that pass in one turn.
     fn offer(&mut self, core: &mut GatewayCore) {
         self.charge(core);
         let left = self.waiting.len().saturating_add(core.guests.bytes_left(self.ends.who));
@@ -222,8 +222,8 @@ impl TcpFlow {
         Ok(given)
     }
 
-    /// Moves bytes between socket and guest, with a limit on the number of segments. `most` is how many bytes the
-    /// guest's limit allows this flow to buffer.
+    /// Moves bytes between socket and guest, with a limit on the number of segments. `most` is the number of bytes that
+    /// this flow may buffer under the guest's limit.
     pub fn take_turn(&mut self, core: &mut GatewayCore, most: usize) -> TurnResult {
         if self.endpoint.state() == TcpState::Connecting {
             return TurnResult::Rests;
@@ -238,7 +238,8 @@ impl TcpFlow {
         if more { TurnResult::GoesOn } else { TurnResult::Rests }
     }
 
-    /// Writes waiting bytes to the socket; after the last, and the guest's FIN, shuts its sending direction down.
+    /// Writes waiting bytes to the socket; after the last byte and the guest's FIN, shuts down the socket's sending
+    /// direction.
     fn write_waiting(&mut self, core: &mut GatewayCore) -> Result<(), Errno> {
         if !self.waiting.is_empty() && self.writable {
             let waiting = std::mem::take(&mut self.waiting);
@@ -291,7 +292,8 @@ impl TcpFlow {
                 return true;
             }
             let Some(segment) = self.endpoint.next_segment(core.now) else {
-                // The socket may have more bytes, for which the window and the queue have room.
+                // The socket may have more bytes; another turn is needed if the window and the queue have room for
+                // them.
                 return self.readable && self.can_read_on(most);
             };
             let writer = writer(&self.ends, core.net.mac);
@@ -306,7 +308,8 @@ impl TcpFlow {
         is_open && !is_held && self.endpoint.unsent() == 0 && self.endpoint.queued() < most.clamp(LEAST, MOST)
     }
 
-    /// Returns when the flow must be closed if its state does not change, or no segment of the guest arrives.
+    /// Returns when the flow must be closed unless its state changes or, in an open connection, a segment from the
+    /// guest arrives.
     pub(super) fn limit(&self) -> Instant {
         match self.endpoint.state() {
             TcpState::Open => self.endpoint.heard_at() + super::IDLE,

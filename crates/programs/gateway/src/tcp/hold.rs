@@ -1,4 +1,4 @@
-//! How a connection waits for its guest's rate ([`FlowHolds`]), in each direction.
+//! How a connection waits for its guest's rate limit ([`FlowHolds`]), in each direction.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,11 @@ enum FlowHold {
     Granted,
 }
 
-/// Whether a connection waits for its guest's rate, in each direction, and how long it has waited.
+/// Whether a connection waits for its guest's rate limit, in each direction, and how long it has waited.
 #[derive(Clone, Default, Debug)]
 pub struct FlowHolds {
     ways: [FlowHold; 2],
-    /// Id of the guest's limits, as last looked up; `None` if the guest has none.
+    /// Id of the guest's limits when they were last looked up; `None` if the guest has no limits.
     state: Option<SlotId>,
     since: Option<Instant>,
     waited: Duration,
@@ -46,7 +46,7 @@ impl FlowHolds {
         most
     }
 
-    /// Counts bytes that have passed.
+    /// Counts bytes that have passed against the guest's rate limit.
     pub fn spend(&self, core: &mut GatewayCore, way: RateWay, bytes: usize) {
         if let Some(state) = self.state {
             core.rates.spend(state, way, bytes);
@@ -76,7 +76,8 @@ impl FlowHolds {
         for way in RateWay::BOTH {
             let hold = &mut self.ways[way as usize];
             if *hold == FlowHold::Needs {
-                // The guest's state may have been removed since, by a change of rules or because it was idle.
+                // The guest's rate state may have been removed since the connection asked, by a change of rules or
+                // because the guest was idle.
                 let state = core.rates.state(who, &core.flows.ports, core.now);
                 let wait = |state| core.rates.wait(state, GrantedFlow { flow, way }, core.now, &mut core.timers);
                 *hold = state.and_then(wait).map_or(FlowHold::Free, FlowHold::Waits);
@@ -104,7 +105,7 @@ impl FlowHolds {
         self.count(core.now);
     }
 
-    /// Returns how long the connection has waited, without a wait that is still in progress.
+    /// Returns how long the connection has waited, excluding a wait that is still in progress.
     pub fn waited(&self) -> Duration {
         self.waited
     }

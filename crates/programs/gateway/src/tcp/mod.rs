@@ -1,4 +1,4 @@
-//! TCP flows: each connection of a guest is terminated here, and its bytes are relayed through a socket of the host.
+//! TCP flows: the gateway terminates each connection of a guest, and relays its bytes through a socket of the host.
 //!
 //! | module | contents |
 //! |---|---|
@@ -13,8 +13,9 @@
 //! | `open` | how connections begin |
 //!
 //! [`TcpFlows`] has all flows. A guest's SYN is answered when the host's `connect` has succeeded; if `connect` is
-//! refused, the guest gets a reset, and if the destination is unreachable, an ICMP error. Bytes for a guest are kept
-//! here until it acknowledges them, up to its limit; beyond that, they stay in the sockets' buffers.
+//! refused, the guest gets a reset, and if the destination is unreachable, an ICMP error. Bytes for a guest are kept in
+//! the gateway until the guest acknowledges them, up to the guest's limit of buffered bytes; beyond the limit, they
+//! stay in the sockets' buffers.
 
 pub mod endpoint;
 pub mod flow;
@@ -148,7 +149,8 @@ impl TcpFlows {
         !self.busy.is_empty()
     }
 
-    /// Lets each busy flow move bytes once. Returns `true` if flows are left because the switch port has no room.
+    /// Lets each busy flow move bytes once. Returns whether flows have not moved bytes yet because the switch port has
+    /// no room.
     pub fn take_turns(&mut self, core: &mut GatewayCore) -> bool {
         for _ in 0..self.busy.len() {
             if !core.link.has_room() {
@@ -173,7 +175,7 @@ impl TcpFlows {
         false
     }
 
-    /// Makes flows busy again that have waited for their guest's rate.
+    /// Makes flows busy again whose wait for their guest's rate limit is over.
     pub fn grant(&mut self, core: &GatewayCore, granted: Vec<GrantedFlow>) {
         for GrantedFlow { flow: id, way } in granted {
             if let Some(flow) = self.flows.get(id) {
@@ -183,7 +185,7 @@ impl TcpFlows {
         }
     }
 
-    /// Sets a flow's timer, unless an earlier one is set.
+    /// Sets a flow's timer, unless an earlier timer is set.
     fn set_timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(flow) = self.flows.get(id) else { return };
         let limit = flow.limit();
@@ -194,7 +196,7 @@ impl TcpFlows {
         }
     }
 
-    /// Handles a flow's timer, which may be an outdated, earlier one.
+    /// Handles a flow's timer. The timer may be outdated, if the flow's deadline has moved to a later time.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(flow) = self.flows.get(id) else { return };
         if flow.timed.is_some_and(|timed| timed <= core.now) {
@@ -238,7 +240,7 @@ impl TcpFlows {
         }
     }
 
-    /// Closes a flow. A side that has not ended the connection itself gets a reset.
+    /// Closes a flow. If the connection was not closed in order, each side that has not ended it gets a reset.
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, closing: TcpClosing) {
         let Some(mut flow) = self.remove(core, id) else { return };
         if closing != TcpClosing::End {

@@ -29,7 +29,7 @@ struct OpenedSocket {
     socket: OwnedFd,
     /// The DNS name that the guest resolved to the destination's address.
     name: Option<Arc<str>>,
-    /// `true` if the socket is connected, `false` while it is connecting, or the error.
+    /// `Ok(true)` if the socket is connected, `Ok(false)` while it is connecting, or the error of `connect`.
     connecting: Result<bool, Errno>,
 }
 
@@ -63,7 +63,7 @@ impl TcpFlows {
         }
     }
 
-    /// Adds a flow and watches its socket. `None` if the socket cannot be watched.
+    /// Adds a flow and watches its socket. Returns `None` if the socket cannot be watched.
     fn insert(&mut self, core: &mut GatewayCore, flow: TcpFlow) -> Option<SlotId> {
         let ends = flow.ends;
         let id = self.flows.insert(flow);
@@ -104,7 +104,7 @@ impl TcpFlows {
     }
 }
 
-/// Opens a socket for a guest's connection. The error is the word for the flow log.
+/// Opens a socket for a guest's connection. The error is the flow log's word for the reason.
 fn open_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Result<OpenedSocket, &'static str> {
     let place = place_of(core, ends).map_err(FlowRefusal::word)?;
     if !core.may_begin(ends.who, ends.direction) {
@@ -122,10 +122,10 @@ fn open_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Result<OpenedSocket, 
     })
 }
 
-/// Where the host's side of a guest's connection ends.
+/// The endpoint of a guest's connection on the host's side.
 enum FlowPlace {
     Names,
-    /// At the UNIX socket of a served port.
+    /// The UNIX socket of a served port.
     Served(PathBuf),
     Outer(PermittedFlow),
 }
@@ -139,7 +139,7 @@ fn place_of(core: &GatewayCore, ends: &FlowEnds) -> Result<FlowPlace, FlowRefusa
     Ok(served.map_or(FlowPlace::Names, |served| FlowPlace::Served(served.path.clone())))
 }
 
-/// Returns whether a connection is one to a service of the gateway itself: its name service, or a served port.
+/// Returns whether a connection leads to a service of the gateway itself: its name service or a served port.
 pub(super) fn is_inner(core: &GatewayCore, ends: &FlowEnds) -> bool {
     let port = ends.remote.port();
     let has_service = port == dns::PORT || core.served.iter().any(|served| served.port == port);
@@ -185,13 +185,13 @@ fn outer_socket(flow: PermittedFlow) -> Option<OpenedSocket> {
 }
 
 fn prepare(socket: &OwnedFd) {
-    // The guest has already decided how to group its bytes: the host's stack must not delay them. Keepalives detect
-    // peers that are gone.
+    // The guest has already decided how to group its bytes, so the host's stack must not delay them. Keepalives detect
+    // peers that no longer answer.
     let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true);
     let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
 }
 
-/// Makes a socket pair whose other end the name service gets. `None` if no descriptor is left.
+/// Creates a socket pair and passes one end to the name service. Returns `None` if no descriptor is left.
 fn inner_socket(core: &mut GatewayCore, ends: &FlowEnds) -> Option<OpenedSocket> {
     let pair = UnixStream::pair().and_then(|(own, inner)| own.set_nonblocking(true).map(|()| (own, inner)));
     let (own, stream) = pair.ok()?;

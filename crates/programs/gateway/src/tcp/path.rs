@@ -27,11 +27,11 @@ pub struct PathState {
     window: u32,
     threshold: u32,
     duplicates: u32,
-    /// During fast recovery: the highest sequence number sent when the loss was detected.
+    /// During fast recovery: the highest sequence number that had been sent when the loss was detected.
     recover: Option<TcpSeq>,
     rtt: Option<RttEstimate>,
     backoff: u32,
-    /// The sequence number whose acknowledgement is being timed, and when it was sent.
+    /// The sequence number whose acknowledgement is awaited for a round-trip measurement, and when it was sent.
     timed: Option<(TcpSeq, Instant)>,
 }
 
@@ -74,8 +74,8 @@ impl PathState {
         self.timed.get_or_insert((end, now));
     }
 
-    /// Records that `bytes` more were acknowledged, up to `una`. Returns whether the next bytes must be retransmitted,
-    /// too, as they belong to the same loss (a partial acknowledgement).
+    /// Records that `bytes` more bytes were acknowledged, up to `una`. Returns `true` for a partial acknowledgement:
+    /// the next bytes belong to the same loss and must be retransmitted, too.
     pub fn acknowledged(&mut self, bytes: u32, una: TcpSeq, now: Instant) -> bool {
         self.duplicates = 0;
         self.backoff = 0;
@@ -108,7 +108,7 @@ impl PathState {
         }
     }
 
-    /// Records a duplicate acknowledgement, with `flight` bytes in flight up to `end`. Returns whether the first
+    /// Records a duplicate acknowledgement, while `flight` bytes, up to `end`, are in flight. Returns whether the first
     /// segment must be retransmitted.
     pub fn duplicate(&mut self, flight: u32, end: TcpSeq) -> bool {
         self.duplicates += 1;
@@ -129,7 +129,7 @@ impl PathState {
         self.backoff += 1;
     }
 
-    /// Doubles the timeout without a loss: the guest's closed window is probed less and less often.
+    /// Doubles the timeout although nothing was lost, so that the guest's closed window is probed less and less often.
     pub fn back_off(&mut self) {
         self.backoff += 1;
         self.timed = None;

@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 
-/// Maximum number of queue pieces whose bytes one segment carries: it bounds the parts of a frame.
+/// Maximum number of queue pieces from which one segment takes its bytes; it limits the number of parts of a frame.
 pub const MAX_PARTS: usize = 8;
-/// A piece is appended to the previous one if both together have at most this many bytes.
+/// A piece is appended to the previous piece if the two together have at most this many bytes.
 const SMALL: usize = 4096;
 
 /// Bytes for a guest that are unsent or unacknowledged.
 #[derive(Debug, Default)]
 pub struct UnackedQueue {
     pieces: VecDeque<Vec<u8>>,
-    /// Number of bytes of the first piece that were acknowledged.
+    /// Number of bytes of the first piece that the guest has acknowledged.
     start: usize,
     len: usize,
     memory: usize,
@@ -69,7 +69,7 @@ impl UnackedQueue {
         self.parts(at, len).map(<[u8]>::len).sum()
     }
 
-    /// Returns the `len` bytes from offset `at`, as slices of at most [`MAX_PARTS`] pieces.
+    /// Returns the `len` bytes from offset `at`, as at most [`MAX_PARTS`] slices, one per piece.
     pub fn parts(&self, at: usize, len: usize) -> impl Iterator<Item = &[u8]> {
         let mut skip = self.start + at;
         let mut left = len.min(self.len.saturating_sub(at));
@@ -103,7 +103,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: after any sequence of pushes and drops, the bytes at an offset equal those of a plain list.
+        /// Objective: after any sequence of pushes and drops, the bytes at an offset equal the bytes at the same offset
+        /// of a plain list.
         #[test]
         fn the_queue_is_the_bytes_that_were_pushed(
             steps in proptest::collection::vec((0usize..9000, 0usize..9000), 1..20), at in 0usize..4000,

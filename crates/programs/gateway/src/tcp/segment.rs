@@ -1,7 +1,7 @@
-//! TCP segments of a connection with a guest: parsing of its segments, and building of frames to it.
+//! TCP segments of a connection with a guest: parsing of the guest's segments, and building of frames for the guest.
 //!
 //! A [`TcpSegment`] is a received segment. A [`SegmentOut`] describes a segment to send, with the range of its payload
-//! in the connection's queue; a [`SegmentWriter`] makes its headers, a [`SegmentFrame`].
+//! in the connection's queue; a [`SegmentWriter`] turns it into a [`SegmentFrame`], the headers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -42,13 +42,14 @@ pub struct TcpSegment<'a> {
     pub window: u16,
     /// MSS option of a SYN, if present: the longest payload that the guest accepts, in bytes.
     pub mss: Option<u16>,
-    /// Window scale option of a SYN, if present: the shift of the guest's later windows.
+    /// Window scale option of a SYN, if present: the shift of the window field in the guest's later segments.
     pub scale: Option<u8>,
     /// Payload.
     pub payload: &'a [u8],
 }
 
-/// Parses a segment. Options that run past the header are ignored. `None` if the header is malformed.
+/// Parses a segment. Options that extend past the end of the header are ignored. Returns `None` if the header is
+/// malformed.
 pub fn parse(l4: &[u8]) -> Option<TcpSegment<'_>> {
     let header = tcp::Header::parse(l4).ok()?;
     let (options, payload) = l4[HEADER_LEN..].split_at(header.header_len() - HEADER_LEN);
@@ -106,7 +107,8 @@ impl TcpSegment<'_> {
         self.len() == 0
     }
 
-    /// Returns the reset that answers a segment of no known connection (RFC 9293 §3.10.7.1); `None` for a reset.
+    /// Returns the reset that answers a segment which belongs to no known connection (RFC 9293 §3.10.7.1), or `None` if
+    /// the segment is itself a reset.
     pub fn refusal(&self) -> Option<SegmentOut> {
         let none = SegmentOut { seq: TcpSeq(0), ack: TcpSeq(0), flags: RST, window: 0, syn: None, data: 0..0 };
         if self.has(RST) {
@@ -124,11 +126,11 @@ impl TcpSegment<'_> {
 pub struct SynOptions {
     /// The longest payload that the gateway accepts, in bytes.
     pub mss: u16,
-    /// Shift of the gateway's windows; `None` without window scaling.
+    /// Shift of the window field in the gateway's later segments; `None` without window scaling.
     pub scale: Option<u8>,
 }
 
-/// A segment to a guest, without the endpoints and the payload itself.
+/// A segment to a guest, without its addresses and ports, and without the payload bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SegmentOut {
     /// Sequence number of the first byte, or of the SYN.
@@ -180,7 +182,7 @@ impl SegmentFrame {
 
 impl SegmentWriter {
     /// Returns the headers of a segment; `None` if it is too long for an IP packet. The receiver completes the
-    /// checksum, and cuts a segment longer than `mss`.
+    /// checksum, and splits a segment whose payload is longer than `mss`.
     pub fn headers(&self, segment: &SegmentOut, mss: u16) -> Option<SegmentFrame> {
         let options = if segment.syn.is_some() { SYN_OPTIONS } else { 0 };
         let len = HEADER_LEN + options;
@@ -243,7 +245,7 @@ pub fn mss_of(mtu: u16, guest: IpAddr) -> u16 {
     mtu.saturating_sub((ip + HEADER_LEN) as u16).max(MIN_MSS)
 }
 
-/// The smallest MSS that the gateway accepts from a guest: a tiny one would cost a frame for every few bytes.
+/// The smallest MSS that the gateway accepts from a guest: with a tiny MSS, every few bytes would need a frame.
 pub const MIN_MSS: u16 = 216;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! TCP sequence numbers (RFC 9293 §3.4), modulo 2^32 ([`TcpSeq`]), and the first one of a connection
+//! TCP sequence numbers (RFC 9293 §3.4), modulo 2^32 ([`TcpSeq`]), and the first sequence number of a connection
 //! ([`SequenceClock`]).
 
 use std::hash::{BuildHasher, RandomState};
@@ -17,17 +17,17 @@ impl TcpSeq {
         TcpSeq(self.0.wrapping_add(count))
     }
 
-    /// Returns how many bytes this number is after `earlier`.
+    /// Returns by how many bytes this number is later than `earlier`.
     pub fn since(self, earlier: TcpSeq) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
 
-    /// Returns whether this number is before `other`; both must be less than 2^31 bytes apart.
+    /// Returns whether this number is before `other`; the two numbers must be less than 2^31 bytes apart.
     pub fn is_before(self, other: TcpSeq) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() < 0
     }
 
-    /// Returns whether this number is after `other`; both must be less than 2^31 bytes apart.
+    /// Returns whether this number is after `other`; the two numbers must be less than 2^31 bytes apart.
     pub fn is_after(self, other: TcpSeq) -> bool {
         other.is_before(self)
     }
@@ -40,8 +40,8 @@ impl TcpSeq {
 }
 
 /// Chooses the first sequence number of each connection (RFC 6528). Between the same two endpoints, the number grows
-/// with time, so that a guest whose previous connection is in TIME-WAIT accepts the next one. The numbers of other
-/// connections do not help to guess it.
+/// with time, so that a guest whose previous connection is in TIME-WAIT accepts the next one. The numbers of some
+/// connections do not help to guess the number of another.
 pub struct SequenceClock {
     secret: RandomState,
     start: Instant,

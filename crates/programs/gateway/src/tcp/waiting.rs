@@ -4,8 +4,8 @@
 #[derive(Default, Debug)]
 pub struct WaitingBytes {
     bytes: Vec<u8>,
-    /// Number of bytes at the beginning that were removed. They stay in memory until they are more than half: moving
-    /// the rest after each removal would cost more.
+    /// Number of bytes at the beginning that were removed. They stay in memory until they are more than half of the
+    /// buffer, since moving the remaining bytes after each removal would cost more.
     gone: usize,
 }
 
@@ -20,7 +20,7 @@ impl WaitingBytes {
         self.bytes.len() - self.gone
     }
 
-    /// Returns whether there is no byte.
+    /// Returns whether no bytes wait.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,9 +1,9 @@
 //! UDP flows: network address translation as RFC 4787 requires it.
 //!
-//! Each address and port of a guest has a mapping: a socket of its own, and so one external port for all destinations
-//! (REQ-1), kept for two minutes after the last datagram (REQ-5, REQ-6). Datagrams reach the guest only from addresses
-//! to which it has sent (REQ-8). [`UdpMappings`] has the sockets; a `UdpPeer` is one destination of a socket,
-//! and a flow in the flow log.
+//! Each address and port of a guest has a mapping: a socket of its own, and thus one external port for all destinations
+//! (REQ-1). A mapping is kept for two minutes after the last datagram (REQ-5, REQ-6). Datagrams reach the guest only
+//! from addresses to which it has sent (REQ-8). [`UdpMappings`] has the sockets; a `UdpPeer` is one destination of a
+//! socket; it appears in the flow log as a flow.
 
 mod peers;
 
@@ -32,7 +32,7 @@ use crate::timers::TimedThing;
 
 /// How long a mapping is kept after its last datagram (RFC 4787 REQ-5).
 const IDLE: Duration = Duration::from_secs(125);
-/// Maximum number of datagrams, and of errors, read from a socket in a row.
+/// Maximum number of datagrams, and maximum number of errors, that are read from a socket in one call.
 const BATCH: usize = 64;
 
 /// The ports and the payload of a guest's datagram.
@@ -49,7 +49,8 @@ pub struct UdpDatagram<'a> {
 /// Parses a packet's UDP header. Returns `None` for other protocols, malformed datagrams and source port 0.
 pub fn parse<'a>(packet: &GuestPacket<'a>) -> Option<UdpDatagram<'a>> {
     let header = udp::Header::parse(packet.l4).ok().filter(|_| packet.protocol == UDP)?;
-    // With segmentation offload, several datagrams are behind one header, whose length field cannot express the total.
+    // With segmentation offload, the payloads of several datagrams follow one header, whose length field cannot express
+    // their total length.
     let len = if packet.segment > 0 { packet.l4.len() } else { header.datagram_len().into() };
     let payload = packet.l4.get(udp::HEADER_LEN..len)?;
     (header.src_port() != 0).then_some(UdpDatagram {
@@ -79,8 +80,8 @@ struct UdpMapping {
 pub struct UdpMappings {
     mappings: NumberedValues<UdpMapping>,
     by_key: HashMap<UdpKey, SlotId>,
-    /// The mappings of each guest, or each private network, in the order of their last use, which may be out of date:
-    /// the real last use may be later.
+    /// The mappings of each guest, or each private network, in the order of the recorded times of their last use. A
+    /// recorded time may be out of date: the actual last use may be later.
     order: HashMap<GuestId, VecDeque<(SlotId, Instant)>>,
     scratch: Vec<u8>,
 }
@@ -171,7 +172,7 @@ impl UdpMappings {
                     from.and_then(|from| pass_on(core, mapping, from, &self.scratch));
                 }
                 Err(Errno::AGAIN) => return,
-                // The error is also in the socket's error queue.
+                // The error is ignored here, since it is in the socket's error queue, too.
                 Err(_) => {}
             }
         }
@@ -193,7 +194,8 @@ impl UdpMappings {
         self.mappings.values().flat_map(|mapping| mapping.peers.open_flows(&mapping.key))
     }
 
-    /// Closes the flows that the rules no longer allow, and the mappings that have no other. Returns the flows' number.
+    /// Closes the flows that the rules no longer allow, and the mappings that have no flow left. Returns the number of
+    /// closed flows.
     pub fn end_refused(&mut self, core: &mut GatewayCore, review: &mut FlowReview) -> usize {
         let mut ended = 0;
         for id in self.mappings.ids() {
@@ -257,7 +259,8 @@ fn socket(guest: IpAddr) -> Option<OwnedFd> {
     Some(socket)
 }
 
-/// Sends the payload of a packet as one datagram or, if the packet has several, as datagrams of their length.
+/// Sends the payload of a packet as one datagram or, if the packet combines several datagrams (`packet.segment`), as
+/// datagrams of that length.
 fn send(mapping: &mut UdpMapping, packet: &GuestPacket<'_>, payload: &[u8], to: SocketAddr) -> Result<(), Errno> {
     let segment = packet.segment;
     let forbid = packet.dont_fragment;
@@ -275,7 +278,7 @@ fn send(mapping: &mut UdpMapping, packet: &GuestPacket<'_>, payload: &[u8], to: 
 fn send_one(mapping: &UdpMapping, payload: &[u8], to: SocketAddr) -> Result<(), Errno> {
     let send = || rustix::net::sendto(&mapping.socket, payload, SendFlags::DONTWAIT, &to).map(|_| ());
     match send() {
-        // The error is that of an earlier datagram and stays in the error queue; this datagram was not sent.
+        // The error is about an earlier datagram and stays in the error queue. This datagram has not been sent yet.
         Err(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) => send(),
         done => done,
     }
@@ -283,7 +286,7 @@ fn send_one(mapping: &UdpMapping, payload: &[u8], to: SocketAddr) -> Result<(), 
 
 fn refuse(core: &mut GatewayCore, packet: &GuestPacket<'_>, ends: &FlowEnds, refusal: FlowRefusal) {
     core.refused(ends, refusal.word());
-    // A refused port of the gateway's own address appears as closed.
+    // A port of the gateway's own address to which the rules forbid access appears closed.
     let own = core.net.is_own(packet.dst);
     core.send_error(packet, if own { IcmpProblem::Port } else { IcmpProblem::Prohibited }, None);
 }
@@ -313,8 +316,8 @@ fn pass_on(core: &mut GatewayCore, mapping: &mut UdpMapping, from: SocketAddr, p
     Some(())
 }
 
-/// Returns the path's MTU in bytes after a datagram was refused for its length. The kernel reports it in the socket's
-/// error queue; ICMP errors before it are passed to the guest.
+/// Returns the path's MTU in bytes, after the kernel has refused a datagram because it is too long. The kernel reports
+/// it in the socket's error queue; ICMP errors that precede it in the queue are passed to the guest.
 fn path_mtu(core: &mut GatewayCore, mapping: &mut UdpMapping) -> Option<u16> {
     for _ in 0..BATCH {
         let error = sys::next_error(&mapping.socket)?;

@@ -41,19 +41,20 @@ impl UdpPeer {
 pub struct UdpPeers(Vec<UdpPeer>);
 
 impl UdpPeers {
-    /// Returns the address to which the host's socket sends for a destination of the guest; `None` for a new
+    /// Returns the address to which the host's socket sends when the guest sends to `remote`; `None` for a new
     /// destination.
     pub fn outer(&self, remote: SocketAddr) -> Option<SocketAddr> {
         self.0.iter().find(|peer| peer.remote == remote).map(|peer| peer.outer)
     }
 
-    /// Returns the address by which the guest sees a destination of the host's socket; `None` for an unknown one.
+    /// Returns the destination as the guest sees it, from the address to which the host's socket sends; `None` if that
+    /// address is unknown.
     pub fn remote(&self, outer: SocketAddr) -> Option<SocketAddr> {
         self.0.iter().find(|peer| peer.outer == outer).map(|peer| peer.remote)
     }
 
-    /// Records that the guest sends `len` bytes to a known destination, in pieces of `segment` bytes unless that is 0.
-    /// Returns whether its rate lets them pass.
+    /// Records that the guest sends `len` bytes to a known destination, in pieces of `segment` bytes unless `segment`
+    /// is 0. Returns whether the guest's rate limit lets the bytes pass.
     pub fn sent(
         &mut self,
         core: &mut GatewayCore,
@@ -69,7 +70,7 @@ impl UdpPeers {
         passes
     }
 
-    /// Adds a destination. It replaces the one unused for longest if the table is full.
+    /// Adds a destination. If the table is full, the new destination replaces the one that has been unused for longest.
     pub fn add(&mut self, core: &mut GatewayCore, key: &UdpKey, remote: SocketAddr, flow: PermittedFlow) {
         if self.0.len() >= MAX_PEERS
             && let Some((oldest, _)) = self.0.iter().enumerate().min_by_key(|(_, peer)| peer.used)
@@ -100,9 +101,9 @@ impl UdpPeers {
         self.0.is_empty()
     }
 
-    /// Records a received datagram. Returns whether it may pass: the guest's rate allows it, and the guest has sent to
-    /// the datagram's source address before; on the host's loopback, where each port may be another program, also to
-    /// the same port.
+    /// Records a received datagram. Returns whether the datagram may pass: the guest's rate allows it, and the guest
+    /// has sent to the datagram's source address before. For a source on the host's loopback, where each port may
+    /// belong to a different program, the guest must have sent to the same port, too.
     pub fn received(&mut self, core: &mut GatewayCore, who: GuestId, from: SocketAddr, len: usize) -> bool {
         let exact = self.0.iter().position(|peer| peer.outer == from);
         let same_host = || self.0.iter().position(|peer| peer.outer.ip() == from.ip());

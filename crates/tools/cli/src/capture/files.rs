@@ -1,4 +1,4 @@
-//! The output files of a capture: one file, or a sequence of which the oldest are removed.
+//! The output files of a capture: one file, or a sequence of files from which the oldest are removed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -34,7 +34,8 @@ impl OutputFiles {
         OutputFiles { path: path.to_owned(), ring: None }
     }
 
-    /// Writes to a sequence of files named after `path`, and keeps the newest `keep` of them, or all if it is `None`.
+    /// Writes to a sequence of files named after `path`, and keeps the newest `keep` files, or all files if `keep` is
+    /// `None`.
     #[must_use]
     pub fn ring(path: &Path, keep: Option<u64>) -> OutputFiles {
         OutputFiles { path: path.to_owned(), ring: Some(FileRing { keep, ..FileRing::default() }) }
@@ -58,17 +59,17 @@ impl OutputFiles {
         self.ring.as_ref().and_then(|ring| ring.there.back()).unwrap_or(&self.path)
     }
 
-    /// Returns the number of files made so far.
+    /// Returns the number of files created so far.
     #[must_use]
     pub fn made(&self) -> u64 {
         self.ring.as_ref().map_or(1, |ring| ring.made)
     }
 
-    /// Creates the next file, after removing the oldest one if the limit is reached. If the path is a FIFO, waits for
-    /// its reader until `stop` becomes readable.
+    /// Creates the next file. If the maximum number of files exists already, first removes the oldest one. If the path
+    /// is a FIFO, waits for its reader until `stop` becomes readable.
     ///
     /// # Errors
-    /// The file cannot be made, or the oldest cannot be removed; `BrokenPipe` if no reader opened the FIFO.
+    /// The file cannot be created, or the oldest file cannot be removed; `BrokenPipe` if no reader opened the FIFO.
     pub fn make_next(&mut self, stop: &UnixStream) -> io::Result<Sink> {
         let to_stdout = self.is_stdout();
         match &mut self.ring {
@@ -118,7 +119,7 @@ fn stamp() -> String {
 mod tests {
     use super::*;
 
-    /// Objective: names have dumpcap's form, whatever the given name contains.
+    /// Objective: names have dumpcap's form, even if the given path contains dots, spaces or no extension.
     #[test]
     fn names_have_dumpcaps_form() {
         let of = |path: &str| name(Path::new(path), 7, "20260101120000").to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! The end of a capture, and of each of its files: conditions in the form of dumpcap's `-a` and `-b`.
+//! When a capture ends, and when each of its files ends: conditions in the form of dumpcap's `-a` and `-b`.
 
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub enum CaptureCondition {
     FileSize(u64),
     /// After this many frames.
     Packets(u64),
-    /// After this many files; in a sequence of files, the number of files kept.
+    /// After this many files; for a sequence of files, the number of files to keep.
     Files(u64),
 }
 
@@ -71,7 +71,8 @@ impl CaptureLimits {
         Some(left).filter(|left| !left.is_zero())
     }
 
-    /// Returns whether one more frame of `size` bytes fits, after `packets` frames with `bytes` bytes.
+    /// Returns whether another `size` bytes, for one frame, are within the limits after `packets` frames with a total
+    /// of `bytes` bytes.
     pub fn takes(&self, size: u64, bytes: u64, packets: u64) -> bool {
         self.bytes.is_none_or(|most| bytes + size <= most) && self.packets.is_none_or(|most| packets < most)
     }
@@ -87,7 +88,8 @@ fn least<T: PartialOrd>(limit: &mut Option<T>, value: T) {
 mod tests {
     use super::*;
 
-    /// Objective: dumpcap's words are parsed, the minimum of each counts, and anything else is refused.
+    /// Objective: dumpcap's conditions are parsed, the smallest value of each kind of condition applies, and any other
+    /// text is refused.
     #[test]
     fn dumpcaps_conditions_are_parsed() {
         let all = ["duration:10", "duration:2.5", "filesize:1000", "files:5", "packets:7", "packets:9"];

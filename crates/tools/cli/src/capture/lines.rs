@@ -13,7 +13,7 @@ use super::recorder::{CapturePlan, CaptureTotals};
 use super::source::{CapturePorts, CapturedFrame, WaitEvent};
 use crate::{CliError, headers, out};
 
-/// Prints frames until a limit, or until `stop` is readable. Returns the counts of printed frames even after an error.
+/// Prints frames until a limit is reached or `stop` becomes readable. Returns the totals even after an error.
 pub fn print(
     sources: &mut CapturePorts,
     plan: &CapturePlan,

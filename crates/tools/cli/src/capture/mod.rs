@@ -2,11 +2,11 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`source`] | the watched ports, and the frames that watching lost |
+//! | [`source`] | the watched ports, and the counts of frames that the capture lost |
 //! | [`filter`] | selection of frames |
-//! | [`limits`] | the end of a capture, and of each of its files |
+//! | [`limits`] | when a capture ends, and when each of its files ends |
 //! | [`sink`] | a file or pipe that receives whole blocks |
-//! | [`files`] | a sequence of files, the oldest removed |
+//! | [`files`] | a sequence of files, from which the oldest are removed |
 //! | [`recorder`] | writes frames as blocks into these files |
 //! | [`lines`] | prints frames as lines of text |
 

@@ -16,7 +16,7 @@ use super::source::{CapturePorts, CapturedFrame, WaitEvent};
 use super::{APPLICATION, now};
 use crate::CliError;
 
-/// Number of collected bytes that triggers a write while frames arrive continuously.
+/// While frames arrive continuously, collected blocks are written once they have this many bytes.
 const ENOUGH: usize = 64 << 10;
 /// Length of an interface statistics block, in bytes.
 const STATISTICS: u64 = 112;
@@ -26,11 +26,11 @@ const STATISTICS: u64 = 112;
 pub struct CapturePlan {
     /// The file format.
     pub format: PcapFormat,
-    /// The filter expression, as the user wrote it.
+    /// The filter expression, as the user wrote it; `None` for all frames.
     pub expression: Option<String>,
     /// The compiled filter and the snapshot length.
     pub filter: CaptureFilter,
-    /// Maximum number of bytes kept of each frame; 0 for no limit.
+    /// Maximum number of bytes that are kept of each frame; 0 for no limit.
     pub snaplen: u32,
     /// When the capture ends.
     pub end: CaptureLimits,
@@ -43,13 +43,13 @@ pub struct CapturePlan {
 pub struct CaptureTotals {
     /// Frames written.
     pub frames: u64,
-    /// Bytes of those frames as they passed the ports, uncut.
+    /// Sum of the written frames' original lengths in bytes, before truncation.
     pub bytes: u64,
     /// Frames received.
     pub received: u64,
-    /// Frames that the capture lost, if known.
+    /// Frames that the capture lost; `None` if the number is unknown.
     pub dropped: Option<u64>,
-    /// Files made.
+    /// Files created.
     pub files: u64,
     /// The capture's duration.
     pub time: Duration,
@@ -84,13 +84,13 @@ struct CaptureRun<'a> {
     encoder: Encoder,
     current: CurrentFile,
     counts: Vec<CapturedCounts>,
-    /// Frames lost by each port's monitor, if known.
+    /// For each port, the number of frames that its monitor lost; `None` if the number is unknown.
     lost: Vec<Option<u64>>,
     /// Number of bytes in earlier files.
     earlier: u64,
     /// Number of frames in all files.
     packets: u64,
-    /// Start of the capture: the instant to measure its duration from, and the time since 1970.
+    /// Start of the capture: as an instant, from which the duration is measured, and as the time since 1970.
     began: (Instant, Duration),
     done: bool,
 }
@@ -99,7 +99,7 @@ struct CaptureRun<'a> {
 /// error.
 ///
 /// # Errors
-/// The first file cannot be made. Later errors, such as a full disk or a port that has ended, are returned with the
+/// The first file cannot be created. Later errors, such as a full disk or a port that has ended, are returned with the
 /// totals.
 pub fn record(
     sources: &mut CapturePorts,
@@ -140,7 +140,8 @@ impl<'a> CaptureRun<'a> {
     }
 
     fn run(&mut self, sources: &mut CapturePorts) -> Result<(), CliError> {
-        // The file's header is written now, so that a reader sees that the capture has begun.
+        // The file's header is written before the first frame arrives, so that a reader sees that the capture has
+        // begun.
         self.flush()?;
         while !self.done {
             self.note_lost(sources);
@@ -169,7 +170,8 @@ impl<'a> CaptureRun<'a> {
         self.lost.iter_mut().enumerate().for_each(|(port, lost)| *lost = sources.lost(port));
     }
 
-    /// Begins the next file if the time of the current one is up. Returns the time that remains for the current file.
+    /// Begins the next file if the maximum duration of the current file has passed. Returns the time that remains for
+    /// the current file.
     fn turn(&mut self) -> Result<Duration, CliError> {
         if !self.files.goes_on() || self.current.packets == 0 {
             return Ok(Duration::MAX);
@@ -215,7 +217,7 @@ impl<'a> CaptureRun<'a> {
         count.pending_bytes += len as u64;
     }
 
-    /// Ends the current file and begins the next one. If the maximum number of files is reached, ends the capture.
+    /// Ends the current file and begins the next one or, if the maximum number of files is reached, ends the capture.
     fn go_on(&mut self) -> Result<(), CliError> {
         if self.plan.end.files.is_some_and(|most| self.files.made() >= most) {
             self.done = true;
@@ -293,7 +295,8 @@ impl CurrentFile {
     }
 }
 
-/// Turns a write error into an error of the command. A reader that has closed the output is not a failure.
+/// Turns a write error into an error of the command. It is not a failure of the capture if the reader has closed the
+/// output.
 fn cannot_write(files: &OutputFiles, error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return CliError::output(error);

@@ -16,13 +16,13 @@ use super::source::WaitEvent;
 const PIECE: usize = 4096;
 /// Interval at which a FIFO is checked for a reader.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a stalled reader may delay the end of the capture.
+/// Maximum time for which a stalled reader may delay the end of the capture.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// An output that takes whole blocks.
+/// An output into which whole blocks are written.
 #[derive(Debug)]
 pub enum Sink {
-    /// A file, and the length of its valid content: earlier content, and whole blocks.
+    /// A file, and the length of its valid content in bytes: the content that it had at the start, and whole blocks.
     File(File, u64),
     /// A pipe, a socket or a terminal.
     Pipe(File),
@@ -38,7 +38,8 @@ impl Sink {
         Sink::of(File::from(fd))
     }
 
-    /// Opens a file for writing and empties it; for a FIFO, waits for its reader until `stop` becomes readable.
+    /// Opens a file for writing and truncates it. If the path is a FIFO, waits for its reader until `stop` becomes
+    /// readable.
     ///
     /// # Errors
     /// The file cannot be opened; `BrokenPipe` if no reader opened the FIFO.
@@ -46,7 +47,7 @@ impl Sink {
         if !std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
             return Sink::of(File::create(path)?);
         }
-        // A blocking open would wait for a reader only and ignore `stop`.
+        // A blocking open would wait for a reader and ignore `stop`.
         let without_waiting = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         loop {
             match OpenOptions::new().write(true).custom_flags(without_waiting).open(path) {
@@ -62,14 +63,14 @@ impl Sink {
     /// Creates a new file.
     ///
     /// # Errors
-    /// The file exists already, or cannot be made.
+    /// The file exists already, or cannot be created.
     pub fn make(path: &Path) -> io::Result<Sink> {
         Sink::of(OpenOptions::new().write(true).create_new(true).open(path)?)
     }
 
     fn of(file: File) -> io::Result<Sink> {
         let meta = file.metadata()?;
-        // If standard output is a file, it may have earlier content.
+        // If standard output is a file, the file may not be empty.
         Ok(if meta.is_file() { Sink::File(file, meta.len()) } else { Sink::Pipe(file) })
     }
 
@@ -81,8 +82,8 @@ impl Sink {
         }
     }
 
-    /// Writes whole blocks. After a failed write, a file still has all earlier blocks. Once `stop` is readable, a
-    /// stalled reader gets at most one more second.
+    /// Writes whole blocks. After a failed write, a file still has all earlier blocks. Once `stop` is readable, a write
+    /// waits for a stalled reader for at most one more second.
     ///
     /// # Errors
     /// The disk is full, or the reader has closed or stalled.
@@ -107,7 +108,7 @@ fn blocking(pipe: File) -> io::Result<Sink> {
     Sink::of(pipe)
 }
 
-/// Cuts an incomplete block off the end of a file. If that fails too, readers see a truncated file.
+/// Cuts an incomplete block off the end of a file. If the block cannot be cut off either, readers see a truncated file.
 fn cut(file: &mut File, whole: u64) {
     use std::io::Seek;
     let end = file.stream_position().ok().zip(file.metadata().ok());
@@ -139,8 +140,8 @@ fn pipe_in(pipe: &mut File, mut blocks: &[u8], stop: &UnixStream) -> io::Result<
     Ok(())
 }
 
-/// Waits for at most `left` until the pipe accepts bytes or has lost its reader. Returns whether either has happened.
-/// Sets the deadline in `end` once `stop` is readable.
+/// Waits for at most `left` until the pipe accepts bytes or has lost its reader. Returns `false` if neither has
+/// happened. Once `stop` is readable, sets the deadline in `end`.
 fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Option<Instant>) -> io::Result<bool> {
     let mut fds = vec![PollFd::new(pipe, PollFlags::OUT)];
     if end.is_none() {
@@ -161,8 +162,8 @@ fn takes(pipe: &File, stop: &UnixStream, left: Option<Duration>, end: &mut Optio
 mod tests {
     use super::*;
 
-    /// Objective: a write waits for a stalled reader until the request to stop and one second more; a closed reader is
-    /// an error.
+    /// Objective: a write waits for a stalled reader until one second after the request to stop; if the reader has
+    /// closed the pipe, the write fails.
     #[test]
     fn a_stalled_reader_is_waited_for_until_the_stop() {
         let (stop, ends) = UnixStream::pair().unwrap();
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(sink.write(&[3], &stop).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
-    /// Objective: opening a FIFO waits for a reader or for the request to stop.
+    /// Objective: the opening of a FIFO waits for a reader or for the request to stop.
     #[test]
     fn a_fifo_waits_for_its_reader() {
         let dir = tempfile::tempdir().unwrap();
@@ -201,7 +202,8 @@ mod tests {
         assert_eq!(Sink::open(&path, &stop).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
-    /// Objective: after a write that a file cannot take, the file has the earlier blocks and accepts further ones.
+    /// Objective: after a write has failed for lack of space, the file still has the earlier blocks, and further blocks
+    /// can be written.
     #[test]
     fn a_full_file_holds_the_earlier_blocks() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! The ports that a capture watches.
 //!
 //! Each port is watched by a monitor, which gets copies of the port's frames in its own ring. If the capture reads too
-//! slowly, the ring is full and copies are dropped and counted at the monitor; the port is unaffected.
+//! slowly, the ring fills up; further copies are dropped, and the monitor counts them. The port is unaffected.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use crate::{CliContext, CliError};
 
 /// Maximum length of a frame in bytes.
 const LONGEST: usize = 65_550;
-/// Interval at which the counts of lost frames are requested, because a monitor's count is gone once its port has
-/// ended.
+/// Interval at which the counts of lost frames are requested from the daemon. They are requested during the capture
+/// because a monitor's count is lost once its port has ended.
 const ASK: Duration = Duration::from_millis(500);
 
 /// A frame that passed a port.
@@ -34,8 +34,8 @@ pub struct CapturedFrame<'a> {
     pub direction: PcapDirection,
 }
 
-/// A further event that ends a wait: a descriptor and its poll events. `ERR` and `HUP` end the wait even
-/// if they are not among these.
+/// An event that ends a wait for frames: poll events of a descriptor. `ERR` and `HUP` end the wait even if they are not
+/// among the poll events.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitEvent<'a>(pub BorrowedFd<'a>, pub PollFlags);
 
@@ -66,7 +66,7 @@ pub struct CapturePorts {
 struct CapturePort {
     port: Port,
     rings: Vec<RxRing>,
-    /// The monitor's possible names, without suffixes, the more likely one first.
+    /// The two possible names of the monitor, without suffixes; the more likely name comes first.
     names: [String; 2],
     is_monitor: bool,
     /// The monitor's name in the daemon, once found.
@@ -88,7 +88,7 @@ impl CapturePorts {
         Ok(sources)
     }
 
-    /// Describes the ports as interfaces of a capture file. Filter and snapshot length are the same for all.
+    /// Describes the ports as interfaces of a capture file. Filter and snapshot length are the same for all ports.
     pub fn interfaces(&self, filter: Option<&str>, snaplen: u32) -> Vec<CaptureInterface> {
         let interface = |watched: &CapturePort| CaptureInterface {
             name: watched.names[0].clone(),
@@ -99,13 +99,14 @@ impl CapturePorts {
         self.ports.iter().map(interface).collect()
     }
 
-    /// Returns the number of a port's frames that were lost because the capture did not read them in time, if known.
+    /// Returns the number of a port's frames that were lost because the capture did not read them in time; `None` if
+    /// the number is unknown.
     #[must_use]
     pub fn lost(&self, port: usize) -> Option<u64> {
         self.ports[port].lost()
     }
 
-    /// Waits until frames arrive, one of `also` happens, or the time is up.
+    /// Waits until frames arrive, one of the events `also` happens, or `limit` has passed.
     ///
     /// # Errors
     /// A port has ended and all its frames have been read.
@@ -126,7 +127,7 @@ impl CapturePorts {
         self.ports.iter_mut().flat_map(|watched| &mut watched.rings)
     }
 
-    /// Passes all available frames to `each` until it returns false.
+    /// Passes all available frames to `each` until `each` returns `false`.
     ///
     /// # Errors
     /// The first error of `each`.
@@ -135,7 +136,8 @@ impl CapturePorts {
         for (number, watched) in self.ports.iter_mut().enumerate() {
             let header = watched.port.info().hdr_len as usize;
             for ring in &mut watched.rings {
-                // Also reads the frames that have arrived since the last check: this may be the last call.
+                // This makes frames available that have arrived since the last check; they must be read now, since this
+                // may be the last call.
                 let _ = ring.is_ready();
                 while ring.space() > 0 {
                     let sent = watched.is_monitor && ring.slot(ring.at(0)).flags & slot::NS_TXMON != 0;
@@ -144,8 +146,8 @@ impl CapturePorts {
                     let direction = if sent { PcapDirection::Out } else { PcapDirection::In };
                     let goes_on = each(CapturedFrame { port: number, time, frame, direction });
                     if !matches!(goes_on, Ok(true)) {
-                        // The sync releases the frames read so far. Otherwise the next program that opens the port
-                        // would get them again.
+                        // The sync releases the frames that have been read. Without it, the next program that opens the
+                        // port would get these frames again.
                         let _ = ring.sync();
                         return goes_on.map(drop);
                     }
@@ -156,7 +158,7 @@ impl CapturePorts {
         Ok(())
     }
 
-    /// Waits for frames. Returns whether a port may have ended.
+    /// Waits for frames. Returns whether the connection of a port has an event, so that the port may have ended.
     fn sleep(&self, limit: Duration, also: &[WaitEvent<'_>]) -> Result<bool, CliError> {
         let connections = self.ports.iter().filter_map(|watched| watched.port.connection());
         let mut fds: Vec<_> = connections.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
@@ -199,7 +201,7 @@ impl CapturePorts {
         }
     }
 
-    /// Requests the counts of lost frames. If the daemon does not answer, the last counts remain.
+    /// Requests the counts of lost frames. If the daemon does not answer, the previous counts remain.
     pub fn ask(&mut self) {
         self.asked = Instant::now();
         let Some(client) = &mut self.client else { return };
@@ -210,14 +212,14 @@ impl CapturePorts {
     }
 }
 
-/// Returns the number of frames dropped for lack of room in a port's rings.
+/// Returns the number of frames that were dropped for lack of room in a port's rings.
 fn no_room(info: &PortInfo) -> u64 {
     let out = info.rings.iter().filter(|ring| ring.dir == types::Direction::Out);
     out.filter_map(|ring| ring.drops.get("no-room")).sum()
 }
 
 /// Opens a monitor of both directions instead of a port that another program has open or that no program can open, such
-/// as a TAP. If that is refused as well, returns the first refusal.
+/// as a TAP. If the monitor is refused as well, returns the error for the port.
 fn watched_instead(name: &str, options: &Options, refused: netvale::Error) -> (String, Result<Port, netvale::Error>) {
     let refused = (name.to_owned(), Err(refused));
     let is_port_alone = PortSpec::parse(name).is_ok_and(|spec| spec == PortSpec::from(spec.name.clone()));

@@ -14,7 +14,8 @@ use crate::{CliContext, CliError, out};
 
 /// The configuration file of the system's daemon, as in its systemd unit.
 const SYSTEM_FILE: &str = "/etc/netvale.toml";
-/// Time limit: attaching a thousand ports and closing large captures both take a while.
+/// Time limit for the daemon's answer. It is long since attaching a thousand ports or closing large captures may take
+/// many seconds.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Make the running daemon match a configuration file.
@@ -91,7 +92,7 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the given file, or that of the system's daemon.
+/// Returns the given file, or, if none is given, the file of the system's daemon.
 fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError> {
     let own = (ctx.dir() == Path::new(SYSTEM_RUN_DIR)).then_some(Path::new(SYSTEM_FILE));
     args.file.as_deref().or(own).ok_or_else(|| {
@@ -149,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: the last line counts the changes, and reports when none was necessary, or none was made.
+    /// Objective: the last line counts the changes, or says that no change was necessary, or that none was made.
     #[test]
     fn the_last_line_counts_the_changes() {
         let change = |action| ConfigChange { action, name: "x".into(), from: None, to: None, note: None };

@@ -43,7 +43,7 @@ pub struct AttachArgs {
 const USAGE: &str =
     "netvale attach [OPTIONS] <SWITCH> <PORT>\n       netvale attach [OPTIONS] --backend <NETMAP PORT> <PORT>";
 
-/// Column of a port's description in the help.
+/// Width of the column of port names in the help, before the descriptions.
 const COLUMN: usize = 23;
 
 const OF_ONE_KIND: &str = "Options of one kind of port: netvale attach vale0 tap:x --help\n";

@@ -72,15 +72,15 @@ pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 /// Opens the ports of a command that forwards frames.
 ///
 /// # Errors
-/// A port cannot be opened; the error is that of the first such port.
+/// A port cannot be opened; the error is about the first such port.
 pub(super) fn open(names: &[&String], ctx: &CliContext) -> Result<Vec<Port>, CliError> {
     let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
     let one = |name: &&String| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
     names.iter().map(one).collect()
 }
 
-/// Moves frames once in both directions: from ring k of one port to ring k of the other, modulo the number of the other
-/// port's rings. Returns whether any frame moved.
+/// Performs one round of moving frames in both directions. Frames from ring k of one port go to ring k of the other
+/// port, modulo the number of that port's rings. Returns whether any frame moved.
 pub(super) fn between(
     a: &mut Port,
     b: &mut Port,
@@ -99,7 +99,7 @@ pub(super) fn between(
     forth.frames + back.frames > 0
 }
 
-/// Moves up to `burst` frames from each receive ring to the transmit rings. Returns what it moved.
+/// Moves up to `burst` frames from each receive ring to the transmit rings. Returns the counts of the moved frames.
 pub(super) fn rings(
     from: &mut [RxRing],
     to: &mut [TxRing],

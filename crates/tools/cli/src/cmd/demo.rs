@@ -44,8 +44,8 @@ pub fn run(args: &DemoArgs, _ctx: &CliContext) -> Result<ExitCode, CliError> {
     if args.inside { tour::run(args) } else { enter(args) }
 }
 
-/// Runs this program again in network, mount and process namespaces of its own. Nothing outside changes, and the kernel
-/// removes everything when the program ends.
+/// Runs this program again in network, mount and process namespaces of its own. The program changes nothing outside
+/// these namespaces, and the kernel removes them when the program ends.
 fn enter(args: &DemoArgs) -> Result<ExitCode, CliError> {
     let failed = |e: std::io::Error| CliError::failed(format!("cannot start unshare(1): {e}"), "install util-linux");
     let me = std::env::current_exe().map_err(failed)?;

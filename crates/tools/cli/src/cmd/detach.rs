@@ -23,7 +23,7 @@ pub struct DetachArgs {
 /// No daemon answers, or there is no such port.
 pub fn run(args: &DetachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (switch, port) = match &args.port {
-        // Both `vale0 a` and `vale0 vale0:a` are accepted.
+        // The port may be given with or without its switch: `vale0 a` or `vale0 vale0:a`.
         Some(port) => (&*args.switch, port.strip_prefix(&format!("{}:", args.switch)).unwrap_or(port)),
         None => args.switch.split_once(':').ok_or_else(|| {
             let name = &args.switch;

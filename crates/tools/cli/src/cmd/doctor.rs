@@ -57,11 +57,11 @@ pub struct DoctorArgs {
 /// The result of all checks.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
-    /// Seconds watched.
+    /// Number of seconds for which the machine and the daemon were watched.
     seconds: f64,
-    /// The examined daemon.
+    /// The examined daemon; `None` if none was examined.
     daemon: Option<ExaminedDaemon>,
-    /// The reason why no daemon was examined.
+    /// The reason why no daemon was examined; `None` if one was examined.
     #[serde(skip_serializing_if = "Option::is_none")]
     no_daemon: Option<String>,
     /// Number of checks with advice.
@@ -100,7 +100,8 @@ pub fn run(args: &DoctorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Watches the machine and the daemon.
+/// Watches the machine and the daemon. Returns the CPU time that was used, and the daemon's readings or the reason why
+/// there are none.
 fn watch(args: &DoctorArgs, ctx: &CliContext) -> (CpuUse, Result<WatchedDaemon, CliError>) {
     let begin = |mut daemon: DaemonClient| DaemonReading::take(&mut daemon).map(|before| (daemon, before));
     let daemon = ctx.daemon().and_then(begin);
@@ -118,7 +119,8 @@ fn watch(args: &DoctorArgs, ctx: &CliContext) -> (CpuUse, Result<WatchedDaemon, 
 fn checks(spent: &CpuUse, watched: Option<&WatchedDaemon>) -> Vec<CheckRow> {
     let pid = watched.and_then(|watched| watched.pid);
     let loads = watched.map(WatchedDaemon::loads).unwrap_or_default();
-    // The daemon's CPUs count, because this process may be in another control group.
+    // The CPUs available to the daemon are checked rather than the CPUs available to this process, which may be in
+    // another control group.
     let cpus = pid.and_then(Cpus::of_process).or_else(Cpus::of_this_process);
     let mut rows = vec![cpus::judge(cpus.as_ref(), &loads)];
     let cpus = cpus.unwrap_or_default();

@@ -120,7 +120,7 @@ fn plan(args: &DumpArgs) -> Result<CapturePlan, CliError> {
     })
 }
 
-/// Returns the output files. As in dumpcap, a number of files alone does not limit a file.
+/// Returns the output files. As in dumpcap, if only a number of files is given, no file has a limit.
 fn files(args: &DumpArgs, file: &Path) -> Result<OutputFiles, CliError> {
     let next = CaptureLimits::of(&args.ring);
     if args.ring.is_empty() {

@@ -120,7 +120,7 @@ fn rules(text: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// Formats an answer: the rules, a line each, or how many flows a change has ended, if any.
+/// Formats an answer: the rules, one per line, or the number of flows that a change has ended, if it has ended any.
 fn told(answer: &Value) -> String {
     match answer.get("ended").and_then(Value::as_u64) {
         Some(0) => String::new(),

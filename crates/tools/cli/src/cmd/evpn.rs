@@ -147,7 +147,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: each VNI and each Ethernet address has a line; an address's line has the VTEP behind which it is.
+    /// Objective: each VNI and each Ethernet address has a line; the line of an address names the VTEP behind which the
+    /// address is.
     #[test]
     fn each_vni_and_each_address_has_a_line() {
         let vtep: std::net::IpAddr = [10, 0, 0, 2].into();

@@ -2,7 +2,7 @@
 //!
 //! Wireshark, tshark and related programs start each program of their extcap folder with a few common options: to list
 //! interfaces, to describe their options, to capture into a FIFO. The program `netvale-extcap` in that folder is a link
-//! to this one.
+//! to the program netvale.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -115,7 +115,7 @@ fn changed(args: &FilterArgs, action: FilterAction, mut rules: Vec<String>) -> R
     Ok(rules)
 }
 
-/// Parses the number of a rule, which starts at 1. Returns its index.
+/// Parses a rule's number, counted from 1. Returns the rule's index.
 fn number(text: &str, count: usize) -> Result<usize, CliError> {
     let found = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).filter(|at| *at < count);
     found.ok_or_else(|| {
@@ -143,7 +143,7 @@ pub fn compile(drops: bool, expression: &str) -> Result<CompiledRule, CliError> 
     Ok(CompiledRule { drops, program: libpcap::compile(expression)?, expression: Some(expression.to_owned()) })
 }
 
-/// Compiles the rules of a configuration. Returns the programs by the rules' text.
+/// Compiles the rules of a configuration. Returns a map from each rule's text to its compiled form.
 ///
 /// # Errors
 /// A rule cannot be compiled.

@@ -32,7 +32,7 @@ pub struct FlowsArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No gateway answers, or it ends while it is followed.
+/// No gateway answers, or the gateway ends while its flows are followed.
 pub fn run(args: &FlowsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut gateway = args.gateway.connect(ctx)?;
     if args.follow {
@@ -49,7 +49,7 @@ pub fn run(args: &FlowsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 
 fn follow(gateway: &mut GatewayCaller, json: bool) -> Result<ExitCode, CliError> {
     gateway.ask(&ControlRequest::Follow)?;
-    // This line is not an event. No later event is missed, so a script that waits for the line may continue.
+    // This line is not an event. Every event after it is printed, so a script that waits for the line may continue.
     netvale_control::note!("flows from now on:");
     while let Some(line) = gateway.next_line()? {
         match serde_json::from_str::<Value>(&line) {
@@ -98,7 +98,7 @@ fn arrow(flow: &Value) -> &'static str {
     if text(flow, "direction") == "in" { "<-" } else { "->" }
 }
 
-/// Formats an event: time, event, ends; then the name, the reason and the bytes, if the event has them.
+/// Formats an event: time, event, the flow's ends; then the name, the reason and the bytes, if the event has them.
 fn told(event: &Value) -> String {
     let seconds = event.get("time").and_then(Value::as_f64).unwrap_or_default();
     let time = Timestamp::from_millisecond((seconds * 1000.0) as i64).unwrap_or_default();

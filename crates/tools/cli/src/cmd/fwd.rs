@@ -97,7 +97,7 @@ pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 
 /// Returns the function that changes a frame's MAC addresses as the mode requires.
 fn edit(mode: ForwardMode, peer: [u8; 6]) -> impl FnMut(&RingMem, u32) {
-    // The address that testpmd uses for a port without a MAC address.
+    // testpmd uses this address for a port without a MAC address.
     let own = [2, 0, 0, 0, 0, 0];
     move |mem, buf| {
         let mut addresses = [0u8; 12];

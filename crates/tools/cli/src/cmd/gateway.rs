@@ -236,8 +236,8 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let name = port_name(&args.port);
     let stop = signals::stop_pipe()?;
     options.control.clone_from(&args.control);
-    // With `--tap` the guest is a sandbox's command, which runs as this user: it could open a control socket whose path
-    // it can guess.
+    // With `--tap`, there is no control socket by default: the guest is a sandbox's command, which runs as this user
+    // and could open a control socket whose path it can guess.
     if options.control.is_none() && !args.tap {
         options.control = Some(gateways::new_path(ctx, &name)?);
     }
@@ -256,7 +256,8 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns whether `address` is a host address of the gateway's network that neither the gateway nor a lease uses.
+/// Returns whether `address` is an unused host address of the gateway's network: neither the gateway's own address nor
+/// the address of a lease.
 fn is_spare(address: Ipv4Addr, options: &GatewayOptions) -> bool {
     let own = options.addresses.v4;
     let in_network = own.is_some_and(|own| own.is_host(address) && own.address != address);
@@ -271,7 +272,7 @@ fn port_link(name: &str, ctx: &CliContext) -> Result<GatewayLink, CliError> {
 /// that Ctrl-C on the terminal reaches only the guest.
 fn tap_link() -> Result<GatewayLink, CliError> {
     let next = "`netvale sandbox` starts a gateway in this way";
-    // Fails only if this process already leads a process group.
+    // The call fails only if this process already leads a process group.
     let _ = rustix::process::setsid();
     let owner = std::io::stdin().as_fd().try_clone_to_owned();
     let owner = owner.map_err(|error| CliError::failed(format!("cannot use standard input: {error}"), next))?;
@@ -284,20 +285,20 @@ fn not_confined(error: &SandboxError) -> CliError {
     CliError::failed(what, "--no-sandbox starts it without seccomp and Landlock")
 }
 
-/// Makes the gateway's port a trunk of all VLANs, unless it already is a trunk: the owner of the switch may have chosen
-/// its VLANs.
+/// Makes the gateway's port a trunk of all VLANs. If the port already is a trunk, the port stays unchanged, since the
+/// owner of the switch may have chosen its VLANs.
 fn be_trunk(ctx: &CliContext, port: &str) -> Result<(), CliError> {
     let mut daemon = ctx.daemon()?;
     if daemon.ask(|client| client.show(port))?.policies.contains_key("trunk") {
         return Ok(());
     }
-    // `null` resets a policy to the switch's default; a default that excludes a trunk is not applied.
+    // `null` resets a policy to the switch's default, but a default that conflicts with a trunk does not apply.
     let set = serde_json::json!({"private": null, "access": null, "trunk": "all", "native": 1});
     let set = set.as_object().cloned().unwrap_or_default();
     daemon.ask(|client| client.set(port, set)).map(drop)
 }
 
-/// Lets the daemon report the switch's ports to the gateway.
+/// Makes the gateway follow the switch's ports, which the daemon reports.
 fn follow_ports(gateway: &mut Gateway, ctx: &CliContext, port: &str) -> Result<(), CliError> {
     let switch = port.trim_start_matches("netmap:").split(':').next().unwrap_or_default();
     let socket = ctx.dir().join(CONTROL_SOCKET);

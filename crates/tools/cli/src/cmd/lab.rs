@@ -2,7 +2,7 @@
 //!
 //! | process | work |
 //! |---|---|
-//! | this one | starts and ends the others |
+//! | this one | starts and ends the other processes |
 //! | the daemon, and each gateway | as `netvale up` and `netvale gateway`, in the host's network |
 //! | a member in namespaces | as `netvale sandbox`, with an interface that is a port of the switch |
 //! | a member with a socket | the user's program, such as QEMU |
@@ -92,8 +92,8 @@ pub fn run(args: &LabArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Replaces this process with the command, in the member's namespaces. Returns `Ok(error)` if that fails, `Err` if the
-/// member cannot be entered.
+/// Replaces this process with the command, in the member's namespaces. Does not return if the command starts. Returns
+/// `Ok(error)` if the command cannot be started, and `Err` if the member's namespaces cannot be entered.
 fn exec(folder: &LabFolder, name: &str, command: &[OsString]) -> Result<CliError, CliError> {
     let state = folder.state()?;
     let Some(member) = state.members.iter().find(|member| member.name == name) else {

@@ -81,7 +81,8 @@ pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 
 /// Maximum length of a frame in bytes, with its virtio-net header.
 const LONGEST: usize = 65_562;
-/// Number of a frame's first bytes that contain the addresses and ports of its flow, even with tags and options.
+/// This many bytes from the start of a frame contain the addresses and ports of the frame's flow, even if the frame has
+/// VLAN tags and IP options.
 const HEAD: usize = 160;
 
 /// A pipe, and the frames that wait for room in it.
@@ -91,7 +92,7 @@ struct PipeOutput {
     most: usize,
 }
 
-/// What happened to a frame.
+/// What happened to a frame: it was sent (or queued), or dropped.
 enum PipeFate {
     Sent,
     Dropped,
@@ -102,7 +103,7 @@ impl PipeOutput {
         Self { port, waiting: VecDeque::new(), most }
     }
 
-    /// Sends waiting frames. Returns whether some still wait.
+    /// Sends waiting frames. Returns whether frames are still waiting.
     fn catch_up(&mut self) -> bool {
         let Some(tx) = self.port.tx().first_mut() else { return false };
         while let Some(frame) = self.waiting.front() {
@@ -115,7 +116,8 @@ impl PipeOutput {
     }
 
     /// Sends the frame of `slots` slots that begins `at` slots after the head of `rx`, or queues it if the pipe is
-    /// full. Returns its fate. Buffers are swapped if both rings are in one region.
+    /// full. Returns what happened to the frame. If both rings are in one memory region, buffers are swapped instead of
+    /// copied.
     fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> PipeFate {
         let Some(tx) = self.port.tx().first_mut() else { return PipeFate::Dropped };
         if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {
@@ -138,7 +140,7 @@ impl PipeOutput {
     }
 }
 
-/// Copies a frame of several slots. Returns the length copied, at most that of `room`.
+/// Copies a frame of several slots. Returns the number of copied bytes, at most the length of `room`.
 fn read_frame(rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> usize {
     let mut len = 0;
     for k in 0..slots {
@@ -168,7 +170,8 @@ impl Spreader {
             let _ = rx.sync();
             let taken = self.spread(rx, moved);
             if taken > 0 {
-                // Pipes are synced first: their slots name buffers that leave the receive ring once its head moves.
+                // The pipes are synced before the receive ring's head moves: after a swap, a pipe's slots refer to
+                // buffers that the receive ring releases when its head moves.
                 self.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(TxRing::sync);
                 rx.advance(taken);
                 let _ = rx.sync();
@@ -202,7 +205,7 @@ impl Spreader {
         at
     }
 
-    /// Returns the index of the pipe for the flow of the frame that begins `at` slots after the head.
+    /// Returns the index of the pipe for the flow of the frame that begins `at` slots after the head of `rx`.
     fn pipe_of(&self, rx: &RxRing, at: u32) -> usize {
         let slot = rx.slot(rx.at(at));
         let mut head = [0u8; HEAD];

@@ -1,4 +1,4 @@
-//! `netvale link`: impairs the link between a port and its peer, in netem's words.
+//! `netvale link`: impairs the link between a port and its peer, with netem's keywords.
 
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ pub struct LinkArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A word is not one of netem's, no daemon answers, or the port does not exist.
+/// A word is not a keyword of netem, no daemon answers, or the port does not exist.
 pub fn run(args: &LinkArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (keys, words) = directions(&args.words);
     let mut daemon = ctx.daemon()?;
@@ -87,7 +87,7 @@ fn render(port: &PortInfo) -> String {
     KEYS.into_iter().zip(["in", "out"]).map(line).collect()
 }
 
-/// Formats a direction's frames, and the losses of its link.
+/// Formats the number of frames in a direction, and the numbers of frames that the link lost.
 fn counts(port: &PortInfo, dir: &str) -> String {
     let rings = || port.rings.iter().filter(|ring| ring.dir.to_string() == dir);
     let lost = |reason: &str| rings().filter_map(|ring| ring.drops.get(reason)).sum::<u64>();
@@ -103,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: each direction shows its words, its frames, and its losses.
+    /// Objective: each direction is shown with its impairments, its frames, and its losses.
     #[test]
     fn each_direction_shows_its_words_and_losses() {
         let ring = |dir, frames, drops: &[(&str, u64)]| {
@@ -118,7 +118,8 @@ mod tests {
         assert_eq!(render(&port), lines);
     }
 
-    /// Objective: a direction may come first; the words are parsed as netem's, and 'off' removes them.
+    /// Objective: a direction may precede the words; the words are parsed as netem parses them, and 'off' removes the
+    /// impairments.
     #[test]
     fn the_words_are_parsed_as_netems() {
         let split = |text: &str| {

@@ -108,7 +108,8 @@ pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Joins ports and counters by name. A port added between the two requests has no counters yet.
+/// Joins ports and counters by name. A port that was added between the requests for ports and for counters has no
+/// counters yet.
 fn with_counters(infos: Vec<PortInfo>, mut stats: AllStats) -> Vec<ListedPort> {
     let mut counters = |name: &str| {
         let found = stats.ports.iter().position(|port| port.name == name);
@@ -211,7 +212,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: columns are aligned, a missing value is a dash, and each port has its own counters.
+    /// Objective: columns are aligned, a missing value is a dash, and the counters in a port's row are those of this
+    /// port.
     #[test]
     fn columns_are_aligned() {
         let switch =

@@ -86,7 +86,8 @@ fn page(command: &Command, name: &str) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    /// Objective: each page has the required sections, in the order of man-pages(7), and lines of a table stay lines.
+    /// Objective: each page has the required sections, in the order of man-pages(7), and the lines of a table are not
+    /// joined.
     #[test]
     fn each_page_has_the_required_sections() {
         let dir = tempfile::tempdir().unwrap();

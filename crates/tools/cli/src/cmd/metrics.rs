@@ -51,7 +51,7 @@ pub struct MetricsArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// To print metrics: the daemon does not answer. To serve them: the command cannot listen.
+/// The daemon does not answer, if the metrics are printed; or the command cannot listen, if it serves them.
 pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut listeners = passed()?;
     for place in &args.listen {

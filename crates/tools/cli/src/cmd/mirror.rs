@@ -2,7 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `target` | the destination, as written |
+//! | `target` | the destination and its notation |
 //! | `headers` | the headers before each frame |
 //! | `tunnel` | the socket |
 
@@ -97,13 +97,14 @@ pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// Returns the name of the monitor (`/r`, `/t` or `/rt`) that copies a port's frames.
+/// Returns the name of the monitor (suffix `/r`, `/t` or `/rt`) that copies a port's frames.
 fn monitor(name: &str) -> Result<String, CliError> {
     let wrong = |what: String| CliError::usage(what, "give vale0:a, vale0:a/t, vale0:a/r or vale0:a/rt");
     let spec = PortSpec::parse(name).map_err(|e| wrong(e.to_string()))?;
     match spec.flags.monitor {
         Some(_) => Ok(name.to_owned()),
-        // A port's name alone, without flags or a ring: a number at its end counts as part of the name.
+        // The name consists only of a port's name, without flags or a ring. A number at the end counts as part of the
+        // name.
         None if spec.clone().settled(|_| true) == PortSpec::from(spec.written_name().clone()) => {
             Ok(format!("{name}/rt"))
         }
@@ -119,7 +120,7 @@ fn mirror(
 ) -> Result<(), CliError> {
     let start = Instant::now();
     let stop = crate::signals::stop_pipe()?;
-    // A script that waits for this line may continue.
+    // When this line is printed, mirroring has begun, so a script that waits for the line may continue.
     netvale_control::note!("mirroring from now on");
     while let Some(left) = limits.left(start) {
         let stop = WaitEvent(stop.as_fd(), PollFlags::IN);
@@ -163,7 +164,8 @@ fn report(args: &MirrorArgs, totals: &MirrorTotals, dropped: Option<u64>, time: 
 mod tests {
     use super::*;
 
-    /// Objective: a port's name alone means a monitor of the port; names that open the port itself are refused.
+    /// Objective: a port's name alone stands for a monitor of the port; names that would open the port itself, such as
+    /// one of its rings, are refused.
     #[test]
     fn a_ports_name_alone_means_its_monitor() {
         let name = |name: &str| monitor(name).ok();

@@ -1,4 +1,4 @@
-//! `netvale monitor`: prints events as they happen, those of the daemon and those of gateways.
+//! `netvale monitor`: prints events of the daemon and of gateways as they happen.
 
 mod flows;
 
@@ -63,11 +63,12 @@ fn events() -> String {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, or it ends; there are too many subscriptions; or fewer events than requested arrived in time.
+/// No daemon answers, or the daemon ends; there are too many subscriptions; or fewer events than requested arrived in
+/// time.
 pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let end = args.timeout.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     let steps = begin(args, ctx)?;
-    // This line is not an event. No later event is missed, so a script that waits for the line may continue.
+    // This line is not an event. Every event after it is printed, so a script that waits for the line may continue.
     netvale_control::note!("events from now on:");
     let mut seen = 0;
     let mut stalls = Stalls { asked: args.json || !args.events.is_empty(), ..Stalls::default() };
@@ -93,11 +94,11 @@ pub fn run(args: &MonitorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 }
 
 /// Subscribes to the daemon's events and to the gateways' flows. Two threads, which end with the process, pass them to
-/// the returned channel. Nothing that happens after this call is missed.
+/// the returned channel. Events that happen after this call has returned are not missed.
 fn begin(args: &MonitorArgs, ctx: &CliContext) -> Result<Receiver<MonitorStep>, CliError> {
     let (flows, mut names): (Vec<_>, Vec<_>) = args.events.iter().cloned().partition(|name| flows::is_flow(name));
     let has_flows = args.events.is_empty() || !flows.is_empty();
-    // For flow events alone, the daemon's events serve only to notice its end.
+    // If only flow events are requested, the daemon's events serve only to notice that the daemon ends.
     let only_flows = names.is_empty() && has_flows && !args.events.is_empty();
     if only_flows {
         names = vec![EventName::DaemonEnding.as_str().to_owned()];
@@ -127,7 +128,7 @@ fn follow(watch: &mut GatewayWatch, first: Vec<Event>, steps: &SyncSender<Monito
     }
 }
 
-/// Passes on the daemon's next event. Returns whether there may be another.
+/// Passes on the daemon's next event. Returns whether the daemon may send another event.
 fn report(daemon: &mut DaemonClient, only_end: bool, steps: &SyncSender<MonitorStep>) -> bool {
     match daemon.ask(|client| next(client, LONG)) {
         Ok(None) => true,
@@ -147,7 +148,8 @@ fn report(daemon: &mut DaemonClient, only_end: bool, steps: &SyncSender<MonitorS
 /// Minimum interval between stall events in the output.
 const STALLS_EVERY: Duration = Duration::from_secs(60);
 
-/// Thins out stall events. On a busy machine threads stall several times a second, which would hide other events.
+/// Thins out stall events. On a busy machine, threads stall several times per second, and these events would hide other
+/// events.
 #[derive(Default)]
 struct Stalls {
     /// Whether all stalls are printed: a program reads the output, or the user requested these events.
@@ -157,7 +159,8 @@ struct Stalls {
 }
 
 impl Stalls {
-    /// Returns whether to print the event. A printed stall carries the number of those omitted before it.
+    /// Returns whether to print the event. A printed stall event carries the number of stall events that were omitted
+    /// before it.
     fn takes(&mut self, event: &mut Event, now: Instant) -> bool {
         if self.asked || event.name != EventName::DaemonStalled.as_str() {
             return true;
@@ -182,7 +185,7 @@ enum MonitorStep {
     Failed(CliError),
 }
 
-/// Waits for the daemon's next event; `None` if there is none in time.
+/// Waits for the daemon's next event; `None` if none arrives within `limit`.
 fn next(client: &mut Client, limit: Duration) -> Result<Option<MonitorStep>, ClientError> {
     match client.next_event(limit) {
         Ok(event) => Ok(event.map(|event| MonitorStep::Event(Box::new(event)))),
@@ -206,7 +209,7 @@ fn print(event: &Event, json: bool) -> Result<(), CliError> {
         return out::line(line(event));
     }
     let mut value = serde_json::json!(event);
-    // Flow events come from gateways: they are outside the daemon's numbering and clock.
+    // Flow events come from gateways, so they have neither a sequence number nor a time by the daemon's clock.
     if let Some(fields) = value.as_object_mut().filter(|_| flows::is_flow(&event.name)) {
         fields.retain(|field, _| field != "sequence" && field != "now_ns");
     }
@@ -214,7 +217,7 @@ fn print(event: &Event, json: bool) -> Result<(), CliError> {
 }
 
 /// Formats an event: time, name, port or switch, then the other fields. Peers choose some values, so characters that
-/// control the terminal or hide others are replaced.
+/// control the terminal or hide other characters are replaced.
 fn line(event: &Event) -> String {
     let place = event.port.as_ref().or(event.switch.as_ref());
     let mut words = vec![event.time.clone(), event.name.clone()];
@@ -287,8 +290,9 @@ mod tests {
         assert_eq!(of(other), expected);
     }
 
-    /// Objective: characters that control a terminal, hide or reorder text are replaced wherever a peer or the name of
-    /// a gateway's control socket puts them, and a place with blanks stays one word.
+    /// Objective: characters that control a terminal, hide or reorder text are replaced in every field that a peer or
+    /// the name of a gateway's control socket can influence, and a port or switch whose name has blanks is printed as
+    /// one word.
     #[test]
     fn a_line_controls_no_terminal() {
         let hidden = ['\u{1b}', '\u{9b}', '\u{7f}', '\n', '\u{202e}', '\u{200b}', '\u{2066}'];

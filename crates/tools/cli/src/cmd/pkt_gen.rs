@@ -235,22 +235,22 @@ pub fn run(args: &PktGenArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 
 /// Bit of -o: the receiver reads frames.
 const OPT_ACCESS: u32 = 2;
-/// Bits of -o: the sender copies each frame. In netmap's pkt-gen they select its own copy loop or memcpy; here they are
-/// equal.
+/// Bits of -o: the sender copies each frame. In netmap's pkt-gen, one selects its own copy loop and the other memcpy;
+/// here, both have the same effect.
 const OPT_COPY: u32 = 4 | 8;
 /// All valid bits of -o, including prefetch.
 const OPTIONS: u32 = 1 | OPT_ACCESS | OPT_COPY;
 
-/// How long a thread polls before it sleeps: longer than another CPU takes to wake up. Otherwise both ends would take
-/// turns to sleep.
+/// How long a thread polls before it sleeps. The time is longer than a CPU takes to wake up, since otherwise the two
+/// ends of a round trip would take turns sleeping.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// The parameters shared by pkt-gen's functions (tx, rx, ping and others).
 pub(crate) struct PktGenJob<'a> {
     args: &'a PktGenArgs,
-    /// Frames to handle; 0: unlimited.
+    /// Number of frames to handle; 0 for no limit.
     count: u64,
-    /// Set by Ctrl-C.
+    /// Flag that Ctrl-C sets, to stop all threads.
     stop: &'a AtomicBool,
     /// Bytes of virtio-net header before each frame.
     hdr_len: usize,
@@ -264,7 +264,7 @@ fn function(args: &PktGenArgs) -> (PktGenFunction, u64) {
     }
 }
 
-/// Refuses options with inconsistent values, and those that no port supports.
+/// Refuses options with inconsistent values, and options that no port supports.
 fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
     if args.indirect {
         return Err(CliError::usage("-I: indirect buffers (NS_INDIRECT) are not supported", "omit -I"));
@@ -285,12 +285,13 @@ fn unfit(args: &PktGenArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Makes the error for a port that the daemon has closed.
+/// Returns the error for a port that the daemon has closed.
 fn gone() -> CliError {
     CliError::failed("the daemon closed the port", "see the daemon's log; `netvale list` shows whether it runs")
 }
 
-/// Returns the largest batch: at most half of the ring, so that both ends have work at the same time.
+/// Returns the batch size: the requested size, but at most half of the ring, so that sender and receiver have work at
+/// the same time.
 fn burst(args: &PktGenArgs, slots: u32) -> u32 {
     args.burst.min(slots / 2).max(1)
 }

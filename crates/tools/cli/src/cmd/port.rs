@@ -108,7 +108,7 @@ fn read(words: &[String]) -> Result<Map<String, Value>, CliError> {
     Ok(set)
 }
 
-/// Returns the most similar policy, if one is close.
+/// Returns the policy with the most similar name; `None` if no name is similar enough.
 fn nearest(key: &str) -> Option<&'static str> {
     const ALIKE: f64 = 0.85;
     let policies = OPTIONS.iter().filter(|option| option.can_be_set());
@@ -148,7 +148,8 @@ mod tests {
         read(&words).map(Value::from).map_err(|error| error.to_string())
     }
 
-    /// Objective: words are pairs of a policy and its value; dashes and underscores are equal; default is null.
+    /// Objective: words are pairs of a policy and its value; in policy names, dashes and underscores are equivalent;
+    /// the value `default` becomes null.
     #[test]
     fn pairs_of_words_are_policies() {
         assert_eq!(
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(told(&PortInfo { policies, ..PortInfo::default() }), "access 10 rate_in 100bit");
     }
 
-    /// Objective: unknown policies, and missing or invalid values, are refused by name.
+    /// Objective: unknown policies, and missing or invalid values, are refused, and the error names the policy.
     #[test]
     fn bad_policies_are_refused_by_name() {
         for (words, name) in

@@ -41,7 +41,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No gateway answers, or it refuses the port.
+/// No gateway answers, or the gateway refuses the port.
 pub fn run(args: &PublishArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let request = match args.rule.clone() {
         None => ControlRequest::Published,

@@ -126,9 +126,9 @@ fn pace(args: &ReplayArgs) -> ReplayPace {
 struct ReplaySum {
     frames: u64,
     bytes: u64,
-    /// Frames omitted because they are too long for the port.
+    /// Number of frames that were omitted because they are too long for the port.
     too_long: u64,
-    /// Frames that the receiver had not taken when the port closed.
+    /// Number of frames that the receiver had not taken when the port was closed.
     left: u64,
 }
 
@@ -152,11 +152,11 @@ fn report(args: &ReplayArgs, sum: ReplaySum, seconds: f64) -> Result<(), CliErro
     ))
 }
 
-/// Maximum sleep, after which the command checks for Ctrl-C.
+/// Maximum duration of a sleep; after it, the command checks for Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
 /// How long the sender polls for room before it sleeps.
 const SPIN: Duration = Duration::from_micros(100);
-/// Frames between two progress messages.
+/// Number of frames between two updates of the progress line.
 const WORD_EVERY: u64 = 1024;
 
 struct Replay<'a> {
@@ -165,7 +165,7 @@ struct Replay<'a> {
     stop: &'a AtomicBool,
     start: Instant,
     sum: ReplaySum,
-    /// Frames in the ring that are not published yet.
+    /// Number of frames in the ring that no sync has published yet.
     unsynced: u32,
 }
 
@@ -187,7 +187,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Waits until `due` after the start. Publishes the ring's frames first.
+    /// Publishes the frames in the ring, and waits until `due` has passed since the start, or until Ctrl-C.
     fn wait_until(&mut self, due: Duration) {
         while let Some(left) = due.checked_sub(self.start.elapsed()).filter(|left| !left.is_zero()) {
             self.sync();

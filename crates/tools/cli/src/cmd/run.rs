@@ -58,7 +58,7 @@ pub fn run(args: &RunArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let [name, rest @ ..] = line else {
         return Err(CliError::usage("no program given", "netvale run -- PROGRAM ARGUMENTS"));
     };
-    // The exit code of shells for a missing program.
+    // Shells return this exit code if the program does not exist.
     const NOT_FOUND: u8 = 127;
     let path = match program::find(name) {
         Ok(path) => path,
@@ -86,7 +86,8 @@ pub fn run(args: &RunArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Err(CliError::failed(format!("cannot run {}: {error}", path.display()), "check its name and permissions"))
 }
 
-/// Returns `ours`, followed by the value of the environment variable `variable` if it is set: both are lists of paths.
+/// Returns `ours`, followed by the value of the environment variable `variable` if it is set; `ours` and the value are
+/// lists of paths.
 fn joined(ours: &OsStr, variable: &str) -> OsString {
     let mut all = ours.to_owned();
     if let Some(theirs) = std::env::var_os(variable).filter(|v| !v.is_empty()) {

@@ -2,13 +2,13 @@
 //!
 //! | process | work |
 //! |---|---|
-//! | this one | starts the others, forwards signals, returns the command's exit code |
-//! | the gateway, a child of it | `netvale gateway`, in the host's network, confined |
-//! | `inside`, a child of it | the first process in the namespaces: sets them up, starts the command, ends with it |
+//! | this one | starts the gateway and `inside`, forwards signals, returns the command's exit code |
+//! | the gateway, a child of this one | `netvale gateway`, in the host's network, confined |
+//! | `inside`, a child of this one | first process in the namespaces: sets them up, starts the command, ends with it |
 //! | the command | |
 //!
-//! The kernel kills `inside` if this process ends, and with it all processes of its PID namespace. The gateway ends
-//! when its connection to `inside` closes, and `inside` ends if the gateway does.
+//! If this process ends, the kernel kills `inside`, and with `inside` all processes of its PID namespace. The gateway
+//! ends when its connection to `inside` closes, and `inside` ends when the gateway ends.
 
 mod inside;
 pub(crate) mod member;
@@ -38,13 +38,14 @@ use network::SandboxNet;
 use outside::{SandboxGateway, SandboxOutside};
 use terminal::TerminalGroup;
 
-/// The gateway's addresses: a network that is only used within a machine (RFC 7335), and a local one (RFC 4193).
+/// The gateway's addresses: in an IPv4 network that is used only within a machine (RFC 7335), and in a local IPv6
+/// network (RFC 4193).
 const ADDRESSES: &str = "192.0.0.1/29,fd6e:7661:6c65::1/64";
 /// The signals that this process and `inside` receive.
 const SIGNALS: &[libc::c_int] =
     &[libc::SIGCHLD, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER | libc::CLONE_NEWNET | libc::CLONE_NEWNS | libc::CLONE_NEWPID;
-/// A command that a signal has killed gets the exit code of shells: this, plus the signal's number.
+/// If a signal has killed the command, the exit code is, as in shells, this number plus the signal's number.
 const BY_SIGNAL: i32 = 128;
 
 /// Run a command whose only network is a gateway with rules.
@@ -109,7 +110,8 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A namespace, the interface or the gateway cannot be made, or the gateway has ended before the command.
+/// A namespace or the interface cannot be created, the gateway cannot be started, or the gateway ends before the
+/// command.
 pub fn run(args: &SandboxArgs, _: &CliContext) -> Result<ExitCode, CliError> {
     let net = SandboxNet::of(args.addresses);
     let terminal = TerminalGroup::of_this_process();
@@ -117,8 +119,8 @@ pub fn run(args: &SandboxArgs, _: &CliContext) -> Result<ExitCode, CliError> {
     let (of_inside, of_gateway) = pair()?;
     let (of_parent, to_parent) = pair()?;
     let (gateway, lines) = SandboxGateway::start(args, &net, of_gateway)?;
-    // Both processes block these signals from here on, and read them from a queue. The gateway has already started,
-    // with its own handlers.
+    // From here on, this process and `inside` block these signals and read them from a queue. The gateway has already
+    // started, so it is not affected.
     let mask = sys::block(&[SIGNALS, &[libc::SIGTTOU]].concat()).map_err(failed("blocking signals"))?;
     match sys::clone_into(NAMESPACES).map_err(|why| no_namespaces(&why))? {
         None => {
@@ -144,12 +146,12 @@ fn begin(inside: Pid, mut channel: UnixStream) -> Result<(), CliError> {
         let _ = rustix::process::kill_process(inside, Signal::KILL);
         not_permitted(&format!("cannot map users of a user namespace: {why}"))
     })?;
-    // Fails only if the process has ended, whose exit code the caller then gets.
+    // The write fails only if the process has ended; in this case, the caller gets the exit code of that process.
     let _ = channel.write_all(b"m");
     Ok(())
 }
 
-/// Maps this user and group to themselves; for a privileged user, all users and groups.
+/// Maps this user and group to themselves. For a privileged user, maps all users and groups to themselves.
 fn map_ids(inside: Pid) -> io::Result<()> {
     let at = |name: &str| format!("/proc/{}/{name}", inside.as_raw_pid());
     let all = |name: &str| -> io::Result<()> {
@@ -164,7 +166,8 @@ fn map_ids(inside: Pid) -> io::Result<()> {
     all("uid_map").or_else(|_| one("uid_map", rustix::process::geteuid().as_raw()))
 }
 
-/// Returns the map for a child of the namespace whose map is `own`: each ID of this namespace is mapped to itself.
+/// Returns the ID map for a child of this process's user namespace, whose own map is `own`. Each ID of this namespace
+/// is mapped to itself.
 fn identity(own: &str) -> String {
     let line = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -174,7 +177,7 @@ fn identity(own: &str) -> String {
     own.lines().filter_map(line).collect()
 }
 
-/// Returns the exit code of shells for a process that has ended with `status`.
+/// Returns the exit code that shells use for a process that has ended with `status`.
 fn exit_code(status: WaitStatus) -> u8 {
     let code = status.exit_status().or_else(|| status.terminating_signal().map(|signal| BY_SIGNAL + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)

@@ -98,7 +98,7 @@ fn own_rates(args: &SflowArgs) -> Result<BTreeMap<String, u32>, CliError> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No route to a collector.
+/// There is no route to a collector.
 pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     super::up::log_from(args.log_level);
     let rates = SamplingRates { one_of: args.sampling, ports: own_rates(args)? };
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Objective: collectors are addresses of both families, with or without a port.
+    /// Objective: a collector is an IPv4 or IPv6 address, with or without a port.
     #[test]
     fn collectors_are_addresses_of_both_families() {
         assert_eq!(collector("192.0.2.9"), Ok("192.0.2.9:6343".parse().unwrap()));

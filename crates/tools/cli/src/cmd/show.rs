@@ -1,4 +1,4 @@
-//! `netvale show`: one port in full.
+//! `netvale show`: all details of a port.
 
 use std::process::ExitCode;
 
@@ -93,12 +93,12 @@ fn name(ring: &RingInfo) -> String {
     format!("{} {}", ring.dir, ring.index)
 }
 
-/// Formats the slots and indices of rings; only netmap's rings have them.
+/// Formats rings; slots and indices are shown only for netmap rings.
 fn rings(rings: &[RingInfo], width: Option<usize>) -> String {
     if rings.iter().any(|ring| ring.slots > 0) { netmap_rings(rings, width) } else { other_rings(rings, width) }
 }
 
-/// Formats the frames and kicks of a ring, and its worker.
+/// Formats the counts of a ring's frames and kicks (notifications), and its worker.
 fn counts(ring: &RingInfo) -> [String; 7] {
     let [frames, bytes, drops] = [ring.frames, ring.bytes, ring.drops.values().sum()].map(|count| count.to_string());
     let kicks = [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received];
@@ -107,7 +107,7 @@ fn counts(ring: &RingInfo) -> [String; 7] {
     [frames, bytes, drops, sent, saved, got, worker]
 }
 
-/// Columns omitted on a narrow terminal, in the order of omission.
+/// Columns that are omitted on a narrow terminal, beginning with the first.
 const SPARE: [&str; 9] = ["HWCUR", "HWTAIL", "CUR", "WORKER", "GOT", "SAVED", "SENT", "SLOTS", "BYTES"];
 /// The headings of the columns that [`counts`] returns.
 const COUNTS: [&str; 7] = ["FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
@@ -195,7 +195,7 @@ no-room  out 0       7
         assert_eq!(render(&port, None), expected);
     }
 
-    /// Objective: a ring that is not netmap's has no indices.
+    /// Objective: a ring that is not a netmap ring is shown without indices.
     #[test]
     fn a_ring_without_slots_has_no_indices() {
         let ring = RingInfo { frames: 5, bytes: 300, worker: Some(0), ..RingInfo::default() };

@@ -22,7 +22,7 @@ pub struct StopArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, it refuses, or it does not end.
+/// No daemon answers, or the daemon refuses or does not end in time.
 pub fn run(args: &StopArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let mut daemon = ctx.daemon()?;
     daemon.ask(Client::shutdown)?;

@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: one line per group and port, then one per VLAN and family; for a switch without snooping, the command
-    /// that enables it.
+    /// Objective: the output has one line per group and port, and then one per VLAN and address family; for a switch
+    /// without snooping, it has the command that enables snooping.
     #[test]
     fn each_group_and_port_has_a_line() {
         let group =
@@ -137,7 +137,7 @@ mod tests {
         assert!(render_groups("vale0", &known).starts_with("vale0 does not snoop"));
     }
 
-    /// Objective: one line per address, with its VLAN if VLANs are in use.
+    /// Objective: the output has one line per address, with the address's VLAN if VLANs are in use.
     #[test]
     fn each_address_has_a_line() {
         let entry = TableEntry {

@@ -69,7 +69,7 @@ Examples:
 /// Runs the subcommand.
 ///
 /// # Errors
-/// An option is not one of tlem's, or a port cannot be opened.
+/// tlem has no such option, or a port cannot be opened.
 pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("expected two ports", "give -i twice"));
@@ -110,7 +110,7 @@ fn links(args: &TlemArgs) -> Result<[LinkDirection; 2], CliError> {
     Ok([LinkDirection::new(forth, args.seed), LinkDirection::new(back, args.seed.wrapping_add(1))])
 }
 
-/// Stores received frames, and sends those that are due. Returns the number sent.
+/// Stores received frames, and sends stored frames whose time has come. Returns the counts of sent frames.
 fn round(link: &mut LinkDirection, rx: &mut [RxRing], tx: &mut [TxRing], burst: u32, begun: Instant) -> MovedCounts {
     let now = begun.elapsed().as_nanos() as u64;
     for rx in rx {

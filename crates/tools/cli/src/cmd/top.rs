@@ -147,7 +147,7 @@ fn live(args: &TopArgs, daemon: &mut DaemonClient) -> Result<(), CliError> {
     if !io::stdout().is_terminal() {
         return Err(CliError::usage("standard output is not a terminal", "add --batch for plain text, or --json"));
     }
-    // The first reading is made before the screen is switched, so that its error is printed normally.
+    // The counters are read once before the alternate screen is entered, so that an error is printed normally.
     let stop = crate::signals::stop_flag()?;
     let mut state = TopState::new(args.sort);
     state.chosen.clone_from(&args.port);
@@ -159,10 +159,10 @@ fn live(args: &TopArgs, daemon: &mut DaemonClient) -> Result<(), CliError> {
     result
 }
 
-/// Maximum wait for a key, after which signals are checked.
+/// Maximum time to wait for a key; after it, signals are checked.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Runs until a key, a signal, or the number of readings ends it.
+/// Runs until the user presses a key that ends it, a signal arrives, or the requested number of readings is reached.
 fn watch(
     args: &TopArgs,
     state: &mut TopState,
@@ -171,7 +171,7 @@ fn watch(
     stop: &AtomicBool,
 ) -> Result<(), CliError> {
     let mut left = args.iterations.unwrap_or(u64::MAX);
-    // Rates need two readings: the second is made soon, later ones at the requested interval.
+    // Rates need two readings, so the second reading follows soon; later readings follow at the requested interval.
     let mut next = Instant::now() + delay(args).min(Duration::from_millis(200));
     loop {
         terminal.draw(|frame| screen::draw(frame, state)).map_err(|error| terminal_error(&error))?;
@@ -194,7 +194,7 @@ fn watch(
     }
 }
 
-/// Reads the rings of the chosen port, if they are shown.
+/// Requests the rings of the chosen port, if the view of rings is shown.
 fn details(state: &mut TopState, daemon: &mut DaemonClient) -> Result<(), CliError> {
     if let (TopView::Rings, Some(name)) = (state.view, &state.chosen) {
         match daemon.ask(|client| client.show(name)) {
@@ -215,7 +215,7 @@ fn terminal_error(error: &io::Error) -> CliError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyEffect {
     Draw,
-    /// Another view is shown, whose data must be requested first.
+    /// Another view is shown, for which data must be requested before it can be drawn.
     Ask,
     Quit,
 }
@@ -232,7 +232,7 @@ fn wait(state: &mut TopState, end: Instant) -> io::Result<KeyEffect> {
 }
 
 fn press(state: &mut TopState, key: KeyEvent) -> KeyEffect {
-    /// Lines that page up and page down scroll.
+    /// Number of lines by which page up and page down scroll.
     const PAGE: isize = 10;
     match key.code {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return KeyEffect::Quit,

@@ -1,4 +1,4 @@
-//! `netvale trace`: shows the path of single frames.
+//! `netvale trace`: shows the path that each single frame takes.
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -66,7 +66,7 @@ Examples:
 /// A frame in JSON.
 #[derive(Serialize)]
 struct TimedFrame<'a> {
-    /// Time in nanoseconds since 1970.
+    /// When the frame passed, in nanoseconds since 1970.
     time_ns: i128,
     #[serde(flatten)]
     frame: &'a TracedFrame,
@@ -99,7 +99,7 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
     let mut left = args.count.unwrap_or(u64::MAX);
     while left > 0 {
-        // Frames recorded before the end of the time are still printed.
+        // The frames that were recorded before the trace ends are read and printed in a last round.
         let is_last = stop.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until);
         let Some(read) = daemon.ask(read)? else {
             netvale_control::note!("the daemon was upgraded; frames that passed during the upgrade were not traced");
@@ -121,8 +121,8 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the frames traced since the last call; `None` if the trace has ended because another process replaced the
-/// daemon.
+/// Returns the frames that were traced since the last call; `None` if the trace has ended because another process
+/// replaced the daemon.
 fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
     match client.trace_read() {
         Err(ClientError::Refused(why)) if why.is(ErrorCode::NotFound) => Ok(None),
@@ -130,7 +130,7 @@ fn read(client: &mut Client) -> Result<Option<TraceRead>, ClientError> {
     }
 }
 
-/// Prints at most `left` frames. Returns how many are left to print.
+/// Prints at most `left` frames. Returns `left` minus the number of printed frames.
 fn tell(args: &TraceArgs, read: &TraceRead, left: u64) -> Result<u64, CliError> {
     let now = jiff::Timestamp::now();
     let count = left.min(read.frames.len() as u64);

@@ -89,7 +89,7 @@ fn end_with(parent: u32) -> Result<(), CliError> {
     let next = "give --parent the ID of the process that starts this one";
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
         .map_err(|e| CliError::failed(format!("cannot watch for the end of process {parent}: {e}"), next))?;
-    // The parent may have ended before this call, in which case no signal comes.
+    // If the parent has ended before this call, the kernel sends no signal, so the parent is checked.
     let found = rustix::process::getppid().map(|pid| pid.as_raw_pid().unsigned_abs());
     if found == Some(parent) {
         return Ok(());
@@ -97,8 +97,8 @@ fn end_with(parent: u32) -> Result<(), CliError> {
     Err(CliError::failed(format!("process {parent} is not the parent of this process, or has ended"), next))
 }
 
-/// Returns the first of the CPUs that is not in the folder `list`, which includes offline CPUs; `None` if all exist, or
-/// if the kernel provides no list.
+/// Returns the first CPU in `cpus` that is missing in the folder `list`, where the kernel lists all CPUs, including
+/// those that are offline. Returns `None` if no CPU is missing, or if the kernel provides no list.
 fn missing(cpus: &[u64], list: &Path) -> Option<u64> {
     cpus.iter().copied().find(|cpu| list.is_dir() && !list.join(format!("cpu{cpu}")).exists())
 }
@@ -107,7 +107,7 @@ fn failed(e: &dyn std::error::Error) -> CliError {
     CliError::failed(format!("the daemon cannot start: {e}"), "see `netvale up --help`")
 }
 
-/// Starts logging at the given level: to systemd's journal if standard error is connected to it, else to standard
+/// Starts logging at the given level: to systemd's journal if standard error is connected to it, otherwise to standard
 /// error.
 pub(super) fn log_from(level: LogLevel) {
     let level = match level {
@@ -126,13 +126,14 @@ pub(super) fn log_from(level: LogLevel) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        // The logger's own errors use `eprintln!`, which panics if the disk is full or the reader has closed.
+        // The logger would report its own errors by `eprintln!`, which panics if the disk is full or the reader of
+        // standard error has closed it.
         .log_internal_errors(false)
         .finish();
     subscriber.with(netvale_daemon::LogLimit).init();
 }
 
-/// Returns the file's settings, overridden by those of the command line.
+/// Returns the file's settings, overridden by the settings on the command line.
 fn configure(args: &UpArgs, ctx: &CliContext) -> Result<Config, CliError> {
     let mut overrides = overrides(args, ctx);
     let over = |overrides: &Overrides| match &args.config {
@@ -159,7 +160,7 @@ fn overrides(args: &UpArgs, ctx: &CliContext) -> Overrides {
 mod tests {
     use super::*;
 
-    /// Objective: a CPU that the machine lacks is found; without the kernel's list, none is.
+    /// Objective: a CPU that the machine does not have is reported; without the kernel's list, no CPU is reported.
     #[test]
     fn a_processor_that_the_machine_lacks_is_found() {
         let list = tempfile::tempdir().unwrap();

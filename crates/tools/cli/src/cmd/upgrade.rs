@@ -37,15 +37,15 @@ pub struct UpgradeArgs {
 
 /// Variables that the successor needs from its predecessor's environment.
 const VARIABLES: [&str; 2] = ["NOTIFY_SOCKET", "WATCHDOG_USEC"];
-/// Maximum bytes of the new daemon's output that an error message quotes.
+/// Maximum number of bytes of the new daemon's output that an error message quotes.
 const MOST_SAID: usize = 8 << 10;
-/// Interval at which the new daemon is checked.
+/// Interval at which this command checks whether the new daemon has taken over.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, its options cannot be read, or the successor does not take over.
+/// No daemon answers, the daemon's options cannot be read, or the successor does not take over.
 pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let hidden = || CliError::failed("the daemon's process is not visible from here", "run this on the daemon's host");
     let pid = ctx.daemon()?.pid().ok_or_else(hidden)?;
@@ -88,10 +88,11 @@ fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Comma
     let mut command = Command::new(program(args)?);
     command.args(options::of(&proc, &ctx.dir())?);
     command.current_dir(proc.join("cwd")).stdin(Stdio::null()).process_group(0);
-    // The successor's output before it takes over appears only in error messages; afterwards the successor writes to
-    // its predecessor's log.
+    // Output that the successor writes before it takes over appears only in error messages. After that, the successor
+    // writes to its predecessor's log.
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    // Only root may read the environment of a daemon that has changed its user; for others, the variables are omitted.
+    // Only root may read the environment of a daemon that has changed its user. If this user may not read it, the
+    // variables are omitted.
     for variable in std::fs::read(proc.join("environ")).map(words).into_iter().flatten() {
         let bytes = variable.into_vec();
         let Some(at) = bytes.iter().position(|&b| b == b'=') else { continue };
@@ -101,7 +102,7 @@ fn successor(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> io::Result<Comma
             command.env(name, value);
         }
     }
-    // The run directory in the daemon's environment is not used: it may be another user's.
+    // The run directory comes from this command, not from the daemon's environment, which may belong to another user.
     command.env("NETVALE_RUN_DIR", std::path::absolute(ctx.dir())?);
     Ok(command)
 }
@@ -117,7 +118,7 @@ fn words(bytes: Vec<u8>) -> impl Iterator<Item = OsString> {
     words.into_iter().map(OsString::from_vec)
 }
 
-/// Waits until the child answers as the daemon. Returns its process id.
+/// Waits until the child process answers as the daemon. Returns the child's process id.
 fn wait_for(mut child: Child, ctx: &CliContext, limit: Duration) -> Result<u32, CliError> {
     let until = Instant::now() + limit;
     let pid = child.id();
@@ -141,7 +142,7 @@ fn wait_for(mut child: Child, ctx: &CliContext, limit: Duration) -> Result<u32, 
 }
 
 /// Reads the new daemon's output until it ends, because a full pipe would block the new daemon and all its ports.
-/// Returns the end of the output.
+/// Returns the last part of the output, at most [`MOST_SAID`] bytes.
 fn last_words(mut from: impl Read) -> String {
     let mut said = Vec::new();
     let mut some = [0; 4096];
@@ -156,7 +157,7 @@ fn last_words(mut from: impl Read) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: the end of a successor's output is kept, whatever its length.
+    /// Objective: the last part of a successor's output is kept, both of long and of short output.
     #[test]
     fn last_words_of_many() {
         let many: String = (0..10_000).map(|line| format!("port {line} is attached\n")).collect();

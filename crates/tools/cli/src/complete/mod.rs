@@ -1,6 +1,6 @@
-//! Completion in a shell: the candidates at the cursor. The shell's script (`script`) starts the program with the words
-//! of the command line. Besides commands and options, the program completes the names of existing objects: switches,
-//! ports, policies, programs (`words`).
+//! Completion in a shell: candidates for the word at the cursor. The shell's script (`script`) starts the program with
+//! the words of the command line. Besides commands and options, the program completes the names of existing objects:
+//! switches, ports, policies, programs (`words`).
 
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
@@ -25,16 +25,17 @@ pub fn with_values(command: Command) -> Command {
     command.mut_subcommands(with_values)
 }
 
-/// A function that returns candidates for the word at the cursor. `matching` then keeps those that begin with the word.
+/// A function that returns candidates for the word at the cursor. `matching` keeps the candidates that begin with the
+/// word.
 type Values = fn(&str) -> Vec<String>;
 
-/// Returns the function that lists an argument's candidates, selected by the command and the argument's value name in
-/// the help; `None` if the values are not names of objects.
+/// Returns the function that lists an argument's candidates. It is selected by the command and by the argument's value
+/// name in the help. Returns `None` if the argument's values are not names of objects.
 fn values_of(command: &str, arg: &Arg) -> Option<Values> {
     let value = arg.get_value_names()?.first()?.as_str();
     match (command, value) {
         ("attach", "PORT" | "NETMAP PORT") => Some(words::kinds),
-        // A UDP port, not a port of a switch.
+        // This is a UDP port, not a port on a switch.
         ("evpn", "PORT") => None,
         ("detach", "PORT") => Some(words::ports_alone),
         ("run", "CMD") => Some(words::programs),
@@ -62,7 +63,7 @@ mod tests {
         for arg in command.get_arguments() {
             let name = arg.get_value_names().and_then(<[_]>::first).map(|name| name.as_str()).unwrap_or_default();
             let is_object = ["PORT", "SWITCH", "POLICY"].iter().any(|word| name.contains(word));
-            // TCP and UDP ports are not ports of a switch.
+            // These arguments are TCP or UDP ports, not ports on a switch.
             let is_object = is_object && !["udp_port", "publish", "serve"].contains(&arg.get_id().as_str());
             assert!(!is_object || values_of(command.get_name(), arg).is_some(), "{} {name}", command.get_name());
             if values_of(command.get_name(), arg).is_some() {

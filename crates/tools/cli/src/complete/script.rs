@@ -1,5 +1,6 @@
-//! The shells' scripts. Those of bash and zsh are netvale's own: bash splits words at colons, which all ports' names
-//! contain; zsh loads a script at the first completion, and expects the script to complete immediately.
+//! The shells' scripts. The scripts of bash and zsh are netvale's own: bash splits words at colons, which the full
+//! names of all ports contain; zsh loads the script at the first completion, and expects the script to perform that
+//! completion, too.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -13,7 +13,7 @@ use netvale_portspec::AttachSpec;
 
 use crate::values::LINK_WORDS;
 
-/// Maximum wait for the daemon: a completion must be quick.
+/// Time limit for the daemon's answer; it is short, since a completion must be quick.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Returns the words of the command line so far, which a shell passes after `--`.
@@ -22,7 +22,8 @@ fn line() -> Vec<String> {
     words.skip_while(|word| word != "--").skip(1).collect()
 }
 
-/// Connects to the daemon of `--run-dir`, or the default one.
+/// Connects to the daemon that `--run-dir` names on the command line, or to the default daemon. Returns `None` if it
+/// does not answer.
 fn daemon() -> Option<Client> {
     let line = line();
     let named = line.windows(2).find(|pair| pair[0] == "--run-dir").map(|pair| pair[1].clone());
@@ -43,8 +44,8 @@ pub fn switches(_: &str) -> Vec<String> {
     switches.into_iter().map(|switch| switch.name).collect()
 }
 
-/// Returns the full names of ports. If there are ports on several switches, returns the switches first, so that the
-/// shell continues after the colon.
+/// Returns the full names of ports. If there are ports on several switches, returns the switches' names with a colon
+/// until the word has a colon; the shell then continues after the colon.
 pub fn ports(current: &str) -> Vec<String> {
     let names = full_names();
     if current.contains(':') {
@@ -52,7 +53,7 @@ pub fn ports(current: &str) -> Vec<String> {
     }
     let switches: BTreeSet<_> = names.iter().filter_map(|name| name.split_once(':')).map(|(first, _)| first).collect();
     match switches.len() {
-        // With a single switch, its ports are offered immediately.
+        // If there is only one switch, its ports are offered immediately.
         0 | 1 => names,
         _ => switches.into_iter().map(|switch| format!("{switch}:")).collect(),
     }
@@ -83,7 +84,7 @@ pub fn policies(_: &str) -> Vec<String> {
     OPTIONS.iter().filter(|option| option.can_be_set()).map(|option| option.key.to_owned()).collect()
 }
 
-/// Returns the words of link impairments.
+/// Returns the keywords for link impairments.
 pub fn link(_: &str) -> Vec<String> {
     let words =
         LINK_WORDS.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with("netvale"));
@@ -92,7 +93,7 @@ pub fn link(_: &str) -> Vec<String> {
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// Returns candidates for words after `--`: programs for the first word, files for the others.
+/// Returns candidates for words after `--`: programs for the first word, files for all later words.
 pub fn programs(current: &str) -> Vec<String> {
     let line = line();
     let is_first = line.iter().rev().nth(1).is_some_and(|word| word == "--");
@@ -123,7 +124,8 @@ fn files(current: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Objective: the words for links are those of the help, including directions but no examples.
+    /// Objective: the candidates for `link` are the keywords in the help, including the directions but not the
+    /// examples.
     #[test]
     fn words_of_links_are_those_of_the_help() {
         let words = link("");
@@ -133,7 +135,7 @@ mod tests {
         assert!(words.iter().all(|word| word.chars().all(|c| c.is_ascii_lowercase())), "{words:?}");
     }
 
-    /// Objective: policies are offered, other options are not; kinds end in a colon.
+    /// Objective: policies are offered, but no other options; candidates for kinds of ports end in a colon.
     #[test]
     fn policies_are_offered_and_other_options_are_not() {
         let words = policies("");

@@ -1,4 +1,4 @@
-//! Moves frames between rings: by swapping buffers if both rings are in one region, else by copying.
+//! Moves frames between rings: by swapping buffers if both rings are in one memory region, otherwise by copying.
 
 use netvale::{RxRing, TxRing, swap_buffers};
 use netvale_abi::slot::NS_MOREFRAG;
@@ -7,19 +7,19 @@ use netvale_mem::RingMem;
 /// Counts of moved frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MovedCounts {
-    /// Frames.
+    /// Number of moved frames.
     pub frames: u64,
-    /// Bytes.
+    /// Number of bytes in these frames.
     pub bytes: u64,
 }
 
-/// A function that edits a frame after the move. Its arguments are the transmit ring's memory and the index of the
-/// frame's first buffer.
+/// A function that edits a frame after it has been moved. Its arguments are the transmit ring's memory and the index of
+/// the frame's first buffer.
 pub trait FrameEdit: FnMut(&RingMem, u32) {}
 impl<T: FnMut(&RingMem, u32)> FrameEdit for T {}
 
-/// Returns the slots and bytes of the frame `at` slots after the head; `None` if the frame's last slot has not arrived
-/// yet.
+/// Returns the number of slots and of bytes of the frame that begins `at` slots after the head; `None` if the frame's
+/// last slot has not arrived yet.
 pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
     let mut slots = 0;
     let mut bytes = 0;
@@ -34,13 +34,14 @@ pub fn frame_at(rx: &RxRing, at: u32) -> Option<(u32, u64)> {
     None
 }
 
-/// Returns whether frames can move slot by slot: each buffer's content fits in a buffer of the other ring.
+/// Returns whether frames can move slot by slot: each buffer of the receive ring fits into a buffer of the transmit
+/// ring.
 fn slot_by_slot(rx: &RxRing, tx: &TxRing) -> bool {
     rx.mem().buf_size() <= tx.mem().buf_size()
 }
 
-/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs `tx`. Returns what it moved. The other
-/// frames stay in `rx`, which the caller syncs. `swap` permits swapping buffers.
+/// Moves up to `most` whole frames, as many as `tx` has room for, and syncs `tx`. Returns the counts of the moved
+/// frames. The other frames stay in `rx`, which the caller must sync. `swap` permits swapping buffers.
 pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut edit: impl FrameEdit) -> MovedCounts {
     if !slot_by_slot(rx, tx) {
         return recut_frames(rx, tx, most, edit);
@@ -63,7 +64,8 @@ pub fn move_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, swap: bool, mut 
     moved
 }
 
-/// Moves one slot: swaps the buffers if `zero_copy` is set and both are in one region; otherwise copies the bytes.
+/// Moves one slot: swaps the buffers if `zero_copy` is set and both rings are in one memory region; otherwise copies
+/// the bytes.
 pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) {
     if zero_copy && swap_buffers(rx, from, tx, to) {
         return;
@@ -79,11 +81,11 @@ pub fn move_slot(rx: &RxRing, from: u32, tx: &TxRing, to: u32, zero_copy: bool) 
         }
         at += n;
     }
-    // The frame of a slot without a valid buffer is lost: the slot becomes empty.
+    // If the slot has no valid buffer, its frame is lost, and the transmitted slot is empty.
     tx.set_len(to, at as u16, slot.flags & NS_MOREFRAG);
 }
 
-/// Like [`move_frames`], to a ring with smaller buffers, which needs more slots for each frame.
+/// Like [`move_frames`], but to a ring with smaller buffers, in which a frame may need more slots.
 fn recut_frames(rx: &mut RxRing, tx: &mut TxRing, most: u32, mut edit: impl FrameEdit) -> MovedCounts {
     let mut frame = vec![0u8; 65_550];
     let mut moved = MovedCounts::default();
@@ -151,10 +153,11 @@ mod tests {
             prop_assert_eq!(got, frames);
         }
 
-        /// Objective: between rings of one region frames move without a copy, and no buffer is lost or duplicated.
+        /// Objective: between rings in one memory region, frames move without a copy, and no buffer is lost or
+        /// duplicated.
         #[test]
         fn swapping_keeps_every_buffer(counts in proptest::collection::vec((1u32..20, 1u32..30), 1..30)) {
-            // One end's rx and tx rings are in one region.
+            // The rx and tx rings of one end of a pipe are in one memory region.
             let (mut a, mut b) = Port::pipe_pair(16, 128).unwrap();
             let mut sent = 0u32;
             let mut back = 0u32;

@@ -14,24 +14,24 @@ use serde::Serialize;
 use super::engine::MovedCounts;
 use crate::{CliError, out, units};
 
-/// Maximum time of polling before a sleep: longer than another CPU takes to wake up.
+/// Maximum time for which the loop polls before it sleeps. The time is longer than another CPU takes to wake up.
 const SPIN: Duration = Duration::from_micros(100);
-/// Maximum sleep, after which Ctrl-C and the time limit are checked.
+/// Maximum duration of a sleep; after it, Ctrl-C and the time limit are checked.
 const NAP: Duration = Duration::from_millis(50);
 
 /// The settings of the loop.
 pub struct ForwardPace<'a> {
-    /// Never sleep.
+    /// Whether the loop always polls and never sleeps.
     pub poll_always: bool,
-    /// Stop after this time.
+    /// The loop ends after this time; `None` for no limit.
     pub limit: Option<Duration>,
-    /// Stop after this many frames; 0: no limit.
+    /// The loop ends after this many frames; 0 for no limit.
     pub count: u64,
     /// Time between two reports.
     pub report: Duration,
-    /// Report as JSON.
+    /// Whether reports are printed as JSON.
     pub json: bool,
-    /// Set by Ctrl-C.
+    /// The flag that Ctrl-C sets, to end the loop.
     pub stop: &'a AtomicBool,
 }
 
@@ -56,8 +56,8 @@ pub struct ForwardOptions {
 }
 
 impl ForwardOptions {
-    /// Returns the loop's settings according to these options: it may sleep, and has no limit of frames. Pins the
-    /// calling thread to the requested CPU.
+    /// Returns the loop's settings according to these options: the loop may sleep, and has no limit on the number of
+    /// frames. Pins the calling thread to the requested CPU.
     pub fn pace<'a>(&self, stop: &'a AtomicBool) -> ForwardPace<'a> {
         self.affinity.into_iter().for_each(pin);
         let limit = self.seconds.map(Duration::from_secs_f64);
@@ -103,8 +103,9 @@ fn lines<'a>(what: &'a str, names: &'a [String], moved: &[MovedCounts], time: Du
     ForwardReport { what, lanes: names.iter().zip(moved).map(lane).collect(), seconds }
 }
 
-/// Runs `round` until the end. `round` moves the frames that it can, adds them to its counts (one for each of `names`),
-/// and returns whether it moved any. Sleeps until frames arrive at `ports`.
+/// Calls `round` repeatedly until a limit is reached, Ctrl-C is pressed, or an error occurs. `round` moves as many
+/// frames as it can, adds them to its counts (one count for each name in `names`), and returns whether it moved any.
+/// After a round without frames, the loop sleeps until frames arrive at one of the `ports`.
 ///
 /// # Errors
 /// The daemon closed a port, or standard output cannot be written.
@@ -163,7 +164,7 @@ pub fn forward(
 /// Sleeps until a port receives a frame, at most for [`NAP`].
 fn sleep(ports: &mut [Port]) {
     if let [port] = ports {
-        // An error is reported by the next check of the connection.
+        // If the wait fails, the next check of the connection reports the reason.
         let _ = port.wait(Interest::Rx, Some(NAP));
         return;
     }
@@ -175,21 +176,21 @@ fn sleep(ports: &mut [Port]) {
         let mut polled: Vec<PollFd<'_>> =
             fds.iter().map(|f| PollFd::from_borrowed_fd(f.as_fd(), PollFlags::IN)).collect();
         let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(NAP.subsec_nanos()) };
-        // A wait that is interrupted ends like one that times out.
+        // An interrupted wait has the same effect as a wait that reaches the time limit.
         let _ = rustix::event::poll(&mut polled, Some(&limit));
     }
     ports.iter_mut().flat_map(|p| p.rx().iter()).for_each(netvale::RxRing::disarm);
 }
 
-/// Returns whether the daemon has closed a connection.
+/// Returns whether the daemon has closed `connection`.
 pub fn is_closed(connection: BorrowedFd<'_>) -> bool {
     let mut byte = [0u8; 1];
     let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
     matches!(rustix::net::recv(connection, &mut byte, flags), Ok((_, 0)))
 }
 
-/// Waits as `-w` requests, so that the other end can get ready before the first frame; the port itself is up once it is
-/// open. Ctrl-C ends the wait.
+/// Waits as `-w` requests, so that the other end can get ready before the first frame; the port itself needs no time
+/// once it is open. Ctrl-C ends the wait.
 pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     let end = Instant::now() + Duration::from_secs(seconds.into());
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|_| !stop.load(Ordering::Relaxed)) {
@@ -197,11 +198,13 @@ pub fn wait_link(seconds: u32, stop: &AtomicBool) {
     }
 }
 
-/// Time without progress of the receiver, and total time, after which remaining frames are abandoned.
+/// Two limits after which the remaining frames are abandoned: the time without progress of the receiver, and the total
+/// time.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 
-/// Waits until the receiver has taken all frames, because those left in the ring are lost when the port closes. Gives
-/// up if the receiver makes no progress for a second, or after 10 s. Reports and returns the number of frames left.
+/// Waits until the receiver has taken all frames, because frames that are still in the ring are lost when the port
+/// closes. Gives up if the receiver makes no progress for a second, or after 10 s. Returns the number of frames that
+/// remain in the ring, and prints it if it is not 0.
 pub fn drain(ring: &mut netvale::TxRing) -> u32 {
     let under_way = |ring: &netvale::TxRing| ring.num_slots() - 1 - ring.space().min(ring.num_slots() - 1);
     let start = Instant::now();
@@ -238,7 +241,7 @@ pub fn describe(port: &mut Port) {
     );
 }
 
-/// Pins this thread to a CPU. If that is not permitted, the figures only vary more.
+/// Pins this thread to a CPU. A failure is ignored, since it only makes the figures vary more.
 pub fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu % rustix::thread::CpuSet::MAX_CPU);

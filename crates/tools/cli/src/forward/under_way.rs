@@ -10,19 +10,20 @@ use netvale_policy::impair::{Fate, Model, Spec};
 struct StoredFrame {
     start: usize,
     len: usize,
-    /// Number of copies still to be sent.
+    /// Number of times that the frame must still be sent.
     uses: u8,
 }
 
-/// The arrival of a frame: time in nanoseconds, order among equal times, frame number, and the bit to invert, if any.
+/// The arrival of a frame: time in nanoseconds, order among equal times, frame number, and the index of the bit to
+/// invert (`None` for an undamaged frame).
 type Arrival = Reverse<(u64, u64, u64, Option<u32>)>;
 
-/// One direction of a link.
+/// One direction of an emulated link.
 pub struct LinkDirection {
     model: Model,
     limit: usize,
     memory: Vec<u8>,
-    /// Offset of the next frame in memory.
+    /// Offset in `memory` at which the next frame is stored.
     tail: usize,
     /// Frames in memory, oldest first.
     kept: VecDeque<StoredFrame>,
@@ -30,14 +31,14 @@ pub struct LinkDirection {
     first: u64,
     arrivals: BinaryHeap<Arrival>,
     count: u64,
-    /// Frames that the model dropped, as configured.
+    /// Number of frames that the model of the link dropped, as configured.
     pub lost: u64,
-    /// Frames dropped because the memory was full, or too many frames were in flight.
+    /// Number of frames that were dropped because the memory was full or too many frames were in flight.
     pub full: u64,
 }
 
 impl LinkDirection {
-    /// Creates a link with these impairments.
+    /// Creates a direction with these impairments.
     #[must_use]
     pub fn new(spec: &Spec, seed: u64) -> LinkDirection {
         LinkDirection {
@@ -60,7 +61,7 @@ impl LinkDirection {
         self.arrivals.is_empty()
     }
 
-    /// Returns the offset of `len` contiguous free bytes; `None` if there are none.
+    /// Returns the offset in `memory` of `len` contiguous free bytes; `None` if there are not that many.
     fn room(&self, len: usize) -> Option<usize> {
         let Some(oldest) = self.kept.front() else { return (len <= self.memory.len()).then_some(0) };
         match (self.tail >= oldest.start, oldest.start) {
@@ -70,7 +71,8 @@ impl LinkDirection {
         }
     }
 
-    /// Stores a frame of `len` bytes that arrived at `now` (nanoseconds); `fill` writes it into the given memory.
+    /// Stores a frame of `len` bytes that arrived at `now` (nanoseconds); `fill` writes the frame into the memory that
+    /// it gets.
     pub fn put(&mut self, now: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
         let Some(start) = self.room(len).filter(|_| self.arrivals.len() < self.limit) else {
             self.full += 1;
@@ -96,8 +98,8 @@ impl LinkDirection {
         self.arrivals.push(Reverse((due, self.count, number, flip)));
     }
 
-    /// Sends the next frame if it is due and `send` returns that it found room. Returns the frame's length if it was
-    /// sent.
+    /// Passes the next frame to `send` if the frame is due. `send` returns whether it had room for the frame; if not,
+    /// the frame is kept. Returns the frame's length if it was sent.
     pub fn send_next(&mut self, now: u64, send: impl FnOnce(&[u8]) -> bool) -> Option<usize> {
         let &Reverse((due, _, number, flip)) = self.arrivals.peek()?;
         let at = (number - self.first) as usize;
@@ -105,7 +107,8 @@ impl LinkDirection {
         let frame = &mut self.memory[start..start + len];
         invert(frame, flip);
         let is_sent = send(frame);
-        // Inverting the bit a second time restores the frame: a duplicate must be undamaged, or damaged elsewhere.
+        // The bit is inverted a second time to restore the frame, since a duplicate of it must be undamaged, or damaged
+        // at another bit.
         invert(frame, flip);
         if !is_sent {
             return None;
@@ -146,7 +149,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: frames of any length leave when due, whole and in order, although their memory is reused.
+        /// Objective: frames of any length are sent when they are due, complete and in order, although memory is
+        /// reused.
         #[test]
         fn frames_leave_when_due_and_in_order(lens in proptest::collection::vec(1usize..400, 1..200)) {
             let mut link = LinkDirection::new(&"delay 5us bytes 1kb".parse().unwrap(), 1);
@@ -168,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Objective: duplicates arrive, each damaged separately; a frame without room at the far end is kept.
+    /// Objective: duplicates arrive, each damaged separately; a frame for which the far end has no room is kept.
     #[test]
     fn duplicates_arrive_and_are_damaged_separately() {
         let mut link = LinkDirection::new(&"duplicate 100% corrupt 100% seed 2".parse().unwrap(), 1);

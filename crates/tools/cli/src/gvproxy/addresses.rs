@@ -1,4 +1,4 @@
-//! Addresses of exposed ports, and errors about them in the words of Go's package net.
+//! Addresses of exposed ports, and errors about them with the texts of Go's package net.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -27,10 +27,11 @@ pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
     if host.contains(':') { Err(about("too many colons in address")) } else { Ok((host, port)) }
 }
 
-/// Returns the addresses at which a port listens: without a host, those of all interfaces, of both IP versions.
+/// Returns the addresses at which a port listens: if `local` has no host, these are the wildcard addresses of both IP
+/// versions.
 ///
 /// # Errors
-/// Returns the message that Go would return; or the port is 0, which is not supported.
+/// Returns the message that Go would return, or a message that port 0 is not supported.
 pub(super) fn listen_places(network: &str, local: &str) -> Result<Vec<SocketAddr>, String> {
     let failed = |why: &str| format!("listen {network}: {why}");
     let (host, port) = split(local).map_err(|why| failed(&why))?;
@@ -76,7 +77,7 @@ pub(super) fn bind_error(network: &str, local: &str, why: &io::Error) -> String 
     format!("listen {network} {local}: bind: {}", reason(why))
 }
 
-/// Returns an error's text as Go has it: in lower case, without its number.
+/// Returns an error's text in Go's form: with a lower-case first letter, and without the error's number.
 pub(super) fn reason(why: &io::Error) -> String {
     let text = why.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the HTTP interface answers: paths, status codes and texts are gvproxy's.
+//! The answers of the HTTP interface, with gvproxy's paths, status codes and texts.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,14 +21,14 @@ use super::stream::GvStream;
 use super::zones::{GvZone, merged};
 use super::{addresses, endpoint, framing, log};
 
-/// The clients of a listener, on whom it depends which requests are permitted.
+/// The clients of a listener. Which requests are permitted depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ApiAudience {
-    /// Programs at `-listen`.
+    /// Programs of the host that connect to a socket of `-listen`.
     Host,
-    /// Programs at `-services`, without `/connect`.
+    /// Programs that connect to the socket of `-services`, where `/connect` is not available.
     Services,
-    /// Guests, at port 80 of the gateway: exposed ports only.
+    /// Guests that connect to port 80 of the gateway; they may only manage exposed ports.
     Guests,
 }
 
@@ -71,7 +71,7 @@ fn failed(why: String) -> (u16, String) {
     (500, why)
 }
 
-/// Returns whether a protocol's local end is a socket's path.
+/// Returns whether the local address of a forward with this protocol is the path of a socket.
 fn is_socket(protocol: &str) -> bool {
     ["unix", "npipe"].contains(&protocol)
 }
@@ -113,8 +113,8 @@ impl GvApi {
         self.exposed.expose(&protocol, &local, &remote).map_err(failed)
     }
 
-    /// Lists the exposed ports, and for programs of the host the exposed sockets, too. Guests do not see the host's
-    /// paths.
+    /// Lists the exposed ports. For programs of the host, lists the exposed sockets, too; guests must not see paths of
+    /// the host.
     fn exposed_to(&self, audience: ApiAudience) -> Vec<ExposedPort> {
         let is_listed = |port: &ExposedPort| audience != ApiAudience::Guests || !is_socket(&port.protocol);
         self.exposed.all().into_iter().filter(is_listed).collect()
@@ -146,7 +146,7 @@ impl GvApi {
     }
 
     fn zones(&self) -> MutexGuard<'_, Vec<GvZone>> {
-        // A panic leaves the list consistent: it is only replaced as a whole.
+        // The list is consistent even after a panic, because it is only replaced as a whole.
         self.zones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,7 +233,8 @@ fn join(stream: GvStream, port: GvStream, form: ConnectFraming, rest: &[u8]) {
     }
 }
 
-/// The sending direction of a stream that another thread reads. When it is dropped, both directions end.
+/// The sending direction of a stream that another thread reads. When this value is dropped, both directions of the
+/// stream are shut down.
 struct SharedStream(Arc<GvStream>);
 
 impl Drop for SharedStream {
@@ -261,7 +262,7 @@ fn post_only(request: &HttpRequest) -> ApiResult {
     if request.method == "POST" { Ok(()) } else { Err(bad("post only".to_owned())) }
 }
 
-/// Returns the object that a request of the type `name` posts.
+/// Returns the object in the body of a POST request; `name` is the object's type in Go.
 fn posted(request: &HttpRequest, name: &'static str) -> Result<JsonObject, (u16, String)> {
     post_only(request)?;
     let value = json::first_value(&request.body).map_err(bad)?;
@@ -273,13 +274,13 @@ fn protocol(body: &JsonObject) -> Result<String, (u16, String)> {
     Ok(if text.is_empty() { "tcp".to_owned() } else { text })
 }
 
-/// Returns the guest's address and port. If `remote` has no host, the client is the guest.
+/// Returns the guest's address and port. If `remote` has no host, the guest is the client that sent the request.
 fn with_host(remote: &str, client: Option<&str>) -> Result<String, String> {
     let (host, _) = addresses::split(remote)?;
     if !host.is_empty() {
         return Ok(remote.to_owned());
     }
-    // A client at a UNIX socket has no address: Go prints `@` instead, which gvproxy's message contains.
+    // A client at a UNIX socket has no address. Go prints `@` instead, so gvproxy's message contains `@`.
     let (host, _) = addresses::split(client.unwrap_or("@"))?;
     Ok(format!("{host}{remote}"))
 }

@@ -1,4 +1,4 @@
-//! The file of `--config`: YAML, with gvproxy's keys. Unknown keys are ignored, as gvproxy does.
+//! The file of `--config`: YAML, with gvproxy's keys. Unknown keys are ignored, as in gvproxy.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -72,7 +72,7 @@ pub(super) struct SshForward {
 /// Reads the file.
 ///
 /// # Errors
-/// It cannot be read, is too long, or is not YAML of this form.
+/// The file cannot be read, is too long, or is not YAML of this form.
 pub(super) fn read(path: &Path) -> Result<GvConfig, GvFailure> {
     let len = std::fs::metadata(path).map_err(GvFailure::step("failed to read config file"))?.len();
     if len > MAX_FILE {
@@ -95,7 +95,8 @@ fn parse(text: &str) -> Result<GvConfig, GvFailure> {
 mod tests {
     use super::*;
 
-    /// Objective: a file as in gvproxy's documentation is read; colons in scalars do not make them numbers.
+    /// Objective: a file in the form of gvproxy's documentation is read; a scalar with colons, such as a MAC address,
+    /// is not taken for a number.
     #[test]
     fn gvproxys_files_are_read() {
         let config = parse(

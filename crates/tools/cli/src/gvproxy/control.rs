@@ -21,7 +21,7 @@ struct LeasesAnswer {
     leases: Vec<GatewayLease>,
 }
 
-/// A client of the gateway. It sends one request at a time, each on its own connection.
+/// A client of the gateway. It sends one request at a time, and uses a new connection for each.
 #[derive(Debug)]
 pub(super) struct GvControl {
     path: PathBuf,
@@ -34,7 +34,7 @@ impl GvControl {
         GvControl { path, turn: Mutex::new(()) }
     }
 
-    /// Publishes a port of the host, as `rule` says.
+    /// Publishes a port of a guest on the host, as `rule` describes.
     pub(super) fn publish(&self, rule: String) -> Result<(), ControlCallError> {
         self.ask(&ControlRequest::Publish { rule }).map(drop)
     }
@@ -44,7 +44,7 @@ impl GvControl {
         self.ask(&ControlRequest::Unpublish { rule }).map(drop)
     }
 
-    /// Returns the leases.
+    /// Returns the guests' DHCP leases.
     pub(super) fn leases(&self) -> Result<Vec<GatewayLease>, ControlCallError> {
         let answer = self.ask(&ControlRequest::Leases)?;
         let parsed: Result<LeasesAnswer, _> = serde_json::from_value(answer);
@@ -53,7 +53,7 @@ impl GvControl {
         parsed.map(|answer| answer.leases).map_err(broken)
     }
 
-    /// Adds a zone of names, or replaces the one of the same name.
+    /// Adds a DNS zone, or replaces the zone of the same name.
     pub(super) fn set_names(&self, zone: DnsZone) -> Result<(), ControlCallError> {
         self.ask(&ControlRequest::SetNames { zone }).map(drop)
     }

@@ -4,16 +4,16 @@ use netvale_observe::http::head::decoded;
 
 use super::GvFailure;
 
-/// An address: a URL (RFC 3986) as far as gvproxy uses them.
+/// An address: a URL (RFC 3986), limited to the parts that gvproxy uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GvEndpoint {
-    /// The text of the address.
+    /// The whole address as text.
     pub text: String,
     pub scheme: String,
     pub user: String,
     /// The host, without brackets.
     pub host: String,
-    /// The port; empty without one.
+    /// The port; empty if the address has none.
     pub port: String,
     pub path: String,
     query: String,
@@ -31,7 +31,7 @@ impl GvEndpoint {
         if !scheme.starts_with(|letter: char| letter.is_ascii_alphabetic()) || !scheme.chars().all(is_letter) {
             return Err(bad("a malformed scheme"));
         }
-        // The form unix:/run/a.sock has no host.
+        // The form `unix:/run/a.sock`, without slashes and a host, is accepted, too.
         let rest = rest.strip_prefix("//").or(Some(rest).filter(|rest| rest.starts_with('/')));
         let rest = rest.ok_or_else(|| bad("an address without a path"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -50,7 +50,7 @@ impl GvEndpoint {
         })
     }
 
-    /// Returns a parameter of the query, decoded; empty if it is missing.
+    /// Returns a parameter of the query, decoded; empty if it is missing or malformed.
     pub(super) fn parameter(&self, name: &str) -> String {
         parameter(&self.query, name).unwrap_or_default()
     }

@@ -17,9 +17,10 @@ use super::relay::{self, GuestWay};
 use super::ssh::{self, SshPlaces, SshTarget, SshTunnel};
 use super::stream::GvListener;
 
-/// Maximum length of an exposed address in bytes: that of a path.
+/// Maximum length in bytes of the local or remote address of an exposed socket; an address may contain the longest
+/// path.
 const LONGEST: usize = 4096;
-/// Maximum length of the address of an exposed port in bytes.
+/// Maximum length in bytes of the local or remote address of an exposed port.
 const LONGEST_PLACE: usize = 300;
 /// Maximum number of exposed ports and sockets.
 const MOST: usize = 4096;
@@ -34,9 +35,9 @@ pub(super) struct ExposedPort {
 
 /// What carries an exposed port's connections.
 enum ExposedMeans {
-    /// The gateway, by these rules for published ports.
+    /// The gateway, which has these rules for published ports.
     Published(Vec<String>),
-    /// This program, by this listener.
+    /// This program, which accepts connections with this listener.
     Socket(Arc<GvListener>),
 }
 
@@ -99,7 +100,7 @@ impl ExposedPorts {
         Ok(())
     }
 
-    /// Ends an exposed port or socket: it accepts no connection from now on.
+    /// Ends an exposed port or socket, which then accepts no more connections.
     ///
     /// # Errors
     /// Returns gvproxy's message.
@@ -114,7 +115,7 @@ impl ExposedPorts {
         }
     }
 
-    /// Removes the files of all exposed sockets, at the end.
+    /// Removes the files of all exposed sockets when the network ends.
     pub(super) fn close_sockets(&self) {
         for entry in self.entries().values() {
             if let ExposedMeans::Socket(listener) = &entry.means {
@@ -131,10 +132,10 @@ impl ExposedPorts {
             let rule = rule(protocol, *place, guest);
             match self.control.publish(rule.clone()) {
                 Ok(()) => rules.push(rule),
-                // A host without IPv6 has the port by IPv4 only.
+                // If the host has no IPv6, the port is exposed by IPv4 only.
                 Err(ControlCallError::Refused(why)) if !rules.is_empty() && has_no_v6(&why) => {}
                 Err(why) => {
-                    // A failure of this cleanup is ignored: the first error is returned.
+                    // If this cleanup fails, the failure is ignored, and the original error is returned.
                     let _ = self.unpublish(&rules);
                     return Err(refusal(protocol, local, &why));
                 }
@@ -284,7 +285,7 @@ mod tests {
         assert!(ports.all().is_empty());
     }
 
-    /// Objective: connections to an exposed socket are connections to the guest, until it is unexposed.
+    /// Objective: connections to an exposed socket lead to the guest until the socket is unexposed.
     #[test]
     fn an_exposed_socket_leads_to_the_guest() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Converts frames between Hyperkit's stream (a two-byte length, low byte first) and QEMU's (a four-byte length, high
-//! byte first), which the switch's port uses.
+//! Converts frames between Hyperkit's stream (a two-byte length, low byte first) and QEMU's stream (a four-byte length,
+//! high byte first), which the port on the switch uses.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use rustix::net::Shutdown;
 
 use super::stream::GvStream;
 
-/// Size of buffers in bytes: the longest frame of either form fits.
+/// Size of buffers in bytes: the longest frame of either stream fits into a buffer.
 const BUFFER: usize = 128 << 10;
 /// Maximum length of a frame from the switch.
 const MAX_FRAME: u32 = 65_550;
 
-/// Carries frames between a peer's two directions and a connection to the switch's port, until either ends. `before` is
-/// what the peer has sent already.
+/// Carries frames between a peer and a connection to a port on the switch, until either of them ends. `before` are the
+/// bytes that were already received from the peer.
 pub(super) fn carry(before: &[u8], peer: impl Read, mut to_peer: impl Write + Send + 'static, switch: GvStream) {
     let switch = Arc::new(switch);
     let from_switch = Arc::clone(&switch);
     let back = std::thread::Builder::new().name("frames".into()).spawn(move || {
-        // An error means that either side has closed its connection: no frame can follow.
+        // An error means that the peer or the switch has closed its connection, so no more frames can follow.
         let _ = to_hyperkit(BufReader::with_capacity(BUFFER, &*from_switch), &mut to_peer);
         from_switch.shutdown(Shutdown::Both);
     });
@@ -43,13 +43,14 @@ fn to_qemu<R: Read, W: Write>(from: BufReader<R>, to: W) -> io::Result<()> {
 fn to_hyperkit<R: Read, W: Write>(from: BufReader<R>, to: W) -> io::Result<()> {
     let put = |to: &mut BufWriter<W>, frame: &[u8]| match u16::try_from(frame.len()) {
         Ok(len) => to.write_all(&len.to_le_bytes()).and_then(|()| to.write_all(frame)),
-        // A frame too long for the two-byte length is dropped.
+        // A frame whose length does not fit into two bytes is dropped.
         Err(_) => Ok(()),
     };
     convert(from, to, u32::from_be_bytes, put)
 }
 
-/// Reads frames, each after `N` bytes with its length, until the end, and writes each by `put`.
+/// Reads frames until the end of `from`, and writes each frame by `put`. Each frame follows `N` bytes that contain its
+/// length.
 fn convert<R: Read, W: Write, const N: usize>(
     mut from: BufReader<R>,
     to: W,
@@ -110,7 +111,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: frames come back as they were.
+        /// Objective: frames that are converted to the other form and back are unchanged.
         #[test]
         fn frames_come_back(frames in vec(vec(any::<u8>(), 0..2000), 0..20)) {
             let bytes: Vec<u8> =

@@ -1,5 +1,6 @@
-//! An HTTP/1.1 server: each connection carries one request, with or without a body, and one answer, or is taken over
-//! after the request. What a client can use is bounded: the length of its request, and the time that it takes.
+//! An HTTP/1.1 server: each connection carries one request, with or without a body, and one answer; or the program
+//! takes over the connection after the request. The length of a client's request and the time that the client may take
+//! are limited.
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,19 +12,19 @@ use super::stream::{GvListener, GvStream};
 
 /// Maximum length of a request's head in bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// Maximum number of fields of a request.
+/// Maximum number of header fields of a request.
 const MAX_FIELDS: usize = 64;
-/// Maximum length of a request's body in bytes, without the chunks' framing.
+/// Maximum length of a request's body in bytes, excluding the framing of chunks.
 const MAX_BODY: usize = 1 << 20;
 /// Time limit for a request, and for each write of the answer.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Time limit for a client to close after the answer.
+/// Maximum time to wait, after the answer, until the client closes the connection.
 const CLOSING: Duration = Duration::from_secs(1);
-/// Maximum bytes read from a client after the answer.
+/// Maximum number of bytes that are read from a client after the answer.
 const MAX_REST: usize = 256 << 10;
 /// Maximum number of connections of a listener that are served at a time.
 const MAX_CLIENTS: usize = 64;
-/// Maximum length of a line of the PROXY protocol, version 1.
+/// Maximum length in bytes of a line of the PROXY protocol, version 1.
 const MAX_PREFACE: usize = 107;
 
 /// A received request.
@@ -33,7 +34,7 @@ pub(super) struct HttpRequest {
     pub path: String,
     pub query: String,
     pub body: Vec<u8>,
-    /// Bytes after the request that were read with it.
+    /// Bytes after the request that were received together with it.
     pub rest: Vec<u8>,
     /// The client's address, from the line of the PROXY protocol; `None` if clients send no such line.
     pub client: Option<String>,
@@ -47,7 +48,7 @@ pub(super) enum HttpReply {
     Taken(Box<dyn FnOnce(GvStream) + Send>),
 }
 
-/// The code that answers requests, which several threads call at a time.
+/// The code that answers requests, which several threads may call at the same time.
 pub(super) trait HttpAnswers: Send + Sync {
     fn answer(&self, request: HttpRequest) -> HttpReply;
 }
@@ -58,7 +59,7 @@ impl<F: Fn(HttpRequest) -> HttpReply + Send + Sync> HttpAnswers for F {
     }
 }
 
-/// Whether clients send a line of the PROXY protocol first.
+/// Whether clients send a line of the PROXY protocol before the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HttpPreface {
     None,
@@ -97,14 +98,15 @@ fn begin(stream: GvStream, answers: Arc<dyn HttpAnswers>, preface: HttpPreface, 
     }
 }
 
-/// The number of connections that are served, with a signal for threads that wait until one ends.
+/// The number of connections that are being served, with a condition variable for threads that wait until one of the
+/// connections ends.
 #[derive(Default)]
 struct ClientPlaces {
     taken: Mutex<usize>,
     freed: Condvar,
 }
 
-/// One of the `MAX_CLIENTS` places for connections, freed on drop.
+/// One of the `MAX_CLIENTS` places for connections, which is freed on drop.
 struct ClientPlace(Arc<ClientPlaces>);
 
 impl ClientPlace {
@@ -142,7 +144,8 @@ fn converse(stream: GvStream, answers: &dyn HttpAnswers, preface: HttpPreface, p
             }
         }
         HttpReply::Taken(taken) => {
-            // Connections that were taken over may last for long: they do not count as clients.
+            // A connection that is taken over does not count against the limit of clients, since it may last for a long
+            // time.
             drop(place);
             if stream.limit(None).is_ok() {
                 taken(stream);
@@ -163,7 +166,8 @@ fn send(mut stream: &GvStream, status: u16, body: &str, is_head: bool) -> io::Re
     stream.write_all(format!("{head}{}", if is_head { "" } else { body }).as_bytes())
 }
 
-/// Closes a connection such that the client receives all data. The kernel would reset a connection with unread bytes.
+/// Closes a connection in such a way that the client receives all data: unread bytes are read first, since the kernel
+/// would otherwise reset the connection.
 fn part(mut stream: &GvStream) {
     stream.shutdown(Shutdown::Write);
     let until = Instant::now() + CLOSING;
@@ -196,12 +200,12 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Why no request could be read.
+/// The reason why no request could be read.
 #[derive(Debug, PartialEq, Eq)]
 enum RequestError {
-    /// The client gets this status.
+    /// The request is invalid; the client gets an answer with this status.
     Status(u16),
-    /// The client is gone.
+    /// The client has closed the connection.
     Gone,
 }
 
@@ -212,7 +216,7 @@ struct RequestReader<'a> {
 }
 
 impl RequestReader<'_> {
-    /// Reads more bytes.
+    /// Reads more bytes from the client, within the time limit for the request.
     fn more(&mut self) -> Result<(), RequestError> {
         let limit = left(self.until).ok_or(RequestError::Status(408))?;
         self.stream.limit(Some(limit)).map_err(|_| RequestError::Gone)?;
@@ -252,7 +256,7 @@ impl RequestReader<'_> {
         Ok(HttpRequest { method: head.method, path: head.path, query: head.query, body, rest, client })
     }
 
-    /// Takes the line of the PROXY protocol, and returns the client's address with its port.
+    /// Reads the line of the PROXY protocol. Returns the client's address and port as text.
     fn proxy_line(&mut self) -> Result<String, RequestError> {
         let end = loop {
             match self.bytes.iter().position(|byte| *byte == b'\n') {
@@ -277,7 +281,7 @@ impl RequestReader<'_> {
         Ok(self.bytes.drain(..len).collect())
     }
 
-    /// Takes a body in chunks (RFC 9112 §7.1), without trailer fields.
+    /// Reads a body in chunks (RFC 9112 §7.1); trailer fields are not supported.
     fn chunks(&mut self) -> Result<Vec<u8>, RequestError> {
         let mut body = Vec::new();
         loop {
@@ -305,7 +309,7 @@ impl RequestReader<'_> {
     }
 }
 
-/// How the length of a body is known.
+/// How a request gives the length of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyFraming {
     Length(u64),
@@ -324,7 +328,7 @@ struct GvRequestHead {
 }
 
 impl GvRequestHead {
-    /// Parses a head; `None` if it is incomplete.
+    /// Parses a request's head; `None` if the head is incomplete.
     fn parse(bytes: &[u8]) -> Result<Option<GvRequestHead>, RequestError> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut request = httparse::Request::new(&mut fields);
@@ -335,7 +339,7 @@ impl GvRequestHead {
             Err(_) => return Err(RequestError::Status(400)),
         };
         let target = request.path.unwrap_or_default();
-        // A proxy's form of the target has a scheme and a host.
+        // A request to a proxy has a target with scheme and host, which are removed.
         let target = target.strip_prefix("http://").map_or(target, |rest| rest.find('/').map_or("/", |at| &rest[at..]));
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let has = |name: &str, value: &str| {
@@ -353,7 +357,8 @@ impl GvRequestHead {
     }
 }
 
-/// Returns how a body is framed. A request with both forms, or with several lengths, is refused (RFC 9112 §6.3).
+/// Returns how a body is framed. A request that has both a length and chunks, or several lengths, is refused (RFC 9112
+/// §6.3).
 fn framing(fields: &[httparse::Header<'_>]) -> Result<BodyFraming, RequestError> {
     let bad = RequestError::Status(400);
     let named = |name: &'static str| {

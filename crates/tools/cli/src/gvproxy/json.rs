@@ -1,5 +1,5 @@
-//! JSON as Go's package encoding/json reads and writes it: names of fields in any case of letters, unknown fields and
-//! bytes after the first value ignored, and errors in its words.
+//! JSON as Go's package encoding/json reads and writes it: field names match in upper and lower case, unknown fields
+//! and bytes after the first value are ignored, and errors have Go's texts.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -36,13 +36,13 @@ fn syntax_error(body: &[u8], why: &serde_json::Error) -> String {
     }
 }
 
-/// Serializes a value as a line, with `<`, `>` and `&` escaped.
+/// Serializes a value as one line, with `<`, `>` and `&` escaped.
 pub(super) fn line(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_default();
     format!("{}\n", text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
 }
 
-/// An object of a request, and the name of its type in Go's errors.
+/// A JSON object in a request, and the name of the object's type in Go's errors.
 #[derive(Debug)]
 pub(super) struct JsonObject {
     fields: Map<String, Value>,
@@ -50,8 +50,8 @@ pub(super) struct JsonObject {
 }
 
 impl JsonObject {
-    /// Takes an object; null is an empty one. `kind` is the object's type in Go, and `name` the type's name without its
-    /// package.
+    /// Takes the object out of a JSON value; null counts as an empty object. `kind` is the object's type in Go, and
+    /// `name` the type's name without its package.
     ///
     /// # Errors
     /// The value is not an object: returns Go's message.
@@ -63,12 +63,12 @@ impl JsonObject {
         }
     }
 
-    /// Returns the value of a field, whose name may have any case of letters; `None` if it is missing.
+    /// Returns the value of a field, whose name may be in upper or lower case; `None` if the field is missing.
     pub(super) fn value(&self, field: &str) -> Option<&Value> {
         self.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(field)).map(|(_, value)| value)
     }
 
-    /// Returns the text of a field of type `kind`; empty if it is missing.
+    /// Returns the text of a field of type `kind`; empty if the field is missing.
     ///
     /// # Errors
     /// The value is not a string: returns Go's message.
@@ -88,7 +88,7 @@ impl JsonObject {
 
 fn noun(value: &Value) -> &'static str {
     match value {
-        // `null` does not occur here: it counts as a missing value.
+        // `null` does not occur here, since it counts as a missing value.
         Value::Null | Value::Bool(_) => "bool",
         Value::Number(_) => "number",
         Value::String(_) => "string",

@@ -13,11 +13,11 @@ pub(super) enum GvLogLevel {
     Debug,
 }
 
-/// The highest level that is written.
+/// The least severe level whose messages are written.
 static HIGHEST: AtomicU8 = AtomicU8::new(GvLogLevel::Info as u8);
 
 impl GvLogLevel {
-    /// Returns the level with a name, in any case of letters; `None` if there is none.
+    /// Returns the level called `name`, in upper or lower case; `None` if there is no such level.
     pub(super) fn named(name: &str) -> Option<GvLogLevel> {
         match name.to_ascii_lowercase().as_str() {
             "panic" | "fatal" => Some(GvLogLevel::Fatal),
@@ -40,7 +40,7 @@ impl GvLogLevel {
     }
 }
 
-/// Sets the highest level that is written from now on.
+/// Sets the least severe level whose messages are written.
 pub(super) fn set_level(level: GvLogLevel) {
     HIGHEST.store(level as u8, Ordering::Relaxed);
 }
@@ -72,7 +72,7 @@ fn write(level: GvLogLevel, what: impl Display) {
     }
 }
 
-/// Puts text in quotes, with escapes for quotes and control characters, so that a message is one line.
+/// Puts text in quotes, with escapes for quotes and control characters, so that a message takes exactly one line.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {

@@ -1,9 +1,9 @@
 //! The drop-in for `gvproxy` (gvisor-tap-vsock): this program, called by that name.
 //!
 //! gvproxy gives a virtual machine a network without privilege: a switch, addresses, names, the Internet and published
-//! ports, with an HTTP interface by which programs change it. Here, the switch is a daemon of the program's own, and a
-//! process `netvale gateway` connects it to the Internet; this program has the options, the HTTP interface and the
-//! SSH tunnels.
+//! ports, with an HTTP interface by which programs change it. Here, the switch is in a daemon that the program starts
+//! for itself, and a process `netvale gateway` connects it to the Internet; this program has the options, the HTTP
+//! interface and the SSH tunnels.
 //!
 //! ```text
 //!  --listen, --services ─► http ─► api ─┬─► control ─► netvale gateway ◄─► the Internet
@@ -31,7 +31,7 @@
 //! | `exposed` | exposed ports and sockets |
 //! | `addresses` | addresses of exposed ports |
 //! | `relay` | bytes between two connections, and connections to guests |
-//! | `framing` | frames of Hyperkit's stream as frames of QEMU's, and back |
+//! | `framing` | conversion of frames between Hyperkit's stream and QEMU's stream |
 //! | `forwards`, `ssh` | sockets in a guest, by `ssh` |
 //! | `serve` | the life of a network |
 //! | `log` | messages in the form of gvproxy's |
@@ -66,9 +66,9 @@ use self::options::GvAsked;
 
 /// The name under which this program acts as gvproxy.
 pub const PROGRAM: &str = "gvproxy";
-/// The release of gvproxy that this program imitates.
+/// The release of gvproxy with which this program is compatible.
 const RELEASE: &str = "v0.8.9";
-/// The exit status of an invalid command line, as with Go's package flag.
+/// The exit status for an invalid command line, as in Go's package flag.
 const BAD_LINE: u8 = 2;
 
 /// The reason why a network cannot start or continue.
@@ -77,7 +77,7 @@ const BAD_LINE: u8 = 2;
 pub struct GvFailure(pub String);
 
 impl GvFailure {
-    /// Returns a function that adds to an error the step `what` that failed.
+    /// Returns a function that turns an error into a failure of the step `what`.
     fn step<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> GvFailure {
         move |why| GvFailure(format!("{what}: {why}"))
     }

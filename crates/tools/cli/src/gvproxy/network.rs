@@ -24,19 +24,19 @@ const GUEST_PORT: &str = "vm";
 /// Name of the port for `/connect` and `-listen-stdio`.
 const CONNECT_PORT: &str = "connect";
 const GATEWAY_PORT: &str = "vale0:gateway";
-/// Maximum wait until the gateway answers.
+/// Maximum time to wait until the gateway answers.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Maximum wait until the gateway has ended, after which it is killed.
+/// Maximum time to wait until the gateway has ended; after this time, it is killed.
 const ENDING: Duration = Duration::from_secs(5);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Networks that guests may reach beside the Internet, as with gvproxy.
+/// Networks that guests may reach besides the Internet, as with gvproxy.
 const PRIVATE_NETWORKS: [&str; 6] =
     ["10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15"];
 /// The network of cloud providers' metadata.
 const METADATA_NETWORK: &str = "169.254.0.0/16";
 
-/// The daemon and the gateway. Both end when this is dropped.
+/// The daemon and the gateway. Both processes end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct GvNetwork {
     daemon: Option<OwnDaemon>,
@@ -44,10 +44,10 @@ pub(super) struct GvNetwork {
 }
 
 impl GvNetwork {
-    /// Starts the daemon and the gateway, and waits until both answer.
+    /// Starts the daemon and the gateway, and waits until both processes answer.
     ///
     /// # Errors
-    /// One of them cannot start: its messages are in the log.
+    /// The daemon or the gateway cannot start; the log has its messages.
     pub(super) fn start(settings: &GvSettings, place: &GvPlace) -> Result<GvNetwork, GvFailure> {
         let sockets = [&settings.qemu, &settings.bess, &settings.vfkit].into_iter().flatten();
         let paths = sockets.filter(|endpoint| endpoint.scheme != "tcp").map(|endpoint| Path::new(&endpoint.path));
@@ -60,7 +60,7 @@ impl GvNetwork {
         Ok(network)
     }
 
-    /// Waits until the gateway's control socket takes connections.
+    /// Waits until the gateway accepts connections on its control socket.
     fn wait(&mut self, control: &Path) -> Result<(), GvFailure> {
         let begun = Instant::now();
         while begun.elapsed() < LIMIT {
@@ -101,7 +101,8 @@ impl Drop for GvNetwork {
 
 fn gateway(net: &NetSettings, place: &GvPlace) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    // The program's file may be called gvproxy: with that name in argv[0], it would be this program again.
+    // The program's file may be called gvproxy. If argv[0] had this name, the new process would act as gvproxy instead
+    // of `netvale`.
     command.arg0("netvale").arg("--run-dir").arg(place.folder()).args(["gateway", GATEWAY_PORT]);
     command.arg(format!("{}/{}", net.gateway.address, net.gateway.prefix));
     command.args(words(net));
@@ -111,7 +112,7 @@ fn gateway(net: &NetSettings, place: &GvPlace) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// Returns the gateway's options, except those with paths.
+/// Returns the gateway's options, except the options whose values are paths.
 fn words(net: &NetSettings) -> Vec<String> {
     let mut words = Vec::new();
     let mut option = |name: &str, value: String| words.extend([format!("--{name}"), value]);
@@ -177,7 +178,7 @@ impl SwitchClient {
         self.ask(|client| client.attach(params)).map(drop)
     }
 
-    /// Returns the bytes that guests were sent, and those that they have sent.
+    /// Returns two totals of bytes: those sent to guests, and those received from guests.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -188,7 +189,7 @@ impl SwitchClient {
         Ok(guests.fold((0, 0), |(sent, received), port| (sent + sum(&port.egress), received + sum(&port.ingress))))
     }
 
-    /// Returns guests' Ethernet addresses, each with the number of its port, from 0.
+    /// Returns guests' Ethernet addresses, each with the number of the guest's port, counted from 0.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -201,7 +202,7 @@ impl SwitchClient {
         Ok(self.learned()?.into_iter().filter_map(|(mac, port)| Some((mac, number(&port)?))).collect())
     }
 
-    /// Returns guests' Ethernet addresses, each with the full name of its port.
+    /// Returns guests' Ethernet addresses, each with the full name of the guest's port.
     ///
     /// # Errors
     /// The daemon does not answer.

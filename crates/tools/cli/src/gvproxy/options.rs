@@ -10,7 +10,7 @@ use super::kinds::CAPTURE_OPTION;
 /// Default of `-ssh-port`.
 const SSH_PORT: i64 = 2222;
 
-/// What the command line requests.
+/// What the command line requests: the help, the version, or a network.
 #[derive(Debug)]
 pub(super) enum GvAsked {
     Help,
@@ -79,7 +79,7 @@ impl Default for GvOptions {
     }
 }
 
-/// What an option takes, and where its value is stored.
+/// The kind of value that an option takes, and the field in which the value is stored.
 enum GvOptionRole {
     Flag(fn(&mut GvOptions) -> &mut bool),
     Text(fn(&mut GvOptions) -> &mut String),
@@ -131,7 +131,7 @@ fn put_ssh_port(options: &mut GvOptions, number: i64) {
 /// Parses the command line `words`, without the program's name.
 ///
 /// # Errors
-/// Names the first option that is unknown or malformed.
+/// An option is unknown or malformed; the error names the first such option.
 pub(super) fn read(words: &[OsString]) -> Result<GvAsked, GvFailure> {
     let mut options = GvOptions::default();
     let mut words = words.iter().map(|word| word.to_string_lossy());
@@ -163,7 +163,7 @@ pub(super) fn read(words: &[OsString]) -> Result<GvAsked, GvFailure> {
     Ok(if options.version { GvAsked::Version } else { GvAsked::Run(Box::new(options)) })
 }
 
-/// Parses the value of a flag: without one, it is set.
+/// Parses the value of a flag. A flag without a value is set.
 fn flag(name: &str, value: Option<&str>) -> Result<bool, GvFailure> {
     match value {
         None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
@@ -187,7 +187,7 @@ impl GvOption {
     }
 }
 
-/// The list of options.
+/// Returns the text of the help: the list of options.
 pub(super) fn usage() -> String {
     let mut text = String::from("Usage of gvproxy:\n");
     for option in OPTIONS {

@@ -11,20 +11,22 @@ use crate::own_daemon;
 
 /// The beginning of the folder's name.
 const PREFIX: &str = "netvale-gvproxy-";
-/// Maximum length in bytes of the parent folder's path, such that the sockets' paths fit into an address (unix(7)).
+/// Maximum length in bytes of the parent folder's path, so that the paths of the sockets fit into a socket address
+/// (unix(7)).
 const LONGEST_BASE: usize = 48;
-/// Minimum age of an unlocked folder to be removed as that of a killed program: the daemon of a newer one may be
-/// starting.
+/// An unlocked folder is removed only if it is at least this old, since the daemon of a newer folder may still be
+/// starting. Killed programs leave such folders.
 const OLD: Duration = Duration::from_secs(60);
 
-/// The folder. Removed when this is dropped.
+/// The folder, which is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct GvPlace {
     folder: TempDir,
 }
 
 impl GvPlace {
-    /// Creates the folder in `XDG_RUNTIME_DIR`, or else in `/tmp`. Removes those that killed programs have left there.
+    /// Creates the folder in `XDG_RUNTIME_DIR`, or, if that is not suitable, in `/tmp`. Removes folders that killed
+    /// programs have left there.
     ///
     /// # Errors
     /// The folder cannot be created.
@@ -42,22 +44,22 @@ impl GvPlace {
         self.folder.path()
     }
 
-    /// The gateway's control socket.
+    /// Returns the path of the gateway's control socket.
     pub(super) fn control(&self) -> PathBuf {
         self.folder().join("gateway.sock")
     }
 
-    /// The gateway's dial socket.
+    /// Returns the path of the gateway's dial socket, through which this program connects to guests.
     pub(super) fn dial(&self) -> PathBuf {
         self.folder().join("dial.sock")
     }
 
-    /// The socket to which port 80 of the gateway leads.
+    /// Returns the path of the socket to which port 80 of the gateway leads.
     pub(super) fn api(&self) -> PathBuf {
         self.folder().join("api.sock")
     }
 
-    /// The switch's socket for the connections of `/connect`.
+    /// Returns the path of the switch's socket for the connections of `/connect`.
     pub(super) fn connect(&self) -> PathBuf {
         self.folder().join("connect.sock")
     }
@@ -72,12 +74,12 @@ fn sweep(base: &Path) {
     let names = std::fs::read_dir(base).into_iter().flatten().flatten();
     let folders = names.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()));
     for folder in folders.map(|entry| entry.path()).filter(|folder| is_own(folder) && is_left(folder)) {
-        // Another program may be removing it as well.
+        // An error is ignored, since another program may be removing the same folder.
         let _ = std::fs::remove_dir_all(folder);
     }
 }
 
-/// Whether a folder is old, and no daemon holds its lock.
+/// Returns whether a folder is old and no daemon holds its lock.
 fn is_left(folder: &Path) -> bool {
     let age = std::fs::metadata(folder.join("lock")).and_then(|meta| meta.modified()).ok();
     let is_old = age.and_then(|modified| modified.elapsed().ok()).is_some_and(|age| age > OLD);
@@ -88,7 +90,8 @@ fn is_left(folder: &Path) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: a folder with a daemon's lock, or a new one, stays; one that a killed program has left is removed.
+    /// Objective: a folder stays if a daemon holds its lock or if it is new; a folder that a killed program has left is
+    /// removed.
     #[test]
     fn only_folders_without_a_daemon_are_swept() {
         let base = tempfile::tempdir().unwrap();

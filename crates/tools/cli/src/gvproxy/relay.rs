@@ -14,7 +14,7 @@ use super::stream::{GvListener, GvStream};
 
 /// Number of bytes that are carried at a time.
 const PIECE: usize = 64 << 10;
-/// Pause in accepting connections after the kernel lacked resources for one.
+/// Pause before the next connection is accepted, after the kernel lacked resources to accept one.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Connects to guests through the gateway.
@@ -25,7 +25,7 @@ pub(super) struct GuestDialer {
 }
 
 impl GuestDialer {
-    /// Connects to a guest's TCP port. If the guest does not answer, the connection ends.
+    /// Connects to a guest's TCP port. If the guest does not answer, the gateway closes the connection.
     ///
     /// # Errors
     /// The gateway does not answer.
@@ -36,7 +36,7 @@ impl GuestDialer {
     }
 }
 
-/// A function that makes a connection to a guest.
+/// A function that opens a connection to a guest.
 pub(super) type GuestWay = Box<dyn Fn() -> io::Result<GvStream> + Send + Sync>;
 
 /// Accepts connections in a thread of its own until the listener is closed, and carries each to a guest.
@@ -81,17 +81,17 @@ pub(super) fn relay(one: GvStream, other: GvStream) {
     match back {
         Ok(back) => {
             carry(&one, &other);
-            // Waits until the other direction has ended, too.
+            // The function returns only when the other direction has ended, too.
             let _ = back.join();
         }
         Err(why) => log::warning(format_args!("cannot start a thread for a connection: {why}")),
     }
 }
 
-/// Carries bytes one way, and ends that direction after the last.
+/// Carries bytes from `from` to `to`. After the last byte, ends the sending direction of `to`.
 fn carry(from: &GvStream, to: &GvStream) {
     if copy(from, to).is_err() {
-        // The receiver is gone: the sender must notice.
+        // The receiver has closed its connection, and the sender must notice it.
         from.shutdown(Shutdown::Both);
     }
     to.shutdown(Shutdown::Write);
@@ -116,7 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: bytes go both ways; each direction ends for itself; the end of both ends the relay.
+    /// Objective: bytes are carried in both directions; each direction ends independently; when both have ended, the
+    /// relay ends.
     #[test]
     fn each_direction_ends_for_itself() {
         let pair = || UnixStream::pair().map(|(far, near)| (far, GvStream::from(OwnedFd::from(near)))).unwrap();

@@ -1,4 +1,4 @@
-//! The life of a network: start, waiting for what ends it, and end.
+//! The life of a network: it starts, waits for an event that ends the network, and ends the network.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,8 @@ use super::watch::{self, Notifier};
 use super::{GvFailure, forwards, framing, log};
 use crate::signals;
 
-/// Runs a network until a signal, the end of its only guest, or a failure: the reason is the error.
+/// Runs a network until a signal arrives, its only guest leaves, or a step fails. The error is the reason why the
+/// network has ended.
 pub(super) fn run(settings: &GvSettings) -> Result<(), GvFailure> {
     let (over, reasons) = channel();
     watch_fd("signals", signals::stop_pipe()?.into(), over.clone(), "signal caught")?;
@@ -63,19 +64,19 @@ fn wait(reasons: &Receiver<String>) -> Result<(), GvFailure> {
     Err(GvFailure(reasons.recv().unwrap_or_else(|why| why.to_string())))
 }
 
-/// Sends a reason once a descriptor is readable.
+/// Sends the reason `why` to `over` once a descriptor becomes readable.
 fn watch_fd(name: &str, fd: OwnedFd, over: Sender<String>, why: &'static str) -> Result<(), GvFailure> {
     let work = move || {
         // Only a wait that a signal interrupted is repeated: any other error of poll(2) would recur.
         while poll(&mut [PollFd::new(&fd, PollFlags::IN)], None) == Err(rustix::io::Errno::INTR) {}
-        // Fails if the network is already ending.
+        // The call fails only if the network is already ending.
         let _ = over.send(why.to_owned());
     };
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(work);
     started.map(drop).map_err(GvFailure::step("cannot start a thread"))
 }
 
-/// A network whose processes run.
+/// A network whose processes are running.
 struct RunningNetwork<'a> {
     listeners: Vec<Arc<GvListener>>,
     api: Arc<GvApi>,
@@ -116,7 +117,7 @@ impl RunningNetwork<'_> {
         Ok(())
     }
 
-    /// Adds the zones of names, and exposes the ports, that the settings list.
+    /// Adds the DNS zones and exposes the ports that the settings list.
     fn fill(&self, settings: &GvSettings) -> Result<(), GvFailure> {
         for zone in &settings.zones {
             self.api.control.set_names(zone.for_gateway()).map_err(GvFailure::step("cannot add network services"))?;
@@ -162,14 +163,14 @@ impl RunningNetwork<'_> {
     }
 }
 
-/// Returns the names of the ports whose guest ends the network when it leaves: gvproxy accepts one guest there, and
-/// then exits.
+/// Returns the names of the ports whose guest ends the network when it leaves, since gvproxy accepts only one guest on
+/// such a port and exits when the guest leaves.
 fn single_ports(settings: &GvSettings) -> Vec<String> {
     let has_guest = settings.qemu.is_some() || settings.bess.is_some() || settings.vfkit.is_some();
     if has_guest { vec!["vm".to_owned(), "vfkit".to_owned()] } else { Vec::new() }
 }
 
-/// Carries frames between standard input and output and the switch. The network ends when standard input does.
+/// Carries frames between standard input and output and the switch. The network ends when standard input ends.
 fn carry_stdio(socket: PathBuf, over: Sender<String>) -> Result<(), GvFailure> {
     let port = GvStream::connect(&socket).map_err(GvFailure::step("cannot connect to the switch"))?;
     let work = move || {
@@ -180,7 +181,7 @@ fn carry_stdio(socket: PathBuf, over: Sender<String>) -> Result<(), GvFailure> {
     started.map(drop).map_err(GvFailure::step("cannot start a thread"))
 }
 
-/// A file with the process ID, removed when this is dropped.
+/// A file with the process ID, which is removed when this value is dropped.
 struct GvPidFile(PathBuf);
 
 impl GvPidFile {

@@ -25,14 +25,14 @@ const GATEWAY_MAC: &str = "5a:94:ef:e4:0c:dd";
 const SUBNET: &str = "192.168.127.0/24";
 const MTU: i64 = 1500;
 
-/// How frames are framed on a connection that was made by `/connect`.
+/// How frames are framed on a connection that a client opened through `/connect`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectFraming {
-    /// Hyperkit's: two bytes of length, the low one first.
+    /// Hyperkit's framing: a length of two bytes, low byte first.
     Hyperkit,
-    /// QEMU's: four bytes of length, the high one first.
+    /// QEMU's framing: a length of four bytes, high byte first.
     Qemu,
-    /// None: the guests' socket has messages, which a stream cannot carry.
+    /// No framing, so `/connect` is not available: the guests' socket is not a stream, but carries messages.
     Messages,
 }
 
@@ -190,7 +190,7 @@ fn net_settings(stack: &StackConfig, ec2: bool, is_default: bool) -> Result<NetS
     })
 }
 
-/// Returns the first and the last address for hosts of a network, and its prefix length.
+/// Returns the first and the last host address of a network, and the network's prefix length.
 fn usable(subnet: &str) -> Result<(Ipv4Addr, Ipv4Addr, u8), GvFailure> {
     let failed = |why: &str| GvFailure(format!("failed to parse subnet: {subnet:?}: {why}"));
     let (address, prefix) = subnet.split_once('/').ok_or_else(|| failed("expected e.g. 192.168.127.0/24"))?;
@@ -243,7 +243,7 @@ fn host_search() -> Vec<String> {
     line.split_whitespace().map(|domain| domain.trim_end_matches('.').to_owned()).collect()
 }
 
-/// Adds what only a network without a configuration file has: names, and a port for SSH.
+/// Adds the DNS zones and the exposed SSH port that a network has only if there is no configuration file.
 fn default_network(stack: &mut StackConfig, net: &NetSettings, given: &GvOptions) -> Result<(), GvFailure> {
     if given.ssh_port != -1 && !(1024..=65535).contains(&given.ssh_port) {
         return Err(GvFailure("ssh-port value must be between 1024 and 65535".to_owned()));
@@ -286,7 +286,7 @@ fn add_tunnels(config: &mut GvConfig, given: &GvOptions) -> Result<(), GvFailure
 }
 
 fn notification_path(text: &str, is_option: bool) -> Result<Option<PathBuf>, GvFailure> {
-    // The file's key is a plain path; the option is a URL.
+    // In the configuration file, the value is a plain path; on the command line, it is a URL.
     if text.is_empty() || !is_option {
         return Ok(Some(text).filter(|text| !text.is_empty()).map(PathBuf::from));
     }
@@ -357,7 +357,7 @@ mod tests {
         settle(&options).map_err(|why| why.to_string())
     }
 
-    /// Objective: without a file, the network is gvproxy's own.
+    /// Objective: without a configuration file, the network is gvproxy's default network.
     #[test]
     fn the_default_network_is_gvproxys() {
         let settings = of(&["-listen", "unix:///tmp/network.sock"]).unwrap();
@@ -378,8 +378,8 @@ mod tests {
         assert_eq!(of(&["-listen-qemu", "tcp://0.0.0.0:1"]).unwrap().framing, ConnectFraming::Qemu);
     }
 
-    /// Objective: a network from a file has only the file's names, leases and ports; its addresses follow from the
-    /// subnet.
+    /// Objective: a network from a configuration file has only the names, leases and ports in the file; its addresses
+    /// are derived from the subnet.
     #[test]
     fn a_files_network_has_only_what_the_file_says() {
         let dir = tempfile::tempdir().unwrap();

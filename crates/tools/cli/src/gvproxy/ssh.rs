@@ -17,11 +17,11 @@ use super::{PROGRAM, log};
 const DIAL: &str = "NETVALE_GVPROXY_DIAL";
 /// The environment variable with the guest's address and port, for the ProxyCommand.
 const GUEST: &str = "NETVALE_GVPROXY_GUEST";
-/// Maximum wait for a connection through ssh.
+/// Maximum time to wait for a connection through ssh.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Minimum time between two starts of ssh.
 const AGAIN: Duration = Duration::from_millis(500);
-/// Polling interval until ssh listens.
+/// Interval at which this program checks whether ssh listens on its socket.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The network's resources that ssh needs.
@@ -44,8 +44,8 @@ pub(super) struct SshTarget {
     pub dest: String,
 }
 
-/// A tunnel to a socket in the guest. Its ssh process starts with the first connection, restarts if it has ended, and
-/// is killed when the tunnel is dropped.
+/// A tunnel to a socket in the guest. The tunnel's ssh process is started for the first connection, started again if it
+/// has ended, and killed when the tunnel is dropped.
 #[derive(Debug)]
 pub(super) struct SshTunnel {
     target: SshTarget,
@@ -68,10 +68,10 @@ impl SshTunnel {
         SshTunnel { target, places: places.clone(), socket, process: Mutex::default() }
     }
 
-    /// Connects to the guest's socket. Waits until the guest's SSH server is there.
+    /// Connects to the guest's socket. Waits until the guest's SSH server answers.
     ///
     /// # Errors
-    /// ssh cannot be started, or does not connect in time; its own messages are in the log.
+    /// ssh cannot be started, or does not connect in time; the messages of ssh are in the log.
     pub(super) fn connect(&self) -> io::Result<GvStream> {
         let begun = Instant::now();
         loop {
@@ -103,8 +103,8 @@ impl SshTunnel {
             _ => {}
         }
         let mut command = Command::new("ssh");
-        // Only the options here count, not those of the user's files. The guest's host key is not checked, as in
-        // gvproxy: it changes with each new guest, and the path to the guest is private.
+        // ssh uses only these options and none from the user's files. As in gvproxy, the guest's host key is not
+        // checked: each new guest has another key, and the path to the guest is private.
         let proxy = format!("ProxyCommand={}", quoted(&escaped(&link)));
         let mut options = vec![proxy];
         options.extend(OPTIONS.iter().map(|option| (*option).to_owned()));
@@ -138,7 +138,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Escapes a path in ssh's options, where `%` begins a token.
+/// Escapes a path for an option of ssh, in which `%` begins a token.
 fn escaped(path: &Path) -> String {
     path.display().to_string().replace('%', "%%")
 }
@@ -155,20 +155,20 @@ impl Drop for SshTunnel {
     }
 }
 
-/// Checks that ssh cannot take a target's words for other arguments.
+/// Checks that ssh cannot interpret a part of a target as another argument.
 pub(super) fn check(target: &SshTarget) -> Result<(), String> {
     if target.user.is_empty() || target.user.starts_with('-') {
         return Err(format!("invalid SSH user {:?}: expected a name", target.user));
     }
-    // A colon would separate another part of ssh's option.
+    // In ssh's option, a colon separates the parts.
     if !target.dest.starts_with('/') || target.dest.contains(':') {
         return Err(format!("invalid socket {:?} in the guest: expected a path without a colon", target.dest));
     }
     Ok(())
 }
 
-/// If ssh has started this program as its ProxyCommand, connects it to the guest, and returns the exit code at the end.
-/// Otherwise returns `None`.
+/// If ssh has started this program as its ProxyCommand, connects ssh to the guest, and returns the exit code when the
+/// connection has ended. Otherwise returns `None`.
 pub(super) fn as_proxy_command() -> Option<ExitCode> {
     let path = std::env::var_os(DIAL)?;
     let guest = std::env::var(GUEST).ok()?.parse().ok()?;
@@ -182,7 +182,7 @@ pub(super) fn as_proxy_command() -> Option<ExitCode> {
     })
 }
 
-/// Carries standard input to the guest, and its answers to standard output.
+/// Carries bytes from standard input to the guest, and from the guest to standard output.
 fn carry(stream: &GvStream) -> io::Result<()> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -196,7 +196,7 @@ fn carry(stream: &GvStream) -> io::Result<()> {
         loop {
             let len = from.read(&mut bytes)?;
             if len == 0 {
-                // The other thread may wait for input that does not come: the process ends with this direction.
+                // The process ends with this direction, since the other thread may wait for input that never comes.
                 std::process::exit(0);
             }
             out.write_all(bytes.get(..len).unwrap_or_default()).and_then(|()| out.flush())?;
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// Objective: ssh gets the guest, the key and the sockets, and none of the user's configuration.
+    /// Objective: ssh gets the guest's address, the key and the sockets, and uses none of the user's configuration.
     #[test]
     fn ssh_is_told_all_it_needs() {
         let dir = tempfile::tempdir().unwrap();

@@ -23,12 +23,12 @@ impl GvStream {
     /// Connects to a UNIX socket.
     ///
     /// # Errors
-    /// The error of connect(2).
+    /// The error of `connect`.
     pub(super) fn connect(path: &Path) -> io::Result<GvStream> {
         UnixStream::connect(path).map(|stream| GvStream(stream.into()))
     }
 
-    /// Limits how long a read and a write may wait; `None`: forever.
+    /// Limits how long a read and a write may wait; `None` for no limit.
     ///
     /// # Errors
     /// The error of setsockopt(2).
@@ -37,9 +37,9 @@ impl GvStream {
         Ok(sockopt::set_socket_timeout(&self.0, Timeout::Send, limit)?)
     }
 
-    /// Ends one or both directions. Readers and writers in other threads notice it.
+    /// Ends one or both directions. Reads and writes that wait in other threads then return.
     pub(super) fn shutdown(&self, how: Shutdown) {
-        // This fails only if the peer has ended both directions.
+        // The call fails only if the peer has ended both directions.
         let _ = rustix::net::shutdown(&self.0, how);
     }
 }
@@ -72,7 +72,7 @@ impl Write for &GvStream {
     }
 }
 
-/// A listening socket. [`GvListener::close`] removes its file.
+/// A listening socket. [`GvListener::close`] removes the file of a UNIX socket.
 #[derive(Debug)]
 pub(super) struct GvListener {
     fd: OwnedFd,
@@ -120,10 +120,11 @@ impl GvListener {
         Ok(GvListener { fd, file })
     }
 
-    /// Listens at a path in the place of any socket there, for this user only. gvproxy replaces every file.
+    /// Listens at a path, for this user only. If a socket exists at the path, it is replaced. Other files are not,
+    /// although gvproxy would replace them, too.
     ///
     /// # Errors
-    /// Returns gvproxy's message; or the file there is not a socket.
+    /// Returns gvproxy's message, or a message that the file at the path is not a socket.
     pub(super) fn in_place_of(path: &Path) -> Result<GvListener, GvFailure> {
         let shown = path.display();
         match std::fs::symlink_metadata(path) {
@@ -153,13 +154,13 @@ impl GvListener {
         }
     }
 
-    /// Ends the listener: `accept` fails from now on. Removes its file, unless another one has taken its place.
+    /// Ends the listener: `accept` then fails. Removes the listener's file, unless another file has replaced it.
     pub(super) fn close(&self) {
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
         if let Some(ListenerFile { path, number }) = &self.file
             && std::fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == *number)
         {
-            // The folder may be gone.
+            // An error is ignored, since the folder may no longer exist.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -169,8 +170,8 @@ impl GvListener {
 mod tests {
     use super::*;
 
-    /// Objective: a file in the way is left alone, with gvproxy's words; a closed listener ends its waiting thread and
-    /// removes its own file, but not another one at its path.
+    /// Objective: an existing file at the path stays, and the error is gvproxy's; closing a listener ends the thread
+    /// that waits in `accept`, and removes the listener's own file, but not another file at its path.
     #[test]
     fn a_listener_leaves_other_files_alone() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Guests that come and go: notifications about them, and the end of the network with its guest.
+//! Guests that come and go: notifications about them, and the end of the network when its only guest leaves.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,9 +14,9 @@ use super::network::{SWITCH, SwitchClient};
 use super::stream::GvStream;
 use super::{GvFailure, log};
 
-/// How long to wait for an event if nobody is to be notified.
+/// How long a wait for an event lasts if there is no socket for notifications.
 const LONG: Duration = Duration::from_secs(3600);
-/// How often guests' addresses are looked up if somebody is to be notified.
+/// Interval at which guests' addresses are looked up if there is a socket for notifications.
 const LOOK: Duration = Duration::from_millis(250);
 /// Time limit for a notification.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -29,12 +29,13 @@ struct GvNotice {
     mac_address: String,
 }
 
-/// Sends notifications, each on a connection of its own, in a thread of its own. Without a socket, it sends none.
+/// Sends notifications, each on a new connection, in a separate thread. If there is no socket for notifications, it
+/// sends none.
 #[derive(Clone, Debug)]
 pub(super) struct Notifier(Option<Sender<GvNotice>>);
 
 impl Notifier {
-    /// Creates a notifier for the socket at a path.
+    /// Creates a notifier that sends to the socket at a path; with `None`, it sends nothing.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -54,7 +55,7 @@ impl Notifier {
 
     fn about(&self, kind: &'static str, mac: String) {
         if let Some(sender) = &self.0 {
-            // The thread runs for as long as there is a sender.
+            // This does not fail, since the thread runs as long as a sender exists.
             let _ = sender.send(GvNotice { notification_type: kind, mac_address: mac });
         }
     }
@@ -73,7 +74,7 @@ fn send_all(socket: &std::path::Path, notices: &Receiver<GvNotice>) {
     }
 }
 
-/// The Ethernet addresses of the guests seen, with the full names of their ports.
+/// The Ethernet addresses of the guests that were seen, with the full names of the guests' ports.
 #[derive(Debug, Default)]
 struct SeenGuests(BTreeMap<String, String>);
 
@@ -90,8 +91,8 @@ impl SeenGuests {
     }
 }
 
-/// Watches guests until the daemon ends. `single` are the ports whose guest ends the network when it leaves. The reason
-/// is then sent to `over`, as after the daemon's end.
+/// Watches guests until the daemon ends. `single` are the ports whose guest ends the network when it leaves. When such
+/// a guest leaves or the daemon ends, the reason is sent to `over`.
 ///
 /// # Errors
 /// The daemon does not answer, or the thread cannot be started.
@@ -113,7 +114,7 @@ pub(super) fn begin(
                 Ok(Some(event)) => take(&event, &mut seen, &notifier, &single, &over),
                 Ok(None) => {}
                 Err(_) => {
-                    // Fails if the network is already ending.
+                    // The call fails only if the network is already ending.
                     let _ = over.send("the switch's daemon has ended".to_owned());
                     return;
                 }
@@ -161,7 +162,8 @@ mod tests {
         assert_eq!(seen.learn(learned()), ["a"]);
     }
 
-    /// Objective: each notification is a line on a connection of its own; without a listener, none is kept.
+    /// Objective: each notification is one line on a new connection; if nothing listens on the socket, the notification
+    /// is discarded.
     #[test]
     fn notifications_have_gvproxys_form() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Zones of names: as in the file of `--config`, in the HTTP interface, and for the gateway.
+//! Zones of names: in the forms of the file of `--config`, of the HTTP interface, and of the gateway.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::json::{self, JsonObject};
 
-/// A zone. Serialized as in gvproxy's HTTP interface, deserialized as in the file of `--config`.
+/// A DNS zone. It is serialized as in gvproxy's HTTP interface, and deserialized as in the file of `--config`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct GvZone {
@@ -62,7 +62,7 @@ impl GvZone {
         Ok(GvZone { name: zone.text("Name", "string")?, records, default_ip: address(&zone, "DefaultIP")? })
     }
 
-    /// Returns the zone in the gateway's form.
+    /// Returns the zone in the form of the gateway's control interface.
     pub(super) fn for_gateway(&self) -> DnsZone {
         let record = |one: &GvRecord| ZoneRecord { name: one.name.clone(), regexp: one.regexp.clone(), ip: one.ip };
         let records = self.records.iter().flatten().map(record).collect();
@@ -88,8 +88,8 @@ fn address(object: &JsonObject, field: &str) -> Result<Option<IpAddr>, String> {
     text.parse().map(Some).map_err(|_| format!("invalid IP address: {text}"))
 }
 
-/// Returns the zones after `new` is added, and the index of the changed zone. A zone of the same name is replaced by
-/// `new`, whose records the former zone's follow.
+/// Returns the zones after `new` is added, and the index of the changed zone. If a zone of the same name exists, `new`
+/// replaces it, and the records of the previous zone are appended to the records of `new`.
 pub(super) fn merged(zones: &[GvZone], mut new: GvZone) -> (Vec<GvZone>, usize) {
     let mut zones = zones.to_vec();
     match zones.iter().position(|zone| zone.name == new.name) {
@@ -144,7 +144,8 @@ mod tests {
         }
     }
 
-    /// Objective: new records come before a zone's own; the zone keeps its place; another zone is the last.
+    /// Objective: new records precede the existing records of a zone; the zone keeps its position; a zone with a new
+    /// name is appended.
     #[test]
     fn records_are_added_before_those_of_the_same_zone() {
         let zones = [usual(), GvZone { name: "b.".into(), ..GvZone::default() }];

@@ -6,11 +6,11 @@ use std::process::Command;
 /// A version: major, minor.
 pub type QemuVersion = (u32, u32);
 
-/// The first QEMU whose reconnect interval is in milliseconds.
+/// The first version of QEMU that takes the reconnect interval in milliseconds.
 const RECONNECT_MS: QemuVersion = (9, 2);
-/// The first QEMU whose vhost-user devices may have MSI-X vectors without KVM.
+/// The first version of QEMU in which vhost-user devices may have MSI-X vectors without KVM.
 const VECTORS: QemuVersion = (8, 0);
-/// The first QEMU with vfio-user devices.
+/// The first version of QEMU that has vfio-user devices.
 const VFIO_USER: QemuVersion = (10, 1);
 /// Name of QEMU for this machine's architecture in most distributions.
 const PROGRAM: &str = if cfg!(target_arch = "aarch64") { "qemu-system-aarch64" } else { "qemu-system-x86_64" };
@@ -41,7 +41,8 @@ impl VmSupport {
         if self.is_before(RECONNECT_MS) { ",reconnect=1" } else { ",reconnect-ms=1000" }
     }
 
-    /// Returns whether, without KVM, this QEMU crashes when the guest's driver uses the vectors of a vhost-user device.
+    /// Returns whether this QEMU crashes when the guest's driver uses the MSI-X vectors of a vhost-user device, which
+    /// older versions do without KVM.
     pub fn crashes_with_vectors(self) -> bool {
         !self.kvm && self.is_before(VECTORS)
     }
@@ -58,7 +59,7 @@ fn ask_version(program: &str) -> Option<QemuVersion> {
     parse(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Parses a line like `QEMU emulator version 7.2.17 (Debian …)`.
+/// Parses the version in a line such as `QEMU emulator version 7.2.17 (Debian …)`.
 fn parse(line: &str) -> Option<QemuVersion> {
     let mut numbers = line.split_once("version ")?.1.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

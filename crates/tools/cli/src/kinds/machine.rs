@@ -5,11 +5,11 @@ use super::VmSupport;
 /// The virtual machine that a port is for.
 #[derive(Clone, Copy)]
 pub struct GuestMachine<'a> {
-    /// The program that runs the machine (virtual machine monitor).
+    /// The virtual machine monitor: the program that runs the machine.
     pub vmm: Vmm,
     /// The machine's memory, in the form of QEMU's -m.
     pub memory: &'a str,
-    /// The QEMU of this host.
+    /// The installed QEMU, and whether this user may use KVM.
     pub installed: VmSupport,
 }
 

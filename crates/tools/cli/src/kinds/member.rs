@@ -14,7 +14,7 @@ pub(crate) enum MemberSocket {
 }
 
 impl MemberSocket {
-    /// Returns the text of the port with its socket at this path.
+    /// Returns the notation of a port whose socket is at this path.
     pub fn port(self, path: &Path) -> String {
         let kind = match self {
             MemberSocket::Stream => "stream",
@@ -24,13 +24,13 @@ impl MemberSocket {
         format!("{kind}:{}", path.display())
     }
 
-    /// Returns whether the path is a folder, which must exist before the port.
+    /// Returns whether the path of the socket is a folder, which must exist before the port is attached.
     pub fn is_folder(self) -> bool {
         self == MemberSocket::Vde
     }
 }
 
-/// Returns the text of the port of a member in namespaces.
+/// Returns the notation of the port for a member in namespaces.
 pub(crate) fn interface_port(interface: &str) -> String {
     format!("tap:{interface}")
 }

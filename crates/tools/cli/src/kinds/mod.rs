@@ -15,7 +15,7 @@ pub use self::installed::VmSupport;
 pub use self::machine::{GuestArguments, GuestMachine, Vmm};
 use crate::CliError;
 
-/// A command that attaches a port suitable for any machine.
+/// A command that attaches a port which is suitable for any virtual machine.
 pub const FOR_ANY_MACHINE: &str = "netvale attach vale0 vhost:/run/netvale/vm1.sock";
 
 /// Returns a port's description in one line; `None` if its kind has none.
@@ -26,7 +26,7 @@ pub fn facts(detail: &PortDetail) -> Option<String> {
     }
 }
 
-/// Returns a table of a port's entries, if it has any.
+/// Returns a table of a tunnel's remote endpoints; `None` if the port has none.
 pub fn table(detail: &PortDetail) -> Option<String> {
     match detail {
         PortDetail::Vxlan(tunnel) if !tunnel.remotes.is_empty() => Some(vxlan::table(tunnel)),
@@ -34,7 +34,7 @@ pub fn table(detail: &PortDetail) -> Option<String> {
     }
 }
 
-/// Returns the arguments that attach a machine; `None` if the port is not for virtual machines.
+/// Returns the arguments that attach a virtual machine to a port; `None` if the port is not for virtual machines.
 pub fn arguments(detail: &PortDetail, machine: GuestMachine<'_>) -> Option<Result<GuestArguments, CliError>> {
     match detail {
         PortDetail::Vhost(device) => Some(Ok(vhost::arguments(device, machine))),

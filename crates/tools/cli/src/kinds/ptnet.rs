@@ -39,7 +39,8 @@ mod tests {
     use super::super::installed::sample;
     use super::*;
 
-    /// Objective: a ptnet device gets the vectors that it needs; for a QEMU without vfio-user there is a note.
+    /// Objective: a ptnet device gets the vectors that it needs; for a QEMU that has no vfio-user devices, there is a
+    /// note.
     #[test]
     fn a_ptnet_device_has_all_its_vectors() {
         let info = PtnetInfo { path: "/run/s".into(), vectors: 5, ..PtnetInfo::default() };

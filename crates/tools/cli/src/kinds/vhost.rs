@@ -61,7 +61,8 @@ fn libvirt(v: &VhostInfo, memory: &str) -> String {
     let path = &v.path;
     let mac = v.mac;
     let pairs = v.pairs;
-    // libvirt would set the MTU of the host's interface, which this kind lacks, and fail. The guest sets its own MTU.
+    // libvirt would try to set the MTU of an interface on the host, which this kind of port does not have, and would
+    // fail. The guest sets its own MTU instead.
     let mtu = if v.mtu == ORDINARY_MTU {
         String::new()
     } else {
@@ -125,8 +126,8 @@ mod tests {
         assert_eq!(arguments(Vmm::Uml, &info(1, false), ""), "virtio_uml.device=/run/s:1");
     }
 
-    /// Objective: an old QEMU without KVM gets a device without vectors, for any number of queues, and its owner gets a
-    /// note; so does the owner of a libvirt guest. Others get no note.
+    /// Objective: an old QEMU without KVM gets a device without vectors, for any number of queues, and a note for its
+    /// owner. For the same QEMU, libvirt guests get a note, too. In all other cases, there is no note.
     #[test]
     fn an_old_qemu_without_kvm_gets_no_vectors() {
         for pairs in [1, 4] {

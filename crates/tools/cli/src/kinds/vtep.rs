@@ -56,7 +56,7 @@ struct VtepListArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No daemon answers, the tunnel does not exist, or the address cannot be an endpoint's.
+/// No daemon answers, the tunnel does not exist, or the address cannot be the address of an endpoint.
 pub fn run(args: &VtepArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let (which, adds) = match &args.command {
         VtepCommand::List(args) => return list(args, ctx),
@@ -74,7 +74,7 @@ pub fn run(args: &VtepArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that the endpoint to remove is on the flood list.
+/// Checks that the endpoint that is to be removed is on the flood list.
 fn check_there(remotes: &[VxlanRemote], which: &EndpointArgs) -> Result<(), CliError> {
     if remotes.iter().any(|one| one.flood && one.vtep == which.vtep) {
         return Ok(());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     /// Objective: without an Ethernet address, an endpoint is added to or removed from the flood list; with one, only
-    /// the address is.
+    /// that address is added or removed.
     #[test]
     fn an_endpoint_alone_changes_the_flood_list() {
         let which = |mac| EndpointArgs { port: "vale0:v".into(), vtep: [10, 0, 0, 2].into(), mac };

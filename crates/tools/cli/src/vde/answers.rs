@@ -1,5 +1,5 @@
-//! The answers to commands: lines of data, then a line with a status number and its text. The number is 1000 plus the
-//! errno; clients parse it. Numbers and texts are VDE's.
+//! The answers to commands: lines of data, then a line with a status number and its text. The status number, which
+//! clients parse, is 1000 plus the errno. Numbers and texts are the same as in VDE.
 
 /// The reason why a command is refused, as VDE reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum VdeError {
 }
 
 impl VdeError {
-    /// Returns the errno and the text of strerror(3).
+    /// Returns the errno, and the text that strerror(3) returns for it.
     fn parts(self) -> (u16, &'static str) {
         match self {
             VdeError::NoFile => (2, "No such file or directory"),
@@ -56,16 +56,16 @@ pub enum VdeAnswer {
     Done(Result<(), VdeError>),
     /// The data and the status of a command that returns data. Each line of the data ends with a newline.
     Told(String, Result<(), VdeError>),
-    /// The answers to the commands of a file, and the status of `load` itself.
+    /// The answers to the commands of a file, and the status of the `load` command itself.
     Loaded(String, Result<(), VdeError>),
-    /// The session ends.
+    /// No answer: the session ends.
     Logout,
-    /// The switch ends.
+    /// No answer: the switch ends.
     Shutdown,
 }
 
 impl VdeAnswer {
-    /// Makes the answer of a command that returns data; after an error, the data is empty.
+    /// Creates the answer to a command that returns data. If the command has failed, the data is empty.
     pub fn told(told: Result<String, VdeError>) -> VdeAnswer {
         match told {
             Ok(text) => VdeAnswer::Told(text, Ok(())),
@@ -99,8 +99,8 @@ fn last_line(done: Result<(), VdeError>) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: answers equal those of VDE, byte for byte: the status is a 1 and three digits, and a line with a dot
-    /// ends the data.
+    /// Objective: answers equal those of VDE, byte for byte: the status number is a 1 followed by three digits, and a
+    /// line with a dot ends the data.
     #[test]
     fn answers_are_those_of_vde() {
         assert_eq!(VdeAnswer::from(Ok(())).lines(), "1000 Success\n");
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(VdeAnswer::Nothing.lines(), "");
     }
 
-    /// Objective: the numbers and texts of errors are those of the system's strerror(3).
+    /// Objective: the numbers and texts of errors are the same as in the system's strerror(3).
     #[test]
     fn numbers_and_words_are_the_systems() {
         use VdeError::*;

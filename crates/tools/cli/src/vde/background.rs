@@ -1,4 +1,4 @@
-//! `--daemon`: the program starts itself again as a process in a session of its own, and exits once that is ready.
+//! `--daemon`: the program starts itself again as a process in a new session, and exits once that process is ready.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -9,16 +9,17 @@ use super::{CANNOT_START, PROGRAM, VdeFailure};
 
 /// The environment variable that marks the process in the background.
 const VARIABLE: &str = "NETVALE_VDE_BACKGROUND";
-/// What the process in the background writes to its standard output, a pipe to its starter, when it is ready.
+/// When it is ready, the process in the background writes this to its standard output, which is a pipe to the process
+/// that started it.
 const READY: &[u8] = b"ready";
 
-/// Whether this is the process in the background.
+/// Returns whether this process is the one in the background.
 pub(super) fn is_inside() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
 /// Starts the process in the background with the same arguments, and waits until it is ready or has failed. Returns the
-/// exit code for the starter.
+/// exit code for this process.
 pub(super) fn start(words: &[OsString]) -> Result<ExitCode, VdeFailure> {
     let failed = |what: &str| VdeFailure::step(format!("cannot start the switch in the background: {what}"));
     let program = std::env::current_exe().map_err(failed("finding this program"))?;
@@ -30,19 +31,19 @@ pub(super) fn start(words: &[OsString]) -> Result<ExitCode, VdeFailure> {
     if said == READY {
         return Ok(ExitCode::SUCCESS);
     }
-    // The failed process has reported the reason on standard error.
+    // The process in the background has failed, and has printed the reason on standard error.
     let status = child.wait().map_err(failed("waiting for the process"))?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::from(CANNOT_START), ExitCode::from))
 }
 
-/// Moves the process in the background to a session of its own. Called before it starts the daemon.
+/// Moves the process in the background to a new session. Must be called before the process starts the daemon.
 pub(super) fn enter() {
-    // Fails only if this process is a group leader already.
+    // The call fails only if this process already leads a process group.
     let _ = rustix::process::setsid();
 }
 
-/// Reports to the starter that the switch is ready. Redirects standard input, output and error to `/dev/null`, and
-/// changes to `/`.
+/// Reports to the process that started this one that the switch is ready. Redirects standard input, output and error to
+/// `/dev/null`, and changes to `/`.
 pub(super) fn ready() -> Result<(), VdeFailure> {
     let failed = |what: &str| VdeFailure::step(format!("cannot continue in the background: {what}"));
     let mut out = std::io::stdout();

@@ -1,4 +1,4 @@
-//! The console: the state that commands change, and a client of the switch to which it applies the changes.
+//! The console: the state that commands change, and a client of the switch, to which the console applies the changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::place::SwitchPlace;
 use super::switch::{PortCounts, ShownPort, VdeSwitch};
 use super::vlans::VlanTable;
 
-/// Values that commands print, and that do not affect forwarding.
+/// Values that commands print but that do not affect forwarding.
 #[derive(Debug)]
 pub(super) struct ConsoleFacts {
     /// The folder of the switch's sockets.
@@ -22,7 +22,7 @@ pub(super) struct ConsoleFacts {
     pub run_dir: PathBuf,
     /// Permission bits of the control socket.
     pub mode: u32,
-    /// The management socket's path and permission bits; `None` without such a socket.
+    /// The management socket's path and permission bits; `None` if there is no management socket.
     pub mgmt: Option<(PathBuf, u32)>,
     /// The switch's own Ethernet address.
     pub mac: Mac,
@@ -35,7 +35,8 @@ pub(super) struct ConsoleFacts {
 }
 
 /// Parameters of VDE's hash table of addresses: its size, and the garbage collection interval, expiry and minimum
-/// persistence in seconds. Commands set and print them; the daemon's own table ignores them.
+/// persistence in seconds. Commands only set and print these parameters; they do not affect the daemon's table of
+/// addresses.
 #[derive(Debug)]
 pub(super) struct HashNumbers {
     pub size: i32,
@@ -50,9 +51,9 @@ pub(super) struct VdeConsole {
     pub facts: ConsoleFacts,
     pub vlans: VlanTable,
     pub switch: VdeSwitch,
-    /// The values that ports' counters had at `port/resetcounter`, by full name.
+    /// The values that the ports' counters had at the last `port/resetcounter`, by the ports' full names.
     pub since: BTreeMap<String, PortCounts>,
-    /// Nesting depth of `load`: files that are being loaded, each by a command in the one before.
+    /// Nesting depth of `load`: the number of files that are being loaded, each by a command in another file.
     pub loading: usize,
 }
 
@@ -85,8 +86,8 @@ impl VdeConsole {
         Ok(VdeConsole { facts, vlans, switch, since: BTreeMap::new(), loading: 0 })
     }
 
-    /// Returns the ports that exist now, and updates the table of VLANs: plugs come and go without the console's
-    /// notice.
+    /// Returns the ports that exist now, and updates the table of VLANs: plugs can create and remove ports without
+    /// notice to the console.
     pub(super) fn look(&mut self) -> Result<BTreeMap<u16, ShownPort>, VdeError> {
         let ports = self.switch.ports()?;
         let numbers: BTreeSet<u16> = ports.keys().copied().collect();
@@ -94,7 +95,7 @@ impl VdeConsole {
         Ok(ports)
     }
 
-    /// Applies `change` to the table of VLANs, and updates the policies of each port that it affects and those of new
+    /// Applies `change` to the table of VLANs, and updates the policies of the ports that the change affects and of new
     /// ports. If a policy cannot be set, the table stays unchanged.
     pub(super) fn change<T>(
         &mut self,
@@ -118,7 +119,7 @@ impl VdeConsole {
     }
 }
 
-/// Makes an Ethernet address from clock and process ID, with VDE's prefix 00:ff.
+/// Returns an Ethernet address that is derived from the clock and the process ID, with VDE's prefix 00:ff.
 fn own_address() -> Mac {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let number = clock.subsec_nanos() ^ std::process::id().rotate_left(16);

@@ -1,4 +1,4 @@
-//! The management socket, and the default files of commands to run at the start.
+//! The management socket, and the default files with commands that are run at the start.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -14,7 +14,7 @@ use super::place::{LONGEST_SOCKET, give};
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// A listening UNIX socket. Its file is removed when this is dropped.
+/// A listening UNIX socket. The socket's file is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct ManagementSocket {
     pub listener: UnixListener,
@@ -24,8 +24,8 @@ pub(super) struct ManagementSocket {
 }
 
 impl ManagementSocket {
-    /// Listens at a path. Replaces a stale socket without a listener. Refuses a path with a listener or with a file
-    /// that is not a socket.
+    /// Listens at a path. Replaces a stale socket, on which no program listens. Refuses the path if a program listens
+    /// on it or if its file is not a socket.
     pub(super) fn listen(path: &Path, mode: u32, group: Option<&str>) -> Result<ManagementSocket, VdeFailure> {
         let shown = &path.display();
         let path = std::path::absolute(path).map_err(VdeFailure::step(format!("{shown}: invalid path")))?;
@@ -50,13 +50,13 @@ impl ManagementSocket {
         };
         bound.map_err(failed("cannot bind the socket"))?;
         let made = ManagementSocket { listener: UnixListener::from(socket), file: file_of(&path), path };
-        // Nobody can connect before listen(2), hence not with the wrong mode.
+        // Mode and group are set before listen(2), so no program can connect while they are still wrong.
         give(&made.path, mode, group)?;
         rustix::net::listen(&made.listener, BACKLOG).map_err(failed("cannot listen on the socket"))?;
         Ok(made)
     }
 
-    /// The absolute path of the socket.
+    /// Returns the absolute path of the socket.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -65,7 +65,7 @@ impl ManagementSocket {
 impl Drop for ManagementSocket {
     fn drop(&mut self) {
         if self.file.is_some() && file_of(&self.path) == self.file {
-            // The folder may be gone.
+            // An error is ignored, since the folder may no longer exist.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -75,7 +75,7 @@ fn file_of(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Removes a stale socket at a path. Fails if a program listens there, or if the file is not a socket.
+/// Removes a stale socket at a path. Fails if a program listens on the socket, or if the file is not a socket.
 fn make_room(path: &Path) -> Result<(), VdeFailure> {
     let shown = path.display();
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
@@ -90,7 +90,8 @@ fn make_room(path: &Path) -> Result<(), VdeFailure> {
     }
 }
 
-/// Returns the first default file of commands that exists: the user's or the system's; `None` if neither does.
+/// Returns the default file of commands: the user's file if it exists, otherwise the system's; `None` if neither file
+/// exists.
 pub(super) fn usual_commands() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let own = home.map(|home| Path::new(OsStr::new(&home)).join(".vde2/vde_switch.rc"));
@@ -107,8 +108,8 @@ mod tests {
         ManagementSocket::listen(path, 0o600, None).unwrap_err().to_string()
     }
 
-    /// Objective: a stale socket is replaced; a path with a listener, with a plain file or of more than 107 bytes is
-    /// refused, and the file there is left unchanged.
+    /// Objective: a stale socket is replaced; a path on which a program listens, a path of a plain file and a path of
+    /// more than 107 bytes are refused, and the existing file stays unchanged.
     #[test]
     fn what_is_in_the_way_is_left_alone_unless_it_is_a_leftover() {
         let dir = tempfile::tempdir().unwrap();

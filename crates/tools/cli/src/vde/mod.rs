@@ -1,8 +1,8 @@
 //! The drop-in for `vde_switch`: this program, called by that name.
 //!
 //! VDE (Virtual Distributed Ethernet) calls its clients *plugs*. A *console* takes VDE's options and management
-//! commands. The switch itself is a separate daemon, `netvale up`, with one `vde:` port; the console controls it
-//! through the control protocol, as every other client may.
+//! commands. The switch itself is in a separate daemon, `netvale up`, with one `vde:` port. The console is an ordinary
+//! client that controls the daemon through the control protocol.
 //!
 //! ```text
 //!  standard input ──┐                                            control
@@ -46,7 +46,7 @@ use options::{AskedOf, VdeOptions};
 
 /// The name under which this program acts as VDE's switch.
 pub const PROGRAM: &str = "vde_switch";
-/// The VDE release that this program imitates. Clients parse it out of the banner.
+/// The VDE release with which this program is compatible. Clients parse the release from the banner.
 const RELEASE: &str = "2.3.2";
 /// The exit status of a switch that cannot start or that fails.
 const CANNOT_START: u8 = 255;
@@ -57,7 +57,7 @@ const CANNOT_START: u8 = 255;
 pub struct VdeFailure(pub String);
 
 impl VdeFailure {
-    /// Returns a function that adds to an I/O error the step `what` that failed.
+    /// Returns a function that turns an I/O error into a failure of the step `what`.
     fn step(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> VdeFailure {
         move |why| VdeFailure(format!("{what}: {why}"))
     }

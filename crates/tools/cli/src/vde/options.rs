@@ -9,7 +9,7 @@ use netvale_control::types::Mac;
 
 use super::VdeFailure;
 
-/// Default of `--numports`. The unused port number 0 counts, as in VDE.
+/// Default of `--numports`. As in VDE, the number includes the unused port number 0.
 pub const USUAL_PORTS: u32 = 32;
 /// Maximum of `--numports`, including the unused number 0.
 pub const MOST_PORTS: u32 = 251;
@@ -30,11 +30,11 @@ pub enum AskedOf {
 /// The options of a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VdeOptions {
-    /// The folder of the switch's sockets; `None`: one of the default folders.
+    /// The folder of the switch's sockets; `None` for one of the default folders.
     pub sock: Option<PathBuf>,
     /// Permission bits of the control socket.
     pub mode: u32,
-    /// Permission bits of the folder; `None`: derived from `mode`.
+    /// Permission bits of the folder; `None` to derive them from `mode`.
     pub dirmode: Option<u32>,
     /// Group of the folder and of the control socket.
     pub group: Option<String>,
@@ -44,7 +44,7 @@ pub struct VdeOptions {
     pub fstp: bool,
     /// Maximum number of ports, including the unused number 0.
     pub ports: u32,
-    /// The switch's own Ethernet address, which has no effect: commands only print it.
+    /// The switch's own Ethernet address, which commands print, but which has no other effect.
     pub mac: Option<Mac>,
     /// The switch's spanning-tree priority, which is only printed.
     pub priority: u32,
@@ -52,7 +52,7 @@ pub struct VdeOptions {
     pub hashsize: u32,
     /// Names of TAPs to attach.
     pub taps: Vec<String>,
-    /// The path of the management socket; `None`: no such socket.
+    /// The path of the management socket; `None` for no management socket.
     pub mgmt: Option<PathBuf>,
     /// Permission bits of the management socket.
     pub mgmtmode: u32,
@@ -64,7 +64,7 @@ pub struct VdeOptions {
     pub nostdin: bool,
     /// The file to which the process ID is written.
     pub pidfile: Option<PathBuf>,
-    /// A file of commands to run at the start; `None`: the default files.
+    /// A file with commands that are run at the start; `None` for the default files.
     pub rcfile: Option<PathBuf>,
 }
 
@@ -142,7 +142,8 @@ const OPTIONS: &[VdeOption] = &[
     flag(&["nostdin"], None, |o| o.nostdin = true),
     value(&["pidfile"], Some(b'p'), "a path", |o, v| put_some(&mut o.pidfile, path(v))),
     value(&["rcfile"], Some(b'f'), "a path", |o, v| put_some(&mut o.rcfile, path(v))),
-    // In VDE, the maximum number of clients that debug events are sent to. This switch has no such events.
+    // In VDE, this is the maximum number of clients that receive debug events. This switch has no debug events, so the
+    // value has no effect.
     value(&["debugclients"], Some(b'D'), "a number", |_, v| decimal(&v).is_some()),
 ];
 
@@ -185,7 +186,7 @@ fn octal(value: &OsStr) -> Option<u32> {
 /// Parses the command line `words`, without the program's name.
 ///
 /// # Errors
-/// Names the first word that is not an option, or an option whose value is missing or invalid.
+/// A word is not an option, or the value of an option is missing or invalid. The error names the word or the option.
 pub fn read(words: &[OsString]) -> Result<AskedOf, VdeFailure> {
     let mut reader = OptionReader { words: words.iter(), options: VdeOptions::default(), other: None };
     while let Some(word) = reader.words.next() {
@@ -203,12 +204,12 @@ pub fn read(words: &[OsString]) -> Result<AskedOf, VdeFailure> {
 struct OptionReader<'a> {
     words: std::slice::Iter<'a, OsString>,
     options: VdeOptions,
-    /// The first word that is neither an option nor a value.
+    /// A word that is neither an option nor a value.
     other: Option<String>,
 }
 
 impl OptionReader<'_> {
-    /// Parses one word. Returns `Some` for `--help` and `--version`, which end the parsing.
+    /// Parses one word. Returns `Some` if the word is `--help` or `--version`, which end the parsing.
     fn word(&mut self, word: &[u8]) -> Result<Option<AskedOf>, VdeFailure> {
         match word {
             b"--" => {
@@ -225,8 +226,8 @@ impl OptionReader<'_> {
         }
     }
 
-    /// Parses a word with one dash. A single letter is that letter's option; of longer words, a long name takes
-    /// precedence over combined letters.
+    /// Parses a word with one dash. A single letter selects the option with that letter. A longer word is parsed as a
+    /// long name if possible, otherwise as combined letters.
     fn with_one_dash(&mut self, letters: &[u8], word: &[u8]) -> Result<Option<AskedOf>, VdeFailure> {
         let is_letter = letters.first().is_some_and(|&letter| by_letter(letter).is_some());
         if letters.len() == 1 && is_letter {
@@ -298,7 +299,7 @@ fn by_letter(letter: u8) -> Option<&'static VdeOption> {
     OPTIONS.iter().find(|option| option.letter == Some(letter))
 }
 
-/// Finds an option by its full name, or by a prefix that fits one option only.
+/// Finds an option by its full name, or by a prefix that matches only one option.
 fn find(name: &[u8]) -> Result<&'static VdeOption, &'static str> {
     let named = |fits: &dyn Fn(&&str) -> bool| {
         OPTIONS.iter().filter(move |option| option.names.iter().any(fits)).collect::<Vec<_>>()
@@ -353,7 +354,7 @@ mod tests {
         assert_eq!(of("--macaddr 00:ff:01:02:03:04").map(|o| o.mac.is_some()), Ok(true));
     }
 
-    /// Objective: each spelling of the help and version options is recognized, also after other options.
+    /// Objective: each spelling of the options for help and version is recognized, even after other options.
     #[test]
     fn help_and_version_are_answered() {
         let asked = |words: &str| of(words).unwrap_err();
@@ -365,8 +366,8 @@ mod tests {
         }
     }
 
-    /// Objective: an unknown option, an ambiguous prefix, and a missing or invalid value are refused. The message has
-    /// the word and what is expected.
+    /// Objective: an unknown option, an ambiguous prefix, and a missing or invalid value are refused. The message
+    /// contains the word, and says what is expected.
     #[test]
     fn bad_command_lines_are_refused_by_word() {
         for (words, expected) in [

@@ -12,14 +12,14 @@ use rustix::fs::FlockOperation;
 use super::VdeFailure;
 use super::options::VdeOptions;
 
-/// Default folders of a switch's sockets. The first one that can be created, or belongs to the user, is used.
+/// Default folders of a switch's sockets. The first folder that can be created or belongs to the user is used.
 const USUAL_FOLDERS: [&str; 2] = ["/var/run/vde.ctl", "/tmp/vde.ctl"];
 /// The name of the daemon's run directory in the folder of the sockets.
 const RUN_DIR: &str = ".netvale";
 /// Maximum length of a socket's path in bytes (unix(7)).
 pub(super) const LONGEST_SOCKET: usize = 107;
-/// Minimum permission bits of a new folder: all for its owner, and set-group-ID, so that new files get the folder's
-/// group.
+/// Minimum permission bits of a new folder: all permissions for the folder's owner, and set-group-ID, so that new files
+/// get the folder's group.
 const OWNERS: u32 = 0o2700;
 
 /// The directories of a switch.
@@ -53,11 +53,11 @@ impl SwitchPlace {
         make_private(&self.run_dir)
     }
 
-    /// Removes the run directory, unless another daemon uses it by now, and the folder if it is empty. This switch's
-    /// own daemon must have ended.
+    /// Removes the run directory unless another daemon uses it, and removes the folder if it is empty. The daemon of
+    /// this switch must have ended before this is called.
     pub(super) fn remove(&self) {
         let lock = self.lock();
-        // Another switch may have started in the same folder: its run directory stays.
+        // Another switch may have started in the same folder; in this case, the run directory stays.
         if !lock.as_ref().is_some_and(is_held) {
             let _ = std::fs::remove_dir_all(&self.run_dir);
         }
@@ -70,12 +70,13 @@ impl SwitchPlace {
     }
 }
 
-/// Whether a daemon holds the lock. If not, this process holds it until the file is closed.
+/// Returns whether a daemon holds the lock. If none does, this process takes the lock, and holds it until the file is
+/// closed.
 fn is_held(lock: &File) -> bool {
     rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 
-/// Returns the first default folder that could be created or that belongs to this user, and whether it is new.
+/// Returns the first default folder that could be created or that belongs to this user, and whether the folder is new.
 fn usual_folder() -> Result<(PathBuf, bool), VdeFailure> {
     let mut first = None;
     for folder in USUAL_FOLDERS {
@@ -92,7 +93,7 @@ fn is_own(folder: &Path) -> bool {
     std::fs::metadata(folder).is_ok_and(|meta| meta.uid() == rustix::process::geteuid().as_raw())
 }
 
-/// Creates a folder unless it exists. Returns its path with symbolic links resolved, and whether it is new.
+/// Creates a folder unless it exists. Returns its path with symbolic links resolved, and whether the folder is new.
 fn make_folder(given: &Path) -> Result<(PathBuf, bool), VdeFailure> {
     let failed = |what: &str| VdeFailure::step(format!("{}: {what}", given.display()));
     let folder = std::path::absolute(given).map_err(failed("invalid path"))?;
@@ -110,8 +111,8 @@ fn make_folder(given: &Path) -> Result<(PathBuf, bool), VdeFailure> {
     Ok((folder, is_new))
 }
 
-/// Derives the folder's permission bits from the control socket's: users who may connect may create their own sockets
-/// in the folder.
+/// Derives the folder's permission bits from the permission bits of the control socket, so that users who may connect
+/// may create their own sockets in the folder.
 fn dirmode(mode: u32) -> u32 {
     let class = |bits: u32| if mode & bits == 0 { 0 } else { bits };
     OWNERS | class(0o070) | class(0o007)
@@ -133,8 +134,8 @@ pub(super) fn group_number(group: &str) -> Result<u32, VdeFailure> {
     known.unwrap_or(group).parse().map_err(|_| VdeFailure(format!("group {group} does not exist")))
 }
 
-/// Returns the path of the run directory: in the folder, or, if the paths of the directory's sockets would then be too
-/// long, in `XDG_RUNTIME_DIR` or `/tmp`, with a hash of the folder's path in its name.
+/// Returns the path of the run directory: in the folder if the paths of the sockets in the run directory are short
+/// enough; otherwise in `XDG_RUNTIME_DIR` or `/tmp`, with a hash of the folder's path in the directory's name.
 fn run_dir(folder: &Path) -> Result<PathBuf, VdeFailure> {
     let inside = folder.join(RUN_DIR);
     let longest = CONTROL_SOCKET.len().max(ATTACH_SOCKET.len()) + 1;
@@ -144,7 +145,7 @@ fn run_dir(folder: &Path) -> Result<PathBuf, VdeFailure> {
     let of_user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && is_own(dir));
     let base = of_user.unwrap_or_else(|| PathBuf::from("/tmp"));
     let name = folder.as_os_str().as_encoded_bytes();
-    // FNV-1a: gives the same name at each start.
+    // The hash is FNV-1a, which yields the same name at each start.
     let hash = name
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -159,7 +160,7 @@ fn run_dir(folder: &Path) -> Result<PathBuf, VdeFailure> {
     Ok(dir)
 }
 
-/// Creates a folder that only this user can access. An existing folder must already be so.
+/// Creates a folder that only this user can access. If the folder exists, it must already be inaccessible to others.
 fn make_private(dir: &Path) -> Result<(), VdeFailure> {
     let failed = VdeFailure::step(format!("cannot create {}", dir.display()));
     match DirBuilder::new().mode(0o700).create(dir) {
@@ -187,8 +188,8 @@ mod tests {
         path.metadata().unwrap().mode() & 0o7777
     }
 
-    /// Objective: a new folder has the mode that VDE derives from the socket's; an existing folder keeps its mode,
-    /// unless `--dirmode` sets another.
+    /// Objective: a new folder has the mode that VDE derives from the mode of the socket; an existing folder keeps its
+    /// mode, unless `--dirmode` sets another.
     #[test]
     fn a_folder_has_vdes_mode() {
         for (socket, folder) in [(0o600, 0o2700), (0o660, 0o2770), (0o666, 0o2777), (0o604, 0o2707)] {
@@ -197,7 +198,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("ctl");
         let place = SwitchPlace::make(&VdeOptions { mode: 0o660, ..at(&folder) }).unwrap();
-        // The set-group-ID bit is inherited by the run directory, hence the mask.
+        // The run directory inherits the set-group-ID bit, which the mask removes.
         assert_eq!((mode(&folder), mode(&place.run_dir) & 0o777), (0o2770, 0o700));
         SwitchPlace::make(&at(&folder)).unwrap();
         assert_eq!(mode(&folder), 0o2770);
@@ -207,7 +208,7 @@ mod tests {
         assert!(!folder.exists());
     }
 
-    /// Objective: other programs' files in the folder stay, and so does the folder.
+    /// Objective: if other programs have files in the folder, the files and the folder stay.
     #[test]
     fn files_of_others_stay() {
         let dir = tempfile::tempdir().unwrap();
@@ -218,8 +219,8 @@ mod tests {
         assert!(folder.join("notes").exists() && !place.run_dir.exists());
     }
 
-    /// Objective: a plain file, a folder whose parent does not exist and a path that is too long are refused by name. A
-    /// refused start leaves no files.
+    /// Objective: a plain file, a folder whose parent does not exist and a path that is too long are refused, and the
+    /// error names the path. A refused start leaves no files.
     #[test]
     fn places_that_cannot_be_are_refused() {
         let dir = tempfile::tempdir().unwrap();
@@ -237,8 +238,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
-    /// Objective: if the folder's path is too long for the daemon's sockets, the run directory is elsewhere, always at
-    /// the same path.
+    /// Objective: if the folder's path is too long for the daemon's sockets, the run directory is outside the folder,
+    /// at the same path for each start.
     #[test]
     fn a_long_path_has_its_run_directory_elsewhere() {
         let short = Path::new("/tmp/x/ctl");

@@ -1,4 +1,4 @@
-//! The life of a switch: start, the event loop for commands and signals, and end.
+//! The life of a switch: its start, its event loop for commands and signals, and its end.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -66,7 +66,7 @@ fn with_daemon(
     ConsoleServer { console, management, sessions: Vec::new(), stdin }.serve(signals, process)
 }
 
-/// Runs the commands of the start file. Prints those that were refused on standard error.
+/// Runs the commands of the start file. Prints the commands that were refused on standard error.
 fn begin_with(console: &mut VdeConsole, file: &Path) -> Result<SessionEnd, VdeFailure> {
     match commands::run(console, &format!("load {}", file.display())) {
         VdeAnswer::Shutdown => Ok(SessionEnd::Shutdown),
@@ -84,7 +84,8 @@ fn begin_with(console: &mut VdeConsole, file: &Path) -> Result<SessionEnd, VdeFa
     }
 }
 
-/// Signals to the console: those that end the switch, and SIGCHLD, which reports the daemon's end.
+/// The signals that the console handles: signals that end the switch, and SIGCHLD, which reports that the daemon has
+/// ended.
 struct ConsoleSignals {
     woken: UnixStream,
     is_over: Arc<AtomicBool>,
@@ -97,7 +98,8 @@ impl ConsoleSignals {
         woken.set_nonblocking(true).map_err(failed())?;
         let is_over = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT, SIGHUP] {
-            // Registered before the pipe: when the pipe wakes the event loop, the flag is already set.
+            // The flag is registered before the pipe, so that the flag is already set when the pipe wakes the event
+            // loop.
             signal_hook::flag::register(signal, Arc::clone(&is_over)).map_err(failed())?;
         }
         for signal in [SIGTERM, SIGINT, SIGHUP, SIGCHLD] {
@@ -109,7 +111,7 @@ impl ConsoleSignals {
 
     fn clear(&self) {
         let mut bytes = [0; 64];
-        // The socket is non-blocking: a failing read means that it is empty.
+        // The socket is non-blocking, so a read that fails means that the socket is empty.
         while rustix::io::read(&self.woken, &mut bytes).is_ok_and(|len| len > 0) {}
     }
 }
@@ -122,7 +124,7 @@ struct ConsoleServer {
     stdin: Option<StdinSession>,
 }
 
-/// The descriptors that are ready; one entry of `sessions` per session.
+/// Which descriptors are ready; `sessions` has one entry per session.
 #[derive(Default)]
 struct ConsoleEvents {
     signal: bool,
@@ -209,7 +211,7 @@ impl ConsoleServer {
     }
 }
 
-/// A file with the process ID, removed when this is dropped.
+/// A file with the process ID, which is removed when this value is dropped.
 struct PidFile(PathBuf);
 
 impl PidFile {
@@ -225,7 +227,7 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         let own = format!("{}\n", std::process::id());
         if std::fs::read_to_string(&self.0).is_ok_and(|text| text == own) {
-            // The file's folder may be gone.
+            // An error is ignored, since the file's folder may no longer exist.
             let _ = std::fs::remove_file(&self.0);
         }
     }

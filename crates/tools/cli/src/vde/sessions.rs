@@ -1,5 +1,5 @@
 //! Sessions: standard input, and connections to the management socket. A session assembles command lines from what it
-//! reads, and answers each command before it runs the next.
+//! reads, and answers each command before it runs the next command.
 
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,17 +14,17 @@ use super::words::{LineBuffer, ReadLine};
 const PROMPT: &str = "vde$ ";
 /// The last line that a management session sends.
 const END: &str = "9999 END OF SESSION";
-/// Maximum number of bytes per read.
+/// Maximum number of bytes that are read at a time.
 const PIECE: usize = 4096;
 /// Once this many bytes of answers are unsent, the session reads no more commands.
 const MOST_UNREAD: usize = 4 << 20;
 
-/// Whether the commands just read end the session or the switch.
+/// Whether the commands that were read end the session or the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionEnd {
     /// The session continues.
     None,
-    /// The session is over.
+    /// The session ends.
     Over,
     /// The switch ends.
     Shutdown,
@@ -43,7 +43,7 @@ pub(super) struct ManagementSession {
     stream: UnixStream,
     lines: LineBuffer,
     unread: Vec<u8>,
-    /// Whether the session reads no more, and ends when all answers are sent.
+    /// Whether the session reads no more commands, and ends when all its answers are sent.
     is_ending: bool,
 }
 
@@ -55,17 +55,17 @@ impl ManagementSession {
         Ok(ManagementSession { stream, lines: LineBuffer::default(), unread, is_ending: false })
     }
 
-    /// The session's connection.
+    /// Returns the session's connection.
     pub(super) fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// Whether unsent answers wait until the socket is writable.
+    /// Returns whether there are unsent answers, which wait until the socket is writable.
     pub(super) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// Reads available commands, runs them, and sends answers as far as the socket takes them. Never blocks.
+    /// Reads available commands, runs them, and sends as much of the answers as the socket accepts. Never blocks.
     pub(super) fn serve(&mut self, console: &mut VdeConsole) -> SessionEnd {
         let end = if self.is_ending { SessionEnd::None } else { self.read(console) };
         match (end, self.send()) {
@@ -78,7 +78,7 @@ impl ManagementSession {
 
     fn read(&mut self, console: &mut VdeConsole) -> SessionEnd {
         let mut piece = [0; PIECE];
-        // A client that does not read its answers gets no further commands run.
+        // While a client does not read its answers, no further commands of the client are run.
         let read =
             if self.unread.len() < MOST_UNREAD { self.stream.read(&mut piece) } else { return SessionEnd::None };
         let lines = match read {
@@ -157,7 +157,7 @@ impl StdinSession {
         let prompt = if self.is_terminal { format!("\n{PROMPT}") } else { String::new() };
         match answer(console, line) {
             VdeAnswer::Shutdown => return SessionEnd::Shutdown,
-            // Only the end of standard input ends the switch; `logout` has no effect here.
+            // On standard input, `logout` has no effect: only the end of standard input ends the switch.
             VdeAnswer::Logout => {}
             // Commands take effect even if standard output is closed.
             answer => _ = crate::out::text(format_args!("{}{prompt}", answer.lines())),

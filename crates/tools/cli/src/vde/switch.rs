@@ -16,11 +16,11 @@ use super::options::VdeOptions;
 
 /// The name of the switch in the daemon.
 const SWITCH: &str = "vale0";
-/// The name of the `vde:` port, by which plugs connect.
+/// The name of the `vde:` port, to which plugs connect. The name of each plug's port begins with it.
 const PORT: &str = "port";
 /// Maximum payload of a frame in bytes: the size of VDE plugs' buffers.
 const MTU: u32 = 9216;
-/// Maximum number of plugs' ports, including those without a plug.
+/// Maximum number of ports for plugs, including ports to which no plug is connected.
 const MOST_PEERS: u32 = 4000;
 
 /// A port of the switch, as commands print it.
@@ -28,11 +28,11 @@ const MOST_PEERS: u32 = 4000;
 pub(super) struct ShownPort {
     /// The full name, e.g. `vale0:port0001`.
     pub name: String,
-    /// The peer: a plug or a TAP.
+    /// The peer of the port: a plug or a TAP.
     pub of: ShownPeer,
 }
 
-/// The peer of a port. A port for plugs may be without one.
+/// The peer of a port. A port for plugs may have no plug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ShownPeer {
     Plug(VdeInfo),
@@ -40,7 +40,7 @@ pub(super) enum ShownPeer {
 }
 
 impl ShownPort {
-    /// Whether a plug is connected. Always true for a TAP.
+    /// Returns whether a plug is connected to the port; `true` for a TAP.
     pub(super) fn is_active(&self) -> bool {
         match &self.of {
             ShownPeer::Plug(info) => info.plug.is_some(),
@@ -49,10 +49,10 @@ impl ShownPort {
     }
 }
 
-/// Frames and bytes that a port sent to the switch, and those it received.
+/// Numbers of frames and bytes: those that a port sent to the switch, and those that it received from the switch.
 pub(super) type PortCounts = [(u64, u64); 2];
 
-/// The switch in the daemon, by its control protocol.
+/// The switch in the daemon, which is accessed through the daemon's control protocol.
 #[derive(Debug)]
 pub(super) struct VdeSwitch {
     run_dir: PathBuf,
@@ -70,7 +70,8 @@ impl VdeSwitch {
         policies: &Map<String, Value>,
     ) -> Result<VdeSwitch, VdeFailure> {
         let mut switch = VdeSwitch { run_dir: run_dir.to_owned(), client: None, taps: BTreeMap::new() };
-        // The daemon admits the group by an ACL entry, which would override a mode without permissions for the group.
+        // The daemon admits the group by an ACL entry. If the mode has no permissions for the group, no group is
+        // passed, since the entry would override the mode.
         let group = options.group.as_deref().filter(|_| options.mode & 0o070 != 0);
         let group = group.map(super::place::group_number).transpose()?;
         let port = PortOptions {
@@ -100,7 +101,7 @@ impl VdeSwitch {
         self.start(|client| client.attach(AttachParams { switch: SWITCH.to_owned(), port, options })).map(drop)
     }
 
-    /// Sends a request during the start. If the request fails, the switch cannot run.
+    /// Sends a request while the switch starts. If the request fails, the error ends the program.
     fn start<T>(&mut self, ask: impl FnOnce(&mut Client) -> Result<T, ClientError>) -> Result<T, VdeFailure> {
         self.asked(ask).map_err(|why| VdeFailure::from(crate::ctx::to_cli(why)))
     }
@@ -137,7 +138,7 @@ impl VdeSwitch {
         Ok(shown)
     }
 
-    /// Returns the counters of the ports, by full name.
+    /// Returns the counters of the ports, by the ports' full names.
     pub(super) fn counts(&mut self) -> Result<BTreeMap<String, PortCounts>, VdeError> {
         let stats = self.ask(Client::all_stats)?;
         let sum = |rings: &[RingStats]| {
@@ -153,18 +154,18 @@ impl VdeSwitch {
         self.ask(|client| client.table(SWITCH))
     }
 
-    /// Returns the number of the port with this full name; `None` if it is neither a plug's nor a TAP's.
+    /// Returns the number of the port with this full name; `None` if the port is neither for a plug nor a TAP.
     pub(super) fn number_of(&self, name: &str) -> Option<u16> {
         let of_tap = self.taps.iter().find(|(_, tap)| *tap == name).map(|(number, _)| *number);
         of_tap.or_else(|| name.strip_prefix(SWITCH)?.strip_prefix(':')?.strip_prefix(PORT)?.parse().ok())
     }
 
-    /// Gives a port only to plugs that request its number. Creates the port if necessary.
+    /// Reserves a port for plugs that request its number. Creates the port if necessary.
     pub(super) fn reserve(&mut self, number: u16) -> Result<(), VdeError> {
         self.ask(|client| client.vde_set(VdeSetParams { reserve: vec![number], ..of_port() })).map(drop)
     }
 
-    /// Gives a port to any plug. Creates the port if necessary.
+    /// Makes a port available to any plug. Creates the port if necessary.
     pub(super) fn release(&mut self, number: u16) -> Result<(), VdeError> {
         self.ask(|client| client.vde_set(VdeSetParams { release: vec![number], ..of_port() })).map(drop)
     }
@@ -195,7 +196,7 @@ fn of_port() -> VdeSetParams {
     VdeSetParams { port: format!("{SWITCH}:{PORT}"), ..VdeSetParams::default() }
 }
 
-/// Returns the maximum number of plugs for `ports`, which includes the unused number 0.
+/// Returns the maximum number of plugs for a maximum number `ports` of ports, which includes the unused number 0.
 fn peers(ports: u32) -> u32 {
     ports.saturating_sub(1).clamp(1, MOST_PEERS)
 }

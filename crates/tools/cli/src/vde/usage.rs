@@ -2,7 +2,7 @@
 
 use super::RELEASE;
 
-/// The help text.
+/// Returns the help text.
 pub(super) fn text() -> &'static str {
     "\
 Usage: vde_switch [OPTIONS]
@@ -35,12 +35,12 @@ The process:
 "
 }
 
-/// The text of `--version`.
+/// Returns the text for `--version`.
 pub(super) fn version() -> String {
     format!("VDE {RELEASE}\nnetvale {}, called vde_switch\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// The banner at the start of a session. Clients parse VDE's release out of it.
+/// Returns the banner that begins a session. Clients parse VDE's release from it.
 pub(super) fn banner() -> String {
     format!("VDE switch V.{RELEASE}\n(netvale {}, called vde_switch)\n", env!("CARGO_PKG_VERSION"))
 }

@@ -1,8 +1,9 @@
-//! VDE's VLANs, and the port policies that implement them. Without I/O: computes what a command changes at each port.
+//! VDE's VLANs, and the port policies that implement them. This module has no I/O: it computes what a command changes
+//! on each port.
 //!
 //! A port has at most one untagged VLAN and any number of tagged ones. VLAN 0 is the untagged VLAN of a new port. The
-//! netvale switch represents it by [`VLAN_0`], a number that VDE does not use. A hub ignores VLANs: it passes all
-//! frames to all ports and learns no addresses.
+//! netvale switch represents VLAN 0 by the number [`VLAN_0`], which VDE does not use. A hub ignores VLANs: it passes
+//! all frames to all ports and learns no addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -13,19 +14,20 @@ use super::answers::VdeError;
 
 /// The netvale switch's VLAN for VDE's VLAN 0. VDE cannot create a VLAN with this number.
 pub const VLAN_0: u16 = 4094;
-/// In commands and output, the VLAN number of a port that has no untagged VLAN.
+/// In commands and output, this VLAN number means that a port has no untagged VLAN.
 const NO_VLAN: u16 = 4095;
-/// VLAN numbers that `vlan/create` accepts.
+/// The VLAN numbers that `vlan/create` accepts.
 const MAKEABLE: std::ops::Range<i32> = 1..4094;
-/// VLAN numbers that the other commands accept.
+/// The VLAN numbers that all other commands accept.
 const NUMBERS: std::ops::Range<i32> = 0..4095;
 
 /// The VLANs of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortVlans {
-    /// The VLAN whose frames are untagged at the port; `None`: untagged frames from the port reach no other port.
+    /// The VLAN whose frames are untagged on the port. If it is `None`, untagged frames from the port reach no other
+    /// port.
     untagged: Option<u16>,
-    /// VLANs whose frames are tagged at the port.
+    /// The VLANs whose frames are tagged on the port.
     tagged: BTreeSet<u16>,
 }
 
@@ -40,7 +42,7 @@ impl PortVlans {
         self.untagged == Some(vlan) || self.tagged.contains(&vlan)
     }
 
-    /// The number of the untagged VLAN as VDE prints it: 4095 if there is none.
+    /// Returns the number of the untagged VLAN as VDE prints it; 4095 if the port has none.
     pub fn shown(&self) -> u16 {
         self.untagged.unwrap_or(NO_VLAN)
     }
@@ -60,17 +62,18 @@ pub struct VlanTable {
 }
 
 impl VlanTable {
-    /// The table of a switch for at most `most` ports, without ports and with VLAN 0 only.
+    /// Creates the table of a switch with at most `most` ports. The table has no ports, and only VLAN 0.
     pub fn new(most: u32) -> VlanTable {
         VlanTable { vlans: BTreeSet::from([0]), ports: BTreeMap::new(), most, is_hub: false, is_guarded: false }
     }
 
-    /// The VLANs of each port, by port number.
+    /// Returns the VLANs of each port, by port number.
     pub fn ports(&self) -> &BTreeMap<u16, PortVlans> {
         &self.ports
     }
 
-    /// Removes ports that are not in `numbers`, and adds those that are missing, with untagged VLAN 0.
+    /// Removes ports that are not in `numbers`, and adds ports that are in `numbers` but missing in the table. VLAN 0
+    /// becomes their untagged VLAN.
     pub fn keep(&mut self, numbers: &BTreeSet<u16>) {
         self.ports.retain(|number, _| numbers.contains(number));
         for &number in numbers {
@@ -81,7 +84,7 @@ impl VlanTable {
     /// Checks a port number; a port with this number need not exist.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`] for a negative number, or one not below `most`.
+    /// [`VdeError::Invalid`] if the number is negative, or not below `most`.
     pub fn number(&self, number: i32) -> Result<u16, VdeError> {
         let fits = u32::try_from(number).is_ok_and(|number| number < self.most);
         u16::try_from(number).ok().filter(|_| fits).ok_or(VdeError::Invalid)
@@ -90,7 +93,8 @@ impl VlanTable {
     /// Checks the number of an existing port.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`] for a number that no port can have, [`VdeError::NotFound`] for one that no port has.
+    /// [`VdeError::Invalid`] if no port can have the number; [`VdeError::NotFound`] if there is no port with this
+    /// number.
     pub fn port(&self, number: i32) -> Result<u16, VdeError> {
         let number = self.number(number)?;
         if self.ports.contains_key(&number) { Ok(number) } else { Err(VdeError::NotFound) }
@@ -113,7 +117,7 @@ impl VlanTable {
     /// `vlan/create`: creates a VLAN without ports.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`], [`VdeError::Exists`].
+    /// [`VdeError::Invalid`] for a number that is not allowed, [`VdeError::Exists`] for a VLAN that already exists.
     pub fn create(&mut self, vlan: i32) -> Result<(), VdeError> {
         let vlan = u16::try_from(vlan).ok().filter(|_| MAKEABLE.contains(&vlan)).ok_or(VdeError::Invalid)?;
         if self.vlans.insert(vlan) { Ok(()) } else { Err(VdeError::Exists) }
@@ -122,7 +126,8 @@ impl VlanTable {
     /// `vlan/remove`: removes a VLAN without ports.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::InUse`] for VLAN 0 or a VLAN with ports.
+    /// [`VdeError::Invalid`] for a number that is not allowed, [`VdeError::NotFound`] for a VLAN that does not exist,
+    /// [`VdeError::InUse`] for VLAN 0 or a VLAN with ports.
     pub fn remove(&mut self, vlan: i32) -> Result<(), VdeError> {
         let vlan = self.vlan(vlan)?;
         if vlan == 0 || self.ports.values().any(|port| port.has(vlan)) {
@@ -132,7 +137,8 @@ impl VlanTable {
         Ok(())
     }
 
-    /// `port/setvlan`: sets a port's untagged VLAN; 4095 leaves the port without one. Returns the port's number.
+    /// `port/setvlan`: sets a port's untagged VLAN; if `vlan` is 4095, the port then has no untagged VLAN. Returns the
+    /// port's number.
     ///
     /// # Errors
     /// [`VdeError::Invalid`], [`VdeError::NotFound`].
@@ -145,8 +151,8 @@ impl VlanTable {
         Ok(number)
     }
 
-    /// `vlan/addport`: adds a tagged VLAN to a port; no change if it is the port's untagged VLAN. Returns the port's
-    /// number.
+    /// `vlan/addport`: adds a tagged VLAN to a port; changes nothing if it is the port's untagged VLAN. Returns the
+    /// port's number.
     ///
     /// # Errors
     /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::Unsupported`] for VLAN 0: no tag can carry that
@@ -166,7 +172,7 @@ impl VlanTable {
     /// `vlan/delport`: removes a tagged VLAN from a port. Returns the port's number.
     ///
     /// # Errors
-    /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::InUse`] if it is the port's untagged VLAN.
+    /// [`VdeError::Invalid`], [`VdeError::NotFound`], [`VdeError::InUse`] if `vlan` is the port's untagged VLAN.
     pub fn delete(&mut self, vlan: i32, port: i32) -> Result<u16, VdeError> {
         let number = self.number(port)?;
         let vlan = self.vlan(vlan)?;
@@ -178,8 +184,8 @@ impl VlanTable {
         Ok(number)
     }
 
-    /// `vlan/print`, `vlan/allprint`: lists all VLANs, or `one`, each with those of its ports that are in `active`. The
-    /// values of `active` say whether a plug is connected to the port.
+    /// `vlan/print`, `vlan/allprint`: lists all VLANs, or only the VLAN `one`. Each VLAN is listed with those of its
+    /// ports that are in `active`; the value in `active` is whether a plug is connected to the port.
     ///
     /// # Errors
     /// [`VdeError::Invalid`], [`VdeError::NotFound`].
@@ -203,12 +209,12 @@ impl VlanTable {
         Ok(text)
     }
 
-    /// The policies of new ports.
+    /// Returns the policies of new ports.
     pub fn usual(&self) -> Map<String, Value> {
         self.policies(&PortVlans::default())
     }
 
-    /// The policies of a port that VDE's commands control. `null` resets a policy to its default.
+    /// Returns those policies of a port that VDE's commands control. `null` resets a policy to its default.
     pub fn policies(&self, port: &PortVlans) -> Map<String, Value> {
         let guard = if self.is_guarded && !self.is_hub { json!(true) } else { Value::Null };
         let mut policies = Map::from_iter(
@@ -227,7 +233,8 @@ impl VlanTable {
             _ if self.is_hub => put("learning", json!(false)),
             (Some(vlan), true) => put("access", json!(on_switch(vlan))),
             (None, true) => {
-                // The port exchanges no frames with other ports: it is isolated, in a VLAN that VDE has not created.
+                // A port without VLANs exchanges no frames with other ports: it becomes an isolated port in a VLAN that
+                // no VDE command has created.
                 put("isolated", json!(true));
                 put("access", json!(self.unused()))
             }
@@ -240,7 +247,7 @@ impl VlanTable {
         policies
     }
 
-    /// The highest number of a VLAN that has not been created.
+    /// Returns the highest VLAN number that has not been created.
     fn unused(&self) -> u16 {
         (1..VLAN_0).rev().find(|vlan| !self.vlans.contains(vlan)).unwrap_or(VLAN_0)
     }
@@ -250,12 +257,12 @@ fn vlan_number(number: i32) -> Result<u16, VdeError> {
     u16::try_from(number).ok().filter(|_| NUMBERS.contains(&number)).ok_or(VdeError::Invalid)
 }
 
-/// The netvale switch's number for a VLAN of VDE.
+/// Returns the netvale switch's number for a VLAN of VDE.
 fn on_switch(vlan: u16) -> u16 {
     if vlan == 0 { VLAN_0 } else { vlan }
 }
 
-/// VDE's number for a VLAN of the netvale switch; `None` is the VLAN of a hub's frames, and 0 in VDE.
+/// Returns VDE's number for a VLAN of the netvale switch. `None`, for frames of a hub, becomes 0.
 pub fn of_switch(vlan: Option<u16>) -> u16 {
     vlan.filter(|vlan| *vlan != VLAN_0).unwrap_or(0)
 }
@@ -279,7 +286,7 @@ mod tests {
         Value::from_iter(policies.into_iter().filter(|(_, value)| !value.is_null()))
     }
 
-    /// Objective: commands that do not fit the state of a port or VLAN have the errors of VDE.
+    /// Objective: commands that do not fit the state of a port or VLAN fail with the same errors as in VDE.
     #[test]
     fn commands_out_of_order_have_the_errors_of_vde() {
         let mut t = with_ports(&[1]);
@@ -310,8 +317,8 @@ mod tests {
         assert_eq!((t.delete(10, 1), t.remove(10)), (Ok(1), Ok(())));
     }
 
-    /// Objective: a VLAN that becomes a port's untagged VLAN stops being tagged there, also after the untagged VLAN
-    /// changes again.
+    /// Objective: when a VLAN becomes the untagged VLAN of a port, it is no longer a tagged VLAN of the port; this
+    /// remains so when another VLAN becomes the untagged one.
     #[test]
     fn a_vlan_is_with_tags_or_without() {
         let mut t = with_ports(&[1]);
@@ -333,8 +340,8 @@ mod tests {
         assert_eq!(t.add(0, 1), Ok(1));
     }
 
-    /// Objective: a hub applies no VLANs and learns no addresses; when it becomes a switch again, the VLANs apply
-    /// again.
+    /// Objective: a hub applies no VLANs and learns no addresses; when the hub becomes a switch again, the VLANs apply
+    /// as before.
     #[test]
     fn a_hub_keeps_its_vlans_for_later() {
         let mut t = with_ports(&[1]);
@@ -376,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Objective: VLANs are printed as VDE does, with the ports in `active`.
+    /// Objective: VLANs are printed as in VDE, with the ports that are in `active`.
     #[test]
     fn vlans_are_shown_in_vdes_words() {
         let mut t = with_ports(&[1, 7]);
@@ -395,7 +402,8 @@ mod tests {
         );
     }
 
-    /// Objective: ports that are gone are forgotten, new ports are in VLAN 0, and the lowest free number is returned.
+    /// Objective: ports that no longer exist are removed from the table, new ports are in VLAN 0, and the lowest free
+    /// port number is found.
     #[test]
     fn ports_come_and_go() {
         let mut t = with_ports(&[1, 2]);

@@ -12,7 +12,7 @@ pub struct VdeCommand<'a> {
 impl<'a> VdeCommand<'a> {
     /// Parses a line; `None` for an empty line or a comment.
     pub fn read(line: &'a str) -> Option<VdeCommand<'a>> {
-        // A C program may send a string with its terminating NUL byte.
+        // A client written in C may send a string with the terminating NUL byte.
         let line = line.split('\0').next().unwrap_or_default().trim();
         if line.is_empty() || line.starts_with('#') {
             return None;
@@ -28,21 +28,21 @@ pub fn number(text: &str) -> i32 {
     leading(text).map_or(0, |(number, _)| number)
 }
 
-/// Parses two numbers, as scanf(3) does; `None` if there are fewer.
+/// Parses two numbers, as scanf(3) does; `None` if the text has fewer numbers.
 pub fn two_numbers(text: &str) -> Option<(i32, i32)> {
     let (first, rest) = leading(text)?;
     let (second, _) = leading(rest)?;
     Some((first, second))
 }
 
-/// Parses three numbers; `None` if there are fewer.
+/// Parses three numbers; `None` if the text has fewer numbers.
 pub fn three_numbers(text: &str) -> Option<(i32, i32, i32)> {
     let (first, rest) = leading(text)?;
     let (second, third) = two_numbers(rest)?;
     Some((first, second, third))
 }
 
-/// Parses a number and the word after it; `None` if either is missing.
+/// Parses a number and the word after it; `None` if the number or the word is missing.
 pub fn number_and_word(text: &str) -> Option<(i32, &str)> {
     let (number, rest) = leading(text)?;
     rest.split_whitespace().next().map(|word| (number, word))
@@ -61,18 +61,18 @@ fn leading(text: &str) -> Option<(i32, &str)> {
     Some((number.parse().unwrap_or(if number.starts_with('-') { i32::MIN } else { i32::MAX }), rest))
 }
 
-/// Splits a byte stream into lines. One read may return several lines or part of one.
+/// Splits a byte stream into lines. The bytes of one read may contain several lines, or only a part of a line.
 #[derive(Debug, Default)]
 pub struct LineBuffer {
     bytes: Vec<u8>,
-    /// Whether bytes are skipped until the end of a line that is too long.
+    /// Whether the current line is too long, so that bytes are skipped until its end.
     is_skipped: bool,
 }
 
 /// Maximum length of a line in bytes, without its newline.
 const LONGEST: usize = 1023;
 
-/// A line from a [`LineBuffer`].
+/// A line that a [`LineBuffer`] has split off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadLine {
     /// A line, without its newline.
@@ -82,8 +82,8 @@ pub enum ReadLine {
 }
 
 impl LineBuffer {
-    /// Adds bytes. Returns the lines that they complete; a line that is too long is reported as soon as it exceeds the
-    /// limit.
+    /// Adds bytes. Returns the lines that these bytes complete. A line that is too long is returned as soon as it
+    /// exceeds the limit.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<ReadLine> {
         let mut lines = Vec::new();
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -104,7 +104,7 @@ impl LineBuffer {
         lines
     }
 
-    /// Returns the last line at the end of the stream, if it lacks a newline.
+    /// Must be called at the end of the stream. Returns the last line if it has no newline; otherwise `None`.
     pub fn end(&mut self) -> Option<ReadLine> {
         (!self.bytes.is_empty()).then(|| self.line())
     }
@@ -134,7 +134,8 @@ mod tests {
         }
     }
 
-    /// Objective: numbers are parsed as atoi(3) and scanf(3) do; numbers that overflow saturate.
+    /// Objective: numbers are parsed as atoi(3) and scanf(3) do; numbers that are too large or too small become the
+    /// largest or smallest value.
     #[test]
     fn numbers_are_read_as_c_reads_them() {
         for (text, expected) in [
@@ -176,7 +177,7 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: arbitrary bytes give the same lines wherever they are split.
+        /// Objective: arbitrary bytes yield the same lines, regardless of how reads divide the bytes.
         #[test]
         fn cuts_change_nothing(bytes in vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..3000), cut in 0..3000_usize) {
             let read = |pieces: &[&[u8]]| {
@@ -197,7 +198,8 @@ mod tests {
         }
     }
 
-    /// Objective: an endless line uses no memory, is reported once, and does not swallow the line after it.
+    /// Objective: a line that exceeds the limit uses no more memory, is reported once, and does not affect the line
+    /// after it.
     #[test]
     fn a_line_that_is_too_long_is_skipped_whole() {
         let mut buffer = LineBuffer::default();

@@ -18,10 +18,10 @@ use crate::result::{ContainerAddresses, ContainerInterface};
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Creates the TAP, moves it to the container's network namespace and attaches it as the port `port`. If a step fails,
-/// the earlier ones are undone.
+/// the earlier steps are undone.
 ///
 /// # Errors
-/// [`CniError`]: the namespace is invalid, the container already has such an interface, or the daemon refuses.
+/// [`CniError`]: the namespace is invalid, the container already has an interface of this name, or the daemon refuses.
 pub fn attach(config: &CniConfig, container: &Container, port: &str, namespace: &Namespace) -> Result<(), CniError> {
     let daemon = BringConnection::connect(&config.daemon_dir())?;
     let mac = config.mac(container.mac).map(|mac| mac.0);
@@ -53,7 +53,8 @@ pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
     })?
 }
 
-/// Brings the interface up, with its addresses and routes. Returns its entry in the result.
+/// Sets the interface's addresses and routes, and brings the interface up. Returns the interface's entry for the
+/// result.
 ///
 /// # Errors
 /// [`Code::Kernel`] with the step that failed.
@@ -72,8 +73,8 @@ pub fn configure(
         netlink.bring_up(link.index).map_err(kernel(&format!("bring {ifname} up")))?;
         for route in &addresses.routes {
             match netlink.add_route(link.index, route) {
-                // The kernel has already added this route with the address, or the same route leads through another
-                // interface.
+                // `EEXIST` means that the kernel has added this route together with the address, or that the same route
+                // leads through another interface.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(e) => {
                     let step = format!("add the route to {}/{}", route.to.address, route.to.length);
@@ -100,10 +101,10 @@ pub fn is_there(namespace: &Namespace, ifname: &str) -> Result<bool, CniError> {
     })?
 }
 
-/// Waits until the interface is gone, for at most 5 s.
+/// Waits until the interface has disappeared, for at most 5 s.
 pub fn wait_gone(namespace: &Namespace, ifname: &str) {
     let until = Instant::now() + LIMIT;
-    // A namespace that can no longer be entered has no interfaces.
+    // An error is ignored, since a namespace that can no longer be entered has no interfaces.
     let _ = namespace.within(|| {
         let Ok(mut netlink) = NamespaceSocket::open() else { return };
         while netlink.link(ifname) != Err(Errno::NODEV) && Instant::now() < until {

@@ -28,10 +28,10 @@ fn folders(config: &CniConfig) -> PathBuf {
 }
 
 /// Attaches the port, with a socket in the port's own folder, and writes the description and, if configured, Kata's
-/// file. Returns the interface's entry in the result.
+/// file. Returns the interface's entry for the result.
 ///
 /// # Errors
-/// [`CniError`]: the folder cannot be made, or the daemon refuses.
+/// [`CniError`]: the folder cannot be created, or the daemon refuses.
 pub fn attach(
     config: &CniConfig,
     container: &Container,
@@ -106,13 +106,14 @@ pub fn remove(config: &CniConfig, port: &str) {
     if let Some(dir) = &config.kata_dir {
         kata::forget(dir, &above.join(port));
     }
-    // If this fails, a later GC removes the folder.
+    // If the removal fails, a later GC removes the folder.
     if let Ok(folder) = OpenFolder::open(&above) {
         folder.remove(port);
     }
 }
 
-/// Removes the folders of all ports whose names begin with `network`, the network's prefix, except those in `keep`.
+/// Removes the folders of all ports of a network except the ports in `keep`. The names of the network's ports begin
+/// with `network`.
 pub fn keep_only(config: &CniConfig, network: &str, keep: &[String]) {
     let Ok(folder) = OpenFolder::open(&folders(config)) else { return };
     for name in folder.names().iter().filter(|name| name.starts_with(network) && !keep.contains(name)) {

@@ -47,7 +47,7 @@ struct PodmanRoute {
     metric: Option<u32>,
 }
 
-/// A container that joins a network, with that network.
+/// A container that joins a network, and the network.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ContainerInput {
     container_id: String,
@@ -57,7 +57,7 @@ pub struct ContainerInput {
     network_options: ContainerOptions,
 }
 
-/// The container's own settings in the network.
+/// The settings of one container in the network.
 #[derive(Clone, Debug, Deserialize)]
 struct ContainerOptions {
     interface_name: String,
@@ -72,7 +72,7 @@ fn bad(text: impl Into<String>) -> CniError {
 
 fn read<T: for<'a> Deserialize<'a>>(what: &str, input: &Value) -> Result<T, CniError> {
     let wrong = |e: &dyn std::fmt::Display| CniError::new(Code::Decode, format!("{what} cannot be read: {e}"));
-    // serde would also accept a list of the members' values.
+    // serde would accept an array with the members' values, too.
     if !input.is_object() {
         return Err(wrong(&"expected a JSON object"));
     }
@@ -153,10 +153,10 @@ impl ContainerInput {
     /// Returns the container's identity. `place` is the path of its network namespace.
     ///
     /// # Errors
-    /// [`CniError`] if one of its names is invalid.
+    /// [`CniError`] if the container's ID, the interface's name or the path is invalid.
     pub fn container(&self, place: &str) -> Result<Container, CniError> {
-        // A relative path is refused: a process number, as other interfaces pass it, would otherwise be taken for a
-        // path.
+        // A relative path is refused, since otherwise a process ID, which other interfaces use to name a namespace,
+        // would be taken for a path.
         if !place.starts_with('/') {
             return Err(bad(format!("namespace: expected a path that begins with '/', found {place:?}")));
         }
@@ -171,7 +171,7 @@ impl ContainerInput {
         Ok(container)
     }
 
-    /// Returns the network's options, overridden by the container's.
+    /// Returns the network's options, overridden by the container's options.
     fn options(&self) -> OptionTexts {
         let mut options = self.network.options.clone().unwrap_or_default();
         options.extend(self.network_options.options.clone().unwrap_or_default());
@@ -197,8 +197,8 @@ impl ContainerInput {
         })
     }
 
-    /// Returns only the part of the configuration that locates the port: network, switch and daemon. Removal needs no
-    /// more.
+    /// Returns only the part of the configuration that locates the port: network, switch and daemon. The removal of a
+    /// port needs only this part.
     ///
     /// # Errors
     /// As [`ContainerInput::config`].

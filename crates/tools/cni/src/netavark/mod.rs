@@ -32,8 +32,8 @@ use input::{ContainerInput, PodmanNetwork};
 const API: &str = "1.0.0";
 const USAGE: &str = "invalid arguments: expected create, setup NAMESPACE, teardown NAMESPACE, or info";
 
-/// Carries out the operation that the arguments request. Returns its output; `None` if it has none. `input` reads the
-/// input.
+/// Carries out the operation that the arguments request. Returns the operation's output; `None` if it has none. `input`
+/// reads the operation's input.
 ///
 /// # Errors
 /// The error, in netavark's format.
@@ -79,14 +79,15 @@ fn setup(place: &str, input: &Value) -> Result<Value, CniError> {
         if tap::is_there(&namespace, &container.ifname)? {
             return Err(attachment.exists("disconnect the container from the network first"));
         }
-        // A container that was killed is starting again in a new namespace, while its former namespace still exists.
+        // The port still exists if a container was killed and is starting again in a new namespace, while its previous
+        // namespace still exists.
         attachment.detach(&mut daemon)?;
     }
     attachment.begin(&namespace)?;
     match attachment.complete(&namespace, &addresses) {
         Ok(interface) => Ok(status(&interface, &addresses)),
         Err(error) => {
-            // The first error is returned, not one of this undoing.
+            // The original error is returned; an error of this cleanup is ignored.
             let _ = attachment.detach(&mut daemon);
             Err(error)
         }
@@ -101,7 +102,7 @@ fn teardown(place: &str, input: &Value) -> Result<(), CniError> {
     AttachedContainer { config: &config, container: &container, port: &port }.end()
 }
 
-/// Makes the result of `setup`, which `podman inspect` shows.
+/// Returns the result of `setup`, which `podman inspect` shows.
 fn status(interface: &ContainerInterface, addresses: &ContainerAddresses) -> Value {
     let subnets = addresses.ips.iter().map(|ip| {
         let AddressPrefix { address, length } = ip.own;
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(ask(&["create"], none).unwrap().unwrap()["ipam_options"]["driver"], "none");
     }
 
-    /// Objective: invalid arguments lead to an error that lists the valid ones, without reading the input.
+    /// Objective: invalid arguments lead to an error that lists the valid arguments, and the input is not read.
     #[test]
     fn other_arguments_are_answered_by_the_right_ones() {
         for words in [&["setup"][..], &["create", "x"], &["--help"], &["teardown"], &["info", "x"], &[""]] {
@@ -154,7 +155,8 @@ mod tests {
         assert_eq!((&info["api_version"], &info["version"]), (&json!("1.0.0"), &json!(env!("CARGO_PKG_VERSION"))));
     }
 
-    /// Objective: the result has the members that netavark expects; an address without a gateway has no such member.
+    /// Objective: the result has the members that netavark expects; the entry of an address without a gateway has no
+    /// member for the gateway.
     #[test]
     fn the_result_has_the_members_of_netavark() {
         let addresses = json!({"ips": [{"address": "10.1.0.2/24", "gateway": "10.1.0.1"}, {"address": "fd00::2/64"}]});

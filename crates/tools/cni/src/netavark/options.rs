@@ -1,5 +1,5 @@
-//! The options of a network (`podman network create -o KEY=VALUE`), and those of one container, which override them.
-//! podman passes all values as texts.
+//! The options of a network (`podman network create -o KEY=VALUE`), and the options of one container, which override
+//! those of the network. podman passes all values as texts.
 //!
 //! The settings ([`PodmanSettings`]) are their parsed values, with defaults.
 
@@ -13,12 +13,12 @@ use serde_json::{Map, Value};
 
 use crate::error::{CniError, Code};
 
-/// Options as podman passes them: values by key.
+/// Options in the form in which podman passes them: values by key.
 pub type OptionTexts = BTreeMap<String, String>;
 
-/// The options that locate the network: a removal ignores all others.
+/// The options that locate the network. A removal ignores all other options.
 const PLACE: [&str; 2] = ["switch", "run_dir"];
-/// The default metric of routes, as in netavark's own drivers.
+/// The default metric of routes, the same as in netavark's own drivers.
 const METRIC: u32 = 100;
 
 /// The parsed options.
@@ -26,7 +26,7 @@ const METRIC: u32 = 100;
 pub struct PodmanSettings {
     /// The switch's name.
     pub switch: String,
-    /// The daemon's run directory; `None`: the default one.
+    /// The daemon's run directory; `None` for the default run directory.
     pub run_dir: Option<PathBuf>,
     /// MTU of the interface in bytes; 0 means 1500.
     pub mtu: u32,
@@ -36,7 +36,7 @@ pub struct PodmanSettings {
     pub gro: bool,
     /// Whether to omit the default routes through the subnets' gateways.
     pub no_default_route: bool,
-    /// Metric of routes without a metric of their own.
+    /// Metric of routes for which podman gives no metric.
     pub metric: u32,
     /// Policies of the port, as options of the daemon's `port.set`.
     pub policies: Map<String, Value>,
@@ -72,7 +72,7 @@ impl PodmanSettings {
         Ok(settings)
     }
 
-    /// Parses only the options that locate the network; the others keep their defaults.
+    /// Parses only the options that locate the network; all other settings have their defaults.
     ///
     /// # Errors
     /// As [`PodmanSettings::read`].
@@ -105,8 +105,8 @@ impl PodmanSettings {
     }
 }
 
-/// Returns the policy of this name. Excluded are filters, which only the command line compiles, and `info`, which is
-/// the container's name.
+/// Returns the policy of this name. Filters are refused, since only the command line can compile them, and so is
+/// `info`, since it is set to the container's name.
 fn policy(key: &str) -> Result<&'static AttachOption, CniError> {
     let can_be_text = |option: &&AttachOption| option.is_for_frames() && !matches!(option.shape, OptionShape::List(_));
     AttachOption::find(key).filter(can_be_text).ok_or_else(|| {
@@ -142,7 +142,7 @@ mod tests {
         pairs.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()
     }
 
-    /// Objective: each option is parsed; missing ones have their defaults.
+    /// Objective: each option is parsed; missing options have their defaults.
     #[test]
     fn each_option_is_read() {
         assert_eq!(PodmanSettings::read(&texts(&[])).unwrap(), PodmanSettings::default());
@@ -173,7 +173,8 @@ mod tests {
         assert_eq!(PodmanSettings::read(&all).unwrap(), expected);
     }
 
-    /// Objective: an unknown or invalid option is refused by its name; a removal ignores options that it does not need.
+    /// Objective: an unknown or invalid option is refused, and the error names the option; a removal ignores options
+    /// that it does not need.
     #[test]
     fn unknown_and_wrong_options_are_refused_by_name() {
         for (key, text) in [

@@ -1,15 +1,15 @@
 //! The run directory of a rootless user's daemon.
 //!
 //! In podman's user namespace the user is root, so the default run directory would be root's. But the daemon is the
-//! user's own, and of `/run`, podman shows only the user's part.
+//! user's own, and podman makes only the user's part of `/run` visible.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use netvale_control::dirs::RUN_DIR_VARIABLE;
 
-/// Returns the run directory of the user's daemon. `None` if this process is not root of a user namespace of another
-/// user, if `NETVALE_RUN_DIR` is set, or if `XDG_RUNTIME_DIR` is not an absolute path.
+/// Returns the run directory of the user's daemon. `None` if this process is not root in a user namespace whose root is
+/// another user outside, if `NETVALE_RUN_DIR` is set, or if `XDG_RUNTIME_DIR` is not an absolute path.
 pub fn run_dir() -> Option<PathBuf> {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     own_run_dir(&map, |name| std::env::var_os(name))
@@ -25,7 +25,8 @@ fn own_run_dir(map: &str, variable: impl Fn(&str) -> Option<OsString>) -> Option
 }
 
 /// Returns whether root of this user namespace is another user outside of it, according to `/proc/self/uid_map`
-/// (user_namespaces(7)): the first number of a line is the user ID inside, the second the one outside.
+/// (user_namespaces(7)): the first number of a line is the user ID inside the namespace, the second is the user ID
+/// outside.
 fn is_root_of_namespace(map: &str) -> bool {
     map.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace();
@@ -37,8 +38,8 @@ fn is_root_of_namespace(map: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: the user's own directory is returned only for root of another user's namespace, and only if
-    /// `NETVALE_RUN_DIR` does not name one.
+    /// Objective: the user's own run directory is returned only if this process is root in a user namespace whose root
+    /// is another user outside, and only if `NETVALE_RUN_DIR` is not set.
     #[test]
     fn only_root_of_a_user_namespace_has_a_folder_of_its_own() {
         let rootless = "         0       1000          1\n         1     100000      65536\n";

@@ -19,13 +19,13 @@ pub struct KernelDevice {
     pub name: String,
     /// The kind of device, with its parameters.
     pub kind: DeviceKind,
-    /// Interface index of the bridge of which it is a port.
+    /// Interface index of the bridge of which the device is a port; `None` if it is not a bridge port.
     pub controller: Option<u32>,
-    /// Whether the device is up.
+    /// Whether the device is administratively up.
     pub is_up: bool,
     /// Whether the device is a bridge port that is not disabled, so that the bridge accepts frames from it.
     pub is_open: bool,
-    /// Whether the agent has made the device, according to its mark.
+    /// Whether the device has the agent's mark, because the agent has created it.
     pub is_marked: bool,
 }
 

@@ -45,8 +45,8 @@ const LLADDR: u16 = 2;
 const MASTER: u16 = 9;
 const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
-/// Objective: entries that zebra adds to a VXLAN device (8.4.4 on Linux 6.18: these flags and states) are parsed
-/// correctly.
+/// Objective: entries that zebra adds to a VXLAN device (with the flags and states of FRR 8.4.4 on Linux 6.18) are
+/// parsed correctly.
 #[test]
 fn entries_of_zebra_are_read_correctly() {
     let vtep = [10, 0, 0, 2];
@@ -77,8 +77,8 @@ fn entries_of_zebra_are_read_correctly() {
     assert_eq!(all(&bytes), expected.map(Some));
 }
 
-/// Objective: the MAC addresses of bridge ports themselves, multicast addresses, and invalid VTEPs yield no entry; a
-/// local neighbour does.
+/// Objective: the bridge ports' own MAC addresses, multicast addresses and invalid VTEPs yield no entry; a local
+/// neighbour yields one.
 #[test]
 fn own_and_impossible_addresses_are_no_entries() {
     let master: Attribute<'_> = (MASTER, &[7, 0, 0, 0]);
@@ -127,7 +127,7 @@ proptest! {
         }
     }
 
-    /// Objective: no well-formed message makes the parser panic, whatever the kind and length of its attributes.
+    /// Objective: no well-formed message makes the parser panic, for attributes of any kind and length.
     #[test]
     fn no_attributes_make_the_parser_panic(family in prop_oneof![Just(2u8), Just(7), Just(10)], state: u16, flags: u8,
         attributes in proptest::collection::vec((0u16..17, proptest::collection::vec(any::<u8>(), 0..20)), 0..6)) {

@@ -20,7 +20,8 @@ struct World {
 }
 
 impl World {
-    /// Creates a VNI with a VTEP and a MAC address behind it that has an IP address, all sent to the daemon.
+    /// Creates a VNI with a VTEP, a MAC address behind the VTEP, and an IP address of the MAC address. All of them have
+    /// been sent to the daemon.
     fn told() -> World {
         let mut world = World { tables: Tables::default(), feed: Feed::default(), now: Instant::now() };
         world.come(2);
@@ -62,7 +63,7 @@ impl World {
     }
 }
 
-/// Objective: an address that is withdrawn alone is removed after the pause, and only once.
+/// Objective: an address that is withdrawn without its VTEP is removed once, after the pause.
 #[test]
 fn a_withdrawn_address_is_removed_after_the_pause() {
     let mut world = World::told();
@@ -76,7 +77,8 @@ fn a_withdrawn_address_is_removed_after_the_pause() {
     assert!(world.feed.is_idle());
 }
 
-/// Objective: entries withdrawn with their VTEP are held; those that return in time count as never withdrawn.
+/// Objective: entries that are withdrawn together with their VTEP are held; if they return within the hold time, the
+/// daemon does not notice.
 #[test]
 fn entries_withdrawn_with_their_vtep_are_held() {
     let mut world = World::told();
@@ -91,8 +93,8 @@ fn entries_withdrawn_with_their_vtep_are_held() {
     assert_eq!(world.feed.told(), FeedCounts { vteps: 1, addresses: 1, neighbors: 1, held: 0 });
 }
 
-/// Objective: entries that do not return are removed at the end of the hold time; a daemon that connects before that
-/// still gets them.
+/// Objective: entries that do not return are removed at the end of the hold time; a daemon that connects before the end
+/// of the hold time still gets these entries.
 #[test]
 fn entries_that_do_not_return_are_removed() {
     let mut world = World::told();
@@ -107,7 +109,7 @@ fn entries_that_do_not_return_are_removed() {
     assert!(world.feed.everything().is_empty());
 }
 
-/// Objective: held entries can be dropped, once, and are then not sent again.
+/// Objective: held entries can be dropped once, and are not sent again after that.
 #[test]
 fn held_entries_can_be_given_up_once() {
     let mut world = World::told();
@@ -123,7 +125,7 @@ fn held_entries_can_be_given_up_once() {
     assert_eq!(world.after(HOLD.as_millis() as u64), vec![]);
 }
 
-/// Objective: an address that moves to another VTEP is sent immediately, even if its former VTEP is held.
+/// Objective: an address that moves to another VTEP is sent immediately, even if its previous VTEP is held.
 #[test]
 fn an_address_that_moves_is_sent_immediately() {
     let mut world = World::told();
@@ -135,7 +137,7 @@ fn an_address_that_moves_is_sent_immediately() {
     assert_eq!(world.after(HOLD.as_millis() as u64), vec![FeedChange::Unflood(vtep(2))]);
 }
 
-/// Objective: an address that becomes local is removed immediately, and one that becomes remote again is sent
+/// Objective: an address that becomes local is removed immediately, and an address that becomes remote again is sent
 /// immediately.
 #[test]
 fn an_address_that_becomes_local_is_removed_immediately() {
@@ -146,7 +148,7 @@ fn an_address_that_becomes_local_is_removed_immediately() {
     assert_eq!(world.after(0), vec![FeedChange::Address(MAC, vtep(2), false)]);
 }
 
-/// Objective: a neighbour that becomes a router is sent as one.
+/// Objective: a neighbour that becomes a router is sent again as a router.
 #[test]
 fn a_neighbour_turned_router_is_sent_as_one() {
     let mut world = World::told();
@@ -155,7 +157,7 @@ fn a_neighbour_turned_router_is_sent_as_one() {
     assert_eq!(world.feed.everything().last(), Some(&FeedChange::Neighbor(ip(), MAC, true)));
 }
 
-/// Objective: while withdrawals follow one another without a pause, each is judged at the age of 10 s.
+/// Objective: while withdrawals follow one another without a pause, each withdrawal is judged at the age of 10 s.
 #[test]
 fn withdrawals_without_a_pause_are_judged_by_age() {
     let mut world = World::told();
@@ -174,7 +176,8 @@ fn withdrawals_without_a_pause_are_judged_by_age() {
     assert!((98..103).contains(&told[0].1), "{told:?}");
 }
 
-/// Objective: if a VTEP returns without some of the entries that were held with it, these are removed immediately.
+/// Objective: if a VTEP returns but some of the entries that were held with it do not, these entries are removed
+/// immediately.
 #[test]
 fn a_vtep_back_without_its_entries_loses_them() {
     let mut world = World::told();
@@ -189,7 +192,8 @@ fn a_vtep_back_without_its_entries_loses_them() {
     assert!(world.feed.is_idle());
 }
 
-/// Objective: each of a hundred thousand successive withdrawals costs no more work than a single one.
+/// Objective: with a hundred thousand successive withdrawals, each withdrawal costs no more work than a single
+/// withdrawal.
 #[test]
 fn many_withdrawals_cost_no_more_work_each() {
     const MANY: u32 = 100_000;
@@ -207,11 +211,11 @@ fn many_withdrawals_cost_no_more_work_each() {
         assert_eq!(world.after(0), vec![]);
     }
     assert_eq!(world.after(500).len(), MANY as usize);
-    // With a check of all held entries each time, this would take minutes.
+    // If each withdrawal led to a check of all held entries, this would take minutes.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
-/// Objective: without a hold time, withdrawals are sent as they arrive.
+/// Objective: if the hold time is 0, withdrawals are sent immediately when they arrive.
 #[test]
 fn withdrawals_without_a_hold_time_pass_immediately() {
     let mut world = World::told();

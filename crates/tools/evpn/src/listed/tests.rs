@@ -32,7 +32,7 @@ fn make_remote(tables: &mut Tables, mac: Mac) {
     tables.put(Fact::Neighbor(ip(), Some(NeighborEntry { mac, remote: true, router: false })));
 }
 
-/// Objective: an address and its IP address are added, in that order, and removed in reverse; no change is repeated.
+/// Objective: a MAC address is added before its IP address, and removed after it; no change is repeated.
 #[test]
 fn an_address_is_added_and_removed_in_reverse() {
     let add = vec![
@@ -53,7 +53,7 @@ fn an_address_is_added_and_removed_in_reverse() {
     assert_eq!(ListedState::default().plan(&local(), false), vec![]);
 }
 
-/// Objective: an address that claims to be a router is announced as one, and no longer once it withdraws the claim.
+/// Objective: an address that claims to be a router is announced as a router until it withdraws the claim.
 #[test]
 fn a_router_is_announced_only_while_it_claims() {
     let router = |routers| LocalAddress { mac: MAC, ips: vec![ip()], routers, sticky: false };
@@ -67,8 +67,8 @@ fn a_router_is_announced_only_while_it_claims() {
     assert_eq!(listed.plan(&tables, false), vec![TableChange::AddNeighbor(ip(), MAC, false)]);
 }
 
-/// Objective: addresses that a fresh daemon has not listed are kept; those that it listed earlier and no longer lists
-/// are removed.
+/// Objective: addresses that a newly started daemon has not listed yet are kept; addresses that the daemon has listed
+/// earlier but no longer lists are removed.
 #[test]
 fn only_listed_and_dropped_addresses_are_removed() {
     let mut listed = listed(&[MAC]);
@@ -81,7 +81,8 @@ fn only_listed_and_dropped_addresses_are_removed() {
     assert_eq!(listed.plan(&tables, false), vec![TableChange::RemoveAddress(OTHER)]);
 }
 
-/// Objective: an address that zebra has made remote becomes local again only by a new list, not by the previous one.
+/// Objective: an address that zebra has made remote becomes local again only because of a new list, not because of the
+/// previous list.
 #[test]
 fn moves_away_and_back() {
     let mut tables = local();
@@ -100,8 +101,8 @@ fn moves_away_and_back() {
     assert_eq!(listed.plan(&tables, false), back);
 }
 
-/// Objective: an IP address that zebra has given to a remote MAC address is not claimed for its former local one,
-/// however often the daemon lists that.
+/// Objective: an IP address that zebra has given to a remote MAC address is not claimed for its previous local MAC
+/// address, even if the daemon lists that address again and again.
 #[test]
 fn ip_moves_away() {
     let mut tables = local();
@@ -112,16 +113,16 @@ fn ip_moves_away() {
         assert_eq!(listed.plan(&tables, false), vec![]);
         listed.take(list(&[MAC]));
     }
-    // Now another local address has the IP address.
+    // From here on, another local MAC address has the IP address.
     let third = Mac([2, 0, 0, 0, 0, 3]);
     listed.take(vec![LocalAddress { mac: third, ips: vec![ip()], sticky: true, ..LocalAddress::default() }]);
     assert!(listed.plan(&tables, false).contains(&TableChange::AddNeighbor(ip(), third, false)));
     assert!(listed.plan(&tables, false).contains(&TableChange::AddAddress { mac: third, sticky: true, moves: false }));
 }
 
-/// Objective: an IP address that was remote, and that the kernel now has at a local MAC address with which the daemon
-/// does not list it, is removed there, then added to the MAC address with which the daemon lists it. No change is left
-/// after that.
+/// Objective: an IP address that was remote is moved between two local MAC addresses: the kernel has it with a local
+/// MAC address with which the daemon does not list it, so it is removed there, and added to the MAC address with which
+/// the daemon lists it. After that, there are no more changes.
 #[test]
 fn an_ip_address_left_with_another_is_given_back() {
     let mut tables = local();

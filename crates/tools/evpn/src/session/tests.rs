@@ -6,7 +6,8 @@ use netvale_control::types::Mac;
 
 use super::*;
 
-/// Starts a daemon that sends the prepared answers, one per request, and then returns the requests.
+/// Starts a daemon that sends the prepared answers, one per request, and then returns the requests that it has
+/// received.
 fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Value>>) {
     let dir = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(dir.path().join(CONTROL_SOCKET)).unwrap();
@@ -23,7 +24,7 @@ fn daemon(answers: Vec<&'static str>) -> (tempfile::TempDir, JoinHandle<Vec<Valu
     (dir, thread)
 }
 
-/// Objective: ports with EVPN are found among others; those with an invalid VNI are skipped.
+/// Objective: ports with EVPN are found among other ports; ports with an invalid VNI are skipped.
 #[test]
 fn ports_with_evpn_are_found_among_others() {
     let (dir, thread) = daemon(vec![concat!(
@@ -39,7 +40,7 @@ fn ports_with_evpn_are_found_among_others() {
     assert_eq!(thread.join().unwrap()[0]["method"], "port.list");
 }
 
-/// Objective: a notification before an answer is kept; requesting the list clears it.
+/// Objective: a notification before an answer is kept; a request for the list clears it.
 #[test]
 fn a_notification_before_an_answer_is_kept() {
     let (dir, thread) = daemon(vec![
@@ -67,7 +68,7 @@ fn a_notification_before_an_answer_is_kept() {
     assert_eq!(requests[1]["params"], serde_json::json!({ "port": "vale0:vx", "watch": true, "since": 8 }));
 }
 
-/// Objective: a refusal, a malformed answer and an end of the connection are distinct errors.
+/// Objective: a refusal, a malformed answer and the end of the connection are different errors.
 #[test]
 fn the_errors_of_a_session_are_distinct() {
     let (dir, thread) = daemon(vec![

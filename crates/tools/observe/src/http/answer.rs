@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// Content type of plain text for people.
+/// Content type of plain text.
 pub const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Status codes (RFC 9110 section 15).
@@ -15,7 +15,7 @@ pub enum HttpStatus {
     Ok,
     /// 400: malformed request.
     BadRequest,
-    /// 401: the request lacks authorization.
+    /// 401: the request has no valid authorization.
     Unauthorized,
     /// 403: a page of another origin sent the request.
     Forbidden,
@@ -23,7 +23,7 @@ pub enum HttpStatus {
     NotFound,
     /// 405: neither GET nor HEAD.
     MethodNotAllowed,
-    /// 408: the request did not arrive in time.
+    /// 408: the request did not arrive within the time limit.
     RequestTimeout,
     /// 413: the request has a body.
     ContentTooLarge,
@@ -33,7 +33,7 @@ pub enum HttpStatus {
     TooMany,
     /// 431: the head is too long.
     HeadTooLarge,
-    /// 503: the data for the answer is unavailable now.
+    /// 503: the data for the answer is temporarily unavailable.
     Unavailable,
     /// 505: the HTTP version is neither 1.0 nor 1.1.
     VersionNotSupported,
@@ -63,10 +63,11 @@ impl HttpStatus {
 
 /// The parts of a body whose length is not known in advance.
 pub trait BodyParts {
-    /// Returns the next part; `None` after the last. If no part is ready, returns an empty one after at most a second.
+    /// Returns the next part; `None` after the last part. If no part is ready, returns an empty part after at most a
+    /// second.
     ///
     /// # Errors
-    /// The body cannot be continued: the answer ends without the last chunk, by which the client detects the error.
+    /// The body cannot be continued. The answer then ends without the last chunk, so that the client detects the error.
     fn next(&mut self) -> io::Result<Option<Vec<u8>>>;
 }
 
@@ -112,7 +113,7 @@ impl HttpAnswer {
         HttpAnswer { status: HttpStatus::Ok, content_type, fields: "", body: HttpBody::InParts(parts) }
     }
 
-    /// Creates an answer whose body is only its status and, unless empty, the reason `why`.
+    /// Creates an answer whose body contains only the status and, if `why` is not empty, the reason `why`.
     #[must_use]
     pub fn only(status: HttpStatus, why: &str) -> HttpAnswer {
         let body = if why.is_empty() { format!("{}\n", status.line()) } else { format!("{}: {why}\n", status.line()) };
@@ -125,7 +126,7 @@ impl HttpAnswer {
         HttpAnswer { fields, ..self }
     }
 
-    /// Returns the head of the answer, which announces that the connection will be closed after it.
+    /// Returns the head of the answer, which announces that the server closes the connection after the answer.
     #[must_use]
     pub fn head(&self) -> String {
         let more = match self.status {

@@ -1,5 +1,5 @@
-//! Serving of one *connection*: a request is received and its answer is sent, each within a time limit, however slow
-//! the client is.
+//! Serving of one *connection*: a request is received and its answer is sent, each within a time limit, even if the
+//! client is slow.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::http::visitors::{OwedAct, Visitor};
 pub const REQUEST_TIME: Duration = Duration::from_secs(2);
 /// Time limit for sending an answer.
 pub const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// Time limit for the client to close the connection after the last byte of the answer.
+/// Maximum time to wait, after the last byte of the answer, until the client closes the connection.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
-/// Maximum bytes read from a client after the answer. Unread bytes would reset the connection, perhaps before a client
-/// that has sent too much reads the reason of the refusal.
+/// Maximum number of bytes that are read from a client after the answer. Unread bytes would make the kernel reset the
+/// connection, perhaps before a client that has sent too much has read why it was refused.
 const MAX_REST: usize = 256 * 1024;
 
 /// Time limits of a connection.
@@ -28,7 +28,7 @@ const MAX_REST: usize = 256 * 1024;
 pub struct TimeLimits {
     /// Time for the request to arrive.
     pub request: Duration,
-    /// Time for the client to receive the answer, or one of its parts.
+    /// Time for the client to receive the answer or, for an answer in parts, each part.
     pub answer: Duration,
 }
 
@@ -56,7 +56,7 @@ pub fn serve(client: &Visitor, handler: &dyn HttpHandler, limits: TimeLimits) {
         HttpBody::Whole(text) => send_all(client, text.as_bytes(), deadline),
         HttpBody::InParts(parts) => send_parts(client, parts, limits.answer),
     });
-    // A client whose request timed out gets no time to close.
+    // If the request has timed out, the connection is closed without waiting for the client to close it.
     if sent.is_ok() && answer.status != HttpStatus::RequestTimeout {
         client.now(OwedAct::ToSpeak);
         part(client, Instant::now() + CLOSING_TIME);
@@ -71,8 +71,8 @@ fn judged(head: &RequestHead, handler: &dyn HttpHandler) -> HttpAnswer {
     }
 }
 
-/// Sends parts as chunks (RFC 9112 section 7.1), each within the time limit, and checks between them whether the client
-/// has closed. After an error of `parts`, the last chunk is omitted.
+/// Sends parts as chunks (RFC 9112 section 7.1), each within the time limit. Between two parts, checks whether the
+/// client has closed the connection. After an error of `parts`, the last chunk is omitted.
 fn send_parts(client: &Visitor, mut parts: Box<dyn BodyParts>, limit: Duration) -> Result<(), Errno> {
     loop {
         client.now(OwedAct::Not);
@@ -101,12 +101,12 @@ fn has_gone(socket: impl AsFd) -> bool {
     }
 }
 
-/// Receives a request's head; `None` if the client has closed, or the connection has failed.
+/// Receives a request's head; `None` if the client has closed the connection, or the connection has failed.
 fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<RequestHead>, HttpStatus> {
     let mut bytes = [0; MAX_HEAD];
     let mut len = 0;
     loop {
-        // The slice is empty only if the head is too long, which the parser reports.
+        // The slice is not empty, since the parser has already reported a head that is too long.
         match take(&socket, bytes.get_mut(len..).unwrap_or_default(), deadline) {
             Ok(0) => return Ok(None),
             Ok(more) => len += more,
@@ -119,7 +119,7 @@ fn receive(socket: impl AsFd, deadline: Instant) -> Result<Option<RequestHead>, 
     }
 }
 
-/// Receives the next bytes. Returns their number, 0 if the client has closed.
+/// Receives the next bytes. Returns the number of bytes; 0 if the client has closed the connection.
 fn take(socket: impl AsFd, into: &mut [u8], deadline: Instant) -> Result<usize, Errno> {
     loop {
         ready(&socket, PollFlags::IN, deadline)?;
@@ -143,8 +143,9 @@ fn send_all(socket: impl AsFd, mut bytes: &[u8], deadline: Instant) -> Result<()
     Ok(())
 }
 
-/// Ends a connection such that the client receives all data: stops sending, and reads until the client closes. Closing
-/// a socket with unread bytes would reset the connection, and data on its way to the client would be lost.
+/// Ends a connection in such a way that the client receives all data: stops sending, and reads until the client closes
+/// the connection. If the socket were closed with unread bytes, the kernel would reset the connection, and data on its
+/// way to the client would be lost.
 fn part(socket: impl AsFd, deadline: Instant) {
     if shutdown(&socket, Shutdown::Write).is_err() {
         return;

@@ -23,17 +23,17 @@ pub struct RequestHead {
     pub method: Method,
     /// The path, without a query.
     pub path: String,
-    /// The query, not decoded; empty without one.
+    /// The query, not decoded; empty if the target has no query.
     pub query: String,
     /// Names (in lower case) and values of all header fields, in order of arrival.
     pub fields: Vec<(String, String)>,
 }
 
 impl RequestHead {
-    /// Parses the bytes of a request that have arrived so far; `None` if the head is incomplete.
+    /// Parses the received bytes of a request; `None` if the head is incomplete.
     ///
     /// # Errors
-    /// The status to answer with if the request is malformed or not supported.
+    /// If the request is malformed or not supported, the status with which it must be answered.
     pub fn parse(bytes: &[u8]) -> Result<Option<RequestHead>, HttpStatus> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut request = httparse::Request::new(&mut fields);
@@ -74,7 +74,7 @@ impl RequestHead {
         self.fields.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the value of the field `name` (in lower case) if there is exactly one.
+    /// Returns the value of the field `name` (in lower case) if there is exactly one such field, otherwise `None`.
     #[must_use]
     pub fn only<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         let mut all = self.all(name);
@@ -117,7 +117,8 @@ mod tests {
         RequestHead::parse(text.as_bytes())
     }
 
-    /// Objective: method, path and header fields are parsed, with field names in any case and any blanks around values.
+    /// Objective: method, path and header fields are parsed, with field names in upper or lower case, and with blanks
+    /// around values.
     #[test]
     fn a_request_is_parsed_in_any_spelling() {
         let head = parse("GET /metrics?name=x HTTP/1.1\r\nHost: a\r\nACCEPT:  text/plain \r\naccept: */*\r\n\r\n");
@@ -129,8 +130,7 @@ mod tests {
         assert_eq!(parse(""), Ok(None));
     }
 
-    /// Objective: parameters are found by name and decoded; repeated ones, and ones that are not UTF-8, count as
-    /// missing.
+    /// Objective: parameters are found by name and decoded; parameters that are repeated or not UTF-8 count as missing.
     #[test]
     fn parameters_are_found_by_name() {
         let head =
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!((head.only("host"), head.only("origin")), (Some("a"), None));
     }
 
-    /// Objective: a request that is malformed or not supported is refused with a status that gives the reason.
+    /// Objective: a request that is malformed or not supported is refused with a status that indicates the reason.
     #[test]
     fn a_malformed_request_is_refused_with_a_status() {
         let of = |text: &str| parse(text).expect_err("refused");

@@ -3,7 +3,7 @@
 //!
 //! A browser lets every page that its user opens send requests to every address, so a request from the same host cannot
 //! be trusted. A page can even make its own host name resolve to this server's address (DNS rebinding), to read the
-//! answers. But the page's requests then have the page's own name as `Host`, and are refused.
+//! answers. But such requests have the page's own host name as `Host`, and are therefore refused.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ pub struct ServerNames {
 }
 
 impl ServerNames {
-    /// Returns the names of a server with these listeners and additional names.
+    /// Returns the names of a server with these listeners and these additional names.
     #[must_use]
     pub fn of(listeners: &[HttpListener], names: &[String]) -> ServerNames {
         ServerNames::at(listeners.iter().filter_map(HttpListener::place), names)
@@ -39,14 +39,14 @@ impl ServerNames {
     /// Checks that a request is for this server.
     ///
     /// # Errors
-    /// The status for a request to another host, to none, or to several.
+    /// The status with which the request must be answered if it names another host, no host, or several hosts.
     pub fn judge(&self, head: &RequestHead) -> Result<(), HttpStatus> {
         let is_own = head.only("host").is_some_and(|host| self.has(host));
         if is_own { Ok(()) } else { Err(HttpStatus::Misdirected) }
     }
 
-    /// Returns whether a `Host` names this server. Its port is ignored, because another port may be forwarded to this
-    /// server's.
+    /// Returns whether the `Host` value `host` names this server. The port in it is ignored, because another port may
+    /// be forwarded to the port of this server.
     fn has(&self, host: &str) -> bool {
         let name = name_of(host).to_ascii_lowercase();
         if name == "localhost" || self.names.contains(&name) {
@@ -58,7 +58,7 @@ impl ServerNames {
     }
 }
 
-/// Returns a host without its port, and an IPv6 address also without its brackets.
+/// Returns a host without its port. The brackets of an IPv6 address are removed, too.
 fn name_of(host: &str) -> &str {
     if let Some((address, rest)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']'))
         && (rest.is_empty() || rest.starts_with(':'))
@@ -82,8 +82,8 @@ mod tests {
         hosts.judge(&RequestHead::parse(text.as_bytes()).expect("a request").expect("a whole one"))
     }
 
-    /// Objective: a request under one of the server's names is answered; one under a name rebound to its address is
-    /// not.
+    /// Objective: a request with one of the server's names is answered; a request with another name that was rebound to
+    /// the server's address is not.
     #[test]
     fn only_requests_under_own_names_are_answered() {
         let loopback = at("tcp:127.0.0.1:9848", &["Switch.example"]);

@@ -55,7 +55,7 @@ pub struct ListenError {
     source: std::io::Error,
 }
 
-/// A non-blocking listening socket. When dropped, it removes the socket file that it has made.
+/// A non-blocking listening socket. When dropped, it removes the socket file that it has created.
 #[derive(Debug)]
 pub struct HttpListener {
     fd: OwnedFd,
@@ -90,8 +90,8 @@ impl HttpListener {
         Ok(HttpListener { fd, own: None })
     }
 
-    /// Returns the address, with the port that the kernel has chosen if the listener was bound to port 0; `None` for
-    /// other kinds of sockets.
+    /// Returns the address, with the port that the kernel has chosen if the listener was bound to port 0; `None` if the
+    /// socket is neither a TCP socket nor a UNIX socket with a path.
     #[must_use]
     pub fn place(&self) -> Option<ListenPlace> {
         let address = rustix::net::getsockname(&self.fd).ok()?;
@@ -111,14 +111,14 @@ impl AsFd for HttpListener {
 
 impl Drop for HttpListener {
     fn drop(&mut self) {
-        // Another process may have removed the file.
+        // An error is ignored, since another process may have removed the file.
         let _ = self.own.as_ref().map(std::fs::remove_file);
     }
 }
 
 fn bind_unix(path: &Path, mode: u32) -> std::io::Result<HttpListener> {
-    // A killed process leaves its socket file behind: such a file is removed. A socket with a listener, and a file of
-    // any other kind, stay, and the bind fails.
+    // A killed process leaves its socket file behind, and such a file is removed. If a process listens on the socket,
+    // or the file is of another kind, it stays, and the bind fails.
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path)?;
@@ -138,7 +138,7 @@ fn bind_unix(path: &Path, mode: u32) -> std::io::Result<HttpListener> {
 mod tests {
     use super::*;
 
-    /// Objective: places parse from the text they print; anything else is refused.
+    /// Objective: a place that is printed as text is parsed to the same place; other text is refused.
     #[test]
     fn places_parse_from_the_text_they_print() {
         for text in ["unix:/run/a.sock", "tcp:127.0.0.1:9847", "tcp:[::1]:9847"] {
@@ -151,8 +151,8 @@ mod tests {
         }
     }
 
-    /// Objective: a UNIX socket has the given mode, is removed at the end, and replaces a socket file without listener,
-    /// but neither one with a listener nor another file.
+    /// Objective: a UNIX socket has the given mode, is removed at the end, and replaces a socket file on which no
+    /// process listens, but neither a socket file on which a process listens nor another kind of file.
     #[test]
     fn a_unix_socket_replaces_only_a_dead_one() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -13,7 +13,7 @@ use crate::http::handler::HttpHandler;
 use crate::http::listener::HttpListener;
 use crate::http::visitors::Visitors;
 
-/// Pause in accepting connections after the kernel lacked resources for one.
+/// Pause before the next connection is accepted, after the kernel lacked resources to accept one.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves clients until `stop` is readable.
@@ -53,7 +53,8 @@ pub fn run(
     }
 }
 
-/// Waits for any of the descriptors. Returns whether each is readable: `stop`, `ended`, then the listeners.
+/// Waits for any of the descriptors. Returns for each descriptor whether it is ready, in this order: `stop`, `ended`,
+/// the listeners.
 fn wait(
     stop: BorrowedFd<'_>,
     ended: &OwnedFd,
@@ -68,7 +69,7 @@ fn wait(
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => return Err(errno.into()),
     }
-    // The read resets the eventfd; its count does not matter.
+    // The read resets the eventfd; the count that it returns does not matter.
     let _ = rustix::io::read(ended, &mut [0; 8]);
     Ok(polled.iter().map(|one| !one.revents().is_empty()).collect())
 }

@@ -1,10 +1,11 @@
-//! *Visitors* are clients with a connection to the server, whose number is limited; a *visit* ([`Visit`]) is a
-//! visitor's use of one of these places. When all places are taken and another client waits, a visit may be ended
-//! early. How long a visitor may then take depends on the *act* that it owes ([`OwedAct`]).
+//! *Visitors* are clients with a connection to the server. The number of connections is limited, so the server has a
+//! limited number of *places*; a *visit* ([`Visit`]) is a visitor's use of a place. When all places are taken and
+//! another client waits, a visit may be ended early. How long a visitor may take in this case depends on the *act* that
+//! it owes ([`OwedAct`]).
 //!
 //! While there are free places, a visitor may be as slow as
 //! [`connection::TimeLimits`](crate::http::connection::TimeLimits) allow. When all places are taken, a visitor that
-//! makes no progress must not keep others waiting.
+//! makes no progress must not keep other clients waiting.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,23 +15,23 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{Shutdown, shutdown};
 
-/// Maximum number of simultaneous connections. Others wait in the kernel until one ends, which each does within its
-/// time limits.
+/// Maximum number of simultaneous connections. Further connections wait in the kernel until a connection ends. Each
+/// connection ends within its time limits.
 pub const MAX_CONNECTIONS: usize = 32;
-/// Time for a client to send its request, and to close after the whole answer, while others wait. An ordinary client
-/// sends its request in its first packet.
+/// Time for a client to send its request, and to close the connection after the whole answer, while other clients wait.
+/// An ordinary client sends its request in its first packet.
 pub const CROWDED_REQUEST: Duration = Duration::from_millis(200);
-/// Time for a client to receive an answer, or a part of one, while others wait.
+/// Time for a client to receive an answer, or a part of one, while other clients wait.
 pub const CROWDED_ANSWER: Duration = Duration::from_secs(1);
 
 /// The act that a visitor must perform next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwedAct {
-    /// Send its request, or close.
+    /// Send its request or, after the answer, close the connection.
     ToSpeak,
     /// Read the answer to its request.
     ToTake,
-    /// None: the visitor waits for this server.
+    /// No act, since the visitor waits for this server.
     Not,
 }
 
@@ -39,13 +40,14 @@ pub enum OwedAct {
 pub struct Visitor {
     socket: OwnedFd,
     begun: Instant,
-    /// The time from which the visit may be ended early, in nanoseconds after its start.
+    /// The time from which the visit may be ended early, in nanoseconds after `begun`; `u64::MAX` while the visitor
+    /// waits for this server.
     until: AtomicU64,
     is_cut: AtomicBool,
 }
 
 impl Visitor {
-    /// Creates a visitor that must now send its request. The socket does not block.
+    /// Creates a visitor that owes its request. `socket` must be non-blocking.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Visitor {
         let client =
@@ -54,7 +56,7 @@ impl Visitor {
         client
     }
 
-    /// Records the act that the visitor owes from now on, which restarts its time.
+    /// Records the act that the visitor owes from now on, and restarts the visitor's time.
     pub fn now(&self, waiting: OwedAct) {
         let at = |limit: Duration| (self.begun.elapsed() + limit).as_nanos() as u64;
         let until = match waiting {
@@ -78,7 +80,7 @@ impl Visitor {
     /// Ends the visit: shuts down the socket, so that the thread that serves the visitor ends.
     fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
-        // This fails only if the client has closed, which also ends the thread.
+        // This fails only if the client has closed the connection, which ends the thread, too.
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 }
@@ -89,7 +91,7 @@ impl AsFd for Visitor {
     }
 }
 
-/// All visitors, and an eventfd that is signalled when one of them has left.
+/// All visitors, and an eventfd that is signalled when a visitor has left.
 #[derive(Debug)]
 pub struct Visitors {
     taken: Mutex<Vec<Arc<Visitor>>>,
@@ -107,13 +109,13 @@ pub struct Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         self.all.clients().retain(|other| !Arc::ptr_eq(other, &self.client));
-        // A write fails only after 2^64 - 2 unread events.
+        // The write would fail only after 2^64 - 2 unread events.
         let _ = rustix::io::write(&self.all.ended, &1u64.to_ne_bytes());
     }
 }
 
 impl Visitors {
-    /// Creates an empty set.
+    /// Creates an empty set of visitors.
     ///
     /// # Errors
     /// The error of eventfd(2).
@@ -122,7 +124,7 @@ impl Visitors {
         Ok(Arc::new(Visitors { taken: Mutex::default(), ended }))
     }
 
-    /// Returns the eventfd, which becomes readable when a place is freed. Reading resets it.
+    /// Returns the eventfd, which becomes readable when a place is freed. A read resets the eventfd.
     #[must_use]
     pub fn ended(&self) -> &OwnedFd {
         &self.ended
@@ -141,11 +143,11 @@ impl Visitors {
         Visit { client, all: Arc::clone(self) }
     }
 
-    /// Makes room for a waiting client: ends the visit that has been overdue for longest, if any is. Returns when to
-    /// call this again, unless a place is freed earlier.
+    /// Makes room for a waiting client: ends the visit that has been overdue for longest, if a visit is overdue.
+    /// Returns when this must be called again, unless a place is freed earlier.
     pub fn make_room(&self, now: Instant) -> Instant {
         let clients = self.clients();
-        // The earliest time at which a visitor whose time starts now can be overdue.
+        // This is the earliest time at which a visitor whose time starts now can be overdue.
         let again = now + CROWDED_REQUEST;
         if clients.iter().any(|client| client.is_cut()) {
             return again;
@@ -171,8 +173,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: the visitor overdue for longest loses its place, one visitor at a time; a visitor that waits for this
-    /// server keeps its place, and no visitor loses its place before its time is up.
+    /// Objective: the visitor that has been overdue for longest loses its place; only one visitor at a time does; a
+    /// visitor that waits for this server keeps its place, and no visitor loses its place before its time is up.
     #[test]
     fn the_client_overdue_the_longest_makes_room() {
         let visitors = Visitors::new().expect("room for all");

@@ -1,8 +1,8 @@
 //! The families of metrics, each defined once. A *family* has a name, a type, a unit and labels; its samples differ in
-//! the labels' values.
+//! the values of the labels.
 //!
-//! Names are permanent, because users' dashboards and alerts depend on them. Only families in a table, here or in the
-//! file of a kind of port, are encoded.
+//! Names are permanent, because users' dashboards and alerts depend on them. A family is encoded only if it is in a
+//! table, in this file or in the file of a kind of port.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -53,7 +53,7 @@ pub struct MetricFamily {
     pub name: &'static str,
     /// Type of the values.
     pub of: FamilyType,
-    /// Base unit of the values, if any.
+    /// Base unit of the values; `None` if they have none.
     pub unit: Option<Unit>,
     /// Label names.
     pub labels: &'static [&'static str],
@@ -109,7 +109,7 @@ macro_rules! families {
 pub(crate) use families;
 
 families! {
-    /// The families that are encoded before those of single kinds of ports.
+    /// The families that are encoded before the families of single kinds of ports.
     FIRST:
     BUILD = Info "build" ["version"] "The daemon's release.";
     STALLS = Counter "stalls" [] "How often the daemon's main thread was held up for more than 100 ms.";
@@ -159,7 +159,7 @@ families! {
 }
 
 families! {
-    /// The families that are encoded after those of single kinds of ports.
+    /// The families that are encoded after the families of single kinds of ports.
     REST:
     REGION_BYTES = Gauge "region" in Bytes ["region", "uid"] "Memory of a region.";
     REGION_BUFFERS = Gauge "region_buffers" ["region", "uid"] "Buffers of a region.";

@@ -12,7 +12,7 @@ use crate::metrics::families::PREFIX;
 pub enum TextFormat {
     /// OpenMetrics 1.0.0.
     OpenMetrics,
-    /// Prometheus' own, version 0.0.4.
+    /// Prometheus' own text format, version 0.0.4.
     Prometheus,
 }
 
@@ -26,7 +26,7 @@ impl TextFormat {
         }
     }
 
-    /// Returns the format that the values of `Accept` fields prefer; OpenMetrics if they prefer neither.
+    /// Returns the format that the values of `Accept` fields prefer; OpenMetrics if they prefer neither format.
     pub fn accepted<'a>(accept: impl Iterator<Item = &'a str>) -> TextFormat {
         let ranges: Vec<MediaRange<'_>> = accept.flat_map(|value| value.split(',')).map(MediaRange::parse).collect();
         let quality = |format| ranges.iter().filter_map(|range| range.quality_of(format)).max_by_key(|known| known.0);

@@ -76,7 +76,7 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// Returns the upper bound of each bucket in seconds, and the number of frames in it; the numbers are not cumulative.
+/// Returns, for each bucket, its upper bound in seconds and the number of frames in it. The numbers are not cumulative.
 fn parts(latency: &Latency) -> Vec<(f64, u64)> {
     let frames = |bound| latency.parts.iter().filter(|part| part.up_to_ns == bound).map(|part| part.frames).sum();
     let bounds = Latency::BOUNDS_NS.into_iter().map(|bound| (seconds(bound), frames(Some(bound))));

@@ -1,5 +1,5 @@
-//! The *agent*, sFlow's term for a sender of samples. It makes samples from the daemon's answers: of frames that the
-//! daemon traces, and of counters every few seconds.
+//! The *agent*, sFlow's term for a sender of samples. It turns the daemon's answers into samples of frames that the
+//! daemon traces and, every few seconds, samples of counters.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::indices::Indices;
 use super::samples::{CounterSample, Discard, FlowSample, FrameOutput, PortTraffic};
 use super::sessions::{SamplingRates, Sessions};
 
-/// Interval at which traced frames are read from the daemon while there are any.
+/// Interval at which traced frames are read from the daemon while reads find frames.
 const LOOK: Duration = Duration::from_millis(50);
 /// Interval at which traced frames are read from the daemon after a read found none.
 const LOOK_IDLE: Duration = Duration::from_millis(250);
@@ -31,7 +31,7 @@ pub struct SflowOptions {
     pub rates: SamplingRates,
     /// Interval of counter samples; zero means that none are sent.
     pub polling: Duration,
-    /// Maximum bytes of each sampled frame to send.
+    /// Maximum number of bytes of each sampled frame that are sent.
     pub header: usize,
 }
 
@@ -61,7 +61,7 @@ impl SflowAgent {
         SflowAgent { options, sender, indices: Indices::default(), sources: HashMap::new(), lost: 0 }
     }
 
-    /// Sends samples until `is_to_stop` returns true. If no daemon answers, retries every second.
+    /// Sends samples until `is_to_stop` returns `true`. If no daemon answers, tries again every second.
     pub fn run(&mut self, is_to_stop: &dyn Fn() -> bool) {
         let mut is_known_missing = false;
         while !is_to_stop() {
@@ -76,7 +76,8 @@ impl SflowAgent {
         }
     }
 
-    /// Sends samples until the connection to the daemon fails (an error), or `is_to_stop` returns true.
+    /// Sends samples until `is_to_stop` returns `true`, or until the connection to the daemon fails, which is returned
+    /// as an error.
     fn run_once(&mut self, is_known_missing: &mut bool, is_to_stop: &dyn Fn() -> bool) -> Result<(), ClientError> {
         let dir = self.options.run_dir.clone();
         let switches = self.options.switches.clone();
@@ -106,8 +107,8 @@ impl SflowAgent {
         Ok(())
     }
 
-    /// Sends the sample of a frame, which stands for `one_of` frames. Skips drops that were recorded without a frame
-    /// (length 0).
+    /// Sends the sample of a frame, which stands for `one_of` frames. Drops that the daemon recorded without a frame
+    /// (length 0) are skipped.
     fn frame(&mut self, frame: &TracedFrame, one_of: u32) {
         if frame.len == 0 {
             return;
@@ -176,7 +177,7 @@ fn traffic(rings: &[RingStats], drops: &netvale_control::types::Drops) -> PortTr
     PortTraffic { bytes: sum(|ring| ring.bytes), frames: sum(|ring| ring.frames), drops: drops.values().sum() }
 }
 
-/// Decodes pairs of hexadecimal digits up to the first invalid one.
+/// Decodes pairs of hexadecimal digits up to the first invalid pair.
 fn bytes(hex: &str) -> Vec<u8> {
     let digit = |c: u8| (c as char).to_digit(16);
     let pairs = hex.as_bytes().chunks_exact(2);

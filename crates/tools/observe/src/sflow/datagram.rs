@@ -1,5 +1,5 @@
 //! Datagrams with samples for the collectors. Several samples share a datagram, which is short enough for common MTUs;
-//! no sample waits for longer than a second.
+//! no sample waits for longer than a second before it is sent.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -11,7 +11,7 @@ use super::xdr::Xdr;
 pub const PORT: u16 = 6343;
 /// Maximum length of a datagram in bytes, as sFlow recommends.
 const MOST: usize = 1400;
-/// Maximum time for which a sample waits for others to share its datagram; sFlow permits a second.
+/// Maximum time for which a sample waits for further samples in its datagram. sFlow permits one second.
 const WAIT: Duration = Duration::from_millis(500);
 const VERSION: u32 = 5;
 
@@ -31,8 +31,8 @@ pub struct DatagramSender {
 }
 
 impl DatagramSender {
-    /// Creates a sender for these collectors. Without `agent`, the agent's address is the source address towards the
-    /// first collector.
+    /// Creates a sender for these collectors. If `agent` is `None`, the agent's address is the source address for
+    /// datagrams to the first collector.
     ///
     /// # Errors
     /// There is no route to a collector.
@@ -79,13 +79,13 @@ impl DatagramSender {
         self.count = 0;
         self.since = None;
         for socket in &self.sockets {
-            // The send may fail because the collector or the network is down. Sequence numbers show the collector the
-            // loss.
+            // The send may fail because the collector or the network is down. The collector notices the loss by the
+            // sequence numbers.
             self.unsent += u64::from(socket.send(&datagram.0).is_err());
         }
     }
 
-    /// Returns the number of datagrams that could not be sent since the last call.
+    /// Returns the number of datagrams that could not be sent since the last call of this function.
     pub fn unsent(&mut self) -> u64 {
         std::mem::take(&mut self.unsent)
     }
@@ -146,8 +146,8 @@ mod tests {
         }
     }
 
-    /// Objective: a sample that does not fit goes into the next datagram; there is also room for an agent's IPv6
-    /// address.
+    /// Objective: a sample that does not fit goes into the next datagram; there is enough room even if the agent has an
+    /// IPv6 address.
     #[test]
     fn no_datagram_is_too_long() {
         let (socket, address) = collector();

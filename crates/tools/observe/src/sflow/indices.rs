@@ -1,11 +1,11 @@
 //! Interface *indices* ([`Indices`]), by which collectors identify ports.
 //!
 //! An index is a hash of the port's name, so that it stays the same after a restart of the agent, the daemon or the
-//! host. If another port already has that index, the next free one is used.
+//! host. If another port already has this index, the next free index is used.
 
 use std::collections::BTreeMap;
 
-/// Upper bound (exclusive) of indices: sFlow's data source indices have 24 bits. The index 0 is not used.
+/// Exclusive upper bound of indices, since sFlow's data source indices have 24 bits. The index 0 is not used.
 const END: u32 = 1 << 24;
 
 /// Indices of ports by name.
@@ -16,7 +16,7 @@ pub struct Indices {
 }
 
 impl Indices {
-    /// Returns the index of a port.
+    /// Returns the index of a port. Assigns one if the port has none.
     pub fn of(&mut self, name: &str) -> u32 {
         if let Some(index) = self.by_name.get(name) {
             return *index;
@@ -47,7 +47,7 @@ fn first(name: &str) -> u32 {
 mod tests {
     use super::*;
 
-    /// Objective: a port keeps its index, even in another agent, and no two ports share one.
+    /// Objective: a port keeps its index, even in another agent, and no two ports have the same index.
     #[test]
     fn numbers_stay() {
         let mut indices = Indices::default();

@@ -2,7 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`samples`] | one sample: a frame received by the switch, or a port's counters |
+//! | [`samples`] | one sample: a frame that the switch received, or a port's counters |
 //! | [`datagram`] | datagrams, each with several samples, for the collectors |
 //! | [`indices`] | the numbers by which collectors identify ports |
 //! | [`agent`] | makes samples from the daemon's answers |

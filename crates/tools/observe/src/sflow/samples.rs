@@ -1,5 +1,6 @@
 //! Encoding of samples (sFlow version 5, section 5). A frame's *output* is its destination: a port, the number of
-//! ports, or its *discard*, the reason for its drop. A port's *traffic* is its counters in one direction.
+//! ports, or the *discard*, which is the reason why the frame was dropped. A port's *traffic* is its counters in one
+//! direction.
 
 use super::xdr::Xdr;
 
@@ -20,21 +21,22 @@ const NOT_COUNTED: u32 = u32::MAX;
 /// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOutput {
-    /// Unknown: the frame waits on a link, or its ports no longer exist.
+    /// Unknown, because the frame waits on a link or the ports to which it was sent no longer exist.
     Unknown,
     /// The port with this index.
     Port(u32),
-    /// This number of ports.
+    /// Several ports: the number of them.
     Several(u32),
     /// Dropped, for this reason.
     Discarded(Discard),
 }
 
-/// sFlow's codes of reasons for drops. Codes below 256, which are not used here, are ICMP's (RFC 1812 section 5.2.7.1).
+/// sFlow's codes of reasons for drops. Codes below 256, which this agent does not use, are the codes of ICMP (RFC 1812
+/// section 5.2.7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Discard {
-    /// Any other reason.
+    /// Any reason for which there is no other code here.
     Unknown = 256,
     /// A filter rule dropped the frame.
     Acl = 258,
@@ -63,7 +65,8 @@ impl Discard {
 }
 
 impl FrameOutput {
-    /// Returns the field `output` of a `flow_sample`: a format in the two highest bits, and a value in the others.
+    /// Returns the field `output` of a `flow_sample`: a format in the two highest bits, and a value in the remaining
+    /// bits.
     fn to_field(self) -> u32 {
         match self {
             FrameOutput::Unknown => 0,
@@ -77,15 +80,15 @@ impl FrameOutput {
 /// The sample of a frame.
 #[derive(Clone, Debug)]
 pub struct FlowSample<'a> {
-    /// Sequence number of the sample among those of its port.
+    /// Sequence number of the sample among the flow samples of its port.
     pub sequence: u32,
     /// Index of the source port.
     pub port: u32,
-    /// Sampling rate: one frame in this many.
+    /// Sampling rate: one in this many frames is sampled.
     pub rate: u32,
-    /// Total number of the port's frames from which samples were chosen so far.
+    /// Total number, so far, of the port's frames among which samples were chosen.
     pub pool: u32,
-    /// Total number of samples lost for lack of room so far.
+    /// Total number, so far, of samples that were lost for lack of room.
     pub lost: u32,
     /// The frame's destination.
     pub output: FrameOutput,
@@ -113,13 +116,13 @@ impl FlowSample<'_> {
 /// A port's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CounterSample<'a> {
-    /// Sequence number of the sample among those of its port.
+    /// Sequence number of the sample among the counter samples of its port.
     pub sequence: u32,
     /// Index of the port.
     pub port: u32,
     /// Full name of the port.
     pub name: &'a str,
-    /// Whether the port is open.
+    /// Whether the port is in the state "open", which sFlow reports as "up".
     pub is_up: bool,
     /// Traffic from the port to the switch.
     pub input: PortTraffic,
@@ -130,11 +133,11 @@ pub struct CounterSample<'a> {
 /// A port's traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortTraffic {
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Number of frames dropped.
+    /// Number of dropped frames.
     pub drops: u64,
 }
 

@@ -1,6 +1,6 @@
 //! Connections to the daemon: one for events and counters, and one for each trace from which sampled frames are taken.
-//! A connection can have only one trace, and a trace covers ports of one switch at one of the *rates*
-//! ([`SamplingRates`]). Each switch therefore has a connection for each rate of its ports.
+//! A connection can have only one trace, and a trace covers ports on one switch at one *rate* ([`SamplingRates`]).
+//! Therefore, each switch has one connection for each different rate of its ports.
 //!
 //! A trace covers the ports that exist at its start. When a port is attached, a new trace replaces it.
 
@@ -14,17 +14,18 @@ use netvale_control::types::{AllStats, EventName, SubscribeParams, TraceBeginPar
 
 use crate::daemon::connect;
 
-/// The sampling rates of ports: on each ring, one frame in this many is sampled.
+/// The sampling rates of ports. A rate of N means that, on each ring, one in N frames is sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SamplingRates {
     /// Rate of all ports that are not in `ports`.
     pub one_of: u32,
-    /// Rates of ports, by full name.
+    /// Rates of single ports, by the ports' full names.
     pub ports: BTreeMap<String, u32>,
 }
 
 impl SamplingRates {
-    /// Returns the names to trace (ports, or a whole switch), by switch and rate.
+    /// Returns, for each switch and rate, the names that must be traced: names of ports, or the name of the switch for
+    /// all its ports.
     fn groups(&self, all: &AllStats) -> BTreeMap<(String, u32), Vec<String>> {
         let mut groups = BTreeMap::<_, Vec<_>>::new();
         for (switch, port) in all.ports.iter().filter_map(|port| Some((port.switch.as_ref()?, &port.name))) {
@@ -34,8 +35,8 @@ impl SamplingRates {
         let switches: Vec<String> = groups.keys().map(|(switch, _)| switch.clone()).collect();
         for ((switch, _), of) in &mut groups {
             if switches.iter().filter(|other| *other == switch).count() == 1 {
-                // All ports have the same rate: the switch is traced as a whole, which cannot fail if a port is removed
-                // meanwhile.
+                // All ports have the same rate, so the switch is traced as a whole. Such a trace cannot fail because a
+                // port is removed at the same time.
                 *of = vec![switch.clone()];
             }
         }
@@ -50,7 +51,7 @@ pub struct Sessions {
     rates: SamplingRates,
     /// If not empty, only these switches are sampled.
     only: Vec<String>,
-    /// The connection for counters, and for events about ports.
+    /// The connection for requests for counters, and for events about ports.
     main: Client,
     /// The connections for traces, by switch and rate.
     traces: BTreeMap<(String, u32), Client>,
@@ -73,7 +74,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Warns if a port with its own rate does not exist: its name may be misspelt.
+    /// Warns if a port for which a rate was given does not exist, since its name may be misspelt.
     fn warn_of_missing(&mut self) -> Result<(), ClientError> {
         if self.rates.ports.is_empty() {
             return Ok(());
@@ -85,13 +86,13 @@ impl Sessions {
         Ok(())
     }
 
-    /// Waits up to `limit`, and begins new traces if the ports have changed.
+    /// Waits for an event for up to `limit`, and begins new traces if the ports have changed.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
     pub fn wait(&mut self, limit: Duration) -> Result<(), ClientError> {
         if self.main.next_event(limit)?.is_some() {
-            // All pending events lead to a single renewal.
+            // All pending events are read, so that they cause only one renewal of the traces.
             while self.main.next_event(Duration::ZERO)?.is_some() {}
             self.is_stale = true;
         }
@@ -108,8 +109,8 @@ impl Sessions {
         Ok(all)
     }
 
-    /// Calls `take` with each frame traced since the last call, and its sampling rate. Returns how many further frames
-    /// were lost.
+    /// Calls `take` with each frame that was traced since the last call, and with the frame's sampling rate. Returns
+    /// the number of traced frames that were lost.
     ///
     /// # Errors
     /// The daemon does not answer.
@@ -138,7 +139,8 @@ impl Sessions {
         Ok(lost)
     }
 
-    /// Begins a trace for each switch and each rate of its ports; each replaces the earlier trace for the same pair.
+    /// Begins a trace for each switch and each rate of its ports. Each trace replaces the previous trace for the same
+    /// switch and rate.
     fn renew(&mut self) -> Result<(), ClientError> {
         self.is_stale = false;
         let all = self.stats()?;
@@ -151,13 +153,13 @@ impl Sessions {
             match client.trace_begin(TraceBeginParams { of, one_of: key.1, ..TraceBeginParams::default() }) {
                 Ok(_) => _ = self.traces.insert(key, client),
                 Err(ClientError::Refused(why)) => {
-                    // If one of the ports was removed meanwhile, the next attempt omits it.
+                    // If a port was removed since the list was read, the next attempt omits this port.
                     let has_gone = why.code == ErrorCode::NotFound as i32;
                     self.is_stale |= has_gone;
                     if !has_gone {
                         tracing::warn!("{}: cannot sample 1 in {} frames of all ports: {why}", key.0, key.1);
                     }
-                    // The refusal leaves the previous trace running.
+                    // The daemon has refused the new trace, and the previous trace continues.
                     goes_on.then(|| self.traces.insert(key, client));
                 }
                 Err(other) => return Err(other),
@@ -177,8 +179,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a switch is traced as a whole unless one of its ports has its own rate; then each port is traced at
-    /// its rate.
+    /// Objective: a switch is traced as a whole unless one of its ports has its own rate; in that case, each port is
+    /// traced at its rate.
     #[test]
     fn a_port_is_traced_at_its_own_rate() {
         let port = |switch: Option<&str>, name: &str| PortDetails {

@@ -1,8 +1,8 @@
-//! XDR encoding (RFC 4506): numbers are big-endian, and everything is padded to four bytes.
+//! XDR encoding (RFC 4506): numbers are big-endian, and each item is padded to a multiple of four bytes.
 
 use std::net::IpAddr;
 
-/// The bytes encoded so far.
+/// The bytes that have been encoded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Xdr(pub Vec<u8>);
 
@@ -17,7 +17,7 @@ impl Xdr {
         self
     }
 
-    /// Appends the length, the bytes, and zeros up to a multiple of four.
+    /// Appends the number of bytes, the bytes, and zeros up to a multiple of four bytes.
     pub fn opaque(&mut self, bytes: &[u8]) -> &mut Xdr {
         self.u32(bytes.len() as u32);
         self.0.extend(bytes);

@@ -1,5 +1,5 @@
-//! The page's files for the browser: those in the folder `assets`, compiled in, and a generated script with the display
-//! names of port kinds.
+//! The page's files for the browser: the files in the folder `assets`, which are compiled in, and a generated script
+//! with the display names of port kinds.
 
 use std::sync::Arc;
 
@@ -55,8 +55,8 @@ pub fn at(path: &str) -> Option<HttpAnswer> {
 mod tests {
     use super::*;
 
-    /// Objective: the files load nothing from other hosts, never parse text as elements, and have no inline code or
-    /// style, which the page's policy forbids.
+    /// Objective: the files load nothing from other hosts, never parse text as HTML elements, and contain no inline
+    /// code or style, which the page's Content-Security-Policy forbids.
     #[test]
     fn the_files_load_nothing_from_elsewhere() {
         for (path, _, text) in files() {
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// Objective: every file that another refers to exists.
+    /// Objective: every file to which another file refers exists.
     #[test]
     fn every_file_referred_to_exists() {
         let is_there = |name: &str| files().any(|(path, ..)| path.strip_prefix('/') == Some(name));

@@ -1,5 +1,5 @@
-//! *Captures* of a port's frames, which clients download while they are made. A *tap* ([`CaptureTap`]), implemented
-//! elsewhere, makes them; this module enforces their limits.
+//! *Captures* of a port's frames, which clients download while the captures are running. A *tap* ([`CaptureTap`]),
+//! which another crate implements, captures the frames; this module enforces the limits.
 
 use std::io;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use crate::http::answer::{BodyParts, HttpAnswer, HttpStatus};
 use crate::http::head::RequestHead;
 
-/// Maximum number of captures at a time.
+/// Maximum number of simultaneous captures.
 pub const MOST: usize = 4;
 /// Maximum duration of a capture in seconds.
 pub const MOST_SECONDS: u64 = 300;
-/// Maximum frames of a capture.
+/// Maximum number of frames in a capture.
 pub const MOST_FRAMES: u64 = 1_000_000;
-/// Number of bytes after which a capture ends; its last part may exceed this.
+/// A capture ends once it has this many bytes; the last part may exceed the limit.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 /// Content type of a pcapng file.
@@ -24,9 +24,9 @@ const PCAPNG: &str = "application/x-pcapng";
 /// The direction of the frames to capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureDirection {
-    /// Frames that the port sends.
+    /// Frames that the port sends into the switch.
     Sent,
-    /// Frames that the port receives.
+    /// Frames that the port receives from the switch.
     Got,
     /// Both directions.
     Both,
@@ -43,13 +43,13 @@ pub struct WebCapture {
     pub time: Duration,
     /// Maximum number of frames.
     pub frames: u64,
-    /// Maximum number of bytes kept of each frame; 0: no limit.
+    /// Maximum number of bytes that are kept of each frame; 0 for no limit.
     pub snaplen: u32,
 }
 
-/// The code that makes captures.
+/// The code that captures frames.
 pub trait CaptureTap: Send + Sync {
-    /// Begins a capture. Its parts form a pcapng file, which is valid if it ends after any part.
+    /// Begins a capture. Its parts form a pcapng file, which is valid even if it ends after any of the parts.
     ///
     /// # Errors
     /// The reason why the capture cannot begin.
@@ -63,13 +63,13 @@ pub struct WebCaptures {
 }
 
 impl WebCaptures {
-    /// Creates an empty set of captures, which `tap` will make.
+    /// Creates an empty set of captures, for which `tap` will capture the frames.
     #[must_use]
     pub fn new(tap: Box<dyn CaptureTap>) -> WebCaptures {
         WebCaptures { tap, open: Arc::default() }
     }
 
-    /// Begins a capture. Returns an answer whose parts are the capture's.
+    /// Begins a capture. Returns an answer whose parts are the parts of the capture.
     ///
     /// # Errors
     /// Too many captures run, or the port cannot be monitored.
@@ -84,7 +84,7 @@ impl WebCaptures {
     }
 }
 
-/// Counts a running capture; the drop reduces the count.
+/// A running capture's share in the count of captures; dropping it reduces the count.
 struct Ticket(Arc<AtomicUsize>);
 
 impl Drop for Ticket {
@@ -142,7 +142,7 @@ impl WebCapture {
 mod tests {
     use super::*;
 
-    /// An endless body with parts of a mebibyte.
+    /// An endless body whose parts have one mebibyte each.
     struct Much;
 
     impl BodyParts for Much {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     /// Objective: captures end at their limits of size and time. The number of simultaneous captures is limited, and
-    /// ended or failed ones do not count.
+    /// captures that have ended or failed do not count.
     #[test]
     fn captures_end_at_their_limits() {
         let captures = WebCaptures::new(Box::new(Taps));

@@ -1,4 +1,4 @@
-//! The open flows of gateways ([`WebFlows`]). The answer is cached briefly, for all clients.
+//! The open flows of gateways ([`WebFlows`]). The list is cached for a short time, for all clients.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,8 +25,8 @@ impl WebFlows {
         WebFlows { folders: survey::folders(run_dir), list: Mutex::new(None) }
     }
 
-    /// Returns the gateways as JSON, each with some of its open flows, and the number of the others. One that has not
-    /// answered in time has no list.
+    /// Returns the gateways as JSON, each with some of its open flows and the number of its other open flows. A gateway
+    /// that has not answered in time has no list.
     pub fn list(&self) -> Arc<str> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = list.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {

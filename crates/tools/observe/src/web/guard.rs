@@ -4,16 +4,17 @@
 //! request names this server as its host ([`hosts`](crate::http::hosts)). The guard checks which page sent the request,
 //! and whether the request has the token:
 //!
-//! - `Origin`, if present, must be the requested host: pages of other sites may not send requests. No answer permits
-//!   other origins to read it (CORS).
-//! - `Sec-Fetch-Site`, if present (current browsers send it), must be `same-origin` in requests for figures.
+//! - `Origin`, if present, must be the requested host, since pages of other sites may not send requests. No answer
+//!   permits pages of other origins to read it (CORS).
+//! - `Sec-Fetch-Site`, if present (current browsers send it), must be `same-origin` in requests for figures (the
+//!   counters and lists that the page shows).
 //! - `Authorization` must have the token in requests for figures. A browser never adds this field by itself.
 
 use crate::http::answer::HttpStatus;
 use crate::http::head::RequestHead;
 use crate::web::token::Token;
 
-/// The guard of a server: it checks requests, and has the token that requests for figures must carry.
+/// The guard of a server: it checks requests, and knows the token that requests for figures must contain.
 #[derive(Clone, Debug)]
 pub struct WebGuard(Token);
 
@@ -27,7 +28,7 @@ impl WebGuard {
     /// Checks a request for one of the page's files.
     ///
     /// # Errors
-    /// The status of the refusal.
+    /// The status with which the request must be refused.
     pub fn page(&self, head: &RequestHead) -> Result<(), HttpStatus> {
         let host = head.only("host").ok_or(HttpStatus::Misdirected)?;
         let mut origins = head.all("origin");
@@ -41,7 +42,7 @@ impl WebGuard {
     /// Checks a request for figures.
     ///
     /// # Errors
-    /// The status of the refusal.
+    /// The status with which the request must be refused.
     pub fn figures(&self, head: &RequestHead) -> Result<(), HttpStatus> {
         self.page(head)?;
         if head.all("sec-fetch-site").any(|site| site != "same-origin") {
@@ -70,7 +71,7 @@ mod tests {
         RequestHead::parse(text.as_bytes()).expect("a request").expect("a whole one")
     }
 
-    /// Objective: requests from pages of other sites are refused, whatever else they contain.
+    /// Objective: requests from pages of other sites are refused, regardless of what else they contain.
     #[test]
     fn requests_by_other_pages_are_refused() {
         let guard = guard();
@@ -94,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Objective: figures need the token, exactly once and in its field.
+    /// Objective: requests for figures must have the token, exactly once and in the field `Authorization`.
     #[test]
     fn figures_take_the_token_exactly_once() {
         let guard = guard();

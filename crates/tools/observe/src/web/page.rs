@@ -80,8 +80,8 @@ impl WebPage {
             .map_err(|_| (HttpStatus::Unavailable, "the daemon does not answer".into()))
     }
 
-    /// Begins a capture. HEAD is refused, and so is a port that the daemon does not list: its name could be that of an
-    /// interface of the host.
+    /// Begins a capture. HEAD is refused, and so is a port that the daemon does not list: its name could be the name of
+    /// an interface of the host.
     fn capture(&self, head: &RequestHead) -> PageResult {
         if head.method == Method::Head {
             return Err((HttpStatus::MethodNotAllowed, "a capture needs GET".into()));

@@ -1,5 +1,5 @@
-//! The list of the daemon's *ports*, and the details of single ones ([`WebPorts`]). Each answer is cached briefly, for
-//! all clients that request the same.
+//! The list of the daemon's *ports*, and the details of single ports ([`WebPorts`]). Each answer is cached for a short
+//! time, for all clients that request the same.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use serde::Serialize;
 use crate::daemon::ObservedDaemon;
 use crate::http::answer::HttpStatus;
 
-/// Maximum age of the list of ports: names and owners rarely change.
+/// Maximum age of the cached list of ports. Names and owners rarely change.
 const LIST_FRESH: Duration = Duration::from_secs(2);
-/// Maximum age of a port's details: the state of its rings changes quickly.
+/// Maximum age of a port's cached details. The state of the port's rings changes quickly.
 const PORT_FRESH: Duration = Duration::from_millis(200);
-/// Maximum number of requests for single ports per second: for each, the daemon reads all slots of the port.
+/// Maximum number of requests for single ports per second. For each request, the daemon reads all slots of the port.
 const MOST_A_SECOND: u32 = 40;
 
 /// An answer as JSON, or the status and the reason of a failure.
@@ -33,7 +33,7 @@ struct PortsState {
     daemon: ObservedDaemon,
     list: Option<(Instant, PortsAnswer)>,
     single: BTreeMap<String, (Instant, PortsAnswer)>,
-    /// Start of the current second, and the number of requests for single ports in it.
+    /// Start of the current second, and the number of requests for single ports in this second.
     asked: (Instant, u32),
 }
 

@@ -1,4 +1,5 @@
-//! The access *token* ([`Token`]): a secret text, with which a browser may read what the server's user may read.
+//! The access *token* ([`Token`]): a secret text. A browser that sends it may read everything that the server's user
+//! may read.
 
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
@@ -6,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Random bytes in a new token, which has two characters for each.
+/// Number of random bytes in a new token, which has two characters for each byte.
 const RANDOM: usize = 24;
 /// Minimum and maximum length of a token from a file, in characters.
 const LENGTH: std::ops::RangeInclusive<usize> = 16..=256;
@@ -15,10 +16,10 @@ const LENGTH: std::ops::RangeInclusive<usize> = 16..=256;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// The error for a token that cannot be read or made.
+/// The reason why a token cannot be read or created.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The system returned no random bytes, or the file cannot be read or made.
+    /// The system returned no random bytes, or the file cannot be read or created.
     #[error("cannot read or create {}: {source}", path.display())]
     Io {
         /// The file's path.
@@ -34,7 +35,7 @@ pub enum TokenError {
         /// The file's permissions.
         mode: u32,
     },
-    /// Another user made the file, and therefore knows the token.
+    /// Another user created the file, and therefore knows the token.
     #[error("{}: expected a file owned by root or by this user, found owner {uid}", path.display())]
     Foreign {
         /// The file, or the link to it.
@@ -65,9 +66,9 @@ impl Token {
     /// Returns the token in a file. If the file does not exist, creates it with a random token.
     ///
     /// # Errors
-    /// The file can be neither read nor made, other users can read it, or it has no valid token.
+    /// The file can be neither read nor created, other users can read it, or it contains no valid token.
     pub fn of_file(path: &Path) -> Result<Token, TokenError> {
-        // Symbolic links are followed, because secrets of containers are links, unless another user has made them.
+        // A symbolic link is followed unless another user has created it, because the secrets of containers are links.
         if let Ok(link) = std::fs::symlink_metadata(path) {
             is_trusted(path, &link)?;
         }
@@ -95,7 +96,7 @@ impl Token {
         Token::parse(text.trim_end()).ok_or_else(|| TokenError::Malformed { path: path.to_owned() })
     }
 
-    /// Parses a text as a token.
+    /// Parses a text as a token; `None` if it is not a valid token.
     #[must_use]
     pub fn parse(text: &str) -> Option<Token> {
         let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
@@ -108,7 +109,7 @@ impl Token {
         &self.0
     }
 
-    /// Returns whether a text is this token. The comparison takes the same time wherever the texts differ.
+    /// Returns whether a text is this token. The time of the comparison does not depend on where the texts differ.
     #[must_use]
     pub fn is(&self, text: &str) -> bool {
         let own = self.0.as_bytes();
@@ -125,7 +126,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Checks that the file belongs to root or to this user.
+/// Checks that the file with the metadata `found` belongs to root or to this user.
 fn is_trusted(path: &Path, found: &Metadata) -> Result<(), TokenError> {
     let uid = found.uid();
     let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
@@ -140,7 +141,7 @@ fn failed(path: &Path, source: io::Error) -> TokenError {
 mod tests {
     use super::*;
 
-    /// Objective: tokens differ, parse as tokens, compare equal only as a whole, and are hidden in debug output.
+    /// Objective: tokens differ, parse as tokens, are equal only to the whole text, and are hidden in debug output.
     #[test]
     fn tokens_differ_and_stay_hidden() {
         let [one, other] = [Token::random(), Token::random()].map(|token| token.expect("random bytes"));
@@ -154,8 +155,8 @@ mod tests {
         assert!(!format!("{one:?}").contains(one.secret()));
     }
 
-    /// Objective: a file is created once, with access for its user only; a file that others can read, or that has no
-    /// valid token, is refused.
+    /// Objective: a file is created once, with access only for its user; a file that other users can read, or that
+    /// contains no valid token, is refused.
     #[test]
     fn a_token_file_is_made_for_its_user_only() {
         let dir = tempfile::tempdir().expect("a folder");

@@ -43,7 +43,7 @@ fn are_known(what: &str, text: &str) {
     }
 }
 
-/// Objective: alerts, the guide and each query and variable of the dashboard use documented names only.
+/// Objective: alerts, the guide and each query and variable of the dashboard use only documented names.
 #[test]
 fn queries_are_documented() {
     are_known("the alerts", ALERTS);
@@ -58,7 +58,7 @@ fn queries_are_documented() {
     all.iter().for_each(|query| are_known("the dashboard", query.as_str().expect("a query")));
 }
 
-/// Objective: names follow Prometheus' naming rules: its alphabet, base units, and no family twice.
+/// Objective: names follow Prometheus' naming rules: they use its alphabet and base units, and no name is used twice.
 #[test]
 fn names_are_names() {
     let names: BTreeSet<_> = all().map(|family| family.sample()).collect();

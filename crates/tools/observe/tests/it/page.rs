@@ -32,7 +32,7 @@ impl Methods for Counting {
     }
 }
 
-/// Simulates a daemon for one connection, until the connection ends or `requests` requests were answered.
+/// Simulates a daemon for one connection, until the connection ends or it has answered `requests` requests.
 fn daemon(dir: &Path, mut counting: Counting, requests: u64) -> JoinHandle<()> {
     let path = dir.join(CONTROL_SOCKET);
     let _ = std::fs::remove_file(&path);
@@ -62,7 +62,7 @@ fn get(path: &Path, request: &str) -> String {
 
 const METRICS: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// Repeats the request until an answer contains the text: answers may be cached for up to [`FRESH`].
+/// Repeats the request until an answer contains the text, since answers may be cached for up to [`FRESH`].
 fn get_until(path: &Path, text: &str) -> String {
     let limit = std::time::Instant::now() + 50 * FRESH;
     loop {
@@ -74,9 +74,9 @@ fn get_until(path: &Path, text: &str) -> String {
     }
 }
 
-/// Objective: while the daemon runs, the page is served in the requested format, and no other path is. After the daemon
-/// was replaced, the page works again. However often clients request the page, the server asks the daemon at most once
-/// per [`FRESH`].
+/// Objective: while the daemon runs, the page is served in the requested format, and no other path is served. When
+/// another daemon has replaced this one, the page works again. Even if clients request the page more often, the server
+/// asks the daemon at most once per [`FRESH`].
 #[test]
 fn the_page_exists_while_the_daemon_does() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -103,7 +103,7 @@ const TOKEN: &str = "Authorization: Bearer 0123456789abcdef\r\n";
 const PORT: &str = "vale0%3A%3Cb%3E%22%27%E2%80%AE";
 
 /// Objective: every client gets the page's files, with the protective header fields; only clients with the token get
-/// figures; pages of other sites get nothing.
+/// figures; requests from pages of other sites get neither.
 #[test]
 fn only_clients_with_the_token_get_figures() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -161,7 +161,8 @@ fn the_figures_are_those_of_the_daemon() {
     assert_eq!(ask(&page, &format!("GET /api/capture?port={PORT}"), TOKEN).status, HttpStatus::BadRequest);
 }
 
-/// Objective: a client that requests very many single ports gets status 429 (too many requests) beyond the limit.
+/// Objective: a client that requests very many single ports gets status 429 (too many requests) once the limit is
+/// reached.
 #[test]
 fn questions_about_many_ports_have_to_wait() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -172,21 +173,21 @@ fn questions_about_many_ports_have_to_wait() {
     assert!(statuses.contains(&HttpStatus::NotFound) && statuses.contains(&HttpStatus::TooMany));
 }
 
-/// Answers one client of a gateway's control socket; returns the request.
+/// Answers one client of a gateway's control socket. The returned thread yields the client's request.
 fn gateway(run_dir: &Path, port: &str, answer: serde_json::Value) -> std::thread::JoinHandle<String> {
     let listener = UnixListener::bind(run_dir.join(format!("gateway-{port}.sock"))).expect("a socket");
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
         let mut request = [0; 64];
         let len = stream.read(&mut request).expect("a request");
-        // The write fails if the client has stopped at its limit.
+        // The write may fail, since the client stops reading at its limit.
         let _ = writeln!(stream, "{answer}");
         String::from_utf8_lossy(&request[..len]).into_owned()
     })
 }
 
 /// Objective: each gateway's flows are returned, with unchanged names, and at most as many as the page shows. A gateway
-/// that hangs or sends something else has no list, and does not affect the others.
+/// that hangs or sends something else has no list, and does not affect the other gateways.
 #[test]
 fn flows_are_those_of_the_gateways() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -182,8 +182,8 @@ fn ports_are_published_and_closed_while_the_gateway_runs() {
     assert_eq!(guest.obey(json!({"do": "published"})).unwrap(), json!({"published": []}));
 }
 
-/// Objective: requests arrive through the socket, several in a piece and one in several pieces; a client that follows
-/// the log gets the events after its answer.
+/// Objective: requests arrive through the socket, whether one write holds several requests or one request takes several
+/// writes; a client that follows the log first gets its answer, and then the events.
 #[test]
 fn clients_ask_and_follow_through_the_socket() {
     let folder = tempfile::tempdir().unwrap();
@@ -218,7 +218,8 @@ fn clients_ask_and_follow_through_the_socket() {
 }
 
 /// Objective: limits that are set while flows are open apply to them: a download continues at the guest's rate without
-/// loss, and new flows beyond the rate are refused with the reason; once the rules are removed, nothing is limited.
+/// loss, and new flows in excess of the rate are refused with the reason; once the rules are removed, no flow is
+/// limited.
 #[test]
 fn limits_change_while_a_connection_is_open() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -311,8 +312,8 @@ fn limits_are_rules_among_the_others() {
     assert_eq!(guest.obey(json!({"do": "rules"})).unwrap()["rules"], json!(["deny any"]));
 }
 
-/// Objective: connections that wait for their guest's rate buffer no more than the guest's limit of bytes and two
-/// segments each, whatever windows were offered before.
+/// Objective: connections that wait for their guest's rate buffer at most the guest's limit of bytes plus two segments
+/// per connection, even if larger windows were offered before.
 #[test]
 fn connections_that_wait_respect_the_limit_of_buffered_bytes() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -332,7 +333,8 @@ fn connections_that_wait_respect_the_limit_of_buffered_bytes() {
     }
     let flows = guest.obey(json!({"do": "flows"})).unwrap();
     let taken: u64 = flows["flows"].as_array().unwrap().iter().map(|flow| flow["sent"].as_u64().unwrap()).sum();
-    // At most the burst, the limit of bytes, two segments of each connection, and what passes meanwhile.
+    // At most the sum of the burst, the limit of bytes, two segments per connection, and the bytes that pass during the
+    // test.
     assert!((40_000..16_384 + 40_000 + 8 * 2 * 1460 + 20_000).contains(&taken), "{taken} of 320,000");
 }
 

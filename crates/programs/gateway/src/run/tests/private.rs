@@ -20,8 +20,8 @@ fn named(name: &str, vlan: Option<u16>) -> PortChange {
     PortChange { name: name.to_owned(), network: vlan.map(network) }
 }
 
-/// Objective: clones that begin connections with equal addresses, ports and sequence numbers have connections of their
-/// own; each hears only its own server's bytes.
+/// Objective: clones that begin connections with equal addresses, ports and sequence numbers have separate connections;
+/// each clone receives only the bytes of its own connection.
 #[test]
 fn equal_connections_of_clones_do_not_collide() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -55,8 +55,8 @@ fn equal_connections_of_clones_do_not_collide() {
     }
 }
 
-/// Objective: a clone's segment of a connection that its original has opened is reset immediately, and the
-/// original's connection stays.
+/// Objective: if a clone sends a segment of a connection that the guest it was cloned from has opened, the clone gets a
+/// reset immediately, and the original guest's connection stays open.
 #[test]
 fn connections_from_before_a_snapshot_are_reset() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -92,7 +92,7 @@ fn each_network_has_its_own_leases() {
 }
 
 /// Objective: published ports lead to the guests behind the private ports that they name: to a guest that has sent
-/// frames before, and to one at a given address, which ARP resolves.
+/// frames before, and to a guest at a given address, which the gateway resolves by ARP.
 #[test]
 fn published_ports_lead_to_private_ports() {
     let [first, second] = [free_port(), free_port()];
@@ -123,7 +123,8 @@ fn published_ports_lead_to_private_ports() {
 }
 
 /// Objective: when a private port is removed, its guest's connections end, and its addresses and leases are forgotten;
-/// segments of a guest that gets the VLAN next are reset, and not taken for the previous guest's.
+/// segments of the next guest in the VLAN are answered by resets, and not attributed to the previous guest's
+/// connections.
 #[test]
 fn a_guest_goes_with_its_port() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -152,7 +153,7 @@ fn a_guest_goes_with_its_port() {
     assert_eq!(lines[1]["reason"], "port-gone");
 }
 
-/// Objective: without private ports, the gateway ignores frames with a tag.
+/// Objective: without private ports, the gateway ignores frames with a VLAN tag.
 #[test]
 fn tagged_frames_are_ignored_without_private_ports() {
     let mut guest = TestGuest::new(allow_loopback);
@@ -165,8 +166,7 @@ fn tagged_frames_are_ignored_without_private_ports() {
     assert!(guest.gateway.core.networks.iter().eq([NetworkId::UNTAGGED]));
 }
 
-/// Objective: the router advertises itself to a guest that was restored behind a private port, and has sent nothing
-/// yet.
+/// Objective: the router advertises itself to a guest that was restored on a private port and has not sent a frame yet.
 #[test]
 fn a_silent_clone_hears_the_router() {
     let mut guest = TestGuest::new(private);
@@ -179,8 +179,8 @@ fn a_silent_clone_hears_the_router() {
     assert_eq!(advert.l4[0], 134);
 }
 
-/// Objective: a limit of a private port is that of its guest under any MAC address, also before the port has a name,
-/// and ends with the port.
+/// Objective: a limit that names a private port applies to the port's guest under any MAC address, even if the rule was
+/// added before the port had that name, and ends with the port.
 #[test]
 fn a_private_port_has_the_limit_of_its_name() {
     let mut guest = TestGuest::new(|options| {

@@ -119,8 +119,8 @@ impl TcpEndpoint {
         self.take_window(segment);
     }
 
-    /// Returns whether an acknowledgement is a duplicate (RFC 5681 §2). With a closed window it is not: it answers a
-    /// probe.
+    /// Returns whether an acknowledgement is a duplicate (RFC 5681 §2). If the guest's window is closed, the
+    /// acknowledgement is not a duplicate, but an answer to a probe.
     fn is_repeated(&self, segment: &TcpSegment<'_>) -> bool {
         let same_window = u32::from(segment.window) << self.window_scale == self.window;
         segment.is_empty() && same_window && self.window > 0 && self.next != self.una

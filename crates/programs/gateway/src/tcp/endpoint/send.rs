@@ -7,7 +7,7 @@ use netvale_wire::tcp::{ACK, FIN, PSH, SYN};
 use super::super::segment::{SegmentOut, SynOptions};
 use super::{PLAIN_ROOM, SCALE, TcpEndpoint, TcpState};
 
-/// Maximum number of payload bytes of a segment, which the receiver cuts into packets (TSO).
+/// Maximum number of payload bytes of one segment, which is longer than a packet: the receiver segments it (TSO).
 const MAX_SEGMENT: usize = 64_000;
 /// Minimum time between probes of a closed window.
 const PROBE: Duration = Duration::from_millis(300);
@@ -18,12 +18,13 @@ impl TcpEndpoint {
         (self.next.since(self.una) as usize).min(self.queue.len())
     }
 
-    /// Returns whether our FIN is in flight, or acknowledged.
+    /// Returns whether our FIN is in flight or has been acknowledged.
     fn is_end_sent(&self) -> bool {
         self.end_acked || (self.ended && self.next.since(self.una) as usize > self.queue.len())
     }
 
-    /// Returns the next segment to send. After `None`, there is none until a segment, data or a timeout arrives.
+    /// Returns the next segment to send. `None` means that there is nothing to send until a segment or data arrives, or
+    /// a timer expires.
     pub fn next_segment(&mut self, now: Instant) -> Option<SegmentOut> {
         match self.state {
             TcpState::Connecting | TcpState::Closed => None,
@@ -63,7 +64,8 @@ impl TcpEndpoint {
         }
         let waits = self.unsent() > 0 && self.next == self.una;
         if waits && self.timer.is_none() {
-            // The guest's window has no room. Its update may be lost, so a timer sends a probe.
+            // The guest's window is closed. The guest's window update may be lost, so a timer is set that sends a
+            // probe.
             self.timer = Some(now + self.path.rto().max(PROBE));
         }
         if self.duplicates > 0 {
@@ -71,7 +73,8 @@ impl TcpEndpoint {
         } else if !std::mem::take(&mut self.owed) {
             return None;
         }
-        // The sequence number is the highest sent, also during retransmission: the guest would ignore an older one.
+        // Even during retransmission, the sequence number is the highest that was sent: the guest would ignore an older
+        // number.
         Some(self.with_window(self.bare(self.max)))
     }
 

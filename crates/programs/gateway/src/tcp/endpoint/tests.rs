@@ -163,7 +163,7 @@ fn what_is_beyond_the_window_is_not_taken() {
     let mut connection = TestConnection::open();
     connection.end.set_waiting(ROOM as usize - 10, usize::MAX);
     let _ = connection.sent();
-    // The window that was offered before still applies.
+    // The window that was offered earlier still applies.
     let long = vec![7; 65_535 + 10];
     connection.hear(said(1000, ours(0), ACK, &long));
     assert_eq!(connection.got.len(), 65_535);
@@ -176,8 +176,8 @@ fn what_is_beyond_the_window_is_not_taken() {
     assert_eq!(u32::from(sent[0].window) << SCALE, ROOM, "the guest is told that it opens");
 }
 
-/// Objective: the window is as large as the number of bytes that may wait, at least two segments; the guest gets an
-/// update when the window opens again, and must retransmit what the caller did not take.
+/// Objective: the window is as large as the number of bytes that may wait, but at least two segments; the guest gets an
+/// update when a closed window opens, and must retransmit the bytes that the caller did not take.
 #[test]
 fn a_window_is_as_large_as_what_may_wait() {
     let mut connection = TestConnection::open();

@@ -19,7 +19,8 @@ pub fn narrowed(command: Command, words: &[OsString]) -> Command {
     }
 }
 
-/// Returns the kind of port named on a command line that has `--help`; `None` without `--help` or such a port.
+/// Returns the kind of the port that a command line with `--help` names; `None` if the command line has no `--help` or
+/// names no port of a kind.
 fn asked_kind(words: &[OsString]) -> Option<&'static SpecKind> {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let after = words.iter().position(|word| *word == "attach")? + 1;
@@ -66,7 +67,8 @@ mod tests {
         error.to_string()
     }
 
-    /// Objective: the help of a kind of port has the options of that kind and those of all ports, but no others.
+    /// Objective: the help of a kind of port has the options of that kind and the options that all ports have, but no
+    /// others.
     #[test]
     fn a_kinds_help_has_only_its_options() {
         for kind in SpecKind::ALL {
@@ -79,7 +81,7 @@ mod tests {
         }
     }
 
-    /// Objective: options may precede the port; without a port, the help is that of all kinds.
+    /// Objective: options may precede the port; without a port, the help describes all kinds.
     #[test]
     fn the_port_may_stand_anywhere() {
         let all = help("netvale attach --help");

@@ -1,4 +1,4 @@
-//! `netvale attach vale0 tap:NAME --netns …`: makes the TAP with the user's own privileges, moves it into the
+//! `netvale attach vale0 tap:NAME --netns …`: creates the TAP with the user's own privileges, moves it into the
 //! namespace, and passes it to the daemon.
 
 use netvale_control::client::BringConnection;
@@ -12,16 +12,17 @@ use crate::{CliContext, CliError, ctx};
 
 /// Attaches the TAP. Returns the port's full name.
 ///
-/// Afterwards, this process may be in other namespaces than before.
+/// When this function returns, the process may be in other namespaces than before.
 ///
 /// # Errors
-/// The namespace cannot be entered, the TAP cannot be made, no daemon answers, or the daemon refuses.
+/// The namespace cannot be entered, the TAP cannot be created, no daemon answers, or the daemon refuses.
 pub fn attach(mut params: AttachParams, place: &str, ctx: &CliContext) -> Result<String, CliError> {
     let spec = AttachSpec::parse(&params.port).ok();
     let Some(AttachNeeds::Tap(name)) = spec.as_ref().map(AttachSpec::needs) else {
         return Err(CliError::usage(format!("--netns: {} is not a TAP", params.port), "name the port tap:NAME"));
     };
-    // The daemon learns the connection's user when the connection is made: before this process enters a user namespace.
+    // The daemon learns this process's user when the connection is made, so this process connects before it enters a
+    // user namespace.
     let daemon = BringConnection::connect(&ctx.dir()).map_err(ctx::to_cli)?;
     let namespace = Namespace::open(place).map_err(failed)?;
     let o = &params.options;
@@ -46,8 +47,8 @@ fn failed(error: NetnsError) -> CliError {
 mod tests {
     use super::*;
 
-    /// Objective: a name that an interface in the namespace already has is reported as taken, and not as a missing
-    /// namespace.
+    /// Objective: if an interface in the namespace already has the name, the error says that the name is taken, and not
+    /// that the namespace is missing.
     #[test]
     fn a_taken_name_is_reported_as_such() {
         let of = |source| failed(NetnsError::Move { place: "/run/netns/web".into(), name: "eth0".into(), source });

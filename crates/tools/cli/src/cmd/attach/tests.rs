@@ -37,7 +37,7 @@ fn good(option: &AttachOption) -> Value {
     }
 }
 
-/// Returns the options that an option depends on.
+/// Returns the options, with values, that must be given together with an option.
 fn needed(option: &AttachOption) -> Vec<(&'static str, Value)> {
     match option.key {
         "native" => vec![("trunk", json!("7"))],
@@ -123,7 +123,7 @@ fn toml_of(value: &Value) -> String {
 }
 
 /// Parses a configuration file with one port. Its first three lines have the switch and the port; each further line has
-/// one option.
+/// an option.
 fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     let mut text = format!("[[port]]\nswitch={:?}\nport={port:?}\n", switch(options));
     options.iter().for_each(|(key, value)| text += &format!("{key} = {}\n", toml_of(value)));
@@ -131,7 +131,8 @@ fn in_toml(port: &str, options: Options<'_>) -> Outcome {
     file.into_config().ports.into_iter().next().ok_or_else(|| "no port".to_owned())
 }
 
-/// Tries the three ways to give options. A refusal names the option, and in a file also its line.
+/// Passes the options in three ways, and passes each outcome to `check`. A refusal of a configuration file must name
+/// the option's line.
 fn ways(port: &str, options: Options<'_>, check: impl Fn(Outcome, &str)) {
     check(command_line(port, options), "the command line");
     check(in_json(port, options), "JSON");
@@ -148,7 +149,7 @@ fn names(why: &str, key: &str) -> bool {
 }
 
 /// Objective: on the command line, in JSON and in TOML, each option is accepted with its value for exactly the kinds in
-/// the table, and refused by name for the others.
+/// the table, and is refused by name for all other kinds.
 #[test]
 fn every_option_for_every_kind() {
     for option in OPTIONS {
@@ -191,7 +192,7 @@ fn wrong_values_are_refused_by_the_options_name() {
     }
 }
 
-/// Objective: options that exclude each other are refused, both by name.
+/// Objective: options that exclude each other are refused, and the error names both.
 #[test]
 fn options_that_exclude_each_other() {
     let mut pairs = 0;
@@ -210,7 +211,7 @@ fn options_that_exclude_each_other() {
     assert_eq!(pairs, 16);
 }
 
-/// Objective: unknown keys, overlong names and invalid names are each refused by name.
+/// Objective: unknown keys, overlong names and invalid names are refused, and the error names them.
 #[test]
 fn unknown_and_too_long() {
     let long = "n".repeat(64);
@@ -230,7 +231,8 @@ fn unknown_and_too_long() {
     assert!(why.contains("invalid switch") && why.contains("line 3"), "{why}");
 }
 
-/// Objective: an option given twice is refused by name; so is a port with both a switch and a backend.
+/// Objective: an option that is given twice is refused, and the error names it; a port with both a switch and a backend
+/// is refused, too.
 #[test]
 fn duplicates_are_refused_by_name() {
     let twice = [("rings", json!(1)), ("rings", json!(2))];
@@ -260,8 +262,8 @@ fn args(words: &[&str]) -> AttachArgs {
     AttachArgs::from_arg_matches(&matches).unwrap()
 }
 
-/// Objective: attaching a port for programs with the name of an interface prints a warning with the right command for
-/// the interface; no other port does.
+/// Objective: if a port for programs has the name of an interface, a warning shows the right command for attaching the
+/// interface; for other ports, there is no warning.
 #[test]
 fn a_port_beside_an_interface_is_told() {
     let said = warning(&args(&["lan", "lo"])).unwrap();
@@ -274,7 +276,7 @@ fn a_port_beside_an_interface_is_told() {
     }
 }
 
-/// Objective: if a port's full name is given in place of the switch, the error shows the right form.
+/// Objective: if a port's full name is given where the switch's name is expected, the error shows the right form.
 #[test]
 fn right_forms_are_told() {
     let why = params(&args(&["vale7:foo", "null:"])).unwrap_err().to_string();
@@ -283,7 +285,7 @@ fn right_forms_are_told() {
     assert!(file.contains("use vale7 as the switch, and set name to foo") && file.contains("line 2"), "{file}");
 }
 
-/// Objective: names of users and groups are sent as numbers, including those added after the daemon's start; other
+/// Objective: names of users and groups are sent as numbers, even if they were added after the daemon's start; other
 /// words are sent unchanged.
 #[test]
 fn names_of_users_are_sent_as_numbers() {

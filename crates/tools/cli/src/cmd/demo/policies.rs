@@ -9,7 +9,8 @@ use crate::CliError;
 
 const PING: [&str; 7] = ["-c", "3", "-i", "0.2", "-W", "1", "10.99.0.2"];
 
-/// Separates two ports by a VLAN, joins them again, and delays a link, while both hosts stay unchanged.
+/// Moves one of two ports into another VLAN, joins the ports again, and delays a link. The configuration of the hosts
+/// stays unchanged.
 pub(super) fn policies(guide: &Guide, daemon: &DemoDaemon, hosts: &[NamespaceHost; 2]) -> Result<Figure, CliError> {
     guide.station("Policies, while frames pass: a VLAN separates the two hosts and joins them again")?;
     set(guide, daemon, &["port", "set", "vale0:nv0", "access", "10"])?;
@@ -32,7 +33,7 @@ fn set(guide: &Guide, daemon: &DemoDaemon, words: &[&str]) -> Result<(), CliErro
     daemon.run(words).map(drop)
 }
 
-/// Pings the second host from the first. Returns the mean in milliseconds.
+/// Pings the second host from the first. Returns the mean round-trip time in milliseconds, as text.
 fn ping(guide: &Guide, hosts: &[NamespaceHost; 2]) -> Result<String, CliError> {
     guide.command("ping -c 3 10.99.0.2")?;
     let ping = run_on(&hosts[0], "ping", &PING)?;

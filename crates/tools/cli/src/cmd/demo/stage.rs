@@ -10,7 +10,7 @@ use netvale_harness::{ChildProcess, FailedStep, Launch, until};
 use super::guide::Guide;
 use crate::CliError;
 
-/// Time limit for the daemon, and for a port.
+/// Time limit for the daemon's start, and for the attachment of a port.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub fn failed(what: &str, why: &dyn std::fmt::Display) -> CliError {
@@ -47,7 +47,7 @@ pub fn run_on(host: &NamespaceHost, program: &str, args: &[&str]) -> Result<Stri
     finish(start(&mut host.command(program, args))?)
 }
 
-/// Attaches a new namespace to a switch by a TAP with this name and address.
+/// Creates a namespace, and attaches it to a switch by a TAP with this name and address.
 pub fn host(
     guide: &Guide,
     daemon: &DemoDaemon,
@@ -68,7 +68,7 @@ pub fn host(
     Ok(host)
 }
 
-/// The demo's own daemon.
+/// The daemon that the demonstration starts for itself.
 pub struct DemoDaemon {
     program: PathBuf,
     daemon: netvale_harness::TestDaemon,
@@ -87,7 +87,7 @@ impl DemoDaemon {
         self.daemon.dir()
     }
 
-    /// Returns a netvale command that uses the demo's daemon.
+    /// Returns a netvale command that uses the demonstration's daemon.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("--run-dir").arg(self.dir()).args(args);

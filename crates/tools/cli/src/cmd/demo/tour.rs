@@ -44,7 +44,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows two hosts' TCP/IP stacks on one switch. Returns the measured figures.
+/// Shows ping and TCP between two hosts' TCP/IP stacks over one switch. Returns the measured figures.
 fn tcp(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Vec<Figure>, CliError> {
     guide.station("Two network namespaces, attached to the switch by TAPs: ping and TCP")?;
     let hosts =
@@ -82,27 +82,29 @@ fn wait_for_line(lines: Option<impl std::io::BufRead>, word: &str) -> Result<(),
         .ok_or_else(|| failed("start iperf3's server", &"the server did not listen"))
 }
 
-/// Shows pkt-gen across the switch. Returns the rate.
+/// Shows pkt-gen across the switch. Returns the rate in frames per second.
 fn packets(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen across the switch, 60-byte frames, one copy each")?;
-    // Lossless: a receiver that is briefly slower delays the sender and no frame is lost.
+    // The port is lossless: when the receiver is briefly slower than the sender, it delays the sender, and no frame is
+    // lost.
     guide.command("netvale attach vale1 rx --lossless")?;
     daemon.run(&["attach", "vale1", "rx", "--lossless"])?;
     let rate = pkt_gen(guide, daemon, "vale1:tx", "vale1:rx", args)?;
     Ok(Figure { what: "60-byte frames across the switch", value: units::pps(rate), json: json!(rate) })
 }
 
-/// Shows pkt-gen over a pipe. Returns the rate.
+/// Shows pkt-gen over a pipe. Returns the rate in frames per second.
 fn pipe(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     guide.station("pkt-gen over a pipe between two processes, zero-copy")?;
     let rate = pkt_gen(guide, daemon, "netmap:demo{1", "netmap:demo}1", args)?;
     Ok(Figure { what: "60-byte frames over a pipe", value: units::pps(rate), json: json!(rate) })
 }
 
-/// Shows pkt-gen between network interfaces. Returns the rate; `None` if this process may not load XDP programs.
+/// Shows pkt-gen between network interfaces. Returns the rate in frames per second; `None` if this process may not load
+/// XDP programs.
 fn nic(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Option<Figure>, CliError> {
     guide.station("pkt-gen on network interfaces, through AF_XDP: here the two ends of a veth pair")?;
-    // A process in a user namespace of its own may not load XDP programs.
+    // In a user namespace other than the initial one, a process may not load XDP programs.
     if std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !map.contains("4294967295")) {
         guide.output("skipped: XDP programs need root; `sudo netvale demo` shows it")?;
         return Ok(None);
@@ -123,7 +125,7 @@ fn pkt_gen(guide: &Guide, daemon: &DemoDaemon, from: &str, to: &str, args: &Demo
     daemon.wait_for_port(to.trim_end_matches("}1").trim_end_matches("{1"))?;
     let sender = start(&mut daemon.command(&["pkt-gen", "-i", from, "-f", "tx", "-l", "60", "-w", "0", "--json"]))?;
     std::thread::sleep(std::time::Duration::from_secs_f64(args.seconds));
-    // The receiver ends first, so that its figure includes no idle time.
+    // The receiver is stopped before the sender, so that the measured time includes no time without frames.
     receiver.signal(Signal::INT);
     let received = finish(receiver)?;
     sender.signal(Signal::INT);
@@ -135,7 +137,7 @@ fn pkt_gen(guide: &Guide, daemon: &DemoDaemon, from: &str, to: &str, args: &Demo
     Ok(rate)
 }
 
-/// Records traffic in a capture file, and reads it back. Returns the number of frames read.
+/// Records traffic in a capture file, and reads it back. Returns the number of frames that were read back.
 fn capture(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure, CliError> {
     const FRAMES: &str = "1000";
     guide.station("A capture of a port's traffic, read back")?;
@@ -153,7 +155,7 @@ fn capture(guide: &Guide, daemon: &DemoDaemon, args: &DemoArgs) -> Result<Figure
     Ok(Figure { what: "frames captured and read back", value: frames.to_string(), json: json!(frames) })
 }
 
-/// Shows the first frames of a capture. Returns the number of all.
+/// Shows the first frames of a capture. Returns the number of all frames in it.
 fn read_back(guide: &Guide, path: &str) -> Result<u64, CliError> {
     let unreadable = |e: &dyn std::fmt::Display| failed("read the capture back", e);
     let mut reader = netvale_pcapport::PcapReader::open(path.as_ref()).map_err(|e| unreadable(&e))?;

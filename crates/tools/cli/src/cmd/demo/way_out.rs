@@ -1,4 +1,5 @@
-//! A gateway: a namespace fetches a page from the host's loopback, which one rule allows, and nothing else.
+//! A gateway: a namespace fetches a page from a server on the host's loopback. One rule allows access to this server,
+//! and to nothing else.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,7 +17,7 @@ const PAGE: &str = "hello from the host's loopback";
 /// A port of the host's loopback that no rule allows.
 const OTHER: u16 = 9;
 
-/// Fetches the page through the gateway. Returns how long that took.
+/// Fetches the page through the gateway. Returns the time that the transfer took.
 pub(super) fn way_out(guide: &Guide, daemon: &DemoDaemon) -> Result<Figure, CliError> {
     guide.station("A gateway, without privilege: HTTP to a server on the host's loopback, which one rule allows")?;
     ip("link set lo up").map_err(harness)?;

@@ -10,7 +10,7 @@ pub enum Quota {
     Unknown,
     /// No limit.
     Unlimited,
-    /// A limit: this much CPU time in each period.
+    /// A limit: at most `quota_us` of CPU time in each period.
     Limited {
         /// Microseconds of CPU time in a period, over all CPUs.
         quota_us: u64,
@@ -20,7 +20,7 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// Returns the quota as a number of CPUs; `None` if there is no limit, or none is known.
+    /// Returns the quota as a number of CPUs; `None` if there is no limit, or if the quota is unknown.
     pub fn cpus(self) -> Option<f64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(quota_us as f64 / period_us as f64),
@@ -29,7 +29,7 @@ impl Quota {
     }
 
     /// Returns the microseconds that remain in a period after one CPU has used up the quota; `None` if there is no
-    /// limit, or none is known.
+    /// limit, or if the quota is unknown.
     pub fn pause_us(self) -> Option<u64> {
         match self {
             Quota::Limited { quota_us, period_us } => Some(period_us.saturating_sub(quota_us)),
@@ -39,7 +39,7 @@ impl Quota {
 }
 
 /// Returns the tightest quota on the path from a process's group to the top of the hierarchy. `groups` is the text of
-/// `/proc/PID/cgroup`, `mounts` that of `/proc/self/mountinfo`, and `read` reads a file.
+/// `/proc/PID/cgroup`, `mounts` is the text of `/proc/self/mountinfo`, and `read` reads a file.
 pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Quota {
     let folders: Vec<_> = groups.lines().filter_map(|line| folder(line, mounts)).collect();
     if folders.is_empty() {
@@ -70,7 +70,8 @@ fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
         let mut place = place.split(' ').skip(3);
         let root = place.next()?;
         let top = Path::new(place.next()?);
-        // Inside a container, its own group is the top of the hierarchy and has another path than outside.
+        // Inside a container, the container's own group is the top of the hierarchy. The group may be listed with its
+        // path outside the container, which does not exist inside.
         let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
         is_wanted(kind, options).then(|| (top.to_path_buf(), top.join(below)))
     })
@@ -86,8 +87,8 @@ fn version_1(folder: &Path, read: &impl Fn(&Path) -> Option<String>) -> Option<(
     limit(read(&folder.join("cpu.cfs_quota_us"))?.trim(), read(&folder.join("cpu.cfs_period_us"))?.trim())
 }
 
-/// Parses a quota and its period. Returns `None` if the quota is `max` or -1, for no limit, or if a number is
-/// malformed.
+/// Parses a quota and its period. Returns `None` if the quota is `max` or -1, which mean that there is no limit, or if
+/// a number is malformed.
 fn limit(quota: &str, period: &str) -> Option<(u64, u64)> {
     let period = period.parse().ok().filter(|&period| period > 0)?;
     Some((quota.parse().ok()?, period))
@@ -108,7 +109,8 @@ mod tests {
         move |path| files.iter().find(|(name, _)| path == Path::new(name)).map(|(_, text)| (*text).to_owned())
     }
 
-    /// Objective: both versions are read, `max` and -1 mean no limit, and the tightest of all levels counts.
+    /// Objective: the quotas of both versions are read, `max` and -1 mean no limit, and the tightest quota of all
+    /// levels applies.
     #[test]
     fn the_tightest_quota_of_all_levels_counts() {
         let v1 = [
@@ -128,7 +130,8 @@ mod tests {
         assert_eq!(quota("0::/v\n", MOUNTS, files(&[])), Quota::Unlimited);
     }
 
-    /// Objective: in a container, whose group has another path outside, the top visible inside counts.
+    /// Objective: in a container, whose group has another path outside the container, the quota of the highest visible
+    /// group applies.
     #[test]
     fn the_visible_top_counts_in_a_container() {
         let mounts = "41 31 0:38 /docker/1 /sys/fs/cgroup ro - cgroup2 cgroup rw\n";

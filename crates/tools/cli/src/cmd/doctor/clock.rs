@@ -14,8 +14,8 @@ pub fn look() -> CheckRow {
     judge(files::read(file).as_deref(), cost_ns())
 }
 
-/// Returns the nanoseconds that reading the time takes. The best of a few batches counts, because other load on the CPU
-/// only adds time.
+/// Returns how many nanoseconds a reading of the time takes. The time of the fastest of a few batches counts, because
+/// other load on the CPU can only add time.
 fn cost_ns() -> f64 {
     const READS: u32 = 20_000;
     let batch = |_| {
@@ -29,7 +29,7 @@ fn cost_ns() -> f64 {
 }
 
 fn judge(source: Option<&str>, cost_ns: f64) -> CheckRow {
-    /// Cost above which reading the time takes a system call or an access to a device.
+    /// A cost above this means that each reading of the time takes a system call or an access to a device.
     const HIGH_NS: f64 = 100.0;
     let found = format!("{}: reading the time takes {cost_ns:.0} ns", source.unwrap_or("clock source unknown"));
     let row = CheckRow::ok(CHECK, found).figure("source", source).figure("read_ns", rounded(cost_ns));
@@ -50,7 +50,8 @@ mod tests {
     use super::super::row::CheckState;
     use super::*;
 
-    /// Objective: a slow clock yields advice with its name; a fast one is fine, even without a name.
+    /// Objective: a slow clock source yields advice that names the clock source; a fast clock source yields no advice,
+    /// even if its name is unknown.
     #[test]
     fn a_slow_clock_source_yields_advice() {
         let row = judge(Some("hpet"), 1234.5);

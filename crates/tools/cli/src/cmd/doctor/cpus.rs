@@ -45,7 +45,7 @@ impl Cpus {
         Some(Cpus { online: online.unwrap_or(0).max(allowed.len()), allowed, quota })
     }
 
-    /// Returns the number of CPUs whose time the process may use.
+    /// Returns how much CPU time the process may use, as a number of CPUs.
     pub fn usable(&self) -> f64 {
         let allowed = self.allowed.len() as f64;
         self.quota.cpus().map_or(allowed, |quota| quota.min(allowed))
@@ -77,10 +77,10 @@ fn millis(us: u64) -> f64 {
     rounded(us as f64 / 1000.0)
 }
 
-/// A worker that is awake for more than this share of the time needs a CPU of its own.
+/// A worker that is awake for more than this share of its time needs a CPU of its own.
 const AWAKE: f64 = 0.5;
 
-/// Judges the CPUs for these workers; the list is empty without a daemon.
+/// Judges the CPUs for these workers; the list is empty if no daemon was examined.
 pub fn judge(cpus: Option<&Cpus>, workers: &[WorkerLoad]) -> CheckRow {
     let Some(cpus) = cpus else { return CheckRow::unknown(CHECK, "the kernel does not show which CPUs may be used") };
     let placed = placement(workers);
@@ -96,7 +96,7 @@ fn advise(row: CheckRow, cpus: &Cpus, workers: &[WorkerLoad]) -> CheckRow {
     let count = workers.len();
     let allowed = cpus.allowed.len();
     let awake = workers.iter().filter(|worker| 1.0 - worker.asleep() > AWAKE).count();
-    // All workers, and one program that sends or receives.
+    // CPUs are needed for all workers, and for one program that sends or receives.
     let wanted = (count.max(1) + 1).min(allowed);
     if let Some(pause) = cpus.quota.pause_us().filter(|_| cpus.usable() < wanted as f64) {
         row.advise(
@@ -163,7 +163,7 @@ mod tests {
         (0..count).map(load).collect()
     }
 
-    /// Objective: a single CPU yields advice, with or without a daemon; many are fine.
+    /// Objective: a single CPU yields advice, with or without a daemon; many CPUs yield none.
     #[test]
     fn a_single_cpu_yields_advice() {
         let one = cpus(1, 1, Quota::Unlimited);
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(judge(None, &[]).state, CheckState::Unknown);
     }
 
-    /// Objective: a quota of 10 % yields advice with the length of the pause; a sufficient quota does not.
+    /// Objective: a quota of 10 % yields advice with the length of the pause; a sufficient quota yields none.
     #[test]
     fn a_small_quota_yields_advice() {
         let tenth = Quota::Limited { quota_us: 10_000, period_us: 100_000 };

@@ -18,7 +18,7 @@ pub fn number<T: std::str::FromStr>(path: impl AsRef<Path>) -> Option<T> {
     read(path)?.parse().ok()
 }
 
-/// Returns the bracketed choice, as in `always [madvise] never`; `None` without brackets.
+/// Returns the choice in brackets, as in `always [madvise] never`; `None` if nothing is in brackets.
 pub fn chosen(text: &str) -> Option<&str> {
     text.split_once('[')?.1.split_once(']').map(|(choice, _)| choice)
 }
@@ -53,7 +53,7 @@ pub fn named(cpus: &[usize]) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: lists of CPUs are read and written as the kernel does; an empty list stays empty.
+    /// Objective: lists of CPUs are parsed and formatted in the kernel's notation; an empty list stays empty.
     #[test]
     fn lists_of_cpus_are_written_as_the_kernel_does() {
         assert_eq!(cpus("0-2,5\n"), [0, 1, 2, 5]);
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(chosen("never"), None);
     }
 
-    /// Objective: a missing file is `None`, not an error.
+    /// Objective: for a missing file, the result is `None`, not an error.
     #[test]
     fn a_missing_file_is_not_an_error() {
         assert_eq!(read("/proc/there/is/none"), None);

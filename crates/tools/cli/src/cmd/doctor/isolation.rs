@@ -6,14 +6,14 @@ use super::watched::WorkerLoad;
 
 const CHECK: &str = "isolation";
 
-/// Checks for isolated CPUs; `None` on a machine too small to reserve one.
+/// Checks for isolated CPUs; returns `None` if the machine has too few CPUs to reserve one.
 pub fn look(online: usize, workers: &[WorkerLoad]) -> Option<CheckRow> {
     let cpus = |file: &str| files::cpus(&files::read(format!("/sys/devices/system/cpu/{file}")).unwrap_or_default());
     judge(online, &cpus("isolated"), &cpus("nohz_full"), workers)
 }
 
 fn judge(online: usize, isolated: &[usize], tickless: &[usize], workers: &[WorkerLoad]) -> Option<CheckRow> {
-    /// Minimum number of CPUs of a machine that can reserve one.
+    /// Minimum number of CPUs for which it is worthwhile to isolate one.
     const WORTH: usize = 4;
     if isolated.is_empty() {
         let found = "no CPU is isolated; the kernel parameters `isolcpus=LIST nohz_full=LIST` keep other programs off \
@@ -41,7 +41,8 @@ mod tests {
     use super::super::row::CheckState;
     use super::*;
 
-    /// Objective: isolated CPUs that no worker uses yield advice; without any, only large machines get advice.
+    /// Objective: isolated CPUs that no worker uses yield advice; if no CPU is isolated, only machines with enough CPUs
+    /// get a result.
     #[test]
     fn unused_isolated_cpus_yield_advice() {
         let worker = |cpu| [WorkerLoad { index: 0, cpu, busy: 0.0, polled: 0.0, ingresses: 0 }];

@@ -16,13 +16,13 @@ const CHECK: &str = "kernel";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Availability {
     Yes,
-    /// Present, but denied to this user.
+    /// The kernel has the feature, but denies it to this user.
     Denied,
     No,
     Unknown,
 }
 
-/// Checks this kernel.
+/// Checks which features this kernel has.
 pub fn look() -> CheckRow {
     let version = files::read("/proc/sys/kernel/osrelease");
     let features = [
@@ -83,7 +83,7 @@ fn tun() -> Availability {
     }
 }
 
-/// Tries a short slice on a thread that ends afterwards, because the setting stays with the thread.
+/// Requests a short scheduler slice for a thread that ends afterwards, because the setting stays with the thread.
 fn short_slices() -> Availability {
     match std::thread::spawn(netvale::shorten_slices).join() {
         Ok(true) => Availability::Yes,
@@ -107,7 +107,7 @@ fn user_namespaces() -> Availability {
     namespaces(most.as_deref(), clone.as_deref(), restricted.as_deref())
 }
 
-/// Checks user namespaces. Debian and Ubuntu have sysctls of their own that deny them to ordinary users.
+/// Checks user namespaces. Debian and Ubuntu have additional sysctls that deny user namespaces to ordinary users.
 fn namespaces(most: Option<&str>, clone: Option<&str>, restricted: Option<&str>) -> Availability {
     match (most, clone, restricted) {
         (None, ..) => Availability::No,
@@ -116,7 +116,7 @@ fn namespaces(most: Option<&str>, clone: Option<&str>, restricted: Option<&str>)
     }
 }
 
-/// Looks for Landlock in the list of security modules, which needs a mounted securityfs.
+/// Looks for Landlock in the list of security modules, which can be read only if securityfs is mounted.
 fn landlock(modules: Option<&str>) -> Availability {
     match modules {
         None => Availability::Unknown,
@@ -130,7 +130,7 @@ mod tests {
     use super::super::row::CheckState;
     use super::*;
 
-    /// Objective: present, denied and missing features are named; unknown ones are omitted.
+    /// Objective: present, denied and missing features are listed; features with unknown availability are omitted.
     #[test]
     fn missing_features_are_named() {
         let features = [
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(judge(None, &features).state, CheckState::Unknown);
     }
 
-    /// Objective: the distributions' switches are read, and all of them are optional.
+    /// Objective: the sysctls of the distributions are respected, and each of them may be missing.
     #[test]
     fn the_switches_of_distributions_are_read() {
         assert_eq!(namespaces(Some("9000"), None, None), Availability::Yes);

@@ -8,7 +8,7 @@ use crate::units;
 
 const CHECK: &str = "limits";
 
-/// The hard limits: the daemon raises its soft limits to them. `None` for no limit.
+/// The hard limits, to which the daemon raises its soft limits. `None` means that there is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HardLimits {
     files: Option<u64>,
@@ -16,8 +16,8 @@ struct HardLimits {
     priority: Option<u64>,
 }
 
-/// Checks the limits of the daemon, or else of this process, because a daemon started from here inherits them. `locked`
-/// is the number of bytes already locked for network interfaces (AF_XDP).
+/// Checks the limits of the daemon or, if there is none, of this process, because a daemon that is started from here
+/// inherits them. `locked` is the number of bytes already locked for network interfaces (AF_XDP).
 pub fn look(pid: Option<u32>, locked: u64) -> CheckRow {
     let process = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
     let text = files::read(format!("/proc/{process}/limits")).unwrap_or_default();
@@ -47,7 +47,7 @@ fn judge(text: &str, open: Option<u64>, locked: u64) -> CheckRow {
 }
 
 fn advise(row: CheckRow, limits: HardLimits, open: u64, locked: u64) -> CheckRow {
-    /// Descriptors of some 500 ports of two rings: four descriptors for each ring, and a reserve.
+    /// Number of descriptors for about 500 ports with two rings each: up to four descriptors per ring.
     const MANY: u64 = 4096;
     if limits.files.is_some_and(|most| most.saturating_sub(open) < MANY / 2 || most < MANY) {
         row.advise(
@@ -101,8 +101,8 @@ Max realtime priority     0                    0
         )
     }
 
-    /// Objective: hard limits count; too few descriptors, and too little locked memory for one more interface, yield
-    /// advice.
+    /// Objective: the hard limits are checked; too few descriptors yield advice, and so does too little locked memory
+    /// for another interface.
     #[test]
     fn low_hard_limits_yield_advice() {
         let row = judge(&limits("20000", "8388608"), Some(34), 0);

@@ -1,4 +1,4 @@
-//! Checks: other programs on the CPUs, and other virtual machines.
+//! Checks: other programs on this machine's CPUs, and other virtual machines on its host (steal time).
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,18 @@ use super::times::{CpuUse, ProcessUse};
 
 const CHECK: &str = "neighbours";
 
-/// Minimum share of a CPU for a program to be listed.
+/// Minimum CPU use, in CPUs, for which a program is listed.
 const LISTED: f64 = 0.05;
 /// Maximum number of listed programs.
 const MOST: usize = 5;
-/// Tolerated lack, in CPUs: no program is busy all the time.
+/// Lack of CPU time that is tolerated, in CPUs, since no program is busy all the time.
 const SLACK: f64 = 0.5;
 
-/// The machine's activity during the watch, and netvale's share of it.
+/// The machine's activity during the watch, with the facts that tell netvale's use of the CPUs from that of other
+/// programs.
 #[derive(Clone, Debug)]
 pub struct Neighbours<'a> {
-    /// The CPU time that processes used.
+    /// The CPU time that the machine and its processes used.
     pub spent: &'a CpuUse,
     /// Process ids to ignore: the daemon's and this process's.
     pub own: &'a [u32],
@@ -38,7 +39,7 @@ impl Neighbours<'_> {
         self.spent.processes.iter().filter(|used| !self.own.contains(&used.pid) && !self.clients.contains(&used.pid))
     }
 
-    /// Returns the CPU use, in CPUs, of processes that have ended or are not visible here.
+    /// Returns the CPU use, in CPUs, of processes that have ended or are not visible in this /proc.
     fn unseen(&self) -> f64 {
         let seen: f64 = self.spent.processes.iter().map(|used| used.cpus).sum();
         self.spent.busy_cpus.map_or(0.0, |busy| (busy - seen).max(0.0))
@@ -51,8 +52,8 @@ impl Neighbours<'_> {
         (self.workers.max(1) + programs.max(1)).min(self.cpus.allowed.len()) as f64
     }
 
-    /// Returns how much CPU time other programs leave to netvale, as a number of CPUs. `used` is the number of CPUs
-    /// that they use, on any CPU of the machine.
+    /// Returns how much CPU time other programs leave to netvale, as a number of CPUs. `used` is the CPU time of the
+    /// other programs, as a number of CPUs, on all CPUs of the machine.
     fn left(&self, used: f64) -> f64 {
         let allowed = self.cpus.allowed.len();
         let online = self.cpus.online;
@@ -62,7 +63,8 @@ impl Neighbours<'_> {
         allowed as f64 - (busy - ours).max(0.0)
     }
 
-    /// Returns how many of netvale's CPUs were busy; `None` if netvale may use all CPUs, or the use of one is unknown.
+    /// Returns how much of the time of the CPUs available to netvale was busy, as a number of CPUs; `None` if all CPUs
+    /// are available to netvale, or if the use of one of its CPUs is unknown.
     fn busy_here(&self) -> Option<f64> {
         if self.cpus.allowed.len() == self.cpus.online {
             return None;
@@ -78,7 +80,7 @@ pub fn judge(facts: &Neighbours<'_>) -> CheckRow {
     }
     let listed: Vec<_> = facts.others().filter(|used| used.cpus > LISTED).take(MOST).collect();
     let unseen = facts.unseen();
-    // The kernel counts whole ticks: the sum may exceed the number of CPUs.
+    // The kernel counts whole ticks, so without this limit the sum might exceed the number of CPUs.
     let sum = (facts.others().map(|used| used.cpus).sum::<f64>() + unseen).min(facts.cpus.online as f64);
     let names = names(&listed, unseen);
     let figures = listed.iter().map(|used| json!({"pid": used.pid, "name": used.name, "cpus": rounded(used.cpus)}));
@@ -97,7 +99,7 @@ pub fn judge(facts: &Neighbours<'_>) -> CheckRow {
     )
 }
 
-/// Lists the programs with their CPU use, and the use by invisible ones.
+/// Formats the CPU use of each listed program and, if it is high enough, the CPU use of invisible programs.
 fn names(listed: &[&ProcessUse], unseen: f64) -> Vec<String> {
     let name = |used: &&ProcessUse| format!("{} (pid {}) {:.0} %", used.name, used.pid, used.cpus * 100.0);
     let mut names: Vec<_> = listed.iter().map(name).collect();
@@ -155,7 +157,8 @@ mod tests {
         judge(&Neighbours { spent: &spent, own: &[1, 2], clients: &clients, cpus: &cpus, workers: 1 })
     }
 
-    /// Objective: two busy programs yield advice on 2 CPUs, and none on 64; the daemon is not its own neighbour.
+    /// Objective: two busy programs yield advice on 2 CPUs, and none on 64; the daemon does not count as another
+    /// program.
     #[test]
     fn two_busy_neighbours_yield_advice_on_two_cpus() {
         let processes = vec![used(2, "netvale", 1.0), used(8, "yes", 0.9), used(9, "yes", 0.85), used(10, "sh", 0.01)];
@@ -166,8 +169,8 @@ mod tests {
         assert_eq!(judged(vec![used(8, "browser", 0.4)], 0.4, 2, &[]).state, CheckState::Ok);
     }
 
-    /// Objective: programs with ports of netvale do not count as other programs; an idle machine is fine, even with one
-    /// CPU.
+    /// Objective: programs with ports of netvale do not count as other programs; an idle machine yields no advice, even
+    /// if it has only one CPU.
     #[test]
     fn programs_that_use_netvale_are_no_competitors() {
         let row = judged(vec![used(2, "netvale", 0.9), used(8, "pkt-gen", 0.9)], 1.8, 2, &[8]);
@@ -175,7 +178,7 @@ mod tests {
         assert_eq!(judged(vec![used(5, "sshd", 0.02)], 0.02, 1, &[]).state, CheckState::Ok);
     }
 
-    /// Objective: if netvale may use only some CPUs, only their load counts.
+    /// Objective: if netvale may use only some CPUs, only the load of these CPUs counts.
     #[test]
     fn only_the_load_of_allowed_cpus_counts() {
         let cpus = Cpus { online: 64, allowed: vec![4, 5], quota: Quota::Unlimited };
@@ -197,7 +200,7 @@ mod tests {
         assert!(row.state == CheckState::Advice && row.found.ends_with("short-lived or hidden ones 150 %"), "{row:?}");
     }
 
-    /// Objective: steal time above 2 % yields advice; without /proc/stat it is unknown.
+    /// Objective: steal time above 2 % yields advice; without /proc/stat, the result is unknown.
     #[test]
     fn stolen_time_yields_advice() {
         let spent = |steal| CpuUse { steal, ..CpuUse::default() };

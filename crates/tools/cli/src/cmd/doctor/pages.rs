@@ -6,7 +6,7 @@ use crate::units;
 
 const CHECK: &str = "huge-pages";
 
-/// Ports' memory below this size mostly fits the TLBs of current CPUs.
+/// Below this size, the memory of ports mostly fits the TLBs of current CPUs.
 const LARGE: u64 = 64 << 20;
 /// Bytes of a huge page.
 const HUGE: u64 = 2 << 20;
@@ -16,7 +16,7 @@ const HUGE: u64 = 2 << 20;
 struct HugePages {
     /// Free and total huge pages of 2 MiB; `None` if the kernel does not report them.
     huge: Option<(u64, u64)>,
-    /// Setting of transparent huge pages for shared memory, such as regions.
+    /// Setting of transparent huge pages for shared memory, which the memory regions of ports are.
     shmem: Option<String>,
 }
 

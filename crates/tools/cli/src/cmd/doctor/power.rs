@@ -37,7 +37,7 @@ fn judge_governors(governors: &[String], driver: Option<&str>) -> CheckRow {
     )
 }
 
-/// An idle state of a CPU, and the time that it takes to leave it.
+/// An idle state of a CPU, and the time that the CPU takes to leave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IdleState {
     name: String,
@@ -49,8 +49,8 @@ pub fn idle_states(cpus: &[usize]) -> CheckRow {
     judge_idle(&cpus.iter().copied().find_map(idle_of).unwrap_or_default())
 }
 
-/// Returns the enabled idle states of one CPU; `None` if it has no idle states. Except on hybrid machines, all CPUs
-/// have the same states.
+/// Returns the enabled idle states of one CPU; `None` if the CPU has no idle states. One CPU is enough: except on
+/// hybrid machines, all CPUs have the same idle states.
 fn idle_of(cpu: usize) -> Option<Vec<IdleState>> {
     let state = |number| {
         let of = |file: &str| files::read(format!("{SYS}/cpu{cpu}/cpuidle/state{number}/{file}"));
@@ -66,8 +66,8 @@ fn idle_of(cpu: usize) -> Option<Vec<IdleState>> {
 
 fn judge_idle(states: &[IdleState]) -> CheckRow {
     const CHECK: &str = "idle-states";
-    /// Wake-up time, in microseconds, above which an idle state counts as deep: longer than netvale polls before it
-    /// sleeps.
+    /// An idle state counts as deep if the CPU takes longer than this to leave it, in microseconds. Netvale polls for a
+    /// shorter time than this before it sleeps.
     const DEEP_US: u64 = 50;
     let Some(deepest) = states.iter().max_by_key(|state| state.latency_us) else {
         return CheckRow::unknown(CHECK, "there is no cpuidle: the host or the firmware decides");
@@ -100,8 +100,8 @@ mod tests {
         judge_governors(&names, Some("intel_pstate"))
     }
 
-    /// Objective: any CPU without the governor `performance` yields advice; a virtual machine without cpufreq is
-    /// unknown.
+    /// Objective: any CPU without the governor `performance` yields advice; for a virtual machine without cpufreq, the
+    /// result is unknown.
     #[test]
     fn a_cpu_without_the_performance_governor_yields_advice() {
         assert_eq!(governors(&["performance"; 64]).state, CheckState::Ok);
@@ -113,8 +113,8 @@ mod tests {
         assert_eq!(governors(&[]).state, CheckState::Unknown);
     }
 
-    /// Objective: idle states that take more than 50 µs to leave yield advice with their names; without cpuidle, the
-    /// result is unknown.
+    /// Objective: idle states that a CPU takes more than 50 µs to leave yield advice that names them; without cpuidle,
+    /// the result is unknown.
     #[test]
     fn idle_states_of_a_cpu() {
         let state = |name: &str, latency_us| IdleState { name: name.into(), latency_us };

@@ -11,23 +11,23 @@ pub enum CheckState {
     Ok,
     /// A change would make netvale faster.
     Advice,
-    /// The check could not be made.
+    /// The check could not be performed.
     Unknown,
 }
 
-/// One check, with its result.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CheckRow {
     /// The check's name.
     pub check: &'static str,
-    /// The result.
+    /// Whether the check led to advice.
     pub state: CheckState,
     /// The finding, with its figures.
     pub found: String,
-    /// The reason why it matters.
+    /// The reason why the finding matters; empty without advice.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// The recommended action.
+    /// The recommended action; empty without advice.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub what_to_do: String,
     /// The figures by name, for scripts.
@@ -44,7 +44,7 @@ impl CheckRow {
         CheckRow { check, state: CheckState::Ok, found: found.into(), why, what_to_do, figures }
     }
 
-    /// Creates a row for a check that could not be made, with the reason.
+    /// Creates a row for a check that could not be performed, with the reason.
     pub fn unknown(check: &'static str, reason: impl Into<String>) -> CheckRow {
         CheckRow { state: CheckState::Unknown, ..CheckRow::ok(check, reason) }
     }

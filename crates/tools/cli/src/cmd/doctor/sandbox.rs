@@ -5,7 +5,7 @@ use crate::cmd::sandbox::obstacle::{self, Obstacle};
 
 const CHECK: &str = "sandbox";
 
-/// Checks the kernel's switches that deny user namespaces to ordinary users; they do not affect root.
+/// Checks the kernel's switches that deny user namespaces to ordinary users; the switches do not affect root.
 pub fn look() -> CheckRow {
     judge(obstacle::find(), rustix::process::geteuid().is_root())
 }
@@ -28,8 +28,8 @@ mod tests {
     use super::super::row::CheckState;
     use super::*;
 
-    /// Objective: a switch that denies user namespaces yields advice for an ordinary user; for root, it is only
-    /// reported.
+    /// Objective: a switch that denies user namespaces yields advice for an ordinary user; for root, the switch is
+    /// reported without advice.
     #[test]
     fn an_obstacle_is_advice_to_ordinary_users() {
         let obstacle = Obstacle { why: "a switch is 0", remedy: "set it" };

@@ -3,13 +3,13 @@
 use super::DoctorReport;
 use super::row::{CheckRow, CheckState};
 
-/// Maximum columns of a line.
+/// Maximum width of a line in columns.
 const WIDTH: usize = 100;
 /// Width of the column with the checks' names.
 const NAME: usize = 13;
 
-/// Formats the report for a terminal of `terminal` columns, if there is one. `verbose` includes the checks without a
-/// result.
+/// Formats the report for a terminal of `terminal` columns, or, if the output is no terminal, for the maximum width.
+/// With `verbose`, the report includes the checks without a result.
 pub fn render(report: &DoctorReport, verbose: bool, terminal: Option<usize>) -> String {
     let those = |state| report.checks.iter().filter(move |row| row.state == state);
     let mut page = WrappedReport { text: String::new(), width: terminal.unwrap_or(WIDTH).min(WIDTH) };
@@ -42,7 +42,7 @@ fn verdict(advice: usize) -> String {
     }
 }
 
-/// Describes what was watched.
+/// Describes what was watched, and for how long.
 fn scope(report: &DoctorReport) -> String {
     let daemon = match (&report.daemon, &report.no_daemon) {
         (Some(daemon), _) => match daemon.pid {
@@ -122,7 +122,7 @@ mod tests {
         DoctorReport { seconds: 1.0, daemon: None, no_daemon: Some("no daemon runs in /run/x".into()), advice, checks }
     }
 
-    /// Objective: advice comes first with its reason and action, then rows without advice, then on request those
+    /// Objective: advice comes first with its reason and action, then rows without advice, and last, on request, rows
     /// without a result.
     #[test]
     fn advice_comes_first_with_reason_and_action() {
@@ -153,8 +153,8 @@ cpus         64 CPUs
         assert_eq!(pieces("yes (pid 8) 77 %, 1.5 of 2 CPUs"), ["yes", "(pid", "8)", "77 %,", "1.5 of", "2 CPUs"]);
     }
 
-    /// Objective: no line exceeds the terminal's width or the maximum that is easy to read, except for a single longer
-    /// word.
+    /// Objective: no line exceeds the terminal's width or the maximum that is easy to read, unless a single word is
+    /// longer than that.
     #[test]
     fn no_line_is_longer_than_the_width() {
         for (terminal, width) in [(None, WIDTH), (Some(300), WIDTH), (Some(80), 80)] {

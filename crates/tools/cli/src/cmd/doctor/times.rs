@@ -6,19 +6,19 @@ use std::time::Instant;
 
 use super::files;
 
-/// Clock ticks a second in /proc, the same on all architectures that netvale supports.
+/// Number of clock ticks per second in /proc. It is the same on all architectures that netvale supports.
 const TICKS: f64 = 100.0;
 
 /// CPU time of the machine in ticks, over all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MachineTicks {
-    /// Ticks used by programs and the kernel.
+    /// Ticks that programs and the kernel used.
     busy: u64,
-    /// Ticks taken by the hypervisor.
+    /// Ticks that the hypervisor took.
     steal: u64,
-    /// All ticks, idle ones included.
+    /// All ticks, including idle ticks.
     all: u64,
-    /// Ticks used on each CPU.
+    /// For each CPU, the ticks that programs and the kernel used.
     each: BTreeMap<usize, u64>,
 }
 
@@ -26,7 +26,7 @@ struct MachineTicks {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProcessTicks {
     name: String,
-    /// Start time of the process, because process ids are reused.
+    /// Start time of the process, which tells it from a later process with the same id.
     start: u64,
     ticks: u64,
 }
@@ -38,7 +38,7 @@ pub struct ProcessUse {
     pub pid: u32,
     /// The name in `/proc/PID/stat`.
     pub name: String,
-    /// CPU time over elapsed time: 1 is one CPU, busy all the time.
+    /// CPU time divided by elapsed time: 1 means one CPU that was busy all the time.
     pub cpus: f64,
 }
 
@@ -55,16 +55,17 @@ pub struct CpuSample {
 pub struct CpuUse {
     /// The processes, busiest first.
     pub processes: Vec<ProcessUse>,
-    /// Number of busy CPUs; `None` if the kernel does not report it.
+    /// CPU time that was used on all CPUs, as a number of CPUs; `None` if the kernel does not report it.
     pub busy_cpus: Option<f64>,
     /// Busy share of each CPU's time.
     pub each: BTreeMap<usize, f64>,
-    /// Share of all CPU time that the hypervisor took.
+    /// Share of all CPU time that the hypervisor took; `None` if the kernel does not report it.
     pub steal: Option<f64>,
 }
 
 impl CpuUse {
-    /// Returns the idle time of these CPUs in total, as a number of CPUs; `None` if one of them is unknown.
+    /// Returns the total idle time of these CPUs, as a number of CPUs; `None` if the use of one of these CPUs is
+    /// unknown.
     pub fn idle(&self, cpus: &[usize]) -> Option<f64> {
         cpus.iter().map(|cpu| Some((1.0 - self.each.get(cpu)?).max(0.0))).sum()
     }
@@ -80,7 +81,7 @@ impl CpuSample {
         CpuSample { at: Instant::now(), total, processes: processes.collect() }
     }
 
-    /// Returns the CPU time used since `earlier`.
+    /// Returns the CPU time that was used since the sample `earlier`.
     pub fn since(&self, earlier: &CpuSample) -> CpuUse {
         let seconds = self.at.duration_since(earlier.at).as_secs_f64().max(0.001);
         let mut processes = used(&earlier.processes, &self.processes, seconds);
@@ -105,7 +106,8 @@ fn used(earlier: &BTreeMap<u32, ProcessTicks>, later: &BTreeMap<u32, ProcessTick
     later.iter().filter_map(used).collect()
 }
 
-/// Parses /proc/stat: a line for all CPUs together, and one for each CPU. `None` without the line for all CPUs.
+/// Parses /proc/stat: a line for all CPUs together, and one for each CPU. Returns `None` if the line for all CPUs is
+/// missing.
 fn total(text: &str) -> Option<MachineTicks> {
     let mut total = MachineTicks::default();
     let mut is_known = false;
@@ -125,7 +127,7 @@ fn total(text: &str) -> Option<MachineTicks> {
 }
 
 /// Returns the busy, stolen and total time, in ticks, from user, nice, system, idle, iowait, irq, softirq and steal.
-/// Guest time is already part of user. `None` if fields are missing.
+/// Guest time is already part of user. Returns `None` if fields are missing.
 fn times(fields: &str) -> Option<(u64, u64, u64)> {
     let ticks: Vec<u64> = fields.split_whitespace().take(8).map(|field| field.parse().unwrap_or(0)).collect();
     let [user, nice, system, idle, iowait, irq, softirq, rest @ ..] = &ticks[..] else { return None };
@@ -156,7 +158,7 @@ mod tests {
     }
 
     /// Objective: names may contain blanks and parentheses, but no control character reaches the terminal; malformed
-    /// text is no process.
+    /// text yields `None`.
     #[test]
     fn names_of_processes_cannot_move_the_cursor() {
         assert_eq!(stat("a) R 1 (b", 7, 30, 12), ProcessTicks { name: "a) R 1 (b".into(), start: 7, ticks: 42 });
@@ -164,8 +166,8 @@ mod tests {
         assert!(["", "1 (x", "1 (x) R 2"].iter().all(|text| process(text).is_none()));
     }
 
-    /// Objective: the use by processes and by the machine is the difference over the time; a new process with a reused
-    /// id starts from zero.
+    /// Objective: the CPU use of processes and of the machine is the difference between two samples, divided by the
+    /// elapsed time; for a new process with a reused id, the earlier value counts as zero.
     #[test]
     fn use_is_the_difference_over_the_time() {
         let at = Instant::now();
@@ -187,7 +189,8 @@ mod tests {
         assert_eq!((spent.idle(&[0]), spent.idle(&[0, 1])), (Some(0.75), None));
     }
 
-    /// Objective: without /proc/stat the machine's figures are unknown; kernels without steal time have none.
+    /// Objective: without /proc/stat the machine's figures are unknown; on kernels that do not report steal time, the
+    /// steal time is unknown.
     #[test]
     fn missing_figures_are_unknown() {
         assert_eq!(total(""), None);

@@ -1,4 +1,4 @@
-//! Checks of a running daemon: its workers' time, and slow receivers.
+//! Checks of a running daemon: how its workers spent their time, and which receivers were too slow.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::row::{CheckRow, rounded};
 use super::watched::{RoomDrops, WorkerLoad};
 use crate::units;
 
-/// Judges the workers' time during the watch; `idle` is the number of idle CPUs.
+/// Judges how the workers spent their time during the watch; `idle` is the number of idle CPUs.
 pub fn workers(loads: &[WorkerLoad], idle: f64) -> CheckRow {
     const CHECK: &str = "workers";
     let percent = |share: f64| share * 100.0;
@@ -26,7 +26,7 @@ pub fn workers(loads: &[WorkerLoad], idle: f64) -> CheckRow {
 }
 
 fn advise(row: CheckRow, loads: &[WorkerLoad], idle: f64) -> CheckRow {
-    /// Busy share above which a worker has no reserve.
+    /// A worker that is busy for more than this share of its time has no reserve.
     const FULL: f64 = 0.9;
     /// Minimum number of idle CPUs for which a further worker is useful.
     const SPARE: f64 = 0.5;
@@ -61,7 +61,7 @@ fn advise(row: CheckRow, loads: &[WorkerLoad], idle: f64) -> CheckRow {
 /// Judges the ports that dropped frames for lack of room.
 pub fn receivers(ports: &[RoomDrops]) -> CheckRow {
     const CHECK: &str = "receivers";
-    /// Maximum number of ports that are listed by name; the others are counted.
+    /// Maximum number of ports that are listed by name; for all other ports, only their number is shown.
     const NAMED: usize = 5;
     if ports.is_empty() {
         return CheckRow::ok(CHECK, "no frame was dropped for lack of room").figure("no_room", Vec::<String>::new());
@@ -91,7 +91,8 @@ mod tests {
         WorkerLoad { index: 0, cpu: None, busy, polled: 0.05, ingresses }
     }
 
-    /// Objective: a worker without reserve yields advice: more workers, more rings, or more CPUs, whichever helps.
+    /// Objective: a worker without reserve yields advice: depending on the situation, more workers, more rings or more
+    /// CPUs.
     #[test]
     fn a_full_worker_yields_advice() {
         let row = workers(&[load(0.2, 4)], 0.0);
@@ -101,7 +102,7 @@ mod tests {
         assert!(workers(&[load(0.95, 4)], 0.2).what_to_do.contains("more CPUs"));
     }
 
-    /// Objective: receivers without room are named, five at most, with their rate.
+    /// Objective: receivers that lack room are named with their rate of drops; at most five are named.
     #[test]
     fn receivers_without_room_are_named_with_their_rate() {
         assert_eq!(receivers(&[]).state, CheckState::Ok);

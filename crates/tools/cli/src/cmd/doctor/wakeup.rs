@@ -11,13 +11,14 @@ use super::row::{CheckRow, rounded};
 
 const CHECK: &str = "wake-up";
 
-/// Number of round trips of a measurement.
+/// Maximum number of round trips in a measurement.
 const ROUNDS: usize = 250;
-/// Minimum number of round trips for a 99th percentile.
+/// Minimum number of round trips from which percentiles are computed.
 const LEAST: usize = 50;
-/// Sleep of both threads before each round trip, so that their CPUs reach the same idle states as between two frames.
+/// Both threads sleep for this long before each round trip, so that their CPUs reach the same idle states as between
+/// two frames.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Time limit of a measurement, even if it has few round trips.
+/// Time limit of a measurement; a measurement ends at this limit even if it has few round trips.
 const LIMIT: Duration = Duration::from_secs(2);
 /// Time after which a round trip counts as lost.
 const LOST: Duration = Duration::from_secs(1);
@@ -34,15 +35,16 @@ pub struct RoundTrips {
 /// The measurements of wake-ups.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WakeUp {
-    /// Round trips between two threads that the scheduler places; `None` if too few came back.
+    /// Round trips between two threads that the scheduler places; `None` if too few round trips were completed.
     pub free: Option<RoundTrips>,
-    /// Round trips between two threads pinned to different CPUs, with the numbers of these CPUs; `None` with one CPU,
-    /// or if too few came back.
+    /// Round trips between two threads pinned to different CPUs, with the numbers of these CPUs; `None` if there is
+    /// only one CPU, or if too few round trips were completed.
     pub apart: Option<((usize, usize), RoundTrips)>,
 }
 
 impl WakeUp {
-    /// Measures wake-ups; with two or more CPUs, also between two of them.
+    /// Measures wake-ups between threads that the scheduler places and, if there are two or more CPUs, between threads
+    /// on two different CPUs.
     pub fn measure(cpus: &[usize]) -> WakeUp {
         let apart = match cpus {
             [first, second, ..] => measure(Some((*first, *second))).map(|trips| ((*first, *second), trips)),
@@ -70,7 +72,7 @@ fn measure(cpus: Option<(usize, usize)>) -> Option<RoundTrips> {
             round_trips(&there, &back)
         };
         scope.spawn(echo);
-        // A separate thread measures, and may be pinned; the calling thread stays unpinned.
+        // A separate thread measures: if it is pinned, the calling thread stays unpinned.
         let times = scope.spawn(ask).join().unwrap_or_default();
         stop.store(true, Ordering::Release);
         there.ring();
@@ -83,7 +85,7 @@ fn pin(cpu: Option<usize>) {
     let Some(cpu) = cpu else { return };
     let mut set = CpuSet::new();
     set.set(cpu);
-    // Without the privilege, the scheduler places the threads.
+    // If the thread may not be pinned, the scheduler places it.
     let _ = sched_setaffinity(None, &set);
 }
 
@@ -112,13 +114,15 @@ fn quantiles(times: &mut [Duration]) -> Option<RoundTrips> {
     Some(RoundTrips { p50_us: at(0.5)?, p99_us: at(0.99)? })
 }
 
-/// Median above which waking up is slow: a CPU that is awake takes 5 to 20 µs.
+/// A median round trip above this, in microseconds, counts as slow. If the CPU is not in an idle state, a round trip
+/// takes 5 to 20 µs.
 const HIGH_US: f64 = 50.0;
-/// 99th percentile above which slow wake-ups are due to other programs or virtual machines on the CPU.
+/// A 99th percentile above this, in microseconds, means that other programs or virtual machines on the CPU delay
+/// wake-ups.
 const LATE_US: f64 = 1000.0;
 
 /// Judges the measurements. `cpus` is the number of CPUs whose time netvale may use; `is_crowded` is set if other
-/// programs used them meanwhile.
+/// programs used these CPUs during the measurement.
 pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
     let Some(free) = measured.free else {
         return CheckRow::unknown(CHECK, "too few wake-ups came in time to measure them");
@@ -157,7 +161,7 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
     }
 }
 
-/// Returns advice on how to need fewer wake-ups. Polling is useful only on a CPU that has no other use.
+/// Returns advice on how to reduce the number of wake-ups. Polling is advised only if a CPU can be spared for it.
 fn spare_wakeups(cpus: f64) -> &'static str {
     if cpus < 2.0 {
         "larger batches, so that fewer wake-ups are needed (`-b` of pkt-gen). Polling instead (`--poll-always`) takes \
@@ -178,8 +182,8 @@ mod tests {
         judge(&WakeUp { free: Some(RoundTrips { p50_us, p99_us }), apart }, 2.0, false).state
     }
 
-    /// Objective: a high median or a long tail yields advice, even if only between two CPUs; without a measurement the
-    /// result is unknown.
+    /// Objective: a high median or a long tail yields advice, even if only the measurement between two CPUs has it;
+    /// without a measurement, the result is unknown.
     #[test]
     fn a_high_median_or_a_long_tail_yields_advice() {
         assert_eq!(state(12.0, 40.0, Some(20.0)), CheckState::Ok);
@@ -190,8 +194,8 @@ mod tests {
         assert_eq!(judge(&WakeUp::default(), 2.0, false).state, CheckState::Unknown);
     }
 
-    /// Objective: polling is not advised without a spare CPU; while other programs have the CPUs, the advice is only
-    /// about them.
+    /// Objective: polling is not advised without a spare CPU; while other programs occupy the CPUs, the advice is only
+    /// about these programs.
     #[test]
     fn polling_is_advised_only_with_a_spare_cpu() {
         let slow = WakeUp { free: Some(RoundTrips { p50_us: 80.0, p99_us: 90.0 }), apart: None };
@@ -200,7 +204,7 @@ mod tests {
         assert!(judge(&slow, 2.0, true).what_to_do.starts_with("first follow the advice on neighbours"));
     }
 
-    /// Objective: quantiles are taken from the sorted times; too few times yield none.
+    /// Objective: percentiles are taken from the sorted times; too few times yield no percentiles.
     #[test]
     fn quantiles_are_taken_from_sorted_times() {
         let mut times: Vec<_> = (1..=100).rev().map(Duration::from_micros).collect();
@@ -208,7 +212,7 @@ mod tests {
         assert_eq!(quantiles(&mut times[..10]), None);
     }
 
-    /// Objective: the measurement ends, and its round trips take more than no time.
+    /// Objective: the measurement ends, and its round trips take more than zero time.
     #[test]
     fn the_measurement_ends_and_takes_time() {
         assert!(measure(None).is_none_or(|trips| trips.p50_us > 0.0));

@@ -27,10 +27,10 @@ impl DaemonReading {
     }
 }
 
-/// A daemon's readings at both ends of the watch.
+/// A daemon's readings at the start and the end of the watch.
 #[derive(Clone, Debug, Default)]
 pub struct WatchedDaemon {
-    /// The daemon's process id, if visible here.
+    /// The daemon's process id; `None` if the daemon's process is not visible to this process.
     pub pid: Option<u32>,
     /// The reading at the start.
     pub before: DaemonReading,
@@ -43,34 +43,35 @@ pub struct WatchedDaemon {
 pub struct WorkerLoad {
     /// Number of the worker.
     pub index: u32,
-    /// The CPU that the worker is pinned to.
+    /// The CPU to which the worker is pinned; `None` if it is not pinned.
     pub cpu: Option<u32>,
     /// Share of the worker's time spent forwarding.
     pub busy: f64,
-    /// Share spent polling without finding work.
+    /// Share of the worker's time spent polling without finding work.
     pub polled: f64,
-    /// Number of ingresses (queues that it forwards from) of the worker.
+    /// Number of the worker's ingresses: the queues from which it forwards frames.
     pub ingresses: u64,
 }
 
 impl WorkerLoad {
-    /// Returns the share of time asleep, computed as the remainder: the worker's own counter lacks a sleep in progress.
+    /// Returns the share of time during which the worker was asleep. It is computed as the remainder, because the
+    /// worker's own counter does not include a sleep that is still in progress.
     pub fn asleep(&self) -> f64 {
         (1.0 - self.busy - self.polled).max(0.0)
     }
 }
 
-/// Frames dropped at a port for lack of room.
+/// The rate of frames that a port dropped for lack of room.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoomDrops {
     /// Full name of the port.
     pub port: String,
-    /// Number of frames a second.
+    /// Number of dropped frames per second.
     pub per_second: f64,
 }
 
 impl WatchedDaemon {
-    /// Returns the seconds between the readings, by the daemon's clock.
+    /// Returns the number of seconds between the two readings, by the daemon's clock.
     pub fn seconds(&self) -> f64 {
         self.after.stats.now_ns.saturating_sub(self.before.stats.now_ns).max(1) as f64 / 1e9
     }
@@ -98,7 +99,8 @@ impl WatchedDaemon {
         let before: BTreeMap<_, _> = self.before.ports.iter().map(|port| (&port.name, no_room(port))).collect();
         let grown = self.after.ports.iter().filter_map(|port| {
             let now = no_room(port);
-            // A counter that fell belongs to a new port of the same name, which began at zero.
+            // If the counter is lower than before, it belongs to a new port of the same name, whose counter began at
+            // zero.
             let then = before.get(&port.name).copied().filter(|&then| then <= now).unwrap_or(0);
             let per_second = (now - then) as f64 / self.seconds();
             (now > then).then(|| RoomDrops { port: port.name.clone(), per_second })
@@ -108,13 +110,13 @@ impl WatchedDaemon {
         ports
     }
 
-    /// Returns the processes that have a port.
+    /// Returns the process ids of the programs that have a port.
     pub fn clients(&self) -> BTreeSet<u32> {
         self.after.ports.iter().filter_map(|port| u32::try_from(port.owner?.pid).ok()).collect()
     }
 
-    /// Returns the bytes of the ports' memory in ordinary pages and in huge pages. A region shared by several ports
-    /// counts once.
+    /// Returns the size of the ports' memory in bytes: the part in ordinary pages, and the part in huge pages. A region
+    /// shared by several ports counts once.
     pub fn memory(&self) -> (u64, u64) {
         let regions: BTreeMap<_, _> = self
             .after

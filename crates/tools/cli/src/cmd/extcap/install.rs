@@ -1,4 +1,4 @@
-//! Makes the link `netvale-extcap` to this program in Wireshark's extcap folder.
+//! Creates the link `netvale-extcap` to this program in Wireshark's extcap folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use super::PROGRAM;
 use crate::{CliError, out};
 
-/// Puts a link to this program into a folder, by default the one that Wireshark reports.
+/// Creates a link to this program in a folder; by default, this is the extcap folder that Wireshark reports.
 ///
 /// # Errors
 /// Wireshark is missing, or the folder cannot be written.
@@ -28,8 +28,8 @@ pub fn install(folder: Option<&Path>) -> Result<(), CliError> {
     out::line(format_args!("{} -> {}", link.display(), program.display()))
 }
 
-/// Returns the extcap folder that tshark or Wireshark reports: the user's own folder if this version of Wireshark has
-/// one, otherwise the folder of all users.
+/// Returns the extcap folder that tshark or Wireshark reports: the user's own folder if this version of Wireshark
+/// supports one, otherwise the folder of all users.
 fn wiresharks() -> Result<PathBuf, CliError> {
     let asked = ["tshark", "wireshark"].iter().find_map(|program| {
         let answer = Command::new(program).args(["-G", "folders"]).output().ok()?;
@@ -57,8 +57,8 @@ fn choose(folders: &str, root: bool) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Objective: the folder is found for versions with a user's own folder, and for older ones with one folder for all
-    /// users.
+    /// Objective: the extcap folder is found for Wireshark versions that have a folder for each user, and for older
+    /// versions that have one folder for all users.
     #[test]
     fn versions_with_and_without_own_folders_are_supported() {
         let old = "Temp:\t/tmp\nExtcap path:         \t/usr/lib/wireshark/extcap\n";

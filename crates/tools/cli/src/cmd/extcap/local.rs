@@ -1,4 +1,4 @@
-//! Ports of this host's daemons: the one that `netvale list` uses, and the system's.
+//! Ports of this host's daemons: the daemon that `netvale list` uses, and the system's daemon.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use netvale_control::types::{PortInfo, PortKind};
 
 use crate::CliContext;
 
-/// Time limit for a daemon's answer: Wireshark starts only once all have answered.
+/// Time limit for a daemon's answer: Wireshark starts only once all daemons have answered.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns the run directories of the daemons, the user's own first.
@@ -28,14 +28,16 @@ fn ports_of(folder: &std::path::Path) -> Vec<PortInfo> {
     ports
 }
 
-/// Returns the ports of all daemons. Of two ports of the same name, the first daemon's counts.
+/// Returns the ports of all daemons. If two daemons have a port of the same name, the port of the first daemon is
+/// returned.
 pub fn ports(ctx: &CliContext) -> Vec<PortInfo> {
     let mut names = BTreeSet::new();
     let all = folders(ctx).into_iter().flat_map(|folder| ports_of(&folder));
     all.filter(|port| names.insert(port.name.clone())).collect()
 }
 
-/// Returns the daemon that has the port; if none has it, the user's own, which reports the error.
+/// Returns the daemon that has the port; if no daemon has it, returns the user's own daemon, which then reports the
+/// error.
 pub fn daemon_of(port: &str, ctx: &CliContext) -> CliContext {
     let has = |folder: &PathBuf| ports_of(folder).iter().any(|known| known.name == port);
     let folder = folders(ctx).into_iter().find(has).unwrap_or_else(|| ctx.dir());

@@ -1,7 +1,7 @@
 //! Ports' names in Wireshark's form.
 //!
-//! An interface's name becomes part of file names, preferences and the lines that list it, which do not accept every
-//! character. `{` and `/` are therefore written as in URLs, `%7B` and `%2F`.
+//! An interface's name becomes part of file names, of preferences and of the lines that list interfaces; these do not
+//! accept every character. `{` and `/` are therefore written as in URLs, `%7B` and `%2F`.
 
 use netvale_observe::http::head::decoded;
 
@@ -22,16 +22,17 @@ pub enum InterfaceName {
     Remote(RemotePlace),
 }
 
-/// The parts of a remote port's address that an interface's name contains; the command's options supply the others.
+/// The parts of a remote port's address that an interface's name contains; the command's options supply the missing
+/// parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemotePlace {
-    /// The user on that host.
+    /// The user on the other host.
     pub user: Option<String>,
     /// The host's name or address.
     pub host: Option<String>,
-    /// The TCP port of the host's ssh server.
+    /// The TCP port of the other host's ssh server.
     pub tcp: Option<u16>,
-    /// The port on that host.
+    /// The netvale port on the other host.
     pub port: Option<String>,
 }
 
@@ -39,7 +40,7 @@ impl InterfaceName {
     /// Parses an interface's name.
     ///
     /// # Errors
-    /// The name is not that of one of netvale's interfaces.
+    /// The name does not belong to an interface of netvale.
     pub fn read(text: &str) -> Result<InterfaceName, CliError> {
         let wrong = || CliError::usage(format!("interface {text:?} does not exist"), "--extcap-interfaces lists them");
         if text == REMOTE {
@@ -93,8 +94,8 @@ pub fn of_port(port: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: each port's name is the same after conversion to an interface's name and back, and the interface's
-    /// name has no character that Wireshark rejects.
+    /// Objective: a port's name does not change when it is converted to an interface's name and back, and the
+    /// interface's name has no character that Wireshark rejects.
     #[test]
     fn each_port_survives_the_conversion_of_its_name() {
         for port in ["vale0:a", "netmap:p{1", "vale0:a}1", "netmap:eth0.1", "vale0:ä b/%", "vale0:x\n}{value=y"] {

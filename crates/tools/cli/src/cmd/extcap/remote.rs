@@ -1,5 +1,5 @@
-//! Captures on a port of another host: ssh starts `netvale dump` there, whose pcapng output goes straight into the
-//! FIFO.
+//! Captures on a port of another host: ssh starts `netvale dump` on that host, and its pcapng output goes directly into
+//! the FIFO.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -62,17 +62,17 @@ pub struct RemoteCapture {
 pub struct CaptureParams<'a> {
     /// The frames to capture: received (`r`), sent (`t`) or both (`rt`).
     pub direction: &'a str,
-    /// Maximum number of bytes kept of each frame; 0 for no limit.
+    /// Maximum number of bytes that are kept of each frame; 0 for no limit.
     pub snaplen: u32,
     /// An expression of pcap-filter(7), which the other host compiles.
     pub filter: Option<&'a str>,
 }
 
 impl SshOptions {
-    /// Returns the options, completed from the interface's name.
+    /// Completes the command's options with the parts that the interface's name contains.
     ///
     /// # Errors
-    /// The host or the port is missing in both.
+    /// Neither the options nor the interface's name contain the host, or the port.
     pub fn with(&self, place: &RemotePlace) -> Result<RemoteCapture, CliError> {
         let missing = |what: &str| {
             CliError::usage(format!("no {what} given"), "give --remote-host and --remote-interface, or ssh://HOST/PORT")
@@ -92,7 +92,7 @@ impl SshOptions {
 }
 
 impl RemoteCapture {
-    /// Returns the command line for the other host's shell.
+    /// Returns the command line that the other host's shell runs.
     fn there(&self, watch: &CaptureParams<'_>) -> String {
         let port = quoted(&format!("{}/{}", self.port, watch.direction));
         let mut line = format!("{} dump --format pcapng -w - -s {} ", self.command, watch.snaplen);
@@ -114,7 +114,7 @@ impl RemoteCapture {
         if let Some(identity) = &self.identity {
             ssh.arg("-i").arg(identity);
         }
-        // After `--`, ssh does not take a host that begins with `-` for an option.
+        // After `--`, ssh does not interpret a host that begins with `-` as an option.
         ssh.arg("--").arg(&self.host).arg(self.there(watch));
         ssh
     }
@@ -125,10 +125,10 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Captures until the FIFO's reader closes, a signal arrives, or the other end stops.
+/// Captures until the FIFO's reader closes, a signal arrives, or the capture on the other host ends.
 ///
 /// # Errors
-/// The FIFO cannot be opened, or ssh cannot be started or fails; in the last case ssh has printed its error.
+/// The FIFO cannot be opened, or ssh cannot be started or fails; if ssh fails, it has already printed its error.
 pub fn capture(remote: &RemoteCapture, watch: &CaptureParams<'_>, fifo: &Path) -> Result<(), CliError> {
     let unwritable = |e| CliError::failed(format!("cannot write {}: {e}", fifo.display()), "name another file");
     let to = File::create(fifo).map_err(unwritable)?;
@@ -144,11 +144,11 @@ pub fn capture(remote: &RemoteCapture, watch: &CaptureParams<'_>, fifo: &Path) -
     Err(CliError::failed(format!("ssh to {}: {status}", remote.host), "see ssh's message above"))
 }
 
-/// Waits until ssh has ended, the FIFO's reader has closed, or a signal arrives. Returns whether ssh still runs and
-/// must be ended.
+/// Waits until ssh has ended, the FIFO's reader has closed, or a signal arrives. Returns `true` if ssh is still
+/// running, so that the caller must end it.
 fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
     let Ok(ended) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) else { return false };
-    // A file has no reader that could close, and is always ready.
+    // A regular file has no reader that could close, and poll always reports it as ready.
     let is_pipe = to.metadata().is_ok_and(|meta| !meta.is_file());
     let reader = is_pipe.then(|| WaitEvent(to.as_fd(), PollFlags::empty()));
     let events = [WaitEvent(ended.as_fd(), PollFlags::IN), WaitEvent(stop, PollFlags::IN)];
@@ -164,7 +164,7 @@ fn wait(child: &Child, to: &File, stop: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Waits for ssh to end. With `asked_for`, sends it SIGTERM first, and kills it after the time limit.
+/// Waits for ssh to end. With `asked_for`, first sends SIGTERM to ssh, and kills ssh after the time limit.
 fn end(child: &mut Child, asked_for: bool) -> std::io::Result<ExitStatus> {
     if !asked_for {
         return child.wait();

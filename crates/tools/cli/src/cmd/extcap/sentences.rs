@@ -1,5 +1,5 @@
-//! The output for Wireshark: sentences of words in braces (see "extcap: Developer Guide" of Wireshark's developer's
-//! guide).
+//! The output for Wireshark: each line is a sentence whose words are in braces (see "extcap: Developer Guide" of
+//! Wireshark's developer's guide).
 
 use netvale_control::types::PortInfo;
 use netvale_portspec::is_hidden;
@@ -60,7 +60,7 @@ struct OptionList {
 }
 
 impl OptionList {
-    /// Adds an option. Returns its number.
+    /// Adds an option. Returns the option's number.
     fn add(&mut self, call: &str, display: &str, kind: &str, tooltip: &str) -> u32 {
         let number = self.count;
         self.count += 1;
@@ -70,7 +70,7 @@ impl OptionList {
     }
 }
 
-/// Replaces characters that would end the braces or the line.
+/// Replaces characters that would end a word in braces or the line.
 fn plain(text: &str) -> String {
     let plain = |c: char| match c {
         '{' | '}' => '|',
@@ -84,7 +84,8 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: one sentence for each port and for other hosts, whatever a port's name contains.
+    /// Objective: the list has one sentence per port and one for other hosts, even if a port's name contains braces or
+    /// line breaks.
     #[test]
     fn the_list_has_one_sentence_a_port() {
         let port = |name: &str| PortInfo { name: name.into(), ..PortInfo::default() };
@@ -95,7 +96,7 @@ mod tests {
         assert_eq!(lines[2], "interface {value=netvale-p%7B1%0A%7D%7Bx}{display=netvale port p|1?||x (local, idle)}");
     }
 
-    /// Objective: options are numbered in order, and the selector's values refer to its number.
+    /// Objective: options are numbered in order, and the values of the selector refer to the selector's number.
     #[test]
     fn options_are_numbered_in_order() {
         let text = config(&InterfaceName::Remote(Default::default()));

@@ -28,9 +28,9 @@ pub(super) struct LabGateway {
 pub(super) struct LabMember {
     pub name: String,
     pub switch: String,
-    /// How the command connects to the port; `None`: the command runs in namespaces, with an interface.
+    /// How the command connects to the port; `None` if the command runs in namespaces, with a network interface.
     pub socket: Option<MemberSocket>,
-    /// The member's address; `None`: the next free one of the gateway's network.
+    /// The member's address; `None` for the next free address of the gateway's network.
     pub address: Option<Ipv4Addr>,
     /// The command and its arguments; if empty, the namespaces wait for `netvale lab exec`.
     #[serde(default)]
@@ -74,7 +74,7 @@ impl LabFile {
     }
 }
 
-/// Removes the entries `[[name]]` from the table, and parses them. Returns no entries if there are none.
+/// Removes the entries `[[name]]` from the table, and parses them. Returns an empty list if there are no such entries.
 fn section<T: serde::de::DeserializeOwned>(table: &mut toml::Table, name: &str) -> Result<Vec<T>, String> {
     let entries = match table.remove(name) {
         None => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! The folder of a lab that runs: its daemon's run directory, with the lab's state and its members' output.
+//! The folder of a running lab: the run directory of the lab's daemon, with the lab's state and the members' output.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::os::unix::fs::DirBuilderExt;
@@ -14,9 +14,9 @@ use crate::{CliContext, CliError};
 
 const LOCK: &str = "lab.lock";
 const STATE: &str = "lab.json";
-/// File name of the daemon's configuration, which the lab's file contains.
+/// File name of the daemon's configuration, which is taken from the lab's file.
 const CONFIG: &str = "netvale.toml";
-/// Maximum wait for a lab to end.
+/// Maximum time to wait until a lab has ended.
 const ENDING: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -27,7 +27,8 @@ pub(super) struct LabFolder {
 }
 
 impl LabFolder {
-    /// Returns the folder given by `--run-dir`, or the one beside this user's default run directory.
+    /// Returns the folder that `--run-dir` names, or, without this option, the folder next to this user's default run
+    /// directory, with the suffix `-lab`.
     pub fn of(ctx: &CliContext) -> LabFolder {
         let beside = || {
             let mut name = dirs::default_run_dir().into_os_string();
@@ -37,7 +38,7 @@ impl LabFolder {
         LabFolder { dir: ctx.run_dir.clone().unwrap_or_else(beside) }
     }
 
-    /// Returns the path.
+    /// Returns the folder's path.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -45,7 +46,7 @@ impl LabFolder {
     /// Locks the folder for a new lab. Creates it if needed, and removes files that a killed lab left.
     ///
     /// # Errors
-    /// A lab runs there, or the folder cannot be used.
+    /// A lab already runs in the folder, or the folder cannot be used.
     pub fn take(&self) -> Result<TakenFolder, CliError> {
         let failed = |why: String| CliError::failed(why, "name another folder with --run-dir");
         let is_own = !self.dir.exists() || self.dir.join(LOCK).exists();
@@ -63,21 +64,21 @@ impl LabFolder {
                 "end it with `netvale lab down`, or name another folder with --run-dir",
             ));
         }
-        // A lab that was killed leaves files.
+        // A lab that was killed may have left files.
         fs::read_dir(&self.dir).into_iter().flatten().flatten().for_each(|entry| remove_of_member(&entry.path()));
         Ok(TakenFolder { dir: self.dir.clone(), is_own, _lock: lock })
     }
 
-    /// Whether a lab runs, i.e. holds the lock.
+    /// Returns whether a lab runs in the folder. A running lab holds the lock.
     fn is_used(&self) -> bool {
         let lock = File::open(self.dir.join(LOCK)).ok();
         lock.is_some_and(|lock| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive).is_err())
     }
 
-    /// Returns the state of the lab that runs.
+    /// Returns the state of the running lab.
     ///
     /// # Errors
-    /// No lab runs, or it has not started yet.
+    /// No lab runs, or the lab has not finished starting.
     pub fn state(&self) -> Result<LabState, CliError> {
         let next = "start one with `netvale lab up FILE.toml`, or name its folder with --run-dir";
         let none = || CliError::unreachable(format!("no lab runs in {}", self.dir.display()), next);
@@ -90,7 +91,7 @@ impl LabFolder {
         })
     }
 
-    /// Ends the lab that runs, and waits until nothing of it is left.
+    /// Ends the running lab, and waits until all its processes have ended and its files are removed.
     ///
     /// # Errors
     /// No lab runs, or it does not end in time.
@@ -109,8 +110,8 @@ impl LabFolder {
     }
 }
 
-/// The locked folder of the lab that this process runs. Dropping it removes the lab's files, and the folder unless it
-/// was the user's.
+/// The locked folder of the lab that this process runs. Dropping it removes the lab's files, and removes the folder,
+/// too, unless it existed before the first lab used it.
 #[derive(Debug)]
 pub(super) struct TakenFolder {
     dir: PathBuf,
@@ -119,7 +120,7 @@ pub(super) struct TakenFolder {
 }
 
 impl TakenFolder {
-    /// Returns the path.
+    /// Returns the folder's path.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -143,7 +144,7 @@ impl TakenFolder {
         written.map_err(|why| cannot_write(&path, &why))
     }
 
-    /// Creates the file of a member's output.
+    /// Creates the file that receives a member's output. Returns its path and the open file.
     pub fn log(&self, member: &str) -> Result<(PathBuf, File), CliError> {
         let path = self.dir.join(format!("{member}.log"));
         let file = File::create(&path).map_err(|why| cannot_write(&path, &why))?;
@@ -155,12 +156,13 @@ fn cannot_write(path: &Path, why: &std::io::Error) -> CliError {
     CliError::failed(format!("cannot write {}: {why}", path.display()), "name another folder with --run-dir")
 }
 
-/// Removes the file if it is a lab's state, configuration or log, or the folder if it is a member's VDE socket.
+/// Removes the file at `path` if it is a lab's state, configuration or log, or the folder at `path` if it is a member's
+/// VDE socket.
 fn remove_of_member(path: &Path) {
     let extension = path.extension().and_then(|text| text.to_str());
     let name = path.file_name().and_then(|text| text.to_str());
     match (name, extension) {
-        // A VDE socket is a folder; other sockets end with their ports.
+        // A VDE socket is a folder. Sockets of other kinds are removed when their ports end.
         (_, Some("sock")) if path.is_dir() => _ = fs::remove_dir_all(path),
         (Some(STATE | CONFIG), _) | (_, Some("log")) => _ = fs::remove_file(path),
         _ => {}
@@ -182,7 +184,8 @@ impl Drop for TakenFolder {
 mod tests {
     use super::*;
 
-    /// Objective: a folder has one lab at a time, and is gone after it; other files of the user's folder stay.
+    /// Objective: a folder has at most one lab at a time, and is removed when the lab ends; other files in the user's
+    /// own folder stay.
     #[test]
     fn a_folder_is_taken_once_and_left_as_it_was() {
         let root = tempfile::tempdir().unwrap();

@@ -13,10 +13,10 @@ use super::file::{LabFile, LabGateway, LabMember};
 use crate::cmd::sandbox::network::{INTERFACE, SandboxNet};
 use crate::kinds::member::{MemberSocket, interface_port};
 
-/// Maximum number of members: a member's number is the last byte of its MAC address.
+/// Maximum number of members: a member's number becomes the last byte of the member's MAC address.
 const MOST: usize = 200;
 
-/// A member, with values for everything that the file leaves open.
+/// A member, with values for all settings that the file omits.
 #[derive(Clone, Debug)]
 pub(super) struct PlannedMember {
     pub name: String,
@@ -25,7 +25,7 @@ pub(super) struct PlannedMember {
     pub mac: MacAddr,
     pub address: Option<Ipv4Addr>,
     pub command: Vec<String>,
-    /// The network of a member in namespaces; `None` for a program at a socket.
+    /// The network of a member in namespaces; `None` for a member whose program connects to a socket.
     pub net: Option<SandboxNet>,
     pub port: AttachParams,
 }
@@ -33,7 +33,7 @@ pub(super) struct PlannedMember {
 /// Plans the members of a lab whose sockets are in `folder`.
 ///
 /// # Errors
-/// Returns a message with what was found in the file, and what is expected.
+/// A message that says what the file contains, and what is expected.
 pub(super) fn members(file: &LabFile, folder: &Path) -> Result<Vec<PlannedMember>, String> {
     check_switches(file)?;
     check_addresses(file)?;
@@ -58,8 +58,8 @@ pub(super) fn members(file: &LabFile, folder: &Path) -> Result<Vec<PlannedMember
     Ok(plans)
 }
 
-/// Returns the member's address, or else the next free one of its gateway's network; `None` if the file has neither an
-/// address nor an IPv4 gateway.
+/// Returns the member's address from the file, or, if there is none, the next free address of the gateway's network;
+/// `None` if the file has neither an address nor an IPv4 gateway.
 fn address(
     member: &LabMember,
     gateway: Option<GatewayAddresses>,
@@ -86,8 +86,8 @@ fn check_switches(file: &LabFile) -> Result<(), String> {
     }
 }
 
-/// Refuses two members of a switch with one address, unless one of them has a private port, which is a network of its
-/// own.
+/// Refuses two members of a switch that have the same address, unless one of the two members has a private port, which
+/// is a network of its own.
 fn check_addresses(file: &LabFile) -> Result<(), String> {
     let mut owners = BTreeMap::new();
     for member in file.members.iter().filter(|member| !member.port.contains_key("private")) {
@@ -117,10 +117,11 @@ fn check(member: &LabMember) -> Result<(), String> {
     }
 }
 
-/// Returns the first free address after `from`, or else the last one before it.
+/// Returns the first free address after `from`; if none is free after it, the nearest free address before it.
 fn next_free(from: Ipv4Addr, is_free: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
     let start = u32::from(from);
-    // Fewer than 512 addresses are in use, so a search up to this distance suffices.
+    // Fewer than 512 addresses are in use, so a free address is found within this distance if the network has a free
+    // address.
     let after = (1..=512).map(|by| start.wrapping_add(by));
     let before = (1..=512).map(|by| start.wrapping_sub(by));
     after.chain(before).map(Ipv4Addr::from).find(|address| is_free(*address))
@@ -174,7 +175,8 @@ fn port(member: &LabMember, socket: Option<&(MemberSocket, PathBuf)>) -> Result<
     Ok(params)
 }
 
-/// Returns the arguments of a gateway: its options, and a lease for each member of its switch.
+/// Returns the arguments of `netvale gateway` for a gateway, with its options and a lease for each member of its
+/// switch.
 pub(super) fn gateway_words(gateway: &LabGateway, members: &[PlannedMember]) -> Vec<String> {
     let v4 = gateway.addresses.v4.map(|own| format!("{}/{}", own.address, own.prefix));
     let v6 = gateway.addresses.v6.map(|own| format!("{}/{}", own.address, own.prefix));
@@ -206,7 +208,8 @@ mod tests {
         format!("[[member]]\nname = '{name}'\nswitch = 'vale0'\n{more}\n")
     }
 
-    /// Objective: members get the free addresses in the file's order, around addresses that the file names.
+    /// Objective: members get the free addresses in the order of the file, except addresses that the file gives to
+    /// other members.
     #[test]
     fn addresses_are_the_next_free_ones() {
         let text = member("a", "") + &member("b", "address = '10.0.0.3'") + &member("c", "") + &member("d", "");

@@ -25,7 +25,7 @@ use crate::{CliError, ctx, out, signals};
 
 /// How long a gateway may take until it answers.
 const STARTING: Duration = Duration::from_secs(20);
-/// How long members, and then gateways, may take to end by themselves.
+/// How long members, and after them gateways, may take to end before they are killed.
 const ENDING: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -57,7 +57,7 @@ struct LabSignals {
     wake: UnixStream,
 }
 
-/// A member's process: the first one in its namespaces, or its program.
+/// A member's process: the first process in the member's namespaces, or the member's program.
 enum MemberProcess {
     Namespaces(SandboxMember),
     Program(Child),
@@ -79,7 +79,8 @@ struct RunningLab {
 }
 
 impl RunningLab {
-    /// Starts all processes. Namespaces come first, since only a process with a single thread can make them.
+    /// Starts all processes. The members' namespaces are created before anything else, since only a process with a
+    /// single thread can create them.
     fn start(
         &mut self,
         file: &LabFile,
@@ -173,7 +174,7 @@ impl RunningLab {
         LabState { pid: rustix::process::getpid().as_raw_pid(), gateways, members }
     }
 
-    /// Waits for a signal that ends the lab, and reports members that have ended.
+    /// Waits for a signal that ends the lab, and meanwhile reports members that have ended.
     fn wait(&mut self, signals: &LabSignals) -> Result<(), CliError> {
         while !signals.stop.load(Ordering::Relaxed) {
             self.members.iter_mut().for_each(RunningMember::report_end);
@@ -190,13 +191,13 @@ impl RunningLab {
                 return Err(CliError::failed(what, "start it again; messages are above"));
             }
             let _ = rustix::event::poll(&mut [PollFd::new(&signals.wake, PollFlags::IN)], None);
-            // Bytes beyond these 64 stay in the socket, and end the next wait.
+            // More than 64 bytes do no harm: the rest stays in the socket, and ends the next wait.
             let _ = (&signals.wake).read(&mut [0; 64]);
         }
         Ok(())
     }
 
-    /// Ends all processes: members first, as they may send until their end.
+    /// Ends all processes. Members end before gateways and the daemon, since they may send frames until they end.
     fn end(mut self) {
         self.members.iter().for_each(RunningMember::ask_to_end);
         until_ended(|| self.members.iter_mut().all(RunningMember::is_over));
@@ -245,7 +246,8 @@ impl RunningMember {
         }
     }
 
-    /// Returns the exit code of a member, once; `None` while it runs, and after the code was returned.
+    /// Returns the exit code of a member that has ended; `None` while the member runs, and if the code was already
+    /// returned.
     fn just_ended(&mut self) -> Option<i32> {
         if self.has_ended {
             return None;
@@ -328,7 +330,7 @@ fn pid_of(child: &Child) -> Option<Pid> {
     Pid::from_raw(child.id().cast_signed())
 }
 
-/// Signals a program's process group, which is the program's own.
+/// Sends a signal to the process group that a program leads.
 fn signal_group(child: &Child, signal: Signal) {
     pid_of(child).into_iter().for_each(|pid| _ = rustix::process::kill_process_group(pid, signal));
 }

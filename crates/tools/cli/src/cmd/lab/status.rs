@@ -31,7 +31,7 @@ pub(super) struct MemberState {
     pub address: Option<Ipv4Addr>,
     /// PID of the member's first process.
     pub pid: i32,
-    /// How the member's program is connected; `None`: the member is in namespaces.
+    /// How the member's program is connected; `None` if the member is in namespaces.
     pub socket: Option<MemberSocket>,
     pub command: Vec<String>,
     /// The file with the output of the member's command.
@@ -42,7 +42,7 @@ impl MemberState {
     /// Returns whether the member's first process still runs.
     pub fn runs(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        // The state follows the program's name in parentheses; Z is a zombie.
+        // In the file, the process's state follows the program's name, which is in parentheses. `Z` means a zombie.
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 }

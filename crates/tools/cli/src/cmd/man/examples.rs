@@ -1,6 +1,6 @@
 //! Examples for the manual pages of commands whose help has none.
 
-/// Returns the examples for a command's page, one per line; empty if there are none.
+/// Returns the examples for a command's page, one per line; empty if there are no examples for the command.
 pub fn of(page: &str) -> String {
     let found = ALL.iter().find(|(name, _)| *name == page.trim_start_matches("netvale-"));
     let lines = found.map_or(&[][..], |(_, lines)| lines);

@@ -1,6 +1,7 @@
-//! Converts text to roff: the text after a command's help becomes sections, whose tables keep their lines.
+//! Converts text to roff: the text after a command's help becomes sections, in which the lines of tables are not
+//! joined.
 
-/// Formats a section. Indented lines stay unchanged, others are filled into paragraphs.
+/// Formats a section. Indented lines stay unchanged; all other lines are filled into paragraphs.
 pub fn section(title: &str, body: &str) -> String {
     let mut text = format!(".SH \"{title}\"\n");
     let mut is_table = false;
@@ -35,7 +36,7 @@ pub fn sections(help: &str) -> String {
     parts.iter().map(|(name, body)| section(&title(name), body)).collect()
 }
 
-/// Escapes a line so that roff does not take it for a request, and dashes are printed as typed.
+/// Escapes a line so that roff does not interpret the line as a request, and prints dashes as typed.
 pub fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
@@ -45,7 +46,8 @@ pub fn escaped(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: paragraphs are filled and tables are not, no line becomes a request, and each title begins a section.
+    /// Objective: paragraphs are filled and tables are not, no line is interpreted as a request, and each title begins
+    /// a section.
     #[test]
     fn no_line_of_text_becomes_a_request() {
         let text = sections("Words:\n  a  b\n\nAll of\n.them\nExit codes:\n  0  success\n");

@@ -14,7 +14,7 @@ fn title(name: &str, number: u8, about: &str) -> String {
     format!(".TH {} {number} \"\" \"netvale {version}\"\n{name_section}", name.to_uppercase())
 }
 
-/// Formats a key or an option: its name, type, meaning and default.
+/// Formats the entry of a key or an option: name, type, meaning and default.
 fn entry(name: &str, shape: &str, doc: &str, default: &str) -> String {
     let default = if default.is_empty() { String::new() } else { format!(" Default: {default}.") };
     let name = escaped(name);

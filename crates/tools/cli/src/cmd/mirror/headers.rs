@@ -8,19 +8,20 @@ const TZSP: [u8; 5] = [1, 0, 0, 1, 1];
 /// GRE header (RFC 2890) with a sequence number, and ERSPAN as its protocol.
 const GRE: [u8; 4] = [0x10, 0, 0x88, 0xbe];
 
-/// The headers between those of the kernel's socket and the frame.
+/// The headers between the headers that the kernel's socket adds and the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelHeaders {
     /// TZSP.
     Tzsp,
     /// VXLAN, with its VNI.
     Vxlan(u32),
-    /// GRE and ERSPAN type II, with its session.
+    /// GRE and ERSPAN type II, with its session ID.
     Erspan(u16),
 }
 
 impl TunnelHeaders {
-    /// Writes the headers of a frame. `is_cut`: only part of the frame is sent; `number`: number of frames sent before.
+    /// Writes the headers of a frame. `is_cut` is set if only a part of the frame is sent. `number` is the sequence
+    /// number: the number of frames that were sent before this one.
     pub fn write(self, to: &mut Vec<u8>, frame: &[u8], is_cut: bool, number: u32) {
         match self {
             TunnelHeaders::Tzsp => to.extend_from_slice(&TZSP),
@@ -35,7 +36,7 @@ impl TunnelHeaders {
 }
 
 /// Returns the header of ERSPAN type II (draft-foschiano-erspan-03, section 4.2): version 1, VLAN 0, class 0, location
-/// of VLAN tags (3: in the frame), whether the frame is cut, the session, and index 0.
+/// of VLAN tags (3: in the frame), the bit for truncated frames, the session ID, and index 0.
 fn erspan(session: u16, frame: &[u8], is_cut: bool) -> [u8; 8] {
     let is_tagged = ethernet::network(frame).is_ok_and(|(_, l3)| l3 > ethernet::HEADER_LEN);
     let tags = if is_tagged { 3 << 11 } else { 0 };

@@ -9,16 +9,16 @@ const VXLAN_PORT: u16 = 4789;
 /// The destination of copies, with their encapsulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MirrorTarget {
-    /// UDP, with TZSP's header.
+    /// A UDP socket that receives TZSP.
     Udp(SocketAddr),
-    /// VXLAN.
+    /// A VTEP that receives VXLAN.
     Vxlan {
         /// The VNI.
         vni: u32,
         /// The remote VTEP.
         to: SocketAddr,
     },
-    /// ERSPAN type II.
+    /// A host that receives ERSPAN type II over GRE.
     Erspan {
         /// The session ID, up to 1023.
         id: u16,
@@ -46,8 +46,8 @@ fn udp(text: &str) -> Result<MirrorTarget, String> {
     found.find(|to| to.port() > 0).map(MirrorTarget::Udp).ok_or_else(|| format!("{text}: expected a port above 0"))
 }
 
-/// Parses a number of at most `most`, followed by `remote=IP` and `port=N`, each at most once. `what` begins the
-/// message about an invalid number. Returns the number, the address, and the unparsed port.
+/// Parses a number of at most `most`, followed by `remote=IP` and, optionally, `port=N`; each may be given once. `what`
+/// begins the message about an invalid number. Returns the number, the address, and the unparsed port.
 fn words<'a>(text: &'a str, most: u32, what: &str) -> Result<(u32, IpAddr, Option<&'a str>), String> {
     let mut words = text.split(',');
     let number = words.next().and_then(|word| word.parse().ok()).filter(|number| *number <= most);
@@ -84,7 +84,7 @@ fn erspan(text: &str) -> Result<MirrorTarget, String> {
 mod tests {
     use super::*;
 
-    /// Objective: each kind is parsed with its words; anything else is refused.
+    /// Objective: each kind of target is parsed with its parameters; any other text is refused.
     #[test]
     fn each_kind_of_target_is_parsed() {
         let read = |text: &str| text.parse::<MirrorTarget>();

@@ -30,13 +30,13 @@ pub struct MirrorTunnel {
 pub struct MirrorTotals {
     /// Frames sent.
     pub sent: u64,
-    /// Bytes of those frames as they passed the port, uncut.
+    /// Sum of the sent frames' original lengths in bytes, before truncation.
     pub bytes: u64,
     /// Frames that could not be sent.
     pub unsent: u64,
     /// Datagrams of this mirror that passed the port and were not mirrored.
     pub own: u64,
-    /// Error of the last frame that could not be sent.
+    /// The error for the last frame that could not be sent; `None` if all were sent.
     pub why: Option<io::Error>,
 }
 
@@ -115,7 +115,7 @@ fn cannot_open(headers: TunnelHeaders, to: &SocketAddr, error: &io::Error) -> Cl
     }
 }
 
-/// Returns whether a frame is a datagram of the mirror itself, which would otherwise be mirrored for ever. Of a
+/// Returns whether a frame is a datagram of the mirror itself, which would otherwise be mirrored again and again. For a
 /// fragment, which may lack the UDP header, only the destination address and the protocol are compared.
 fn is_own(frame: &[u8], headers: TunnelHeaders, to: &SocketAddr) -> bool {
     let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
@@ -131,7 +131,7 @@ fn is_own(frame: &[u8], headers: TunnelHeaders, to: &SocketAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns an IPv4 frame to 10.0.0.2, with port 4789 unless its protocol has no ports.
+    /// Returns an IPv4 frame to 10.0.0.2, with destination port 4789 unless `protocol` has no ports.
     fn frame(protocol: u8, fragment: bool) -> Vec<u8> {
         let mut frame = vec![0; 60];
         frame[12..15].copy_from_slice(&[8, 0, 0x45]);
@@ -143,7 +143,7 @@ mod tests {
         frame
     }
 
-    /// Objective: the mirror's own datagrams are recognized, whole or in fragments; no others are.
+    /// Objective: the mirror's own datagrams are recognized, whole or in fragments; no other frame is.
     #[test]
     fn only_the_mirrors_own_datagrams_are_recognized() {
         let to = |text: &str| text.parse::<SocketAddr>().unwrap();

@@ -12,7 +12,7 @@ use netvale_gateway::control::survey::{self, GatewayPeer};
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-/// The group of these events.
+/// Name of the group of flow events in `--events`.
 pub const GROUP: &str = "flow";
 /// The events with their meanings. `docs/reference/events.md` lists them.
 pub const NAMES: [(&str, &str); 4] = [
@@ -21,8 +21,8 @@ pub const NAMES: [(&str, &str); 4] = [
     ("flow.closed", "a flow ended"),
     ("flow.lost", "`lost` flow events were left out: there were too many a second"),
 ];
-/// The fields of a gateway's record that are copied to the event, with their names in the event. These names differ
-/// from the event's own fields, which a gateway, or a guest that chooses a DNS name, could otherwise forge.
+/// The fields of a gateway's record that are copied to the event, with their names in the event. No name in the event
+/// equals an event's own field. Otherwise a gateway, or a guest that chooses a DNS name, could forge that field.
 const FIELDS: [(&str, &str); 13] = [
     ("direction", "direction"),
     ("dropped", "dropped"),
@@ -38,24 +38,25 @@ const FIELDS: [(&str, &str); 13] = [
     ("transport", "transport"),
     ("waited", "waited"),
 ];
-/// Maximum number of events per gateway and second: by default, and if a program reads them or the user named flow
-/// events in `--events`.
+/// Two limits on the number of events per gateway and second. The first is the default; the second applies if a program
+/// reads the events or the user named flow events in `--events`.
 const LIMITS: [u64; 2] = [20, 1000];
-/// Maximum length of a line of the record in bytes: most have some 200, those with the longest names some 500.
+/// Maximum length in bytes of a line in a gateway's record. Most lines have about 200 bytes, lines with the longest
+/// names about 500.
 const MAX_RECORD: usize = 16 << 10;
-/// Maximum wait for the gateways' first answers, before the first event is printed.
+/// Maximum time to wait for the gateways' answers before the first event is printed.
 const BEGIN: Duration = Duration::from_millis(250);
-/// Interval between two searches for new gateways; also the period to which `LIMITS` apply.
+/// Interval between two searches for new gateways. The limits in `LIMITS` apply to a period of the same length.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The flow events that the user selected.
 #[derive(Clone, Debug, Default)]
 pub struct FlowChoice {
-    /// Switches, ports and guests' private ports; empty: all.
+    /// Switches, ports and guests' private ports whose events are selected; if empty, all are.
     pub only: Vec<String>,
-    /// Names of events and groups; empty: all.
+    /// Names of the selected events and groups; if empty, all are selected.
     pub names: Vec<String>,
-    /// Whether a program reads the events, or the user named them.
+    /// Whether the higher limit on the number of events applies: a program reads the events, or the user named them.
     pub asked: bool,
 }
 
@@ -66,14 +67,14 @@ impl FlowChoice {
         let switch = event.switch.as_deref().unwrap_or_default();
         let is_meant =
             |only: &String| only == switch || Some(only) == event.port.as_ref() || *only == format!("{switch}:{guest}");
-        // Whatever names are selected, the user learns that events are missing.
+        // A loss is reported even if other names are selected, so that the user learns that events are missing.
         let is_loss = event.name == "flow.lost";
         (self.names.is_empty() || is_loss || self.names.iter().any(is_named))
             && (self.only.is_empty() || self.only.iter().any(is_meant))
     }
 }
 
-/// Returns whether a name in `--events` is that of a flow event or of their group.
+/// Returns whether a name in `--events` is the name of a flow event or of the group of flow events.
 pub fn is_flow(name: &str) -> bool {
     name == GROUP || NAMES.iter().any(|(known, _)| *known == name)
 }
@@ -88,22 +89,22 @@ pub struct GatewayWatch {
 
 struct FollowedGateway {
     peer: GatewayPeer,
-    /// Whether the gateway has answered the request.
+    /// Whether the gateway has answered the request to follow its record.
     follows: bool,
     has_ended: bool,
     allowance: FlowAllowance,
 }
 
 impl GatewayWatch {
-    /// Requests the records of the gateways that run now; `next` finds those that start later.
+    /// Requests the records of the running gateways. `next` finds gateways that start later.
     pub fn new(folders: Vec<PathBuf>, choice: FlowChoice) -> Self {
         let mut watch = GatewayWatch { folders, choice, gateways: BTreeMap::new(), looked: None };
         watch.look(Instant::now());
         watch
     }
 
-    /// Waits until all gateways have answered the request, at most for `BEGIN`. Returns the events that arrived
-    /// meanwhile.
+    /// Waits until all gateways have answered the request, at most for `BEGIN`. Returns the events that arrived during
+    /// the wait.
     pub fn begin(&mut self) -> Vec<Event> {
         let until = Instant::now() + BEGIN;
         let mut events = Vec::new();
@@ -115,7 +116,8 @@ impl GatewayWatch {
         events
     }
 
-    /// Waits for events, at most for `limit` or until the next search for new gateways. Returns them, or none.
+    /// Waits for events, at most for `limit` or until the next search for new gateways. Returns the events that
+    /// arrived; the list may be empty.
     pub fn next(&mut self, limit: Duration) -> Vec<Event> {
         survey::wait(self.gateways.values().map(|gateway| gateway.peer.as_fd()), limit.min(LOOK));
         let now = Instant::now();
@@ -165,7 +167,7 @@ impl FollowedGateway {
     }
 }
 
-/// Limits the events of a gateway that are reported in a second, and counts the others.
+/// Limits the number of a gateway's events that are reported per second, and counts the omitted events.
 struct FlowAllowance {
     most: u64,
     second: Option<Instant>,
@@ -178,8 +180,8 @@ impl FlowAllowance {
         FlowAllowance { most, second: None, used: 0, lost: 0 }
     }
 
-    /// Returns the event if it may be reported; otherwise counts it as lost, and returns `None`. A `flow.lost` event is
-    /// added to the count: it has the number of events that the gateway itself lost.
+    /// Returns the event if it may be reported; otherwise counts it as lost, and returns `None`. For a `flow.lost`
+    /// event, the number of events that the gateway itself lost is added to the count.
     fn take(&mut self, event: Event, now: Instant) -> Option<Event> {
         if event.name == "flow.lost" {
             let lost = event.details.get("lost").and_then(Value::as_u64).unwrap_or(1);
@@ -194,8 +196,8 @@ impl FlowAllowance {
         (!is_left_out).then_some(event)
     }
 
-    /// Ends the second if it has passed, or if there will be no further event. Returns the number of events that were
-    /// left out, if there were any.
+    /// Ends the current second if it has passed, or if `is_last` is set because there will be no further event. Returns
+    /// the number of events that were omitted; `None` if none were.
     fn end_second(&mut self, now: Instant, is_last: bool) -> Option<u64> {
         if self.second.is_none_or(|second| now.duration_since(second) < LOOK) && !is_last {
             return None;
@@ -256,8 +258,8 @@ mod tests {
         }
     }
 
-    /// Objective: the DNS name of a flow, which the guest chooses, has a field of its own, and no field of a gateway's
-    /// record takes the place of an event's own, whatever a gateway sends.
+    /// Objective: the DNS name of a flow, which the guest chooses, has a field of its own, and no field in a gateway's
+    /// record replaces an event's own field, even if a gateway forges its record.
     #[test]
     fn a_record_cannot_pass_for_another_event() {
         let forged = json!({
@@ -303,8 +305,8 @@ mod tests {
         assert!(takes(&[], &["flow"]) && takes(&[], &["flow.opened"]) && !takes(&[], &["flow.closed"]));
     }
 
-    /// Objective: the events of a second beyond the limit, and those that the gateway has lost, are counted and
-    /// reported at the second's end, or when the gateway ends.
+    /// Objective: events in excess of the limit per second, and events that the gateway has lost, are counted; the
+    /// count is reported at the end of the second, or when the gateway ends.
     #[test]
     fn what_is_left_out_is_counted() {
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! The frames that pkt-gen sends: UDP, with addresses that step through ranges or are drawn at random.
+//! The frames that pkt-gen sends: UDP, with addresses that step through ranges or are chosen at random.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::CliError;
 /// The text that fills the payload, repeated.
 const PAYLOAD: &[u8] = b"netvale pkt-gen ";
 
-/// A range of addresses and ports.
+/// A range of addresses combined with a range of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressRange {
     first: (IpAddr, u16),
@@ -65,7 +65,7 @@ fn address(bits: u128, v4: bool) -> IpAddr {
 pub struct Dice(u64);
 
 impl Dice {
-    /// Starts from a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -102,14 +102,16 @@ pub struct FrameSource {
     dice: Dice,
     made: u64,
     frame: Vec<u8>,
-    /// Frames of a capture file, sent in turn instead of generated ones.
+    /// Frames of a capture file, which are sent in turn; if empty, frames are generated.
     recording: Vec<Vec<u8>>,
-    /// Whether each frame is written again, although its buffer may have it from an earlier round.
+    /// Whether each frame is copied into its buffer again, even if the buffer already contains it from an earlier round
+    /// of the ring.
     anew: bool,
 }
 
 impl FrameSource {
-    /// Creates the source from the options; `thread` makes the frames of each thread different.
+    /// Creates the source from the options; the frames depend on the thread's number `thread`, so that threads send
+    /// different frames.
     ///
     /// # Errors
     /// An address is invalid.
@@ -219,8 +221,8 @@ impl FrameSource {
     }
 }
 
-/// Fills in a frame too short (or too long) for UDP: only an Ethernet header, with the EtherType for experiments (IEEE
-/// 802: 0x88b5).
+/// Fills in a frame that is too short or too long for UDP: it gets only an Ethernet header, with the EtherType for
+/// experiments (IEEE 802: 0x88b5).
 fn fill_ethernet(frame: &mut [u8], src: MacAddr, dst: MacAddr) {
     let header = [&dst.0[..], &src.0[..], &[0x88, 0xb5]].concat();
     let n = header.len().min(frame.len());
@@ -252,7 +254,8 @@ fn udp<A>(from: UdpEnd<A>, to: UdpEnd<A>) -> build::Udp<'static, A> {
 mod tests {
     use super::*;
 
-    /// Objective: ranges step through ports, then addresses, and start again.
+    /// Objective: ranges step through the ports of an address, then through the addresses, and start from the beginning
+    /// after the last.
     #[test]
     fn ranges_step_through_ports_then_addresses() {
         let r = AddressRange::parse("10.0.0.1:5-10.0.0.2:6").unwrap();

@@ -12,9 +12,9 @@ use super::sender::SEQUENCE_AT;
 use super::{PktGenJob, SPIN, pin};
 use crate::{CliError, out};
 
-/// Maximum wait for an answer before the next frame is sent.
+/// Time after which a frame without an answer counts as lost, and the next frame is sent.
 const LOST: Duration = Duration::from_millis(500);
-/// Number of polls between two checks for Ctrl-C and the daemon.
+/// Number of polls between two checks for Ctrl-C and for the end of the daemon.
 const LOOKS: u32 = 1 << 16;
 
 #[derive(Serialize)]
@@ -61,7 +61,7 @@ fn first<T>(rings: Vec<T>) -> Result<T, CliError> {
 }
 
 fn histogram() -> Result<Histogram<u64>, CliError> {
-    // 1 ns to 10 s, with three significant digits.
+    // The histogram covers 1 ns to 10 s, with three significant digits.
     Histogram::new_with_bounds(1, 10_000_000_000, 3)
         .map_err(|e| CliError::failed(format!("cannot create a histogram: {e}"), "report this bug"))
 }
@@ -111,7 +111,7 @@ pub fn ping(job: &PktGenJob<'_>, tx: Vec<TxRing>, rx: Vec<RxRing>, closed: &dyn 
     PingReport::new("sum", &all, lost).print(job.args.json)
 }
 
-/// Polls or sleeps as the options request. Returns whether it may have slept.
+/// Polls or sleeps as the options request. Returns whether the thread may have slept.
 fn rest(job: &PktGenJob<'_>, rx: &mut RxRing, limit: Duration) -> bool {
     if !job.args.poll {
         rx.wait(if job.args.sleep { Duration::ZERO } else { SPIN }, limit);

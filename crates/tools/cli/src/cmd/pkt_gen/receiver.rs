@@ -11,7 +11,7 @@ use super::sender::SEQUENCE_AT;
 use super::{PktGenJob, SPIN, pin};
 use crate::{CliError, out};
 
-/// Time without a frame after which -W stops a receiver.
+/// With -W, a receiver stops after this time without a frame.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Receives on all rings, each in its own thread.
@@ -52,7 +52,7 @@ pub fn run(job: &PktGenJob<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn
 struct PktReceiver<'a> {
     job: &'a PktGenJob<'a>,
     ring: RxRing,
-    /// Bytes so far of a frame whose last slot has not arrived.
+    /// Number of received bytes of a frame whose last slot has not arrived.
     partial: u64,
     /// The next expected sequence number.
     next: u64,
@@ -87,7 +87,8 @@ impl PktReceiver<'_> {
         let _ = self.ring.sync();
     }
 
-    /// Reads a frame's bytes as the options request.
+    /// Reads the bytes of a received frame if the options require it: to check sequence numbers, to touch the bytes, or
+    /// to print them.
     #[inline]
     fn look(&mut self, i: u32, order: Option<(&AtomicU64, &AtomicU64)>) {
         let args = self.job.args;
@@ -113,7 +114,7 @@ impl PktReceiver<'_> {
                 .chunks(16)
                 .map(|c| c.iter().map(|b| format!("{b:02x} ")).collect::<String>() + "\n")
                 .collect();
-            // If the output's reader has closed, the reporter ends the program.
+            // The error is ignored: if the reader of the output has closed it, the reporter ends the program.
             let _ = out::text(hex);
         }
     }

@@ -19,7 +19,7 @@ pub struct ThreadCounts {
 }
 
 impl ThreadCounts {
-    /// Adds a batch. Only the counts' own thread may call this.
+    /// Adds a batch to the counts. Only the thread that is counted may call this.
     #[inline]
     pub fn add(&self, frames: u64, bytes: u64) {
         let add = |c: &AtomicU64, n| c.store(c.load(Ordering::Relaxed) + n, Ordering::Relaxed);
@@ -32,11 +32,11 @@ impl ThreadCounts {
 /// The sum of all threads' counts at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficSum {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Bytes.
+    /// Number of bytes in these frames.
     pub bytes: u64,
-    /// Batches.
+    /// Number of batches.
     pub events: u64,
 }
 
@@ -102,7 +102,7 @@ impl RateLine {
 
     /// Formats the summary as netmap's pkt-gen does.
     fn closing(&self, done: &str, scale: bool) -> String {
-        // On the wire, each frame has 24 more bytes: preamble, CRC and gap.
+        // On the wire, each frame takes 24 more bytes, for preamble, CRC and gap.
         let raw = self.bps + self.pps * 24.0 * 8.0;
         let size = self.bytes.checked_div(self.frames).unwrap_or(0);
         format!(
@@ -119,11 +119,12 @@ impl RateLine {
     }
 }
 
-/// Reports until all `threads` have ended, then prints the sum, which includes frames moved meanwhile. Stops the
-/// threads once `over` returns true. The sum's time runs from the first frame to the last check that found new frames.
+/// Reports until all `threads` have ended, then prints the sum, which includes the frames that were moved while the
+/// threads ended. Stops the threads once `over` returns `true`. The time in the sum is from the first frame to the last
+/// check that found new frames.
 ///
 /// # Errors
-/// Standard output cannot be written. The threads then end too.
+/// Standard output cannot be written. In this case, the threads are stopped, too.
 pub fn watch(
     job: &PktGenJob<'_>,
     done: &'static str,
@@ -175,7 +176,7 @@ fn report(
         std::thread::sleep(Duration::from_millis(5).min(period));
     }
     let since_first = first.map_or(Duration::ZERO, |(at, _)| moved.duration_since(at));
-    // All frames were counted at the first check: the time is that of the whole run.
+    // The first check found all frames, so the time counts from the start of the run.
     let (counted, time) = match first {
         Some((_, at)) if !since_first.is_zero() => (latest.since(&at), since_first),
         _ => (latest, moved.duration_since(begun)),
@@ -198,7 +199,7 @@ fn print(job: &PktGenJob<'_>, line: &RateLine) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
-    /// Objective: the lines have the form of netmap's.
+    /// Objective: the lines have the same form as those of netmap's pkt-gen.
     #[test]
     fn lines_read_as_netmaps_do() {
         let sum = TrafficSum { frames: 14_880_000, bytes: 892_800_000, events: 29_062 };

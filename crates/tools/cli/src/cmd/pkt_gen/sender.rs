@@ -11,8 +11,8 @@ use super::report::{ThreadCounts, watch};
 use super::{PktGenJob, SPIN, pin};
 use crate::CliError;
 
-/// Offset of the 8-byte sequence number in a frame, after the Ethernet, IPv4 and UDP headers. A frame needs 50 bytes to
-/// have one.
+/// Offset of the 8-byte sequence number in a frame, after the Ethernet, IPv4 and UDP headers. Only a frame of at least
+/// 50 bytes contains a sequence number.
 pub const SEQUENCE_AT: usize = 42;
 
 /// Sends on all rings, each in its own thread.
@@ -49,7 +49,7 @@ struct PktSender<'a> {
     ring: TxRing,
     source: FrameSource,
     sequence: Option<u64>,
-    /// For each slot, whether its buffer already has the frame.
+    /// For each slot, whether its buffer already contains the frame.
     filled: Vec<bool>,
     frags: u32,
 }
@@ -96,8 +96,8 @@ impl<'a> PktSender<'a> {
         self.frags == 1 && self.job.hdr_len == 0 && self.sequence.is_none() && self.source.is_constant()
     }
 
-    /// Writes `n` equal frames. A buffer that has the frame already, and is still in the same slot, is not written
-    /// again. Returns the frames' bytes.
+    /// Writes `n` equal frames. If the buffer of a slot already contains the frame, it is not written again. Returns
+    /// the total number of bytes in the frames.
     fn fill_simple(&mut self, n: u32) -> u64 {
         let frame = self.source.frame();
         let len = frame.len() as u16;
@@ -114,7 +114,8 @@ impl<'a> PktSender<'a> {
         u64::from(n) * u64::from(len)
     }
 
-    /// Writes `n` frames that differ, have a virtio-net header, or take several slots. Returns their bytes.
+    /// Writes `n` frames that differ, have a virtio-net header, or take several slots. Returns the total number of
+    /// bytes in the frames.
     fn fill_any(&mut self, n: u32) -> u64 {
         let mut bytes = 0;
         for k in 0..n {
@@ -164,7 +165,8 @@ impl SendPace {
         SendPace { rate, burst, start: Instant::now(), given: 0 }
     }
 
-    /// Returns how many frames may be sent now: at most a burst and at most `left`; 0 if it is too early.
+    /// Returns how many frames may be sent now: at most a burst and at most `left`. Returns 0 if the rate does not
+    /// allow another frame yet.
     fn allowance(&mut self, left: u64) -> u32 {
         let most = left.min(u64::from(self.burst)) as u32;
         if self.rate == 0 {

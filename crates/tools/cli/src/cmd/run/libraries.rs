@@ -1,18 +1,19 @@
-//! Finds the library to preload, which replaces the C library's calls, and netvale's libpcap, which replaces the
-//! system's.
+//! Finds the netmap library, which is preloaded and replaces functions of the C library, and netvale's libpcap, which
+//! replaces the system's libpcap.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::CliError;
 
-/// File names of the netmap library: when installed, and when only built.
+/// File names of the netmap library: the installed library, and a library that was built but not installed.
 const NETMAP: [&str; 2] = ["libnetmap.so.0", "libnetmap.so"];
-/// File name of the pcap library when only built. When installed, it has libpcap's names, in the folder [`PCAP_DIR`].
+/// File name of netvale's libpcap if it was built but not installed. The installed library has libpcap's file names,
+/// and is in the folder [`PCAP_DIR`].
 const PCAP_BUILT: &str = "libnetvale_pcap.so";
-/// Name of the folder with netvale's libpcap, below the folder of the other libraries.
+/// Name of the folder with netvale's libpcap, in the folder of the other libraries.
 const PCAP_DIR: &str = "pcap";
-/// File names under which programs load libpcap: in Debian, elsewhere, and in programs that load it at run time.
+/// File names under which programs load libpcap: on Debian, on other systems, and in programs that load it at run time.
 const PCAP_NAMES: [&str; 3] = ["libpcap.so.0.8", "libpcap.so.1", "libpcap.so"];
 /// Name of the link to the system's libpcap, in [`PCAP_DIR`].
 const PCAP_SYSTEM: &str = "libpcap-system.so";
@@ -21,14 +22,14 @@ const PCAP_SYSTEM: &str = "libpcap-system.so";
 pub struct Libraries {
     /// The library to preload.
     pub netmap: PathBuf,
-    /// Folder in which the program finds netvale's libpcap; `None` if the system has no libpcap, because no program
-    /// then needs one.
+    /// Folder in which the program finds netvale's libpcap; `None` if the system has no libpcap, because in this case
+    /// no program needs it.
     pub pcap: Option<PathBuf>,
 }
 
 impl Libraries {
-    /// Finds the libraries: in `dir` if given, else in `../lib/netvale` beside the installed command, or beside the
-    /// command that was built.
+    /// Finds the libraries: in `dir` if it is given; otherwise in the folder `../lib/netvale`, relative to the
+    /// command's folder, or in the command's own folder, for a command that was not installed.
     ///
     /// # Errors
     /// None of these folders has the libraries.
@@ -51,7 +52,8 @@ impl Libraries {
     }
 }
 
-/// Returns the folder [`PCAP_DIR`] below `dir`, and makes it for a library that was built but not installed.
+/// Returns the folder [`PCAP_DIR`] in `dir`; `None` if there is none. For a library that was built but not installed,
+/// creates the folder.
 fn pcap_dir(dir: &Path) -> Option<PathBuf> {
     let pcap = dir.join(PCAP_DIR);
     if pcap.join(PCAP_SYSTEM).exists() {
@@ -64,13 +66,13 @@ fn pcap_dir(dir: &Path) -> Option<PathBuf> {
 
 fn link(pcap: &Path, built: &Path, system: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(pcap)?;
-    // Another run may make the folder at the same time: an existing link serves as well.
+    // Another run of this command may create the folder at the same time, so a link that already exists is no error.
     let link = |to: &Path, name: &str| match std::os::unix::fs::symlink(to, pcap.join(name)) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(e),
         _ => Ok(()),
     };
     PCAP_NAMES.iter().try_for_each(|name| link(built, name))?;
-    // This link comes last: it marks the folder as complete.
+    // This link is created last, because its existence means that the folder is complete.
     link(system, PCAP_SYSTEM)
 }
 

@@ -40,11 +40,11 @@ enum ProgramKind {
     Static,
     /// A script, with the path of its interpreter.
     Script(PathBuf),
-    /// Another kind of file: the kernel decides whether it can run.
+    /// Another kind of file, of which the kernel decides whether it can run.
     Unknown,
 }
 
-/// Refuses a program that preloaded libraries cannot affect, and warns of one that they affect only in part.
+/// Refuses a program that preloaded libraries cannot affect, and warns about a program that they affect only in part.
 ///
 /// # Errors
 /// The program is statically linked.
@@ -106,7 +106,8 @@ fn elf_kind(bytes: &[u8]) -> ProgramKind {
     }
 }
 
-/// Returns whether the kernel runs the program with higher privileges, in which case the loader ignores preloads.
+/// Returns whether the kernel runs the program with higher privileges, in which case the loader does not load preloaded
+/// libraries.
 fn is_privileged(path: &Path) -> bool {
     if rustix::process::geteuid().is_root() {
         return false;

@@ -1,5 +1,5 @@
-//! The first process inside the namespaces: it sets them up, runs the command, and ends with it. At its end, the kernel
-//! kills all processes of its PID namespace.
+//! The first process inside the namespaces: it sets up the namespaces, runs the command, and ends when the command
+//! ends. When it ends, the kernel kills all processes of its PID namespace.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};
@@ -21,37 +21,38 @@ use super::sys::{self, SignalMask, SignalQueue};
 use super::{SIGNALS, exit_code, failed};
 use crate::CliError;
 
-/// Exit code if the namespaces cannot be set up.
+/// Exit code of this process if the namespaces cannot be set up.
 const FAILED: u8 = 1;
-/// Exit code of shells for a command that does not exist.
+/// The exit code that shells use for a command that does not exist.
 const NOT_FOUND: u8 = 127;
-/// Exit code of shells for a command that exists but cannot be run.
+/// The exit code that shells use for a command that exists but cannot be run.
 const NOT_RUN: u8 = 126;
 /// Time between attempts to mount `resolv.conf`: 100 ms.
 const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-/// Families of sockets that belong to a network namespace, or reach no network.
+/// The permitted address families: sockets of these families belong to a network namespace, or cannot reach a network.
 const FAMILIES: [libc::c_int; 5] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET];
-/// System calls with effects outside the namespaces: io_uring creates sockets without passing the seccomp filter, and
-/// key requests make the kernel start a program of the host, which may query the host's name servers.
+/// System calls that are refused because they have effects outside the namespaces: io_uring creates sockets without
+/// passing the seccomp filter, and key requests make the kernel start a program of the host, which may query the host's
+/// name servers.
 const OUTSIDE: [i64; 4] = [libc::SYS_io_uring_setup, libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl];
-/// The numbers of `ioctl` in the x32 ABI, where it is 514 instead of 16. Old kernels accept 514 without the x32 bit,
-/// too.
+/// The system call numbers of `ioctl` in the x32 ABI, which uses 514 instead of 16. Old kernels accept 514 without the
+/// x32 bit, too.
 #[cfg(target_arch = "x86_64")]
 const X32_IOCTL: [i64; 2] = [514, 514 | 0x4000_0000];
 #[cfg(not(target_arch = "x86_64"))]
 const X32_IOCTL: [i64; 0] = [];
-/// Requests of `ioctl` by which a process writes to its terminal's input.
+/// The `ioctl` requests with which a process can write to its terminal's input.
 const INPUTS: [libc::c_int; 2] = [libc::TIOCSTI as libc::c_int, libc::TIOCLINUX as libc::c_int];
 
 /// What the first process gets from the process that cloned it.
 pub(super) struct SandboxInside<'a> {
     pub command: &'a [OsString],
     pub net: SandboxNet,
-    /// The socket to the parent, which sends a byte once users and groups are mapped.
+    /// The socket to the parent process, which sends a byte once users and groups are mapped.
     pub parent: UnixStream,
     /// The socket to the gateway, which sends a byte once it is ready.
     pub gateway: UnixStream,
-    /// The signal mask with which the command starts: this process blocks more signals.
+    /// The signal mask with which the command starts. This process itself blocks more signals.
     pub mask: SignalMask,
 }
 
@@ -59,7 +60,8 @@ impl SandboxInside<'_> {
     /// Runs the command in this process's namespaces, and returns its exit code.
     pub fn run(mut self) -> Result<u8, CliError> {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed("watching the parent"))?;
-        // No byte: the parent has ended, possibly before the line above, and has printed the reason.
+        // If no byte arrives, the parent has ended, possibly before the line above was executed, and has printed the
+        // reason.
         if !has_byte(&mut self.parent) {
             return Ok(FAILED);
         }
@@ -70,7 +72,7 @@ impl SandboxInside<'_> {
         set_sysctls();
         rustix::thread::set_no_new_privs(true).map_err(failed("setting no_new_privs"))?;
         limit_calls().map_err(|why| CliError::failed(format!("cannot filter the command's calls: {why}"), NEXT))?;
-        // No byte: the gateway could not start, and has printed the reason.
+        // If no byte arrives, the gateway could not start, and has printed the reason.
         if !has_byte(&mut self.gateway) {
             return Ok(FAILED);
         }
@@ -81,7 +83,7 @@ impl SandboxInside<'_> {
         }
     }
 
-    /// Mounts the namespaces' own `/proc`, and a `resolv.conf` that names the gateway.
+    /// Mounts a `/proc` for the new PID namespace, and a `resolv.conf` that names the gateway.
     fn mount(&self) -> Result<NameFile, CliError> {
         let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", propagation).map_err(failed("separating the mounts"))?;
@@ -97,7 +99,7 @@ impl SandboxInside<'_> {
         Ok(names)
     }
 
-    /// Starts the command. If that fails, prints the reason, and returns the exit code.
+    /// Starts the command. If that fails, prints the reason, and returns the exit code for this process as the error.
     fn start(&self) -> Result<Child, u8> {
         let [program, rest @ ..] = self.command else { return Err(FAILED) };
         let mut command = Command::new(program);
@@ -139,18 +141,19 @@ impl SandboxInside<'_> {
         }
     }
 
-    /// Waits for a signal, a change of mounts or, with `again`, a short time. Returns whether the gateway still runs.
+    /// Waits for a signal, a change of mounts or the end of the gateway; with `again`, waits for at most [`AGAIN`].
+    /// Returns whether the gateway is still running.
     fn sleep(&self, signals: &SignalQueue, mounts: Option<&File>, again: bool) -> bool {
         let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&self.gateway, PollFlags::IN)];
         fds.extend(mounts.map(|file| PollFd::new(file, PollFlags::PRI)));
         let _ = rustix::event::poll(&mut fds, again.then_some(&AGAIN));
-        // The gateway sends nothing more: only the end makes its socket readable.
+        // The gateway sends nothing after its first byte, so its socket becomes readable only when the gateway ends.
         fds[1].revents().is_empty()
     }
 }
 
-/// Returns whether a program exists, as a shell would look for it. The kernel's error does not tell: a folder in PATH
-/// that this user may not enter causes EACCES.
+/// Searches for a program as a shell does. Returns whether it exists. The kernel's error does not tell this: if PATH
+/// has a folder that this user may not enter, the error is EACCES.
 fn exists(program: &OsStr) -> bool {
     if program.as_encoded_bytes().contains(&b'/') {
         return Path::new(program).exists();
@@ -166,17 +169,17 @@ fn has_byte(from: &mut UnixStream) -> bool {
     from.read_exact(&mut [0]).is_ok()
 }
 
-/// Permits pings and ports below 1024 to the command, in its own network. If /proc/sys is read-only, they remain
-/// forbidden.
+/// Permits the command to send pings and to use ports below 1024 in its own network namespace. If /proc/sys is
+/// read-only, both remain forbidden.
 fn set_sysctls() {
     let group = rustix::process::getegid().as_raw();
     let _ = fs::write("/proc/sys/net/ipv4/ping_group_range", format!("{group} {group}"));
     let _ = fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
 }
 
-/// Denies sockets that do not belong to a network namespace, such as those of virtual machines (`AF_VSOCK`), and calls
-/// that act outside of it. Denies writing to the terminal's input, which the caller's shell would read after the
-/// command's end.
+/// Denies sockets that do not belong to a network namespace, such as those of virtual machines (`AF_VSOCK`), and system
+/// calls that act outside the namespaces. Denies writing to the terminal's input, too, since the caller's shell would
+/// read this input after the command has ended.
 fn limit_calls() -> Result<(), SandboxError> {
     let other_families = none_of(0, &FAMILIES)?;
     let calls = [libc::SYS_socket, libc::SYS_socketpair].into_iter().flat_map(numbers);
@@ -190,7 +193,7 @@ fn limit_calls() -> Result<(), SandboxError> {
     netvale_confine::refuse(inputs.rules([])?, libc::EPERM)
 }
 
-/// Returns the numbers of a system call: on x86-64 also that of the x32 ABI.
+/// Returns the numbers of a system call: on x86-64, these include the number in the x32 ABI.
 fn numbers(call: i64) -> impl Iterator<Item = i64> {
     #[cfg(target_arch = "x86_64")]
     let x32 = Some(call | 0x4000_0000);

@@ -1,5 +1,5 @@
 //! A member of `netvale lab`: a command in its own namespaces, whose interface is a port of a switch. The first process
-//! there is that of a sandbox, but it passes the interface to this process instead of to a gateway.
+//! in the namespaces does the same as in a sandbox, but passes the interface to this process instead of to a gateway.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::network::SandboxNet;
 use super::{NAMESPACES, SIGNALS, failed, no_namespaces, sys};
 use crate::CliError;
 
-/// The first process in a member's namespaces. The kernel kills it, and all others in there, if this process ends.
+/// The first process in a member's namespaces. If this process ends, the kernel kills all processes in the namespaces.
 pub(crate) struct SandboxMember {
     inside: Pid,
     parent: Option<UnixStream>,
@@ -22,11 +22,11 @@ pub(crate) struct SandboxMember {
 }
 
 impl SandboxMember {
-    /// Makes the namespaces, which wait for [`SandboxMember::begin`]. The command's output goes to `log`. This process
-    /// must have a single thread.
+    /// Creates the namespaces with their first process, which waits for [`SandboxMember::begin`]. The command's output
+    /// goes to `log`. This process must have a single thread.
     ///
     /// # Errors
-    /// Namespaces are not permitted here.
+    /// The kernel does not permit the namespaces.
     pub fn make(command: &[OsString], net: SandboxNet, log: &File) -> Result<SandboxMember, CliError> {
         let pair = || UnixStream::pair().map_err(failed("connecting the processes"));
         let (of_inside, gateway) = pair()?;
@@ -39,17 +39,18 @@ impl SandboxMember {
                     let mask = sys::block(&[SIGNALS, &[libc::SIGTTOU]].concat()).map_err(failed("blocking signals"))?;
                     SandboxInside { command, net, parent, gateway: of_inside, mask }.run()
                 });
-                // Exits without destructors: they would act on resources of the process that this one was cloned from.
+                // This process exits without running destructors, which would act on resources of the process from
+                // which it was cloned.
                 std::process::exit(code.map_or_else(|error| report(&error), i32::from))
             }
         }
     }
 
-    /// Maps users and groups of the namespaces, lets the first process set them up, and returns the TAP queue of their
-    /// interface.
+    /// Maps users and groups of the namespaces, and lets the first process set up the namespaces. Returns the TAP queue
+    /// of the interface in the namespaces.
     ///
     /// # Errors
-    /// A step fails. If it failed in the namespaces, the log has the reason.
+    /// A step fails. If the first process in the namespaces has failed, the log has the reason.
     pub fn begin(&mut self) -> Result<OwnedFd, CliError> {
         let channel = self.parent.take().ok_or_else(|| CliError::failed("the member runs already", "end it first"))?;
         super::begin(self.inside, channel)?;
@@ -62,7 +63,7 @@ impl SandboxMember {
 
     /// Lets the command start, once its interface is a port of the switch.
     pub fn tell_ready(&self) {
-        // Fails only if the process has ended, which `ended` reports.
+        // The call fails only if the process has ended, which `ended` reports.
         let _ = rustix::net::send(&self.gateway, b"r", SendFlags::NOSIGNAL);
     }
 
@@ -82,15 +83,16 @@ impl SandboxMember {
         let _ = waitpid(Some(self.inside), WaitOptions::empty());
     }
 
-    /// Returns the command's exit code if it has ended, `None` while it runs. Not to be called after it has returned a
-    /// code: the process no longer exists.
+    /// Returns the command's exit code if it has ended, `None` while it runs. Must not be called again after it has
+    /// returned a code, since the process then no longer exists.
     pub fn ended(&self) -> Option<i32> {
         let (_, status) = waitpid(Some(self.inside), WaitOptions::NOHANG).ok()??;
         Some(super::exit_code(status).into())
     }
 }
 
-/// Leaves the caller's terminal, so that its signals do not reach this process, and redirects the output to the log.
+/// Leaves the caller's terminal, so that the terminal's signals do not reach this process, and redirects this process's
+/// output to the log.
 fn leave_terminal(log: &File) -> Result<(), CliError> {
     let redirect = || -> rustix::io::Result<()> {
         rustix::process::setsid()?;

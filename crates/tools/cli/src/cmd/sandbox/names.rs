@@ -1,5 +1,5 @@
-//! Names inside the sandbox: `/etc/resolv.conf` names the gateway, and the host's name services, which the C library
-//! would ask through UNIX sockets, are out of sight.
+//! Names inside the sandbox: `/etc/resolv.conf` names the gateway, and the sockets of the host's name services, which
+//! the C library would query, are hidden.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,8 @@ const RESOLVED: &str = "/run/systemd/resolve";
 const RESOLVED_FILES: [&str; 2] = ["resolv.conf", "stub-resolv.conf"];
 /// Folders with sockets of other name services.
 const OTHERS: [&str; 3] = ["/run/nscd", "/var/run/nscd", "/run/avahi-daemon"];
-/// A folder that always exists and that commands do not need: the tmpfs with the new file is briefly mounted here.
+/// A folder that always exists and that commands do not need: the tmpfs with the new file is briefly mounted on this
+/// folder.
 const INTERIM: &str = "/proc/driver";
 
 /// The file that is mounted over the host's `resolv.conf`.
@@ -50,8 +51,9 @@ impl NameFile {
         self.put()
     }
 
-    /// Mounts the file again if the host has replaced its own, which removed the mount. Returns whether the file is
-    /// mounted: `false` while the host's file is absent or being replaced, when the caller tries again later.
+    /// Mounts the file again if the host has replaced its `resolv.conf`, which has removed the mount. Returns whether
+    /// the file is mounted. It is not while the host's file is missing or being replaced; the caller must try again
+    /// later.
     pub fn renew(&mut self) -> bool {
         if identity() != self.mounted || self.mounted.is_none() {
             self.mounted = None;

@@ -24,8 +24,8 @@ pub(crate) struct SandboxNet {
 }
 
 impl SandboxNet {
-    /// Returns the network in which the gateway has these addresses. The command gets the next address after the
-    /// gateway's, or the one before it at the network's end.
+    /// Returns the network in which the gateway has these addresses. The command gets the address after the gateway's
+    /// or, if that is not a host address of the network, the address before the gateway's.
     pub fn of(gateway: GatewayAddresses) -> SandboxNet {
         let v4 = gateway.v4.map(|own| {
             let bits = u32::from(own.address);
@@ -35,8 +35,8 @@ impl SandboxNet {
         SandboxNet { gateway, v4, v6: gateway.v6.map(|own| host_in(own.address, 1)), mac: None }
     }
 
-    /// Returns the network of the station with this number and Ethernet address. The station's IPv6 address is the
-    /// gateway's plus `number`.
+    /// Returns the network of a station with the number `number` and the Ethernet address `mac`. The station's IPv6
+    /// address is the gateway's address plus `number`.
     pub fn station(gateway: GatewayAddresses, v4: Option<Ipv4Addr>, mac: [u8; 6], number: u8) -> SandboxNet {
         SandboxNet { gateway, v4, v6: gateway.v6.map(|own| host_in(own.address, number)), mac: Some(mac) }
     }
@@ -48,7 +48,7 @@ impl SandboxNet {
         v4.into_iter().chain(v6).collect::<Vec<_>>().join(",")
     }
 
-    /// Returns the gateway's address as a name server.
+    /// Returns the gateway's address at which it is the name server: the IPv4 address, if it has one.
     pub fn name_server(&self) -> IpAddr {
         let v4 = self.gateway.v4.map(|own| IpAddr::from(own.address));
         v4.or_else(|| self.gateway.v6.map(|own| own.address.into())).unwrap_or(Ipv4Addr::LOCALHOST.into())
@@ -87,11 +87,11 @@ impl SandboxNet {
         queue.ok_or_else(|| CliError::failed("the TAP has no queue", "please report this"))
     }
 
-    /// Sends the gateway's name server an empty datagram, to which it does not answer. The gateway thus learns the
-    /// command's Ethernet address, and need not drop the first datagram to a published port.
+    /// Sends an empty datagram to the gateway's name server, which does not answer it. From the datagram, the gateway
+    /// learns the command's Ethernet address, so that it need not drop the first datagram to a published port.
     fn greet(&self) {
         for (own, gateway) in self.addresses() {
-            // Fails on a kernel without IPv6, where the command has no IPv6 address to be learned.
+            // On a kernel without IPv6, this fails for the IPv6 address, which the command does not have there.
             let _ = UdpSocket::bind((own.address, 0)).and_then(|socket| socket.send_to(&[], (gateway, NAMES)));
         }
     }
@@ -103,7 +103,7 @@ impl SandboxNet {
         let index = netlink.link(INTERFACE)?.index;
         for (own, gateway) in self.addresses() {
             let done = netlink.add_address(index, own).and_then(|()| netlink.add_route(index, &default_route(gateway)));
-            // On a kernel without IPv6, the command does without it.
+            // A failure for IPv6 is ignored: on a kernel without IPv6, the command has no IPv6 address.
             if gateway.is_ipv4() {
                 done?;
             }
@@ -112,7 +112,7 @@ impl SandboxNet {
     }
 }
 
-/// Returns the address that is `by` above this one. Only the last 64 bits change, so that the network stays the same.
+/// Returns `address` plus `by`. Only the last 64 bits change, so that the network stays the same.
 fn host_in(address: Ipv6Addr, by: u8) -> Ipv6Addr {
     let bits = address.to_bits();
     let host = (bits as u64).checked_add(by.into()).unwrap_or(by.into());

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// A reason and its remedy.
+/// A reason why user namespaces are denied, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
     /// What denies user namespaces.
@@ -40,7 +40,7 @@ const SWITCHES: [(&str, &str, Obstacle); 3] = [
     ),
 ];
 
-/// The obstacle if none of the settings is the reason.
+/// The obstacle that is reported if none of the settings is the reason.
 const UNKNOWN: Obstacle = Obstacle {
     why: "the kernel, or a container's seccomp profile, forbids it",
     remedy: "run it outside the container, or permit clone and unshare with namespaces in the container's profile",

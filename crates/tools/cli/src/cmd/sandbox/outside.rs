@@ -25,8 +25,8 @@ const ENDING: Duration = Duration::from_secs(5);
 pub(super) struct SandboxGateway(Child);
 
 impl SandboxGateway {
-    /// Starts the gateway, whose standard input is the socket to the command's side. With `--watch`, also returns the
-    /// output with its flows.
+    /// Starts the gateway, whose standard input is the socket to `inside`. With `--watch`, returns the gateway's output
+    /// with its flows, too.
     pub fn start(
         args: &SandboxArgs,
         net: &SandboxNet,
@@ -70,7 +70,7 @@ fn word(level: LogLevel) -> &'static str {
     }
 }
 
-/// This process while the command runs.
+/// The state of this process while the command runs.
 pub(super) struct SandboxOutside {
     inside: Pid,
     gateway: SandboxGateway,
@@ -79,7 +79,7 @@ pub(super) struct SandboxOutside {
 }
 
 impl SandboxOutside {
-    /// Begins to receive signals.
+    /// Creates the state. From then on, this process receives signals through a queue.
     pub fn new(
         args: &SandboxArgs,
         inside: Pid,
@@ -91,8 +91,8 @@ impl SandboxOutside {
         Ok(SandboxOutside { inside, gateway, signals, watch: watch.transpose()? })
     }
 
-    /// Waits for the command's end, and then for the gateway's. Forwards signals that processes send to this one; those
-    /// of the terminal reach the command itself.
+    /// Waits until the command has ended, and then until the gateway has ended. Forwards signals that other processes
+    /// send to this process; signals from the terminal reach the command directly.
     pub fn wait(mut self) -> Result<ExitCode, CliError> {
         let code = loop {
             if let Ok(Some((_, status))) = waitpid(Some(self.inside), WaitOptions::NOHANG) {
@@ -100,7 +100,8 @@ impl SandboxOutside {
             }
             self.sleep(None);
             while let Some(signal) = self.signals.next() {
-                // Positive codes are the kernel's: the terminal has sent those to the whole process group.
+                // If the code is positive, the signal comes from the kernel: the terminal has sent the signal to the
+                // whole process group, so this process does not forward the signal.
                 if signal.number != libc::SIGCHLD && signal.code <= 0 {
                     let _ = sys::send_queued(self.inside, signal.number);
                 }
@@ -126,7 +127,7 @@ impl SandboxOutside {
         self.watch.into_iter().for_each(|mut watch| watch.read());
     }
 
-    /// Waits for a signal, and prints flows.
+    /// Waits for a signal or for flows, for at most `limit`, and prints the flows.
     fn sleep(&mut self, limit: Option<Duration>) {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];

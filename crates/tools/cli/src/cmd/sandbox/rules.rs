@@ -1,4 +1,4 @@
-//! Rules and published ports on the command line. They are checked here, and passed to the gateway as text.
+//! Rules and published ports on the command line. This module checks them, and passes them to the gateway as text.
 
 use netvale_gateway::policy::EgressRule;
 use netvale_gateway::publish::rule::PublishRule;
@@ -21,15 +21,16 @@ pub(super) fn published(text: &str) -> Result<String, String> {
     whole.parse::<PublishRule>().map(|_| text.to_owned()).map_err(|_| expected())
 }
 
-/// Adds the command's address to a published port. A port at an IPv6 address of the host leads to the command's IPv6
-/// address.
+/// Adds the command's address to a published port. A published port on an IPv6 address of the host leads to the
+/// command's IPv6 address.
 fn with_guest(text: &str, v4: &str, v6: &str) -> Option<String> {
     let (listen, port) = text.rsplit_once(':')?;
     let guest = if listen.starts_with('[') { format!("[{v6}]") } else { v4.to_owned() };
     Some(format!("{listen}:{guest}:{port}"))
 }
 
-/// Returns the gateway's options for these rules. Without a rule for `any`, all else is denied.
+/// Returns the gateway's options for these rules. If no rule allows `any`, all destinations that the rules do not allow
+/// are denied.
 pub(super) fn words(args: &SandboxArgs, net: &SandboxNet) -> Vec<String> {
     let deny_all = (!args.allow.iter().any(|rule| rule == "any")).then_some("any");
     let of = |option: &'static str| move |value: &str| [option.to_owned(), value.to_owned()];

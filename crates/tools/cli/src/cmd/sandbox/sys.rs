@@ -18,7 +18,7 @@ const INFO: usize = 128;
 #[derive(Clone, Copy)]
 pub(super) struct SignalMask(libc::sigset_t);
 
-/// Blocks these signals for the calling thread, and returns its former mask.
+/// Blocks these signals for the calling thread, and returns the thread's previous mask.
 pub(super) fn block(signals: &[c_int]) -> io::Result<SignalMask> {
     let set = set_of(signals);
     let mut before = MaybeUninit::uninit();
@@ -33,7 +33,7 @@ pub(super) fn block(signals: &[c_int]) -> io::Result<SignalMask> {
 
 fn set_of(signals: &[c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: sigemptyset initializes the set, which is valid for both calls; sigaddset refuses an unknown number.
+    // SAFETY: sigemptyset initializes the set, which is valid during both calls; sigaddset refuses an unknown number.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
@@ -43,7 +43,7 @@ fn set_of(signals: &[c_int]) -> libc::sigset_t {
     }
 }
 
-/// Gives the command's process this mask, in place of the caller's.
+/// Makes the command's process start with this mask instead of the calling thread's.
 pub(super) fn with_mask(command: &mut Command, mask: SignalMask) {
     let set = move || {
         // SAFETY: the mask is a valid set that lives through the call, and no former mask is requested.
@@ -59,7 +59,7 @@ pub(crate) fn end_with_this(command: &mut Command) {
     let parent = rustix::process::getpid();
     let set = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        // If the parent ended before that call, no signal comes.
+        // If the parent ended before that call, the kernel sends no signal, so the parent must be checked.
         let is_alive = rustix::process::getppid() == Some(parent);
         if is_alive { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     };
@@ -72,9 +72,10 @@ pub(crate) fn end_with_this(command: &mut Command) {
 pub(super) struct ReceivedSignal {
     /// The signal's number.
     pub number: c_int,
-    /// How the signal was sent (`si_code`): by the kernel, kill(2), sigqueue(3), ….
+    /// How the signal was sent (`si_code`): by the kernel if positive; otherwise by kill(2), sigqueue(3) or similar
+    /// calls.
     pub code: c_int,
-    /// The process that sent it; 0 if that is outside this process's PID namespace, or the kernel.
+    /// The process that sent the signal; 0 if the kernel sent it, or a process outside this process's PID namespace.
     pub sender: u32,
 }
 
@@ -83,7 +84,7 @@ pub(super) struct ReceivedSignal {
 pub(super) struct SignalQueue(File);
 
 impl SignalQueue {
-    /// Makes the queue of these signals of the calling thread, which must be blocked.
+    /// Creates a queue of these signals. The calling thread must block them.
     pub fn of(signals: &[c_int]) -> io::Result<SignalQueue> {
         let set = set_of(signals);
         // SAFETY: the set is valid; -1 requests a new descriptor.
@@ -95,7 +96,7 @@ impl SignalQueue {
         Ok(SignalQueue(unsafe { File::from_raw_fd(fd) }))
     }
 
-    /// Takes the next pending signal; `None` if there is none.
+    /// Takes the next pending signal; `None` if no signal is pending.
     pub fn next(&mut self) -> Option<ReceivedSignal> {
         let mut info = [0; INFO];
         self.0.read_exact(&mut info).ok()?;
@@ -115,22 +116,23 @@ fn parse(info: &[u8; INFO]) -> ReceivedSignal {
     ReceivedSignal { number: word(0).cast_signed(), code: word(8).cast_signed(), sender: word(12) }
 }
 
-/// Sends a signal as sigqueue(3) does, so that its receiver distinguishes it from signals to its process group.
+/// Sends a signal as sigqueue(3) does, so that the receiver can tell it from signals that the terminal sends to the
+/// process group.
 pub(super) fn send_queued(to: Pid, signal: c_int) -> io::Result<()> {
     let value = libc::sigval { sival_ptr: std::ptr::null_mut() };
-    // SAFETY: the call reads its arguments only.
+    // SAFETY: the call only reads its arguments.
     let done = unsafe { libc::sigqueue(to.as_raw_pid(), signal, value) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Clones this process into new namespaces, as fork(2) does. Returns the new process's PID in this process, and `None`
-/// in the new one. Fails if this process has several threads.
+/// Clones this process into new namespaces, as fork(2) does. In this process, returns the PID of the new process; in
+/// the new process, returns `None`. Fails if this process has several threads.
 pub(super) fn clone_into(namespaces: c_int) -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("this process has several threads"));
     }
-    // SAFETY: without CLONE_VM and a stack, this is fork(2): the new process has a copy of the memory. It has one
-    // thread, as this process does, so that no lock is held in the copy by a thread that it lacks.
+    // SAFETY: without CLONE_VM and a stack, this is fork(2): the new process has a copy of the memory. This process has
+    // only one thread, so no lock in the copy is held by a thread that does not exist there.
     let pid = unsafe { libc::syscall(libc::SYS_clone, c_long::from(namespaces | libc::SIGCHLD), 0, 0, 0, 0) };
     match pid {
         -1 => Err(io::Error::last_os_error()),
@@ -142,14 +144,15 @@ pub(super) fn clone_into(namespaces: c_int) -> io::Result<Option<Pid>> {
 mod tests {
     use super::*;
 
-    /// Objective: a queue has the blocked signals with their senders, and a command starts with another mask.
+    /// Objective: a queue returns the blocked signals with their senders, and a command can be started with another
+    /// mask.
     #[test]
     fn blocked_signals_are_taken_from_the_queue() {
         std::thread::spawn(|| {
             let before = block(&[libc::SIGUSR2]).unwrap();
             let mut queue = SignalQueue::of(&[libc::SIGUSR2]).unwrap();
             assert_eq!(queue.next(), None);
-            // SAFETY: the thread is this one.
+            // SAFETY: the signalled thread is the calling thread.
             assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) }, 0);
             let signal = queue.next().unwrap();
             assert_eq!((signal.number, signal.code), (libc::SIGUSR2, libc::SI_TKILL));

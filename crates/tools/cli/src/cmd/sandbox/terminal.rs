@@ -1,11 +1,12 @@
-//! The terminal's foreground process group, which a command with job control changes, and cannot always restore.
+//! The terminal's foreground process group, which a command with job control changes and does not always restore.
 
 use std::fs::File;
 
 use rustix::process::{Pid, getpgrp};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-/// The terminal and this process's group; `None` if there is no terminal, or the group is not in its foreground.
+/// The terminal, and this process's process group. `None` if this process has no terminal, or if the group is not the
+/// terminal's foreground group.
 #[derive(Debug)]
 pub(super) struct TerminalGroup(Option<(File, Pid)>);
 
@@ -17,8 +18,8 @@ impl TerminalGroup {
         TerminalGroup(terminal.filter(|tty| tcgetpgrp(tty).is_ok_and(|found| found == group)).map(|tty| (tty, group)))
     }
 
-    /// Puts this process's group into the foreground again. SIGTTOU must be blocked: the kernel sends it to a
-    /// background group that changes the foreground group.
+    /// Makes this process's group the terminal's foreground group again. SIGTTOU must be blocked, since the kernel
+    /// sends this signal to a background group that changes the foreground group.
     pub fn restore(&self) {
         if let Some((terminal, group)) = &self.0
             && tcgetpgrp(terminal).is_ok_and(|found| found != *group)

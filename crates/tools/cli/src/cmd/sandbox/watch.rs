@@ -12,7 +12,7 @@ use crate::CliError;
 /// Maximum length of a line of the record, in bytes.
 const MAX_LINE: usize = 1 << 16;
 
-/// Reads the gateway's record of flows from a pipe, prints it, and copies it to the file of `--flows`.
+/// Reads the gateway's record of flows from a pipe, prints the flows, and copies the record to the file of `--flows`.
 #[derive(Debug)]
 pub(super) struct FlowWatch {
     from: File,
@@ -22,7 +22,7 @@ pub(super) struct FlowWatch {
 }
 
 impl FlowWatch {
-    /// Begins to read a pipe with the record. It is appended to `copy`, if that is given.
+    /// Begins to read a pipe with the record. The record is appended to the file `copy`, if `copy` is given.
     pub fn open(from: File, copy: Option<&Path>) -> Result<FlowWatch, CliError> {
         let failed = |what: String| move |why: std::io::Error| CliError::failed(format!("{what}: {why}"), NEXT);
         let open = |path: &Path| {
@@ -66,7 +66,8 @@ impl FlowWatch {
                     }
                     self.line.clear();
                 }
-                // The gateway parses hostile packets: its output is not trusted to have short lines.
+                // The gateway parses hostile packets, so this process does not rely on the lines of its output being
+                // short.
                 byte if self.line.len() < MAX_LINE => self.line.push(*byte),
                 _ => {}
             }
@@ -82,7 +83,8 @@ impl AsFd for FlowWatch {
 
 const NEXT: &str = "choose another file with --flows";
 
-/// Returns the text for an event of the record; `None` for the end of a flow, and for a line of another form.
+/// Returns the text to print for an event of the record; `None` for events that are not printed, such as the end of a
+/// flow, and for lines of another form.
 fn text(line: &Value) -> Option<String> {
     let word = |name: &str| line.get(name).and_then(Value::as_str).map(printable);
     let event = word("event")?;
@@ -134,7 +136,8 @@ mod tests {
         assert_eq!(shown(line).unwrap(), "allowed tcp  a?[2J (?b)");
     }
 
-    /// Objective: lines in any pieces are copied whole, and a line without end takes bounded memory.
+    /// Objective: lines that arrive in pieces are copied completely, and an endless line takes a limited amount of
+    /// memory.
     #[test]
     fn lines_are_copied_and_their_length_is_limited() {
         let (reader, mut writer) = std::io::pipe().unwrap();

@@ -11,9 +11,9 @@ pub struct DropRow {
     pub dir: Direction,
     /// The port.
     pub port: String,
-    /// Frames dropped since the port was attached.
+    /// Number of frames that were dropped since the port was attached.
     pub frames: u64,
-    /// Frames per second; `None` before the second reading.
+    /// Dropped frames per second; `None` before the second reading.
     pub rate: Option<f64>,
 }
 
@@ -32,7 +32,7 @@ fn of_port(earlier: Option<&AllStats>, later: &AllStats, port: &PortDetails) -> 
     let row = |dir: Direction, reason: &String, frames: u64| {
         let drops = before.map(|before| if dir == Direction::In { &before.in_drops } else { &before.out_drops });
         let known = drops.and_then(|drops| drops.get(reason)).copied().unwrap_or_default();
-        // A counter that fell belongs to a new port of the same name, which began at zero.
+        // If the counter is lower than before, it belongs to a new port of the same name, whose counter began at zero.
         let passed = frames.checked_sub(known).unwrap_or(frames);
         let rate = seconds.map(|seconds| passed as f64 / seconds);
         DropRow { reason: reason.clone(), dir, port: port.name.clone(), frames, rate }
@@ -56,7 +56,8 @@ mod tests {
         AllStats { now_ns, ports: vec![port], ..AllStats::default() }
     }
 
-    /// Objective: rates come with the second reading; drops in progress are first; a new port began at zero.
+    /// Objective: rates are known from the second reading on; drops that are in progress are listed first; the counters
+    /// of a new port count from zero.
     #[test]
     fn drops_in_progress_come_first() {
         let told = |rows: Vec<DropRow>| -> Vec<_> {

@@ -2,7 +2,8 @@
 
 use netvale_control::types::{AllStats, Latency, PortDetails};
 
-/// Latency of a port's frames timed between two readings; after a single reading, of all its timed frames.
+/// Latency of the frames of a port that were timed between two readings or, after a single reading, of all timed frames
+/// of the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyRow {
     /// The sending port.
@@ -11,8 +12,8 @@ pub struct LatencyRow {
     pub frames: u64,
     /// Mean in nanoseconds; never `None`, since there is no row without frames.
     pub mean_ns: Option<u64>,
-    /// Upper bound, in nanoseconds, of the histogram bucket with the median; `None` for the last bucket, which has
-    /// none.
+    /// Upper bound, in nanoseconds, of the histogram bucket with the median; `None` for the last bucket, which has no
+    /// upper bound.
     pub half_ns: Option<u64>,
     /// Upper bound, in nanoseconds, of the bucket with the 99th percentile; `None` for the last bucket.
     pub p99_ns: Option<u64>,
@@ -39,8 +40,8 @@ fn row(earlier: Option<&AllStats>, port: &PortDetails) -> Option<LatencyRow> {
     Some(LatencyRow { port: port.name.clone(), frames, mean_ns, half_ns, p99_ns, most_ns })
 }
 
-/// Returns the difference of two readings. If the count of frames fell, it belongs to a new port of the same name,
-/// which began at zero.
+/// Returns the difference of two readings. If the later count of frames is lower, it belongs to a new port of the same
+/// name, whose counters began at zero.
 fn since(earlier: Option<&Latency>, later: &Latency) -> Latency {
     let mut since = later.clone();
     let Some(earlier) = earlier.filter(|earlier| earlier.frames() <= later.frames()) else { return since };
@@ -52,8 +53,8 @@ fn since(earlier: Option<&Latency>, later: &Latency) -> Latency {
     since
 }
 
-/// Returns the smallest bucket bound that at least `percent` % of the frames do not exceed; `None` if that is the last
-/// bucket, which has no bound.
+/// Returns the smallest bucket bound that at least `percent` % of the frames do not exceed; `None` if this is the bound
+/// of the last bucket, which has no upper bound.
 fn within(timed: &Latency, percent: u64) -> Option<u64> {
     let all = timed.frames();
     let mut seen = 0;
@@ -78,8 +79,8 @@ mod tests {
         AllStats { ports: vec![port, plain], ..AllStats::default() }
     }
 
-    /// Objective: a single reading yields all timed frames, two yield the difference; a new port began at zero; without
-    /// frames there is no row.
+    /// Objective: a single reading yields all timed frames, and two readings yield the difference; the counters of a
+    /// new port count from zero; a port without timed frames has no row.
     #[test]
     fn two_readings_yield_the_difference() {
         let early = sample(1000, &[(Some(500), 2)]);

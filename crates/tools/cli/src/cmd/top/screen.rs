@@ -64,9 +64,9 @@ fn workers(state: &TopState, width: u16) -> Vec<Line<'static>> {
     all.chunks(per_line).map(|some| Line::from(some.concat())).collect()
 }
 
-/// Formats a worker's bar. Lost time, in which other threads had the worker's CPU, is at the bar's end.
+/// Formats a worker's bar. The end of the bar shows the lost time, in which other threads used the worker's CPU.
 fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
-    // Between 0 and BAR: the values are percentages.
+    // The result is between 0 and `BAR`, since the values are percentages.
     let cells = |percent: f64| ((percent / 100.0 * BAR as f64).round() as usize).min(BAR);
     let full = cells(busy).min(BAR - cells(lost));
     let lost = cells(lost);
@@ -83,8 +83,8 @@ fn worker(index: usize, busy: f64, lost: f64) -> Vec<Span<'static>> {
 /// Width in cells to which the column of names may grow, even if all names are shorter.
 const NAMES: usize = 24;
 
-/// Returns the indices of the columns of [`text::HEADS`] that fit, with their widths in cells. The first column, of
-/// names, has width 0: the caller sets its width.
+/// Returns the indices of the columns of [`text::HEADS`] that fit, with their widths in cells. The width of the first
+/// column, which has the names, is given as 0: the caller determines it.
 fn columns(width: u16) -> &'static [(usize, u16)] {
     match width {
         0..48 => &[(0, 0), (1, 8), (3, 8)],
@@ -93,7 +93,7 @@ fn columns(width: u16) -> &'static [(usize, u16)] {
     }
 }
 
-/// Draws the heads, the sum, then the ports from the scroll position on.
+/// Draws the headings, the sum, and the ports beginning at the scroll position.
 fn ports(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     let columns = columns(area.width);
     let cells = |texts: [String; 7]| -> Row<'static> {
@@ -104,7 +104,7 @@ fn ports(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     let total = cells(text::row(&total)).style(style(&total).patch(BOLD));
     let shown = state.rates().ports.iter().skip(state.scroll).map(|port| cells(text::row(port)).style(style(port)));
     let longest = state.rates().ports.iter().map(|port| port.port.chars().count()).max().unwrap_or(0);
-    // On a wide terminal, figures stay beside their names and do not move as ports come and go.
+    // On a wide terminal, figures stay close to the names, and do not move when ports are added or removed.
     let names = Constraint::Max(u16::try_from(longest.next_multiple_of(16).max(NAMES)).unwrap_or(u16::MAX));
     let widths = columns.iter().map(|&(_, width)| if width == 0 { names } else { Constraint::Length(width) });
     let table = Table::new(std::iter::once(total).chain(shown), widths).header(heads).column_spacing(1);
@@ -116,7 +116,7 @@ fn cell(text: &str, align: Align) -> Cell<'static> {
     Cell::from(Line::from(text.to_owned()).alignment(alignment))
 }
 
-/// Returns the style of a row: red with drops, dim without traffic.
+/// Returns the style of a row: red if the port drops frames, dim if it has no traffic.
 fn style(port: &PortRates) -> Style {
     match port {
         port if port.drops_ps > 0.0 => Style::new().fg(Color::Red),
@@ -200,8 +200,8 @@ mod tests {
         assert!(lines[7].starts_with("q quit  s sort: rate  p pause"), "{lines:#?}");
     }
 
-    /// Objective: a worker's lost time is at the end of its bar and explained; a busy worker that lost half of its time
-    /// has a full bar.
+    /// Objective: the end of a worker's bar shows its lost time, which a legend explains; if a busy worker has lost
+    /// half of its time, its bar is full.
     #[test]
     fn lost_time_is_at_the_end_of_the_bar() {
         let bar = |busy, lost| worker(0, busy, lost).iter().map(|span| span.content.to_string()).collect::<String>();
@@ -218,7 +218,7 @@ mod tests {
         assert!(summary(&state).to_string().ends_with("x: 20 % of a CPU lost to other threads"));
     }
 
-    /// Objective: on a wide terminal figures stay beside their names.
+    /// Objective: on a wide terminal, figures stay close to the names.
     #[test]
     fn figures_stay_beside_their_names_on_wide_terminals() {
         let lines = lines(200, 8, 1);
@@ -233,7 +233,7 @@ mod tests {
         assert!(lines[4].starts_with("vale0:a "), "{lines:#?}");
     }
 
-    /// Objective: each view has its heads and figures, and the last line names it.
+    /// Objective: each view has its headings and figures, and the last line names the view.
     #[test]
     fn each_view_has_its_heads_and_figures() {
         let mut state = TopState::new(SortColumn::Rate);

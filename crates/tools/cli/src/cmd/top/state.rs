@@ -1,4 +1,4 @@
-//! The state that `top` shows and its keys change; without input or output.
+//! The state that `top` shows and that its keys change. This module has no input or output.
 
 use netvale_control::types::{AllStats, PortInfo};
 
@@ -17,9 +17,9 @@ pub struct TopState {
     pub paused: bool,
     /// The current view.
     pub view: TopView,
-    /// First line shown, counted from the top: a port, or a line of another view.
+    /// Index of the first line that is shown. In the view of ports, a line is a port.
     pub scroll: usize,
-    /// The port whose rings are shown.
+    /// Name of the port whose rings are shown; `None` if none is chosen.
     pub chosen: Option<String>,
     /// The chosen port with its rings; `None` if the port does not exist.
     pub port: Option<PortInfo>,
@@ -52,7 +52,7 @@ impl TopState {
         }
     }
 
-    /// Adds a reading. Returns whether there are rates, which need two readings.
+    /// Adds a reading. Returns whether rates are known: they need two readings.
     pub fn take(&mut self, sample: AllStats) -> bool {
         let last = self.last.as_ref();
         let rates = last.and_then(|last| rates::between(last, &sample));
@@ -76,7 +76,7 @@ impl TopState {
         }
     }
 
-    /// Selects the next or previous port by name; the first follows the last.
+    /// Selects the next or previous port by name; after the last port, the first follows.
     pub fn choose(&mut self, forward: bool) {
         let mut names: Vec<_> = self.rates.ports.iter().map(|port| &port.port).collect();
         names.sort();
@@ -107,24 +107,24 @@ impl TopState {
         self.order();
     }
 
-    /// Scrolls by `by` lines, not beyond the ends.
+    /// Scrolls by `by` lines, but not past the first or last line.
     pub fn scroll_by(&mut self, by: isize) {
         let lines = match self.view {
             TopView::Ports => self.rates.ports.len(),
             TopView::Drops => self.drops.len(),
             TopView::Workers => self.workers.len(),
             TopView::Latency => self.latency.len(),
-            // A title, a legend, and three lines per ring.
+            // The view of rings has a title, a legend, and three lines per ring.
             TopView::Rings => 2 + 3 * self.port.as_ref().map_or(0, |port| port.rings.len()),
         };
         let last = lines.saturating_sub(1);
         self.scroll = self.scroll.saturating_add_signed(by).min(last);
     }
 
-    /// Returns the rates of all ports together.
+    /// Returns the sums of the rates of all ports.
     #[must_use]
     pub fn total(&self) -> PortRates {
-        // Without ports, `sum` would be -0.
+        // If there are no ports, `Iterator::sum` would return -0.
         let sum = |rate: fn(&PortRates) -> f64| self.rates.ports.iter().map(rate).fold(0.0, |sum, rate| sum + rate);
         PortRates {
             port: "total".to_owned(),
@@ -137,7 +137,8 @@ impl TopState {
         }
     }
 
-    /// Sorts by the key, largest first, then by name, so that equal rows keep their order.
+    /// Sorts by the sort key, largest value first. Rows with equal values are sorted by name, so that their order does
+    /// not change.
     fn order(&mut self) {
         let key = match self.sort {
             SortColumn::Rate => PortRates::pps,
@@ -169,7 +170,7 @@ mod tests {
         state.rates().ports.iter().map(|port| port.port.as_str()).collect()
     }
 
-    /// Objective: rates come with the second reading, and each sort key sorts correctly.
+    /// Objective: rates are known from the second reading on, and each sort key sorts correctly.
     #[test]
     fn each_sort_key_sorts_correctly() {
         let mut state = TopState::new(SortColumn::Rate);
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!((state.total().in_pps, state.total().drops_ps), (19.0, 8.0));
     }
 
-    /// Objective: left and right go through all ports by name, even if the chosen one is gone.
+    /// Objective: left and right go through all ports by name, even if the chosen port no longer exists.
     #[test]
     fn left_and_right_go_through_all_ports() {
         let mut state = TopState::new(SortColumn::Rate);

@@ -5,7 +5,7 @@ use crate::grid::{self, Align};
 use crate::rates::PortRates;
 use crate::units;
 
-/// The column headings. "IN" is into the switch.
+/// The column headings. "IN" means into the switch, "OUT" out of the switch.
 pub const HEADS: [(&str, Align); 7] = [
     ("PORT", Align::Left),
     ("IN pps", Align::Right),

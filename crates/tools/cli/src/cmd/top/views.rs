@@ -1,5 +1,5 @@
-//! The views other than ports: drops by reason, workers, latency, and a port's rings, drawn from their first slot to
-//! their last.
+//! The views other than ports: drops by reason, workers, latency, and a port's rings, each drawn from its first slot to
+//! its last.
 
 use netvale_control::types::{PortInfo, RingInfo};
 use ratatui::layout::{Alignment, Constraint};
@@ -94,7 +94,7 @@ fn bar(shares: [f64; 5]) -> Line<'static> {
     let mut left = BAR;
     let mut spans = Vec::new();
     for ((mark, color), share) in looks.into_iter().zip(shares) {
-        // Between 0 and BAR: the values are percentages.
+        // The result is between 0 and `BAR`, since the values are percentages.
         let cells = ((share / 100.0 * BAR as f64).round() as usize).min(left);
         left -= cells;
         spans.push(Span::styled(mark.repeat(cells), Style::new().fg(color)));
@@ -126,11 +126,11 @@ fn legend() -> Line<'static> {
     Line::from([parts.concat(), vec![Span::styled("h head  c cur  t tail", DIM)]].concat())
 }
 
-/// Mark, color and meaning of the program's slots.
+/// Mark, color and meaning of slots that belong to the program.
 const OWN: (&str, Color, &str) = ("=", Color::Blue, "the program's");
 /// Mark, color and meaning of slots that the program may take at its next sync.
 const GIVEN: (&str, Color, &str) = ("+", Color::Cyan, "available to it");
-/// Mark, color and meaning of slots that the program has released and the daemon has not taken.
+/// Mark, color and meaning of slots that the program has released but the daemon has not taken yet.
 const RELEASED: (&str, Color, &str) = ("o", Color::Yellow, "released, not yet taken");
 
 fn notes(port: &PortInfo) -> Vec<Line<'static>> {
@@ -172,7 +172,7 @@ fn marks(ring: &RingInfo, cells: u32) -> Line<'static> {
     let mut line = vec![' '; cells as usize];
     for (mark, index) in [('t', ring.tail), ('c', ring.cur), ('h', ring.head)] {
         let at = u64::from(index) * u64::from(cells) / u64::from(ring.slots);
-        // Indices written by a program may exceed the ring.
+        // A program writes these indices, so they may exceed the ring's size.
         if let Some(place) = line.get_mut(at as usize) {
             *place = mark;
         }
@@ -188,7 +188,8 @@ mod tests {
         line.spans.iter().map(|span| span.content.as_ref()).collect()
     }
 
-    /// Objective: slots are marked by owner, also across the end of the ring; an index beyond the ring is omitted.
+    /// Objective: slots are marked by their owner, even if an owner's slots wrap around the end of the ring; an index
+    /// that exceeds the ring's size is not drawn.
     #[test]
     fn slots_are_marked_by_owner() {
         let ring = RingInfo { slots: 16, head: 12, cur: 14, tail: 2, hwcur: 10, hwtail: 4, ..RingInfo::default() };
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(text(&one(&queue, 40)[0]), "in 0  no netmap ring  7 frames");
     }
 
-    /// Objective: a bar is always full.
+    /// Objective: the parts of a bar always fill its width.
     #[test]
     fn a_bar_is_always_full() {
         assert_eq!(text(&bar([30.0, 10.0, 10.0, 20.0, 30.0])), "######xx~~wwww......");

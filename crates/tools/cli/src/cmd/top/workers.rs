@@ -7,9 +7,9 @@ use netvale_control::types::{AllStats, WorkerStats};
 pub struct WorkerShares {
     /// The worker's counters.
     pub worker: WorkerStats,
-    /// Time spent forwarding, less lost time.
+    /// Time spent forwarding, excluding lost time.
     pub busy: f64,
-    /// Time during which other threads had the worker's CPU.
+    /// Time during which other threads used the worker's CPU.
     pub lost: f64,
     /// Time spent polling without finding work.
     pub polled: f64,
@@ -19,7 +19,7 @@ pub struct WorkerShares {
     pub slept: f64,
 }
 
-/// Returns the shares of the workers of the later reading.
+/// Returns the shares of each worker in the later reading.
 #[must_use]
 pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<WorkerShares> {
     let passed = later.now_ns.saturating_sub(earlier.now_ns).max(1) as f64;
@@ -46,7 +46,7 @@ pub fn between(earlier: &AllStats, later: &AllStats) -> Vec<WorkerShares> {
 mod tests {
     use super::*;
 
-    /// Objective: the parts of a worker's time do not overlap, and add up to the whole.
+    /// Objective: the parts of a worker's time do not overlap, and add up to the whole time.
     #[test]
     fn the_parts_of_a_workers_time_add_up() {
         let sample = |seconds: u64| {

@@ -49,7 +49,7 @@ fn steps(steps: &[TraceStep]) -> String {
                 rest = behind;
                 destination(port, there)
             }
-            // `For` is shown only before a drop: other steps name the port themselves.
+            // `For`, which names a port, is shown only before a drop, since all other steps name their port themselves.
             TraceStep::For(_) if !matches!(behind.first(), Some(TraceStep::Dropped(..))) => continue,
             other => text(other),
         };
@@ -115,12 +115,12 @@ mod tests {
 
     fn line(head: &str, len: u32, steps: Vec<TraceStep>) -> String {
         let frame = TracedFrame { port: "vale0:a".into(), len, head: head.into(), steps, ..TracedFrame::default() };
-        // Omits the time, which depends on the time zone.
+        // The time is removed, since it depends on the time zone.
         of(Timestamp::UNIX_EPOCH, &frame).split_once(' ').map(|(_, line)| line.to_owned()).unwrap_or_default()
     }
 
-    /// Objective: a destination's steps are printed after it; a frame is delivered unless it is dropped, waits or is in
-    /// flight.
+    /// Objective: the steps of a destination are printed after the destination's name; a frame is delivered unless it
+    /// is dropped, waits or is in flight.
     #[test]
     fn the_steps_of_a_destination_stand_with_it() {
         let to = |port: &str| TraceStep::To(port.into());
@@ -146,8 +146,8 @@ mod tests {
         }
     }
 
-    /// Objective: lines give source, content and destination: for tagged frames, ports over IPv4 and IPv6, ARP, and
-    /// frames of unknown content.
+    /// Objective: a line shows source, content and destination of a frame: for tagged frames, TCP or UDP over IPv4 and
+    /// IPv6, ARP, and frames of unknown content.
     #[test]
     fn lines_give_source_and_content_and_destination() {
         let udp = "0200000000020200000000010800450000280000400040110000 0a0000010a000002 04d20035".replace(' ', "");

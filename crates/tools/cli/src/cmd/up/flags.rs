@@ -8,12 +8,12 @@ use netvale_control::options::OptionShape;
 use netvale_daemon::config::{SETTINGS, Setting};
 use serde_json::Value;
 
-/// The settings given by flags on a command line, each with the words after its flag.
+/// The settings that flags on a command line set, each with the words after its flag.
 #[derive(Clone, Debug)]
 pub struct SettingFlags(pub Vec<(&'static Setting, Vec<OsString>)>);
 
 impl SettingFlags {
-    /// Returns the CPUs to which workers are pinned.
+    /// Returns the CPUs to which workers are to be pinned; empty if the flag is not given.
     pub fn cpus(&self) -> Vec<u64> {
         let words = self.0.iter().find(|(setting, _)| setting.name == "cpus");
         let list = words.and_then(|(setting, words)| setting.shape.parse(words.last()?.to_str()?).ok());
@@ -81,7 +81,7 @@ mod tests {
         Ok(Overrides { words: flags.0, ..Overrides::default() })
     }
 
-    /// Objective: a flag accepts exactly the file's values, with the same meaning.
+    /// Objective: a flag accepts exactly the values that the configuration file accepts, with the same meaning.
     #[test]
     fn flags_judge_as_the_file_does() {
         let mut compared = 0;

@@ -1,7 +1,7 @@
 //! The options with which a daemon was started, for its successor.
 //!
 //! A process can change its own /proc/PID/cmdline. Since the successor starts as root, this module trusts only two
-//! sources: the options that the daemon recorded while it was root, in a file still owned by root, and the kernel's
+//! sources: the options that the daemon recorded while it was root, in a file that root still owns, and the kernel's
 //! data about the process.
 
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use std::path::Path;
 
 use netvale_control::dirs::OPTIONS;
 
-/// The option that makes a daemon a successor.
+/// The option that makes a new daemon take over from the running one.
 pub const TAKE_OVER: &str = "--take-over";
 /// Options that extend a daemon's privileges: root refuses them from another user's process.
 const WIDER: [&str; 9] = [
@@ -27,13 +27,13 @@ const WIDER: [&str; 9] = [
     "--socket-mode",
     "--rt-priority",
 ];
-/// Maximum bytes of a file of recorded options.
+/// Maximum length in bytes of a file with recorded options.
 const MOST: u64 = 1 << 20;
 
 /// Returns the arguments for a successor of the daemon whose folder in /proc is `proc`.
 ///
 /// # Errors
-/// The process has ended, its options are missing, or some of them are not trusted.
+/// The process has ended, its options cannot be found, or some of the options are not trusted.
 pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
     let owner = std::fs::metadata(proc)?.uid();
     let is_anothers = rustix::process::geteuid().is_root() && owner != 0;
@@ -43,7 +43,8 @@ pub fn of(proc: &Path, run_dir: &Path) -> io::Result<Vec<OsString>> {
         false => said()?,
     };
     if !options.iter().any(|word| word == "up") {
-        // The socket was made by systemd, and the daemon is too old to report its own process id: the id is systemd's.
+        // The process id belongs to systemd, which created the daemon's socket: the daemon is too old to report its own
+        // process id.
         return Err(io::Error::other(
             "the process is the service manager, because the daemon is too old to report its own process id; \
              restart the daemon",
@@ -100,7 +101,7 @@ fn status(proc: &Path, name: &str) -> Option<String> {
     status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
 }
 
-/// Splits a NUL-separated command line into its arguments, without the program.
+/// Splits a NUL-separated command line into its arguments, without the program's name.
 fn words(bytes: Vec<u8>) -> Vec<OsString> {
     let words = bytes.split(|&b| b == 0).filter(|word| !word.is_empty()).skip(1);
     words.map(|word| OsString::from_vec(word.to_vec())).collect()
@@ -114,7 +115,7 @@ mod tests {
         text.split(' ').map(OsString::from).collect()
     }
 
-    /// Objective: the option for the user is removed in every form, and nothing else is.
+    /// Objective: the option `--user` is removed in each of its forms, and no other option is removed.
     #[test]
     fn a_user_is_taken_out_in_each_form() {
         for text in ["up --user 0 --workers 2", "up --user=0 --workers 2", "--user 0 up --workers 2 --user=root"] {
@@ -124,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Objective: options that extend privileges are refused in every form; all others are accepted.
+    /// Objective: options that extend privileges are refused in each of their forms; all other options are accepted.
     #[test]
     fn what_gives_more_is_refused() {
         assert_eq!(narrow(all("up --workers 2 --spin-us=7")).unwrap(), all("up --workers 2 --spin-us=7"));
@@ -133,7 +134,7 @@ mod tests {
         }
     }
 
-    /// Objective: a file of options that another user can have written is ignored.
+    /// Objective: a file of options that a user other than root may have written is ignored.
     #[test]
     fn only_roots_file_is_believed() {
         let dir = tempfile::tempdir().unwrap();

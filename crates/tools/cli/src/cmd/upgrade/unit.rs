@@ -1,5 +1,5 @@
-//! The systemd unit of a daemon. systemd must also start the successor, so that the unit's sandbox, limits, watchdog
-//! and supervision apply to it.
+//! The systemd unit of a daemon. If a unit runs the daemon, systemd must start the successor, too, so that the unit's
+//! sandbox, limits, watchdog and supervision apply to the successor.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::CliError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemdUnit {
     name: String,
-    /// The user whose systemd runs the service; `None`: the system's systemd does.
+    /// The user whose systemd instance runs the service; `None` if the system's instance runs it.
     uid: Option<u32>,
 }
 
 impl SystemdUnit {
-    /// Returns the service whose main process is `pid`; `None` if there is none.
+    /// Returns the service whose main process is `pid`; `None` if `pid` is not the main process of a service.
     pub fn of(pid: u32) -> Option<SystemdUnit> {
         let unit = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?.lines().find_map(SystemdUnit::in_group)?;
         (unit.property("MainPID")? == pid.to_string()).then_some(unit)
     }
 
-    /// Returns the service named in a line of /proc/PID/cgroup: `HIERARCHY:CONTROLLERS:PATH`.
+    /// Returns the service that is named in a line of /proc/PID/cgroup: `HIERARCHY:CONTROLLERS:PATH`.
     fn in_group(line: &str) -> Option<SystemdUnit> {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let name = path.rsplit('/').next().filter(|name| name.ends_with(".service"))?;
@@ -45,7 +45,7 @@ impl SystemdUnit {
             .map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
     }
 
-    /// Returns the paths of the program that the unit starts, and of the one that the process runs.
+    /// Returns two paths, if known: of the program that the unit starts, and of the program that the process runs.
     fn programs(&self, pid: u32) -> impl Iterator<Item = PathBuf> {
         let starts = self.property("ExecStart").and_then(|all| {
             let path = all.split("path=").nth(1)?.split(" ;").next()?;
@@ -53,14 +53,14 @@ impl SystemdUnit {
         });
         let runs = fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| {
             let path = path.to_string_lossy();
-            // This suffix means that the running program's file has been replaced.
+            // The kernel adds this suffix if the running program's file has been removed or replaced.
             PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(&path))
         });
         starts.into_iter().chain(runs)
     }
 
-    /// Makes systemd restart the service, if the unit starts `program`. Meanwhile systemd keeps the daemon's ports in
-    /// its descriptor store.
+    /// Makes systemd restart the service, if the unit starts `program`. During the restart, systemd keeps the daemon's
+    /// ports in its descriptor store.
     ///
     /// # Errors
     /// The unit starts another program, or systemd refuses.
@@ -92,8 +92,8 @@ impl SystemdUnit {
 mod tests {
     use super::*;
 
-    /// Objective: the service is found in either version of control groups, for the system and for a user; a session is
-    /// not a service.
+    /// Objective: the service is found in either version of control groups, for the system's systemd and for a user's;
+    /// a login session is not taken for a service.
     #[test]
     fn the_service_is_found_in_either_version_of_groups() {
         let unit = |name: &str, uid| Some(SystemdUnit { name: name.to_owned(), uid });

@@ -1,4 +1,4 @@
-//! `netvale web`: a page for the browser.
+//! `netvale web`: serves a page that shows the daemon in a browser.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -56,7 +56,7 @@ pub struct WebArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The token cannot be read or made, or the command cannot listen.
+/// The token cannot be read or created, or the command cannot listen.
 pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let token = token(args)?;
     let bind = |place| HttpListener::bind(place, args.socket_mode);
@@ -112,7 +112,7 @@ fn tell(places: &[ListenPlace], token: &Token, args: &WebArgs) -> Result<(), Cli
     Ok(())
 }
 
-/// Returns the URL to open. For the unspecified address, it has the loopback address.
+/// Returns the URL to open. If the server listens on the unspecified address, the URL has the loopback address.
 fn url(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -126,7 +126,7 @@ fn url(address: SocketAddr) -> String {
 mod tests {
     use super::*;
 
-    /// Objective: the printed address can be opened.
+    /// Objective: a browser can open the printed URL.
     #[test]
     fn the_printed_url_can_be_opened() {
         let url = |text: &str| url(text.parse().expect("an address"));

@@ -1,4 +1,4 @@
-//! Captures for the page, by the same monitors of ports as in `netvale dump`.
+//! Captures for the page, by monitors of ports, as in `netvale dump`.
 
 use std::io;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::capture::filter::CaptureFilter;
 use crate::capture::source::CapturePorts;
 use crate::{CliContext, CliError};
 
-/// Maximum wait for frames, after which the client's connection is checked.
+/// Maximum time to wait for frames; after it, the client's connection is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Opens monitors of a daemon's ports.
+/// Opens monitors of ports, for captures on the page.
 pub struct PortTap(pub CliContext);
 
 impl CaptureTap for PortTap {
@@ -39,7 +39,7 @@ struct WebMonitor {
     sources: CapturePorts,
     filter: CaptureFilter,
     encoder: Encoder,
-    /// Frames that the capture may still send.
+    /// Number of frames that the capture may still send.
     left: u64,
 }
 

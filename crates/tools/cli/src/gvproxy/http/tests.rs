@@ -5,13 +5,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Sends bytes as a client that then closes the connection. Returns the request, or why there is none.
+/// Sends bytes as a client that then closes the connection. Returns the request that the server has read, or the reason
+/// why there is none.
 fn read(bytes: &[u8], preface: HttpPreface) -> Result<HttpRequest, RequestError> {
     let (mut client, own) = UnixStream::pair().unwrap();
     let own = GvStream::from(OwnedFd::from(own));
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // The server may have refused the request before it has read all of it.
+            // The write may fail, since the server may refuse the request before it has read all bytes.
             let _ = client.write_all(bytes);
         });
         let mut reader = RequestReader { stream: &own, bytes: Vec::new(), until: Instant::now() + LIMIT };
@@ -71,7 +72,7 @@ fn malformed_requests_are_refused_with_their_status() {
 }
 
 /// Objective: over a socket, an answer has gvproxy's head; a connection that is taken over carries bytes both ways, and
-/// does not keep others waiting.
+/// other connections need not wait for it.
 #[test]
 fn answers_are_sent_and_connections_taken_over() {
     let dir = tempfile::tempdir().unwrap();
@@ -110,7 +111,7 @@ fn answers_are_sent_and_connections_taken_over() {
 }
 
 proptest! {
-    /// Objective: whatever a client sends, its request is read or refused.
+    /// Objective: the server reads or refuses a request that consists of arbitrary bytes.
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let line = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";

@@ -5,7 +5,8 @@ use std::path::Path;
 use super::addresses;
 use super::endpoint::GvEndpoint;
 
-/// Name of the option for a capture file. It is also the name of a kind of port, which only this module may contain.
+/// Name of the option for a capture file. The same word is the name of a kind of port, and only this module may contain
+/// the name of a kind.
 pub(super) const CAPTURE_OPTION: &str = "pcap";
 /// The scheme of the addresses of vfkit's sockets.
 pub(super) const VFKIT_SCHEME: &str = "unixgram";

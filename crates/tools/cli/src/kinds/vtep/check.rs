@@ -64,7 +64,7 @@ pub fn run(args: &VtepCheckArgs, ctx: &CliContext) -> Result<ExitCode, CliError>
     Ok(ExitCode::from(u8::from(reports.iter().any(|report| is_wrong(&tunnel, report)))))
 }
 
-/// Returns the VTEPs to check.
+/// Returns the VTEPs to check: the given one, or all endpoints of the tunnel.
 fn chosen(args: &VtepCheckArgs, tunnel: &VxlanInfo) -> Result<Vec<IpAddr>, CliError> {
     if let Some(vtep) = args.vtep {
         let wrong = |e: netvale_vxlan::tunnel::ChangeError| {
@@ -80,7 +80,7 @@ fn chosen(args: &VtepCheckArgs, tunnel: &VxlanInfo) -> Result<Vec<IpAddr>, CliEr
     Ok(known)
 }
 
-/// Returns whether a process is visibly in another network namespace.
+/// Returns whether a process is known to be in another network namespace; `false` if this cannot be determined.
 fn is_elsewhere(pid: u32) -> bool {
     let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
     matches!((of("self"), of(&pid.to_string())), (Ok(here), Ok(there)) if here != there)
@@ -104,7 +104,7 @@ fn refusal(error: &CheckError, pid: Option<u32>) -> CliError {
     CliError::failed(error.to_string(), next)
 }
 
-/// Checks all VTEPs, several at a time.
+/// Checks all VTEPs, up to [`TOGETHER`] at the same time.
 fn all(asker: &Asker, vteps: &[IpAddr]) -> Result<Vec<VtepReport>, CheckError> {
     let next = AtomicUsize::new(0);
     let take = || {
@@ -177,13 +177,13 @@ fn render(tunnel: &VxlanInfo, reports: &[VtepReport]) -> String {
     grid::render(heads, reports.iter().map(row))
 }
 
-/// Returns whether the tunnel accepts packets that are too long for the path to that VTEP.
+/// Returns whether the tunnel accepts packets that are too long for the path to the report's VTEP.
 fn exceeds(tunnel: &VxlanInfo, report: &VtepReport) -> bool {
     report.inner_mtu().is_some_and(|mtu| mtu < tunnel.mtu)
 }
 
-/// Returns whether the finding affects the tunnel. Lost long packets are no fault if the tunnel sends only shorter
-/// ones.
+/// Returns whether the failure in the report affects the tunnel. It does not if only long packets are lost and the
+/// tunnel sends only shorter packets.
 fn is_wrong(tunnel: &VxlanInfo, report: &VtepReport) -> bool {
     match report.failure {
         Some(VtepFailure::BlackHole(_)) => exceeds(tunnel, report),
@@ -224,8 +224,8 @@ mod tests {
         VtepCheckArgs { port: "vale0:v".into(), vtep: None, timeout: 1.0, json: false }
     }
 
-    /// Objective: a row gives the lengths that pass and the fault; for an MTU that is too large or could be larger, the
-    /// right one is printed.
+    /// Objective: a row shows the packet lengths that pass, and the fault; if the tunnel's MTU is too large or could be
+    /// larger, the right MTU is printed.
     #[test]
     fn a_row_gives_the_passing_lengths_and_the_fault() {
         let hole = report(Some(1400), Some(VtepFailure::BlackHole(1400)));
@@ -241,7 +241,8 @@ mod tests {
         assert!(notes(&args(), &tunnel(1300), &all[..1]).starts_with("an MTU of 1450 would pass"));
     }
 
-    /// Objective: lost long packets are a fault only if the tunnel sends such packets; all other faults always count.
+    /// Objective: lost long packets count as a fault only if the tunnel sends such packets; all other failures always
+    /// count.
     #[test]
     fn lost_long_packets_are_a_fault_only_where_sent() {
         let hole = report(Some(1400), Some(VtepFailure::BlackHole(1400)));

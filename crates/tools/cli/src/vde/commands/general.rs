@@ -8,21 +8,21 @@ use super::super::console::VdeConsole;
 use super::super::usage;
 use super::ROWS;
 
-/// The column headings of `debug/list`.
+/// The column headings of `debug/list`, whose list is always empty.
 pub(super) const EVENTS: &str = "CATEGORY               TAG STATUS HELP\n------------           --- ------ ----\n";
-/// The column headings of `plugin/list`.
+/// The column headings of `plugin/list`, whose list is always empty.
 pub(super) const PLUGINS: &str = "NAME                   HELP\n------------           ----\n";
 /// Maximum nesting depth of `load`.
 const MOST_LOADING: usize = 8;
 /// Maximum size of a file of commands in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// An empty list with these column headings, and the error that VDE returns with it.
+/// Returns an empty list with these column headings, and the error that VDE returns for an empty list.
 pub(super) fn none_of(columns: &str) -> VdeAnswer {
     VdeAnswer::Told(columns.to_owned(), Err(VdeError::NoFile))
 }
 
-/// `help`: the commands whose paths start with `beginning`.
+/// `help`: lists the commands whose paths start with `beginning`.
 pub(super) fn help(_: &mut VdeConsole, beginning: &str) -> VdeAnswer {
     let heads = ["COMMAND PATH       SYNTAX          HELP\n", "------------       --------------  ------------\n"];
     let mut text = heads.concat();
@@ -33,7 +33,7 @@ pub(super) fn help(_: &mut VdeConsole, beginning: &str) -> VdeAnswer {
     VdeAnswer::told(Ok(text))
 }
 
-/// `showinfo`: version, process, management socket and run directory.
+/// `showinfo`: prints version, process, management socket and run directory.
 pub(super) fn show_all(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let facts = &console.facts;
     let uptime = facts.begun.elapsed().as_secs();
@@ -46,13 +46,13 @@ pub(super) fn show_all(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     VdeAnswer::told(Ok(text))
 }
 
-/// `ds/showinfo`: folder and mode of the control socket.
+/// `ds/showinfo`: prints folder and mode of the control socket.
 pub(super) fn show_sockets(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let facts = &console.facts;
     VdeAnswer::told(Ok(format!("ctl dir {}\nstd mode 0{:03o}\n", facts.folder.display(), facts.mode)))
 }
 
-/// `load`: runs the commands of a file.
+/// `load`: runs the commands in a file.
 pub(super) fn load(console: &mut VdeConsole, path: &str) -> VdeAnswer {
     if console.loading >= MOST_LOADING {
         return Err(VdeError::Loop).into();
@@ -73,8 +73,8 @@ pub(super) fn load(console: &mut VdeConsole, path: &str) -> VdeAnswer {
     ends.unwrap_or(VdeAnswer::Loaded(text, Ok(())))
 }
 
-/// Reads a file of commands. `None` for a FIFO or device, which could block the console, and for a file that is too
-/// large or cannot be read.
+/// Reads a file of commands. Returns `None` for a FIFO or device, which could block the console, and for a file that is
+/// too large or cannot be read.
 fn read(path: &Path) -> Option<String> {
     let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MOST_BYTES);
     let bytes = is_file.then(|| std::fs::read(path).ok())??;

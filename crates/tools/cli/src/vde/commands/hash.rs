@@ -9,7 +9,7 @@ use super::super::console::{HashNumbers, VdeConsole};
 use super::super::vlans::of_switch;
 use super::super::words::number;
 
-/// `hash/showinfo`: the parameters of VDE's hash table, as set by the commands below.
+/// `hash/showinfo`: prints the parameters of VDE's hash table, which the commands below set.
 pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let HashNumbers { size, collected, expires, persists } = console.facts.hash;
     VdeAnswer::told(Ok(format!(
@@ -17,7 +17,7 @@ pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     )))
 }
 
-/// `hash/setsize`: sets the printed size, rounded up to a power of two.
+/// `hash/setsize`: sets the size that `hash/showinfo` prints, rounded up to a power of two.
 pub(super) fn set_size(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let size = u32::try_from(number(rest)).ok().filter(|size| *size > 0).and_then(u32::checked_next_power_of_two);
     let Some(size) = size.and_then(|size| i32::try_from(size).ok()) else { return Err(VdeError::Invalid).into() };
@@ -25,19 +25,19 @@ pub(super) fn set_size(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     Ok(()).into()
 }
 
-/// `hash/setgcint`: sets the printed garbage collection interval.
+/// `hash/setgcint`: sets the garbage collection interval that `hash/showinfo` prints.
 pub(super) fn set_collected(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     console.facts.hash.collected = number(rest);
     Ok(()).into()
 }
 
-/// `hash/setexpire`: sets the printed expiry time.
+/// `hash/setexpire`: sets the expiry time that `hash/showinfo` prints.
 pub(super) fn set_expires(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     console.facts.hash.expires = number(rest);
     Ok(()).into()
 }
 
-/// `hash/setminper`: sets the printed minimum persistence.
+/// `hash/setminper`: sets the minimum persistence that `hash/showinfo` prints.
 pub(super) fn set_persists(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     console.facts.hash.persists = number(rest);
     Ok(()).into()
@@ -48,7 +48,7 @@ pub(super) fn print(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     VdeAnswer::told(lines(console, |_| true))
 }
 
-/// `hash/find`: prints the entry of an address in a VLAN, which is 0 if omitted.
+/// `hash/find`: prints the entry of an address in a VLAN. If the VLAN is omitted, it is 0.
 pub(super) fn find(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let mut words = rest.split_whitespace();
     let Some(mac) = words.next().and_then(|word| word.parse::<Mac>().ok()) else {

@@ -10,10 +10,10 @@ use super::answers::{VdeAnswer, VdeError};
 use super::console::VdeConsole;
 use super::words::VdeCommand;
 
-/// A function that runs a command. The string has the command's arguments, i.e. the rest of the line after the path.
+/// A function that runs a command. The string contains the command's arguments: the rest of the line after the path.
 type CarryOut = fn(&mut VdeConsole, &str) -> VdeAnswer;
 
-/// A command, or the heading of a menu (without a function).
+/// A command or, if it has no function, the heading of a menu.
 struct CommandRow {
     path: &'static str,
     syntax: &'static str,
@@ -72,7 +72,7 @@ const ROWS: &[CommandRow] = &[
     row("port/setgroup", "N user", "group of a port (not supported)", ports::set_group),
     row("port/epclose", "N ID", "disconnect the plug ID of a port", ports::disconnect),
     row("port/resetcounter", "[N]", "reset the counters of a port, or of all", ports::reset),
-    // Clients send this misspelling, and VDE accepts it.
+    // Clients send this misspelled command, and VDE accepts it.
     row("port/resetcounters", "[N]", "like port/resetcounter", ports::reset),
     row("port/print", "[N]", "list the ports with plugs", ports::print_active),
     row("port/allprint", "[N]", "list all ports", ports::print_all),

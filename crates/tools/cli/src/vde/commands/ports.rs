@@ -9,7 +9,7 @@ use super::super::options::MOST_PORTS;
 use super::super::switch::{PortCounts, ShownPeer, ShownPort};
 use super::super::words::{number, number_and_word, two_numbers};
 
-/// `port/showinfo`: the maximum number of ports, and whether the switch is a hub.
+/// `port/showinfo`: prints the maximum number of ports, and whether the switch is a hub.
 pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let most = console.vlans.most;
     let is_hub = console.vlans.is_hub;
@@ -70,7 +70,7 @@ fn created_any(console: &mut VdeConsole) -> Result<u16, VdeError> {
     console.switch.reserve(number).map(|()| number)
 }
 
-/// Finds a port by its number; returns the checked number, too.
+/// Finds a port by its number. Returns the valid number and the port.
 fn found(console: &mut VdeConsole, number: i32) -> Result<(u16, ShownPort), VdeError> {
     let mut ports = console.look()?;
     let number = console.vlans.port(number)?;
@@ -84,7 +84,7 @@ pub(super) fn remove(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     done.into()
 }
 
-/// `port/allocatable`: sets whether any plug, or only plugs that request the number, get the port.
+/// `port/allocatable`: sets whether the port is given to any plug, or only to a plug that requests its number.
 pub(super) fn set_allocatable(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
     let done = numbers.and_then(|(number, is_for_any)| {
@@ -108,7 +108,7 @@ pub(super) fn set_group(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     owned(console, rest, "/etc/group").into()
 }
 
-/// Refuses an owner for a port: only the control socket's mode decides who may connect. `NONE` is accepted.
+/// Refuses any owner of a port except `NONE`, because only the control socket's mode decides who may connect.
 fn owned(console: &mut VdeConsole, rest: &str, file: &str) -> Result<(), VdeError> {
     let (number, name) = number_and_word(rest).ok_or(VdeError::Invalid)?;
     found(console, number)?;
@@ -140,7 +140,7 @@ fn disconnected(console: &mut VdeConsole, number: i32, plug: i32) -> Result<(), 
     if info.reserved { Ok(()) } else { console.switch.release(number) }
 }
 
-/// `port/resetcounter`: restarts the counters of one port, or of all, at 0.
+/// `port/resetcounter`: resets the counters of one port, or of all ports, to 0.
 pub(super) fn reset(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     reset_one_or_all(console, rest).into()
 }
@@ -159,12 +159,12 @@ fn reset_one_or_all(console: &mut VdeConsole, rest: &str) -> Result<(), VdeError
     Ok(())
 }
 
-/// `port/print`: prints one port or all, except ports without a plug.
+/// `port/print`: prints one port or all ports, but no port without a plug.
 pub(super) fn print_active(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(print(console, rest, false))
 }
 
-/// `port/allprint`: prints one port, or all.
+/// `port/allprint`: prints one port or all ports, including ports without a plug.
 pub(super) fn print_all(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(print(console, rest, true))
 }
@@ -220,8 +220,8 @@ fn print_peer(text: &mut String, port: &ShownPort) {
     let _ = writeln!(text, "  -- endpoint ID {id:04} module {module:<12}: {about}");
 }
 
-/// Returns a port's counters since their reset. If the port was created again since, its counters started at 0 and are
-/// returned unchanged.
+/// Returns a port's counters since their reset. If the port was created again after the reset, its counters started at
+/// 0, and are returned unchanged.
 fn since(now: &BTreeMap<String, PortCounts>, reset: &BTreeMap<String, PortCounts>, name: &str) -> PortCounts {
     let now = now.get(name).copied().unwrap_or_default();
     let before = reset.get(name).copied().unwrap_or_default();
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a port is printed as VDE does, byte for byte, with a plug and without.
+    /// Objective: a port with a plug and a port without one are printed byte for byte as in VDE.
     #[test]
     fn a_port_is_shown_as_vde_shows_it() {
         let plug =

@@ -1,4 +1,4 @@
-//! Commands on VDE's spanning tree. This switch has none; it detects loops instead.
+//! Commands on VDE's spanning tree. This switch has no spanning tree; it detects loops instead.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::super::answers::{VdeAnswer, VdeError};
 use super::super::console::VdeConsole;
 use super::super::words::{number, three_numbers};
 
-/// `fstp/showinfo`: the switch's address and priority, and whether it detects loops.
+/// `fstp/showinfo`: prints the switch's address and priority, and whether the switch detects loops.
 pub(super) fn show(console: &mut VdeConsole, _: &str) -> VdeAnswer {
     let mac = console.facts.mac;
     let priority = console.facts.priority;
@@ -31,7 +31,7 @@ pub(super) fn accept(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     known.map(drop).into()
 }
 
-/// `fstp/print`: the tree of one VLAN, or of all: this switch is the root of each.
+/// `fstp/print`: prints the tree of one VLAN, or the trees of all VLANs. This switch is always shown as the root.
 pub(super) fn print(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let one = (!rest.is_empty()).then(|| number(rest));
     let mac = console.facts.mac;

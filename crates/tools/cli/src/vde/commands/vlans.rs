@@ -1,4 +1,4 @@
-//! Commands on VLANs. [`VlanTable`](super::super::vlans::VlanTable) has their rules.
+//! Commands on VLANs. [`VlanTable`](super::super::vlans::VlanTable) implements the rules of VLANs.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ pub(super) fn remove(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     console.change(|vlans| vlans.remove(number(rest))).into()
 }
 
-/// `vlan/addport`: adds a tagged VLAN to a port.
+/// `vlan/addport`: makes a port a tagged member of a VLAN.
 pub(super) fn add(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
     numbers.and_then(|(vlan, port)| console.change(|vlans| vlans.add(vlan, port))).map(drop).into()
 }
 
-/// `vlan/delport`: removes a tagged VLAN from a port.
+/// `vlan/delport`: ends a port's tagged membership in a VLAN.
 pub(super) fn delete(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     let numbers = two_numbers(rest).ok_or(VdeError::Invalid);
     numbers.and_then(|(vlan, port)| console.change(|vlans| vlans.delete(vlan, port))).map(drop).into()
@@ -34,12 +34,12 @@ pub(super) fn set(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     numbers.and_then(|(port, vlan)| console.change(|vlans| vlans.set(port, vlan))).map(drop).into()
 }
 
-/// `vlan/print`: lists one VLAN, or all, with the ports that have a plug.
+/// `vlan/print`: lists one VLAN or all VLANs, with those of their ports that have a plug.
 pub(super) fn print_active(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(print(console, rest, false))
 }
 
-/// `vlan/allprint`: lists one VLAN, or all, with all their ports.
+/// `vlan/allprint`: lists one VLAN or all VLANs, with all their ports.
 pub(super) fn print_all(console: &mut VdeConsole, rest: &str) -> VdeAnswer {
     VdeAnswer::told(print(console, rest, true))
 }

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::Map;
 
-/// Returns `base` with one member replaced; `path` names it, as in `network.options`.
+/// Returns `base` with one member replaced by `value`; `path` leads to the member, as in `network.options`.
 fn with(mut base: Value, path: &str, value: Value) -> Value {
     let mut place = &mut base;
     for key in path.split('.') {
@@ -96,7 +96,8 @@ fn a_wrong_description_is_refused() {
     }
 }
 
-/// Objective: the options of a container override those of its network; a removal reads only switch and run directory.
+/// Objective: the options of a container override the options of its network; for a removal, only switch and run
+/// directory are read.
 #[test]
 fn options_of_a_container_precede_those_of_its_network() {
     let input = with(container(), "network.options", json!({"switch": "lab0", "mtu": "9000", "access": "7"}));
@@ -114,7 +115,8 @@ fn options_of_a_container_precede_those_of_its_network() {
 }
 
 /// Objective: each address has the prefix length and the gateway of its subnet. The routes are those of the network,
-/// with their metrics, and a default route through each gateway, unless the network is internal or disables it.
+/// with their metrics, and a default route through each gateway, unless the network is internal or disables default
+/// routes.
 #[test]
 fn addresses_have_the_gateways_of_their_subnets() {
     let subnets = json!([{"subnet": "10.2.0.0/16"}, {"subnet": "fd00::/64", "gateway": "fd00::1"},
@@ -146,7 +148,7 @@ fn addresses_have_the_gateways_of_their_subnets() {
     assert_eq!((other[0].as_str(), other[3].as_str()), ("0.0.0.0/0 via 10.1.0.1 50", "fd09::/16 via fd00::9 50"));
 }
 
-/// Objective: membership of an address in a network is correct for prefix lengths from 0 to the maximum.
+/// Objective: whether an address belongs to a network is determined correctly for prefix lengths from 0 to the maximum.
 #[test]
 fn whether_a_network_contains_an_address() {
     for (network, address, expected) in [

@@ -18,7 +18,7 @@ const SHORT: TimeLimits = TimeLimits { request: Duration::from_millis(300), answ
 
 struct Pages(ServerNames);
 
-/// A body with this many parts, which then ends properly (true) or with an error (false).
+/// A body with this many parts. After the last part, it ends properly (`true`) or with an error (`false`).
 struct Counted(usize, bool);
 
 impl BodyParts for Counted {
@@ -72,7 +72,7 @@ impl HttpHandler for Pages {
     }
 }
 
-/// A server that runs until dropped.
+/// A server that runs until the value is dropped.
 struct Served {
     place: std::net::SocketAddr,
     stop: Option<UnixStream>,
@@ -117,7 +117,8 @@ fn answer(mut stream: TcpStream) -> String {
     text
 }
 
-/// Objective: requests are answered, HEAD without the body, and a request in pieces as a whole one.
+/// Objective: requests are answered; the answer to HEAD has no body; a request that arrives in pieces is answered like
+/// one that arrives as a whole.
 #[test]
 fn requests_are_answered_whole_or_in_pieces() {
     let served = serve(TimeLimits::default());
@@ -135,7 +136,8 @@ fn requests_are_answered_whole_or_in_pieces() {
     assert!(long.len() > LONG && long.ends_with("xxx"), "{}", long.len());
 }
 
-/// Objective: a malformed request is refused with its status, which the client receives even if it has sent much more.
+/// Objective: a malformed request is refused with the right status, which the client receives even if it has sent many
+/// more bytes.
 #[test]
 fn a_malformed_request_is_refused_with_its_status() {
     let served = serve(TimeLimits::default());
@@ -150,8 +152,8 @@ fn a_malformed_request_is_refused_with_its_status() {
     }
 }
 
-/// Objective: a client that sends half a request, or nothing, gets the status and is disconnected at the time limit,
-/// without delaying others.
+/// Objective: a client that sends half a request, or nothing, gets the status for a timeout and is disconnected at the
+/// time limit, without delaying other clients.
 #[test]
 fn slow_requests_are_cut_off_in_time() {
     let served = serve(SHORT);
@@ -166,7 +168,7 @@ fn slow_requests_are_cut_off_in_time() {
 }
 
 /// Objective: clients that do not read their answers are disconnected at the time limit, before the end of the answer;
-/// otherwise they could take all places for ever.
+/// otherwise, they could use all places forever.
 #[test]
 fn slow_readers_are_cut_off_in_time() {
     let served = serve(SHORT);
@@ -185,8 +187,8 @@ fn slow_readers_are_cut_off_in_time() {
     assert!(got.min().is_some_and(|least| least < LONG));
 }
 
-/// Objective: connections beyond the limit wait, and all are served; ended connections free their places, even after a
-/// panic.
+/// Objective: connections in excess of the limit wait, and all of them are served; a connection that ends frees its
+/// place, even after a panic.
 #[test]
 fn connections_beyond_the_limit_wait_for_their_turn() {
     let served = serve(SHORT);
@@ -202,7 +204,8 @@ fn connections_beyond_the_limit_wait_for_their_turn() {
     assert!(served.ask(b"GET /last HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("/last\n"));
 }
 
-/// Objective: a body in parts arrives as chunks with a last chunk; a failing body has no last chunk; HEAD gets no part.
+/// Objective: a body in parts arrives as chunks with a last chunk; a failing body has no last chunk; the answer to HEAD
+/// has no parts.
 #[test]
 fn a_body_in_parts_arrives_as_chunks() {
     let served = serve(SHORT);
@@ -216,7 +219,8 @@ fn a_body_in_parts_arrives_as_chunks() {
     assert!(served.ask(b"HEAD /parts HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("\r\n\r\n"));
 }
 
-/// Objective: a client that closes while nothing is sent is noticed; a client that does not read parts is disconnected.
+/// Objective: the server notices that a client closes the connection while nothing is sent to it; a client that does
+/// not read parts is disconnected.
 #[test]
 fn parts_end_with_their_reader() {
     let served = serve(SHORT);
@@ -241,8 +245,8 @@ fn parts_end_with_their_reader() {
     wait(2);
 }
 
-/// Objective: a request for another host, without host or with two gets only status 421; requests under this server's
-/// names and addresses are answered.
+/// Objective: a request for another host, without a host or with two hosts gets only status 421; requests under this
+/// server's names and addresses are answered.
 #[test]
 fn requests_for_other_servers_get_only_421() {
     let served = serve(TimeLimits::default());
@@ -257,7 +261,8 @@ fn requests_for_other_servers_get_only_421() {
 }
 
 /// Objective: when all places are taken, clients that send nothing, send half a request, do not read or do not close
-/// lose their places to later clients long before their time limits; while there are free places, they stay.
+/// lose their places to later clients long before their time limits; while there are free places, such clients keep
+/// their places.
 #[test]
 fn crowds_make_room() {
     const FOREVER: Duration = Duration::from_secs(3600);

@@ -67,7 +67,7 @@ fn everything(name: &str) -> Snapshot {
     Snapshot { stats, gateways: gateways(name) }
 }
 
-/// Returns a gateway that has answered, and one that has not.
+/// Returns two gateways: the first has answered, the second has not.
 fn gateways(name: &str) -> Arc<[ObservedGateway]> {
     let stats = GatewayStats {
         tcp: 4,
@@ -81,7 +81,7 @@ fn gateways(name: &str) -> Arc<[ObservedGateway]> {
     [ObservedGateway { port: format!("{name}:out"), stats: Some(stats) }, hangs].into()
 }
 
-/// Parses the samples in a text into name, labels and value.
+/// Returns name, labels and value of each sample in a text.
 fn samples(text: &str) -> Vec<(String, BTreeMap<String, String>, f64)> {
     text.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
 }

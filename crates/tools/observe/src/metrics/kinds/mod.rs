@@ -1,4 +1,5 @@
-//! Metrics of single kinds of ports. Each kind with metrics of its own has a file here and an entry in [`KINDS`].
+//! Metrics of single kinds of ports. Each kind that has its own metrics has a file in this folder and an entry in
+//! [`KINDS`].
 
 mod vxlan;
 
@@ -11,11 +12,11 @@ use crate::metrics::samples::Samples;
 
 /// The metrics of a kind of port ([`MetricKind`]).
 pub struct MetricKind {
-    /// The families.
+    /// The families of this kind of port.
     pub families: &'static [&'static MetricFamily],
     /// Encodes the counters of that kind's ports.
     pub encode: fn(&mut Samples<'_>, &[PortDetails]) -> Encoded,
 }
 
-/// All kinds of ports with families of their own, in the order of encoding.
+/// All kinds of ports that have their own families, in the order of encoding.
 pub const KINDS: &[MetricKind] = &[vxlan::KIND];

@@ -1,4 +1,4 @@
-//! Metrics of VXLAN ports: their remote endpoints, and the traffic with each.
+//! Metrics of VXLAN ports: their remote endpoints, and the traffic with each endpoint.
 
 use std::fmt::Result as Encoded;
 

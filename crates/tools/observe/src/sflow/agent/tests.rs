@@ -31,8 +31,8 @@ fn frame(len: u32, steps: Vec<TraceStep>) -> TracedFrame {
     TracedFrame { port: "vale0:a".into(), len, head: "0102030405".into(), steps, ..TracedFrame::default() }
 }
 
-/// Objective: a port's samples are numbered, their pools add up to all frames that they stand for, and they contain the
-/// requested length of a frame.
+/// Objective: a port's samples are numbered, their pools count all frames that the samples stand for, and a sample
+/// contains the requested number of bytes of the frame.
 #[test]
 fn the_samples_of_a_port_represent_all_its_frames() {
     let (socket, mut agent) = agent();
@@ -51,7 +51,7 @@ fn the_samples_of_a_port_represent_all_its_frames() {
     });
 }
 
-/// Objective: a frame for several ports, one of which dropped it, is reported as sent to the others.
+/// Objective: a frame for several ports, one of which dropped it, is reported as sent to the other ports.
 #[test]
 fn a_frame_is_reported_where_it_went() {
     let (_socket, mut agent) = agent();
@@ -64,7 +64,7 @@ fn a_frame_is_reported_where_it_went() {
     assert_eq!(agent.output(&[TraceStep::Link]), FrameOutput::Unknown);
 }
 
-/// Objective: counters of all ports are sent, numbered; the state of a removed port is forgotten.
+/// Objective: numbered samples with the counters of all ports are sent; the state of a removed port is dropped.
 #[test]
 fn counters_of_all_ports_are_sent() {
     let (socket, mut agent) = agent();

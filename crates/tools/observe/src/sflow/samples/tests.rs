@@ -4,7 +4,8 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
 }
 
-/// Objective: a flow sample follows sFlow version 5 field by field, its head padded to four bytes.
+/// Objective: a flow sample follows sFlow version 5 field by field, with the frame's head padded to a multiple of four
+/// bytes.
 #[test]
 fn a_flow_sample_follows_sflow_version_5() {
     let sample = FlowSample {
@@ -40,7 +41,7 @@ fn a_flow_sample_follows_sflow_version_5() {
     assert_eq!(words(&sample.encode()), expected);
 }
 
-/// Objective: several destinations, and drops, are encoded differently from a single port.
+/// Objective: several destinations and drops are each encoded differently from a single port.
 #[test]
 fn several_destinations_are_encoded_unlike_ports() {
     assert_eq!(FrameOutput::Unknown.to_field(), 0);
@@ -50,7 +51,7 @@ fn several_destinations_are_encoded_unlike_ports() {
     assert_eq!(Discard::of("runt"), Discard::Unknown);
 }
 
-/// Objective: counters are `if_counters`, 88 bytes, followed by the port's name.
+/// Objective: a counter sample has `if_counters`, which has 88 bytes, followed by the port's name.
 #[test]
 fn counters_are_followed_by_the_name_of_the_port() {
     let input = PortTraffic { bytes: 1 << 33, frames: (1 << 32) + 1, drops: 2 };
