@@ -1,8 +1,9 @@
 //! Reads several used entries of an in-order ring at a time with AVX-512, AVX2 or NEON, as the processor permits, or
 //! with plain code.
 //!
-//! The entries are in memory that the device writes: each is read once into a register or a copy, which alone is used.
-//! A second read by the compiler would do no harm: IDs are only compared, and lengths are checked in the copy.
+//! The device writes the entries' memory at any time. Each entry is therefore read once, into a register or a copy, and
+//! only that value is used. If the compiler added a second read, it would do no harm: IDs are only compared, and
+//! lengths are checked in the copy.
 
 use super::{RUN, UsedBuffer};
 
@@ -104,8 +105,8 @@ impl Simd {
     }
 
     /// Returns whether the IDs of the [`WIDE_PACKED`] descriptors of a packed ring at `at` are `first`, `first + 1`,
-    /// and so on, and their flags exactly `flags`. If so, `into` receives their lengths. ID, length and flags of each
-    /// are read as one word.
+    /// and so on, and whether their flags are exactly `flags`. If both hold, `into` receives the descriptors' lengths.
+    /// ID, length and flags of a descriptor are read as one word.
     ///
     /// # Safety
     /// `at` is readable for 64 bytes and aligned to 16; the processor supports `self`.
@@ -148,7 +149,7 @@ mod portable {
     pub unsafe fn split(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         let mut same = true;
         for (k, len) in into.iter_mut().enumerate() {
-            // SAFETY: one of the entries.
+            // SAFETY: the address is one of the [`WIDE`] entries.
             let word = unsafe { entry(at.add(8 * k)) };
             same &= word as u32 == u32::from(first) + k as u32;
             *len = (word >> 32) as u32;
@@ -285,7 +286,8 @@ mod arm {
         let mut same = true;
         let steps = [0u32, 1, 2, 3];
         for half in 0..2usize {
-            // SAFETY: 32 of the 64 readable bytes, read once, ids and lengths apart; 16 bytes of our own.
+            // SAFETY: the first load reads 32 of the 64 readable bytes once, and separates IDs and lengths; the second
+            // reads 16 bytes of our own.
             let (both, step) = unsafe { (vld2q_u32(at.add(32 * half).cast::<u32>()), vld1q_u32(steps.as_ptr())) };
             let expected = vaddq_u32(step, vdupq_n_u32(u32::from(first) + 4 * half as u32));
             same &= vminvq_u32(vceqq_u32(both.0, expected)) == u32::MAX;
@@ -303,7 +305,7 @@ mod arm {
     pub unsafe fn packed(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
         let mut same = true;
         for half in 0..2usize {
-            // SAFETY: two descriptors of the four, read once, addresses and words apart.
+            // SAFETY: the load reads two of the four descriptors once, and separates addresses and second words.
             let words = unsafe { vld2q_u64(at.add(32 * half).cast::<u64>()) }.1;
             let start = (u64::from(first) + 2 * half as u64) | u64::from(flags) << 16;
             let names = vshrq_n_u64::<32>(words);
@@ -320,7 +322,8 @@ mod arm {
 mod tests {
     use super::*;
 
-    /// Objective: all instructions that this processor supports give the results of plain code.
+    /// Objective: for split rings, all instruction sets that this processor supports give the same results as plain
+    /// code.
     #[test]
     fn all_instructions_give_the_same_results() {
         for seed in 0..200u32 {
@@ -335,7 +338,8 @@ mod tests {
             }
             for simd in Simd::all() {
                 let mut lens = [0; WIDE];
-                // SAFETY: 64 bytes, aligned to 4; this processor supports it.
+                // SAFETY: the address has 64 readable bytes and is aligned to 4; this processor supports the
+                // instructions.
                 let same = unsafe { simd.split(entries.as_ptr().cast::<u8>().add(4), first, &mut lens) };
                 assert_eq!(same, seed % 3 != 0, "{simd:?} {seed}");
                 assert_eq!(lens.to_vec(), entries[2..].iter().step_by(2).copied().collect::<Vec<_>>(), "{simd:?}");
@@ -343,7 +347,8 @@ mod tests {
         }
     }
 
-    /// Objective: all instructions give the results of plain code for packed rings, too.
+    /// Objective: for packed rings, all instruction sets that this processor supports give the same results as plain
+    /// code.
     #[test]
     fn all_instructions_agree_for_packed_rings() {
         #[repr(align(64))]
@@ -362,7 +367,7 @@ mod tests {
             }
             for simd in Simd::all() {
                 let mut lens = [0; WIDE_PACKED];
-                // SAFETY: 64 bytes, aligned; this processor supports it.
+                // SAFETY: the address has 64 readable bytes and is aligned; this processor supports the instructions.
                 let same = unsafe { simd.packed(line.0.as_ptr().cast(), first, flags, &mut lens) };
                 assert_eq!(same, !wrong, "{simd:?} {seed}");
                 assert_eq!(lens, [1, 3, 5, 7].map(|i| line.0[i] as u32), "{simd:?}");
