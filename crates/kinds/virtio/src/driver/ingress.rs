@@ -67,7 +67,7 @@ impl RunningQueue {
             let count = if self.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
             (peek::<u16>(at.as_ptr()), u16::from_le(count).max(1))
         };
-        // SAFETY: inside the buffer; it stays ours until `release`.
+        // SAFETY: the address is inside the buffer, which stays ours until `release`.
         let begin = (unsafe { at.as_ptr().cast_const().add(hdr_len) }, len - hdr_len as u32);
         let pushed = if count == 1 {
             // SAFETY: these are the bytes after the header, up to `len`, which is at most the buffer's size; the buffer

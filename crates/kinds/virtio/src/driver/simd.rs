@@ -83,7 +83,7 @@ impl Simd {
     }
 
     /// Returns whether the IDs of the [`WIDE`] entries of a split used ring at `at` are `first`, `first + 1`, and so
-    /// on. If so, `into` receives their lengths.
+    /// on. If so, `into` receives the entries' lengths.
     ///
     /// # Safety
     /// `at` is readable for 64 bytes and aligned to 4; the processor supports `self`.
