@@ -38,7 +38,8 @@ pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> R
     let mut options = RequestOptions::read(header.nr_options, body)?;
     end_name(&header, addr)?;
     let done = carry_out(fd, descriptor, &header, addr, &mut options);
-    // The status of each option is written even if the request failed; the request's own error takes precedence.
+    // The status of each option is written back even if the request failed. If both fail, the request's error is
+    // returned.
     let told = options.write_back();
     done.and(told)
 }
@@ -123,7 +124,7 @@ pub fn port_name(field: &[u8]) -> Result<&str, Errno> {
     std::str::from_utf8(name::get(field)).map_err(|_| Errno::INVAL)
 }
 
-/// Sends a request to the daemon, whose answer replaces `body`. Returns the name in the answer.
+/// Sends a request to the daemon, and replaces `body` by the body of the answer. Returns the name in the answer.
 ///
 /// # Errors
 /// netmap's errors.
