@@ -149,7 +149,7 @@ mod portable {
     pub unsafe fn split(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         let mut same = true;
         for (k, len) in into.iter_mut().enumerate() {
-            // SAFETY: the address is one of the [`WIDE`] entries.
+            // SAFETY: the address is one of the entries that the caller's contract covers.
             let word = unsafe { entry(at.add(8 * k)) };
             same &= word as u32 == u32::from(first) + k as u32;
             *len = (word >> 32) as u32;
