@@ -96,7 +96,7 @@ pub struct PtnetPort {
     options: PtnetOptions,
 }
 
-/// The service of a port's guests.
+/// The service that serves a port's guests, by transport.
 enum PtnetService {
     Ivshmem(Box<Service<PtnetGuest, GuestState>>, Arc<Listener>),
     VfioUser(Box<DeviceServices>),

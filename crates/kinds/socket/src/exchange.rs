@@ -53,7 +53,7 @@ pub struct PeerArrival {
     peer: Option<SocketPeer>,
     /// The identifier by which the source knows the peer.
     token: u64,
-    /// Number of the [`SocketLine`] that the peer requests; `None`: any line.
+    /// Number of the [`SocketLine`] that the peer requests; `None` if any line will do.
     pub number: Option<u16>,
     /// The peer's identity in words, if known.
     pub who: Option<String>,

@@ -92,7 +92,7 @@ impl FrameRules {
         frame.len() <= ethernet::HEADER_LEN + self.mtu() || frame.len() <= self.limit(frame)
     }
 
-    /// Returns the length prefix and the virtio-net header of a frame of `len` bytes, and the total size of both.
+    /// Returns the length prefix and the virtio-net header of a frame of `len` bytes, and their total size in bytes.
     #[inline]
     pub fn head(&self, format: FrameFormat, offload: &Offload, len: usize) -> ([u8; HEAD], usize) {
         let mut head = [0; HEAD];

@@ -129,7 +129,7 @@ impl<D: Device> DeviceSession<D> {
             Err(_) => return Err(Errno::INVAL.into()),
         };
         self.greeted = true;
-        // QEMU refuses limits above those that it proposed.
+        // QEMU refuses limits that are higher than the limits that it proposed.
         let least = |what: &str, ours: usize| {
             let asked = theirs["capabilities"][what].as_u64().and_then(|n| usize::try_from(n).ok());
             asked.map_or(ours, |asked| asked.min(ours))

@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(n, 100);
         assert_eq!(m.user(0x7000_0010, 100, 16), Some(a));
         assert_eq!(m.guest_of(a.as_ptr()), Some(0x1_0010));
-        // The last byte, and the one after it.
+        // The last byte of the region, and the byte after it.
         assert_eq!(m.guest(0x1_2fff, 100, &mut hint).unwrap().1, 1);
         assert_eq!(m.guest(0x1_3000, 1, &mut hint), None);
         assert_eq!(m.guest(0xffff, 1, &mut hint), None);

@@ -129,9 +129,9 @@ struct ClaimCount {
     port: usize,
 }
 
-/// Returns the index in the line at which a new claim from `from` goes: a free place, or the place of the claim that
-/// has been silent for the longest time among those of the owner or port with the most claims. `None` if no owner or
-/// port has more claims than `from`.
+/// Returns the index in the line at which a new claim from `from` goes: a free place, or, among the claims of the owner
+/// or port with the most claims, the place of the claim that has been silent for the longest time. `None` if no owner
+/// or port has more claims than `from`.
 fn place_in(line: &[HeardClaim], from: Origin, now: u32) -> Option<usize> {
     if let Some(free) = line.iter().position(|claim| !claim.is_alive(now)) {
         return Some(free);

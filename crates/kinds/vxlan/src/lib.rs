@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Sockets are ordinary and need no privilege. Frames of one flow and of equal length leave as one message, which the
-//! kernel cuts into datagrams (UDP GSO); the receiving kernel merges the datagrams into one message again (UDP GRO).
+//! kernel cuts into datagrams (UDP GSO); the receiver's kernel merges the datagrams back into one message (UDP GRO).
 //!
 //! | module | what it is |
 //! |---|---|

@@ -28,9 +28,9 @@ use crate::ip::{self, IpWords};
 use crate::peers::VtepPeers;
 use crate::sys::Outbox;
 
-/// Maximum number of complete messages that wait to be sent.
+/// Maximum number of complete messages that wait until they are sent.
 const MESSAGES: usize = 128;
-/// Maximum number of parts of all messages that wait to be sent.
+/// Maximum number of parts of all messages that wait until they are sent.
 const PARTS: usize = 2048;
 /// Maximum number of parts in one message (linux/uio.h, `UIO_MAXIOV`).
 const MOST_PARTS: usize = 1024;
@@ -41,7 +41,7 @@ const MESSAGES_A_CALL: usize = 32;
 const DATAGRAMS: usize = 64;
 /// Maximum number of bytes in a message.
 const BYTES: usize = 65_000;
-/// Maximum number of runs of frames (consecutive picks for one lane) that wait to be packed.
+/// Maximum number of runs (consecutive picks for one lane) that wait until they are packed into messages.
 const RUNS: usize = 512;
 /// Maximum number of lanes. A lane is a destination of runs: a VTEP, a socket and an ECN codepoint.
 const LANES: usize = 32;
@@ -141,7 +141,7 @@ pub struct TunnelSendContext<'a> {
     pub sources: &'a SendSockets,
     /// The VXLAN header before each frame.
     pub header: &'a [u8; header::LEN],
-    /// Size of the longest frame that fits a packet of the path.
+    /// Length in bytes of the longest frame that fits into a packet of the path's MTU.
     pub whole: usize,
 }
 

@@ -353,8 +353,8 @@ impl Tunnel {
         }
     }
 
-    /// Checks the path to `shorter`, or all paths if it is `None`: at most once per second, because this needs system
-    /// calls.
+    /// Checks the path to `shorter`; if that is `None`, checks all paths. Does so at most once per second, because it
+    /// needs system calls.
     #[cold]
     fn look_again(&self, shorter: Option<IpWords>, now: u32) {
         if self.looked.swap(now, Ordering::Relaxed) == now {

@@ -184,7 +184,7 @@ fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
 }
 
 /// Objective: a batch has all kinds of flows, interleaved and in runs, whose frames go to either of two VTEPs or to
-/// both. Each VTEP gets its frames once, and those of each flow in order.
+/// both. Each VTEP gets its frames once, and the frames of each flow arrive in order.
 #[test]
 fn mixed_flows_reach_their_vteps_in_order() {
     let one = endpoint(41, 4789);

@@ -129,7 +129,7 @@ impl EpollEntry {
         let before = watched.len();
         match &self.member {
             EpollMember::Source(source) => {
-                // The low event bits of epoll are those of poll.
+                // The low event bits of epoll are the same as the event bits of poll.
                 let events = (self.events & 0x7ff) as i16;
                 watched.push(WatchedFd { fd: self.fd, source: source.clone(), events, found: 0, ended: 0, seen: None });
             }

@@ -53,7 +53,7 @@ fn end_name(header: &NmreqHeader, addr: u64) -> Result<(), Errno> {
     user::write_bytes(addr + (offset_of!(NmreqHeader, nr_name) + last) as u64, &[0])
 }
 
-/// Returns the size of a request's body in bytes: 0 for requests without one, and for unknown requests.
+/// Returns the size of a request's body in bytes: 0 for a request that has no body, and for an unknown request.
 fn body_len(reqtype: u16) -> usize {
     match reqtype {
         NETMAP_REQ_REGISTER => size_of::<NmreqRegister>(),

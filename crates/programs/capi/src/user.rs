@@ -55,7 +55,7 @@ pub fn read<T: Plain>(addr: u64) -> Result<T, Errno> {
     let mut value = MaybeUninit::<T>::uninit();
     // SAFETY: `value` has room for a T, and the copy writes exactly that many bytes.
     unsafe { move_bytes(addr as *const u8, value.as_mut_ptr().cast(), size_of::<T>())? };
-    // SAFETY: all bytes were written, and any bytes are a T (Plain).
+    // SAFETY: all bytes were written, and any bytes are a valid T (Plain).
     Ok(unsafe { value.assume_init() })
 }
 

@@ -126,7 +126,7 @@ pub struct WatchedFd {
 }
 
 impl WatchedFd {
-    /// Syncs the source. Returns the source's ready events, except those that were already reported.
+    /// Syncs the source. Returns the source's ready events, except events that were already reported.
     fn poll(&self) -> c_short {
         let found = self.source.poll(self.events);
         let stale = self.seen.is_some() && self.seen == self.source.news();

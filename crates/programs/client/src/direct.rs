@@ -91,7 +91,8 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     ))
 }
 
-/// Returns the range of queues to open, and the rings to create for them in the requested directions.
+/// Returns the range of queues that must be opened, and the ranges of the tx and rx rings that the specification
+/// requests for these queues.
 fn ranges(spec: &PortSpec, queues: u32) -> (Range<u32>, RingRanges) {
     let which = match spec.rings {
         Rings::OneNic(i) => u32::from(i.get())..u32::from(i.get()) + 1,

@@ -80,7 +80,8 @@ struct OutgoingInner {
 enum RingEnd {
     /// A port that is used only for sending, and is opened when the first frame is sent.
     Late(Box<LatePort>),
-    /// Rings of a port that also receives, and the port's connection.
+    /// Tx rings of a port that is also used to receive, and a copy of the port's connection; `None` if there is no
+    /// daemon.
     Rings(Vec<TxRing>, Option<OwnedFd>),
 }
 
@@ -300,7 +301,7 @@ mod tests {
         got
     }
 
-    /// Objective: each reason for not sending a frame is distinct, as text and as a socket's errno.
+    /// Objective: the reasons why a frame is not sent have different texts, and different errnos for sockets.
     #[test]
     fn each_reason_is_distinct() {
         let (out, _a, _b) = ends();

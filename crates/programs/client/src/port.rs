@@ -120,8 +120,8 @@ impl Port {
         std::mem::take(&mut self.tx)
     }
 
-    /// Returns the first tx ring, and the connection to the daemon if there is one. Returns `None` if the port has no
-    /// tx rings.
+    /// Returns the first tx ring, and the connection to the daemon (`None` if there is no daemon). Returns `None` if
+    /// the port has no tx rings.
     pub(crate) fn first_tx(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
         Some((self.tx.first_mut()?, self.conn.as_ref().map(AsFd::as_fd)))
     }

@@ -120,17 +120,17 @@ pub enum GuestResource {
 /// The maximum of each resource that one guest may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestLimits {
-    /// TCP flows.
+    /// Maximum number of TCP flows.
     pub tcp: u32,
-    /// TCP flows whose handshake is not complete.
+    /// Maximum number of TCP flows whose handshake is not complete.
     pub connecting: u32,
-    /// UDP sockets: one for each address and port of the guest.
+    /// Maximum number of UDP sockets. Each address and port of the guest has one socket.
     pub udp: u32,
-    /// ICMP sockets for echo requests.
+    /// Maximum number of ICMP sockets for echo requests.
     pub pings: u32,
-    /// Unanswered questions to name servers.
+    /// Maximum number of unanswered questions to name servers.
     pub questions: u32,
-    /// Bytes of TCP payload in the gateway's buffers.
+    /// Maximum number of bytes of TCP payload in the gateway's buffers.
     pub bytes: usize,
 }
 

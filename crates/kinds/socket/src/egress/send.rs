@@ -19,7 +19,7 @@ const TCP_RUN: usize = 256 * 1024;
 
 /// Result of sending frames.
 pub(super) struct SentOff {
-    /// Number of frames sent or dropped, in order.
+    /// Number of frames that were sent or dropped, counted from the first waiting frame.
     pub done: usize,
     /// Whether there is no room for further frames.
     pub is_full: bool,

@@ -26,7 +26,7 @@ pub enum DialTarget {
     Inet(SocketAddr),
 }
 
-/// A source of peers that attempts again and again to connect to one target.
+/// A source of peers that repeatedly attempts to connect to one target.
 pub struct Dialing {
     target: DialTarget,
     format: FrameFormat,
@@ -34,7 +34,7 @@ pub struct Dialing {
     every: Duration,
     /// Time of the next attempt; `None` while a peer is connected.
     next: Option<Instant>,
-    /// The connection in progress, if any.
+    /// The connection in progress; `None` if there is none.
     pending: Option<OwnedFd>,
     events: Option<SourceEvents>,
 }

@@ -30,7 +30,7 @@ pub struct MulticastGroup {
 }
 
 impl MulticastGroup {
-    /// Joins a group on the interface with this address; `None`: the host chooses the interface.
+    /// Joins a group on the interface with the address `interface`; if that is `None`, the host chooses the interface.
     ///
     /// # Errors
     /// [`OpenError`] if a system call fails.

@@ -34,7 +34,7 @@ const DROPPED: usize = 64;
 /// A socket for one guest at a time.
 pub struct GuestSocket {
     bound: BoundSocket,
-    /// Path of the guest's socket, and the device and inode of its file; `None` without a guest.
+    /// Path of the guest's socket, and the device and inode of its file; `None` if no guest is connected.
     guest: Option<(UserPath, (u64, u64))>,
     next: Option<Instant>,
     is_lost: bool,

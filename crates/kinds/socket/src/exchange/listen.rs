@@ -16,7 +16,7 @@ use super::{PeerArrival, PeerSource, SOCKET, SourceEvents, who_made, widen};
 use crate::line::SocketPeer;
 use crate::rules::FrameFormat;
 
-/// Length of the queue of connections to be accepted.
+/// Maximum number of connections that wait until they are accepted.
 const BACKLOG: i32 = 64;
 /// Number of peers that may arrive in one burst. The limits on arrivals keep a peer that connects again and again from
 /// using up the main thread's time.

@@ -43,7 +43,8 @@ pub struct DatagramPair {
     every: Duration,
     /// Time of the next check of the peer; `None` if no check is needed.
     next: Option<Instant>,
-    /// Device and inode of the socket file to which the port's socket is connected, if any.
+    /// Device and inode of the socket file to which the port's socket is connected; `None` if it is not connected to a
+    /// file.
     there: Option<(u64, u64)>,
     is_connected: bool,
     is_lost: bool,

@@ -20,7 +20,7 @@ use crate::line::{LeftPeer, SocketPeer};
 use crate::sys::{Peeked, maker_of, peek};
 use crate::vde::{BadRequest, LONGEST, PlugAddress, PlugRequest, answer};
 
-/// Length of the queue of connections to be accepted.
+/// Maximum number of connections that wait until they are accepted.
 const BACKLOG: i32 = 64;
 /// Time limit for a plug's request.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -33,7 +33,7 @@ pub struct StreamReader {
     begun: Vec<u8>,
     /// Whether the frame in `begun` is complete now, and in the batch.
     is_whole: bool,
-    /// Whether the last peek has found the first frame incomplete.
+    /// Whether the last peek found the first frame incomplete.
     has_looked: bool,
     /// Location in `buffer` of each frame in the batch.
     frames: Vec<Range<usize>>,

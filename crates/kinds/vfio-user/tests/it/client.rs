@@ -23,8 +23,8 @@ use proptest::prelude::*;
 const MEMORY: u64 = 1 << 16;
 
 /// A device whose BAR 0 stores writes. A write at offset 0 also triggers the interrupt vector whose number is written.
-/// A write at offset 4 also copies a word of the guest's memory, whose address is written, to the next word. The byte
-/// at offset 8 counts resets.
+/// A write at offset 4 of an address in the guest's memory also copies the word at that address to the next word. The
+/// byte at offset 8 counts resets.
 struct Toy {
     config: ConfigSpace,
     registers: [u8; 256],

@@ -6,7 +6,7 @@ use netvale_mem::lent::InUse;
 use netvale_virtio::memory::RegionSpec;
 use thiserror::Error;
 
-/// Size of a header in bytes: request, flags, size of the payload.
+/// Size in bytes of a header, which consists of the request, the flags and the size of the payload.
 pub const HEADER: usize = 12;
 /// Maximum size of a payload in bytes.
 pub const MAX_PAYLOAD: usize = 4096;
@@ -261,7 +261,7 @@ impl VhostMessage {
     /// Takes exactly `count` descriptors.
     ///
     /// # Errors
-    /// [`FrontEndViolation::Fds`] if the message has more or fewer.
+    /// [`FrontEndViolation::Fds`] if the message has more or fewer descriptors.
     pub fn take_fds(&mut self, count: usize) -> Result<Vec<OwnedFd>, FrontEndViolation> {
         if self.fds.len() == count {
             Ok(std::mem::take(&mut self.fds))

@@ -19,7 +19,7 @@ pub enum ReceiveResult {
     Stopped,
 }
 
-/// Waits for a message. If `stop` becomes readable first, a partly received message is lost.
+/// Waits for a message, or until `stop` is readable. In the latter case, a partly received message is lost.
 ///
 /// # Errors
 /// [`FrontEndViolation`] if the message is malformed.

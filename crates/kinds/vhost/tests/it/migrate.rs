@@ -26,7 +26,7 @@ fn log_of(log: &OwnedFd) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Gives the device a log: `len` bytes of a file of `size` bytes.
+/// Gives the device a log, which is the first `len` bytes of a new file of `size` bytes. Returns the file.
 fn has_log(raw: &Raw, size: u64, len: u64) -> OwnedFd {
     let log = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&log, size).unwrap();

@@ -18,8 +18,9 @@ use processes::{Device, Driver, Stream, all_options, connected, other, sent, wri
 use raw::{Raw, started};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Objective: in every layout, frames of both directions, including those in the rings, survive ten replacements of the
-/// device's process; the driver keeps its connection, and does not notice failed replacements either.
+/// Objective: in every layout, frames in both directions, including frames that are in the rings, survive ten
+/// replacements of the device's process; the driver keeps its connection, and does not notice failed replacements
+/// either.
 #[test]
 fn a_device_goes_on() {
     for options in all_options() {

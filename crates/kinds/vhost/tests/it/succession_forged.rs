@@ -44,7 +44,7 @@ fn a_forged_driver_is_refused_with_the_wrong_part() {
             s["device"]["queues"]["at"][1]["buffers"] = serde_json::json!({"ordered": {"oldest": 0, "posted": []}})
         }),
         ("other queues", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [32, 33]})),
-        // A size that does not fit the memory's length.
+        // The queues' sizes do not fit the length of the memory.
         ("its memory", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [4096, 4096]})),
     ];
     for (i, (why, forge)) in forgeries.iter().enumerate() {

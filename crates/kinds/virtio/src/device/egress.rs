@@ -1,4 +1,4 @@
-//! The switch's egress towards a guest, which copies each frame directly into the buffers that the driver posted.
+//! The switch's egress towards a guest. The egress copies each frame directly into the buffers that the driver posted.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;

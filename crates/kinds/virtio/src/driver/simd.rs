@@ -197,13 +197,13 @@ mod x86 {
     /// The conditions of [`super::Simd::split`].
     #[target_feature(enable = "avx512f,avx512bw")]
     pub unsafe fn split_512(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
-        // SAFETY: 64 readable bytes, read once.
+        // SAFETY: the caller promises 64 readable bytes, which are read once.
         let entries = unsafe { at.cast::<__m512i>().read_unaligned() };
         let step = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
         let expected = _mm512_add_epi64(step, _mm512_set1_epi64(i64::from(first)));
         let ids = _mm512_and_si512(entries, _mm512_set1_epi64(0xffff_ffff));
         let lens = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(entries));
-        // SAFETY: 32 bytes of our own.
+        // SAFETY: the write covers the 32 bytes of `into`.
         unsafe { into.as_mut_ptr().cast::<__m256i>().write_unaligned(lens) };
         _mm512_cmpeq_epi64_mask(ids, expected) == 0xff
     }
@@ -216,7 +216,7 @@ mod x86 {
     pub unsafe fn split_256(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         let mut same = true;
         for half in 0..2usize {
-            // SAFETY: 32 of the 64 readable bytes, read once.
+            // SAFETY: the load reads 32 of the 64 readable bytes, once.
             let entries = unsafe { at.add(32 * half).cast::<__m256i>().read_unaligned() };
             let start = i64::from(first) + 4 * half as i64;
             let expected = _mm256_add_epi64(_mm256_set_epi64x(3, 2, 1, 0), _mm256_set1_epi64x(start));
@@ -224,7 +224,7 @@ mod x86 {
             same &= _mm256_movemask_epi8(_mm256_cmpeq_epi64(ids, expected)) == -1;
             let order = _mm256_set_epi32(6, 4, 2, 0, 7, 5, 3, 1);
             let lens = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(entries, order));
-            // SAFETY: 16 of 32 bytes of our own.
+            // SAFETY: the write covers 16 of the 32 bytes of `into`.
             unsafe { into.as_mut_ptr().add(4 * half).cast::<__m128i>().write_unaligned(lens) };
         }
         same
@@ -236,7 +236,7 @@ mod x86 {
     /// The conditions of [`super::Simd::packed`].
     #[target_feature(enable = "avx512f,avx512bw")]
     pub unsafe fn packed_512(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
-        // SAFETY: 64 readable bytes, read once, each word in one access.
+        // SAFETY: the caller promises 64 readable bytes, which are read once, each word in one access.
         let descriptors = unsafe { at.cast::<__m512i>().read_unaligned() };
         let step = _mm512_set_epi64(3, 0, 2, 0, 1, 0, 0, 0);
         let start = _mm512_set1_epi64(i64::from(first) | i64::from(flags) << 16);
@@ -244,7 +244,7 @@ mod x86 {
         let same = _mm512_mask_cmpeq_epi64_mask(0b1010_1010, names, _mm512_add_epi64(step, start)) == 0b1010_1010;
         let words = _mm512_maskz_compress_epi64(0b1010_1010, descriptors);
         let lens = _mm256_castsi256_si128(_mm512_cvtepi64_epi32(words));
-        // SAFETY: 16 bytes of our own.
+        // SAFETY: the write covers the 16 bytes of `into`.
         unsafe { into.as_mut_ptr().cast::<__m128i>().write_unaligned(lens) };
         same
     }
@@ -257,14 +257,14 @@ mod x86 {
     pub unsafe fn packed_256(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
         let mut same = true;
         for half in 0..2usize {
-            // SAFETY: two descriptors of the four, read once, each word in one access.
+            // SAFETY: the load reads two of the four descriptors once, each word in one access.
             let descriptors = unsafe { at.add(32 * half).cast::<__m256i>().read_unaligned() };
             let start = (i64::from(first) + 2 * half as i64) | i64::from(flags) << 16;
             let expected = _mm256_set_epi64x(start + 1, 0, start, 0);
             let equal = _mm256_cmpeq_epi64(_mm256_srli_epi64::<32>(descriptors), expected);
             same &= _mm256_movemask_pd(_mm256_castsi256_pd(equal)) & 0b1010 == 0b1010;
             let lens = _mm256_permutevar8x32_epi32(descriptors, _mm256_set_epi32(0, 0, 0, 0, 0, 0, 6, 2));
-            // SAFETY: 8 of 16 bytes of our own.
+            // SAFETY: the write covers 8 of the 16 bytes of `into`.
             unsafe { into.as_mut_ptr().add(2 * half).cast::<i64>().write_unaligned(_mm256_extract_epi64::<0>(lens)) };
         }
         same
@@ -291,7 +291,7 @@ mod arm {
             let (both, step) = unsafe { (vld2q_u32(at.add(32 * half).cast::<u32>()), vld1q_u32(steps.as_ptr())) };
             let expected = vaddq_u32(step, vdupq_n_u32(u32::from(first) + 4 * half as u32));
             same &= vminvq_u32(vceqq_u32(both.0, expected)) == u32::MAX;
-            // SAFETY: 16 of 32 bytes of our own.
+            // SAFETY: the write covers 16 of the 32 bytes of `into`.
             unsafe { vst1q_u32(into.as_mut_ptr().add(4 * half), both.1) };
         }
         same

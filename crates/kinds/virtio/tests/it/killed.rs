@@ -168,7 +168,7 @@ fn device_takes(rig: &mut Rig, most: usize) -> Vec<(u32, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Objective: the successor receives the frames that follow those that the killed driver received, in order.
+    /// Objective: the successor receives, in order, the frames that follow the frames that the killed driver received.
     #[test]
     fn the_next_driver_receives_in_order(
         packed: bool,

@@ -114,13 +114,13 @@ impl VtepFailure {
 pub struct VtepReport {
     /// Address of the VTEP.
     pub vtep: IpAddr,
-    /// The shortest measured round trip; `None` without a reply.
+    /// The shortest measured round trip; `None` if no reply arrived.
     pub round_trip: Option<Duration>,
     /// The path MTU in bytes that this host knew before the check; `None` if it knew none.
     pub known_mtu: Option<u32>,
     /// Size of the longest packet that was answered, in bytes; `None` if it was not measured.
     pub path_mtu: Option<u32>,
-    /// The failure, if any.
+    /// The failure; `None` if the check succeeded.
     pub failure: Option<VtepFailure>,
 }
 
@@ -154,8 +154,8 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<VtepReport, CheckError> {
     Ok(report)
 }
 
-/// Returns the shortest of several round trips, if there was a reply, and the failure, if any: the failure that the
-/// network reports, or [`VtepFailure::NoAnswer`].
+/// Returns the shortest of several round trips (`None` if no reply arrived), and the failure: what the network reports,
+/// or [`VtepFailure::NoAnswer`]; `None` if there is no failure.
 fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<VtepFailure>)> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUNDS {

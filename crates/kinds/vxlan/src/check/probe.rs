@@ -247,8 +247,8 @@ fn prepare(socket: &OwnedFd, is_v4: bool) -> io::Result<()> {
     }
 }
 
-/// Returns an identifier that differs from those of this process's recent checks and, most likely, from those of other
-/// processes.
+/// Returns an identifier that differs from the identifiers of this process's recent checks and, most likely, from the
+/// identifiers that other processes use.
 fn next_id() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let process = std::process::id() as u16;

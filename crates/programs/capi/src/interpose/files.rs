@@ -67,7 +67,7 @@ macro_rules! fortified_open_functions {
         /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the program's arguments; without O_CREAT, which these functions exclude, there is no mode.
+            // SAFETY: the arguments are the program's; these functions exclude O_CREAT, so the mode is unused.
             unsafe { if is_device(path) { open_device(flags) } else { real::open(path, flags, 0) } }
         }
     )* };
@@ -82,7 +82,7 @@ macro_rules! fortified_openat_functions {
         /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the program's arguments; without O_CREAT, which these functions exclude, there is no mode.
+            // SAFETY: the arguments are the program's; these functions exclude O_CREAT, so the mode is unused.
             unsafe { if is_device(path) { open_device(flags) } else { real::openat(dir, path, flags, 0) } }
         }
     )* };

@@ -33,7 +33,7 @@ pub unsafe extern "C" fn syscall(
     if number == libc::SYS_io_uring_setup && !is_allowed() {
         return errno::fail(Errno::NOSYS).into();
     }
-    // SAFETY: the program's arguments. The kernel ignores those that the program did not pass.
+    // SAFETY: the arguments are the program's. The kernel ignores arguments that the program did not pass.
     unsafe { real::syscall(number, a, b, c, d, e, f) }
 }
 

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 use super::context::{nmctx_free, nmctx_lock, nmctx_malloc, nmctx_unlock};
 use super::structs::{MemDesc, PortDesc};
 
-/// Returns the region of a registered port, which is mapped unless another port has mapped it already, and adds the
-/// port to the region's users.
+/// Returns the region of a registered port, and adds the port to the region's users. Maps the region unless another
+/// port has already mapped it.
 ///
 /// # Errors
 /// The error of mmap(2).

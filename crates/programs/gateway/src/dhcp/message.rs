@@ -109,11 +109,11 @@ pub struct DhcpMessage {
     pub chaddr: MacAddr,
     /// The address that the client requests (option 50); `None` if it requests no particular address.
     pub requested: Option<Ipv4Addr>,
-    /// The server for which the message is meant (option 54); `None` for any.
+    /// The server for which the message is meant (option 54); `None` if it is meant for any server.
     pub server: Option<Ipv4Addr>,
-    /// The client identifier (option 61).
+    /// The client identifier (option 61); `None` if the client sent none.
     pub client_id: Option<Vec<u8>>,
-    /// The client's host name (option 12 or 81).
+    /// The client's host name (option 12 or 81); `None` if the client sent none.
     pub name: Option<Vec<u8>>,
     /// The codes of the options that the client requests (option 55); `None` means all options.
     pub wants: Option<Vec<u8>>,
@@ -210,7 +210,7 @@ fn read_options(fixed: &[u8; FIXED], options: &[u8]) -> Option<JoinedOptions> {
     let mut joined = JoinedOptions::default();
     joined.read(options)?;
     let overload = joined.get(option::OVERLOAD).and_then(|value| value.first().copied()).unwrap_or(0);
-    // The options in `file` come before those in `sname` (RFC 2131 §4.1).
+    // The options in `file` come before the options in `sname` (RFC 2131 §4.1).
     if overload & 1 != 0 {
         joined.read(&fixed[108..236])?;
     }

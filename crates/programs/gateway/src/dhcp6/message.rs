@@ -95,9 +95,9 @@ pub struct Dhcp6Message {
     pub kind: Dhcp6Kind,
     /// The transaction ID, which the reply repeats.
     pub transaction: [u8; 3],
-    /// The client's DUID.
+    /// The client's DUID; `None` if the message has none.
     pub client: Option<Vec<u8>>,
-    /// The DUID of the server for which the message is meant; `None` for any.
+    /// The DUID of the server for which the message is meant; `None` if it is meant for any server.
     pub server: Option<Vec<u8>>,
     /// The identity associations for addresses.
     pub identities: Vec<AskedIdentity>,

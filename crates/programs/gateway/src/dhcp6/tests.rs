@@ -42,7 +42,7 @@ struct Read {
     kind: u8,
     /// Codes and contents of the options outside of identity associations.
     options: Vec<(u16, Vec<u8>)>,
-    /// Addresses with their lifetimes in the identity association.
+    /// The addresses in the identity association, with their lifetimes.
     given: Vec<(Ipv6Addr, u32)>,
     /// The status in the identity association.
     status: Option<u16>,

@@ -47,7 +47,7 @@ pub struct GuestPacket<'a> {
     pub ttl: u8,
     /// Transport header and payload.
     pub l4: &'a [u8],
-    /// The packet from its IP header on, for an ICMP error about it.
+    /// The packet from its IP header on, which an ICMP error about the packet quotes.
     pub packet: &'a [u8],
     /// Whether the packet must not be fragmented: it did not arrive in fragments, and it is an IPv6 packet or has DF
     /// set.
@@ -80,7 +80,7 @@ pub struct IpFragment<'a> {
     pub more: bool,
     /// The fragment's payload.
     pub payload: &'a [u8],
-    /// The fragment from its IP header on, for an ICMP error about the packet.
+    /// The fragment from its IP header on, which an ICMP error about the packet quotes.
     pub packet: &'a [u8],
 }
 

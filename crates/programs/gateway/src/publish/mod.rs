@@ -104,7 +104,7 @@ impl Publisher {
     /// Publishes a port.
     ///
     /// # Errors
-    /// Another program has the port, or this user may not bind it.
+    /// Another program uses the port, or this user may not bind to it.
     pub fn add(&mut self, core: &GatewayCore, rule: PublishRule) -> Result<(), PublishError> {
         self.spare.keep();
         let listen = rule.listen;

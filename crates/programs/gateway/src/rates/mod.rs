@@ -252,7 +252,7 @@ impl GuestRates {
             let Some(guest) = self.guests.get(id) else { continue };
             let limit = self.rules.limit(guest.key, ports);
             for way in guest.set(limit, now) {
-                // The released connections ask again, and wait according to the new rate.
+                // The released connections ask for their allowance again, and wait according to the new rate.
                 released.extend(granted_in(way, guest.ways[way as usize].release()));
             }
         }

@@ -75,7 +75,7 @@ pub fn give_with(scratch: &mut Scratch, end: &End, frames: &[(Vec<u8>, Offload)]
     end.egress.deliver(&batch, &picks, scratch)
 }
 
-/// Sends all of `frames` from one end to the other, in batches of `batch`. Returns the frames received.
+/// Sends all of `frames` from one end to the other, in batches of `batch`. Returns the received frames.
 pub fn cross(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], batch: usize) -> Vec<(Vec<u8>, Offload)> {
     let mut sent = 0;
     let mut got = Vec::new();

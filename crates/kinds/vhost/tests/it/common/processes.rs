@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::common::{End, LIMIT, frame, give, take, until};
 
-/// A port that is restored again and again.
+/// A port that is repeatedly restored.
 pub struct Device {
     pub options: VhostOptions,
     pub port: VhostPort,
@@ -91,7 +91,7 @@ impl Device {
     }
 }
 
-/// A sequence of numbered frames from one end to the other.
+/// A sequence of numbered frames that are sent from one end of the connection to the other end.
 #[derive(Default)]
 pub struct Stream {
     pub sent: u32,
@@ -148,7 +148,7 @@ pub fn all_options() -> impl Iterator<Item = DriverOptions> {
     })
 }
 
-/// A driver that is restored again and again.
+/// A driver that is repeatedly restored.
 pub struct Driver {
     path: PathBuf,
     options: DriverOptions,
