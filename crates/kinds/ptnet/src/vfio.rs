@@ -43,7 +43,7 @@ pub(crate) struct DeviceServices {
 }
 
 impl DeviceServices {
-    /// Serves the ptnet device at `site`, and the memory device beside it.
+    /// Serves the ptnet device at `site`, and the memory device at the path from [`memory_path`].
     pub(crate) fn new(
         site: &ListenAddress,
         config: PtnetDeviceConfig,

@@ -55,7 +55,7 @@ pub struct PeerArrival {
     token: u64,
     /// Number of the [`SocketLine`] that the peer requests; `None` if any line will do.
     pub number: Option<u16>,
-    /// The peer's identity in words, if known.
+    /// The peer's identity in words; `None` if it is unknown.
     pub who: Option<String>,
     /// The peer's description of itself, if it sent one.
     pub about: Option<String>,
@@ -126,7 +126,7 @@ pub trait PeerSource {
     /// Returns the peers that have arrived since the last call; `ready` has the epoll data of ready sockets.
     fn arrivals(&mut self, now: Instant, ready: &BTreeSet<u64>) -> Vec<PeerArrival>;
 
-    /// Returns the time until the source must be polled again, even without an event.
+    /// Returns the time until the source must be polled even if no event occurs.
     fn wait(&self, _now: Instant) -> Duration {
         Duration::MAX
     }
@@ -279,7 +279,7 @@ impl Exchange {
         arrivals
     }
 
-    /// Returns the time until the exchange must be polled again, even without an event.
+    /// Returns the time until the exchange must be polled even if no event occurs.
     pub fn wait(&self, now: Instant) -> Duration {
         self.source.wait(now)
     }

@@ -275,7 +275,7 @@ impl SocketLine {
         LeftPeer { strangers: news.take_strangers(), ..LeftPeer::of(peer) }
     }
 
-    /// Returns the connected peer, if any.
+    /// Returns the connected peer; empty if no peer is connected.
     pub(crate) fn peer(&self) -> Ref<'_, Option<LinePeer>> {
         self.peer.borrow()
     }

@@ -26,7 +26,7 @@ pub struct LineState {
     pub who: Option<String>,
     /// The last peer's description of itself.
     pub about: Option<String>,
-    /// The connected peer, if any.
+    /// The connected peer; `None` if no peer is connected.
     pub peer: Option<SocketPeerState>,
     /// Whether only peers that request the line's number get the line.
     #[serde(default)]

@@ -52,10 +52,10 @@ pub enum AdoptError {
     /// The descriptors belong to several interfaces.
     #[error("expected queues of one interface, found {0} and {1}")]
     Apart(String, String),
-    /// A query about a descriptor, or a setting of one queue's format (byte order, header size), failed.
+    /// A query about a descriptor, or the setting of a queue's byte order or header size, failed.
     #[error("{0}")]
     Kernel(#[from] Errno),
-    /// Setting a queue's header size or offloads failed; the error names the interface.
+    /// The setting of a queue's offloads failed; the error names the interface.
     #[error(transparent)]
     Setting(#[from] TapError),
 }

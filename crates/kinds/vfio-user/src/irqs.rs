@@ -13,8 +13,8 @@ pub const INTX: usize = 0;
 pub const MSI: usize = 1;
 /// Interrupt kind: MSI-X.
 pub const MSIX: usize = 2;
-/// Number of interrupt kinds (vfio's IRQ indices). Two more kinds report errors and ask the guest's side to release the
-/// device.
+/// Number of interrupt kinds (vfio's IRQ indices). Besides the kinds above, one kind reports errors, and one requests
+/// that the hypervisor release the device.
 pub const KINDS: usize = 5;
 /// Maximum number of vectors per kind.
 pub const MAX_VECTORS: u32 = 64;

@@ -50,7 +50,7 @@ impl ClientLine<'_> {
         Ok(session.device().0.health()?)
     }
 
-    /// Waits for the next message, and serves the device's timer meanwhile.
+    /// Waits for the next message; during the wait, serves the device's timer.
     fn next<D: Device>(&mut self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         self.in_a_row += 1;
         // A client that never pauses must not delay `stop` or the timer.
@@ -143,7 +143,7 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Sends the rest of the unsent answer, if any.
+    /// Sends the rest of the unsent answer; does nothing if there is none.
     fn send<D>(&self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         let Some((answer, done)) = &mut session.unsent else { return Ok(()) };
         while *done < answer.bytes.len() {

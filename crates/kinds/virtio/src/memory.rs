@@ -176,7 +176,7 @@ impl GuestMemory {
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
-    /// Returns a copy without a region.
+    /// Returns a copy without the region `spec`.
     ///
     /// # Errors
     /// [`MemoryError::NoSuch`] if no region has exactly these addresses.

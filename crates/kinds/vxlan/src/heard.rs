@@ -115,7 +115,7 @@ impl HeardClaims {
         claims.into_iter().map(neighbor).collect()
     }
 
-    /// Returns the counter of new and changed claims, for a control plane that waits for the next one.
+    /// Returns the counter of new and changed claims, for a control plane that waits for the next change.
     #[must_use]
     pub fn changes(&self) -> &ChangeCount {
         &self.changes

@@ -80,7 +80,7 @@ pub struct TunnelSendResult {
 /// A message being packed.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenMessage {
-    /// Size of each datagram in bytes; the last one may be shorter.
+    /// Size of each datagram in bytes; the last datagram may be shorter.
     each: usize,
     count: usize,
     /// Maximum number of datagrams.

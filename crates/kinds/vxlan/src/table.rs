@@ -123,8 +123,8 @@ impl VtepTable {
         (state & GIVEN != 0 || is_fresh(state, now, ageing)).then_some(words)
     }
 
-    /// Records that an address was seen behind a VTEP. Returns whether the table is now up to date; false if another
-    /// thread was writing or no slot was free.
+    /// Records that an address was seen behind a VTEP. Returns false if the table could not be updated: the address is
+    /// given for another VTEP, another thread was writing, or no slot was free.
     #[inline]
     pub fn learn(&self, mac: u64, vtep: IpWords, now: u32, ageing: u32) -> bool {
         self.known(mac, vtep, now).unwrap_or_else(|| self.learn_anew(mac, vtep, now, ageing))

@@ -1,4 +1,4 @@
-//! Interfaces that a privileged program opens itself, without a daemon.
+//! Interfaces that a privileged program itself opens, without a daemon.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

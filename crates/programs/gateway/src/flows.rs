@@ -29,7 +29,7 @@ const WRITE: usize = 4096;
 /// Maximum number of refusals that are recorded per second.
 const REFUSALS: u32 = 1000;
 
-/// The reasons for which flows are refused.
+/// The words with which the flow log states why a flow was refused or could not be opened.
 pub const REASONS: [&str; 13] = [
     "policy",
     "name",
@@ -87,9 +87,9 @@ pub struct OpenFlow {
     pub ends: FlowEnds,
     /// The DNS name that the guest resolved to the other end's address; `None` if the guest resolved no name to it.
     pub name: Option<Arc<str>>,
-    /// The payload so far.
+    /// The payload that the flow has carried so far.
     pub bytes: FlowBytes,
-    /// When the flow began.
+    /// Time at which the flow began.
     pub began: Instant,
     /// The effect of the guest's limits on the flow.
     pub limited: FlowLimited,

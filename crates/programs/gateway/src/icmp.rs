@@ -210,7 +210,7 @@ impl EchoFlows {
                     }
                 }
                 Err(Errno::AGAIN) => return,
-                // The error is also in the socket's error queue.
+                // The error is also in the socket's error queue, from which it is taken.
                 Err(_) => {}
             }
         }

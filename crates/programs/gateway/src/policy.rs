@@ -188,8 +188,8 @@ impl EgressPolicy {
         }
     }
 
-    /// Returns whether there is a transport and a port at which guests can reach all addresses of the Internet of some
-    /// IP version.
+    /// Returns whether guests can reach all Internet addresses of IPv4 or of IPv6, over some transport and at one port
+    /// at least.
     fn is_open(&self) -> bool {
         let transports = [FlowTransport::Tcp, FlowTransport::Udp, FlowTransport::Icmp];
         [true, false].into_iter().any(|v4| transports.into_iter().any(|transport| self.is_open_for(v4, transport)))

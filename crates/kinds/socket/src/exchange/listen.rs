@@ -220,7 +220,7 @@ pub(super) fn prepare_tcp(connection: &OwnedFd) {
     let _ = sockopt::set_tcp_nodelay(connection, true);
 }
 
-/// Creates a TCP socket, not bound yet, of the family of an address.
+/// Creates an unbound TCP socket whose address family is the family of `at`.
 pub(super) fn tcp(at: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

@@ -161,7 +161,7 @@ impl StreamReader {
         Ok(true)
     }
 
-    /// Finds at most `room` whole frames from `next` on. Returns the end of the last one.
+    /// Finds at most `room` whole frames, from offset `next` on. Returns the offset after the last whole frame.
     fn find(&mut self, mut next: usize, room: usize) -> Result<usize, StreamEnd> {
         while self.frames.len() < room {
             match front(self.buffer.get(next..self.end).unwrap_or_default(), self.longest) {

@@ -146,7 +146,7 @@ impl KeptFrontEnd {
 pub(crate) struct FrontEndConnection {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) inbox: MessageInbox,
-    /// The device; `None` if the front end has not sent anything yet.
+    /// The device; `None` if the front end has sent no message yet.
     pub(crate) device: Option<VhostDevice>,
 }
 

@@ -51,7 +51,7 @@ pub trait DriverBuffers: Send {
 pub enum BuffersState {
     /// Buffers that come back in any order.
     Any {
-        /// Free buffers; the last one in this list is taken next.
+        /// Free buffers; the last buffer in this list is taken next.
         free: Vec<u16>,
         /// Chains that the device has.
         posted: Vec<Vec<u16>>,

@@ -46,7 +46,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
         let n = ram.size();
         let queue = SplitDriver::empty(ram, features, B::new(n));
         for id in 0..n {
-            // SAFETY: a descriptor of the table, aligned.
+            // SAFETY: the address is a descriptor of the table, aligned.
             unsafe { AtomicU64::from_ptr(queue.desc(id).cast()) }.store(ram.guest(id), Ordering::Relaxed);
         }
         // The queue starts in polling mode.
@@ -136,7 +136,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
         let at = self.desc(id);
         if let Some(said) = self.said.get_mut(usize::from(id)).filter(|said| **said != rest) {
             *said = rest;
-            // SAFETY: the second half of a descriptor of the table, aligned.
+            // SAFETY: the address is the second half of a descriptor of the table, aligned.
             unsafe { AtomicU64::from_ptr(at.add(8).cast()) }.store(rest, Ordering::Relaxed);
         }
     }

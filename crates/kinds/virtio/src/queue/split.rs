@@ -17,7 +17,7 @@ use crate::memory::{GuestMemory, Hint};
 const NO_INTERRUPT: u16 = 1;
 /// `VIRTQ_USED_F_NO_NOTIFY`.
 const NO_NOTIFY: u16 = 1;
-/// Number of chains whose descriptors are prefetched ahead.
+/// Number of chains whose descriptors are prefetched before they are read.
 const AHEAD: u16 = 16;
 
 /// The device's side of a split queue.

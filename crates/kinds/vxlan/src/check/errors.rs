@@ -35,7 +35,7 @@ pub enum Cause {
 pub struct PathError {
     /// The cause.
     pub cause: Cause,
-    /// Address of the host that reported the error, if known.
+    /// Address of the host that reported the error; `None` if it is unknown.
     pub from: Option<IpAddr>,
 }
 

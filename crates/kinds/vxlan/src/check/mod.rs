@@ -32,7 +32,8 @@ use probe::{EchoAnswer, Probe};
 
 use crate::tunnel::around_packet;
 
-/// Number of requests to a VTEP: the first one may have to wait until the VTEP's Ethernet address is resolved.
+/// Number of requests to a VTEP. There are several because the first request may have to wait until the VTEP's Ethernet
+/// address is resolved.
 const ROUNDS: usize = 3;
 /// Number of times that a long packet is sent before a missing reply counts.
 const TRIES: usize = 3;

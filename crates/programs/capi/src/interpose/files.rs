@@ -122,7 +122,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     lifecycle::remove_range(first.max(0).cast_unsigned(), c_uint::MAX);
-    // SAFETY: the program's argument. The C library's result, if it has one, does not matter.
+    // SAFETY: the argument is the program's. Some C libraries return a value, which is ignored.
     unsafe { real::closefrom(first) };
 }
 

@@ -37,9 +37,9 @@ pub struct ListedFlow {
     /// The DNS name that the guest resolved to the other end's address; `None` if the guest resolved no name to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<CutText>,
-    /// Bytes of payload from the guest.
+    /// Number of payload bytes from the guest.
     pub sent: u64,
-    /// Bytes of payload to the guest.
+    /// Number of payload bytes to the guest.
     pub received: u64,
     /// Age of the flow in seconds.
     pub seconds: f64,

@@ -57,7 +57,7 @@ pub enum ControlRequest {
     /// Lists the open flows: `{"flows":[…],"more":N}`. Each flow has the fields of the flow log; `more` is the number
     /// of flows that are not listed.
     Flows {
-        /// Maximum number of flows to list; `None` for the gateway's own maximum.
+        /// Maximum number of flows that are listed; `None` means the gateway's own maximum.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most: Option<usize>,
     },

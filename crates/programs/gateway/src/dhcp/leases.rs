@@ -33,7 +33,7 @@ pub struct StaticLease {
     pub mac: MacAddr,
     /// The address that the client always gets.
     pub address: Ipv4Addr,
-    /// The client's host name, if one is configured.
+    /// The client's host name; `None` if no name is configured.
     pub name: Option<String>,
 }
 
@@ -92,7 +92,7 @@ pub struct BoundLease<'a> {
     pub address: Ipv4Addr,
     /// The client's MAC address.
     pub mac: MacAddr,
-    /// The client's host name, if it has one.
+    /// The client's host name; `None` if the client has none.
     pub name: Option<&'a str>,
     /// Remaining time of the lease.
     pub left: Duration,

@@ -85,7 +85,7 @@ struct NameQuestion {
     id: [u8; 2],
     /// Offset in `message` at which the question section ends.
     end: usize,
-    /// Number of attempts so far; each attempt asks the next server.
+    /// Number of attempts that were made; each attempt asks the next server.
     tries: usize,
     until: Instant,
     exchange: ServerExchange,

@@ -25,7 +25,7 @@ pub struct LocalNames<'a> {
     pub leases: Option<&'a LeaseTable>,
     /// The addresses that guests were seen to use, which include their IPv6 addresses.
     pub addresses: &'a GuestAddresses,
-    /// The user's zones, which take precedence.
+    /// The user's zones, which take precedence over the other sources.
     pub zones: &'a DnsZones,
     /// The network of the guest that asks.
     pub network: NetworkId,

@@ -102,7 +102,7 @@ impl TokenBucket {
         at.max(now)
     }
 
-    /// Returns whether the bucket is full, like a new one.
+    /// Returns whether the bucket is full, like a new bucket.
     pub fn is_full(&mut self, now: Instant) -> bool {
         self.refill(now);
         self.level == self.burst

@@ -28,7 +28,7 @@ struct QueueRate {
 }
 
 impl RateQueue {
-    /// Sets the rate in bytes per second; `None` for no limit. The levels of the buckets are kept.
+    /// Sets the rate in bytes per second; `None` removes the limit. The levels of the buckets are kept.
     pub fn set(&mut self, rate: Option<u64>, now: Instant) {
         let before = self.rate.take();
         self.rate = rate.map(|rate| {

@@ -25,7 +25,7 @@ pub enum LimitedGuests {
     Each,
     /// The guest of the network without tags with this MAC address.
     Mac([u8; 6]),
-    /// The guest behind a private port.
+    /// The guest behind the private port with this name.
     Port(String),
 }
 
