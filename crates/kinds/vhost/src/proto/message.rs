@@ -116,7 +116,7 @@ pub enum FrontEndViolation {
     InUse {
         /// The queue.
         queue: usize,
-        /// The reason.
+        /// The reason why the queue cannot be removed or changed.
         why: InUse,
     },
     /// The queue does not exist.

@@ -269,8 +269,9 @@ impl LiveQueue {
 unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
     // The checksum offset, two bytes, is followed by num_buffers = 1 (§5.1.6.1).
     let last = (1u32 << 16).to_le();
-    // SAFETY: 8 + 2 or 8 + 4 bytes, writable as promised, at any alignment. The read only decides whether to write an
-    // identical header: a driver that changes the header between read and write damages only its own frame.
+    // SAFETY: the writes cover 8 + 2 or 8 + 4 bytes, which are writable as promised, at any alignment. The read only
+    // decides whether to write an identical header: a driver that changes the header between read and write damages
+    // only its own frame.
     unsafe {
         let first_at = at.cast::<u64>();
         let last_at = at.add(8).cast::<u32>();

@@ -146,7 +146,7 @@ impl LiveQueue {
 /// `at` is readable for `hdr_len` bytes.
 #[inline]
 pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
-    // SAFETY: 8 + 2 or 8 + 4 bytes, readable as promised.
+    // SAFETY: the reads cover 8 + 2 or 8 + 4 bytes, which are readable as promised.
     unsafe {
         let [a, b, c, d, e, f, g, h] = peek::<u64>(at).to_ne_bytes();
         let last = at.add(8);

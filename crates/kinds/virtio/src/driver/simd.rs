@@ -287,7 +287,7 @@ mod arm {
         let steps = [0u32, 1, 2, 3];
         for half in 0..2usize {
             // SAFETY: the first load reads 32 of the 64 readable bytes once, and separates IDs and lengths; the second
-            // reads 16 bytes of our own.
+            // reads the 16 bytes of `steps`.
             let (both, step) = unsafe { (vld2q_u32(at.add(32 * half).cast::<u32>()), vld1q_u32(steps.as_ptr())) };
             let expected = vaddq_u32(step, vdupq_n_u32(u32::from(first) + 4 * half as u32));
             same &= vminvq_u32(vceqq_u32(both.0, expected)) == u32::MAX;

@@ -87,7 +87,8 @@ fn address(name: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Classifies an error: RFC 792, RFC 1812 §5.2.7.1, RFC 4443 §3.
+/// Classifies an error by its ICMP type and code (RFC 792, RFC 1812 §5.2.7.1, RFC 4443 §3), or by `errno` if this host
+/// detected it.
 fn cause(errno: i32, [origin, kind, code]: [u8; 3], info: u32) -> Cause {
     match (origin, kind, code) {
         (libc::SO_EE_ORIGIN_ICMP, 3, 4) | (libc::SO_EE_ORIGIN_ICMP6, 2, _) => Cause::TooBig(info),

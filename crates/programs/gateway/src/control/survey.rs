@@ -3,7 +3,7 @@
 //!
 //! A gateway that a guest has taken over is no more trusted than the guest: answers are read into bounded types
 //! ([`GatewayStats`](super::stats::GatewayStats), [`FlowList`](super::listed::FlowList)), not into generic JSON. Other
-//! users who can create files in a run directory are not trusted, either: this module connects only to sockets, and
+//! users who can create files in a run directory are not trusted, either. This module connects only to sockets, and
 //! sends a request only if the listening process belongs to a trusted user: this user, root or, if this user is root,
 //! the owner of the socket's file.
 
