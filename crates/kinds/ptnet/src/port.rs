@@ -89,14 +89,14 @@ impl PtnetError {
     }
 }
 
-/// A port. Dropping it ends the connection and the thread, and removes the socket.
+/// A port. Dropping the port ends its guest's connection and its thread, and removes the socket.
 pub struct PtnetPort {
     serving: PtnetService,
     backend: Arc<dyn Backend>,
     options: PtnetOptions,
 }
 
-/// The service of a port's guests.
+/// The service that serves a port's guests, by transport.
 enum PtnetService {
     Ivshmem(Box<Service<PtnetGuest, GuestState>>, Arc<Listener>),
     VfioUser(Box<DeviceServices>),
@@ -149,7 +149,7 @@ impl PtnetPort {
         Layout::new(instance::sizes(&self.options.config)).map_or(0, |layout| layout.total)
     }
 
-    /// Returns the state of the service that serves virtual machines, including that of the connected machine.
+    /// Returns the state of the service that serves virtual machines, including the state of the connected machine.
     pub fn state(&self) -> service::ServiceState<PtnetGuest> {
         match &self.serving {
             PtnetService::Ivshmem(service, ..) => service.state(),
@@ -166,13 +166,13 @@ impl PtnetPort {
         }
     }
 
-    /// Returns the kick counts of one tx ring (`tx`) or rx ring: interrupts sent to the guest, interrupts suppressed,
-    /// kicks from the guest.
+    /// Returns the kick counts of tx ring `i` (if `tx` is true) or rx ring `i`: interrupts sent to the guest,
+    /// interrupts suppressed, kicks from the guest.
     pub fn ring_kicks(&self, tx: bool, i: usize) -> (u64, u64, u64) {
         self.backend.kicks(tx, i)
     }
 
-    /// Returns tx ring `i` (`tx`) or rx ring `i`; `None` while no guest has the ring.
+    /// Returns tx ring `i` (if `tx` is true) or rx ring `i`; `None` while no guest has the ring.
     pub fn ring_side(&self, tx: bool, i: usize) -> Option<RingSide> {
         self.backend.side(tx, i)
     }
@@ -256,8 +256,8 @@ impl IvshmemServer {
         }
     }
 
-    /// Returns the connection and its device. A new device is announced to the hypervisor; a restored one is taken
-    /// over.
+    /// Returns the connection and its device. A new device is announced to the hypervisor; a restored device continues
+    /// without an announcement.
     fn device(&self, connection: IvshmemConnection, peer: &GuestPeer) -> Result<(OwnedFd, PtnetInstance), String> {
         let fault = peer.fault();
         let connection = match connection {
@@ -278,8 +278,8 @@ impl IvshmemServer {
     }
 }
 
-/// Pauses if another thread has requested a pause, and resumes afterwards. Returns `false` if none is requested, so
-/// that the session must end.
+/// Pauses if another thread has requested a pause, and resumes when the pause ends. Returns `false` if no pause is
+/// requested; the session must then end.
 fn pauses(connection: &OwnedFd, device: &PtnetInstance, peer: &GuestPeer) -> bool {
     let pause = peer.asked_to_pause();
     pause.map(|pause| pause.with(state::say(connection, device))).is_some()

@@ -32,7 +32,7 @@ use crate::machine::{MachineShare, PtnetMachine, RingsLayout};
 
 /// Size of the registers in bytes.
 const REGISTERS: u64 = 256;
-/// Number of the base address register for the registers of either device.
+/// Number of the base address register (BAR) through which a guest accesses the registers, in both devices.
 const IO: usize = 0;
 /// Number of the base address register for the memory device's memory.
 const MEMORY: usize = 1;
@@ -43,7 +43,8 @@ const VECTORS_SIZE: u64 = 4096;
 /// Size of a status block in bytes.
 const CSB: u64 = 64;
 
-/// Copies a register's value to `data`, if a whole register is read.
+/// Copies a register's value to `data` if `data` is as long as a register; a read of another width leaves `data`
+/// unchanged.
 fn give(value: u32, data: &mut [u8]) {
     if let Ok(data) = <&mut [u8; 4]>::try_from(data) {
         *data = value.to_le_bytes();
@@ -138,13 +139,13 @@ pub struct PtnetRegisters {
 /// The ptnet device. Dropping it stops the rings.
 ///
 /// To a driver it behaves like netmap's own host. Everything that a driver reads in its probe function is valid from
-/// the start and stays valid. The rings start with the first [`CREATE`]; a new address of status blocks stops rings
-/// that ran with the old one.
+/// the start and stays valid. The rings start with the first [`CREATE`]; writing a new address of the status blocks
+/// stops rings that run with the old address.
 pub struct PtnetDevice {
     space: ConfigSpace,
     config: PtnetDeviceConfig,
     share: MachineShare,
-    /// The layout of the rings, renewed whenever they stop and before they start.
+    /// The layout of the rings, renewed whenever the rings stop and before they start.
     laid: RingsLayout,
     backend: Arc<dyn Backend>,
     /// The doorbells that workers ring, tx rings first; they forward kicks to the hypervisor's doorbells.
@@ -156,7 +157,7 @@ pub struct PtnetDevice {
     /// Result of the last command.
     result: u32,
     running: bool,
-    /// An error if a worker did not return the rings when they stopped.
+    /// An error if a worker did not return the rings when the rings were last stopped.
     handed_back: Result<(), InUse>,
     tell: RunListener,
 }
@@ -170,7 +171,8 @@ impl PtnetDevice {
     }
 
     /// Creates the ptnet device of a machine. `tell` is called with the header length when the rings start, and with
-    /// `None` when they stop. `fault` is the hypervisor's; it is set if memory is lost or a doorbell blocks.
+    /// `None` when they stop. `fault` belongs to the hypervisor's session, and is set if memory is lost or a doorbell
+    /// blocks.
     ///
     /// # Errors
     /// [`InstanceError`] if the memory cannot be created.
@@ -296,16 +298,16 @@ impl PtnetDevice {
         }
     }
 
-    /// Sets the header length. An invalid or unoffered length changes nothing, which the driver sees when it reads the
-    /// register. Running rings follow the change.
+    /// Sets the length of the virtio-net header. A length that is invalid or not offered changes nothing; the driver
+    /// sees this when it reads the register back. Running rings use the new length.
     fn set_header_len(&mut self, value: u32) {
         if (value == 0 || self.config.vnet_hdr) && self.hdr_len.set(value) && self.running {
             (self.tell)(Some(value));
         }
     }
 
-    /// Sets half of the address of the status blocks. The driver writes the low half last; only this write takes
-    /// effect, and it stops rings that run with the old address.
+    /// Sets half of the address of the status blocks. The driver writes the low half last; only the write of the low
+    /// half takes effect, and it stops rings that run with the old address.
     fn set_csb(&mut self, half: usize, value: u32) {
         if let Some(place) = self.csb.get_mut(half) {
             *place = value;
@@ -337,7 +339,7 @@ impl PtnetDevice {
         tracing::debug!(command, result = self.result, "ptnet control");
     }
 
-    /// Starts the rings with the guest's status blocks. Rings that run already continue.
+    /// Starts the rings with the guest's status blocks. If the rings already run, does nothing.
     fn start(&mut self, host: &DeviceHost) -> Result<(), Errno> {
         if self.running {
             return Ok(());
@@ -347,7 +349,8 @@ impl PtnetDevice {
         self.laid = RingsLayout::new(&self.share.region, &c).map_err(|_| Errno::NOMEM)?;
         for (i, csb) in csbs.iter().enumerate() {
             csb.reset(if i < self.laid.mem.tx.len() { c.slots - 1 } else { 0 });
-            // netmap's host starts with interrupts armed, on which a driver that only waits for interrupts relies.
+            // netmap's host starts with interrupts armed; a driver that waits for interrupts without arming them relies
+            // on this.
             arm(csb.appl_need_kick());
         }
         if let Err(why) = self.connect(&csbs, false) {
@@ -393,8 +396,8 @@ impl PtnetDevice {
         Csb::apart(atok_map, atok, ktoa_map, ktoa)
     }
 
-    /// Takes the rings back from the workers, and lays them out for the next driver, which reads them before it starts
-    /// them.
+    /// Takes the rings back from the workers, and lays the rings out anew for the next driver, which reads them before
+    /// it starts them.
     fn stop(&mut self) {
         self.halt();
         match RingsLayout::new(&self.share.region, &self.config) {

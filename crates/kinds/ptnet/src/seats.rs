@@ -1,5 +1,5 @@
-//! The switch's queues for a port's guests. Each is a *seat*, which remains while guests' rings come and go: it
-//! contains a ring of the connected guest, and is empty without a guest.
+//! The switch's queues for a port's guests. Each queue is a *seat*, which remains while guests' rings come and go: the
+//! seat contains a ring of the connected guest, and is empty while no guest is connected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 use crate::backend::{Backend, GuestRings};
 
-/// The seat of an rx ring, on which the guest receives: holds the ring while a guest has one. It is the switch's
-/// egress; workers share the ring.
+/// The seat of an rx ring, on which the guest receives. The seat holds the ring while a guest is connected. To the
+/// switch, the seat is an egress; several workers may deliver to the ring.
 #[derive(Default)]
 pub struct RxSeat {
     ring: Lent<RingEgress, ManyWorkers>,
@@ -47,8 +47,8 @@ impl Egress for RxSeat {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
         match self.ring.enter() {
             Ok(ring) => return ring.deliver(batch, picks, scratch),
-            // The control thread is changing the ring, which takes long only on a busy machine. Frames for a lossless
-            // port wait until that is done.
+            // The control thread is replacing the ring, which takes long only on a busy machine. Frames for a lossless
+            // port wait until the ring is replaced.
             Err(EntryError::Busy) => return 0,
             Err(EntryError::Empty) => {}
         }
@@ -58,8 +58,8 @@ impl Egress for RxSeat {
 
     #[inline]
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
-        // Batches with offloads or frames in several pieces, and a ring that another worker uses, are left to
-        // `deliver`: a worker must not enter a ring twice, nor wait for one while it holds another.
+        // `deliver` handles batches with offloads or frames in several pieces, and rings that another worker is using:
+        // a worker must not enter a ring twice, nor wait for a ring while it holds another ring.
         let ring = batch.is_plain(u32::MAX).then(|| self.ring.enter_now().ok())??;
         RingEgress::reserve_at(ring.into(), batch, picks)
     }
@@ -112,7 +112,7 @@ impl Seats {
 
 impl Backend for Seats {
     fn wake(&self, ring: usize) -> Option<&WakeSet> {
-        // Only tx rings have a worker to wake: a worker that delivers to a guest polls for room itself.
+        // Only a tx ring has a worker to wake: a worker that delivers to an rx ring polls that ring for room.
         self.tx.get(ring)?.wake.as_ref()
     }
 

@@ -26,7 +26,7 @@ use crate::published::{MemoryDevice, PtnetDevice, PtnetRegisters};
 /// Suffix of the memory device's socket name.
 const MEMORY: &str = ".mem";
 
-/// Returns the path of the memory device's socket, given that of the ptnet device.
+/// Returns the path of the memory device's socket; `path` is the path of the ptnet device's socket.
 pub fn memory_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(MEMORY);
@@ -43,7 +43,7 @@ pub(crate) struct DeviceServices {
 }
 
 impl DeviceServices {
-    /// Serves the ptnet device at `site`, and the memory device beside it.
+    /// Serves the ptnet device at `site`, and the memory device at the path from [`memory_path`].
     pub(crate) fn new(
         site: &ListenAddress,
         config: PtnetDeviceConfig,
@@ -99,7 +99,7 @@ trait ServedDevice: Device + Send + Sized + 'static {
     /// The device's state for display.
     type Detail: Clone + Default + Send + 'static;
 
-    /// Starts to show the device's state in `_peer`.
+    /// Makes the device publish its state for display in `_peer`.
     fn shown(&mut self, _peer: &ServicePeer<Self::Detail>) {}
 
     /// Returns the device's guest-writable registers, if it has any.

@@ -1,10 +1,10 @@
-//! The backlog of a peer: accepted data that waits for room in the peer's socket. It is the rest of a frame that a
-//! stream socket took in part, or the later segments of a frame that is cut into segments.
+//! The backlog of a peer: accepted data that waits for room in the peer's socket. This data is the rest of a frame of
+//! which a stream socket took only a part, or the later segments of a frame that is cut into segments.
 
 /// Maximum size of a backlog in bytes: twice the longest frame.
 const MOST: usize = 128 * 1024;
 
-/// Data accepted for a peer, to be sent before any other.
+/// Data accepted for a peer, which is sent before any later frame.
 #[derive(Debug)]
 pub struct Backlog {
     bytes: Vec<u8>,
@@ -59,7 +59,7 @@ impl Backlog {
         self.bytes.get(self.at..end)
     }
 
-    /// Removes `bytes` sent bytes from the front; `is_whole` means that this completes the message.
+    /// Removes `bytes` sent bytes from the front. If `is_whole`, removes the whole first message.
     pub fn sent(&mut self, bytes: usize, is_whole: bool) {
         let Some(&end) = self.ends.get(self.sent) else { return };
         self.at = if is_whole { end } else { (self.at + bytes).min(end) };

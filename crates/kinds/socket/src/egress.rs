@@ -1,5 +1,5 @@
 //! The egress to a peer: sends frames without copying them, many per system call. If the peer takes no virtio-net
-//! header, pending checksums and segmentation are completed in private memory.
+//! header, the egress computes pending checksums and cuts frames into segments in private memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use crate::sys::Parcels;
 mod cut;
 mod send;
 
-/// Size of the private memory in bytes, for frames with a computed checksum and the segments of one frame.
+/// Size in bytes of the private memory, which holds frames with a computed checksum, and the segments of one frame.
 const PRIVATE: usize = 2 * (MAX_FRAME + 32 * 1024);
 
 /// A frame that waits to be sent.
@@ -27,9 +27,9 @@ const PRIVATE: usize = 2 * (MAX_FRAME + 32 * 1024);
 struct Parcel {
     /// Position of the frame among the frames to deliver (`picks`).
     pick: usize,
-    /// Length in bytes, with length prefix and virtio-net header.
+    /// Length of the frame in bytes, including its length prefix and virtio-net header.
     bytes: usize,
-    /// Length of the frame alone in bytes.
+    /// Length of the frame in bytes, without prefix and header.
     frame: usize,
 }
 
@@ -48,8 +48,8 @@ pub struct PeerEgress {
     private: Vec<u8>,
     backlog: Backlog,
     pace: Arc<QueuePace>,
-    /// Memory shared with a successor, which records whether the peer's stream lacks the rest of a frame; `None` for
-    /// messages.
+    /// A record in memory that a successor shares: whether the peer's stream lacks the rest of a frame. `None` if
+    /// frames are messages.
     noted: Option<NotedCounts>,
 }
 
@@ -60,8 +60,8 @@ struct Delivery<'a> {
     bytes: u64,
 }
 
-/// Error: the socket has no room. Contains the position in `picks` of the first frame that the caller must deliver
-/// again.
+/// Error: the socket has no room. Contains the position in `picks` of the first undelivered frame, from which the
+/// caller must try again.
 struct OutOfRoom(usize);
 
 /// Properties of a peer's socket.
@@ -73,7 +73,7 @@ pub(crate) struct Carrier {
 }
 
 impl PeerEgress {
-    /// Creates the egress; `backlog` contains what a predecessor accepted and did not send.
+    /// Creates the egress; `backlog` contains the data that a predecessor accepted and did not send.
     pub(crate) fn new(
         parts: PeerParts,
         carrier: Carrier,
@@ -113,7 +113,7 @@ impl PeerEgress {
         Arc::clone(&self.parts.socket)
     }
 
-    /// Delivers the frames of `batch` with the indices `picks`. Returns how many of them are sent or dropped.
+    /// Delivers the frames of `batch` with the indices `picks`. Returns the number of frames that are sent or dropped.
     fn put_all(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch, delivery: &mut Delivery<'_>) -> usize {
         for (pick, frame) in picks.iter().enumerate() {
             let Some(frame) = batch.get(usize::from(*frame)) else { continue };
@@ -141,7 +141,7 @@ impl PeerEgress {
         }
     }
 
-    /// Adds a frame to those sent by the next system call, without copying it.
+    /// Adds a frame, without copying it, to the frames that the next system call sends.
     #[inline]
     fn put_whole(
         &mut self,
@@ -185,13 +185,14 @@ impl PeerEgress {
     fn add_private(&mut self, pick: usize, begin: usize) {
         let bytes = self.private.get(begin..).unwrap_or_default();
         let (head, len) = self.parts.rules.head(self.format, &Offload::None, bytes.len());
-        // SAFETY: `private` never grows beyond its capacity, so it is not moved. Its used part is not written again
-        // before the frames are sent or cleared, which also empties it.
+        // SAFETY: `private` never grows beyond its capacity, so it is not moved. The used part of `private` is not
+        // written before the frames are sent or cleared, and is emptied with them.
         unsafe { self.parcels.add_bytes(&head[..len], bytes) };
         self.entries.push(Parcel { pick, bytes: len + bytes.len(), frame: bytes.len() });
     }
 
-    /// Drops a frame. Earlier frames are sent first, so that the drop is not counted twice if they have to wait.
+    /// Drops a frame. Sends the earlier frames before it counts the drop: if they must wait, the caller delivers this
+    /// frame again, and the drop would be counted twice.
     #[cold]
     fn drop_one(&mut self, pick: usize, why: DropReason, delivery: &mut Delivery<'_>) -> Result<(), OutOfRoom> {
         self.send_all(pick, delivery)?;

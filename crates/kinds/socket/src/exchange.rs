@@ -1,6 +1,6 @@
 //! Connects a port with its peers. An *exchange* has a source of peers and the port's *lines*: queues that remain while
-//! peers come and go. A new peer is an *arrival*; the source watches its sockets for *events*. All of this runs on the
-//! main thread and never waits.
+//! peers come and go. A new peer is an *arrival*; the source watches its own sockets for *events*. All of this runs on
+//! the main thread and never blocks.
 
 mod bound;
 mod dial;
@@ -51,11 +51,11 @@ const EVENTS: usize = 64;
 pub struct PeerArrival {
     /// The peer's sockets; `None` if [`PeerSource::seat`] creates them once the peer has a line.
     peer: Option<SocketPeer>,
-    /// The source's identifier for the peer.
+    /// The identifier by which the source knows the peer.
     token: u64,
-    /// Number of the [`SocketLine`] that the peer requests; `None`: any line.
+    /// Number of the [`SocketLine`] that the peer requests; `None` if any line will do.
     pub number: Option<u16>,
-    /// The peer's identity in words, if known.
+    /// The peer's identity in words; `None` if it is unknown.
     pub who: Option<String>,
     /// The peer's description of itself, if it sent one.
     pub about: Option<String>,
@@ -68,7 +68,7 @@ impl PeerArrival {
     }
 }
 
-/// Returns the process and user that made a connection, in words; `None` if the kernel does not report them.
+/// Returns a text that names the process and user that made a connection; `None` if the kernel does not report them.
 fn who_made(connection: &OwnedFd) -> Option<String> {
     let maker = maker_of(connection).ok()?;
     Some(match maker.pid {
@@ -77,7 +77,7 @@ fn who_made(connection: &OwnedFd) -> Option<String> {
     })
 }
 
-/// Returns the user named at the end of [`PeerArrival::who`]; `None` if none is named.
+/// Returns the ID of the user that is named at the end of [`PeerArrival::who`]; `None` if no user is named.
 pub fn user_of(who: &str) -> Option<u32> {
     who.rsplit_once("user ").and_then(|(_, user)| user.parse().ok())
 }
@@ -123,10 +123,10 @@ pub trait PeerSource {
     /// The error of epoll_ctl(2).
     fn watch(&mut self, events: SourceEvents) -> Result<(), Errno>;
 
-    /// Returns the peers that have arrived by now; `ready` has the epoll data of ready sockets.
+    /// Returns the peers that have arrived since the last call; `ready` has the epoll data of ready sockets.
     fn arrivals(&mut self, now: Instant, ready: &BTreeSet<u64>) -> Vec<PeerArrival>;
 
-    /// Returns the time until the source must be polled again, even without an event.
+    /// Returns the time until the source must be polled even if no event occurs.
     fn wait(&self, _now: Instant) -> Duration {
         Duration::MAX
     }
@@ -139,7 +139,7 @@ pub trait PeerSource {
         arrival.peer.take().ok_or_else(|| "the peer is gone".to_owned())
     }
 
-    /// Rejects an arrival for which there is no line. Returns the resources to be closed.
+    /// Rejects an arrival for which there is no line. Returns the peer's resources, which the caller closes.
     fn turn_away(&mut self, arrival: PeerArrival, now: Instant) -> LeftPeer {
         self.left(0, now);
         arrival.peer.map(LeftPeer::of).unwrap_or_default()
@@ -153,12 +153,12 @@ pub trait PeerSource {
         Vec::new()
     }
 
-    /// Returns whether a peer counts as gone when nobody receives the datagrams sent to it.
+    /// Returns whether a peer counts as gone as soon as nobody receives the datagrams sent to it.
     fn goes_when_missed(&self) -> bool {
         false
     }
 
-    /// Continues the peer of a predecessor's line.
+    /// Takes over the peer of a predecessor's line.
     ///
     /// # Errors
     /// [`OpenError`] names what is missing.
@@ -176,8 +176,8 @@ pub trait PeerSource {
         Vec::new()
     }
 
-    /// Returns descriptors that peers passed or left since the last call; the caller closes them where closing may
-    /// block.
+    /// Returns descriptors that peers passed or left since the last call; the caller closes the descriptors on a thread
+    /// where closing may block.
     fn strangers(&mut self) -> Vec<OwnedFd> {
         Vec::new()
     }
@@ -224,7 +224,7 @@ impl Exchange {
         self.lines.insert(number, line);
     }
 
-    /// Adds a predecessor's line and continues with its peer.
+    /// Adds a predecessor's line and takes over the line's peer.
     ///
     /// # Errors
     /// [`BadState`] if the state contradicts itself.
@@ -266,7 +266,7 @@ impl Exchange {
         self.source.save()
     }
 
-    /// Returns the peers that have arrived by now.
+    /// Returns the peers that have arrived since the last call.
     pub fn arrivals(&mut self, now: Instant) -> Vec<PeerArrival> {
         let ready = self.ready();
         if ready.contains(&NEWS) {
@@ -279,7 +279,7 @@ impl Exchange {
         arrivals
     }
 
-    /// Returns the time until the exchange must be polled again, even without an event.
+    /// Returns the time until the exchange must be polled even if no event occurs.
     pub fn wait(&self, now: Instant) -> Duration {
         self.source.wait(now)
     }

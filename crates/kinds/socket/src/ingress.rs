@@ -37,8 +37,8 @@ impl PeerIngress {
         PeerIngress { parts, reader, counters, seats }
     }
 
-    /// Returns the start of a frame that was taken from the socket before it was complete; empty if there is none. The
-    /// worker must have released all frames.
+    /// Returns the start of a frame that was taken from the socket before the frame was complete; empty if there is no
+    /// such frame. The worker must have released all frames.
     pub(crate) fn begun(&self) -> &[u8] {
         match &self.reader {
             FrameReader::Stream(stream) => stream.begun(),
@@ -51,7 +51,7 @@ impl PeerIngress {
         self.seats.input.upgrade().iter().for_each(|seat| seat.poke());
     }
 
-    /// Retries the backlog, for which the socket may have room again.
+    /// Sends the backlog of the peer's egress as far as the socket has room.
     #[cold]
     fn flush(&self) {
         let Some(output) = self.seats.output.upgrade() else { return };
@@ -78,8 +78,8 @@ impl Ingress for PeerIngress {
         let on = self.reader.take(&self.parts.socket, &mut intake, &self.parts.news);
         let bytes = intake.bytes;
         self.counters.passed(batch.len() as u64, bytes);
-        // Without frames, the worker would now wait for an event of the socket, which may not come for data already
-        // there.
+        // With an empty batch, the worker would now wait for an event of the socket. Data that is already in the socket
+        // may cause no event.
         if on != ReadStep::Wait && batch.is_empty() {
             self.poke();
         }

@@ -1,5 +1,5 @@
 //! Ports with peers at sockets: QEMU's streams and datagrams, VDE's plugs, User-Mode Linux, libkrun, and similar
-//! programs. A port is a [line](SocketLine), whose queues stay while peers come and go. An [exchange](Exchange)
+//! programs. A port consists of [lines](SocketLine), whose queues stay while peers come and go. An [exchange](Exchange)
 //! connects peers with lines.
 //!
 //! ```text

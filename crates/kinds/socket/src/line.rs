@@ -22,7 +22,7 @@ use crate::reader::{FrameReader, MessageReader, StreamReader};
 use crate::room::AwaitedRoom;
 use crate::rules::{FrameFormat, FrameRules};
 
-/// Maximum wait for a worker that is using a queue of a leaving peer.
+/// Maximum time to wait for a worker that is using a queue of a leaving peer.
 const GRACE: Duration = Duration::from_millis(1);
 /// Approximate memory of a connected peer, in bytes.
 pub const PEER_MEMORY: u64 = 3 << 20;
@@ -30,7 +30,7 @@ pub const PEER_MEMORY: u64 = 3 << 20;
 /// The sockets of a peer and their use.
 #[derive(Clone, Debug)]
 pub struct SocketPeer {
-    /// The socket from which the peer's frames come, and the socket to which frames for it go.
+    /// The socket from which the peer's frames come, and the socket to which frames for the peer go.
     pub sockets: [Arc<OwnedFd>; 2],
     /// Format of frames in these sockets.
     pub format: FrameFormat,
@@ -38,9 +38,11 @@ pub struct SocketPeer {
     pub is_connection: bool,
     /// Whether the sockets are the port's own and serve any peer.
     pub is_ports: bool,
-    /// A connection without frames, which is open as long as the peer exists; `None` for a peer without one.
+    /// A control connection without frames, which is open as long as the peer exists; `None` if the peer has no such
+    /// connection.
     pub control: Option<Arc<OwnedFd>>,
-    /// Source address of this port's own frames to a multicast group, which are ignored when the group returns them.
+    /// Source address of the frames that this port sends to a multicast group; frames that come back from it are
+    /// ignored.
     pub own: Option<SocketAddrV4>,
 }
 
@@ -55,7 +57,7 @@ impl SocketPeer {
         SocketPeer { is_ports: true, ..SocketPeer::at(socket) }
     }
 
-    /// Creates a datagram peer that exists as long as the connection `control`.
+    /// Creates a datagram peer that exists as long as the connection `control` is open.
     pub fn plugged(socket: OwnedFd, control: Arc<OwnedFd>) -> SocketPeer {
         SocketPeer { control: Some(control), ..SocketPeer::at(&Arc::new(socket)) }
     }
@@ -73,14 +75,15 @@ impl SocketPeer {
     }
 }
 
-/// Data that the predecessor received from a peer, or accepted for the peer, and did not deliver.
+/// Data that a predecessor received from a peer or accepted for the peer, but did not deliver.
 #[derive(Debug, Default)]
 pub struct Undelivered {
-    /// The part of an incomplete frame, with its length prefix, that was taken from the socket.
+    /// The start of an incomplete frame, including its length prefix, which was taken from the socket.
     pub begun: Vec<u8>,
     /// Data accepted for the peer and not sent yet, one item per message.
     pub backlog: Vec<Vec<u8>>,
-    /// For a stream, a record of each direction in shared memory: whether part of a frame is missing.
+    /// For a stream, a record in shared memory per direction, which says whether part of a frame is missing; otherwise
+    /// `None`.
     pub noted: Option<[NotedCounts; 2]>,
 }
 
@@ -98,7 +101,7 @@ pub struct LineStory {
     pub connections: u64,
     /// The reason why the last peer was disconnected; `None` if it disconnected by itself.
     pub last_error: Option<String>,
-    /// Identity of the last peer, which gets this line again when it returns.
+    /// Identity of the last peer; a peer with this identity gets the same line when it returns.
     pub who: Option<String>,
     /// The last peer's description of itself.
     pub about: Option<String>,
@@ -139,7 +142,7 @@ pub type LineQueues = (Vec<Arc<dyn Egress>>, Vec<Box<dyn Ingress>>);
 
 impl SocketLine {
     /// Creates a line without a peer, and the line's queues. `news` becomes readable when a worker reports something
-    /// about a peer, such as its hang-up.
+    /// about a peer, for example that the peer hung up.
     ///
     /// # Errors
     /// Fails when the process is out of descriptors.
@@ -175,7 +178,7 @@ impl SocketLine {
         self.story.borrow().clone()
     }
 
-    /// Continues the predecessor's history.
+    /// Replaces the history by a predecessor's.
     pub fn continue_story(&self, story: LineStory) {
         *self.story.borrow_mut() = story;
     }
@@ -195,10 +198,10 @@ impl SocketLine {
         Ok(())
     }
 
-    /// Continues with a predecessor's peer and its undelivered data.
+    /// Takes over a predecessor's peer and the peer's undelivered data.
     ///
     /// # Errors
-    /// The reason why the peer cannot be continued, in words.
+    /// The reason why the peer cannot be taken over, in words.
     pub fn go_on(&self, peer: SocketPeer, rest: Undelivered) -> Result<(), String> {
         let from = Arc::clone(&peer.sockets[0]);
         self.input.wake.iter().try_for_each(|wake| wake.add(&*from)).map_err(text)?;
@@ -239,8 +242,8 @@ impl SocketLine {
         PeerParts { socket, rules: Arc::clone(&self.rules), news: news.clone(), room: room.clone() }
     }
 
-    /// Returns `Some` if a worker has reported the end of the peer, with the rule that the peer broke; the rule is
-    /// `None` if the peer disconnected by itself.
+    /// Returns `Some` if a worker has reported the end of the peer. The inner value names the rule that the peer broke;
+    /// it is `None` if the peer disconnected by itself.
     pub fn over(&self) -> Option<Option<String>> {
         let peer = self.peer.borrow();
         let news = &peer.as_ref()?.news;
@@ -258,7 +261,8 @@ impl SocketLine {
         self.input.poke();
     }
 
-    /// Disconnects the peer for the reason `why`, or because it disconnected by itself (`None`).
+    /// Removes the peer. `why` is the reason for disconnecting it; `None` if the peer disconnected by itself. Returns
+    /// the peer's resources, which the caller closes.
     pub fn end(&self, why: Option<String>) -> LeftPeer {
         let Some(LinePeer { peer, news, .. }) = self.peer.borrow_mut().take() else { return LeftPeer::default() };
         self.story.borrow_mut().last_error = why;
@@ -271,7 +275,7 @@ impl SocketLine {
         LeftPeer { strangers: news.take_strangers(), ..LeftPeer::of(peer) }
     }
 
-    /// Returns the connected peer, if any.
+    /// Returns the connected peer; empty if no peer is connected.
     pub(crate) fn peer(&self) -> Ref<'_, Option<LinePeer>> {
         self.peer.borrow()
     }

@@ -1,4 +1,4 @@
-//! News of a peer: what a worker reports about it to the main thread.
+//! News of a peer: a worker's reports about the peer to the main thread.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use netvale_mem::fault::{Fault, raise};
 /// The reason for disconnecting a peer that passed descriptors.
 pub const PASSED: &str = "the peer passed descriptors: expected only frames";
 
-/// Reports about a peer. Clones share them.
+/// Reports about a peer. Clones share the same reports.
 #[derive(Clone, Debug)]
 pub struct PeerNews(Arc<ToldOfPeer>);
 
@@ -19,7 +19,7 @@ struct ToldOfPeer {
     news: Arc<OwnedFd>,
     /// The peer has hung up.
     is_gone: AtomicBool,
-    /// The peer has announced its end; what it has sent is still taken.
+    /// The peer has announced its end; frames that it sent before are still taken.
     is_ending: AtomicBool,
     /// Nobody receives the datagrams sent to the peer.
     is_missed: AtomicBool,
@@ -54,7 +54,8 @@ impl PeerNews {
         self.report(PASSED);
     }
 
-    /// Returns the descriptors that the peer passed; the caller closes them where closing may block.
+    /// Returns the descriptors that the peer passed; the caller closes the descriptors on a thread where closing may
+    /// block.
     pub fn take_strangers(&self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.0.strangers.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -80,12 +81,13 @@ impl PeerNews {
         self.0.is_missed.swap(false, Ordering::Relaxed)
     }
 
-    /// Ends the peer once everything that it has sent is taken.
+    /// Records that the peer has announced its end. The peer counts as gone once all its frames are taken from the
+    /// socket.
     pub fn end(&self) {
         self.0.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Reports that the socket is empty, which completes an announced end.
+    /// Reports that the socket is empty. If the peer has announced its end, the peer is now gone.
     #[inline]
     pub fn found_nothing(&self) {
         if self.0.is_ending.load(Ordering::Relaxed) {

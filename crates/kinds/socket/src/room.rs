@@ -1,4 +1,4 @@
-//! The wait for room in a peer's socket while accepted frames cannot be sent.
+//! The wait for room in a peer's socket, which is active while accepted frames cannot be sent.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ impl<Q: Send> RoomWaker for Seat<Q> {
     }
 }
 
-/// The state of the wait for room. Clones share it.
+/// Whether a wait for room is active. Clones share this state.
 #[derive(Clone)]
 pub struct AwaitedRoom {
     is_awaited: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub struct AwaitedRoom {
 }
 
 impl AwaitedRoom {
-    /// Creates the state without a wait. Room wakes the worker that sleeps on `seat`.
+    /// Creates the state with no wait active. When the socket has room, the worker that sleeps on `seat` is woken.
     pub fn new<Q: Send + 'static>(seat: &Arc<Seat<Q>>) -> AwaitedRoom {
         let seat = Arc::downgrade(seat);
         AwaitedRoom { is_awaited: Arc::default(), waker: seat }

@@ -42,7 +42,7 @@ impl FrameRules {
         FrameRules { header: header as usize, mtu: AtomicU32::new(mtu.min(MAX_MTU)) }
     }
 
-    /// Sets the MTU while frames pass.
+    /// Sets the MTU, which applies to later frames.
     pub fn set_mtu(&self, mtu: u32) {
         self.mtu.store(mtu.min(MAX_MTU), Ordering::Relaxed);
     }
@@ -68,7 +68,8 @@ impl FrameRules {
         self.header > 0
     }
 
-    /// Returns the maximum size in bytes of a frame that starts with `head`.
+    /// Returns the maximum size in bytes of a frame that starts with the bytes `head`: the MTU plus the Ethernet header
+    /// and its tags.
     fn limit(&self, head: &[u8]) -> usize {
         let network = ethernet::network(head).map_or(ethernet::HEADER_LEN, |(_, at)| at);
         network + self.mtu()
@@ -91,7 +92,7 @@ impl FrameRules {
         frame.len() <= ethernet::HEADER_LEN + self.mtu() || frame.len() <= self.limit(frame)
     }
 
-    /// Returns the prefix and header of a frame of `len` bytes, and their size.
+    /// Returns the length prefix and the virtio-net header of a frame of `len` bytes, and their total size in bytes.
     #[inline]
     pub fn head(&self, format: FrameFormat, offload: &Offload, len: usize) -> ([u8; HEAD], usize) {
         let mut head = [0; HEAD];
@@ -163,7 +164,7 @@ impl FrameRules {
     }
 }
 
-/// A peer's frames on their way into a batch.
+/// A batch that takes frames from a peer, with the rules for the frames.
 pub struct PeerIntake<'a> {
     /// The batch.
     pub batch: &'a mut Batch,
@@ -192,11 +193,11 @@ impl PeerIntake<'_> {
 /// The front of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFront {
-    /// A whole frame of this many bytes, after its length.
+    /// A whole frame of this many bytes; the length prefix is not counted.
     Whole(usize),
-    /// A part of a frame, or of its length.
+    /// A part of a frame, or of the length prefix.
     Part,
-    /// A length above the maximum.
+    /// A frame whose length prefix, given here, exceeds the maximum.
     Bad(u32),
 }
 
@@ -215,8 +216,8 @@ pub fn front(bytes: &[u8], longest: usize) -> StreamFront {
 mod tests {
     use super::*;
 
-    /// Objective: the front of a stream is determined wherever the stream is cut; only a length above the maximum is
-    /// refused, as soon as all its bytes are there.
+    /// Objective: the front of a stream is determined wherever the stream is cut. Only a frame whose length exceeds the
+    /// maximum is refused, as soon as the length prefix is complete.
     #[test]
     fn fronts() {
         let frame = [&[0, 0, 0, 3][..], b"abc"].concat();
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(front(&[0, 1, 0, 14], 65_550), StreamFront::Part);
     }
 
-    /// Objective: a head has the length prefix and the virtio-net header, as far as the format has them.
+    /// Objective: a head has a length prefix only in a stream, and a virtio-net header only if the rules have one.
     #[test]
     fn heads() {
         for (header, format, expected) in [
@@ -253,8 +254,8 @@ mod tests {
         added.map(|_| batch.get(0).map_or(Offload::None, |frame| frame.offload()))
     }
 
-    /// Returns a TCP segment over IPv4; without `sum`, its checksum field only contains the sum of the pseudo-header,
-    /// as kernels leave it.
+    /// Returns a TCP segment over IPv4; if `sum` is `None`, its checksum field contains only the sum of the
+    /// pseudo-header, as kernels leave it for a network card.
     fn segment(payload: usize, sum: Option<u16>, tag: bool) -> Vec<u8> {
         let len = 40 + payload;
         let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
@@ -271,8 +272,8 @@ mod tests {
         frame
     }
 
-    /// Objective: frames of a peer without a header pass up to the MTU, with one tag or none; pending checksums are to
-    /// be filled in, large segments to be cut to the MTU; complete frames that are too long are dropped.
+    /// Objective: frames of a peer without a header pass up to the MTU, with one tag or none; pending checksums and
+    /// segmentation are recorded in the batch; complete frames that are too long are dropped.
     #[test]
     fn frames_without_header() {
         let rules = FrameRules::new(0, 1500);
@@ -293,7 +294,8 @@ mod tests {
         assert_eq!(added(&rules, &[0; 60_000]), Ok(Offload::None));
     }
 
-    /// Objective: with a virtio-net header, frames may have any length; a frame that contradicts its header is dropped.
+    /// Objective: with a virtio-net header, frames may be longer than the MTU; a frame that contradicts its header is
+    /// dropped.
     #[test]
     fn frames_behind_headers() {
         let rules = FrameRules::new(12, 1500);

@@ -26,7 +26,7 @@ pub struct LineState {
     pub who: Option<String>,
     /// The last peer's description of itself.
     pub about: Option<String>,
-    /// The connected peer, if any.
+    /// The connected peer; `None` if no peer is connected.
     pub peer: Option<SocketPeerState>,
     /// Whether only peers that request the line's number get the line.
     #[serde(default)]
@@ -36,13 +36,14 @@ pub struct LineState {
 /// State of a connected peer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SocketPeerState {
-    /// The peer's socket; `None`: a socket of the port's own.
+    /// The peer's socket; `None` if the peer uses the port's own socket.
     pub socket: Option<Fd>,
-    /// A connection without frames, which is open as long as the peer exists; `None` for a peer without one.
+    /// A control connection without frames, which is open as long as the peer exists; `None` if the peer has no such
+    /// connection.
     pub control: Option<Fd>,
-    /// For a stream, a record of each direction in shared memory: whether part of a frame is missing.
+    /// For a stream, a record in shared memory per direction, which says whether part of a frame is missing.
     pub noted: Vec<Fd>,
-    /// Start of a frame that was taken from the socket before it was complete.
+    /// Start of a frame that was taken from the socket before the frame was complete.
     pub begun: Vec<u8>,
     /// Data accepted for the peer and not sent yet, one item per message.
     pub backlog: Vec<Vec<u8>>,
@@ -63,8 +64,8 @@ impl SocketLine {
         LineState { connections, last_error, who, about, peer, reserved: self.is_reserved() }
     }
 
-    /// Returns the exact state for a successor. The workers must be parked. `None` if a worker has not returned a
-    /// queue.
+    /// Returns the exact state for a successor. The workers must be parked. Returns `None` if a worker has not returned
+    /// a queue.
     pub fn save_parked(&self) -> Option<LineState> {
         let mut state = self.save();
         if let Some(peer) = &mut state.peer {
@@ -74,8 +75,8 @@ impl SocketLine {
         Some(state)
     }
 
-    /// Restores a predecessor's line. `own` is the peer if the socket is the port's own; `format` is the format of
-    /// other peers' frames. A peer whose stream has lost data is not connected.
+    /// Restores a predecessor's line. `own` is the line's peer if that peer uses the port's own socket; otherwise, the
+    /// peer's frames have the format `format`. A peer whose stream has lost data is not connected.
     ///
     /// # Errors
     /// [`BadState`] if the state contradicts itself.
@@ -100,7 +101,7 @@ impl SocketLine {
     }
 }
 
-/// Returns whether a process was killed while it held the only copy of a part of a frame.
+/// Returns whether the predecessor was killed while it held the only copy of a part of a frame.
 fn is_lost(noted: &[NotedCounts; 2], begun: &[u8], backlog: &[Vec<u8>]) -> bool {
     let [reader, writer] = noted;
     was_in_a_frame(reader) && begun.is_empty() || was_in_a_frame(writer) && backlog.is_empty()

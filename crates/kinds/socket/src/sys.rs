@@ -1,5 +1,5 @@
-//! System calls on sockets that rustix lacks: they receive many messages into buffers, send many frames as parcels
-//! without copying, and peek at a stream. A skipper discards bytes of a stream.
+//! System calls on sockets that rustix lacks: receiving many messages into buffers, sending many frames as parcels
+//! without copying, and peeking at a stream. A skipper discards bytes of a stream.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ pub const PARCELS: usize = 64;
 const PARTS: usize = 1024;
 /// Maximum size of a frame's prefix in bytes: its length and a virtio-net header.
 pub const HEAD: usize = 16;
-/// Size of the buffer for discarded bytes, in bytes.
+/// Size in bytes of the buffer into which discarded bytes are read.
 const FORGOTTEN: usize = 4096;
 /// Maximum number of bytes discarded in one call.
 const MOST_SKIPPED: usize = 128 * FORGOTTEN;
@@ -61,8 +61,8 @@ struct Rights([u8; RIGHTS]);
 const _: () = assert!(RIGHTS.is_multiple_of(8));
 
 impl Rights {
-    /// Returns process and user from the first `len` bytes, which the kernel has written; `None` if these contain no
-    /// credentials.
+    /// Returns the IDs of the process and the user from the first `len` bytes, which the kernel has written; `None` if
+    /// these bytes contain no credentials.
     fn credentials(&self, len: usize) -> Option<(i32, u32)> {
         let (head, data) = header_of(self.0.get(..len)?)?;
         let is_it = head[1..] == [libc::SOL_SOCKET as usize, libc::SCM_CREDENTIALS as usize];
@@ -106,7 +106,7 @@ fn part(at: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len }
 }
 
-/// Converts the length of control data, whose type differs between C libraries.
+/// Converts the length of control data to `usize`. The type of the length differs between C libraries.
 fn control_len(len: impl TryInto<usize>) -> usize {
     len.try_into().unwrap_or_default().min(RIGHTS)
 }
@@ -130,7 +130,7 @@ unsafe impl Send for MessageBuffers {}
 /// A received message.
 #[derive(Clone, Copy, Debug)]
 pub struct CameMessage<'a> {
-    /// The message's bytes, as far as they fit.
+    /// The message's bytes, as far as they fit into the buffer.
     pub bytes: &'a [u8],
     /// Whether the message was longer than the buffer.
     pub is_cut: bool,
@@ -150,8 +150,8 @@ impl MessageBuffers {
         }
     }
 
-    /// Receives as many messages as are available and have room. Returns their number. Descriptors that came with them
-    /// go to `fds`; the kernel would otherwise close them in this call.
+    /// Receives as many messages as are available and the buffers can hold. Returns their number. Descriptors that came
+    /// with the messages go to `fds`; without a place for them, the kernel would close them in this call.
     ///
     /// # Errors
     /// The error of recvmmsg(2); `EAGAIN` if there is no message.
@@ -245,8 +245,8 @@ pub struct Peeked {
     pub has_descriptors: bool,
 }
 
-/// Copies waiting bytes of a stream, which stay in the socket, as far as there is room. `bytes` is 0 if the peer has
-/// hung up.
+/// Copies bytes that wait in a stream socket into `into`, as far as they fit, and leaves them in the socket.
+/// [`Peeked::bytes`] is 0 if the peer has hung up.
 ///
 /// # Errors
 /// The error of recvmsg(2); `EAGAIN` if there are no bytes.
@@ -256,12 +256,13 @@ pub fn peek(socket: &OwnedFd, into: &mut [u8]) -> Result<Peeked, Errno> {
     header.msg_iov = &raw mut one;
     header.msg_iovlen = 1;
     let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-    // SAFETY: the header points to one part, which is `into`, borrowed exclusively; both outlive the call.
+    // SAFETY: the header points to one part, which covers `into`, borrowed exclusively; the part and `into` outlive the
+    // call.
     let bytes = done(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })?.min(into.len());
     Ok(Peeked { bytes, has_descriptors: header.msg_flags & libc::MSG_CTRUNC != 0 })
 }
 
-/// Takes bytes from streams and discards them.
+/// Reads bytes from streams and discards them.
 pub struct Skipper {
     forgotten: Box<[u8; FORGOTTEN]>,
     parts: Vec<libc::iovec>,
@@ -292,8 +293,8 @@ impl Skipper {
         Ok(())
     }
 
-    /// Discards up to `count` bytes in one call. Returns their number. All parts use the same memory, which therefore
-    /// stays in the first-level cache.
+    /// Discards up to `count` bytes in one call. Returns the number of discarded bytes. All parts use the same memory,
+    /// which therefore stays in the first-level cache.
     fn skip_some(&mut self, socket: &OwnedFd, count: usize) -> Result<usize, Errno> {
         let at = self.forgotten.as_mut_ptr();
         let lens = (0..count).step_by(FORGOTTEN).map(|from| FORGOTTEN.min(count - from));
@@ -307,7 +308,7 @@ impl Skipper {
     }
 }
 
-/// Frames to be sent in one call, each with its prefix, without copying.
+/// Frames, each with its prefix, which one call sends without copying them.
 pub struct Parcels {
     heads: Vec<[u8; HEAD]>,
     parts: Vec<libc::iovec>,
@@ -399,8 +400,8 @@ impl Parcels {
         let headers = self.headers.get_mut(parcels).unwrap_or_default();
         let flags = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _;
         let count = headers.len() as u32;
-        // SAFETY: the headers point to parts of `self`, and those to heads of `self` and to frames, which are readable
-        // by the contracts of `add_frame` and `add_bytes`.
+        // SAFETY: the headers point to parts of `self`, and the parts point to heads of `self` and to frames, which are
+        // readable by the contracts of `add_frame` and `add_bytes`.
         done(unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), count, flags) } as isize)
     }
 
@@ -418,7 +419,7 @@ impl Parcels {
         done(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
     }
 
-    /// Copies a frame's bytes after the first `skipped`.
+    /// Appends a frame's bytes after the first `skipped` bytes to `into`.
     pub fn copy_rest(&self, parcel: usize, mut skipped: usize, into: &mut Vec<u8>) {
         for one in self.parts.get(self.parts_of(&(parcel..parcel + 1))).unwrap_or_default() {
             let past = skipped.min(one.iov_len);

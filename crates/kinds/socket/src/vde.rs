@@ -1,7 +1,7 @@
 //! Requests of VDE's plugs and the answer (vde-2, `datasock.c`; linux/arch/um/drivers/daemon_user.c).
 //!
 //! A plug connects to the control socket of a switch, sends the address of its own datagram socket, and receives the
-//! address of the switch's socket for it. The plug's port exists as long as the connection.
+//! address of the switch's socket for it. The plug's port exists as long as the connection is open.
 //!
 //! ```text
 //!      0        4         8      12                    122
@@ -72,7 +72,7 @@ pub enum PlugAddress {
 /// A plug's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlugRequest {
-    /// The requested port number, if any.
+    /// The requested port number; `None` if any port is requested.
     pub port: Option<u16>,
     /// The address of the plug's socket.
     pub address: PlugAddress,
@@ -88,8 +88,8 @@ impl PlugRequest {
     /// Parses a request: one message.
     ///
     /// # Errors
-    /// [`BadRequest`]. The version is checked before the length, so that a plug of another version gets the right
-    /// error.
+    /// [`BadRequest`]. The version is checked before the length, so that a plug of another version gets the error about
+    /// its version.
     pub fn parse(bytes: &[u8]) -> Result<PlugRequest, BadRequest> {
         let short = BadRequest::Short(bytes.len());
         let magic = number(bytes, 0).ok_or(short)?;
@@ -180,7 +180,8 @@ mod tests {
         assert_eq!((read.address, read.description.as_str()), (PlugAddress::Abstract(name), "[2J"));
     }
 
-    /// Objective: invalid requests are refused, each for its reason, as is a request cut at any byte.
+    /// Objective: each invalid request is refused with the matching error, and so is a request that is cut off at any
+    /// byte.
     #[test]
     fn refused() {
         let of = |magic, version, kind, path: &[u8]| PlugRequest::parse(&request(magic, version, kind, path, b""));

@@ -1,11 +1,11 @@
-//! Takes over a TAP's queues that another program opened. Descriptors may be anything; those that cannot serve a port
-//! are *unfit*.
+//! Takes over a TAP's queues that another program opened. The program may pass any descriptors; a descriptor that
+//! cannot serve a port is *unfit*.
 //!
 //! The kernel alone answers the first queries about a descriptor: a file system in user space would pass them to its
 //! program, which could delay the answer. Once the descriptor is known to be an open TUN device, the TUN driver
-//! answers. All settings on which frames depend are made again. One setting cannot be checked: the absence of the
-//! driver's own header (`IFF_NO_PI`), because another flag has the same value and hides it. If an interface has this
-//! header, the frames of its owner are lost.
+//! answers. All settings that affect the format of frames are made anew. One setting cannot be checked: the absence of
+//! the driver's own header (`IFF_NO_PI`), because another flag has the same value and hides it. If the owner of an
+//! interface left this header on, the interface's frames are lost.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -28,7 +28,7 @@ const NAPI_FRAGS: u16 = 0x0020;
 /// The reason why a descriptor is unfit as a queue of a TAP.
 #[derive(Debug, Error)]
 pub enum AdoptError {
-    /// No queues, or more than an interface can have.
+    /// There are no queues, or more queues than an interface can have.
     #[error("{0} descriptors received: expected 1 to {MAX_QUEUES} queues of a TAP")]
     Number(usize),
     /// The descriptor was opened with `O_PATH`, or not for reading and writing.
@@ -37,7 +37,7 @@ pub enum AdoptError {
     /// Reading from the descriptor could block.
     #[error("the descriptor is blocking: open it with O_NONBLOCK")]
     Blocking,
-    /// Not a character device with TUN's number.
+    /// The descriptor is not a character device with TUN's number.
     #[error("expected an open /dev/net/tun")]
     NotTun,
     /// The TUN device has no interface: none was created, or it was deleted.
@@ -52,10 +52,10 @@ pub enum AdoptError {
     /// The descriptors belong to several interfaces.
     #[error("expected queues of one interface, found {0} and {1}")]
     Apart(String, String),
-    /// The kernel refuses a query or a setting.
+    /// A query about a descriptor, or the setting of a queue's byte order or header size, failed.
     #[error("{0}")]
     Kernel(#[from] Errno),
-    /// The kernel refuses a setting of the interface.
+    /// The setting of a queue's offloads failed; the error names the interface.
     #[error(transparent)]
     Setting(#[from] TapError),
 }
@@ -71,11 +71,11 @@ pub struct AdoptedInterface {
     pub has_uso: bool,
 }
 
-/// Checks that descriptors are queues of one TAP, and makes the settings on which frames depend: byte order, size of
+/// Checks that descriptors are queues of one TAP, and sets what determines the format of frames: byte order, size of
 /// the virtio-net header, offloads.
 ///
 /// # Errors
-/// [`AdoptError`] for the first unfit descriptor. Settings may have been made on earlier ones.
+/// [`AdoptError`] for the first unfit descriptor. The settings may already have been made on the descriptors before it.
 pub fn adopt(queues: &[OwnedFd]) -> Result<AdoptedInterface, AdoptError> {
     if queues.is_empty() || queues.len() > MAX_QUEUES as usize {
         return Err(AdoptError::Number(queues.len()));
@@ -95,8 +95,8 @@ pub fn adopt(queues: &[OwnedFd]) -> Result<AdoptedInterface, AdoptError> {
     found.ok_or(AdoptError::Number(0))
 }
 
-/// Checks that a descriptor is a usable queue of a TAP, and returns the TAP's interface. `has_uso` is not determined
-/// yet.
+/// Checks that a descriptor is a usable queue of a TAP, and returns the TAP's interface. The caller must determine
+/// `has_uso`, which is false here.
 fn look(queue: &OwnedFd) -> Result<AdoptedInterface, AdoptError> {
     let (name, flags) = is_queue(queue)?;
     if flags & NAPI_FRAGS != 0 {
@@ -113,7 +113,7 @@ fn look(queue: &OwnedFd) -> Result<AdoptedInterface, AdoptError> {
     Ok(AdoptedInterface { name, netns, has_uso: false })
 }
 
-/// Checks that a descriptor is a queue of a TAP with virtio-net headers that never blocks. Returns name and flags of
+/// Checks that a descriptor is a non-blocking queue of a TAP with virtio-net headers. Returns the name and the flags of
 /// the interface.
 pub(crate) fn is_queue(queue: &OwnedFd) -> Result<(String, u16), AdoptError> {
     let mode = rustix::fs::fcntl_getfl(queue)?;
@@ -149,8 +149,8 @@ fn is_tun(fd: &OwnedFd) -> Result<bool, AdoptError> {
     Ok(is_device && (stat.stx_rdev_major, stat.stx_rdev_minor) == TUN)
 }
 
-/// Makes the settings on which frames depend, regardless of their previous values. Returns whether the kernel leaves
-/// UDP segmentation to the reader.
+/// Sets what determines the format of frames, regardless of previous settings. Returns whether the kernel leaves UDP
+/// segmentation to the reader.
 fn set(queue: impl AsFd, name: &str) -> Result<bool, AdoptError> {
     let queue = queue.as_fd();
     sys::set_little_endian(queue)?;

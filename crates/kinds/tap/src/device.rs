@@ -33,7 +33,7 @@ pub struct TapOptions {
     pub queues: u32,
     /// MTU in bytes; `None` keeps the kernel's 1500.
     pub mtu: Option<u32>,
-    /// Ethernet address; `None` keeps the kernel's random one.
+    /// Ethernet address; `None` keeps the kernel's random address.
     pub mac: Option<[u8; 6]>,
     /// Whether to bring the interface up.
     pub up: bool,
@@ -112,7 +112,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Creates the value for an interface that is already configured.
+    /// Wraps the queues of an interface that is already configured.
     pub(crate) fn of(name: String, queues: Vec<OwnedFd>, uso: bool) -> Tap {
         Tap { name, queues, uso }
     }
@@ -134,7 +134,7 @@ impl Tap {
         self.configure(&TapOptions { up: true, ..TapOptions::default() })
     }
 
-    /// Sets the MTU of an open TAP, also while frames pass.
+    /// Sets the MTU of an open TAP, which may be in use.
     ///
     /// # Errors
     /// [`TapError`] if the kernel refuses.
@@ -151,7 +151,7 @@ impl Tap {
         if options.mtu.is_none() && !options.up {
             return Ok(());
         }
-        // A socket of any family accepts requests about interfaces; this one reaches no network.
+        // A socket of any family accepts requests about interfaces; a UNIX socket reaches no network.
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
             .map_err(step("make a socket"))?;
         if let Some(mtu) = options.mtu {

@@ -1,4 +1,4 @@
-//! The egress to the host's stack: one write per frame, straight from its buffers.
+//! The egress to the host's stack: one write per frame, directly from the frame's buffers.
 #![allow(unsafe_code)]
 
 use std::io::IoSlice;
@@ -36,7 +36,7 @@ impl TapEgress {
         TapEgress { queue, counters, link: TapLink::default(), pace: QueuePace::default() }
     }
 
-    /// Sets the link, which records the state of the interface as calls on the queue show it.
+    /// Sets the link, which records what the results of calls on the queue show about the interface.
     pub fn behind(self, link: TapLink) -> Self {
         TapEgress { link, ..self }
     }
@@ -54,9 +54,9 @@ impl TapEgress {
                 None => IoSlice::new(&header),
                 Some(i) => {
                     let (ptr, len) = frame.piece(i).raw();
-                    // SAFETY: readable for len bytes until the batch is cleared (the contract of `Batch::push`), which
-                    // outlives this call. We never read the slice: it only carries address and length to writev, which
-                    // copies.
+                    // SAFETY: `ptr` is readable for `len` bytes until the batch is cleared (the contract of
+                    // `Batch::push`), and the batch outlives this call. This process never reads the slice, which only
+                    // carries address and length to writev; writev copies the bytes.
                     IoSlice::new(unsafe { std::slice::from_raw_parts(ptr, len) })
                 }
             };

@@ -11,7 +11,8 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use crate::device::HDR_LEN;
 use crate::link::TapLink;
 
-/// Maximum number of frames per pass: large frames soon fill the second-level cache, and other ingresses wait.
+/// Maximum number of frames per call of `take`: more large frames would overflow the second-level cache and delay other
+/// ingresses.
 const READS: usize = 32;
 
 /// One queue of a TAP as an ingress.
@@ -31,7 +32,7 @@ impl TapIngress {
         TapIngress { queue, frames, counters, link: TapLink::default(), taken: false }
     }
 
-    /// Sets the link, which records the state of the interface as calls on the queue show it.
+    /// Sets the link, which records what the results of calls on the queue show about the interface.
     pub fn behind(self, link: TapLink) -> Self {
         TapIngress { link, ..self }
     }

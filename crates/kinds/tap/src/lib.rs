@@ -1,7 +1,7 @@
 //! TAP devices as switch ports: the host's network stack.
 //!
 //! The queues use virtio-net headers: the stack sends and accepts whole 64 KiB segments without checksums
-//! (linux/if_tun.h; virtio 1.3 §5.1.6). Between two TAPs such a segment crosses the switch unchanged.
+//! (linux/if_tun.h; virtio 1.3 §5.1.6). Such a segment crosses the switch unchanged between two TAPs.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,8 +1,9 @@
-//! The *link* of a TAP: the state of the interface behind a queue, as shown by calls on the queue. The interface may be
-//! gone, and calls may block.
+//! The *link* of a TAP: the state of the interface behind a queue, as the results of calls on the queue show it. A call
+//! may find that the interface is gone, and it may block.
 //!
-//! A queue is opened non-blocking. A program with another copy of the descriptor can undo this, as all copies share the
-//! setting. Calls on such a queue are therefore marked, and a call that blocks is interrupted ([`netvale_mem::calls`]).
+//! A queue is opened non-blocking. A program that holds a copy of the descriptor can make it blocking, as all copies
+//! share this setting. If a program may hold copies, calls on the queue are therefore registered, and a call that
+//! blocks is interrupted ([`netvale_mem::calls`]).
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -20,7 +21,7 @@ pub const GONE: &str = "the interface is gone: it was deleted, or its network na
 /// The reason for ending a port whose queue blocked.
 const BLOCKED: &str = "the TAP's descriptor was made blocking: a worker that uses the descriptor would block";
 
-/// The state of an interface, as the last calls on its queues showed it. Clones share the state.
+/// The state of an interface, as the results of the last calls on its queues showed it. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct TapLink(Arc<TapLinkState>);
 
@@ -43,8 +44,8 @@ struct TapLinkState {
 }
 
 impl TapLink {
-    /// Creates the link of queues of which another program may hold copies. The end of the interface and a call that
-    /// blocks are reported to `fault`.
+    /// Creates the link of queues of which another program may hold copies. If the interface vanishes or a call blocks,
+    /// this is reported to `fault`.
     pub fn held_by(fault: Fault) -> TapLink {
         TapLink(Arc::new(TapLinkState { fault: Some(fault), ..TapLinkState::default() }))
     }
@@ -60,19 +61,20 @@ impl TapLink {
     }
 
     /// Sets the callback for an interface that goes down, vanishes, or comes up. The thread that detects the change
-    /// calls it.
+    /// makes the call.
     pub fn on_change(&self, call: impl Fn() + Send + Sync + 'static) {
         let _ = self.0.on_change.set(LinkListener(Box::new(call)));
     }
 
-    /// Checks that a queue's interface and its namespace still exist. Returns [`GONE`] if not, otherwise `None`. The
-    /// kernel removes a namespace's interfaces some time after the namespace's end.
+    /// Checks that a queue's interface and its namespace still exist. Returns `None` if both exist, otherwise [`GONE`].
+    /// The kernel removes a namespace's interfaces some time after the namespace's end.
     pub fn look(&self, queue: impl AsFd) -> Option<String> {
         let is_gone = matches!(sys::namespace_of(queue), Err(Errno::BADFD | Errno::INVAL));
         is_gone.then(|| GONE.to_owned())
     }
 
-    /// Returns where faults of another program are reported, if one may hold copies of the queues.
+    /// Returns the fault to which misbehaviour of another program is reported; `None` if no other program may hold
+    /// copies of the queues.
     pub fn fault(&self) -> Option<&Fault> {
         self.0.fault.as_ref()
     }
@@ -86,7 +88,7 @@ impl TapLink {
         };
         match done {
             Ok(_) if self.is_down() => self.turn(false),
-            // The errors of a queue whose interface is gone, and of one whose interface is down.
+            // `EBADFD` means that the interface is gone, `EIO` that it is down.
             Err(Errno::BADFD) => {
                 self.lose();
                 self.turn(true);

@@ -1,5 +1,5 @@
-//! Restores a predecessor's queues. They are checked and not changed, as the predecessor uses them again if the upgrade
-//! fails.
+//! Restores a predecessor's queues. The queues are checked but not changed, as the predecessor resumes using them if
+//! the upgrade fails.
 
 use std::os::fd::OwnedFd;
 

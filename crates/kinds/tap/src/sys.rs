@@ -11,7 +11,7 @@ const TUNSETVNETLE: libc::Ioctl = 0x4004_54dc;
 const TUNGETDEVNETNS: libc::Ioctl = 0x54e3;
 const TUNGETVNETHDRSZ: libc::Ioctl = 0x8004_54d7u32 as libc::Ioctl;
 
-/// The requests that this crate makes, for system call filters.
+/// The ioctl requests that this crate makes; system call filters must permit them.
 pub const IOCTLS: [u32; 13] = [
     libc::TUNSETIFF as u32,
     libc::TUNSETVNETHDRSZ as u32,
@@ -39,7 +39,7 @@ struct IfReq {
 impl IfReq {
     fn new(name: &str) -> Result<IfReq, Errno> {
         let mut r = IfReq { name: [0; 16], data: [0; 24] };
-        // The last byte stays 0.
+        // The last byte stays 0, which terminates the name.
         r.name
             .get_mut(..name.len())
             .filter(|_| name.len() < 16)
@@ -59,9 +59,9 @@ impl IfReq {
 }
 
 fn call(fd: BorrowedFd<'_>, request: libc::Ioctl, arg: *mut libc::c_void) -> Result<libc::c_int, Errno> {
-    // SAFETY: every caller below passes a request and a pointer to a live, exclusively borrowed value of the type that
-    // the request reads and writes (ifreq or int), or a request that takes no pointer, as defined by the kernel's tun
-    // and netdevice interfaces.
+    // SAFETY: every caller below passes either a request that takes no pointer, or a request with a pointer to a live,
+    // exclusively borrowed value of the type that the request reads and writes (ifreq or int), as defined by the
+    // kernel's tun and netdevice interfaces.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, arg) };
     if result < 0 { Err(Errno::from_raw_os_error(last_errno())) } else { Ok(result) }
 }
@@ -133,7 +133,7 @@ pub fn set_offload(fd: impl AsFd, flags: u32) -> Result<(), Errno> {
     call(fd.as_fd(), libc::TUNSETOFFLOAD, std::ptr::without_provenance_mut(flags as usize)).map(drop)
 }
 
-/// TUNSETSNDBUF: sets the maximum number of bytes of sent frames that the kernel may hold.
+/// TUNSETSNDBUF: sets the maximum number of bytes of written frames that the kernel may buffer.
 pub fn set_send_buffer(fd: impl AsFd, bytes: i32) -> Result<(), Errno> {
     with_int(fd.as_fd(), libc::TUNSETSNDBUF, bytes)
 }
@@ -159,7 +159,7 @@ pub fn set_up(socket: impl AsFd, name: &str) -> Result<(), Errno> {
     with_ifreq(socket.as_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &mut r)
 }
 
-/// Returns whether an interface of this name exists. False if the request fails.
+/// Returns whether an interface of this name exists; also false if the kernel cannot be asked.
 pub fn is_there(name: &str) -> bool {
     let kind = rustix::net::SocketType::DGRAM;
     let flags = rustix::net::SocketFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! Tests of a TAP's queue. A socket takes the place of the stack; like a TAP, it keeps frame boundaries.
+//! Tests of a TAP's queue. A socket pair takes the place of the TAP: like a TAP, it keeps frame boundaries.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 /// Bytes of virtio-net header.
 const HDR: usize = 12;
 
-/// Returns a queue, and the stack's end of it.
+/// Returns a queue, and the end of the socket pair that stands for the host's stack.
 fn queue() -> (Arc<OwnedFd>, OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -23,12 +23,12 @@ fn ingress(queue: Arc<OwnedFd>) -> Source<TapIngress> {
     Source::new(Box::new(TapIngress::new(queue, Arc::default())))
 }
 
-/// Returns a frame after a header without offloads.
+/// Returns a frame, preceded by a virtio-net header without offloads.
 fn with_header(frame: &[u8]) -> Vec<u8> {
     [&[0; HDR], frame].concat()
 }
 
-/// Returns an IPv4 TCP frame with a pending checksum, after the virtio-net header that describes it.
+/// Returns an IPv4 TCP frame with a pending checksum, preceded by the virtio-net header that describes it.
 fn unfinished() -> Vec<u8> {
     let mut frame = [0; 14 + 20 + 20 + 6];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -37,15 +37,15 @@ fn unfinished() -> Vec<u8> {
     frame[23] = 6;
     frame[46] = 0x50;
     let mut header = [0; HDR];
-    // NEEDS_CSUM; start of the checksummed bytes, and offset of the checksum from there.
+    // NEEDS_CSUM; start of the checksummed bytes; offset of the checksum from that start.
     header[0] = 1;
     header[6] = 34;
     header[8] = 16;
     [&header, &frame[..]].concat()
 }
 
-/// Objective: frames of the stack arrive unchanged, up to 32 a pass, in order; frames of the switch arrive at the stack
-/// after a header; both are counted.
+/// Objective: frames from the stack arrive unchanged and in order, up to 32 per call of `take`; frames from the switch
+/// arrive at the stack with a header; frames in both directions are counted.
 #[test]
 fn frames_pass_unchanged_and_are_counted() {
     let (queue, stack) = queue();
@@ -76,8 +76,8 @@ fn frames_pass_unchanged_and_are_counted() {
     assert_eq!(counted, [(40, bytes); 2]);
 }
 
-/// Objective: pending offloads are passed both ways; a frame that contradicts its header is dropped and counted under
-/// that reason alone.
+/// Objective: pending offloads are passed on in both directions; a frame that contradicts its header is dropped and
+/// counted under that reason alone.
 #[test]
 fn headers_pass_pending_offloads_both_ways() {
     let (queue, stack) = queue();

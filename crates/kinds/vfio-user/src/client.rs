@@ -1,4 +1,5 @@
-//! A vfio-user client for simulated guests: gives a device memory and an interrupt, and accesses its registers.
+//! A vfio-user client for simulated guests. The client gives a device access to memory and an interrupt, and accesses
+//! the device's registers.
 
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
@@ -70,7 +71,7 @@ impl VfioUserClient {
         self.ask(command::DEVICE_SET_IRQS, &w.0, &[bell]).map(|_| ())
     }
 
-    /// Fills `into` from a region at offset `at`.
+    /// Reads `into.len()` bytes at offset `at` of a region into `into`.
     ///
     /// # Errors
     /// The errors of [`VfioUserClient::connect`].

@@ -31,8 +31,8 @@ pub enum BarKind {
     Prefetchable64,
 }
 
-/// Configuration space: the device's description, and the guest's writes. Address decoding and the MSI-X table are left
-/// to the hypervisor.
+/// Configuration space: stores the device's description and the guest's writes. The hypervisor decodes addresses and
+/// implements the MSI-X table.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
     bytes: [u8; SIZE],
@@ -88,7 +88,8 @@ impl ConfigSpace {
     }
 
     /// Adds a capability with ID `id`; `body` follows the pointer to the next capability, and `writable` is the mask of
-    /// the body's guest-writable bits. Returns the capability's offset; `None` if it does not fit.
+    /// the body's guest-writable bits. Returns the capability's offset; `None` if configuration space has no room for
+    /// it.
     pub fn capability(&mut self, id: u8, body: &[u8], writable: &[u8]) -> Option<usize> {
         let at = self.next;
         let len = 2 + body.len();
@@ -196,7 +197,8 @@ mod tests {
         assert_eq!(word(&c, second) & 0xffff, 0x05);
     }
 
-    /// Objective: read-only bits keep their value, bytes outside read as all ones, and a reset undoes all writes.
+    /// Objective: read-only bits keep their values, bytes outside configuration space read as all ones, and a reset
+    /// undoes all writes.
     #[test]
     fn what_a_guest_writes() {
         let mut c = space();

@@ -10,9 +10,9 @@ use netvale_mem::fault::Fault;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of windows of a client, as announced to it.
+/// Maximum number of windows per client, which is announced to the client.
 pub const MAX_WINDOWS: usize = 1024;
-/// [`WindowPlace::flags`] of memory that the device may read and write.
+/// The [`WindowPlace::flags`] of memory that the device may both read and write.
 const BOTH: u32 = 0b11;
 
 /// Maximum number of memory files kept for a successor: more than a virtual machine usually has memory backends.
@@ -22,7 +22,8 @@ const MAX_FILES: usize = 64;
 #[derive(Clone, Debug)]
 struct Window {
     place: WindowPlace,
-    /// The mapping; `None` if the window has no file or is not both readable and writable, so netvale does not use it.
+    /// The mapping; `None` if netvale does not use the window, because it has no file or is not both readable and
+    /// writable.
     map: Option<MappedWindow>,
 }
 
@@ -30,11 +31,12 @@ struct Window {
 #[derive(Clone, Debug)]
 struct MappedWindow {
     map: Arc<Mapping>,
-    /// The window's file, for a successor to map; `None` if the client's memory is in more than [`MAX_FILES`] files.
+    /// The window's file, which a successor would map; `None` if the client's memory is in more than [`MAX_FILES`]
+    /// files.
     file: Option<Arc<WindowFile>>,
 }
 
-/// A file with guest memory, kept once for all windows on it.
+/// A file with guest memory. All windows in the same file share one value.
 #[derive(Debug)]
 struct WindowFile {
     fd: OwnedFd,
@@ -55,25 +57,27 @@ pub struct WindowState {
 #[derive(Clone, Debug, Default)]
 pub struct Dma {
     windows: BTreeMap<u64, Window>,
-    /// The client's fault, set if mapped memory is lost, e.g. a huge page that the client has freed.
+    /// The fault of the client's connection, which is set if mapped memory is lost, e.g. a huge page that the client
+    /// has freed.
     fault: Option<Fault>,
 }
 
-/// The location of a window, as the client describes it: in its file and in the guest's address space.
+/// The location of a window in a file and in the guest's address space, as the client describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowPlace {
     /// Bit 0: readable; bit 1: writable.
     pub flags: u32,
-    /// Offset in the file in bytes.
+    /// Offset in the file at which the window begins, in bytes.
     pub offset: u64,
-    /// Address in the guest's address space.
+    /// Address at which the window begins in the guest's address space.
     pub address: u64,
     /// Size in bytes.
     pub size: u64,
 }
 
 impl Dma {
-    /// Creates an address space without windows. `fault` is the client's; it is set if mapped memory is lost.
+    /// Creates an address space without windows. `fault`, which belongs to the client's connection, is set if mapped
+    /// memory is lost.
     pub fn new(fault: &Fault) -> Dma {
         Dma { windows: BTreeMap::new(), fault: Some(fault.clone()) }
     }
@@ -81,9 +85,9 @@ impl Dma {
     /// Adds a window, and maps it from `fd` if the device may read and write it.
     ///
     /// # Errors
-    /// `EINVAL` if the window wraps or is empty, `EEXIST` if it overlaps another one, `ENOSPC` if there are too many;
-    /// for memory that the device may read and write, also `EINVAL` if its file can be truncated, and any error of
-    /// mmap(2).
+    /// `EINVAL` if the window wraps or is empty, `EEXIST` if it overlaps another window, `ENOSPC` if there are too many
+    /// windows. For memory that the device may both read and write: `EINVAL` if its file can be truncated, and any
+    /// error of mmap(2).
     pub fn map(&mut self, place: WindowPlace, fd: Option<&OwnedFd>) -> Result<(), Errno> {
         let end = place.address.checked_add(place.size).filter(|_| place.size > 0).ok_or(Errno::INVAL)?;
         let before = self.windows.range(..end).next_back();
@@ -109,7 +113,8 @@ impl Dma {
         self.windows.values().filter_map(|window| window.map.as_ref()?.file.as_ref())
     }
 
-    /// Returns the file of `fd`, to keep for a successor; `None` if [`MAX_FILES`] other files are kept.
+    /// Returns the file that `fd` refers to, which is kept for a successor; `None` if [`MAX_FILES`] other files are
+    /// already kept.
     fn keep(&self, fd: &OwnedFd) -> Result<Option<Arc<WindowFile>>, Errno> {
         let stat = rustix::fs::fstat(fd)?;
         let id = (stat.st_dev, stat.st_ino);
@@ -124,7 +129,7 @@ impl Dma {
         Ok(Some(Arc::new(WindowFile { fd, id })))
     }
 
-    /// Returns the state of the windows, and the files to which it refers by index.
+    /// Returns the state of the windows, and the files to which the state refers by index.
     ///
     /// # Errors
     /// Fails if the process is out of descriptors, or the guest's memory is in more than [`MAX_FILES`] files.
@@ -162,7 +167,7 @@ impl Dma {
     /// windows.
     ///
     /// # Errors
-    /// `EINVAL` if the range wraps, is empty, or cuts through a window. Nothing is removed on an error.
+    /// `EINVAL` if the range wraps, is empty, or covers only a part of a window. Nothing is removed on an error.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), Errno> {
         let last = size.checked_sub(1).and_then(|n| address.checked_add(n)).ok_or(Errno::INVAL)?;
         let end = |at: u64, window: &Window| at.saturating_add(window.place.size - 1);
@@ -181,7 +186,7 @@ impl Dma {
     }
 
     /// Returns the mapping that contains `len` bytes at the guest's address `address`, and their offset in the mapping;
-    /// `None` unless one mapped window contains all of them.
+    /// `None` if no single mapped window contains all the bytes.
     pub fn find(&self, address: u64, len: u64) -> Option<(&Arc<Mapping>, u64)> {
         let (at, window) = self.windows.range(..=address).next_back()?;
         let from = address - at;
@@ -231,7 +236,7 @@ mod tests {
         assert!(dma.find(0x1010, 16).is_none() && dma.mapped() == 1);
     }
 
-    /// Objective: the loss of a window's memory sets the client's fault.
+    /// Objective: the loss of a window's memory sets the fault of the client's connection.
     #[test]
     fn losses_are_blamed() {
         let fault = Fault::new().unwrap();
@@ -242,7 +247,8 @@ mod tests {
         assert_eq!(fault.reason().as_deref(), Some(netvale_mem::fault::LOST));
     }
 
-    /// Objective: a range removes all windows inside it, whatever its size, and none if it would cut one.
+    /// Objective: unmapping a range removes all windows inside it, whatever the size of the range, and removes none if
+    /// the range covers only a part of a window.
     #[test]
     fn a_range_removes_all_windows_inside_it() {
         let (fd, ..) = sealed_memfd("guest", 1 << 16, PageKind::Ordinary).unwrap();

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE};
 
-/// Maximum wait for the rest of a message, or for room in the socket for an answer.
+/// Maximum time to wait for the rest of a message, or for room in the socket when an answer is sent.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A protocol violation, which ends the connection.
@@ -20,7 +20,7 @@ pub enum ClientViolation {
     /// The client's version is not supported.
     #[error("protocol version {0}: expected version 0")]
     Version(u16),
-    /// A reply without a request.
+    /// The client sent a reply, although it was sent no request.
     #[error("unexpected reply (command {0})")]
     Reply(u16),
     /// The message is too short for its command.
@@ -40,13 +40,13 @@ pub enum ConnectionEnd {
     /// The client violated the protocol.
     #[error(transparent)]
     Refused(#[from] ClientViolation),
-    /// A header has an impossible length.
+    /// The length in a message's header is out of range.
     #[error("invalid message length {0}: expected {HEADER} to {MAX_MESSAGE} bytes")]
     Length(u32),
     /// More than [`MAX_FDS`] descriptors arrived with unparsed messages.
     #[error("the client sent a message with more than {MAX_FDS} descriptors")]
     Descriptors,
-    /// A message remained incomplete, or an answer unread, for [`TIMEOUT`].
+    /// For [`TIMEOUT`], the client neither completed a message that it had begun nor made room for an answer.
     #[error("the client stalled: no progress for {0} s", TIMEOUT.as_secs())]
     Stalled,
     /// A worker thread did not return one of the device's queues in time.
@@ -58,7 +58,7 @@ pub enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// Returns the reason, unless the client hung up or the service stopped.
+    /// Returns the reason in words; `None` if the client hung up or the service stopped.
     pub fn reason(&self) -> Option<String> {
         (!matches!(self, ConnectionEnd::Closed | ConnectionEnd::Stopped)).then(|| self.to_string())
     }

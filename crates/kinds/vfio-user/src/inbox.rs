@@ -1,4 +1,5 @@
-//! Received bytes that are not parsed yet. Posted writes arrive in groups, and one read returns a whole group.
+//! Received bytes that are not parsed yet. A client's writes that need no answer arrive in groups, and one read returns
+//! a whole group.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +10,7 @@ use crate::wire::{HEADER, MAX_FDS, MAX_MESSAGE, VfioHeader, VfioMessage};
 #[derive(Default)]
 pub struct SocketInbox {
     bytes: Vec<u8>,
-    /// Number of parsed bytes at the start.
+    /// Number of bytes at the start of `bytes` that are parsed.
     seen: usize,
     /// Descriptors, each set with the offset in `bytes` of the message that carried it.
     fds: Vec<(usize, Vec<OwnedFd>)>,
@@ -21,8 +22,8 @@ impl SocketInbox {
         self.seen == self.bytes.len()
     }
 
-    /// Restores a predecessor's unparsed bytes; `None` if they are inconsistent: more bytes or descriptors than are
-    /// ever read ahead, or descriptors without a message.
+    /// Restores a predecessor's unparsed bytes. Returns `None` if the state is inconsistent: more bytes or descriptors
+    /// than are ever read ahead, or descriptors without a message.
     pub fn restore(bytes: Vec<u8>, fds: Vec<(usize, Vec<OwnedFd>)>) -> Option<SocketInbox> {
         let this = SocketInbox { bytes, seen: 0, fds };
         let count = this.fds.iter().map(|(_, fds)| fds.len()).sum::<usize>();
@@ -30,8 +31,8 @@ impl SocketInbox {
         (fits && this.fds.iter().all(|(at, _)| *at < this.bytes.len())).then_some(this)
     }
 
-    /// Appends the unparsed bytes to `bytes`. Returns the descriptors that arrived with them, each set with the offset
-    /// of its message.
+    /// Appends the unparsed bytes to `bytes`. Returns the descriptors that arrived with the unparsed bytes, each set
+    /// with the offset of its message.
     pub fn left<'a>(&'a self, bytes: &mut Vec<u8>) -> impl Iterator<Item = (usize, &'a Vec<OwnedFd>)> {
         bytes.extend_from_slice(self.bytes.get(self.seen..).unwrap_or_default());
         self.fds.iter().map(|(at, fds)| (at.saturating_sub(self.seen), fds))
@@ -48,12 +49,12 @@ impl SocketInbox {
     }
 
     /// Records that a read filled the first `bytes` bytes of the buffer from [`SocketInbox::room`], which has `room`
-    /// bytes, and returned `fds`. The kernel ends a read after bytes with descriptors, so the descriptors belong to the
-    /// last message that has begun.
+    /// bytes, and returned `fds`. The kernel ends a read after bytes that carry descriptors, so `fds` belong to the
+    /// last message of which the read returned the start.
     ///
     /// # Errors
-    /// [`ConnectionEnd::Descriptors`] if too many descriptors arrived; [`ConnectionEnd::Length`] if a header has an
-    /// impossible length.
+    /// [`ConnectionEnd::Descriptors`] if too many descriptors arrived; [`ConnectionEnd::Length`] if the length in a
+    /// header is out of range.
     pub fn came(&mut self, room: usize, bytes: usize, fds: Vec<OwnedFd>) -> Result<(), ConnectionEnd> {
         self.bytes.truncate(self.bytes.len() - room + bytes);
         if fds.is_empty() {
@@ -68,7 +69,8 @@ impl SocketInbox {
         if count > MAX_FDS { Err(ConnectionEnd::Descriptors) } else { Ok(()) }
     }
 
-    /// Returns the end of the message that begins at `at`; `None` until the message's header is complete.
+    /// Returns the offset of the end of the message that begins at offset `at`; `None` if the message's header is
+    /// incomplete.
     fn end(&self, at: usize) -> Result<Option<usize>, ConnectionEnd> {
         let Some(header) = self.header(at) else { return Ok(None) };
         let size = usize::try_from(header.size).unwrap_or(usize::MAX);
@@ -86,7 +88,7 @@ impl SocketInbox {
     /// Takes the next message; returns `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`ConnectionEnd::Length`] if the header has an impossible length.
+    /// [`ConnectionEnd::Length`] if the length in the header is out of range.
     pub fn take(&mut self) -> Result<Option<VfioMessage>, ConnectionEnd> {
         let at = self.seen;
         let (Some(header), Some(end)) = (self.header(at), self.end(at)?) else { return Ok(None) };
@@ -125,7 +127,7 @@ mod tests {
             for (bytes, fds) in all.iter().zip(counts) {
                 for (k, piece) in bytes.chunks(cut).enumerate() {
                     put(&mut inbox, piece, if k == 0 { fds } else { 0 }).unwrap();
-                    // Sometimes several reads precede a parse.
+                    // Parses only after some of the reads, so that several reads may precede a parse.
                     while cut % 3 != 0
                         && let Some(m) = inbox.take().unwrap()
                     {
@@ -145,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Objective: impossible lengths and too many descriptors are refused.
+    /// Objective: lengths out of range and too many descriptors are refused.
     #[test]
     fn impossible_lengths_and_descriptors_are_refused() {
         let mut inbox = SocketInbox::default();

@@ -13,10 +13,10 @@ pub const INTX: usize = 0;
 pub const MSI: usize = 1;
 /// Interrupt kind: MSI-X.
 pub const MSIX: usize = 2;
-/// Number of interrupt kinds (vfio's IRQ indices), including those for errors and for the request to release the
-/// device.
+/// Number of interrupt kinds (vfio's IRQ indices). Besides the kinds above, one kind reports errors, and one requests
+/// that the hypervisor release the device.
 pub const KINDS: usize = 5;
-/// Maximum number of vectors of a kind.
+/// Maximum number of vectors per kind.
 pub const MAX_VECTORS: u32 = 64;
 
 const DATA_NONE: u32 = 1;
@@ -46,7 +46,7 @@ pub enum IrqEffect {
     Bells,
     /// The guest masked or unmasked the interrupt pin.
     Pin,
-    /// Nothing that the device must handle.
+    /// The device need not handle anything.
     Nothing,
 }
 
@@ -54,15 +54,16 @@ pub enum IrqEffect {
 #[derive(Debug)]
 pub struct Irqs {
     vectors: [Vec<Option<Doorbell>>; KINDS],
-    /// The hypervisor's fault, set if a write to one of its eventfds would block.
+    /// The fault of the hypervisor's connection, which is set if a write to one of the hypervisor's eventfds would
+    /// block.
     fault: Fault,
     /// Whether the guest has masked the interrupt pin.
     pub masked: bool,
 }
 
 impl Irqs {
-    /// Creates `counts[kind]` unconnected vectors of each kind. `fault` is the hypervisor's; it is set if a write to
-    /// one of its eventfds would block.
+    /// Creates `counts[kind]` unconnected vectors of each kind. `fault`, which belongs to the hypervisor's connection,
+    /// is set if a write to one of the hypervisor's eventfds would block.
     pub fn new(counts: [u32; KINDS], fault: &Fault) -> Irqs {
         let vectors = counts.map(|n| (0..n.min(MAX_VECTORS)).map(|_| None).collect());
         Irqs { vectors, fault: fault.clone(), masked: false }
@@ -73,7 +74,7 @@ impl Irqs {
         self.vectors.get(kind).map_or(0, |v| v.len() as u32)
     }
 
-    /// Returns the doorbell of a vector, if it is connected.
+    /// Returns the doorbell of a vector; `None` if the vector is not connected.
     pub fn bell(&self, kind: usize, vector: usize) -> Option<&Doorbell> {
         self.vectors.get(kind)?.get(vector)?.as_ref()
     }
@@ -103,10 +104,10 @@ impl Irqs {
         }
     }
 
-    /// Executes a client's request. Returns its effect.
+    /// Executes a client's request. Returns the request's effect on the device.
     ///
     /// # Errors
-    /// `EINVAL` for an invalid request, also for a descriptor that is not an eventfd.
+    /// `EINVAL` if the request is invalid, or a descriptor is not an eventfd.
     pub fn set(&mut self, set: IrqRequest, data: &[u8], fds: Vec<OwnedFd>) -> Result<IrqEffect, Errno> {
         let kind = usize::try_from(set.index).map_err(|_| Errno::INVAL)?;
         let vectors = self.vectors.get_mut(kind).ok_or(Errno::INVAL)?;
@@ -143,7 +144,7 @@ impl Irqs {
                 self.masked = action == ACTION_MASK;
                 return Ok(IrqEffect::Pin);
             }
-            // An eventfd for masking or unmasking is ignored: the server would never read it.
+            // An eventfd with which the client would mask or unmask is ignored, as the server never reads eventfds.
             (ACTION_MASK | ACTION_UNMASK, DATA_EVENTFD) => return Ok(IrqEffect::Nothing),
             _ => return Err(Errno::INVAL),
         }
@@ -156,8 +157,8 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd;
 
-    /// Objective: a vector rings its connected eventfd until disconnected; out-of-range and inconsistent requests are
-    /// refused.
+    /// Objective: a vector rings its connected eventfd until the vector is disconnected; out-of-range and inconsistent
+    /// requests are refused.
     #[test]
     fn a_vector_rings_its_connected_eventfd() {
         let mut irqs = Irqs::new([1, 0, 4, 0, 0], &Fault::new().unwrap());

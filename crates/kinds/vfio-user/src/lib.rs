@@ -42,8 +42,8 @@ pub const BARS: usize = 6;
 pub struct Bar<'a> {
     /// Size in bytes; 0: the device lacks this register.
     pub size: u64,
-    /// A file, and an offset in it, that the guest can map as the whole range; `None` if the client must forward each
-    /// access.
+    /// A file, and the offset in it at which the range begins, so that the guest can map the whole range; `None` if the
+    /// client must forward each access.
     pub memory: Option<(BorrowedFd<'a>, u64)>,
 }
 
@@ -65,28 +65,28 @@ pub trait Device {
     fn bar(&self, number: usize) -> Bar<'_>;
 
     /// Reads `data.len()` bytes at offset `at` of a base address register's range. The caller has checked that the
-    /// range contains them all.
+    /// range contains all these bytes.
     fn read(&mut self, bar: usize, at: u64, data: &mut [u8], host: &DeviceHost);
 
     /// Writes `data` at offset `at` of a base address register's range. The caller has checked that the range contains
-    /// all of it.
+    /// all of `data`.
     fn write(&mut self, bar: usize, at: u64, data: &[u8], host: &DeviceHost);
 
     /// Handles a change of the interrupts' eventfds.
     fn interrupts_changed(&mut self, _host: &DeviceHost) {}
 
-    /// Handles the masking or unmasking of the interrupt pin ([`Irqs::masked`]), which a hypervisor reports after each
-    /// interrupt.
+    /// Handles the masking or unmasking of the interrupt pin ([`Irqs::masked`]). A hypervisor unmasks the pin after
+    /// each interrupt.
     fn pin_changed(&mut self, _host: &DeviceHost) {}
 
-    /// Handles a change of the guest's memory: before it returns, the device must replace all earlier results of
-    /// [`Dma::find`].
+    /// Handles a change of the guest's memory: before this method returns, the device must replace all earlier results
+    /// of [`Dma::find`].
     fn memory_changed(&mut self, _host: &DeviceHost) {}
 
     /// Checks that the device works. An error ends the connection.
     ///
     /// # Errors
-    /// [`InUse`] if a worker does not return a queue.
+    /// [`InUse`] if a worker has not returned a queue in time.
     fn health(&self) -> Result<(), InUse> {
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::wire::{MAX_FDS, VfioMessage};
 const CHUNK: usize = 4096;
 /// Number of messages served in a row before `stop` and the device's timer are checked.
 const IN_A_ROW: u32 = 64;
-/// Time to poll for the next message before sleeping.
+/// Time for which the thread polls for the next message before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// Serves a connection (a non-blocking stream socket) until it ends or `stop` is readable. After
@@ -31,11 +31,11 @@ pub fn serve<D: Device>(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, session: &
     }
 }
 
-/// A connection, and the descriptor that ends every wait on it.
+/// A connection, and the descriptor `stop`, which ends every wait on the connection once it is readable.
 struct ClientLine<'a> {
     socket: BorrowedFd<'a>,
     stop: BorrowedFd<'a>,
-    /// Number of messages served since `stop` and the timer were checked.
+    /// Number of messages served since `stop` and the timer were last checked.
     in_a_row: u32,
 }
 
@@ -50,7 +50,7 @@ impl ClientLine<'_> {
         Ok(session.device().0.health()?)
     }
 
-    /// Waits for the next message, and serves the device's timer meanwhile.
+    /// Waits for the next message; during the wait, serves the device's timer.
     fn next<D: Device>(&mut self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         self.in_a_row += 1;
         // A client that never pauses must not delay `stop` or the timer.
@@ -84,8 +84,8 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Polls for the next message for up to [`SPIN`]: a guest waits for the answer to a register read, and accesses
-    /// come in groups. Returns whether bytes arrived.
+    /// Polls for the next message for up to [`SPIN`]: a guest's register accesses come in groups, and the guest waits
+    /// for the answer to each read. Returns whether bytes arrived.
     fn spin(&self, inbox: &mut SocketInbox) -> Result<bool, ConnectionEnd> {
         let began = Instant::now();
         loop {
@@ -99,7 +99,8 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Waits until the socket is ready for `what`. Returns an error if `limit` passes or `stop` becomes readable first.
+    /// Waits until the socket is ready for `what`. Returns an error if `limit` passes or `stop` becomes readable before
+    /// the socket is ready.
     fn wait(&self, what: PollFlags, limit: Option<&Timespec>) -> Result<(), ConnectionEnd> {
         let mut both =
             [PollFd::from_borrowed_fd(self.socket, what), PollFd::from_borrowed_fd(self.stop, PollFlags::IN)];
@@ -111,7 +112,7 @@ impl ClientLine<'_> {
         if both[1].revents().is_empty() { Ok(()) } else { Err(ConnectionEnd::Stopped) }
     }
 
-    /// Waits up to [`TIMEOUT`] until the rest of a message or answer can be received or sent.
+    /// Waits up to [`TIMEOUT`] until the socket is ready for the next part of a message or of an answer.
     fn go_on(&self, what: PollFlags) -> Result<(), ConnectionEnd> {
         self.wait(what, Some(&Timespec { tv_sec: TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 }))
     }
@@ -128,7 +129,7 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Reads available bytes, at most [`CHUNK`]. Returns whether any were read.
+    /// Reads available bytes, at most [`CHUNK`]. Returns whether any byte was read.
     fn read(&self, inbox: &mut SocketInbox) -> Result<bool, ConnectionEnd> {
         let got = netvale_fdio::receive(self.socket, inbox.room(CHUNK), RecvFlags::DONTWAIT);
         let (got, fds) = got.map_or_else(|e| (Err(e), Vec::new()), |got| (Ok(got.bytes), got.fds));
@@ -142,7 +143,7 @@ impl ClientLine<'_> {
         }
     }
 
-    /// Sends the rest of the unsent answer, if any.
+    /// Sends the rest of the unsent answer; does nothing if there is none.
     fn send<D>(&self, session: &mut DeviceSession<D>) -> Result<(), ConnectionEnd> {
         let Some((answer, done)) = &mut session.unsent else { return Ok(()) };
         while *done < answer.bytes.len() {

@@ -50,13 +50,13 @@ pub struct DeviceSession<D> {
     pub(crate) greeted: bool,
     /// Received bytes that are not handled yet.
     pub(crate) inbox: SocketInbox,
-    /// An answer that is not completely sent, and the number of its sent bytes.
+    /// An answer that is not completely sent, and the number of its bytes that are sent.
     pub(crate) unsent: Option<(VfioAnswer, usize)>,
 }
 
 impl<D: Device> DeviceSession<D> {
-    /// Creates a session for a device with `vectors[kind]` vectors of each interrupt kind. `fault` is the client's; it
-    /// is set if the client's memory is lost or its doorbells block.
+    /// Creates a session for a device with `vectors[kind]` vectors of each interrupt kind. `fault`, which belongs to
+    /// the client's connection, is set if the client's memory is lost or one of its doorbells blocks.
     pub fn new(device: D, vectors: [u32; KINDS], fault: &Fault) -> DeviceSession<D> {
         let host = DeviceHost { dma: Dma::new(fault), irqs: Irqs::new(vectors, fault) };
         DeviceSession { device, host, greeted: false, inbox: SocketInbox::default(), unsent: None }
@@ -67,7 +67,7 @@ impl<D: Device> DeviceSession<D> {
         (&mut self.device, &self.host)
     }
 
-    /// Executes a message. Returns the answer, if requested.
+    /// Executes a message. Returns the answer; `None` if the client requested no answer.
     ///
     /// # Errors
     /// [`ClientViolation`] if the message violates the protocol.
@@ -129,7 +129,7 @@ impl<D: Device> DeviceSession<D> {
             Err(_) => return Err(Errno::INVAL.into()),
         };
         self.greeted = true;
-        // QEMU refuses limits above those that it proposed.
+        // QEMU refuses limits that are higher than the limits that it proposed.
         let least = |what: &str, ours: usize| {
             let asked = theirs["capabilities"][what].as_u64().and_then(|n| usize::try_from(n).ok());
             asked.map_or(ours, |asked| asked.min(ours))
@@ -195,7 +195,7 @@ impl<D: Device> DeviceSession<D> {
         w.u32(64).u32(access | 0b1100).u32(index).u32(32).u64(size).u64(offset);
         w.u16(1).u16(1).u32(0).u32(1).u32(0).u64(0).u64(size);
         if argsz < 64 {
-            // The client repeats the request with a larger `argsz`, and then gets the capability and the descriptor.
+            // The client must repeat the request with a larger `argsz` to get the capability and the descriptor.
             w.0.truncate(32);
             return Ok((w.0, fds));
         }
@@ -230,7 +230,8 @@ impl<D: Device> DeviceSession<D> {
         Ok(Default::default())
     }
 
-    /// Parses an access to a region and checks that the region contains it. Returns its offset, region and length.
+    /// Parses a message that accesses a region, and checks that the region contains the accessed bytes. Returns the
+    /// offset, the region and the length.
     fn access(&mut self, b: &mut PayloadReader<'_>) -> Result<(u64, u32, usize), VfioFailure> {
         let offset = b.u64()?;
         let region = b.u32()?;

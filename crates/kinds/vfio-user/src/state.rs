@@ -1,5 +1,5 @@
-//! Saved state of a session: the client's setup, checked as if the client made it again, and the data in flight on the
-//! connection. A state that no client could have made is refused.
+//! Saved state of a session: the client's setup, and the data in flight on the connection. Restoring the setup makes
+//! the same checks as the client's requests, so a state that no client could have caused is refused.
 
 use netvale_fdio::state::{BadState, Fd};
 use netvale_mem::fault::Fault;
@@ -32,9 +32,9 @@ pub struct SessionState {
     unread: Vec<u8>,
     /// Descriptors received with the unparsed bytes, each set with the offset of its message.
     unread_fds: Vec<(usize, Vec<Fd>)>,
-    /// Bytes of an answer that are not sent yet.
+    /// The rest of an answer that is only partly sent.
     unsent: Vec<u8>,
-    /// Descriptors of that answer, which are sent with its first byte; empty afterwards.
+    /// Descriptors of that answer, which are sent with its first byte; empty once that byte is sent.
     unsent_fds: Vec<Fd>,
 }
 
@@ -69,7 +69,7 @@ impl<D: Device> DeviceSession<D> {
         }
         if let Some((answer, done)) = &self.unsent {
             state.unsent = answer.bytes.get(*done..).unwrap_or_default().to_vec();
-            // The descriptors were sent with the first byte.
+            // If a byte of the answer is sent, its descriptors are sent, too.
             state.unsent_fds = Fd::copies_of(answer.fds.iter().filter(|_| *done == 0))?;
         }
         Ok(state)
@@ -90,7 +90,7 @@ impl<D: Device> DeviceSession<D> {
         if state.config.len() != SIZE {
             return Err(BadState::new(format!("configuration space of {} bytes: expected {SIZE}", state.config.len())));
         }
-        // Only guest-writable bits change.
+        // This changes only guest-writable bits.
         session.device.config().write(0, &state.config);
         session.greeted = state.greeted;
         let DeviceHost { dma, irqs } = &mut session.host;

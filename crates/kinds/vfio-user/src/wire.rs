@@ -1,14 +1,14 @@
-//! The encoding of messages: a header of 16 bytes, then the fields of the command.
+//! The encoding of messages: a header of 16 bytes, followed by the fields of the command.
 
 use std::os::fd::OwnedFd;
 
 /// Size of the header in bytes.
 pub const HEADER: usize = 16;
-/// Maximum size of the data in one access to a region, in bytes, as announced to the client.
+/// Maximum size in bytes of the data in one access to a region, which is announced to the client.
 pub const MAX_DATA: usize = 64 * 1024;
 /// Maximum size of a message in bytes: the largest access, or a version text.
 pub const MAX_MESSAGE: usize = HEADER + 32 + MAX_DATA;
-/// Maximum number of descriptors of a message, as announced to the client.
+/// Maximum number of descriptors per message, which is announced to the client.
 pub const MAX_FDS: usize = 64;
 
 /// The commands.
@@ -78,17 +78,17 @@ impl VfioHeader {
         if self.flags & ERROR != 0 { self.error.max(1) } else { 0 }
     }
 
-    /// Encodes the command with a payload.
+    /// Encodes a command with a payload; its header is this header with the right size.
     pub fn question(&self, payload: &[u8]) -> Vec<u8> {
         self.answer(self.flags, 0, payload)
     }
 
-    /// Encodes the reply to a command, with a payload.
+    /// Encodes the reply to the command with this header, with a payload.
     pub fn reply(&self, payload: &[u8]) -> Vec<u8> {
         self.answer(REPLY, 0, payload)
     }
 
-    /// Encodes the reply to a failed command.
+    /// Encodes the reply to the command with this header, which failed with error number `errno`.
     pub fn failure(&self, errno: u32) -> Vec<u8> {
         self.answer(REPLY | ERROR, errno, &[])
     }
@@ -101,7 +101,7 @@ impl VfioHeader {
     }
 }
 
-/// A message of the client.
+/// A message from the client.
 #[derive(Debug)]
 pub struct VfioMessage {
     /// The message's header.
@@ -172,8 +172,8 @@ impl WireWriter {
 mod tests {
     use super::*;
 
-    /// Objective: headers decode as encoded, replies repeat their command's ID and number, and a read past the end
-    /// returns `None`.
+    /// Objective: headers decode as encoded, a reply repeats the ID and the number of its command, and a read past the
+    /// end returns `None`.
     #[test]
     fn headers_decode_as_encoded() {
         let asked = VfioHeader { id: 7, command: command::REGION_READ, size: 32, flags: 0, error: 0 };

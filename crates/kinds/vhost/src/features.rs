@@ -10,8 +10,8 @@ pub const LOG_ALL: u64 = 1 << 26;
 /// `VHOST_USER_F_PROTOCOL_FEATURES`.
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
 
-/// The features that netvale's device offers. In vhost-user, the control queue and its features belong to the front
-/// end.
+/// The features that netvale's device offers. The control queue and its features are not among them: in vhost-user, the
+/// front end implements the control queue.
 pub const OFFERED: u64 = CSUM
     | GUEST_CSUM
     | MTU

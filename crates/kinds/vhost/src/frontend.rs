@@ -1,5 +1,5 @@
-//! The front end's side: netvale drives a back end's device as a guest would. It negotiates features with the back end,
-//! and passes memory and rings to it.
+//! The front end's side: netvale drives a back end's device as a guest would. netvale negotiates features with the back
+//! end, and passes memory and rings to it.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,7 +37,7 @@ pub enum NoBackEnd {
     /// The back end hung up.
     #[error("the back end hung up")]
     Closed,
-    /// The port must stop.
+    /// The port is being stopped.
     #[error("stopped")]
     Stopped,
     /// The device lacks a feature that the driver needs.
@@ -84,8 +84,8 @@ impl Transport for BackEnd {
 
     fn serve(&mut self, connection: OwnedFd, session: &PortSession<'_>) -> Result<(), NoBackEnd> {
         let socket = connection.as_fd();
-        // A back end sends nothing unasked: if the socket is readable, the back end has hung up or violates the
-        // protocol.
+        // A back end sends only answers: if the socket is readable while no answer is due, the back end has hung up or
+        // violates the protocol.
         let news = |_| Err(NoBackEnd::Closed);
         if let Some(lent) = session.restored() {
             return session.go_on(lent, [socket, socket], Some(socket), news);
@@ -107,8 +107,8 @@ pub struct Frontend<'a> {
 }
 
 impl<'a> Frontend<'a> {
-    /// Creates the front end of a connection, without sending anything. `stop` ends any wait once it is readable.
-    /// Workers report the back end's violations to `fault`.
+    /// Creates the front end of a connection, without sending anything. Any wait ends once `stop` is readable. Workers
+    /// report the back end's violations to `fault`.
     pub fn new(socket: BorrowedFd<'a>, stop: BorrowedFd<'a>, fault: &'a Fault) -> Self {
         Frontend { socket, stop, fault, protocol: 0 }
     }
@@ -144,8 +144,8 @@ impl<'a> Frontend<'a> {
         self.tell(VhostMessage::new(request, n.to_le_bytes().to_vec()))
     }
 
-    /// Negotiates features and starts all queues. `calls` are the eventfds with which the device notifies, two per
-    /// pair: for received and for transmitted frames.
+    /// Negotiates features and starts all queues. `calls` are the eventfds with which the device notifies the driver:
+    /// two per queue pair, the first for the receive queue, the second for the transmit queue.
     ///
     /// # Errors
     /// [`NoBackEnd`] if the back end refuses or violates the protocol.
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::port::{VhostMode, VhostOptions, VhostPort};
 
-    /// Objective: the loss of a driver's memory sets the fault of its back end.
+    /// Objective: the loss of memory that the driver shares sets the fault of the back end's connection.
     #[test]
     fn losses_are_blamed() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! In-flight records of netvale's queues. The front end keeps them for the case that netvale ends without notice
-//! (vhost-user, "Inflight I/O tracking"). netvale returns buffers in order of arrival, so the position of the last one
-//! suffices.
+//! In-flight records of netvale's queues. The front end keeps the records in case netvale ends without notice
+//! (vhost-user, "Inflight I/O tracking"). netvale returns buffers in order of arrival, so a record needs only the
+//! position of the last returned buffer.
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -17,14 +17,15 @@ use serde::{Deserialize, Serialize};
 
 /// Alignment of each queue's record in bytes.
 const ALIGN: u64 = 64;
-/// Size in bytes of a record's header, which precedes the entries of the descriptors: split, packed.
+/// Size in bytes of a record's header, which precedes the descriptors' entries: for a split queue, for a packed queue.
 const HEAD: (u64, u64) = (16, 32);
-/// Size in bytes of a descriptor's entry in a record: split, packed.
+/// Size in bytes of a descriptor's entry in a record: for a split queue, for a packed queue.
 const EACH: (u64, u64) = (16, 32);
 /// Version of the layout. A record has version 0 until the device stores anything in it.
 const VERSION: u16 = 1;
 
-// Offsets in a queue's record, in bytes: of the version, and of the number of descriptors.
+// Offsets in a queue's record, in bytes: of the version (`VERSION_AT`) and of the number of descriptors
+// (`DESC_NUM_AT`).
 const VERSION_AT: usize = 8;
 const DESC_NUM_AT: usize = 10;
 /// Offset of the used index in a split queue's record.
@@ -51,12 +52,12 @@ pub struct Inflight {
     shape: InflightShape,
 }
 
-/// Location and layout of the memory with in-flight records.
+/// Location of the memory with in-flight records in its file, and the records' layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InflightShape {
     /// Length in bytes.
     pub len: u64,
-    /// Offset in the file.
+    /// Offset in the file at which the records begin.
     pub offset: u64,
     /// Number of queues.
     pub queues: u16,
@@ -64,9 +65,10 @@ pub struct InflightShape {
     pub size: u16,
 }
 
-// SAFETY: an address inside `map`, which moves along; its bytes are only accessed as atomics.
+// SAFETY: `base` is an address inside `map`, which moves to the other thread together with it; the bytes are only
+// accessed as atomics.
 unsafe impl Send for Inflight {}
-// SAFETY: a shared reference allows the same as an owned value: atomic accesses.
+// SAFETY: a shared reference allows the same accesses as an owned value, all of which are atomic.
 unsafe impl Sync for Inflight {}
 
 impl Inflight {
@@ -94,14 +96,14 @@ impl Inflight {
 pub struct QueueRecord {
     region: Arc<Inflight>,
     from: usize,
-    /// Packed rings: the position that the driver has seen.
+    /// For packed rings, the position that the driver has seen.
     old: WrapIndex,
 }
 
 impl QueueRecord {
-    /// Opens the record of queue `i`. If a process used the queue and ended without notice, the queue resumes where it
-    /// stopped, and the returned flag is true. `None` if the memory has no room for the record, or the record does not
-    /// fit the queue.
+    /// Opens the record of queue `i`. If an earlier process used the queue and ended without notice, the queue resumes
+    /// where that process stopped, and the returned flag is true. Returns `None` if the memory has no room for the
+    /// record, or the record does not fit the queue.
     pub fn open(region: &Arc<Inflight>, i: usize, queue: &mut DeviceQueue) -> Option<(QueueRecord, bool)> {
         let mut record = QueueRecord::part(region, i, queue)?;
         let is_kept = record.is_kept(queue)?;
@@ -113,8 +115,8 @@ impl QueueRecord {
         Some((record, is_kept))
     }
 
-    /// Returns the record of queue `i`, whose position is known. `Some(None)` if nothing is recorded; `None` as for
-    /// [`QueueRecord::open`].
+    /// Returns the record of queue `i`, whose position the caller knows. Returns `Some(None)` if nothing is recorded,
+    /// and `None` if the memory has no room for the record or the record does not fit the queue.
     pub fn continued(region: &Arc<Inflight>, i: usize, queue: &DeviceQueue) -> Option<Option<QueueRecord>> {
         let mut record = QueueRecord::part(region, i, queue)?;
         if let DeviceQueue::Packed(q) = queue {
@@ -145,15 +147,15 @@ impl QueueRecord {
 
     #[inline]
     fn half(&self, at: usize) -> &AtomicU16 {
-        // SAFETY: `part` checked that the queue's region lies in the mapping; all of these are in its first 32 bytes,
-        // aligned.
+        // SAFETY: `part` checked that the queue's record lies in the mapping; each 16-bit field is aligned and within
+        // the record's first 32 bytes.
         unsafe { AtomicU16::from_ptr(self.region.base.as_ptr().add(self.from + at).cast()) }
     }
 
     #[inline]
     fn indices(&self) -> &AtomicU64 {
-        // SAFETY: `part` checked that the queue's region lies in the mapping, aligned to 8; this is in its first 32
-        // bytes.
+        // SAFETY: `part` checked that the queue's record lies in the mapping, aligned to 8 bytes; this field is within
+        // the record's first 32 bytes.
         unsafe { AtomicU64::from_ptr(self.region.base.as_ptr().add(self.from + PLACES_AT).cast()) }
     }
 
@@ -177,8 +179,8 @@ impl QueueRecord {
                 if new.at >= q.size() || old.at >= q.size() {
                     return None;
                 }
-                // If the process ended between storing a position and publishing it in the ring, only the ring shows
-                // which of the two the driver has seen.
+                // If the process ended between storing the new position and publishing it in the ring, only the ring
+                // shows whether the driver has seen the old or the new position.
                 self.old = if new == old || q.is_used(old) { new } else { old };
                 q.resume(self.old);
                 self.keep(self.old);
@@ -187,7 +189,8 @@ impl QueueRecord {
         Some(())
     }
 
-    /// Packed rings: stores the position that the driver is about to see, and the one that it has seen.
+    /// For packed rings: stores the position that the driver is about to see, and the position that it has already
+    /// seen.
     fn keep(&self, new: WrapIndex) {
         let old = self.old;
         let word = u64::from(new.at) | u64::from(old.at) << 16 | u64::from(new.wrap) << 32 | u64::from(old.wrap) << 40;
@@ -214,7 +217,8 @@ impl live::InflightRecord for QueueRecord {
         }
     }
 
-    /// Clears the record: the front end knows the queue's position and passes it on when it restarts the queue.
+    /// Clears the record, which is no longer needed: the front end knows the queue's position, and passes it on when it
+    /// restarts the queue.
     fn close(&self) {
         self.half(VERSION_AT).store(0, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! vhost-user, from both ends: a protocol through which a process uses virtio-net devices of another.
+//! Both ends of vhost-user, a protocol through which one process uses a virtio-net device of another process.
 //!
 //! | module | what it is |
 //! |---|---|

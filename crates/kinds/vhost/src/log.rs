@@ -1,5 +1,5 @@
-//! The dirty log: a bitmap of guest pages. A device marks its writes in it while the guest migrates to another host
-//! (vhost-user, "Migration").
+//! The dirty log: a bitmap of guest pages, in which a device marks the pages that it writes while the guest migrates to
+//! another host (vhost-user, "Migration").
 #![allow(unsafe_code)]
 
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use netvale_mem::Mapping;
 use netvale_virtio::device::live::WriteLog;
 use netvale_virtio::memory::{MemoryError, map};
 
-/// Size of guest memory per bit in bytes (`VHOST_LOG_PAGE`).
+/// Size in bytes of the guest memory that one bit stands for (`VHOST_LOG_PAGE`).
 const PAGE: u64 = 4096;
 
 /// A dirty log, in memory that a front end shares.
@@ -24,9 +24,10 @@ pub struct DirtyLog {
     file: Arc<OwnedFd>,
 }
 
-// SAFETY: an address inside `map`, which moves along; the front end's bytes are only accessed as atomics.
+// SAFETY: `bits` is an address inside `map`, which moves to the other thread together with it; the front end's bytes
+// are only accessed as atomics.
 unsafe impl Send for DirtyLog {}
-// SAFETY: a shared reference allows the same as an owned value: atomic accesses.
+// SAFETY: a shared reference allows the same accesses as an owned value, all of which are atomic.
 unsafe impl Sync for DirtyLog {}
 
 impl DirtyLog {
@@ -53,15 +54,17 @@ impl DirtyLog {
 }
 
 impl WriteLog for DirtyLog {
-    /// Marks the pages of `len` bytes at a guest address after they were written: an earlier mark could be read before
-    /// the bytes are there. Pages beyond the log are not marked; the front end chose its size.
+    /// Marks the pages of `len` bytes at guest address `guest`. The caller must have written the bytes: if a page were
+    /// marked first, the front end could read the mark and copy the page before the write. Pages beyond the end of the
+    /// log, whose size the front end chose, are not marked.
     fn mark(&self, guest: u64, len: u64) {
         let Some(last) = len.checked_sub(1).map(|more| guest.saturating_add(more) / PAGE) else { return };
         for page in guest / PAGE..=last {
             if page / 8 >= self.len {
                 return;
             }
-            // SAFETY: below `len`, inside the mapping; shared with the front end, hence atomic.
+            // SAFETY: the offset is below `len`, so the byte is inside the mapping. The front end also accesses the
+            // byte, so the access is atomic.
             let byte = unsafe { AtomicU8::from_ptr(self.bits.as_ptr().add((page / 8) as usize)) };
             byte.fetch_or(1 << (page % 8), Ordering::AcqRel);
         }

@@ -90,7 +90,7 @@ impl FrontEndStatus {
     }
 }
 
-/// A port. Dropping it ends the connection and the thread, and removes the socket.
+/// A port. Dropping the port ends its front end's connection and its thread, and removes the socket.
 pub struct VhostPort {
     pub(crate) service: Service<FrontEndStatus, KeptFrontEnd>,
     pub(crate) seats: VhostSeats,
@@ -116,9 +116,10 @@ impl VhostPort {
         Ok((VhostPort { service, seats, options: options.clone(), mtu, listener }, queues))
     }
 
-    /// Restores a port whose process was replaced or ended without notice. The port resumes once the returned
-    /// [`PausedService`] is dropped; until then, the predecessor may resume it instead. The workers already have the
-    /// queues. After an end without notice, a front end that cannot be restored is disconnected.
+    /// Restores a port of a predecessor that was replaced or ended without notice. The port resumes once the returned
+    /// [`PausedService`] is dropped; until then, the predecessor may resume the port instead. The returned queues hold
+    /// the restored rings. If the predecessor ended without notice, a front end that cannot be restored is
+    /// disconnected.
     ///
     /// # Errors
     /// [`BadState`] if the state is of a different port, or inconsistent.
@@ -152,7 +153,7 @@ impl VhostPort {
                     kept.last = front.kept();
                     server.restored = Some(front);
                 }
-                // No predecessor can resume the front end: the port drops it.
+                // No predecessor can resume the front end, so the port disconnects it.
                 Err(why) if is_lost => told.last_error = Some(why.to_string()),
                 Err(why) => return Err(why.of("the front end cannot be continued")),
             }
@@ -175,7 +176,7 @@ impl VhostPort {
         &self.mtu
     }
 
-    /// Returns the state of the port's front ends.
+    /// Returns the state of the service that serves front ends, including the state of the connected front end.
     pub fn state(&self) -> service::ServiceState<FrontEndStatus> {
         self.service.state()
     }
@@ -186,7 +187,7 @@ impl VhostPort {
         self.service.on_peer(call);
     }
 
-    /// Returns the number of calls to the driver and of kicks from it, summed over all queues.
+    /// Returns the number of calls to the driver and the number of kicks from the driver, summed over all queues.
     pub fn notifications(&self) -> (u64, u64) {
         let sum = |count: fn(&KickCounts) -> u64| self.seats.iter().map(|seat| count(&seat.kicks)).sum();
         (sum(KickCounts::sent), sum(KickCounts::received))
@@ -196,8 +197,8 @@ impl VhostPort {
 /// Name of the port's thread.
 const THREAD: &str = "netvale-vhost";
 
-/// Seats, which hold the queues of one front end after another: two per queue pair, for frames to the driver and from
-/// it.
+/// The seats of a port, which hold the queues of one front end after another. Each queue pair has two seats: the first
+/// for frames to the driver, the second for frames from the driver.
 pub(crate) type VhostSeats = Vec<Arc<Seat<LiveQueue>>>;
 
 /// Creates a port's queues for the switch, and their seats.

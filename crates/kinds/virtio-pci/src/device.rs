@@ -22,15 +22,15 @@ use thiserror::Error;
 
 /// virtio's PCI vendor ID.
 const VENDOR: u16 = 0x1af4;
-/// PCI device IDs of network devices: since virtio 1.0, and transitional (§4.1.2).
+/// PCI device IDs of network devices: virtio 1.0 and later, and transitional devices (§4.1.2).
 const DEVICES: [u16; 2] = [0x1041, 0x1000];
 /// ID of vendor-specific capabilities, with which virtio describes its register structures (§4.1.4).
 const VENDOR_CAPABILITY: u8 = 9;
-/// `cfg_type` of the common configuration structure (§4.1.4).
+/// Type (`cfg_type`) of the common configuration structure (§4.1.4).
 const COMMON: u8 = 1;
-/// `cfg_type` of the notification structure.
+/// Type of the notification structure.
 const NOTIFY: u8 = 2;
-/// `cfg_type` of the device-specific configuration structure.
+/// Type of the device-specific configuration structure.
 const OWN: u8 = 4;
 /// Value of a vector register that disables the interrupt (`VIRTIO_MSI_NO_VECTOR`).
 const NO_VECTOR: u16 = 0xffff;
@@ -82,7 +82,7 @@ pub enum NoDevice {
         /// PCI device ID.
         device: u16,
     },
-    /// The device lacks a feature that this driver needs, or fails to do what it offered.
+    /// The device lacks a feature that this driver needs, or does not do what its features promise.
     #[error("the device lacks {0}")]
     MissingFeature(&'static str),
     /// The device bypasses the IOMMU, so vfio cannot give it access to netvale's memory.
@@ -94,7 +94,7 @@ pub enum NoDevice {
     /// A system call failed.
     #[error("{0}")]
     System(Errno),
-    /// The device reports a failure that only a reset can clear (`DEVICE_NEEDS_RESET`).
+    /// The running device reports a failure that only a reset can clear (`DEVICE_NEEDS_RESET`).
     #[error("the device needs a reset")]
     NeedsReset,
     /// The device is being unbound or unplugged.
@@ -119,8 +119,8 @@ impl NoDevice {
 pub struct BusAddress(String);
 
 impl BusAddress {
-    /// Checks that the device at `address` can be opened, so that the caller gets the error now rather than the log
-    /// later.
+    /// Checks that the device at `address` can be opened, so that the caller gets an error now; otherwise, the error
+    /// would only be logged later.
     ///
     /// # Errors
     /// [`NoDevice`] if the device does not exist or cannot be used.
@@ -189,7 +189,7 @@ impl DeviceRegisters {
         self.common.read8(at::STATUS) & status::NEEDS_RESET != 0
     }
 
-    /// Returns whether the link is up; always true for a device that does not report it.
+    /// Returns whether the link is up; always true for a device that does not report its link state.
     pub fn link(&self) -> bool {
         self.own.as_ref().is_none_or(|own| own.read16(6) & 1 != 0)
     }
@@ -218,8 +218,8 @@ impl PciDevice {
     }
 
     /// Negotiates features and starts all queues. [`PortSession::calls`] describes `calls`. `changed` is rung when the
-    /// device's state changes, `wanted` when the kernel demands the device's release. Workers report the device's
-    /// violations to `fault`.
+    /// device's state changes, and `wanted` is rung when the kernel requests the device's release. Workers report the
+    /// device's violations to `fault`.
     ///
     /// # Errors
     /// [`NoDevice`] if the device lacks something or fails, or the kernel refuses.
@@ -325,8 +325,8 @@ impl PciDevice {
         wanted.min(1 << most.ilog2())
     }
 
-    /// Connects MSI-X vector 0, for changes of the device's state, to `changed`, the following vectors to the doorbells
-    /// of the receive queues, and the kernel's request for the device's release to `wanted`.
+    /// Connects MSI-X vector 0, which reports changes of the device's state, to `changed`; the following vectors to the
+    /// doorbells of the receive queues; and the kernel's request for the device's release to `wanted`.
     fn listen(&self, calls: &[Doorbell], pairs: u16, changed: &Doorbell, wanted: &Doorbell) -> Result<(), NoDevice> {
         let received = calls.iter().step_by(2).take(pairs.into());
         let bells: Vec<&Doorbell> = std::iter::once(changed).chain(received).collect();
@@ -409,8 +409,8 @@ fn set_pairs(control: &mut RunningQueue, pairs: u16) -> Result<(), NoDevice> {
     Ok(())
 }
 
-/// Polls until `done` returns true; `None` after [`LIMIT`]. Devices answer immediately, or once a thread of the
-/// hypervisor has run.
+/// Polls until `done` returns true; returns `None` if it does not do so within [`LIMIT`]. Hardware answers immediately,
+/// an emulated device once a thread of the hypervisor has run.
 fn wait_until(mut done: impl FnMut() -> bool) -> Option<()> {
     let begin = Instant::now();
     while !done() {

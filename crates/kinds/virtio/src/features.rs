@@ -55,7 +55,7 @@ pub const GUEST_USO6: u64 = 1 << 55;
 /// `VIRTIO_NET_F_HOST_USO`.
 pub const HOST_USO: u64 = 1 << 56;
 
-/// The features for the offloads in one direction.
+/// The feature bits that permit offloads in one direction.
 struct OffloadFeatures {
     csum: u64,
     tso4: u64,
@@ -65,7 +65,7 @@ struct OffloadFeatures {
     uso6: u64,
 }
 
-/// Offloads from the device to the driver.
+/// Features that permit offloads in frames from the device to the driver.
 const TO_DRIVER: OffloadFeatures = OffloadFeatures {
     csum: GUEST_CSUM,
     tso4: GUEST_TSO4,
@@ -75,7 +75,7 @@ const TO_DRIVER: OffloadFeatures = OffloadFeatures {
     uso6: GUEST_USO6,
 };
 
-/// Offloads from the driver to the device.
+/// Features that permit offloads in frames from the driver to the device.
 const TO_DEVICE: OffloadFeatures =
     OffloadFeatures { csum: CSUM, tso4: HOST_TSO4, tso6: HOST_TSO6, ecn: HOST_ECN, uso4: HOST_USO, uso6: HOST_USO };
 
@@ -102,11 +102,12 @@ impl OffloadFeatures {
 /// The effect of negotiated features on frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
-    /// Size of the virtio-net header in bytes: 12, or 10 before virtio 1.0 without mergeable buffers.
+    /// Size of the virtio-net header in bytes: 10 for drivers before virtio 1.0 without mergeable buffers, otherwise
+    /// 12.
     pub hdr_len: usize,
     /// Whether a frame may span several receive buffers.
     pub mergeable: bool,
-    /// Whether the sender may use offloads, so its headers must be read.
+    /// Whether the sender of frames may use offloads, so that the headers of its frames must be read.
     pub sender_offloads: bool,
     /// Whether headers towards the driver are empty: each frame has one buffer and no offload.
     pub bare: bool,

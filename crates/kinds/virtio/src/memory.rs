@@ -6,7 +6,8 @@
 //! | the hypervisor's own ("user") | in a transport's messages from a hypervisor: location of the rings |
 //! | this process's | the result of both, once checked to be in a region |
 //!
-//! Guests may change their memory at any time. Values are therefore read once into a copy, which is checked and used.
+//! Guests may change their memory at any time. Values in that memory are therefore read once, into a copy, which is
+//! then checked and used.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,9 +34,9 @@ pub struct RegionSpec {
     pub guest: u64,
     /// Size in bytes.
     pub size: u64,
-    /// The hypervisor's own address of the first byte.
+    /// The hypervisor's own address of the region's first byte.
     pub user: u64,
-    /// Offset of the first byte in the file.
+    /// Offset in the file at which the region begins.
     pub offset: u64,
 }
 
@@ -84,28 +85,30 @@ pub enum MemoryError {
 #[derive(Clone, Debug)]
 struct GuestRegion {
     spec: RegionSpec,
-    /// Address of the first byte in this process.
+    /// Address of the region's first byte in this process.
     host: NonNull<u8>,
     map: Arc<Mapping>,
-    /// The region's file; `None` if [`MAX_FILES`] other files are kept.
+    /// The region's file; `None` if [`MAX_FILES`] other files are already kept.
     file: Option<Arc<OwnedFd>>,
 }
 
-// SAFETY: the pointer is an address inside `map`, which moves along; its use does not depend on the thread.
+// SAFETY: `host` is an address inside `map`, which moves to the other thread together with it; uses of the address do
+// not depend on the thread.
 unsafe impl Send for GuestRegion {}
-// SAFETY: a shared region, too, only gives out addresses: the bytes are accessed raw or as atomics.
+// SAFETY: a shared region only gives out addresses, and the bytes are accessed through raw pointers or as atomics.
 unsafe impl Sync for GuestRegion {}
 
-/// The regions of a guest. A change creates a new value; live queues keep the old one.
+/// The regions of a guest. A change creates a new value; running queues keep the old value.
 #[derive(Clone, Debug, Default)]
 pub struct GuestMemory {
     /// The regions by guest address.
     regions: Vec<GuestRegion>,
-    /// Number of memory losses (truncated files) in this process when the regions were last found undamaged.
+    /// The number of memory losses (truncated files) that this process had seen when the regions were last found
+    /// undamaged.
     found_whole: Arc<AtomicUsize>,
 }
 
-/// The last region found, which most likely contains the next address, too.
+/// The region that was found last, which most likely contains the next address, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Hint {
     guest: u64,
@@ -119,14 +122,14 @@ impl Default for Hint {
     }
 }
 
-// SAFETY: only an address, used after a check against live regions of the memory it was made from.
+// SAFETY: `host` is only an address, which is used while the memory that it was made from is still mapped.
 unsafe impl Send for Hint {}
 
 impl GuestMemory {
     /// Maps a whole table of regions.
     ///
     /// # Errors
-    /// The errors of [`GuestMemory::with`], for any of the regions.
+    /// The error of [`GuestMemory::with`] for the first region that cannot be added.
     pub fn new(table: Vec<(RegionSpec, OwnedFd)>) -> Result<GuestMemory, MemoryError> {
         let mut memory = GuestMemory::default();
         for (spec, fd) in table {
@@ -143,8 +146,8 @@ impl GuestMemory {
     /// Returns a copy with one more region.
     ///
     /// # Errors
-    /// [`MemoryError`] if the region is empty, wraps around, overlaps another one or is one too many, or if its file is
-    /// too short or cannot be mapped.
+    /// [`MemoryError`] if the region is empty, wraps around, overlaps another region or exceeds the maximum number, or
+    /// if its file is too short or cannot be mapped.
     pub fn with(&self, spec: RegionSpec, fd: &OwnedFd) -> Result<GuestMemory, MemoryError> {
         let RegionSpec { guest, size, user, offset } = spec;
         if size == 0 {
@@ -173,7 +176,7 @@ impl GuestMemory {
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
-    /// Returns a copy without a region.
+    /// Returns a copy without the region `spec`.
     ///
     /// # Errors
     /// [`MemoryError::NoSuch`] if no region has exactly these addresses.
@@ -186,8 +189,8 @@ impl GuestMemory {
         Ok(GuestMemory { regions, ..GuestMemory::default() })
     }
 
-    /// Returns the file of a descriptor, shared with the other regions of the same file; `None` if [`MAX_FILES`] other
-    /// files are kept.
+    /// Returns a descriptor of the file that `fd` refers to. All regions in the same file share one descriptor. Returns
+    /// `None` if [`MAX_FILES`] other files are already kept.
     fn file(&self, fd: &OwnedFd) -> Result<Option<Arc<OwnedFd>>, MemoryError> {
         let mut files: Vec<&Arc<OwnedFd>> = Vec::new();
         for file in self.regions.iter().filter_map(|r| r.file.as_ref()) {
@@ -237,9 +240,9 @@ impl GuestMemory {
         damaged
     }
 
-    /// Returns the address in this process of `len` bytes at a guest address, and how many of them are in one piece (at
-    /// least one, unless `len` is 0). `None` if the first byte is outside the memory. `hint` speeds up look-ups in the
-    /// same region.
+    /// Returns the address in this process of `len` bytes at a guest address, and how many of these bytes are
+    /// contiguous here (at least one, unless `len` is 0). Returns `None` if the first byte is outside the memory.
+    /// `hint` speeds up look-ups in the same region.
     #[inline]
     pub fn guest(&self, at: u64, len: u64, hint: &mut Hint) -> Option<(NonNull<u8>, u64)> {
         let mut inside = at.wrapping_sub(hint.guest);
@@ -258,8 +261,8 @@ impl GuestMemory {
         (at - r.spec.guest < r.spec.size).then_some(Hint { guest: r.spec.guest, size: r.spec.size, host: r.host })
     }
 
-    /// Returns the address in this process of `len` bytes at a hypervisor address; `None` unless they are aligned to
-    /// `align` and in one region.
+    /// Returns the address in this process of `len` bytes at a hypervisor address; `None` if they are not aligned to
+    /// `align` or not all in one region.
     pub fn user(&self, at: u64, len: u64, align: u64) -> Option<NonNull<u8>> {
         let r = self.regions.iter().find(|r| at.wrapping_sub(r.spec.user) < r.spec.size)?;
         let inside = at - r.spec.user;
@@ -269,8 +272,8 @@ impl GuestMemory {
         (fits && (p.as_ptr() as u64).is_multiple_of(align)).then_some(p)
     }
 
-    /// Returns the guest address of a byte at an address in this process, for the dirty log; `None` outside guest
-    /// memory.
+    /// Converts an address in this process to the guest address, for the dirty log; `None` if the address is outside
+    /// guest memory.
     pub fn guest_of(&self, p: *const u8) -> Option<u64> {
         let inside = |r: &GuestRegion| (p as u64).wrapping_sub(r.host.as_ptr() as u64);
         self.regions.iter().find(|r| inside(r) < r.spec.size).map(|r| r.spec.guest + inside(r))
@@ -282,12 +285,13 @@ fn copy_of(fd: &OwnedFd) -> Result<Arc<OwnedFd>, MemoryError> {
 }
 
 /// Maps `size` bytes of a peer's file. The process survives if the peer truncates the file at any time. Only files in
-/// memory are accepted, as a worker that touches a page would have to wait for another file system.
+/// memory are accepted: with any other file, a worker that touches a page might have to wait for the file system.
 ///
 /// # Errors
 /// [`MemoryError`] if the file is not in memory, is too short, or cannot be mapped.
 pub fn map(fd: Arc<OwnedFd>, offset: u64, size: u64) -> Result<Mapping, MemoryError> {
-    // Only files in memory have seals. The request does not involve a file system.
+    // Only files in memory have seals. This call does not involve the file system of the file, which could delay the
+    // answer.
     rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemoryError::NotInMemory)?;
     let stat = rustix::fs::fstat(&fd).map_err(MemoryError::Map)?;
     let past = offset.saturating_add(size).saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
@@ -299,7 +303,7 @@ pub fn map(fd: Arc<OwnedFd>, offset: u64, size: u64) -> Result<Mapping, MemoryEr
         return Err(MemoryError::Hole);
     }
     let map = Mapping::of_peer(fd.as_fd(), offset, len).map_err(MemoryError::Map)?;
-    // Workers check for losses after each batch, and stop immediately.
+    // Workers check for losses after each batch, and stop if memory is lost.
     Ok(map.watched().with_holes_in(fd))
 }
 
@@ -318,7 +322,8 @@ mod tests {
         RegionSpec { guest, size, user, offset }
     }
 
-    /// Objective: addresses of both kinds lead to the same byte, and never out of their region.
+    /// Objective: a guest address and the hypervisor's address of the same byte lead to the same byte, and never out of
+    /// their region.
     #[test]
     fn addresses_never_lead_out_of_their_region() {
         let fd = file(0x5000);
@@ -328,7 +333,7 @@ mod tests {
         assert_eq!(n, 100);
         assert_eq!(m.user(0x7000_0010, 100, 16), Some(a));
         assert_eq!(m.guest_of(a.as_ptr()), Some(0x1_0010));
-        // The last byte, and the one after it.
+        // The last byte of the region, and the byte after it.
         assert_eq!(m.guest(0x1_2fff, 100, &mut hint).unwrap().1, 1);
         assert_eq!(m.guest(0x1_3000, 1, &mut hint), None);
         assert_eq!(m.guest(0xffff, 1, &mut hint), None);

@@ -1,21 +1,22 @@
-//! Explicit congestion notification across a tunnel (RFC 6040). Routers between VTEPs mark the outer packets if the
-//! inner ones may be marked; at the other end, the mark is copied to the inner packet.
+//! Explicit congestion notification across a tunnel (RFC 6040). A congested router between VTEPs marks an outer packet
+//! if the inner packet may be marked; the receiving VTEP copies the mark to the inner packet.
 
 use netvale_wire::{checksum, ethernet};
 
 use crate::header;
 use crate::sys::VxlanMessage;
 
-/// ECN codepoint (RFC 3168 §5) of a transport without ECN.
+/// ECN codepoint (RFC 3168 §5) of packets whose transport does not support ECN.
 pub const NOT_ECT: u8 = 0;
-/// Codepoint ECT(1) of a transport with ECN.
+/// Codepoint ECT(1), of packets whose transport supports ECN.
 const ECT_1: u8 = 1;
-/// Codepoint ECT(0) of a transport with ECN.
+/// Codepoint ECT(0), of packets whose transport supports ECN.
 const ECT_0: u8 = 2;
-/// Codepoint set by a congested router.
+/// Codepoint that a congested router sets.
 pub const CE: u8 = 3;
 
-/// Returns the offset of the codepoint in a frame, and its shift in that byte; `None` without an IP packet.
+/// Returns the offset of the byte with the codepoint in a frame, and the codepoint's shift in that byte; `None` if the
+/// frame has no IP packet.
 fn place(frame: &[u8]) -> Option<(usize, u8)> {
     let (ethertype, l3) = ethernet::network(frame).ok()?;
     let version = frame.get(l3)? >> 4;
@@ -26,7 +27,7 @@ fn place(frame: &[u8]) -> Option<(usize, u8)> {
     }
 }
 
-/// Returns the codepoint of a frame's packet; `None` without an IP packet.
+/// Returns the codepoint of a frame's packet; `None` if the frame has no IP packet.
 pub fn of(frame: &[u8]) -> Option<u8> {
     let (at, shift) = place(frame)?;
     Some(frame.get(at)? >> shift & 3)
@@ -38,7 +39,7 @@ pub fn is_lost(outer: u8, frame: &[u8]) -> bool {
     outer == CE && of(frame) == Some(NOT_ECT)
 }
 
-/// Copies the mark of a message's outer packets to its frames.
+/// Copies the mark of a message's outer packets to the frames in the message.
 pub fn mark(message: &mut VxlanMessage) {
     let outer = message.ecn;
     if outer != CE && outer != ECT_1 {
@@ -101,8 +102,8 @@ mod tests {
         message.datagrams().map(|datagram| datagram[header::LEN..].to_vec()).collect()
     }
 
-    /// Objective: codepoints follow RFC 6040, figure 4, for packets of both versions, with and without a tag, alone and
-    /// several together; only the codepoint changes, and the IPv4 header checksum stays valid.
+    /// Objective: codepoints follow RFC 6040, figure 4, for IPv4 and IPv6, with and without a VLAN tag, in messages
+    /// with one or several frames; only the codepoint changes, and the IPv4 header checksum stays valid.
     #[test]
     fn codepoints_follow_figure_4_of_rfc_6040() {
         for frame in [ipv4, ipv6] {
@@ -127,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Objective: frames without a packet, or with part of one, are unchanged.
+    /// Objective: frames without an IP packet, or with only a part of one, stay unchanged.
     #[test]
     fn frames_without_a_whole_packet_are_unchanged() {
         let arp = [&[2; 12][..], &[8, 6], &[0; 28]].concat();

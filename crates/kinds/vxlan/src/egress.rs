@@ -1,5 +1,5 @@
-//! A tunnel's egress: each frame goes to the VTEP of its destination address or, if that is unknown or a group, to each
-//! VTEP (head-end replication).
+//! A tunnel's egress: each frame goes to the VTEP of its destination address or, if that address is unknown or a group
+//! address, to every VTEP that receives flooded frames (head-end replication).
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::table::VtepTable;
 use crate::too_long::{self, TooLongReply};
 use crate::tunnel::{Tunnel, now};
 
-/// Number of bytes of a frame that are read: all headers up to the ports, with tags.
+/// Number of bytes at the start of a frame that are read: all headers up to the ports, including VLAN tags.
 const HEAD: usize = 96;
 
 /// A tunnel's egress.
@@ -36,7 +36,7 @@ struct BatchPass<'a> {
     from: Origin,
     /// Maximum length of a sent frame in bytes.
     longest: usize,
-    /// The last decision: a flow, with the VTEP and socket for its frames.
+    /// The last decision: a flow, and the VTEP and the socket for the flow's frames.
     last: Option<(PlainFlow, IpWords, u8)>,
 }
 
@@ -47,7 +47,8 @@ impl TunnelEgress {
         TunnelEgress { tunnel, counters: Arc::default() }
     }
 
-    /// Returns one of the tunnel's two memories for sending; waits for another worker only if both are in use.
+    /// Returns one of the tunnel's two senders (memory for packing frames); waits for another worker only if both
+    /// senders are in use.
     fn sender(&self) -> Option<LentGuard<'_, TunnelSender>> {
         let [first, second] = &self.tunnel.senders;
         first.enter_now().or_else(|_| second.enter_now()).or_else(|_| first.enter()).ok()
@@ -61,8 +62,8 @@ impl TunnelEgress {
         }
     }
 
-    /// Returns VTEP and socket for a plain IPv4 frame, from the frame's first words alone, if the table has the
-    /// destination address.
+    /// Returns the VTEP and the socket for a plain IPv4 frame, for which it reads only the frame's first words. Returns
+    /// `None` for other frames, or if the table does not have the destination address.
     #[inline]
     fn place(&self, pass: &mut BatchPass<'_>, frame: &FrameRef<'_>) -> Option<(IpWords, u8)> {
         let words = frame.words(flow::WORDS)?;
@@ -80,8 +81,8 @@ impl TunnelEgress {
         Some((vtep, source | ecn << ECN_SHIFT))
     }
 
-    /// Returns the VTEP of a frame's destination, given the frame's first eight bytes; `None` if it is unknown or a
-    /// group.
+    /// Returns the VTEP of a frame's destination, given the frame's first eight bytes; `None` if the destination is
+    /// unknown or a group.
     #[inline]
     fn vtep_of(&self, pass: &BatchPass<'_>, first: u64) -> Option<IpWords> {
         let to = first & 0xffff_ffff_ffff;
@@ -117,7 +118,7 @@ impl TunnelEgress {
         }
     }
 
-    /// Replies to the sender of a packet that does not fit.
+    /// Drops a packet that is too long for the path, and replies to its sender.
     #[cold]
     fn refuse(&self, pass: &BatchPass<'_>, frame: &FrameRef<'_>) {
         self.counters.dropped(DropReason::TooLong, 1);
@@ -129,8 +130,8 @@ impl TunnelEgress {
         }
     }
 
-    /// Records the address claim of an ARP or ND message, for a control plane, and returns the message. `None` for
-    /// other frames, and on a tunnel that learns addresses.
+    /// Records the address claim of an ARP or ND message, for a control plane, and returns the message. Returns `None`
+    /// for other frames, and on a tunnel that learns addresses.
     fn hear(&self, head: &[u8], pass: &BatchPass<'_>) -> Option<NeighborMessage> {
         let said = (!self.tunnel.options.learning).then(|| neighbors::read(head)).flatten()?;
         self.tunnel.heard.hear(&said, pass.from, pass.now);
@@ -145,8 +146,8 @@ impl TunnelEgress {
     }
 }
 
-/// Returns the number of the socket for frames of the flow with this hash. The upper bits, for the ECN codepoint, are
-/// zero.
+/// Returns the number of the socket for frames of the flow with this hash. The upper bits, in which the caller may put
+/// the ECN codepoint, are zero.
 #[inline]
 fn source(hash: u32) -> u8 {
     (hash % SOURCES as u32) as u8

@@ -1,7 +1,8 @@
 //! The UDP socket of a VTEP's address and port, which the tunnels of several VNIs share, and the sockets for sending.
 //!
-//! Any tunnel's worker reads the socket, and moves datagrams of another VNI to that tunnel's inbox. A reader holds
-//! [`Endpoint::turn`] until it has finished, and empties its own inbox first, so datagrams of a VNI stay in order.
+//! The worker of any tunnel may read the socket; it moves datagrams of another VNI to the inbox of that VNI's tunnel. A
+//! worker that reads holds [`Endpoint::turn`] until it has finished, and empties its own tunnel's inbox before it
+//! reads, so that datagrams of a VNI stay in order.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,13 +19,13 @@ use thiserror::Error;
 
 use crate::sys::{self, VxlanMessage};
 
-/// Size of the socket's receive buffer in bytes: a third of a millisecond at 100 Gbit/s.
+/// Size of the socket's receive buffer in bytes, which lasts for a third of a millisecond at 100 Gbit/s.
 const RECEIVE_ROOM: i32 = 4 << 20;
 /// Size of a sending socket's send buffer in bytes.
 const SEND_ROOM: i32 = 4 << 20;
 /// Capacity of an inbox in messages.
 const INBOX: usize = 32;
-/// Number of sockets for sending, so that flows spread over source ports.
+/// Number of sockets for sending. With several sockets, flows spread over source ports.
 pub const SOURCES: usize = 16;
 /// Shift of the ECN codepoint in the number that selects a socket and a codepoint.
 pub const ECN_SHIFT: u32 = SOURCES.ilog2();
@@ -32,13 +33,13 @@ pub const ECN_SHIFT: u32 = SOURCES.ilog2();
 /// An error in creating a tunnel.
 #[derive(Debug, Error)]
 pub enum EndpointError {
-    /// Another socket has the address and port.
+    /// Another socket on this host uses the address and port.
     #[error("UDP port {1} of {0} is in use by the kernel's VXLAN device or another program; choose another port")]
     InUse(IpAddr, u16),
-    /// The address is not one of this host's.
+    /// The address does not belong to this host.
     #[error("{0} is not an address of this host")]
     NotHere(IpAddr),
-    /// Another port has the VNI.
+    /// Another netvale port uses the VNI at this address and UDP port.
     #[error("VNI {0} is in use by another netvale port with this address and UDP port")]
     VniInUse(u32),
     /// A system call failed.
@@ -49,7 +50,7 @@ pub enum EndpointError {
 /// Options for sending datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SendOptions {
-    /// Time to live, or hop limit; `None`: the system's.
+    /// Time to live, or hop limit; `None` for the system's default.
     pub ttl: Option<u8>,
     /// Differentiated services code point (RFC 2474).
     pub dscp: u8,
@@ -95,8 +96,8 @@ impl SendSockets {
         self.gso.load(Ordering::Relaxed)
     }
 
-    /// Records that the kernel cannot cut messages on the path of these packets: through IPsec, or out of a card
-    /// without checksum offload (older kernels).
+    /// Records that the kernel cannot cut messages for these sockets, because packets go through IPsec or, on older
+    /// kernels, leave through a card without checksum offload.
     pub fn disable_gso(&self) {
         self.gso.store(false, Ordering::Relaxed);
     }
@@ -129,7 +130,7 @@ impl SendOptions {
     }
 }
 
-/// Messages for a tunnel that other tunnels' workers have read.
+/// The messages for one tunnel that the workers of other tunnels have read.
 pub struct TunnelInbox {
     content: Lent<InboxContent>,
     wake: Arc<WakeSet>,
@@ -141,7 +142,7 @@ struct InboxContent {
 }
 
 impl TunnelInbox {
-    /// Creates an empty inbox; its owner sleeps on `wake`.
+    /// Creates an empty inbox; the worker of the inbox's tunnel sleeps on `wake`.
     fn new(wake: Arc<WakeSet>) -> TunnelInbox {
         let content = InboxContent {
             full: Vec::with_capacity(INBOX),
@@ -161,8 +162,8 @@ impl TunnelInbox {
         true
     }
 
-    /// Moves messages to `into`, each in exchange for a buffer of `free`, until there are no more messages or buffers.
-    /// Returns whether messages may be left.
+    /// Moves messages to `into`, each in exchange for a buffer from `free`, until messages or buffers run out. Returns
+    /// whether messages may be left in the inbox.
     pub fn take(&self, into: &mut Vec<VxlanMessage>, free: &mut Vec<VxlanMessage>) -> bool {
         let Ok(mut content) = self.content.enter() else { return true };
         let InboxContent { full, spare } = &mut *content;
@@ -184,7 +185,7 @@ pub struct Endpoint {
     /// The right to read the socket, which one worker has at a time.
     turn: Lent<()>,
     members: ArcSwap<Vec<EndpointMember>>,
-    /// Held during changes of the members.
+    /// Held while the members are changed.
     changing: Mutex<()>,
     sources: Mutex<HashMap<SendOptions, Weak<SendSockets>>>,
 }
@@ -193,7 +194,7 @@ impl Endpoint {
     /// Opens the socket.
     ///
     /// # Errors
-    /// [`EndpointError`] if the address is not this host's, the port is in use, or no descriptors are left.
+    /// [`EndpointError`] if the address does not belong to this host, the port is in use, or no descriptors are left.
     pub fn new(local: IpAddr, port: u16) -> Result<Endpoint, EndpointError> {
         let socket = sys::udp(SocketAddr::new(local, port)).map_err(|e| match e.raw_os_error() {
             Some(libc::EADDRINUSE) => EndpointError::InUse(local, port),
@@ -203,7 +204,7 @@ impl Endpoint {
         Self::of(local, port, socket)
     }
 
-    /// Continues with a predecessor's socket.
+    /// Takes over a predecessor's socket.
     ///
     /// # Errors
     /// [`EndpointError::Socket`] if it is not a UDP socket bound to this address and port.
@@ -222,8 +223,8 @@ impl Endpoint {
     fn of(local: IpAddr, port: u16, socket: OwnedFd) -> Result<Endpoint, EndpointError> {
         let failed = |e| EndpointError::Socket(local, e);
         sys::set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_ROOM).map_err(failed)?;
-        // Received data may contain merged datagrams, which are cut again where necessary. Kernels without this option
-        // deliver each datagram alone.
+        // With this option, the kernel may deliver several datagrams merged into one message; the receiver cuts them
+        // apart. Kernels without this option deliver each datagram alone.
         let _ = sys::set_gro(&socket);
         let (level, name) = if local.is_ipv4() {
             (libc::IPPROTO_IP, libc::IP_RECVTOS)
@@ -269,7 +270,7 @@ impl Endpoint {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<EndpointMember>)) {
-        // Workers that leave a tunnel, and the control thread, may call this at the same time.
+        // Workers that drop a tunnel and the control thread may call this function at the same time.
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut members = Vec::clone(&self.members.load());
         change(&mut members);
@@ -293,22 +294,21 @@ impl Endpoint {
         Ok(sources)
     }
 
-    /// Returns the right to read, unless another worker has it.
+    /// Returns the right to read the socket; `None` if another worker has it.
     #[inline]
     pub fn turn(&self) -> Option<LentGuard<'_, ()>> {
         self.turn.enter_now().ok()
     }
 
-    /// Passes a message, which `fill` writes into a spare buffer, to the tunnel of another VNI. Returns whether there
-    /// was room; `None` for an unknown VNI.
+    /// Passes a message, which `fill` writes into a spare buffer, to the tunnel of another VNI. Returns whether that
+    /// tunnel's inbox had room; `None` if no tunnel has the VNI.
     pub fn pass_on(&self, vni: u32, fill: impl FnOnce(&mut VxlanMessage)) -> Option<bool> {
         let members = self.members.load();
         let i = members.binary_search_by_key(&vni, |(vni, _)| *vni).ok()?;
         members.get(i).map(|(_, inbox)| inbox.put(fill))
     }
 
-    /// Returns the size of the largest packet on the path to a VTEP, in bytes, as far as the host knows it; `None`
-    /// without a route.
+    /// Returns the MTU of the path to a VTEP in bytes, as far as this host knows it; `None` if there is no route.
     #[must_use]
     pub fn path_mtu(&self, to: IpAddr) -> Option<u32> {
         let socket = sys::udp(SocketAddr::new(self.local, 0)).ok()?;

@@ -3,17 +3,17 @@
 
 /// Size of the header in bytes.
 pub const LEN: usize = 8;
-/// The flag of a valid VNI.
+/// The flag that marks the VNI as valid.
 const HAS_VNI: u8 = 0x08;
 
-/// Returns the header of frames of a VNI.
+/// Returns the header that precedes frames of a VNI.
 #[must_use]
 pub const fn encode(vni: u32) -> [u8; LEN] {
     let [_, a, b, c] = vni.to_be_bytes();
     [HAS_VNI, 0, 0, 0, a, b, c, 0]
 }
 
-/// Returns the VNI of a datagram; `None` if the datagram is shorter than a header or has none.
+/// Returns the VNI of a datagram; `None` if the datagram is shorter than a header, or its header has no valid VNI.
 #[inline]
 #[must_use]
 pub fn decode(datagram: &[u8]) -> Option<u32> {
@@ -25,7 +25,8 @@ pub fn decode(datagram: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Objective: the header follows RFC 7348 §5: the I flag, the VNI's offset; reserved bits are ignored on receipt.
+    /// Objective: the header has the I flag and the VNI's offset of RFC 7348 §5, and reserved bits are ignored on
+    /// receipt.
     #[test]
     fn the_header_has_the_layout_of_rfc_7348() {
         assert_eq!(encode(0x01_0203), [8, 0, 0, 0, 1, 2, 3, 0]);

@@ -1,11 +1,12 @@
-//! Address claims *heard* from stations behind this host's ports: the IP addresses that they claim, for a control
+//! Address claims *heard* from stations on this host's ports: the IP addresses that the stations claim, for a control
 //! plane.
 //!
-//! Senders may claim anything. Each owner of ports therefore has separate *claims*, at most one per address. If several
-//! owners claim an address, the oldest claim whose station is present counts ([`HeardClaims::all`]). Space is shared
-//! out: a secret hash assigns each address to a line of the table, which has room for a few claims. In a full line, a
-//! new claim replaces one of the owner with the most claims there, and of that owner's port with the most. A flood thus
-//! fills its owner's share, and that owner's further claims are ignored.
+//! Senders may claim any address. Each owner of ports therefore has separate *claims*, at most one claim per address.
+//! If several owners claim an address, the oldest claim whose station is present counts ([`HeardClaims::all`]). Space
+//! is shared out: a secret hash assigns each address to a line of the table, which has room for a few claims. In a full
+//! line, a new claim replaces a claim of the owner with the most claims in the line, and among these a claim from the
+//! port with the most claims. A flood of claims thus fills only its owner's share of a line, and that owner's further
+//! claims are ignored.
 
 use std::collections::HashSet;
 
@@ -27,7 +28,7 @@ const AGEING: u32 = 1200;
 #[derive(Clone, Copy, Debug, Default)]
 struct HeardClaim {
     ip: IpWords,
-    /// Ethernet address of the station; 0: no claim.
+    /// Ethernet address of the station; 0 if this entry contains no claim.
     mac: u64,
     from: Origin,
     seen: u32,
@@ -44,12 +45,12 @@ impl HeardClaim {
 
 struct Claims {
     all: Vec<HeardClaim>,
-    /// Number of claims so far, for their order.
+    /// Number of claims so far, from which each new claim gets its order.
     count: u64,
 }
 
-/// All claims. A worker that finds the table in use does not record a claim; the station's next message is another
-/// chance.
+/// All claims. A worker that finds the table in use does not record a claim; it can do so at the station's next
+/// message.
 pub struct HeardClaims {
     table: Lent<Claims>,
     key: u64,
@@ -65,8 +66,9 @@ impl HeardClaims {
         HeardClaims { table: Lent::with(table), key: key | 1, changes: ChangeCount::default() }
     }
 
-    /// Records a claim of an address. An IPv6 claim only counts once its sender has announced whether it is a router,
-    /// as a reply on its behalf must announce the same: hosts give up a router that denies being one (RFC 4861 §7.2.5).
+    /// Records a claim of an address. An IPv6 claim counts only once the station has announced whether it is a router:
+    /// a reply on the station's behalf must announce the same, as hosts stop using a router that denies being one (RFC
+    /// 4861 §7.2.5).
     pub fn hear(&self, said: &NeighborMessage, from: Origin, now: u32) {
         let Some((address, mac)) = said.has else { return };
         let Ok(mut table) = self.table.enter_now() else { return };
@@ -83,7 +85,8 @@ impl HeardClaims {
         let at = own.or_else(|| place_in(line, from, now));
         let Some((router, claim)) = router.zip(at.and_then(|at| line.get_mut(at))) else {
             if let Some(claim) = own.and_then(|at| line.get_mut(at)) {
-                // Another station of the same owner takes over, and has not yet announced whether it is a router.
+                // Another station of the same owner takes over the address, but has not announced yet whether it is a
+                // router, so the claim is removed.
                 *claim = HeardClaim::default();
                 self.changes.note();
             }
@@ -96,8 +99,8 @@ impl HeardClaims {
         }
     }
 
-    /// Returns the station of each claimed address. Of several claims of one address, the oldest counts. Claims for
-    /// which `is_there`, given Ethernet address and owner, returns false are omitted.
+    /// Returns the station of each claimed address. If an address has several claims, the oldest claim counts. Claims
+    /// for which `is_there`, called with Ethernet address and owner, returns false are omitted.
     pub fn all(&self, now: u32, is_there: impl Fn(u64, u32) -> bool) -> Vec<TunnelNeighbor> {
         let Ok(Some(mut claims)) = self.table.control().map(|mut table| table.as_mut().map(|table| table.all.clone()))
         else {
@@ -112,22 +115,23 @@ impl HeardClaims {
         claims.into_iter().map(neighbor).collect()
     }
 
-    /// Returns the counter of new and changed claims, for a control plane that waits for the next one.
+    /// Returns the counter of new and changed claims, for a control plane that waits for the next change.
     #[must_use]
     pub fn changes(&self) -> &ChangeCount {
         &self.changes
     }
 }
 
-/// Number of claims of an owner in a line, and of one of its ports.
+/// Number of claims in a line that an owner has, and number of claims that come from one of the owner's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClaimCount {
     owner: usize,
     port: usize,
 }
 
-/// Returns the place of a new claim: a free one, or that of the longest silent claim of the owner or port with the most
-/// claims, if these are more than `from` would have. `None` if there is no such place.
+/// Returns the index in the line at which a new claim from `from` goes: a free place, or, among the claims of the owner
+/// or port with the most claims, the place of the claim that has been silent for the longest time. `None` if no owner
+/// or port has more claims than `from`.
 fn place_in(line: &[HeardClaim], from: Origin, now: u32) -> Option<usize> {
     if let Some(free) = line.iter().position(|claim| !claim.is_alive(now)) {
         return Some(free);
@@ -138,7 +142,7 @@ fn place_in(line: &[HeardClaim], from: Origin, now: u32) -> Option<usize> {
     };
     let own = share(from);
     let own = ClaimCount { owner: own.owner + 1, port: own.port + 1 };
-    // Claims of one owner are compared by port, those of several owners by owner.
+    // Claims of the same owner are compared by the claims per port, claims of different owners by the claims per owner.
     let has_more = |of: Origin| {
         let other = share(of);
         if of.owner == from.owner { other.port > own.port } else { other.owner > own.owner }
@@ -173,7 +177,8 @@ mod tests {
         NeighborMessage { has: Some((ip, mac)), router: None, wants: None }
     }
 
-    /// Objective: a claim is found once; it moves among an owner's ports; a silent claim is forgotten.
+    /// Objective: a claim is found once, even if it moves from one of an owner's ports to another; a claim that is not
+    /// repeated is forgotten.
     #[test]
     fn a_claim_is_found_once_and_forgotten_in_silence() {
         let heard = HeardClaims::new(7);
@@ -187,8 +192,8 @@ mod tests {
         assert_eq!(all(&heard, 12 + AGEING), []);
     }
 
-    /// Objective: an address stays with its station against claims of other owners, even with that station's Ethernet
-    /// address, until the station leaves; then the next claim counts.
+    /// Objective: an address stays with its station although other owners claim it, even with that station's Ethernet
+    /// address. Once the station has left, the next claim counts.
     #[test]
     fn addresses_stay_with_their_owner() {
         let heard = HeardClaims::new(7);
@@ -230,7 +235,8 @@ mod tests {
         }
     }
 
-    /// Objective: a flood reports at most as many changes as the table has places, so it does not keep a watcher busy.
+    /// Objective: a flood of claims causes at most as many reported changes as the table has places, so that it does
+    /// not keep a control plane busy.
     #[test]
     fn floods_tell_little() {
         let heard = HeardClaims::new(7);
@@ -238,8 +244,8 @@ mod tests {
         assert!(heard.changes().count() <= (LINES * LINE) as u64, "{}", heard.changes().count());
     }
 
-    /// Objective: IPv6 routers are recognised; a station that has not announced itself as one is not a router, nor is
-    /// one that takes another's address without announcing it.
+    /// Objective: IPv6 routers are recognised. A station that has not announced that it is a router does not count as
+    /// one, even if it takes over the address of a router.
     #[test]
     fn only_stations_that_say_so_are_routers() {
         let heard = HeardClaims::new(7);

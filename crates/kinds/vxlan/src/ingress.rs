@@ -22,7 +22,8 @@ use crate::tunnel::{Tunnel, now};
 
 /// Number of messages read in one pass.
 const READS: usize = 16;
-/// Maximum number of messages kept at a time: those read here, and those that other tunnels' workers read.
+/// Maximum number of messages that an ingress keeps at a time: messages that its worker has read, and messages that
+/// workers of other tunnels have read.
 const KEPT: usize = 3 * READS;
 
 /// A tunnel's ingress.
@@ -70,13 +71,14 @@ impl TunnelIngress {
         }
     }
 
-    /// Reads messages, first those that other workers have read for this tunnel.
+    /// Takes the messages that other workers have read for this tunnel, and then reads messages from the socket.
     fn read(&mut self) {
         let endpoint = Arc::clone(&self.tunnel.endpoint);
-        // Without the turn: another tunnel's worker is reading, and wakes this one if it finds messages for this
-        // tunnel.
+        // Another tunnel's worker has the right to read and is reading; it wakes this worker if it finds messages for
+        // this tunnel.
         let Some(turn) = endpoint.turn() else {
-            // That worker does not announce messages that it leaves in the socket.
+            // The reading worker does not announce messages that it leaves in the socket, so this worker polls again
+            // soon.
             return self.tunnel.wake.poke();
         };
         let is_left = self.tunnel.inbox.take(&mut self.messages, &mut self.free);
@@ -91,18 +93,18 @@ impl TunnelIngress {
         }
         drop(turn);
         if is_left || got == READS {
-            // More messages may be left, without a further event.
+            // More messages may be left, which no further event would announce.
             self.tunnel.wake.poke();
         }
     }
 
-    /// Keeps a message, or passes it to the tunnel of its VNI.
+    /// Keeps a message of this tunnel's VNI, and passes a message of another VNI to that VNI's tunnel.
     fn sort(&mut self, mut message: VxlanMessage) {
         let own = self.tunnel.options.vni;
         let vni = message.datagrams().next().and_then(header::decode).unwrap_or(own);
         if message.datagrams().any(|datagram| header::decode(datagram) != Some(vni)) {
-            // The kernel may have merged datagrams of several VNIs. Datagrams of other VNIs are passed on before the
-            // turn ends.
+            // The kernel may have merged datagrams of several VNIs. Datagrams of other VNIs are passed on while this
+            // worker still has the right to read, which keeps them in order.
             for datagram in message.datagrams() {
                 if let Some(vni) = header::decode(datagram).filter(|vni| *vni != own) {
                     self.pass_on(vni, 1, |spare| spare.copy_of(datagram, message.from, message.ecn));
@@ -117,7 +119,7 @@ impl TunnelIngress {
         self.free.push(message);
     }
 
-    /// Passes `count` datagrams of another VNI to its tunnel.
+    /// Passes a message with `count` datagrams of another VNI to that VNI's tunnel, or counts the datagrams as dropped.
     fn pass_on(&self, vni: u32, count: usize, fill: impl FnOnce(&mut VxlanMessage)) {
         match self.tunnel.endpoint.pass_on(vni, fill) {
             Some(true) => {}
@@ -126,7 +128,7 @@ impl TunnelIngress {
         }
     }
 
-    /// Moves frames from the messages to the batch, while it has room.
+    /// Moves frames from the messages to the batch, as long as the batch has room.
     fn fill(&mut self, batch: &mut Batch) {
         let tunnel = Arc::clone(&self.tunnel);
         let table = tunnel.table.load();
@@ -158,15 +160,15 @@ impl TunnelIngress {
         for reply in &self.replies {
             // SAFETY: the reply is not moved until `release`.
             unsafe { batch.push(reply.bytes().as_ptr(), reply.bytes().len() as u32) };
-            // The reply is on behalf of a remote station, whose address must not be learned here.
+            // The reply's source is a remote station, whose address the switch must not learn at this port.
             batch.set_no_learn();
         }
     }
 }
 
 impl ReceivePass<'_> {
-    /// Adds the frames of a message from datagram `first` on. Returns the index of the first datagram for which the
-    /// batch had no room; 0 if all were added.
+    /// Adds the frames of a message, from datagram `first` on, to the batch. Returns the index of the first datagram
+    /// for which the batch had no room; 0 if the batch had room for all.
     fn take(&self, message: &VxlanMessage, first: usize, batch: &mut Batch) -> usize {
         if message.len == 0 {
             self.counters.dropped(DropReason::BadVxlan, 1);
@@ -192,7 +194,8 @@ impl ReceivePass<'_> {
         stopped
     }
 
-    /// Returns the frame in a datagram; `None` if it is not a valid frame for this tunnel, after counting the reason.
+    /// Returns the frame in a datagram. If the datagram has no valid frame for this tunnel, counts the reason and
+    /// returns `None`.
     fn frame<'m>(&self, datagram: &'m [u8], message: &VxlanMessage) -> Option<&'m [u8]> {
         let Some(vni) = header::decode(datagram) else {
             self.counters.dropped(DropReason::BadVxlan, 1);
@@ -217,8 +220,8 @@ impl ReceivePass<'_> {
         Some(frame)
     }
 
-    /// Learns the VTEP of an address, unless the batch has reached the limit of new addresses; a later frame is then
-    /// another chance.
+    /// Learns the VTEP of an address. If the batch has reached the limit of new addresses, the address can only be
+    /// learned from a later frame.
     #[inline]
     fn learn(&self, mac: u64, from: IpWords) {
         if self.table.known(mac, from, self.now).is_none()
@@ -229,7 +232,8 @@ impl ReceivePass<'_> {
         }
     }
 
-    /// Adds a frame to the batch. A frame that arrived alone may have a pending offload of its sender's kernel.
+    /// Adds a frame to the batch. If the frame is its message's only one, the sender's kernel may have left an offload
+    /// pending in it.
     fn push(&self, frame: &[u8], message: &VxlanMessage, batch: &mut Batch) {
         if self.tunnel.options.learning
             && let Some(source) = frame.get(4..).and_then(<[u8]>::first_chunk::<8>)
@@ -270,7 +274,7 @@ impl Ingress for TunnelIngress {
     }
 
     fn arm(&mut self) -> bool {
-        // Waiting messages are taken before the worker sleeps; everything else wakes the worker.
+        // The worker must not sleep while messages wait here; every other reason to poll wakes the worker.
         !self.messages.is_empty()
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// An address as two words, the first half first.
+/// An address as two words: the upper 64 bits, then the lower 64 bits.
 pub type IpWords = [u64; 2];
 
 /// Converts an address to words.
@@ -33,7 +33,8 @@ pub fn is_host(ip: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: addresses of both versions convert back unchanged, and no two are confused.
+    /// Objective: addresses of both IP versions convert to words and back unchanged, and different addresses have
+    /// different words.
     #[test]
     fn addresses_convert_back_unchanged() {
         for text in ["10.0.0.1", "255.255.255.254", "fe80::1", "2001:db8::ffff:a00:1", "::1"] {

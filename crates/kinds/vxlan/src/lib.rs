@@ -6,8 +6,8 @@
 //!   switch ◀── ingress ◀─────┘◀── endpoint: VNI → tunnel ◀────── UDP socket, port 4789
 //! ```
 //!
-//! Sockets are ordinary and need no privilege. Frames of one flow and length leave as one message that the kernel cuts
-//! (UDP GSO), and arrive as one that it has merged (UDP GRO).
+//! Sockets are ordinary and need no privilege. Frames of one flow and of equal length leave as one message, which the
+//! kernel cuts into datagrams (UDP GSO); the receiver's kernel merges the datagrams back into one message (UDP GRO).
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,5 +1,6 @@
-//! Requests for the Ethernet address of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861), and the claims in
-//! them. Requests for known neighbours are answered here instead of flooded to all VTEPs (RFC 9161).
+//! Requests for the Ethernet address of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861), and the claims
+//! that such messages contain. Requests for known neighbours are answered here instead of being flooded to all VTEPs
+//! (RFC 9161).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -30,9 +31,9 @@ const SOURCE: u8 = 1;
 const TARGET: u8 = 2;
 /// Flag of an advertisement: the sender is a router.
 const ROUTER: u8 = 0x80;
-/// Flag of an advertisement: it replies to a solicitation.
+/// Flag of an advertisement that replies to a solicitation.
 const SOLICITED: u8 = 0x40;
-/// Flag of an advertisement: it overrides a cached address.
+/// Flag of an advertisement that overrides a cached address.
 const OVERRIDE: u8 = 0x20;
 
 /// A neighbour: an IP address and the station that has it.
@@ -42,14 +43,14 @@ pub struct TunnelNeighbor {
     pub ip: IpAddr,
     /// Ethernet address in wire order, first byte lowest.
     pub mac: u64,
-    /// Whether the station is a router; replies on its behalf then set the router flag (RFC 9161 §3.2).
+    /// Whether the station is a router, so that replies on its behalf set the router flag (RFC 9161 §3.2).
     pub router: bool,
 }
 
 type NeighborShard = ArcSwap<HashMap<IpWords, TunnelNeighbor>>;
 
-/// Neighbours behind VTEPs, as provided by a control plane. They are in many small maps, so that a change copies few of
-/// them.
+/// Neighbours behind VTEPs, as provided by a control plane. The neighbours are in many small maps: a change copies a
+/// map, and should copy few neighbours.
 #[derive(Debug)]
 pub struct TunnelNeighbors(Box<[NeighborShard]>);
 
@@ -64,7 +65,7 @@ impl TunnelNeighbors {
         ((high ^ low).wrapping_mul(MIX) >> 32) as usize % self.0.len()
     }
 
-    /// Returns the neighbour with this address, if it is known.
+    /// Returns the neighbour with this IP address; `None` if it is unknown.
     #[must_use]
     pub fn get(&self, ip: IpAddr) -> Option<TunnelNeighbor> {
         let words = ip::words(ip);
@@ -109,11 +110,11 @@ impl TunnelNeighbors {
 /// The claim and the request in an ARP or neighbour discovery frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeighborMessage {
-    /// Claimed address: IP and Ethernet address, if any.
+    /// The claim: an IP address and the Ethernet address that has it; `None` if the frame claims no address.
     pub has: Option<(IpAddr, u64)>,
-    /// Whether the claimant is a router, if the frame announces it.
+    /// Whether the claimant is a router; `None` if the frame does not announce this.
     pub router: Option<bool>,
-    /// Requested IP address.
+    /// The requested IP address; `None` if the frame is not a request.
     pub wants: Option<IpAddr>,
 }
 
@@ -132,7 +133,7 @@ pub fn read(head: &[u8]) -> Option<NeighborMessage> {
             let has = says.then_some((from.into(), sender));
             Some(NeighborMessage { has, router: None, wants: asks.then_some(wanted.into()) })
         }
-        // A packet with this hop limit cannot have come through a router (RFC 4861 §7.1).
+        // A packet with hop limit 255 cannot have passed a router (RFC 4861 §7.1).
         ethernet::IPV6 if head.get(l3 + 7) == Some(&255) => read_discovery(head, sender),
         _ => None,
     }
@@ -165,7 +166,7 @@ fn read_discovery(head: &[u8], sender: u64) -> Option<NeighborMessage> {
     }
 }
 
-/// Returns the reply to a frame that begins with `head`, if the frame requests a known neighbour.
+/// Returns the reply to a frame that begins with `head`; `None` if the frame does not request a known neighbour.
 #[must_use]
 pub fn answer(head: &[u8], said: &NeighborMessage, known: &TunnelNeighbors) -> Option<TooLongReply> {
     let wanted = said.wants?;
@@ -203,7 +204,7 @@ pub fn answer(head: &[u8], said: &NeighborMessage, known: &TunnelNeighbors) -> O
     }
 }
 
-/// Creates an advertisement to `to` that address `from` belongs to `mac`.
+/// Creates an advertisement, sent to `to`, that the IP address `from` belongs to the Ethernet address `mac`.
 fn advertisement(from: Ipv6Addr, to: Ipv6Addr, mac: MacAddr, flags: u8) -> [u8; 72] {
     let mut packet = [0; 72];
     packet[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 32, ICMPV6, 255]);
@@ -262,8 +263,8 @@ mod tests {
         frame
     }
 
-    /// Objective: an ARP request for a known neighbour is answered on the neighbour's behalf, others are not; the
-    /// requester's claim is read, unless it contains another station's Ethernet address.
+    /// Objective: an ARP request for a known neighbour is answered on the neighbour's behalf; other requests are not
+    /// answered. The requester's claim is read unless it contains another station's Ethernet address.
     #[test]
     fn arp_requests_for_known_neighbours_are_answered() {
         let wanted: IpAddr = [10, 0, 0, 2].into();
@@ -292,7 +293,8 @@ mod tests {
         }
     }
 
-    /// Objective: solicitations (neighbour discovery) are answered alike, also for hosts without an address.
+    /// Objective: solicitations (neighbour discovery) for known neighbours are answered, even if the asking host has no
+    /// address yet; other solicitations are not.
     #[test]
     fn solicitations_for_known_neighbours_are_answered() {
         let [from, target] = ["fd00::1", "fd00::2"].map(|text| text.parse::<Ipv6Addr>().unwrap());

@@ -5,9 +5,9 @@ use netvale_wire::ethernet;
 use crate::header;
 use crate::sys::VxlanMessage;
 
-/// Makes a message a single datagram again if its frame stands for several inner UDP datagrams. For such a frame, the
-/// kernel reports the length of the inner datagrams in the same way as that of merged outer datagrams, so parts of the
-/// frame would be taken for datagrams.
+/// Makes a message a single datagram again if its frame stands for several inner UDP datagrams. The kernel reports the
+/// length of the inner datagrams in the same way as the length of merged outer datagrams, so that parts of the frame
+/// would be taken for outer datagrams.
 pub fn whole_again(message: &mut VxlanMessage) {
     let first = message.datagrams().next().and_then(|datagram| datagram.get(header::LEN..)).unwrap_or_default();
     let is_cut = message.each > 0 && packet_end(first).is_some_and(|end| end > first.len());
@@ -17,8 +17,8 @@ pub fn whole_again(message: &mut VxlanMessage) {
     }
 }
 
-/// Returns the end of the IP packet in a frame that begins with `head`, according to the packet's header; `None`
-/// without an IP packet.
+/// Returns the end of the IP packet in a frame that begins with `head`, according to the packet's header; `None` if the
+/// frame has no IP packet.
 fn packet_end(head: &[u8]) -> Option<usize> {
     let (ethertype, l3) = ethernet::network(head).ok()?;
     let length = |at: usize| Some(usize::from(u16::from_be_bytes(*head.get(l3 + at..)?.first_chunk()?)));

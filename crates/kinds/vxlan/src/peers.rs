@@ -11,7 +11,7 @@ use crate::ip::{self, IpWords};
 /// Maximum number of VTEPs of a tunnel.
 pub const MAX_PEERS: usize = 4096;
 
-/// Frames and bytes sent to a VTEP and received from it.
+/// Counters of the frames and bytes sent to a VTEP and received from the VTEP.
 #[derive(Debug, Default)]
 pub struct PeerCounters {
     sent: [AtomicU64; 2],
@@ -29,7 +29,7 @@ impl PeerCounters {
         add(&self.received, frames, bytes);
     }
 
-    /// Returns the numbers of frames and bytes sent, then received.
+    /// Returns the numbers of sent frames, sent bytes, received frames and received bytes.
     #[must_use]
     pub fn all(&self) -> [u64; 4] {
         let [sent, received] =
@@ -56,17 +56,18 @@ pub struct VtepPeer {
     pub(crate) pace: Arc<QueuePace>,
 }
 
-/// A list of VTEPs, replaced as a whole.
+/// A list of VTEPs, which is replaced as a whole when a VTEP is added or removed.
 #[derive(Debug, Default)]
 pub struct VtepPeers {
     list: Vec<VtepPeer>,
-    /// Indices in the list, sorted by address. For the usual few VTEPs, a search is faster than a hash.
+    /// Each VTEP's address and its index in `list`, sorted by address. With few VTEPs, as is usual, a binary search is
+    /// faster than a hash table.
     places: Vec<(IpWords, usize)>,
     flood: Vec<IpWords>,
 }
 
 impl VtepPeers {
-    /// Creates a list of VTEPs with their flood flags; those in `before` keep their counters.
+    /// Creates a list of VTEPs with their flood flags; VTEPs that are also in `before` keep their counters.
     #[must_use]
     pub fn new(all: impl IntoIterator<Item = (IpAddr, bool)>, before: &VtepPeers) -> VtepPeers {
         let mut peers = VtepPeers::default();
@@ -82,7 +83,7 @@ impl VtepPeers {
         peers
     }
 
-    /// Returns the VTEP with this address, if it is known.
+    /// Returns the VTEP with this address; `None` if it is unknown.
     #[inline]
     #[must_use]
     pub fn get(&self, words: IpWords) -> Option<&VtepPeer> {

@@ -1,4 +1,4 @@
-//! Packs frames into datagrams and sends them: frames of one length to one VTEP from one socket become a single
+//! Packs frames into datagrams and sends them: frames of equal length to one VTEP from one socket become a single
 //! message, which the kernel cuts into datagrams (UDP GSO).
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //!
 //! The result of a delivery contains the numbers of sent frames and bytes.
 //!
-//! Frames are sent from their buffers. Private memory only holds bytes generated for a frame: the headers of its
-//! segments, or the whole frame if its checksum is filled in.
+//! Frames are sent from their buffers. Private memory holds only bytes that are generated for a frame: a copy of the
+//! frame if its checksum must be filled in or it must be cut, and the headers of its segments.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,27 +28,28 @@ use crate::ip::{self, IpWords};
 use crate::peers::VtepPeers;
 use crate::sys::Outbox;
 
-/// Maximum number of complete messages that wait to be sent.
+/// Maximum number of complete messages that wait until they are sent.
 const MESSAGES: usize = 128;
-/// Maximum number of parts of all messages that wait to be sent.
+/// Maximum number of parts of all messages that wait until they are sent.
 const PARTS: usize = 2048;
 /// Maximum number of parts in one message (linux/uio.h, `UIO_MAXIOV`).
 const MOST_PARTS: usize = 1024;
-/// Maximum number of messages in a system call, which cannot be interrupted if sending is slow.
+/// Maximum number of messages per system call. The number is small because a call cannot be interrupted if sending is
+/// slow.
 const MESSAGES_A_CALL: usize = 32;
 /// Maximum number of datagrams in a message (linux/udp.h, `UDP_MAX_SEGMENTS` of older kernels).
 const DATAGRAMS: usize = 64;
 /// Maximum number of bytes in a message.
 const BYTES: usize = 65_000;
-/// Maximum number of runs of frames (consecutive picks for one lane) that wait to be packed.
+/// Maximum number of runs (consecutive picks for one lane) that wait until they are packed into messages.
 const RUNS: usize = 512;
-/// Maximum number of lanes, the destinations of these runs.
+/// Maximum number of lanes. A lane is a destination of runs: a VTEP, a socket and an ECN codepoint.
 const LANES: usize = 32;
-/// Size of the private memory in bytes: two of the longest frames and the headers of their segments.
+/// Size of the private memory in bytes: room for two frames of the maximum length and the headers of their segments.
 const PRIVATE: usize = 2 * (MAX_FRAME + DATAGRAMS * MAX_HEADERS);
 const END: u16 = u16::MAX;
 
-/// Destination, socket and ECN codepoint of frames, with their first and last run.
+/// A lane: the destination, socket and ECN codepoint of frames, and the first and the last of these frames' runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SendLane {
     to: IpWords,
@@ -57,7 +58,7 @@ struct SendLane {
     last: u16,
 }
 
-/// Consecutive picks for one lane, and the lane's next run.
+/// A run: consecutive picks for one lane, and the index of the lane's next run.
 #[derive(Clone, Copy, Debug)]
 struct PickRun {
     from: u16,
@@ -72,14 +73,14 @@ pub struct TunnelSendResult {
     pub frames: u64,
     /// Number of sent bytes.
     pub bytes: u64,
-    /// A VTEP whose path only accepts shorter packets than assumed, if there is one.
+    /// A VTEP whose path accepts only shorter packets than assumed; `None` if there is no such VTEP.
     pub too_long_to: Option<IpWords>,
 }
 
 /// A message being packed.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenMessage {
-    /// Size of each datagram in bytes; the last one may be shorter.
+    /// Size of each datagram in bytes; the last datagram may be shorter.
     each: usize,
     count: usize,
     /// Maximum number of datagrams.
@@ -119,8 +120,8 @@ pub struct TunnelSender {
 }
 
 impl CompleteMessage {
-    /// Returns the cost of the message in frames. Datagrams that the kernel cuts cost less than the same number of
-    /// messages.
+    /// Returns the cost of sending the message, in frames. A datagram that the kernel cuts from a message costs less
+    /// than a message of its own.
     fn weight(&self) -> usize {
         1 + self.frames as usize / 8
     }
@@ -140,7 +141,7 @@ pub struct TunnelSendContext<'a> {
     pub sources: &'a SendSockets,
     /// The VXLAN header before each frame.
     pub header: &'a [u8; header::LEN],
-    /// Size of the longest frame that fits a packet of the path.
+    /// Length in bytes of the longest frame that fits into a packet of the path's MTU.
     pub whole: usize,
 }
 
@@ -161,8 +162,8 @@ impl TunnelSender {
         }
     }
 
-    /// Adds the frame with index `pick` in [`TunnelSendContext::picks`], to be sent to the VTEP `to`; `source` is the
-    /// number of the socket and the ECN codepoint.
+    /// Adds the frame with index `pick` in [`TunnelSendContext::picks`], which [`TunnelSender::finish`] sends to the
+    /// VTEP `to`; `source` combines the number of the socket and the ECN codepoint.
     #[inline]
     pub fn add(&mut self, job: &TunnelSendContext<'_>, pick: u16, to: IpWords, source: u8) {
         if let Some(lane) = self.lanes.get(self.recent)
@@ -176,7 +177,7 @@ impl TunnelSender {
         self.add_run(job, pick, to, source);
     }
 
-    /// Starts a run with this pick. Sends the earlier frames first if there is no room.
+    /// Starts a run with this pick. If there is no room for the run, sends the earlier frames before.
     #[inline(never)]
     fn add_run(&mut self, job: &TunnelSendContext<'_>, pick: u16, to: IpWords, source: u8) {
         let mut known = self.lanes.iter().rposition(|lane| lane.to == to && lane.source == source);
@@ -196,7 +197,7 @@ impl TunnelSender {
         self.runs.push(PickRun { from: pick, end: pick + 1, next: END });
     }
 
-    /// Sends all added frames. Returns the result of everything sent since the last call.
+    /// Sends all added frames. Returns the result for all frames since the last call.
     pub fn finish(&mut self, job: &TunnelSendContext<'_>) -> TunnelSendResult {
         self.flush(job);
         std::mem::take(&mut self.outcome)
@@ -227,7 +228,7 @@ impl TunnelSender {
         }
     }
 
-    /// Packs a frame. `None` if the frame's offload contradicts the frame.
+    /// Packs a frame. Returns `None` if the frame's offload contradicts the frame.
     #[inline]
     fn put(&mut self, job: &TunnelSendContext<'_>, frame: &FrameRef<'_>) -> Option<()> {
         match frame.offload() {
@@ -247,7 +248,7 @@ impl TunnelSender {
                 Some(())
             }
             Offload::Gso(gso) => {
-                // A frame that is cut here has separate messages.
+                // The segments of a frame that is cut here get messages of their own.
                 self.close();
                 let done = self.segments(job, frame, gso);
                 self.close();
@@ -256,7 +257,8 @@ impl TunnelSender {
         }
     }
 
-    /// Adds a datagram: the header, and pieces of private memory, which are unchanged until the messages are sent.
+    /// Adds a datagram that consists of the header and pieces of private memory, which must stay unchanged until the
+    /// messages are sent.
     fn add_private(&mut self, job: &TunnelSendContext<'_>, pieces: &[(usize, usize)]) {
         // SAFETY: the header outlives the message, which is sent before `flush` returns.
         unsafe { self.outbox.add(job.header.as_ptr(), header::LEN) };
@@ -268,8 +270,8 @@ impl TunnelSender {
         }
     }
 
-    /// Takes `len` bytes of the private memory, and returns their offset. Sends all messages first if too little is
-    /// left; `None` if the whole memory is too small.
+    /// Takes `len` bytes of the private memory, and returns their offset. If too little memory is free, sends all
+    /// messages before, which frees it. Returns `None` if the whole memory is too small.
     fn room(&mut self, job: &TunnelSendContext<'_>, len: usize) -> Option<usize> {
         if len > self.private.len() {
             return None;
@@ -289,8 +291,8 @@ impl TunnelSender {
         (frame.copy_out(0, place) == frame.len()).then_some(place)
     }
 
-    /// Packs the segments of a frame. TCP segments never exceed a packet of the path, even if a larger size was
-    /// requested.
+    /// Packs the segments of a frame. TCP segments never exceed the path's MTU, even if the frame requests a larger
+    /// segment size.
     fn segments(&mut self, job: &TunnelSendContext<'_>, frame: &FrameRef<'_>, gso: Gso) -> Option<()> {
         let headers = usize::from(gso.hdr_len);
         let fits = job.whole.saturating_sub(headers).clamp(1, u16::MAX.into()) as u16;
@@ -318,7 +320,7 @@ impl TunnelSender {
         Some(())
     }
 
-    /// Begins a datagram of `len` bytes: in the open message if it fits there, else in a new one.
+    /// Begins a datagram of `len` bytes, in the open message if the datagram fits there, otherwise in a new message.
     #[inline]
     fn next_datagram(&mut self, job: &TunnelSendContext<'_>, len: usize, parts: usize) {
         let open = &self.open;
@@ -374,7 +376,7 @@ impl TunnelSender {
     fn send_but_private(&mut self, job: &TunnelSendContext<'_>) {
         let mut first = 0;
         while let Some(&CompleteMessage { to, source, .. }) = self.done.get(first) {
-            // If sending was slow, each VTEP has a time limit of its own.
+            // After sending was slow, the messages to each VTEP have a separate time limit.
             let slow_to = job.sources.pace.looks().then_some(to);
             let is_same = |other: &&CompleteMessage| other.source == source && slow_to.is_none_or(|to| other.to == to);
             let end = first + self.done[first..].iter().take_while(is_same).count();
@@ -401,7 +403,7 @@ impl TunnelSender {
             }
             let (sent, error) = self.outbox.send(socket, first, first + count);
             self.done[first..].iter().take(sent).for_each(|done| count_sent(job, done, &mut self.outcome));
-            // A refused message has taken time, too.
+            // A message that the kernel refuses takes time, too, so it counts.
             meter.took(self.weight(first..first + sent.max(1)) as u32);
             first += sent;
             if sent == 0 {
@@ -417,8 +419,8 @@ impl TunnelSender {
         self.done[messages].iter().map(CompleteMessage::weight).sum()
     }
 
-    /// Returns how many of these messages the next system call sends, for at most `frames` frames; at least one, unless
-    /// `frames` is 0, because a message is sent whole.
+    /// Returns how many of these messages the next system call sends, so that their cost is at most `frames` frames. As
+    /// a message is sent whole, the result is at least one unless `frames` is 0.
     fn fitting(&self, messages: Range<usize>, frames: usize) -> usize {
         let mut left = frames;
         let fits = |done: &&CompleteMessage| {
@@ -436,7 +438,7 @@ impl TunnelSender {
         job.counters.dropped(DropReason::Device, self.done[messages].iter().map(|done| done.frames).sum());
     }
 
-    /// Counts the frames of a message that the kernel refuses as dropped.
+    /// Counts the frames of a message that the kernel refused as dropped.
     #[cold]
     fn is_refused(&mut self, job: &TunnelSendContext<'_>, message: usize, error: Option<&io::Error>) {
         let Some(done) = self.done.get(message) else { return };

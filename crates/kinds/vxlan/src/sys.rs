@@ -1,5 +1,5 @@
-//! System calls on UDP sockets that rustix lacks: they send or receive many messages, each of several datagrams. An
-//! outbox holds the messages to send.
+//! System calls on UDP sockets that rustix lacks: sending and receiving many messages, each of several datagrams. An
+//! outbox holds the messages that are sent.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -15,9 +15,9 @@ use crate::ip::{self, IpWords};
 const UDP_SEGMENT: libc::c_int = 103;
 /// Socket option of linux/udp.h: the kernel merges received datagrams.
 const UDP_GRO: libc::c_int = 104;
-/// Size of a control message with an int, including its header, in bytes.
+/// Size in bytes of a control message that contains an int, including the control message's header.
 const CONTROL: usize = 24;
-/// Maximum number of control messages of a message: segment size and traffic class.
+/// Maximum number of control messages per message: one with the segment size, one with the traffic class.
 const CONTROLS: usize = 2;
 /// Size of a buffer for a datagram in bytes.
 pub const BUFFER: usize = 65_536;
@@ -55,15 +55,14 @@ pub fn get(socket: &impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Res
     }
 }
 
-/// Returns the size in bytes of the longest packet to the peer of a connected socket; `None` if the host does not know
-/// it.
+/// Returns the MTU in bytes of the path to the peer of a connected socket; `None` if this host does not know it.
 pub fn path_mtu(socket: &impl AsFd, is_v4: bool) -> Option<u32> {
     let (level, name) = if is_v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
     get(socket, level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
 }
 
-/// Returns the time of a monotonic clock with the precision of the kernel's ticks. The C library reads it even without
-/// a vDSO.
+/// Returns the time of a monotonic clock with the precision of the kernel's ticks. The C library can read this clock
+/// even without a vDSO.
 pub fn coarse_time() -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is writable, and outlives the call; the call cannot fail: every Linux has that clock.
@@ -114,8 +113,8 @@ impl VxlanSocketName {
 
     /// Returns the address that the kernel has written.
     fn words(&self) -> IpWords {
-        // SAFETY: the union was all zeros or was written by the kernel: each byte is initialized, and both structs are
-        // integers. Both begin with the family.
+        // SAFETY: the union was all zeros or was written by the kernel, so each byte is initialized. Both structs
+        // consist of integers, and both begin with the family.
         unsafe {
             if self.v4.sin_family == libc::AF_INET as u16 {
                 let v4 = std::net::Ipv4Addr::from(self.v4.sin_addr.s_addr.to_ne_bytes());
@@ -159,17 +158,17 @@ fn empty() -> libc::mmsghdr {
     unsafe { std::mem::zeroed() }
 }
 
-/// A received datagram, or several of one length merged by the kernel.
+/// A received datagram, or several datagrams of equal length that the kernel has merged.
 #[derive(Debug)]
 pub struct VxlanMessage {
-    /// Bytes of the message, and the rest of the buffer.
+    /// The buffer, which begins with the bytes of the message.
     pub data: Box<[u8]>,
-    /// Length of the data in bytes.
+    /// Length of the message in bytes.
     pub len: usize,
-    /// Size of each datagram but the last in bytes; 0 for a single datagram.
+    /// Size in bytes of each datagram but the last, which may be shorter; 0 if the message is a single datagram.
     pub each: usize,
-    /// Payload size in bytes of each of the packets that the frame in a single datagram represents; 0 if the kernel
-    /// does not report it.
+    /// If the frame in a single datagram stands for several packets, the payload size in bytes of each of these
+    /// packets; 0 if the kernel does not report it.
     pub inner: usize,
     /// Address of the sender.
     pub from: IpWords,
@@ -194,7 +193,7 @@ impl VxlanMessage {
         self.ecn = ecn;
     }
 
-    /// Reads the kernel's control data about the message.
+    /// Sets the fields that the kernel reports as control data.
     fn read_controls(&mut self, controls: &[VxlanControl; CONTROLS]) {
         self.each = 0;
         self.inner = 0;
@@ -224,7 +223,7 @@ pub struct VxlanReceiver {
     headers: Vec<libc::mmsghdr>,
 }
 
-// SAFETY: its pointers are written before each call, and only used in that call.
+// SAFETY: the receiver's pointers are written before each call, and used only in that call.
 unsafe impl Send for VxlanReceiver {}
 
 impl VxlanReceiver {
@@ -274,7 +273,7 @@ fn part(at: *const u8, len: usize) -> libc::iovec {
     libc::iovec { iov_base: at.cast_mut().cast(), iov_len: len }
 }
 
-/// Messages to be sent in one call, built piece by piece.
+/// Messages that are built piece by piece and sent in one call.
 pub struct Outbox {
     names: Vec<VxlanSocketName>,
     controls: Vec<[VxlanControl; CONTROLS]>,
@@ -311,12 +310,12 @@ impl Outbox {
         self.begins.clear();
     }
 
-    /// Returns the number of parts that still fit.
+    /// Returns the number of parts for which there is still room.
     pub fn room(&self) -> usize {
         self.parts.capacity() - self.parts.len()
     }
 
-    /// Returns whether a message of `parts` parts fits.
+    /// Returns whether there is room for a message of `parts` parts.
     pub fn has_room(&self, parts: usize) -> bool {
         self.begins.len() < self.begins.capacity() && parts <= self.room()
     }
@@ -345,7 +344,8 @@ impl Outbox {
     /// Adds a header and a frame's bytes to the last message.
     ///
     /// # Safety
-    /// The header must outlive the messages, and the frame's batch must not be cleared before they are sent or cleared.
+    /// The header must outlive the messages, and the frame's batch must not be cleared before the messages are sent or
+    /// cleared.
     #[inline]
     pub unsafe fn add_frame(&mut self, header: &[u8], frame: &FrameRef<'_>) {
         debug_assert!(self.parts.len() + frame.pieces() < self.parts.capacity());
@@ -360,7 +360,8 @@ impl Outbox {
         }
     }
 
-    /// Makes the last message several datagrams of `each` bytes (UDP GSO), of which the last may be shorter.
+    /// Makes the kernel cut the last message into datagrams of `each` bytes (UDP GSO), of which the last datagram may
+    /// be shorter.
     pub fn set_segment_size(&mut self, each: usize) {
         let [a, b] = (each as u16).to_ne_bytes();
         let value = [a, b, 0, 0, 0, 0, 0, 0];
@@ -380,8 +381,8 @@ impl Outbox {
         }
     }
 
-    /// Sends the messages from `first` up to `end`. Returns the number of sent messages, and, if that is 0, the error
-    /// of the first one.
+    /// Sends the messages from `first` up to `end`. Returns the number of sent messages and, if that is 0, the error
+    /// for the first message.
     pub fn send(&mut self, socket: &impl AsFd, first: usize, end: usize) -> (usize, Option<io::Error>) {
         for i in first..end.min(self.headers.len()) {
             let next = self.begins.get(i + 1).copied().unwrap_or(self.parts.len());

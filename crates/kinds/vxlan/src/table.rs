@@ -1,23 +1,25 @@
 //! The table of Ethernet addresses and their VTEPs.
 //!
 //! Workers look up and learn addresses without waiting for each other. Each slot has a version, which is odd while the
-//! slot is written, and one thread at a time writes. A worker that finds another one writing learns from a later frame
-//! instead. The hash is keyed, so that nobody can choose addresses that share their slots. Learned addresses expire;
-//! given ones (from an operator or a control plane) stay until they are removed, and learned ones do not replace them.
+//! slot is written. Only one thread at a time writes; a worker that finds another thread writing does not wait, but
+//! learns the address from a later frame. The hash is keyed, so that nobody can choose addresses that collide. Learned
+//! addresses expire. Given addresses (from an operator or a control plane) stay until they are removed, and learned
+//! addresses do not replace them.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use crate::ip::{self, IpWords};
 
-/// Number of slots examined for an address.
+/// Maximum number of slots that are examined for an address.
 const PROBES: usize = 32;
 /// Maximum number of slots: four times the maximum number of addresses.
 const MOST: usize = 1 << 20;
-/// Value in place of a removed address. Unlike a free slot, such a slot does not end the search for an address.
+/// Value that replaces a removed address. Unlike a free slot, a slot with this value does not end the search for an
+/// address.
 const REMOVED: u64 = 1 << 63;
 
-/// Mask of the time last seen, in seconds, in a slot's state.
+/// Mask, in a slot's state, of the time in seconds at which the address was last seen.
 const SEEN: u64 = 0xffff_ffff;
 /// Flag in a slot's state: the address is given.
 const GIVEN: u64 = 1 << 32;
@@ -29,7 +31,7 @@ const VERSION_SHIFT: u32 = 40;
 #[derive(Debug, Default)]
 #[repr(align(32))]
 struct Slot {
-    /// The address in wire order, first byte lowest; 0: the slot is free.
+    /// The address in wire order, first byte lowest; 0 if the slot is free, [`REMOVED`] if its address was removed.
     mac: AtomicU64,
     state: AtomicU64,
     high: AtomicU64,
@@ -71,7 +73,7 @@ pub enum AddResult {
 }
 
 impl VtepTable {
-    /// Creates a table for `room` addresses; `key`, from a random source, keys its hash.
+    /// Creates a table for `room` addresses, whose hash is keyed with `key`, a random number.
     #[must_use]
     pub fn new(room: usize, key: u64) -> VtepTable {
         let slots = room.saturating_mul(2).clamp(PROBES, MOST).next_power_of_two();
@@ -91,7 +93,7 @@ impl VtepTable {
         self.slots.len() / 2
     }
 
-    /// Returns the possible slots of an address, in order.
+    /// Returns the slots in which an address may be, in the order of the search.
     #[inline]
     fn places(&self, mac: u64) -> impl Iterator<Item = &Slot> {
         let product = (mac ^ self.key.rotate_left(32)).wrapping_mul(self.key);
@@ -121,13 +123,14 @@ impl VtepTable {
         (state & GIVEN != 0 || is_fresh(state, now, ageing)).then_some(words)
     }
 
-    /// Records that an address was seen behind a VTEP. Returns whether the table now has this entry.
+    /// Records that an address was seen behind a VTEP. Returns false if the table could not be updated: the address is
+    /// given for another VTEP, another thread was writing, or no slot was free.
     #[inline]
     pub fn learn(&self, mac: u64, vtep: IpWords, now: u32, ageing: u32) -> bool {
         self.known(mac, vtep, now).unwrap_or_else(|| self.learn_anew(mac, vtep, now, ageing))
     }
 
-    /// Returns the result of [`VtepTable::learn`] if it would change nothing; `None` if it would change the table.
+    /// Returns the result of [`VtepTable::learn`] if that would change nothing; `None` if it would change the table.
     #[inline]
     pub(crate) fn known(&self, mac: u64, vtep: IpWords, now: u32) -> Option<bool> {
         if mac & 1 != 0 || mac == 0 {
@@ -138,7 +141,7 @@ impl VtepTable {
         (is_given || words == vtep && (state & SEEN) as u32 == now).then_some(!is_given || words == vtep)
     }
 
-    /// Records an address that is not [known](VtepTable::known). Returns whether the table now has this entry.
+    /// Records an address that is not [known](VtepTable::known). Returns the same as [`VtepTable::learn`].
     #[cold]
     pub(crate) fn learn_anew(&self, mac: u64, vtep: IpWords, now: u32, ageing: u32) -> bool {
         if self.writing.swap(true, Ordering::Acquire) {
@@ -164,14 +167,15 @@ impl VtepTable {
         }
     }
 
-    /// Puts an address into its slot, a free one or, for a learned address, that of an expired one. `learned` is the
-    /// present time and the ageing time; `None` for a given address.
+    /// Puts an address into the slot that has it, into a free slot or, if the address is learned, into the slot of an
+    /// expired address. `learned` is the present time and the ageing time; `None` for a given address.
     fn put_in(&self, mac: u64, vtep: IpWords, state: u64, learned: Option<(u32, u32)>) -> AddResult {
         let mut free = None;
         for slot in self.places(mac) {
             match slot.mac.load(Ordering::Relaxed) {
                 found if found == mac => {
-                    // The address may have been given since the caller's check.
+                    // Another thread may have given the address since the caller's check; a learned address must not
+                    // replace it.
                     if learned.is_none() || slot.state.load(Ordering::Relaxed) & GIVEN == 0 {
                         slot.write(mac, vtep, state);
                     }
@@ -190,8 +194,8 @@ impl VtepTable {
             }
         }
         match free {
-            // Given addresses may fill half of the table before it grows. Learned ones may fill all of it, and may then
-            // find no slot.
+            // Given addresses may fill half of the table before it grows. Learned addresses may fill the whole table,
+            // after which further learned addresses may find no slot.
             Some((_, true))
                 if learned.is_none() && self.used.load(Ordering::Relaxed) >= self.room() && !self.is_largest() =>
             {
@@ -211,7 +215,7 @@ impl VtepTable {
         self.remove_where(|entry| entry.mac == mac, Some(mac)) > 0
     }
 
-    /// Removes the entries for which `gone` returns true. Returns their number.
+    /// Removes the entries for which `gone` returns true. Returns the number of removed entries.
     pub fn remove_all(&self, gone: impl Fn(&VtepEntry) -> bool) -> usize {
         self.remove_where(gone, None)
     }
@@ -239,7 +243,7 @@ impl VtepTable {
         self.slots.iter().filter_map(Slot::entry).collect()
     }
 
-    /// Returns a copy with room for `room` addresses, without expired ones.
+    /// Returns a copy that has room for `room` addresses and omits expired addresses.
     #[must_use]
     pub fn grown(&self, room: usize, now: u32, ageing: u32) -> VtepTable {
         let table = VtepTable::new(room, self.key);
@@ -259,7 +263,7 @@ fn is_fresh(state: u64, now: u32, ageing: u32) -> bool {
 }
 
 impl Slot {
-    /// Returns state and VTEP, if they belong to this address and no thread is writing.
+    /// Returns the slot's state and VTEP; `None` if the slot has another address or a thread is writing it.
     #[inline]
     fn read(&self, mac: u64) -> Option<(u64, IpWords)> {
         let before = self.state.load(Ordering::Acquire);
@@ -280,7 +284,7 @@ impl Slot {
         self.high.store(high, Ordering::Relaxed);
         self.low.store(low, Ordering::Relaxed);
         self.state.store(state | (version + 2) << VERSION_SHIFT, Ordering::Release);
-        // A reader that sees the address also sees its data.
+        // This order ensures that a reader that sees the address also sees its data.
         self.mac.store(mac, Ordering::Release);
     }
 
@@ -309,7 +313,8 @@ mod tests {
     }
 
     proptest! {
-        /// Objective: the table maps each address to its latest VTEP; learned addresses do not displace given ones.
+        /// Objective: the table maps each address to its latest VTEP; learned addresses do not displace given
+        /// addresses.
         #[test]
         fn addresses_map_to_their_latest_vtep(steps in proptest::collection::vec((0u64..24, 1u8..9, 0u8..4), 0..300)) {
             let table = VtepTable::new(64, 0x1234_5678_9abc_def1);
@@ -337,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Objective: learned addresses expire, and their slots are reused; given ones stay; group addresses are not
+    /// Objective: learned addresses expire, and their slots are reused; given addresses stay; group addresses are not
     /// learned.
     #[test]
     fn only_learned_addresses_expire() {
@@ -360,8 +365,8 @@ mod tests {
         assert_eq!(grown.remove_all(|entry| entry.given), 1);
     }
 
-    /// Objective: a reader never finds an address with a VTEP that the address never had, while it moves and other
-    /// addresses use its slot.
+    /// Objective: while an address moves between VTEPs and other addresses use its slot, a reader never finds the
+    /// address with a VTEP that the address never had.
     #[test]
     fn a_torn_read_never_yields_a_wrong_vtep() {
         let table = VtepTable::new(16, 5);

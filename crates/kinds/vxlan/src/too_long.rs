@@ -1,6 +1,6 @@
 //! The reply to the sender of a packet that does not fit: ICMP "fragmentation needed" (RFC 1191), ICMPv6 "packet too
-//! big" (RFC 4443 §3.2), on behalf of the packet's destination. Also the queue of all replies that a tunnel sends back
-//! to its switch.
+//! big" (RFC 4443 §3.2), on behalf of the packet's destination. This module also has the queue of all replies, of this
+//! and other kinds, that a tunnel sends back to its switch.
 
 use std::net::IpAddr;
 
@@ -26,10 +26,10 @@ const ICMPV6: u8 = 58;
 /// Time to live, or hop limit, of a reply.
 const HOPS: u8 = 64;
 
-/// Number of a frame's bytes that are needed to quote it.
+/// Number of bytes at the start of a frame that may be needed to quote the frame.
 pub const HEAD: usize = ETHERNET + QUOTED_V6;
 
-/// A frame that replies to another.
+/// A frame that replies to another frame.
 pub struct TooLongReply {
     bytes: [u8; LONGEST],
     len: usize,
@@ -84,9 +84,9 @@ impl TooLongReply {
     }
 }
 
-/// Returns the reply to a frame that begins with `head` (at least its first [`HEAD`] bytes, or all of it) and does not
-/// fit, while packets of up to `mtu` bytes do. `None` if no reply is allowed: the frame has no IP packet, goes to a
-/// group, or is itself an error message.
+/// Returns the reply to a frame that is too long, as only packets of up to `mtu` bytes fit. `head` has the frame's
+/// first [`HEAD`] bytes, or all if there are fewer. Returns `None` if no reply is allowed: the frame has no IP packet,
+/// goes to a group, or is itself an error message.
 #[must_use]
 pub fn answer(head: &[u8], mtu: usize) -> Option<TooLongReply> {
     let layers = Layers::parse(head).ok()?;
@@ -163,8 +163,8 @@ mod tests {
         frame
     }
 
-    /// Objective: the sender of a packet of either version gets a reply that it accepts: from the destination, with
-    /// valid checksums, the MTU, and the start of the packet.
+    /// Objective: the sender of an IPv4 or IPv6 packet gets a reply that it accepts: the reply comes from the packet's
+    /// destination, and has valid checksums, the MTU, and the start of the packet.
     #[test]
     fn the_sender_gets_a_reply_that_it_accepts() {
         let frame = packet(false, 17);

@@ -1,5 +1,5 @@
-//! State common to the queues of one VNI, and its changes while the queues run: a [`TunnelChange`] adds and removes
-//! VTEPs, addresses and neighbours that are given (configured, not learned).
+//! The state that the queues of one VNI share. While the queues run, a [`TunnelChange`] adds and removes *given*
+//! entries, i.e. VTEPs, addresses and neighbours that are configured, not learned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -34,11 +34,12 @@ const HEADERS: u32 = 8 + header::LEN as u32;
 const IPV4: u32 = 20;
 /// Size of an IPv6 header in bytes.
 const IPV6: u32 = 40;
-/// Assumed MTU of a path while it is unknown, in bytes.
+/// MTU in bytes that is assumed for paths while no path's MTU is known.
 const USUAL_MTU: u32 = 1500;
 /// Seconds between checks of paths.
 const LOOK_AGAIN: u32 = 300;
-/// Maximum number of paths checked. The MTU of any other path becomes known when a message is refused.
+/// Maximum number of paths that are checked. The MTU of any other path becomes known only when the kernel refuses a
+/// message.
 const LOOKED_AT: usize = 64;
 /// Size of the longest frame in a datagram that may be fragmented, in bytes.
 const LONGEST: u32 = 65_507 - header::LEN as u32;
@@ -60,22 +61,22 @@ pub struct TunnelOptions {
     pub ageing: u32,
     /// Options for sending datagrams.
     pub send: SendOptions,
-    /// Size of the longest packet in a frame, in bytes; `None`: derived from the paths to the VTEPs.
+    /// Size in bytes of the longest packet in a frame; `None` to derive it from the paths to the VTEPs.
     pub mtu: Option<u32>,
     /// Secret keys of the tunnel's hashes.
     pub key: [u64; 2],
 }
 
-/// A change of the given entries, made as a whole or not at all.
+/// A change of the given entries, which is made as a whole or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TunnelChange {
-    /// Whether to remove all earlier given entries first.
+    /// Whether the change replaces all earlier given entries.
     pub replace: bool,
-    /// VTEPs that start to receive flooded frames, and VTEPs that no longer do.
+    /// VTEPs that start to receive flooded frames, and VTEPs that stop receiving flooded frames.
     pub flood: (Vec<IpAddr>, Vec<IpAddr>),
-    /// Addresses behind VTEPs to add, and addresses to remove, in wire order.
+    /// Addresses behind VTEPs that are added, and addresses that are removed (in wire order, first byte lowest).
     pub addresses: (Vec<GivenAddress>, Vec<u64>),
-    /// Neighbours behind VTEPs to add, and neighbours to remove.
+    /// Neighbours behind VTEPs that are added, and IP addresses of neighbours that are removed.
     pub neighbors: (Vec<TunnelNeighbor>, Vec<IpAddr>),
 }
 
@@ -105,7 +106,7 @@ pub enum ChangeError {
     /// The address is the tunnel's own.
     #[error("{0} is the tunnel's own address")]
     Own(IpAddr),
-    /// The address is not that of a single station.
+    /// The address is not the address of a single station.
     #[error("invalid Ethernet address {0}: expected a unicast address")]
     NoStation(MacAddr),
     /// There are too many entries.
@@ -220,7 +221,7 @@ impl Tunnel {
         self.peers.load_full()
     }
 
-    /// Returns the known addresses without expired ones, and the seconds since each was last seen.
+    /// Returns the known addresses that have not expired, each with the seconds since it was last seen.
     #[must_use]
     pub fn addresses(&self) -> Vec<(VtepEntry, u32)> {
         let now = now();
@@ -232,11 +233,11 @@ impl Tunnel {
     /// Returns the number of known addresses.
     #[must_use]
     pub fn count_addresses(&self) -> usize {
-        // There may be many given addresses; without learning there are no others.
+        // Without learning, all addresses are given, and counting the given addresses is cheaper than listing them.
         if self.options.learning { self.addresses().len() } else { self.count_given() }
     }
 
-    /// Returns the given entry of an address; `None` if there is none.
+    /// Returns the given entry of an address; `None` if the address is not given.
     #[must_use]
     pub fn given_address(&self, mac: u64) -> Option<GivenAddress> {
         self.given().addresses.get(&mac).copied()
@@ -260,14 +261,14 @@ impl Tunnel {
         &self.heard
     }
 
-    /// Returns the size in bytes of the longest packet in a frame, for a guest's driver.
+    /// Returns the size in bytes of the longest packet in a frame, which a guest's driver may use as its MTU.
     #[must_use]
     pub fn mtu(&self) -> u32 {
         (self.limits().0 as u32).saturating_sub(ETHERNET)
     }
 
-    /// Returns the sizes in bytes of the longest frame that fits a packet of the path, and of the longest frame that is
-    /// sent.
+    /// Returns two sizes in bytes: of the longest frame that fits into a packet of the path's MTU, and of the longest
+    /// frame that is sent, which is larger if datagrams may be fragmented.
     #[inline]
     pub(crate) fn limits(&self) -> (usize, usize) {
         let asked = self.options.mtu.map_or(LONGEST, |mtu| LONGEST.min(mtu + ETHERNET));
@@ -278,7 +279,7 @@ impl Tunnel {
     /// Adds and removes given entries.
     ///
     /// # Errors
-    /// [`ChangeError`] with the first impossible entry; nothing is changed then.
+    /// [`ChangeError`] names the first impossible entry; in this case, nothing is changed.
     pub fn change(&self, change: &TunnelChange) -> Result<(), ChangeError> {
         let mut given = self.given();
         self.check(&given, change)?;
@@ -330,7 +331,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Rebuilds the list of VTEPs if the given entries name other ones than before.
+    /// Rebuilds the list of VTEPs if the given entries name other VTEPs than before.
     fn look_at_peers(&self, given: &GivenEntries) {
         let mut all: BTreeMap<IpAddr, bool> = given.vteps.keys().map(|vtep| (*vtep, false)).collect();
         all.extend(given.flood.iter().map(|ip| (*ip, true)));
@@ -343,8 +344,8 @@ impl Tunnel {
         }
     }
 
-    /// Checks the MTU of the paths after a delivery, if the path to `shorter` accepts only shorter packets than
-    /// assumed, or if a check for longer packets is due.
+    /// Called after a delivery. Checks the MTU of the paths if the path to `shorter` turned out to accept only shorter
+    /// packets than assumed, or if the regular check, which may find a larger MTU, is due.
     #[inline]
     pub(crate) fn path_is(&self, shorter: Option<IpWords>, now: u32) {
         if shorter.is_some() || now.wrapping_sub(self.looked.load(Ordering::Relaxed)) >= LOOK_AGAIN {
@@ -352,8 +353,8 @@ impl Tunnel {
         }
     }
 
-    /// Checks the path to `shorter`, or all paths if it is `None`: at most once per second, because this needs system
-    /// calls.
+    /// Checks the path to `shorter`; if that is `None`, checks all paths. Does so at most once per second, because it
+    /// needs system calls.
     #[cold]
     fn look_again(&self, shorter: Option<IpWords>, now: u32) {
         if self.looked.swap(now, Ordering::Relaxed) == now {
@@ -368,14 +369,14 @@ impl Tunnel {
         }
     }
 
-    /// Queries the host for the MTU of the paths to VTEPs, up to the limit of paths.
+    /// Queries this host for the MTU of the paths to at most [`LOOKED_AT`] VTEPs.
     fn look_at_paths(&self) {
         let peers = self.peers.load_full();
         let paths = peers.all().iter().take(LOOKED_AT).filter_map(|peer| self.endpoint.path_mtu(peer.ip));
         self.path.store(paths.min().unwrap_or(USUAL_MTU), Ordering::Relaxed);
     }
 
-    /// Applies a change to the table, or to a larger copy if it is full.
+    /// Applies a change to the table, or to a larger copy if the table is full.
     fn fill_table(&self, given: &GivenEntries, change: &TunnelChange) {
         let mut table = self.table.load_full();
         if change.replace {
@@ -388,7 +389,8 @@ impl Tunnel {
             .filter(|mac| !given.addresses.contains_key(mac))
             .for_each(|mac| _ = table.remove(*mac));
         for GivenAddress { mac, vtep, sticky, .. } in &change.addresses.0 {
-            // The largest table lacks room for an address only by chance: frames for this address are flooded.
+            // In the largest table, an address can fail to find a slot only by chance; frames for this address are then
+            // flooded.
             while table.give(*mac, ip::words(*vtep), *sticky) == AddResult::Full && !table.is_largest() {
                 table = Arc::new(table.grown(table.room() * 2, now(), self.options.ageing));
                 self.table.store(Arc::clone(&table));
@@ -439,7 +441,7 @@ impl Drop for Tunnel {
 /// Checks that a VTEP can have this address, for an endpoint at `local`.
 ///
 /// # Errors
-/// [`ChangeError`] with the reason.
+/// [`ChangeError`] states why the address is impossible.
 pub fn check_vtep(vtep: IpAddr, local: IpAddr) -> Result<(), ChangeError> {
     if !ip::is_host(vtep) {
         return Err(ChangeError::NoHost(vtep));
@@ -463,7 +465,7 @@ pub fn around_packet(local: IpAddr) -> u32 {
     around_frame(local) + ETHERNET
 }
 
-/// Returns whether the address, in wire order, is that of a single station.
+/// Returns whether `mac`, in wire order, is the address of a single station.
 fn is_station(mac: u64) -> bool {
     mac != 0 && mac & 1 == 0 && mac >> 48 == 0
 }

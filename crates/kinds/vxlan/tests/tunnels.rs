@@ -1,5 +1,5 @@
 //! Tests of tunnels between addresses of the loopback interface: frames arrive unchanged and in order, and nothing else
-//! does.
+//! arrives.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn ip(n: u8) -> IpAddr {
-    // These tests use their own addresses, so others can run beside them.
+    // The addresses depend on the process ID, so that other test processes can run at the same time.
     let [a, b, ..] = std::process::id().to_le_bytes();
     IpAddr::from([127, 1 | a, b, n])
 }
@@ -70,7 +70,7 @@ impl End {
         }
     }
 
-    /// Waits for `count` frames. Returns them as they arrive, each with its pending offload.
+    /// Waits for `count` frames. Returns the frames in the order of arrival, each with its pending offload.
     fn receive(&mut self, count: usize) -> Vec<(Vec<u8>, VnetHdr)> {
         let mut frames = Vec::new();
         let mut spare = Box::new(Batch::new());
@@ -112,7 +112,7 @@ impl End {
         self.egress.counters().drops(why) + self.source.ingress().counters().drops(why)
     }
 
-    /// Polls once, to count drops.
+    /// Polls once and expects no frames, so that pending drops are counted.
     fn look(&mut self) {
         let mut spare = Box::new(Batch::new());
         assert!(self.source.take(&mut spare).is_empty());
@@ -133,7 +133,7 @@ fn frames_arrive() {
     assert_eq!(b.bytes(frames.len()), frames);
     let [sent, ..] = a.tunnel.peers().all()[0].counters.all();
     assert_eq!(sent, frames.len() as u64);
-    // Many together, as a switch delivers them.
+    // A batch of many frames, as a switch delivers them.
     let many: Vec<_> = (0..250).map(|i| frame(2, 1, 100, i as u8)).collect();
     with_batch(&many, &VnetHdr::default(), |batch, picks| {
         assert_eq!(a.egress.deliver(batch, picks, &mut Scratch::new()), picks.len())
@@ -183,8 +183,8 @@ fn datagram(to: u8, port: u16, len: usize, tag: u8) -> Vec<u8> {
     bytes
 }
 
-/// Objective: from a batch of all kinds of flows, interleaved and in runs, to either of two VTEPs or to both, each VTEP
-/// gets its frames, each flow in order, and every frame once.
+/// Objective: a batch has all kinds of flows, interleaved and in runs, whose frames go to either of two VTEPs or to
+/// both. Each VTEP gets its frames once, and the frames of each flow arrive in order.
 #[test]
 fn mixed_flows_reach_their_vteps_in_order() {
     let one = endpoint(41, 4789);
@@ -231,8 +231,8 @@ fn with_batch(frames: &[Vec<u8>], left: &VnetHdr, f: impl FnOnce(&Batch, &[u16])
     f(source.frames(), &(0..count as u16).collect::<Vec<_>>());
 }
 
-/// Objective: once the VTEP of an address is learned, frames for it go only there. Frames for unknown and group
-/// addresses go to all VTEPs.
+/// Objective: once the VTEP of an address is learned, frames for the address go only to that VTEP. Frames for unknown
+/// and group addresses go to all VTEPs.
 #[test]
 fn the_vtep_of_an_address_is_learned() {
     let hub: Vec<_> = (11..=13).map(|n| endpoint(n, 4789)).collect();
@@ -253,8 +253,8 @@ fn the_vtep_of_an_address_is_learned() {
     assert_eq!(known.iter().map(|(entry, _)| entry.vtep).collect::<Vec<_>>(), [ip(11)]);
 }
 
-/// Objective: a frame from an unknown VTEP, of an unknown VNI, or without a valid header, is dropped under its own
-/// counter.
+/// Objective: a frame that comes from an unknown VTEP, has an unknown VNI, or has no valid header is dropped, and each
+/// of these reasons has its own counter.
 #[test]
 fn frames_of_strangers_are_dropped_and_counted() {
     let one = endpoint(21, 4789);
@@ -297,7 +297,7 @@ fn packet(class: u8, tag: u8) -> Vec<u8> {
     frame
 }
 
-/// Returns the type of service of the next packet to a socket, and its bytes.
+/// Receives the next packet at a socket. Returns the packet's type of service and its bytes.
 fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     let mut bytes = vec![0u8; 2000];
     let mut control = [0u64; 8];
@@ -316,9 +316,9 @@ fn class_of_next(socket: &UdpSocket) -> (u8, Vec<u8>) {
     (control[2] as u8, bytes)
 }
 
-/// Objective: as in RFC 6040, a datagram has the codepoint of its frame's packet, together with the configured DSCP, in
-/// batches of all codepoints. A mark made on the way is copied to the inner packet; a marked packet without support for
-/// marks is dropped.
+/// Objective: as RFC 6040 requires, a datagram has the codepoint of its frame's packet, together with the configured
+/// DSCP, even in a batch with all codepoints. A mark that a router sets is copied to the inner packet; if the inner
+/// transport does not support marks, the packet is dropped.
 #[test]
 fn marks_of_congestion_follow_rfc_6040() {
     let one = endpoint(71, 4789);
@@ -352,8 +352,8 @@ fn marks_of_congestion_follow_rfc_6040() {
     }
 }
 
-/// Objective: several VNIs share an address and port: each tunnel gets its frames in order, whichever worker reads
-/// them.
+/// Objective: if several VNIs share an address and port, each tunnel gets its frames in order, whichever worker reads
+/// the frames.
 #[test]
 fn several_networks_share_an_address_and_port() {
     let one = endpoint(31, 4789);
@@ -457,7 +457,7 @@ fn senders_of_too_long_packets_get_a_reply() {
     assert_eq!(a.drops(DropReason::TooLong), 1);
 }
 
-/// Objective: given entries are used, and learned ones do not replace them; an impossible change changes nothing.
+/// Objective: given entries are used, and learned entries do not replace them; an impossible change changes nothing.
 #[test]
 fn learned_items_do_not_replace_given_ones() {
     let hub: Vec<_> = (61..=63).map(|n| endpoint(n, 4789)).collect();

@@ -20,7 +20,7 @@ impl UserCsb {
     /// Checks that both arrays are aligned and mapped.
     ///
     /// # Errors
-    /// `EINVAL` for misaligned addresses, `EFAULT` for unmapped ones.
+    /// `EINVAL` if an address is misaligned or zero, or there are no rings; `EFAULT` if memory is unmapped.
     pub fn new(atok: u64, ktoa: u64, rings: usize) -> Result<Self, Errno> {
         const ENTRY: usize = size_of::<NmCsbAtok>();
         if rings == 0 || atok == 0 || ktoa == 0 || !(atok | ktoa).is_multiple_of(ENTRY as u64) {
@@ -45,7 +45,7 @@ impl UserCsb {
         Self::word(self.ktoa, ring.min(self.rings - 1), offset)
     }
 
-    /// Initialises a ring's entries with its indices. Both sides then request kicks.
+    /// Initialises a ring's entries in both arrays with the ring's indices, and makes both sides request kicks.
     pub fn init(&self, ring: usize, head: u32, cur: u32, hwcur: u32, hwtail: u32) {
         self.atok(ring, offset_of!(NmCsbAtok, cur)).store(cur, Ordering::Relaxed);
         self.atok(ring, offset_of!(NmCsbAtok, head)).store(head, Ordering::Relaxed);
@@ -55,7 +55,8 @@ impl UserCsb {
         self.publish(ring, hwcur, hwtail);
     }
 
-    /// Returns the application's `head` and `cur`. The application writes `cur` first, so `head` is read first.
+    /// Returns the application's `head` and `cur`. The application writes `cur` before `head`, so `head` is read before
+    /// `cur`.
     pub fn head_cur(&self, ring: usize) -> (u32, u32) {
         let head = self.atok(ring, offset_of!(NmCsbAtok, head)).load(Ordering::Acquire);
         (head, self.atok(ring, offset_of!(NmCsbAtok, cur)).load(Ordering::Relaxed))
@@ -67,7 +68,7 @@ impl UserCsb {
         self.ktoa(ring, offset_of!(NmCsbKtoa, hwtail)).store(hwtail, Ordering::Release);
     }
 
-    /// Returns whether the application requests a kick. The fence orders this check after the published indices.
+    /// Returns whether the application requests a kick. The fence orders this check after the indices were published.
     pub fn appl_wants_kick(&self, ring: usize) -> bool {
         fence(Ordering::SeqCst);
         self.atok(ring, offset_of!(NmCsbAtok, appl_need_kick)).load(Ordering::Relaxed) != 0

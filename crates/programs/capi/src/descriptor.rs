@@ -1,4 +1,4 @@
-//! An open `/dev/netmap` ([`Descriptor`]): the state that this library keeps for a descriptor of the program.
+//! The state that this library keeps for a program's descriptor of `/dev/netmap` ([`Descriptor`]).
 //!
 //! The descriptor itself is a connection to the daemon, so it refers to the same port after dup, fork and exec, and in
 //! a process that receives it over a socket.
@@ -70,8 +70,7 @@ pub struct BoundRing<R> {
 
 struct SharedRing<R> {
     ring: R,
-    /// Number of threads that sleep on the ring, plus one while an event loop of the program waits for the ring without
-    /// calling this library (`rest`).
+    /// Number of threads that sleep on the ring, plus one if `resting`.
     sleepers: u32,
     /// Whether an event loop of the program waits for the ring without calling this library.
     resting: bool,
@@ -93,8 +92,8 @@ impl<R: DirectedRing> BoundRing<R> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs, unless another thread is syncing the ring (netmap skips a busy ring, too). Returns whether the ring had
-    /// invalid indices, or cannot be synced.
+    /// Syncs, unless another thread is syncing the ring (netmap skips a busy ring, too). Returns true if the ring had
+    /// invalid indices or cannot be synced.
     #[inline]
     pub fn sync(&self) -> bool {
         match self.ring.try_lock() {
@@ -158,7 +157,7 @@ impl<R: DirectedRing> SharedRing<R> {
         }
     }
 
-    /// Ends the wait that `rest` has begun, if there is one.
+    /// Ends the wait that `rest` has begun; does nothing if there is no such wait.
     fn stir(&mut self) {
         if std::mem::take(&mut self.resting) {
             self.wake_up();
@@ -174,19 +173,19 @@ pub struct BoundPort {
     pub rx: Vec<BoundRing<RxRing>>,
     /// The daemon's reply.
     pub reply: AttachReply,
-    /// The region's memfd, for mmap.
+    /// The memfd of the port's memory region, which the program maps with mmap(2).
     pub region: OwnedFd,
     /// `nr_flags` of the registration.
     pub flags: u64,
-    /// The program's CSB entries, in CSB mode.
+    /// The program's CSB entries; empty unless the port is in CSB mode.
     pub csb: OnceLock<UserCsb>,
     /// Time of the last report that the daemon has closed the connection.
     told_end: Mutex<Option<Instant>>,
     _map: Arc<netvale_mem::Mapping>,
 }
 
-/// Interval at which poll(2) reports that the daemon has closed the connection: a program that ignores the report would
-/// otherwise poll without pause.
+/// Minimum time between two reports of poll(2) that the daemon has closed the connection: a program that ignores the
+/// report would otherwise poll without pause.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 impl BoundPort {
@@ -210,13 +209,13 @@ impl BoundPort {
         self.csb.get().is_some()
     }
 
-    /// Syncs the tx rings. Returns whether one had invalid indices, or cannot be synced.
+    /// Syncs the tx rings. Returns true if any ring had invalid indices or cannot be synced.
     #[inline]
     pub fn sync_tx(&self) -> bool {
         self.tx.iter().fold(false, |bad, r| r.sync_tx() | bad)
     }
 
-    /// Syncs the rx rings. Returns whether one had invalid indices, or cannot be synced.
+    /// Syncs the rx rings. Returns true if any ring had invalid indices or cannot be synced.
     #[inline]
     pub fn sync_rx(&self) -> bool {
         self.rx.iter().fold(false, |bad, r| r.sync() | bad)
@@ -264,8 +263,8 @@ impl BoundPort {
         rx.iter().for_each(BoundRing::wake_up);
     }
 
-    /// Requests wake-ups until the next call, or until [`Self::stir`], for an event loop that waits without calling
-    /// this library. The caller must poll once more before it sleeps.
+    /// Requests wake-ups for an event loop of the program that waits without calling this library, until the next call
+    /// of this function or of [`Self::stir`]. The caller must poll once more before it sleeps.
     pub fn rest(&self, events: i16) {
         let (tx, rx) = self.lanes_for(events);
         tx.iter().for_each(BoundRing::rest);
@@ -285,14 +284,15 @@ impl BoundPort {
         tx.iter().map(|r| r.wake).chain(rx.iter().map(|r| r.wake))
     }
 
-    /// Returns the time until poll(2) may report again that the daemon has closed the connection.
+    /// Returns the time until poll(2) may report that the daemon has closed the connection; zero if it may report this
+    /// now.
     pub fn until_end_is_told(&self) -> Duration {
         let told = *self.told_end.lock().unwrap_or_else(PoisonError::into_inner);
         told.map_or(Duration::ZERO, |at| TOLD_EVERY.saturating_sub(at.elapsed()))
     }
 
-    /// Records the report that the daemon has closed the connection. The end of a monitor is reported every time, as in
-    /// netmap.
+    /// Records that poll(2) has reported that the daemon has closed the connection. For a monitor, nothing is recorded,
+    /// so that its end is reported every time, as in netmap.
     pub fn end_is_told(&self) {
         if self.reply.role != Role::Monitor {
             *self.told_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -312,7 +312,7 @@ impl BoundPort {
     }
 }
 
-/// Returns the bits of `events` for sending, and those for receiving.
+/// Returns the bits of `events` that concern sending, and the bits that concern receiving.
 fn wants(events: i16) -> (i16, i16) {
     (events & (POLLOUT | POLLWRNORM), events & (POLLIN | POLLRDNORM))
 }
@@ -321,7 +321,7 @@ fn wants(events: i16) -> (i16, i16) {
 #[derive(Default)]
 pub struct Descriptor {
     bound: ArcSwapOption<BoundPort>,
-    /// Held during a registration, so that there is only one at a time.
+    /// Held during a registration, so that only one registration is in progress at a time.
     pub registering: Mutex<()>,
     /// Number of this process's descriptor numbers that refer to this open file.
     numbers: AtomicUsize,
@@ -337,8 +337,8 @@ impl Descriptor {
         self.bound.load_full()
     }
 
-    /// Calls `f` with the registered port; `None` if there is none. Cheaper than [`Descriptor::bound`], as no reference
-    /// is counted.
+    /// Calls `f` with the registered port and returns its result; `None` if no port is registered. This is cheaper than
+    /// [`Descriptor::bound`], as no reference is counted.
     #[inline]
     pub fn with<T>(&self, f: impl FnOnce(&BoundPort) -> T) -> Option<T> {
         self.bound.load().as_ref().map(|b| f(b))
@@ -362,8 +362,8 @@ impl Descriptor {
         self.numbers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes a descriptor number from the count. After the last one, the file counts as closed, and waiting threads
-    /// are woken.
+    /// Removes a descriptor number from the count. Once the count is zero, the file counts as closed, and waiting
+    /// threads are woken.
     pub fn count_down(&self) {
         if self.numbers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.closed.store(true, Ordering::Release);
@@ -373,7 +373,7 @@ impl Descriptor {
     }
 }
 
-/// Signals one of the library's eventfds, as the daemon does.
+/// Signals an eventfd of a ring, as the daemon does.
 #[allow(unsafe_code)]
 fn ring(fd: c_int) {
     // SAFETY: the number is an eventfd of a ring of a live `BoundPort`, which owns the descriptor.

@@ -1,5 +1,5 @@
-//! epoll sets that contain netmap descriptors, directly or through inner sets. The netmap descriptors of a set are kept
-//! here; its other members, inner sets among them, are in the kernel's set, which reports their readiness.
+//! epoll sets that contain netmap descriptors, directly or through inner sets. This library keeps the netmap
+//! descriptors of a set; the kernel's set has the other members, including inner sets, and reports their readiness.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -32,17 +32,17 @@ struct EpollEntry {
     member: EpollMember,
     events: u32,
     data: u64,
-    /// Whether the entry may be reported; false once a one-shot entry has been.
+    /// Whether the entry may be reported; false once a one-shot entry has been reported.
     enabled: bool,
-    /// For edge triggering: [`EventSource::news`] at the last report, for the entry's own descriptor or for each in the
-    /// inner set.
+    /// For edge triggering: the value of [`EventSource::news`] at the last report, for the entry's own descriptor or
+    /// for each descriptor in the inner set.
     reported: Vec<(c_int, Option<u64>)>,
 }
 
 type EpollSets = BTreeMap<c_int, Vec<EpollEntry>>;
 
 static SETS: Mutex<EpollSets> = Mutex::new(BTreeMap::new());
-/// Number of sets that directly contain netmap descriptors; at zero, lookups are skipped.
+/// Number of sets that directly contain netmap descriptors. While it is zero, look-ups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// The descriptor numbers of epoll sets.
 static MADE: FdMarks = FdMarks::new();
@@ -68,7 +68,7 @@ pub fn made(epoll: c_int) {
     MADE.set(epoll, true);
 }
 
-/// Returns whether a descriptor number is an epoll set's.
+/// Returns whether a descriptor number belongs to an epoll set.
 #[inline]
 pub fn is_set(fd: c_int) -> bool {
     MADE.has(fd)
@@ -129,7 +129,7 @@ impl EpollEntry {
         let before = watched.len();
         match &self.member {
             EpollMember::Source(source) => {
-                // The low event bits of epoll are those of poll.
+                // The low event bits of epoll are the same as the event bits of poll.
                 let events = (self.events & 0x7ff) as i16;
                 watched.push(WatchedFd { fd: self.fd, source: source.clone(), events, found: 0, ended: 0, seen: None });
             }
@@ -172,8 +172,8 @@ pub fn watch(epoll: c_int, watched: &mut Vec<WatchedFd>) {
     enabled(&sets, epoll).for_each(|e| e.watch(&sets, watched));
 }
 
-/// Returns the descriptors that decide whether a set is ready and, in parallel, the descriptor number of the entry of
-/// each.
+/// Returns the descriptors that decide whether a set is ready and, in a second list of the same order, the descriptor
+/// number of the entry to which each of them belongs.
 fn members(epoll: c_int) -> (Vec<WatchedFd>, Vec<c_int>) {
     let sets = sets();
     let mut watched = Vec::new();
@@ -185,7 +185,8 @@ fn members(epoll: c_int) -> (Vec<WatchedFd>, Vec<c_int>) {
     (watched, owners)
 }
 
-/// Records an epoll_ctl(2) call by which the kernel has added, changed or (`None`) removed an inner set.
+/// Records an epoll_ctl(2) call by which the kernel has added or changed an inner set or, if `event` is `None`, removed
+/// it.
 pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
     let mut sets = sets();
     let set = sets.entry(epoll).or_default();
@@ -194,7 +195,8 @@ pub fn control_inner(epoll: c_int, inner: c_int, event: Option<epoll_event>) {
     tidy(&mut sets);
 }
 
-/// Records the entry that reports room to send on `fd`; `None` removes it. The kernel reports all other events of `fd`.
+/// Records the entry that reports room to send on `fd`; if `event` is `None`, removes the entry. The kernel reports all
+/// other events of `fd`.
 pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn SendQueue>, epoll_event)>) {
     let mut sets = sets();
     let gone = sets.get_mut(&epoll).map(|set| take_output(set, fd));
@@ -203,7 +205,8 @@ pub fn watch_output(epoll: c_int, fd: c_int, event: Option<(Arc<dyn SendQueue>, 
     }
     tidy(&mut sets);
     drop(sets);
-    // Dropped outside the lock: the last owner closes descriptors, and close is interposed.
+    // The entries are dropped after the lock is released: dropping the last reference closes descriptors, and the
+    // interposed close takes the lock.
     drop(gone);
 }
 
@@ -249,8 +252,8 @@ pub fn forget(fd: c_int, port: &Arc<Descriptor>) {
     tidy(&mut sets);
 }
 
-/// Forgets the epoll set with this descriptor number, if there is one, as the number is about to be closed or
-/// overwritten.
+/// Forgets the epoll set with this descriptor number, if there is such a set. Called when the number is about to be
+/// closed or overwritten.
 pub fn closed(epoll: c_int) {
     let was_set = MADE.set(epoll, false);
     if was_set || COUNT.load(Ordering::Relaxed) != 0 {
@@ -263,7 +266,8 @@ pub fn closed(epoll: c_int) {
     }
 }
 
-/// Implements epoll_pwait(2) for a set that contains netmap descriptors. Returns the number of events written.
+/// Implements epoll_pwait(2) for a set that contains netmap descriptors. Returns the number of events written to
+/// `events`.
 ///
 /// # Errors
 /// The errors of epoll_wait(2).
@@ -292,8 +296,9 @@ pub fn wait_events(
     }
 }
 
-/// Converts ready descriptors into events, and returns their number. `owners` has, for each of `ports`, the descriptor
-/// number of its entry. An inner set may be reported a second time, by the kernel, for its other descriptors.
+/// Converts ready descriptors to events, and returns the number of events. For each descriptor in `ports`, `owners` has
+/// the descriptor number of the entry to which it belongs. If other descriptors of an inner set are ready, the kernel
+/// may report that inner set a second time.
 fn report(epoll: c_int, owners: &[c_int], ports: &[WatchedFd], events: &mut [epoll_event]) -> usize {
     let mut sets = sets();
     let mut count = 0;

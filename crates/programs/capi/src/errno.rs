@@ -17,7 +17,7 @@ pub fn get() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Converts an error number from outside; an invalid one becomes `EIO`.
+/// Converts an error number from outside this library; an invalid number becomes `EIO`.
 pub fn from_raw(number: c_int) -> Errno {
     if (1..4096).contains(&number) { Errno::from_raw_os_error(number) } else { Errno::IO }
 }
@@ -27,7 +27,7 @@ pub fn last() -> Errno {
     from_raw(get())
 }
 
-/// Converts a result to C: 0, or -1 and `errno`.
+/// Converts a result to the C convention: returns 0 for success; for an error, sets `errno` and returns -1.
 pub fn done(result: Result<(), Errno>) -> c_int {
     match result {
         Ok(()) => 0,

@@ -13,17 +13,18 @@ use crate::descriptor::BoundPort;
 use crate::maps::{FileMemory, Inode};
 use crate::{real, user};
 
-/// A program's extmem option: the memory that it provides, and the pools of objects that it requests there.
+/// A program's extmem option: the memory that the program provides, and the pools of objects that it requests in this
+/// memory.
 pub struct ProgramExtmem {
     addr: u64,
     option: NmreqOptExtmem,
     /// The requested numbers and sizes of objects.
     pub pools: PoolSizes,
-    /// Number of the region that an earlier registration has placed in this memory, if any: in netmap, the same memory
-    /// is the same region.
+    /// Number of the region that an earlier registration has placed in this memory; `None` if there was no such
+    /// registration. As in netmap, the same memory is the same region.
     pub known: Option<u32>,
-    /// The file of which the memory is a part, if any. The region is then placed in that file, where other processes
-    /// can map it.
+    /// The file of which the memory is a part; `None` if it is not part of a file. With a file, the region is placed in
+    /// the file, where other processes can map it.
     file: Option<FileMemory>,
     room: u64,
 }
@@ -42,7 +43,7 @@ struct ReplacedMemory {
 static PLACES: Mutex<Vec<(ReplacedMemory, u32)>> = Mutex::new(Vec::new());
 
 impl ProgramExtmem {
-    /// Reads the option at `addr`. Fields that the program left zero get netmap's values for a small region.
+    /// Reads the option at `addr`. Fields that the program left zero get netmap's defaults for a small region.
     ///
     /// # Errors
     /// `EFAULT` for unmapped memory, `ENOMEM` for an empty range, `EINVAL` for too little memory.
@@ -53,7 +54,7 @@ impl ProgramExtmem {
         let known = known(start, len);
         let file = if known.is_some() { None } else { FileMemory::find(start..start + len) };
         if file.is_none() {
-            // Other processes may be using a file's memory.
+            // If the memory is part of a file, other processes may be using it.
             user::probe(start, usize::try_from(len).map_err(|_| Errno::NOMEM)?)?;
         }
         let pools = pools(&option.nro_info, len)?;
@@ -79,7 +80,8 @@ impl ProgramExtmem {
         Ok(same_file && memory.offset == bound.reply.file_offset)
     }
 
-    /// Maps the region over the program's memory unless it is there already, and writes the option back.
+    /// Maps the region over the program's memory, unless that memory already contains the region, and writes the option
+    /// back.
     ///
     /// # Errors
     /// The error of mmap(2).
@@ -87,14 +89,14 @@ impl ProgramExtmem {
         let r = &bound.reply;
         let (start, room) = pages(self.option.nro_usrptr, self.option.nro_info.nr_memsize)?;
         if !self.is_there(bound)? {
-            // The CSB arrays after the pools stay out of the program's memory.
+            // The CSB arrays follow the pools in the region, and are not mapped into the program's memory.
             let len = r.csb_atok.min(room);
             let at = start as *mut libc::c_void;
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let from = r.file_offset as libc::off_t;
-            // SAFETY: the program gave this memory away for the purpose (netmap.h, nmreq_opt_extmem); all `len` bytes
-            // of it were probed, and it holds nothing of netvale's.
+            // SAFETY: the program gave this memory away for this purpose (netmap.h, nmreq_opt_extmem); all `len` bytes
+            // were probed, and none of netvale's data is in this memory.
             let mapped = unsafe { real::mmap(at, len as usize, prot, flags, bound.region.as_raw_fd(), from) };
             if mapped == libc::MAP_FAILED {
                 return Err(crate::errno::last());
@@ -122,7 +124,7 @@ fn fill_in(info: &mut NmreqPoolsInfo) {
     }
 }
 
-/// Returns start and length of the whole pages that contain `len` bytes at `at`.
+/// Returns the start and the length of the whole pages that contain the `len` bytes at address `at`.
 fn pages(at: u64, len: u64) -> Result<(u64, u64), Errno> {
     let start = at & !(PAGE - 1);
     let end = at.checked_add(len).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(Errno::FAULT)?;
@@ -138,7 +140,7 @@ fn pools(info: &NmreqPoolsInfo, room: u64) -> Result<PoolSizes, Errno> {
     let mut fit = |num: u32, size: u32| {
         let size = u64::from(size).next_multiple_of(LINE);
         let fits = u64::from(num).min(room.saturating_sub(at) / size);
-        // As in netmap, nothing is placed after a pool that does not fit completely.
+        // As in netmap, no object is placed after a pool that does not fit completely.
         at = if fits < num.into() { room } else { (at + fits * size).next_multiple_of(RING_ALIGN) };
         Ok::<_, Errno>((fits as u32, u32::try_from(size).map_err(|_| Errno::INVAL)?))
     };
@@ -168,8 +170,8 @@ fn remember(place: ReplacedMemory, mem_id: u32) {
 mod tests {
     use super::*;
 
-    /// Objective: pools that just fit are taken unchanged, odd sizes are rounded at the cost of buffers, excess objects
-    /// are omitted, too little memory is refused.
+    /// Objective: pools that just fit are taken unchanged; odd sizes are rounded up, which leaves room for fewer
+    /// buffers; excess objects are omitted; too little memory is refused.
     #[test]
     fn pools_that_fit_are_taken_unchanged() {
         let mut info = NmreqPoolsInfo {
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(pools, PoolSizes { ifs: (2, 1024), rings: (7, 20_480), bufs: (4098, 2048) });
     }
 
-    /// Objective: memory that begins within a page counts from the start of that page.
+    /// Objective: if memory begins in the middle of a page, the range starts at the start of that page.
     #[test]
     fn memory_within_a_page_counts_from_its_start() {
         assert_eq!(pages(4096, 8192), Ok((4096, 8192)));

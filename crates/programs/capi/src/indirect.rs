@@ -14,18 +14,19 @@ use netvale_mem::RingMem;
 
 use crate::user;
 
-/// Number of frames copied by one call.
+/// Maximum number of frames that one system call copies.
 const AT_ONCE: usize = 64;
 const NOTHING: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
-/// Set once the system call is unavailable (seccomp filter, or a kernel without it), so that it is not tried again.
+/// Set once the system call has proved unavailable (because of a seccomp filter, or in the kernel), so that it is not
+/// tried again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Copies the frames of the indirect slots from `first` up to (not including) `end` into the slots' buffers. A slot
 /// whose bytes cannot be read is marked with `NS_UNREADABLE`.
 #[cold]
 pub fn fetch(ring: &RingMem, first: u32, end: u32) {
-    // A successful sync leaves the program's errno unchanged.
+    // The program's errno is restored afterwards, as a successful sync must leave it unchanged.
     let errno = crate::errno::get();
     let mut batch = MsgBatch { ring, slots: [0; AT_ONCE], from: [NOTHING; AT_ONCE], to: [NOTHING; AT_ONCE], len: 0 };
     let mut i = first;
@@ -54,7 +55,8 @@ impl MsgBatch<'_> {
             return;
         }
         let len = usize::from(slot.len);
-        // A slot with an invalid buffer or length is left as it is: the daemon drops its frame and counts it.
+        // A slot with an invalid buffer or length is left unchanged: the daemon drops the slot's frame and counts the
+        // drop.
         let Some(buf) = self.ring.within(slot.buf_idx, 0, len) else { return };
         if slot.ptr == 0 || len == 0 {
             return self.settle(i, slot.ptr != 0);
@@ -64,7 +66,7 @@ impl MsgBatch<'_> {
         self.to[self.len] = iovec { iov_base: buf.as_ptr().cast(), iov_len: len };
         let own = buf.as_ptr() as u64;
         if slot.ptr < own + u64::from(slot.len) && own < slot.ptr.saturating_add(slot.len.into()) {
-            // Bytes within the slot's own buffer are moved through an intermediate buffer.
+            // If the frame overlaps the slot's own buffer, it is copied alone, through an intermediate buffer.
             let done = self.copy_alone(self.len);
             return self.settle(i, done);
         }
@@ -85,7 +87,8 @@ impl MsgBatch<'_> {
                 next += 1;
             }
             if next < self.len {
-                // The call stopped at this slot. Some memory, such as a device's, is readable only with write(2).
+                // The call stopped at this slot. Some memory, such as a device's, cannot be read with
+                // process_vm_readv(2) but with write(2).
                 let done = self.copy_alone(next);
                 self.settle(self.slots[next], done);
                 next += 1;
@@ -94,12 +97,14 @@ impl MsgBatch<'_> {
         self.len = 0;
     }
 
-    /// Calls process_vm_readv(2) for the frames from `next` on. Returns the number of bytes copied, in order.
+    /// Calls process_vm_readv(2) for the frames from index `next` on, which it copies in order. Returns the number of
+    /// copied bytes.
     fn call(&self, next: usize) -> usize {
         let count = (self.len - next) as c_ulong;
         let me = rustix::process::getpid().as_raw_nonzero().get();
-        // SAFETY: both arrays hold `count` elements from `next` on. Each of `to` is a piece of a buffer in the live
-        // mapping that `within` checked; whatever addresses are in `from`, the kernel reports unmapped ones.
+        // SAFETY: both arrays hold `count` elements from `next` on. Each element of `to` is a piece of a buffer in the
+        // live mapping that `within` checked. The addresses in `from` may be arbitrary: the kernel reports unmapped
+        // addresses.
         let copied = unsafe {
             libc::process_vm_readv(me, self.to[next..].as_ptr(), count, self.from[next..].as_ptr(), count, 0)
         };

@@ -1,4 +1,5 @@
-//! netmap's sync kloop: a thread of the program stays in an ioctl, which syncs the rings from their CSB entries.
+//! netmap's sync kloop: an ioctl in which a thread of the program stays, and which syncs the rings from their CSB
+//! entries.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -18,19 +19,19 @@ use crate::loop_state::LoopState;
 use crate::options::RequestOptions;
 use crate::{user, wait};
 
-/// Maximum delay until the loop notices a stop.
+/// Maximum time until the loop notices that it must stop.
 const LOOK_UP: Duration = Duration::from_millis(20);
 
 /// Implements `NETMAP_REQ_SYNC_KLOOP_START`: syncs the rings until [`LoopState::stop`]. Without eventfds, the loop
 /// sleeps `sleep_us` microseconds between rounds.
 ///
 /// # Errors
-/// `ENXIO` if no port is registered, `EINVAL` without CSB or with the wrong number of eventfds, `EBUSY` if a loop
-/// already runs.
+/// `ENXIO` if no port is registered, `EINVAL` if the port is not in CSB mode or the number of eventfds is wrong,
+/// `EBUSY` if a loop already runs.
 pub fn start(descriptor: &Descriptor, sleep_us: u32, options: &mut RequestOptions) -> Result<(), Errno> {
     let bound = descriptor.bound().ok_or(Errno::NXIO)?;
     let csb = bound.csb.get().ok_or(Errno::INVAL)?;
-    // The modes select the thread that syncs. They have no effect here: this thread syncs all rings.
+    // In netmap, the modes select the thread that syncs. Here, they have no effect: this thread syncs all rings.
     let mode = options.find(NETMAP_REQ_OPT_SYNC_KLOOP_MODE).map_or(Ok(0), |opt| read_mode(opt.addr));
     options.set(NETMAP_REQ_OPT_SYNC_KLOOP_MODE, mode.map(drop));
     let direct = mode? != 0;
@@ -98,7 +99,7 @@ impl KloopRun<'_> {
         }
     }
 
-    /// Syncs all rings once. Returns whether any has changed.
+    /// Syncs all rings once. Returns whether any ring has changed.
     fn round(&mut self) -> bool {
         let bound = Arc::clone(self.bound);
         let n = bound.tx.len();
@@ -112,10 +113,10 @@ impl KloopRun<'_> {
         let (before, _, tail) = header.indices();
         header.set_indices(head, cur, tail);
         lane.sync();
-        // The sync resets an invalid `head`, so it is read again.
+        // The sync resets an invalid `head`, so `head` is read again.
         let (head, _, tail) = header.indices();
         let n = header.num_slots();
-        // The slot after `tail` is the first that the worker has not finished.
+        // In a tx ring, the slot after `tail` is the first slot that the worker has not finished.
         let hwcur = if is_tx { if tail + 1 >= n { 0 } else { tail + 1 } } else { head };
         self.csb.publish(i, hwcur, tail);
         let news = self.tails.get_mut(i).is_some_and(|last| std::mem::replace(last, tail) != tail);
@@ -154,7 +155,7 @@ fn write_eventfd(fd: RawFd) {
     }
 }
 
-/// Reads an eventfd that poll(2) reported readable, which does not block unless another reader was faster.
+/// Reads an eventfd that poll(2) has reported as readable. The read blocks only if another reader was faster.
 fn drain_eventfd(fd: c_int) {
     let mut count = [0u8; 8];
     if let Some(fd) = crate::borrow(fd) {

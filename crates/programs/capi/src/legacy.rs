@@ -1,4 +1,5 @@
-//! `NIOCREGIF` and `NIOCGINFO`, the ioctls that netmap had before `NIOCCTRL`: they are translated to its requests.
+//! `NIOCREGIF` and `NIOCGINFO`, the ioctls that netmap had before `NIOCCTRL`. They are translated to requests of
+//! `NIOCCTRL`.
 
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
@@ -201,7 +202,8 @@ fn newif(fd: BorrowedFd<'_>, port: &str, nmr: &mut Nmreq) -> Result<(), Errno> {
 }
 
 fn polling(fd: BorrowedFd<'_>, port: &str, on: bool, nmr: &Nmreq) -> Result<(), Errno> {
-    // nr_flags selects one CPU for all rings or one per ring, nr_ringid is the first CPU, nr_arg1 their number.
+    // nr_flags selects one CPU for all rings or one CPU per ring; nr_ringid is the first CPU, and nr_arg1 is the number
+    // of CPUs.
     let single = nmr.nr_flags & NR_REG_MASK != NR_REG_ONE_NIC;
     let mode = if single { NETMAP_POLLING_MODE_SINGLE_CPU } else { NETMAP_POLLING_MODE_MULTI_CPU };
     let mut body = RequestBody::new();

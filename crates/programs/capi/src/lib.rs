@@ -34,7 +34,7 @@
 //! | `maps` | the program's mappings, and the files behind them |
 //! | `marks` | one bit per descriptor, readable in signal handlers |
 //! | `starving` | warns a program at a real-time priority that keeps the daemon's worker from its CPU |
-// Test builds do not export the functions, which then count as unused code.
+// Test builds do not export the interposed functions, which therefore count as unused code there.
 #![cfg_attr(test, allow(dead_code))]
 
 mod csb;
@@ -73,8 +73,7 @@ use libc::c_int;
 /// Borrows one of the program's descriptors for the length of a call; `None` for a negative number.
 #[allow(unsafe_code)]
 fn borrow<'a>(fd: c_int) -> Option<BorrowedFd<'a>> {
-    // SAFETY: -1 is excluded; a program that closes the number meanwhile gets the errors of any system call on a closed
-    // descriptor.
+    // SAFETY: -1 is excluded; if the program closes the number during the call, system calls on it return an error.
     (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 

@@ -15,7 +15,7 @@ use crate::{epoll, open, register};
 pub fn remove(fd: c_int) {
     if let Some(sender) = socket::closed(fd) {
         epoll::forget_output(fd);
-        // Closing the port closes descriptors, which re-enters this function.
+        // Dropping the queue may close the port's descriptors, which calls this function again.
         drop(sender);
     }
     if let Some(old) = table::take(fd) {
@@ -35,7 +35,7 @@ pub fn remove_range(first: u32, last: u32) {
 /// Forgets epoll sets in a range that is about to be closed or overwritten.
 fn forget_sets(first: u32, last: u32) {
     let sets = (first..=last.min(MAX_FDS as u32 - 1)).map(|fd| fd as c_int).filter(|fd| epoll::is_set(*fd));
-    // Only for the table's owner: a vfork child's calls must not affect the program's sets.
+    // Only the table's owner may do this: calls of a vfork child must not affect the parent's sets.
     sets.filter(|_| table::is_owner()).for_each(epoll::closed);
 }
 
@@ -52,7 +52,8 @@ pub fn duplicated(old: c_int, new: c_int) {
     socket::duplicated(old, new);
 }
 
-/// Takes over a descriptor that came from another process or through exec. `None` if it is not a netmap descriptor.
+/// Takes over a descriptor that came from another process or through exec. Returns `None` if it is not a netmap
+/// descriptor.
 pub fn adopt(fd: c_int) -> Option<Arc<Descriptor>> {
     let borrowed = crate::borrow(fd)?;
     if !open::is_ours(borrowed.as_fd()) {

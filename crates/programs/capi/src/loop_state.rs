@@ -11,7 +11,7 @@ pub struct LoopState {
 }
 
 impl LoopState {
-    /// Begins a loop. Returns false if one already runs.
+    /// Begins a loop. Returns false if a loop already runs.
     pub fn begin(&self) -> bool {
         !self.running.swap(true, Ordering::AcqRel)
     }
@@ -27,12 +27,12 @@ impl LoopState {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Requests a stop. If no loop runs, the next one stops as soon as it begins, as in netmap.
+    /// Requests that the loop stop. If no loop runs, the next loop stops as soon as it begins, as in netmap.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
     }
 
-    /// Stops the loop and waits for its end.
+    /// Stops the loop and waits until it has ended.
     pub fn stop_and_wait(&self) {
         self.stop();
         while self.running.load(Ordering::Acquire) {

@@ -20,7 +20,7 @@ pub struct Inode {
 pub struct FileMemory {
     /// The file, open for reading and writing.
     pub file: OwnedFd,
-    /// Offset of the memory in the file.
+    /// Offset in the file at which the memory begins.
     pub offset: u64,
 }
 
@@ -54,8 +54,8 @@ impl Inode {
 }
 
 impl FileMemory {
-    /// Finds the file of which the whole range is a shared mapping; `None` for other memory, and for a file that is not
-    /// on an in-memory file system (tmpfs, hugetlbfs).
+    /// Finds the file of which the whole range is a shared mapping. Returns `None` for other memory, and if the file is
+    /// not on an in-memory file system (tmpfs, hugetlbfs).
     pub fn find(range: Range<u64>) -> Option<FileMemory> {
         let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
         let (line, offset) = part(lines(&maps), &range)?;
@@ -88,16 +88,18 @@ fn is_that(fd: BorrowedFd<'_>, line: &MapsLine<'_>) -> bool {
     writable && rustix::fs::fcntl_get_seals(fd).is_ok() && Inode::of(fd) == Ok(line.inode)
 }
 
-/// Duplicates a descriptor of the program that refers to the mapping's file. `None` if the program has none.
+/// Duplicates a descriptor of the program that refers to the mapping's file. Returns `None` if the program has no such
+/// descriptor.
 fn opened(line: &MapsLine<'_>) -> Option<OwnedFd> {
     let numbers = std::fs::read_dir("/proc/self/fd").ok()?;
     let numbers = numbers.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let found = numbers.filter_map(crate::borrow).find(|fd| is_that(*fd, line))?;
-    // The program may have closed the number meanwhile and reused it for another file.
+    // The program may have closed the number after the check and reused it for another file, so the duplicate is
+    // checked again.
     found.try_clone_to_owned().ok().filter(|fd| is_that(fd.as_fd(), line))
 }
 
-/// Opens the mapping's file by its name. `None` if the name does not lead to that file any more.
+/// Opens the mapping's file by its name. Returns `None` if the name does not lead to that file any more.
 fn named(line: &MapsLine<'_>) -> Option<OwnedFd> {
     if !line.path.starts_with('/') {
         return None;
@@ -120,7 +122,7 @@ fn lines(maps: &str) -> impl Iterator<Item = MapsLine<'_>> {
     maps.lines().filter_map(line)
 }
 
-/// Parses a line: addresses, permissions, offset, device, inode, name. `None` if it is malformed.
+/// Parses a line: addresses, permissions, offset, device, inode, name. Returns `None` if the line is malformed.
 fn line(text: &str) -> Option<MapsLine<'_>> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let small = |text: &str| u32::from_str_radix(text, 16).ok();
@@ -145,7 +147,7 @@ mod tests {
 7f100000c000-7f1000010000 rw-p 00000000 00:00 0 
 ";
 
-    /// Objective: lines of /proc/self/maps are parsed, names with blanks too, and memory is found by its address.
+    /// Objective: lines of /proc/self/maps are parsed, including names with blanks, and memory is found by its address.
     #[test]
     fn lines_of_the_maps_file_are_read() {
         let first = lines(MAPS).next().unwrap();

@@ -1,4 +1,4 @@
-//! A set of descriptor numbers with one bit for each. It has no lock, so signal handlers can read it.
+//! A set of descriptor numbers, with one bit per number. The set has no lock, so that signal handlers can read it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -29,7 +29,7 @@ pub fn open(flags: c_int) -> Result<c_int, Errno> {
     if flags & O_NONBLOCK != 0 {
         rustix::io::ioctl_fionbio(&conn, true)?;
     }
-    // From here on the program closes the descriptor.
+    // From here on, the program owns the descriptor and closes it.
     let fd = conn.into_raw_fd();
     if table::insert(fd, Arc::new(Descriptor::default())) {
         return Ok(fd);

@@ -1,8 +1,8 @@
-//! The list of options of a request (netmap.h, `struct nmreq_option`): it is read once, and the status of each option
-//! is written back into the program's memory.
+//! The list of options of a request (netmap.h, `struct nmreq_option`): the list is read once, and the status of each
+//! option is written back into the program's memory.
 //!
 //! netmap copies request and options into one buffer of fixed size, and sets the status `EOPNOTSUPP` in an option that
-//! no handler recognised. This module has the same limit of a list's length, and sets the same statuses.
+//! no handler recognised. This module limits the length of a list in the same way, and sets the same statuses.
 
 use netvale_abi::nmreq::{
     NETMAP_REQ_MAXSIZE, NETMAP_REQ_OPT_CSB, NETMAP_REQ_OPT_EXTMEM, NETMAP_REQ_OPT_OFFSETS,
@@ -20,7 +20,7 @@ pub struct NmOption {
     pub addr: u64,
     /// The option's header.
     pub header: NmreqOption,
-    /// The status to write when the request is done.
+    /// The status that is written to the option when the request is done.
     status: u32,
 }
 
@@ -32,7 +32,7 @@ pub struct RequestOptions(Vec<NmOption>);
 const STATUS_AT: u64 = std::mem::offset_of!(NmreqOption, nro_status) as u64;
 /// Size of an option's header in bytes.
 const HEADER: usize = size_of::<NmreqOption>();
-/// Number of option types. All are known except 0, which is invalid.
+/// Number of option types, including type 0, which is invalid.
 const KINDS: usize = NETMAP_REQ_OPT_OFFSETS as usize + 1;
 /// Size of a pointer in netmap's buffer in bytes.
 const POINTER: usize = size_of::<u64>();
@@ -40,21 +40,21 @@ const POINTER: usize = size_of::<u64>();
 /// kind of option, and netmap's table of options.
 const BUFFER: usize = (2 + KINDS) * POINTER + NETMAP_REQ_MAXSIZE + KINDS * POINTER;
 
-/// The bytes that netmap would have used in its buffer so far.
+/// Number of bytes that netmap would have used so far in its buffer for a request.
 struct OptionRoom {
-    /// Bytes used in the buffer, including the pointers and the table of options.
+    /// Bytes used for everything, including the pointers and the table of options.
     buffer: usize,
-    /// Bytes of the request alone, at most `NETMAP_REQ_MAXSIZE`.
+    /// Bytes used for the request's body and options alone, at most `NETMAP_REQ_MAXSIZE`.
     request: usize,
 }
 
 impl RequestOptions {
-    /// Reads the list of options at `addr` of a request whose body has `body` bytes. On an error, the status of the
-    /// options read so far is written back.
+    /// Reads the list of options at `addr` of a request whose body has `body` bytes. On an error, the status of each
+    /// option that was read before the error is written back.
     ///
     /// # Errors
-    /// `EFAULT` for unmapped memory; `EINVAL` for an option of type 0 and for two of one type; `EMSGSIZE` if request
-    /// and options together exceed netmap's buffer, as an endless list of unknown options does.
+    /// `EFAULT` for unmapped memory; `EINVAL` for an option of type 0 and for two options of the same type; `EMSGSIZE`
+    /// if request and options together exceed netmap's buffer, as with an endless list.
     pub fn read(addr: u64, body: usize) -> Result<RequestOptions, Errno> {
         let mut this = RequestOptions::default();
         match this.fill(addr, body) {
@@ -70,7 +70,7 @@ impl RequestOptions {
         let mut room = OptionRoom { buffer: 2 * POINTER + body + KINDS * POINTER, request: body };
         while addr != 0 {
             if room.buffer + POINTER + HEADER > BUFFER {
-                // The list may contain a loop: report nothing.
+                // The list may contain a loop, so no status is written back.
                 self.0.clear();
                 return Err(Errno::MSGSIZE);
             }
@@ -107,12 +107,12 @@ impl RequestOptions {
         user::read_bytes(addr + HEADER as u64, &mut vec![0; rest])
     }
 
-    /// Returns the option of a type, if present.
+    /// Returns the option of type `kind`; `None` if the request has no such option.
     pub fn find(&self, kind: u32) -> Option<NmOption> {
         self.0.iter().find(|o| o.header.nro_reqtype == kind).copied()
     }
 
-    /// Records the result of an option, which then counts as recognised.
+    /// Records the result of the option of type `kind`, which then counts as recognised.
     pub fn set(&mut self, kind: u32, done: Result<(), Errno>) {
         let status = done.err().map_or(0, number);
         self.0.iter_mut().filter(|o| o.header.nro_reqtype == kind).for_each(|o| o.status = status);
@@ -121,7 +121,7 @@ impl RequestOptions {
     /// Checks that all options were recognised.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if one was not.
+    /// `EOPNOTSUPP` if any option was not recognised.
     pub fn check(&self) -> Result<(), Errno> {
         let unsupported = number(Errno::OPNOTSUPP);
         if self.0.iter().any(|o| o.status == unsupported) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
@@ -140,7 +140,8 @@ fn number(e: Errno) -> u32 {
     e.raw_os_error().cast_unsigned()
 }
 
-/// Returns the size of an option after its header, from its type or its own size field, in bytes.
+/// Returns the size in bytes of the part of an option after its header, as determined by the option's type or its size
+/// field.
 fn rest_of_option(kind: u32, size: usize) -> usize {
     let whole = match kind {
         NETMAP_REQ_OPT_EXTMEM => size_of::<NmreqOptExtmem>(),

@@ -1,5 +1,5 @@
-//! Descriptors other than netmap's through which frames are sent, such as packet sockets. This library reports POLLOUT
-//! on them, the kernel everything else.
+//! Descriptors other than netmap's through which frames are sent, such as packet sockets. For such descriptors, this
+//! library reports POLLOUT, and the kernel reports all other events.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -18,7 +18,7 @@ pub const ROOM: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 pub trait SendQueue: Send + Sync {
     /// Returns whether a send would not have to wait: there is room, or the send would fail for another reason.
     fn has_room(&self) -> bool;
-    /// Returns a number that changes when there is room again.
+    /// Returns a number that changes whenever a full queue gets room.
     fn news(&self) -> u64;
     /// Requests a wake-up through the returned descriptors. The caller must check for room once more before it sleeps.
     fn go_to_sleep(&self) -> Vec<c_int>;
@@ -36,7 +36,7 @@ impl SendQueue for OutgoingRing {
     }
 
     fn go_to_sleep(&self) -> Vec<c_int> {
-        // The descriptors stay open as long as self.
+        // The descriptors stay open as long as `self` exists.
         self.go_to_sleep().iter().flat_map(|wakes| wakes.fds()).map(|fd| fd.as_raw_fd()).collect()
     }
 
@@ -46,7 +46,7 @@ impl SendQueue for OutgoingRing {
 }
 
 static OUTPUTS: Mutex<BTreeMap<c_int, Arc<dyn SendQueue>>> = Mutex::new(BTreeMap::new());
-/// Number of descriptors with a registered queue; at zero, lookups are skipped.
+/// Number of descriptors with a registered queue. While it is zero, look-ups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether the library reports POLLOUT on any descriptor.
@@ -55,7 +55,7 @@ pub fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0 || socket::any()
 }
 
-/// Returns the queue on which frames sent through `fd` go; `None` for other descriptors.
+/// Returns the queue for frames that are sent through `fd`; `None` if `fd` has no such queue.
 pub fn get(fd: c_int) -> Option<Arc<dyn SendQueue>> {
     if !any() {
         return None;
@@ -64,7 +64,7 @@ pub fn get(fd: c_int) -> Option<Arc<dyn SendQueue>> {
     socket::sender(fd).map(|sender| sender as Arc<dyn SendQueue>).or_else(outputs)
 }
 
-/// Registers the queue for frames sent through `fd`; `None` removes it.
+/// Registers the queue for frames that are sent through `fd`; if `room` is `None`, removes the registered queue.
 pub fn watch(fd: c_int, room: Option<Arc<dyn SendQueue>>) {
     let old = {
         let mut outputs = OUTPUTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,6 +75,6 @@ pub fn watch(fd: c_int, room: Option<Arc<dyn SendQueue>>) {
         COUNT.store(outputs.len(), Ordering::Release);
         old
     };
-    // Dropped outside the lock: the old queue may close descriptors.
+    // The old queue is dropped after the lock is released, as dropping it may close descriptors.
     drop(old);
 }

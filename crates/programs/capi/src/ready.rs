@@ -1,8 +1,8 @@
 //! Readiness for event loops that are not interposed: asyncio, libuv, GLib (netvale.h).
 //!
-//! poll, select and epoll arm a port's rings for the length of a call. An event loop that waits by other means keeps
-//! the rings armed from one check to the next with these functions, and waits on the eventfds by which the daemon wakes
-//! the port.
+//! poll, select and epoll arm a port's rings for the length of a call. An event loop that waits by other means uses
+//! these functions to keep the rings armed from one check to the next. It waits on the eventfds through which the
+//! daemon wakes the program.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn port(fd: c_int, events: c_int) -> Result<(Arc<BoundPort>, c_short), Errno> {
     Ok((bound, c_short::try_from(events).map_err(|_| Errno::INVAL)?))
 }
 
-/// Requests wake-ups, then syncs. Returns the events that are ready now (no wake-up follows for these), or -1 on an
+/// Requests wake-ups, then syncs. Returns the events that are already ready, for which no wake-up follows, or -1 on an
 /// error.
 // SAFETY: only this library defines the name.
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -39,8 +39,8 @@ pub extern "C" fn netvale_disarm(fd: c_int, events: c_int) -> c_int {
     errno::done(port(fd, events).map(|(bound, events)| bound.stir(events)))
 }
 
-/// Writes up to `count` of the descriptors that become readable on a wake-up. Returns their total number, or -1 on an
-/// error.
+/// Writes up to `count` of the descriptors that become readable on a wake-up to `fds`. Returns the total number of
+/// these descriptors, which may exceed `count`, or -1 on an error.
 ///
 /// # Safety
 /// There is room for `count` descriptors at `fds`.

@@ -1,5 +1,5 @@
-//! The functions of the C library that the interposed ones call: they are looked up by name in the next library that
-//! defines them.
+//! The functions of the C library that the interposed functions call. Each is looked up by name in the next library
+//! that defines it.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::c_void;
 
-/// A function of the next library, looked up at its first call.
+/// A function of the next library, which is looked up at the first call.
 pub struct NextFunction {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -35,8 +35,8 @@ impl NextFunction {
     }
 }
 
-/// Declares the functions that the interposed ones call: `fn name(arguments) -> result;` becomes a function that calls
-/// the next library's, or fails with `ENOSYS` if there is none.
+/// Declares the functions that the interposed functions call: `fn name(arguments) -> result;` becomes a function that
+/// calls the next library's function of that name, or fails with `ENOSYS` if no library defines it.
 macro_rules! real {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $symbol:literal;)*) => { $(
         $(#[$doc])*
@@ -49,7 +49,7 @@ macro_rules! real {
             let found = REAL.get();
             if found.is_null() {
                 crate::errno::set(libc::ENOSYS);
-                // MAP_FAILED is -1 too.
+                // -1 is right for mmap, too: it equals MAP_FAILED.
                 return -1isize as $ret;
             }
             // SAFETY: a function of this name has this type in every C library.

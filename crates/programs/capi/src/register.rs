@@ -53,7 +53,7 @@ pub fn register(
     };
     let attached = attached.map_err(|e| {
         crate::say(&e);
-        // As in netmap, options after a failed one count as not recognised.
+        // As in netmap, the options after a failed option count as not recognised.
         if matches!(e, netvale::Error::Offsets { .. }) {
             options.set(NETMAP_REQ_OPT_OFFSETS, Err(crate::errno::of(&e)));
         }
@@ -66,13 +66,13 @@ pub fn register(
     }
     let done = finish(descriptor, attached, reg, options, extmem.as_ref());
     if done.is_err() {
-        // The registration has already failed: an error of the release adds nothing.
+        // The registration has already failed, so an error of the release is ignored.
         let _ = raw::release(fd);
     }
     done
 }
 
-/// Registers a port in the program's own memory: in the region that is already there, or in a new one.
+/// Registers a port in the program's own memory: in the region that this memory already contains, or in a new region.
 fn attach_over(
     fd: BorrowedFd<'_>,
     request: AttachRequest,
@@ -81,13 +81,13 @@ fn attach_over(
     let fresh = AttachRequest { mem_id: 0, pools: extmem.pools, ..request };
     if let Some((file, place)) = extmem.file() {
         match raw::attach_in(fd, &fresh, file, place) {
-            // The daemon refuses the file: the region replaces the program's mapping instead.
+            // The daemon refuses the file, so the region is not placed in it, but replaces the program's mapping.
             Err(netvale::Error::File { .. }) => {}
             done => return done,
         }
     }
     let Some(mem_id) = extmem.known else { return raw::attach(fd, &fresh) };
-    // If that region has ended with its last port, a new one is created.
+    // If the known region has ended with its last port, a new region is created.
     raw::attach(fd, &AttachRequest { mem_id, pools: PoolSizes::default(), ..fresh.clone() })
         .or_else(|_| raw::attach(fd, &fresh))
 }
@@ -111,7 +111,7 @@ fn finish(
     }
     let r = &bound.reply;
     reg.nr_offset = r.nifp;
-    // A region in the program's own file consists of the pools only.
+    // If the region is in the program's own file, the program's memory contains only the region's pools.
     reg.nr_memsize = if r.port_flags & IN_FILE == 0 { r.memsize } else { r.csb_atok };
     reg.nr_tx_slots = r.tx_slots;
     reg.nr_rx_slots = r.rx_slots;
@@ -122,17 +122,17 @@ fn finish(
     reg.nr_mem_id = u16::try_from(r.mem_id).unwrap_or(u16::MAX);
     reg.nr_extra_bufs = r.extra_bufs;
     if reg.nr_flags & NR_ZCOPY_MON != 0 {
-        // As in netmap, a monitor without a direction watches both.
+        // As in netmap, a monitor without a direction watches both directions.
         reg.nr_flags |= NR_MONITOR_TX | NR_MONITOR_RX;
     }
     descriptor.bind(bound);
     Ok(())
 }
 
-/// Reads the offsets option at `addr`. Alignment and gap are for hardware: netvale ignores them.
+/// Reads the offsets option at `addr`. Alignment and gap only concern hardware, so netvale ignores them.
 fn read_offsets(addr: u64) -> Result<OffsetsRequest, Errno> {
     let option: NmreqOptOffsets = user::read(addr)?;
-    // A value beyond 32 bits is cut to the largest one, which the daemon refuses, too.
+    // A value of more than 32 bits becomes the largest 32-bit value, which the daemon refuses, too.
     let small = |v: u64| u32::try_from(v).unwrap_or(u32::MAX);
     let max = small(option.nro_max_offset);
     let initial = small(option.nro_initial_offset);
@@ -142,7 +142,8 @@ fn read_offsets(addr: u64) -> Result<OffsetsRequest, Errno> {
 /// Enables CSB mode with the option at `addr`.
 ///
 /// # Errors
-/// `EINVAL` without `NR_EXCLUSIVE`, `EBUSY` if already in CSB mode, `EINVAL` and `EFAULT` for bad addresses.
+/// `EINVAL` if the port was not registered with `NR_EXCLUSIVE`, `EBUSY` if it is already in CSB mode, `EINVAL` or
+/// `EFAULT` for bad addresses.
 pub fn enable_csb(bound: &BoundPort, addr: u64) -> Result<(), Errno> {
     if bound.flags & NR_EXCLUSIVE == 0 {
         return Err(Errno::INVAL);
@@ -160,7 +161,8 @@ pub fn enable_csb(bound: &BoundPort, addr: u64) -> Result<(), Errno> {
     bound.csb.set(csb).map_err(|_| Errno::BUSY)
 }
 
-/// Takes over the port of a connection that another process has opened, if it has registered one.
+/// Takes over the port of a connection that another process has opened; does nothing if that process has registered no
+/// port.
 pub fn resume(fd: BorrowedFd<'_>, descriptor: &Descriptor) {
     if let Ok(attached) = raw::resume(fd) {
         let flags = attached.reply.note.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
@@ -192,8 +194,8 @@ fn request(name: &str, reg: &NmreqRegister) -> Result<AttachRequest, Errno> {
     })
 }
 
-/// Returns a request's port name in a form to which mode and flags can be appended. The request's name never contains a
-/// ring number, so a name that would be read as having one is quoted.
+/// Returns a request's port name in a form to which mode and flags can be appended. As a request's name never contains
+/// a ring number, a name that would be parsed as a name with a ring number is quoted.
 fn closed(name: &str) -> Cow<'_, str> {
     let looks_so = PortSpec::parse(name).is_ok_and(|spec| matches!(spec.rings, Rings::OneNic(_)));
     match PortName::parse(name) {

@@ -38,7 +38,8 @@ pub fn control(fd: BorrowedFd<'_>, descriptor: &Arc<Descriptor>, addr: u64) -> R
     let mut options = RequestOptions::read(header.nr_options, body)?;
     end_name(&header, addr)?;
     let done = carry_out(fd, descriptor, &header, addr, &mut options);
-    // The status of each option is written even if the request failed; the request's own error takes precedence.
+    // The status of each option is written back even if the request failed. If both fail, the request's error is
+    // returned.
     let told = options.write_back();
     done.and(told)
 }
@@ -52,7 +53,7 @@ fn end_name(header: &NmreqHeader, addr: u64) -> Result<(), Errno> {
     user::write_bytes(addr + (offset_of!(NmreqHeader, nr_name) + last) as u64, &[0])
 }
 
-/// Returns the size of a request's body in bytes: 0 for requests without one, and for unknown requests.
+/// Returns the size of a request's body in bytes: 0 for a request that has no body, and for an unknown request.
 fn body_len(reqtype: u16) -> usize {
     match reqtype {
         NETMAP_REQ_REGISTER => size_of::<NmreqRegister>(),
@@ -123,7 +124,7 @@ pub fn port_name(field: &[u8]) -> Result<&str, Errno> {
     std::str::from_utf8(name::get(field)).map_err(|_| Errno::INVAL)
 }
 
-/// Sends a request to the daemon, whose answer replaces `body`. Returns the name in the answer.
+/// Sends a request to the daemon, and replaces `body` by the body of the answer. Returns the name in the answer.
 ///
 /// # Errors
 /// netmap's errors.

@@ -1,5 +1,5 @@
-//! A warning, printed once, for a program that spins at a real-time priority: while it waits for room in a ring, it may
-//! keep the daemon's worker, which would empty that ring, from running.
+//! A warning, printed once, for a program that spins at a real-time priority: while the program waits for room in a
+//! ring, it may keep the daemon's worker, which would empty that ring, from running.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,14 +16,14 @@ const GAP: Duration = Duration::from_millis(10);
 /// Number of syncs between reads of the clock.
 const LOOK_EVERY: u32 = 64;
 
-/// The state of the detection of spinning on a tx ring that stays full.
+/// Detects that a program spins on a tx ring that stays full.
 #[derive(Debug, Default)]
 pub struct FullRing {
     syncs: AtomicU32,
     /// The ring's tail at the last sync that found the ring full.
     tail: AtomicU32,
-    /// Time of the first check that found the current tail, with no pause in checking since, in nanoseconds of [`now`];
-    /// 0 after the tail has moved.
+    /// Time, in nanoseconds of [`now`], of the first check that found the current tail, if the program has checked
+    /// without a pause since; 0 after the tail has moved.
     since: AtomicU64,
     /// Time of the last check, in nanoseconds of [`now`].
     seen: AtomicU64,
@@ -32,7 +32,7 @@ pub struct FullRing {
 static SAID: AtomicBool = AtomicBool::new(false);
 
 impl FullRing {
-    /// Records a sync that found the ring full, with this tail.
+    /// Records that a sync found the ring full, with the tail `tail`.
     #[cold]
     pub fn found(&self, tail: u32) {
         if self.tail.swap(tail, Ordering::Relaxed) != tail {
@@ -47,7 +47,8 @@ impl FullRing {
         }
     }
 
-    /// Returns whether the tail has not moved for [`PATIENCE`], with no more than [`GAP`] between checks.
+    /// Called at each check while the tail does not move. Returns whether it has not moved for [`PATIENCE`], during
+    /// which successive checks were at most [`GAP`] apart.
     fn stands(&self, now: u64) -> bool {
         let nanos = |d: Duration| d.as_nanos() as u64;
         let since = self.since.load(Ordering::Relaxed);
@@ -66,7 +67,7 @@ fn now() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
 }
 
-/// Returns the calling thread's policy and priority if it is a real-time thread.
+/// Returns the scheduling policy and the priority of the calling thread; `None` if it is not a real-time thread.
 fn real_time() -> Option<(&'static str, i32)> {
     // SAFETY: the call concerns the calling thread, and has no argument in memory.
     let policy = unsafe { libc::sched_getscheduler(0) };
@@ -100,7 +101,8 @@ fn warn() {
 mod tests {
     use super::*;
 
-    /// Objective: a ring counts as stuck after 100 ms of checks close together, not before, and not after a pause.
+    /// Objective: a ring counts as stuck if checks in close succession find it full for 100 ms, but not earlier, and
+    /// not if there was a pause between checks.
     #[test]
     fn a_ring_counts_as_stuck_after_100_ms() {
         let full = FullRing::default();

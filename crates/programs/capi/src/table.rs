@@ -12,7 +12,7 @@ use crate::descriptor::Descriptor;
 pub const MAX_FDS: usize = 1 << 16;
 
 static TABLE: [ArcSwapOption<Descriptor>; MAX_FDS] = [const { ArcSwapOption::const_empty() }; MAX_FDS];
-/// Number of entries; at zero, lookups are skipped.
+/// Number of entries. While it is zero, look-ups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// ID of the process that owns the table. A vfork child runs in its parent's memory, but descriptors that the child
 /// closes stay open in the parent: the child must not change the table.
@@ -22,19 +22,20 @@ fn place(fd: c_int) -> Option<&'static ArcSwapOption<Descriptor>> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
 
-/// Returns whether any descriptor is netmap's.
+/// Returns whether this process has any netmap descriptor.
 #[inline]
 pub fn is_used() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// Returns the netmap descriptor behind `fd`, if it is one.
+/// Returns the netmap descriptor with number `fd`; `None` if `fd` is not a netmap descriptor.
 #[inline]
 pub fn get(fd: c_int) -> Option<Arc<Descriptor>> {
     if is_used() { place(fd)?.load_full() } else { None }
 }
 
-/// Calls `f` with the netmap descriptor behind `fd`, without keeping a reference to it; `None` if `fd` is not netmap's.
+/// Calls `f` with the netmap descriptor with number `fd`, without counting a reference. Returns the result of `f`;
+/// `None` if `fd` is not a netmap descriptor.
 #[inline]
 pub fn with<T>(fd: c_int, f: impl FnOnce(&Descriptor) -> T) -> Option<T> {
     if !is_used() {
@@ -43,7 +44,7 @@ pub fn with<T>(fd: c_int, f: impl FnOnce(&Descriptor) -> T) -> Option<T> {
     place(fd)?.load().as_ref().map(|d| f(d))
 }
 
-/// Returns whether `fd` is netmap's.
+/// Returns whether `fd` is a netmap descriptor.
 #[inline]
 pub fn holds(fd: c_int) -> bool {
     with(fd, |_| ()).is_some()
@@ -61,7 +62,7 @@ pub fn insert(fd: c_int, descriptor: Arc<Descriptor>) -> bool {
     true
 }
 
-/// Removes `fd` from the table. Returns its entry; `None` if there was none, or if a vfork child called.
+/// Removes `fd` from the table. Returns the removed entry; `None` if there was no entry, or a vfork child calls.
 pub fn take(fd: c_int) -> Option<Arc<Descriptor>> {
     if !is_used() || place(fd).is_none_or(|p| p.load().is_none()) || !is_owner() {
         return None;

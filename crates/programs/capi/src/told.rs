@@ -11,13 +11,14 @@ thread_local! {
 
 /// Keeps the text of an error for [`netvale_error`].
 pub fn note(text: &str) {
-    // Only the first C string counts: bytes after a NUL are not text.
+    // The text is cut at a NUL byte, as a C string ends there.
     let text = text.split('\0').next().unwrap_or_default();
     // This fails only in a thread that is ending, which no longer reads errors.
     let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
 }
 
-/// Calls `f` and preserves the text of an earlier error, which is more specific than the errors of `f`.
+/// Calls `f`, and then restores the text of an earlier error, if there is one: it is more specific than the errors of
+/// `f`.
 pub fn keep<T>(f: impl FnOnce() -> T) -> T {
     let before = LAST.try_with(|last| last.borrow().clone()).unwrap_or_default();
     let done = f();
@@ -27,8 +28,8 @@ pub fn keep<T>(f: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Returns the text of this thread's last error, which is valid until the next error; an empty text before the first
-/// (netvale.h).
+/// Returns the text of this thread's last error, which is valid until the thread's next error; an empty text if there
+/// was no error (netvale.h).
 // SAFETY: only this library defines the name.
 #[allow(unsafe_code)]
 #[cfg_attr(not(test), unsafe(no_mangle))]

@@ -1,5 +1,5 @@
-//! Access to memory by addresses that the program passes. An unmapped address leads to `EFAULT`, as in the kernel, not
-//! to a crash.
+//! Access to memory at addresses that the program passes. An unmapped address leads to `EFAULT`, as in the kernel, and
+//! not to a crash.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -47,19 +47,19 @@ pub fn bytes_of<T: Plain, const N: usize>(value: &T) -> [u8; N] {
     bytes
 }
 
-/// Reads a structure of the program.
+/// Reads a structure from the program's memory.
 ///
 /// # Errors
 /// `EFAULT` for unmapped memory.
 pub fn read<T: Plain>(addr: u64) -> Result<T, Errno> {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: room for T; the copy writes exactly its size.
+    // SAFETY: `value` has room for a T, and the copy writes exactly that many bytes.
     unsafe { move_bytes(addr as *const u8, value.as_mut_ptr().cast(), size_of::<T>())? };
-    // SAFETY: all bytes were written, and any bytes are a T (Plain).
+    // SAFETY: all bytes were written, and any bytes are a valid T (Plain).
     Ok(unsafe { value.assume_init() })
 }
 
-/// Reads bytes of the program.
+/// Reads bytes from the program's memory.
 ///
 /// # Errors
 /// `EFAULT` for unmapped memory.
@@ -68,7 +68,7 @@ pub fn read_bytes(addr: u64, into: &mut [u8]) -> Result<(), Errno> {
     unsafe { move_bytes(addr as *const u8, into.as_mut_ptr(), into.len()) }
 }
 
-/// Writes a structure of the program.
+/// Writes a structure to the program's memory.
 ///
 /// # Errors
 /// `EFAULT` for unmapped memory.
@@ -77,7 +77,7 @@ pub fn write<T: Plain>(addr: u64, value: &T) -> Result<(), Errno> {
     unsafe { move_bytes(std::ptr::from_ref(value).cast(), addr as *mut u8, size_of::<T>()) }
 }
 
-/// Writes bytes of the program.
+/// Writes bytes to the program's memory.
 ///
 /// # Errors
 /// `EFAULT` for unmapped memory.
@@ -86,10 +86,10 @@ pub fn write_bytes(addr: u64, bytes: &[u8]) -> Result<(), Errno> {
     unsafe { move_bytes(bytes.as_ptr(), addr as *mut u8, bytes.len()) }
 }
 
-/// Checks that memory can be read and written, and leaves it unchanged.
+/// Checks that memory can be read and written, without changing it.
 ///
 /// # Errors
-/// `EFAULT` if it cannot.
+/// `EFAULT` if any of the memory cannot be read or written.
 pub fn probe(addr: u64, len: usize) -> Result<(), Errno> {
     const PAGE: u64 = 4096;
     let end = addr.checked_add(len as u64).ok_or(Errno::FAULT)?;
@@ -138,7 +138,8 @@ unsafe fn call(number: i64, fd: c_int, addr: *const c_void, n: usize) -> Result<
 mod tests {
     use super::*;
 
-    /// Objective: mapped memory is read and written; an unmapped address, even half-way, gives `EFAULT` and no crash.
+    /// Objective: mapped memory is read and written; if any byte of a range is unmapped, even in its middle, the result
+    /// is `EFAULT` and not a crash.
     #[test]
     fn a_wild_pointer_is_an_error_and_no_crash() {
         let mut bytes = vec![7u8; 10_000];

@@ -1,4 +1,4 @@
-//! Waiting for netmap descriptors together with others: the common part of poll, select and epoll.
+//! Waiting for netmap descriptors together with other descriptors: the common part of poll, select and epoll.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -45,7 +45,7 @@ impl EventSource {
         }
     }
 
-    /// Returns the events that are reported once the daemon has hung up.
+    /// Returns the events that are reported once the daemon has closed the connection.
     fn hung_up(&self) -> c_short {
         match self {
             EventSource::Port(port) => port.with(BoundPort::hung_up).unwrap_or(POLLHUP),
@@ -53,7 +53,8 @@ impl EventSource {
         }
     }
 
-    /// Returns the time until the end of the daemon's connection may be reported again; zero if it may be now.
+    /// Returns the time until poll may report that the daemon has closed the connection; zero if it may report this
+    /// now.
     fn until_end_is_told(&self) -> Duration {
         match self {
             EventSource::Port(port) => port.with(BoundPort::until_end_is_told).unwrap_or_default(),
@@ -107,7 +108,7 @@ impl WakeArming {
     }
 }
 
-/// A descriptor to wait for, with its events.
+/// A descriptor on which a program waits, with the events for which it waits.
 pub struct WatchedFd {
     /// The program's number for the descriptor.
     pub fd: c_int,
@@ -119,13 +120,13 @@ pub struct WatchedFd {
     pub found: c_short,
     /// Events that are reported regardless of the state of the rings, because the peer hung up.
     pub ended: c_short,
-    /// [`EventSource::news`] at the last report; without a change the descriptor is not ready again (edge-triggered
-    /// epoll).
+    /// [`EventSource::news`] at the last report; for edge-triggered epoll, the descriptor is ready only if the number
+    /// has changed since. `None` for other waits.
     pub seen: Option<u64>,
 }
 
 impl WatchedFd {
-    /// Syncs the source. Returns its ready events, unless they were reported before.
+    /// Syncs the source. Returns the source's ready events, except events that were already reported.
     fn poll(&self) -> c_short {
         let found = self.source.poll(self.events);
         let stale = self.seen.is_some() && self.seen == self.source.news();
@@ -133,8 +134,9 @@ impl WatchedFd {
     }
 }
 
-/// Waits until one of `ports` or of `others` is ready or the time limit passes (`None`: no limit), syncing the ports as
-/// netmap's poll does. Stores ready events in `found` and `revents`; if there are none, the limit has passed.
+/// Waits until a descriptor in `ports` or `others` is ready, or the time limit passes (`None`: no limit). Syncs the
+/// ports as netmap's poll does. Stores ready events in `found` and `revents`, respectively; if no event is stored, the
+/// limit has passed.
 ///
 /// # Errors
 /// The error of ppoll(2), most often `EINTR`.
@@ -146,8 +148,8 @@ pub fn wait(
 ) -> Result<(), Errno> {
     let start = Instant::now();
     if look(ports) || poll(ports, limit) {
-        // The other descriptors are checked, too, so that busy ports do not starve them; if there are none, the system
-        // call is saved.
+        // The other descriptors are checked, too, so that busy ports do not starve them. If there are no other
+        // descriptors, no system call is needed.
         return if others.is_empty() && mask.is_null() { Ok(()) } else { kernel(others, Some(Duration::ZERO), mask) };
     }
     loop {
@@ -162,8 +164,8 @@ pub fn wait(
     }
 }
 
-/// Syncs the ports and records their ready events. Returns whether there are any. A descriptor that has hung up stays
-/// ready.
+/// Syncs the ports and records their ready events. Returns whether there are any ready events. A descriptor that has
+/// hung up stays ready.
 fn look(ports: &mut [WatchedFd]) -> bool {
     let mut any = false;
     for p in ports.iter_mut() {
@@ -173,7 +175,7 @@ fn look(ports: &mut [WatchedFd]) -> bool {
     any
 }
 
-/// Arms the ports, checks once more, and sleeps.
+/// Arms the ports, checks them once more, and sleeps unless one of them is ready.
 fn sleep(
     ports: &mut [WatchedFd],
     others: &mut [pollfd],
@@ -184,8 +186,8 @@ fn sleep(
     let wakes: Vec<c_int> = armed.iter().flat_map(WakeArming::go_to_sleep).collect();
     let ready = ports.iter().any(|p| p.poll() != 0);
     let mut fds: Vec<pollfd> = others.to_vec();
-    // A netmap descriptor hangs up when its port is detached or the daemon ends. For other descriptors the kernel
-    // reports a hang-up itself.
+    // A netmap descriptor hangs up when its port is detached or the daemon ends. The kernel itself reports hang-ups of
+    // other descriptors.
     let mut left = left;
     for p in ports.iter() {
         let silent = p.source.until_end_is_told();
@@ -222,7 +224,8 @@ pub fn kernel(fds: &mut [pollfd], limit: Option<Duration>, mask: *const sigset_t
     if n < 0 { Err(crate::errno::last()) } else { Ok(()) }
 }
 
-/// Polls the ports for as long as polling has recently paid off. Returns whether any became ready.
+/// Polls the ports for a time that adapts to how often polling has recently succeeded. Returns whether any port became
+/// ready.
 fn poll(ports: &mut [WatchedFd], limit: Option<Duration>) -> bool {
     let most = limit.map_or(most(), |l| l.min(most()));
     if most.is_zero() {
@@ -241,7 +244,8 @@ fn poll(ports: &mut [WatchedFd], limit: Option<Duration>) -> bool {
     })
 }
 
-/// Returns the maximum time to poll before sleeping: `$NETVALE_SPIN_US` microseconds, 50 unless set.
+/// Returns the maximum time for which a thread polls before it sleeps: `$NETVALE_SPIN_US` microseconds, 50 if the
+/// variable is not set.
 fn most() -> Duration {
     static MOST: OnceLock<Duration> = OnceLock::new();
     *MOST.get_or_init(|| {

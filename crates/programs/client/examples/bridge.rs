@@ -1,4 +1,4 @@
-//! A bridge between two ports: frames received on one port leave on the other.
+//! A bridge between two ports: frames that one port receives leave on the other port.
 //!
 //! `cargo run --release -p netvale --example bridge -- vale0:x vale1:x`, with `netvale up` running. Between ports that
 //! share a region, such as a port and its pipes (`vale0:x`, `vale0:x{1`), buffers are swapped and no byte is copied.
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port, RxRing, TxRing, swap_buffers};
 
-/// Moves the available frames for which there is room. Returns whether any moved.
+/// Moves available frames, as far as the other port has room. Returns whether any frame was moved.
 fn forward(rx: &mut RxRing, tx: &mut TxRing, frame: &mut [u8]) -> bool {
     let n = rx.space().min(tx.space());
     for k in 0..n {
@@ -15,7 +15,7 @@ fn forward(rx: &mut RxRing, tx: &mut TxRing, frame: &mut [u8]) -> bool {
         let to = tx.at(k);
         let slot = rx.slot(from);
         if !swap_buffers(rx, from, tx, to) {
-            // Separate regions: one copy. A slot never holds more than a buffer.
+            // The ports are in separate regions, so the frame is copied. A slot's frame is never longer than a buffer.
             let len = rx.read(from, frame);
             tx.mem().write(tx.slot(to).buf_idx, 0, &frame[..len]);
             tx.set_len(to, len as u16, slot.flags);
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if there || back {
             idle = Instant::now();
         } else if idle.elapsed() > Duration::from_micros(100) {
-            // Sleeps on one port, and checks the other every millisecond. Fails when the daemon ends.
+            // Sleeps on port `a`, and wakes every millisecond to check the other port. Fails when the daemon ends.
             a.wait(Interest::Rx, Some(Duration::from_millis(1)))?;
         }
     }

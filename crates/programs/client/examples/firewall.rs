@@ -1,5 +1,5 @@
-//! A firewall between an interface and the host's stack: frames of the given flows are dropped, all others cross by
-//! swapping buffers, without a copy, in both directions.
+//! A firewall between an interface and the host's stack: frames of the given flows are dropped; all other frames are
+//! forwarded in both directions by swapping buffers, without a copy.
 //!
 //! ```sh
 //! # Blocks port 22 for 10.5.0.2; '-' means any.
@@ -50,7 +50,7 @@ impl FlowRule {
 
     fn matches(&self, frame: &[u8]) -> bool {
         let Some(ip) = Layers::parse(frame).ok().and_then(|layers| layers.ip) else { return false };
-        // TCP and UDP have their ports at the same offset; later fragments have none.
+        // TCP and UDP have their ports at the same offset; a fragment other than the first has no ports.
         let ports = frame.get(ip.l4..ip.l4 + 4).filter(|_| !ip.fragment);
         let port = |wanted: Option<u16>, at: usize| {
             wanted.is_none_or(|port| ports.is_some_and(|ports| ports[at..at + 2] == port.to_be_bytes()))
@@ -63,7 +63,7 @@ impl FlowRule {
     }
 }
 
-/// Moves the frames that no rule matches.
+/// Moves the frames that no rule matches, and drops the other frames.
 fn filter(from: &mut RxRing, to: &mut TxRing, rules: &[FlowRule]) {
     let mut prefix = [0u8; PREFIX];
     while from.space() > 0 && to.space() > 0 {

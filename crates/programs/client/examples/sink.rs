@@ -1,4 +1,4 @@
-//! A traffic sink: takes every frame of a port, and prints the rate once a second.
+//! A traffic sink: takes every frame of a port, and prints the rate once per second.
 //!
 //! `cargo run --release -p netvale --example sink -- vale0:sink`, with `netvale up` running.
 
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netvale::{Interest, Port};
 
-/// Maximum time to poll before sleeping: longer than a wake-up takes.
+/// Maximum time for which the program polls before it sleeps; it is longer than a wake-up takes.
 const SPIN: Duration = Duration::from_micros(100);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,12 +18,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut bytes = 0u64;
     let mut last = Instant::now();
     loop {
-        // Fails when the daemon ends; `false` means that no frame arrived.
+        // `wait` fails when the daemon ends. It returns `false` if no frame has arrived, which is not an error.
         port.wait(Interest::Rx, Some(SECOND))?;
         for ring in port.rx() {
             let n = ring.space();
             for k in 0..n {
-                // A slot is read once. A long frame spans several slots, all but the last with NS_MOREFRAG.
+                // A slot is read once. A long frame spans several slots, all of which but the last have NS_MOREFRAG
+                // set.
                 let slot = ring.slot(ring.at(k));
                 bytes += u64::from(slot.len);
                 frames += u64::from(slot.flags & netvale::slot::NS_MOREFRAG == 0);

@@ -29,12 +29,13 @@ use crate::ring::{RxRing, TxKind, TxRing};
 /// Time limit for the daemon's answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The daemon's errno while one of its threads still uses the memory of a closed port in the same file.
+/// The errno with which the daemon refuses a file while one of its threads still uses the memory of a closed port in
+/// this file.
 const AGAIN: i32 = Errno::AGAIN.raw_os_error();
 /// Pause before the next attempt after [`AGAIN`].
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The parts of an attachment besides its connection: the reply, the mapping and the rings.
+/// An attached port without its connection to the daemon: the daemon's reply, the mapping of the region, and the rings.
 pub struct AttachedRings {
     /// The daemon's description of the port.
     pub reply: AttachReply,
@@ -66,7 +67,8 @@ pub fn attach(conn: BorrowedFd<'_>, request: &AttachRequest) -> Result<AttachedR
     resumed(attached(&bytes, fds)?)
 }
 
-/// Requests a port like [`attach`], with the region in the user's file. A region already in the file is used.
+/// Requests a port like [`attach`], with the region in the user's file. If the file already contains a region there,
+/// that region is used.
 ///
 /// # Errors
 /// The errors of [`attach`]; [`Error::File`] if the daemon does not accept the file.
@@ -96,8 +98,8 @@ fn resumed(mut attached: AttachedRings) -> Result<AttachedRings, Error> {
     Ok(attached)
 }
 
-/// Returns the rings of a connection that another process has opened and passed on. Their state is not reset, as the
-/// other process may be using them.
+/// Returns the rings of a connection that another process has opened and passed on. The state of the rings is not
+/// reset, as the other process may be using them.
 ///
 /// # Errors
 /// The errors of [`attach`]; `ENXIO` if the connection has no port.
@@ -153,8 +155,8 @@ fn attached(bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<AttachedRings, Error>
     Ok(AttachedRings { reply, map, tx, rx, region })
 }
 
-/// Sends a message and waits for its answer, which arrives on a separate socket, so that other threads may use the
-/// connection meanwhile.
+/// Sends a message and waits for its answer. The answer arrives on a separate socket, so that other threads may use the
+/// connection at the same time.
 fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -163,7 +165,7 @@ fn ask(conn: BorrowedFd<'_>, message: &[u8], file: Option<BorrowedFd<'_>>) -> Re
         .map_err(Error::system("set a time limit"))?;
     let sent: Vec<BorrowedFd<'_>> = [Some(theirs.as_fd()), file].into_iter().flatten().collect();
     netvale_fdio::send(conn, message, &sent, SendFlags::empty()).map_err(Error::system("query the daemon"))?;
-    // The daemon is now the only holder of its end: if it exits, the wait ends immediately.
+    // Now only the daemon holds its end of the socket pair: if the daemon exits, the wait ends immediately.
     drop(theirs);
     receive(&ours)
 }
@@ -197,8 +199,8 @@ fn receive(conn: &OwnedFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Error> {
     Ok((bytes.get(..got.bytes).unwrap_or(&[]).to_vec(), got.fds))
 }
 
-/// Regions that this program has mapped, by device and inode of each region's memfd. The inode is not reused while a
-/// mapping exists.
+/// The mappings of regions in this program, by the device and the inode of each region's memfd. The inode is not reused
+/// while a mapping exists.
 static MAPPED: Mutex<Vec<(InodeNumbers, Weak<Mapping>)>> = Mutex::new(Vec::new());
 
 /// Device and inode numbers.
@@ -223,7 +225,7 @@ fn mapped(
     Ok(map)
 }
 
-/// Builds the rings that a reply describes, in its region.
+/// Builds the rings that a reply describes, in the region mapped at `map`.
 pub(crate) fn rings(
     reply: &AttachReply,
     map: &Arc<Mapping>,

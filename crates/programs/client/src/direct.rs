@@ -1,4 +1,4 @@
-//! Interfaces that a privileged program opens itself, without a daemon.
+//! Interfaces that a privileged program itself opens, without a daemon.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -21,12 +21,13 @@ use crate::port::{Options, Port};
 use crate::ring::{RxRing, TxRing};
 use crate::{guest, nics};
 
-/// The region that this program's interfaces share (number 1), and the last region number assigned.
+/// The region that this program's interfaces share (number 1), and the region number that was assigned last.
 static SHARED: Mutex<(Weak<Region>, u32)> = Mutex::new((Weak::new(), COMMON_REGION));
 /// Number of the shared region, as in netmap.
 const COMMON_REGION: u32 = 1;
 
-/// Returns whether a program can open a port without a daemon: it is an interface, without host rings, pipe or monitor.
+/// Returns whether a program can open the port without a daemon: the port must be an interface, without host rings,
+/// pipe or monitor.
 pub(crate) fn is_possible(spec: &PortSpec) -> bool {
     matches!(spec.name.base(), Base::Netmap { .. })
         && spec.name.pipe().is_none()
@@ -34,7 +35,8 @@ pub(crate) fn is_possible(spec: &PortSpec) -> bool {
         && spec.flags.monitor.is_none()
 }
 
-/// Returns the specification with its name resolved by the interfaces that exist on this host, as a daemon would do it.
+/// Returns the specification with its name resolved as a daemon would resolve it: by the interfaces that exist on this
+/// host.
 pub(crate) fn meant(spec: PortSpec) -> PortSpec {
     let exists = |ifname: &str| Interface::find(ifname).is_ok() || device_of(ifname).is_some();
     spec.settled(|whole| matches!(whole.base(), Base::Netmap { ifname } if exists(ifname.as_str())))
@@ -89,7 +91,8 @@ pub(crate) fn open(spec: &PortSpec, options: &Options) -> Result<Port, Error> {
     ))
 }
 
-/// Returns the range of queues to open, and the rings to create for them in the requested directions.
+/// Returns the range of queues that must be opened, and the ranges of the tx and rx rings that the specification
+/// requests for these queues.
 fn ranges(spec: &PortSpec, queues: u32) -> (Range<u32>, RingRanges) {
     let which = match spec.rings {
         Rings::OneNic(i) => u32::from(i.get())..u32::from(i.get()) + 1,
@@ -129,7 +132,8 @@ fn reply(nic: &Nic, mem: &PortMem, binding: &Binding, mem_id: u32, rings: &RingR
     }
 }
 
-/// Returns the region that this program's interfaces share while it has room, otherwise a new one, with its number.
+/// Returns a region and its number: the region that this program's interfaces share if that region has room, otherwise
+/// a new region.
 fn region(needs: &RegionNeeds) -> Result<(Arc<Region>, u32), Error> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if needs.is_usual() {
@@ -147,7 +151,7 @@ fn region(needs: &RegionNeeds) -> Result<(Arc<Region>, u32), Error> {
     Ok((region, shared.1))
 }
 
-/// The parts of a port while it is opened.
+/// The parts of a port that is being opened.
 struct PortOpening {
     reply: AttachReply,
     map: Arc<Mapping>,

@@ -22,7 +22,7 @@ pub enum Error {
     /// No daemon listens, or this user may not connect to it.
     #[error(transparent)]
     NoDaemon(ClientError),
-    /// The daemon refused the request.
+    /// The daemon refused the request for a reason that no other variant states.
     #[error("{text}")]
     Refused {
         /// The errno, as netmap returns it.
@@ -69,7 +69,7 @@ pub enum Error {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// This program cannot open an interface, or one of its queues.
+    /// This program cannot itself open an interface or one of the interface's queues.
     #[error(transparent)]
     Nic(#[from] netvale_afxdp::NicError),
     /// A region could not be created.

@@ -1,5 +1,5 @@
-//! Ports of ptnet devices: a device of this virtual machine, or a ptnet port for which the program acts as the virtual
-//! machine.
+//! Ports of ptnet devices. The device belongs to this virtual machine, or the program itself acts as the virtual
+//! machine of a ptnet port.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -57,7 +57,7 @@ pub(crate) fn open_passthrough(spec: &PortSpec, device: &Path, options: &Options
 /// Opens the device at a PCI address, which must not have a driver.
 ///
 /// # Errors
-/// [`Error::Pci`] or [`Error::System`] if a step fails; [`Error::Device`] if it is not a ptnet device;
+/// [`Error::Pci`] or [`Error::System`] if a step fails; [`Error::Device`] if the device is not a ptnet device;
 /// [`Error::Refused`] if the host refuses.
 pub(crate) fn open_function(address: &str, hdr_len: u32) -> Result<Port, Error> {
     match pci::open(address, hdr_len)? {

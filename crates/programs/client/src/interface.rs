@@ -1,12 +1,12 @@
-//! Netvale ports under names that programs can use as interface names.
+//! Names of netvale ports that programs can use like names of interfaces.
 
 use netvale_control::types::Mac;
 use netvale_portspec::{Base, Directions, PortSpec, SwitchName};
 
-/// Prefix of a port's name: for programs that would handle `vale…` and `netmap:…` themselves.
+/// Prefix of a port's name, for use in programs that would handle the names `vale…` and `netmap:…` themselves.
 pub const PREFIX: &str = "nv:";
 
-/// Returns the port that an interface name refers to; `None` if it is a real interface's name.
+/// Returns the port to which an interface name refers; `None` if the name does not refer to a port.
 ///
 /// | name | port |
 /// |---|---|
@@ -25,7 +25,7 @@ pub fn interface(name: &str) -> Option<PortSpec> {
     }
 }
 
-/// Returns the interface name that [`interface`] maps to the port with this full name.
+/// Returns the interface name that [`interface`] maps to the port with the full name `port`.
 #[must_use]
 pub fn name_of(port: &str) -> String {
     let is_marked = interface(port).is_some();
@@ -33,8 +33,8 @@ pub fn name_of(port: &str) -> String {
 }
 
 /// Returns the specification of a switch's port for one direction only, so that both directions can be opened
-/// separately. `None` for a port that cannot be divided: a pipe, a monitor, an interface, or a port opened for one
-/// direction.
+/// separately. Returns `None` for a port that cannot be divided: a pipe, a monitor, an interface, or a port that is
+/// already opened for one direction.
 #[must_use]
 pub fn one_way(spec: &PortSpec, way: Directions) -> Option<PortSpec> {
     let divisible = matches!(spec.name.base(), Base::Vale { .. })
@@ -78,7 +78,8 @@ mod tests {
         }
     }
 
-    /// Objective: a switch's port can be divided; a monitor, a pipe's end and a port of one direction cannot.
+    /// Objective: a port on a switch can be divided; a monitor, a pipe's end and a port for one direction cannot be
+    /// divided.
     #[test]
     fn only_ports_with_two_directions_can_be_divided() {
         let rx = |name| interface(name).and_then(|p| one_way(&p, Directions::Rx)).map(|p| p.to_string());
@@ -89,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Objective: addresses are unicast, local, and differ.
+    /// Objective: the addresses of ports are unicast, locally administered, and different for different ports.
     #[test]
     fn addresses_are_local_and_differ() {
         let of = |name| mac(&interface(name).unwrap());

@@ -5,18 +5,19 @@ use std::os::fd::OwnedFd;
 use crate::connect::connect_to;
 use crate::{Error, Options, Port};
 
-/// A port that is opened at its first use, but with the credentials that the program had when it created this value:
-/// many programs drop privileges before they send.
+/// A port that is opened at its first use. It is opened with the credentials that the program had when it created this
+/// value, as many programs drop privileges before they send.
 pub struct LatePort {
     name: String,
     state: LateState,
 }
 
 enum LateState {
-    /// Connected, not yet open. The daemon has the program's credentials.
+    /// The connection to the daemon is made, which gives the daemon the program's credentials, but the port is not open
+    /// yet.
     Named(OwnedFd),
     Open(Box<Port>),
-    /// The open failed.
+    /// Opening the port has failed.
     Failed,
 }
 
@@ -29,7 +30,7 @@ impl LatePort {
         Ok(LatePort { name: name.to_owned(), state: LateState::Named(connect_to(None)?) })
     }
 
-    /// Returns the port if it is open.
+    /// Returns the port if it is open, otherwise `None`.
     pub fn opened(&mut self) -> Option<&mut Port> {
         if let LateState::Open(port) = &mut self.state { Some(port) } else { None }
     }
@@ -37,7 +38,7 @@ impl LatePort {
     /// Returns the port, and opens it if necessary.
     ///
     /// # Errors
-    /// The errors of [`Port::open`]; [`Error::Closed`] if the open failed before.
+    /// The errors of [`Port::open`]; [`Error::Closed`] if an earlier attempt to open it failed.
     pub fn open(&mut self) -> Result<&mut Port, Error> {
         if let LateState::Named(_) = self.state
             && let LateState::Named(conn) = std::mem::replace(&mut self.state, LateState::Failed)

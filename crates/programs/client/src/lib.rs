@@ -1,4 +1,4 @@
-//! Client library of netvale: open a port, move whole batches of frames per sync.
+//! Client library of netvale: opens a port, and moves a whole batch of frames per sync.
 //!
 //! ```no_run
 //! use netvale::{Interest, Port};
@@ -36,7 +36,8 @@
 //! [`TxRing::send`] and [`RxRing::recv`] copy; fast programs work on the slots themselves ([`TxRing::at`],
 //! [`RxRing::at`], [`swap_buffers`]), as netmap programs do.
 
-/// Attachments without the conveniences of [`Port`], for interfaces built on top, such as netmap's.
+/// Functions that attach to ports without the conveniences of [`Port`], for other programming interfaces that are built
+/// on them, such as netmap's.
 pub mod raw {
     pub use crate::connect::{AttachedRings, attach, attach_in, connect_to, release, request, resume};
 }

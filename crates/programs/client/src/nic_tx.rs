@@ -5,7 +5,7 @@ use std::time::Duration;
 use netvale_afxdp::through::ThroughTx;
 use netvale_mem::appl::AppRing;
 
-/// A tx ring and the interface's queue behind it.
+/// A tx ring, and the interface's queue to which its frames go.
 #[derive(Debug)]
 pub(crate) struct NicTx {
     pub(crate) ring: AppRing,
@@ -21,7 +21,8 @@ impl Drop for NicTx {
     }
 }
 
-// Not inlined, to keep the callers short: they are shared with switch and pipe rings, whose syncs are much shorter.
+// These functions are not inlined, to keep their callers short: switch and pipe rings, whose syncs are much shorter,
+// have the same callers.
 impl NicTx {
     #[inline(never)]
     pub(crate) fn sync(&mut self) {
@@ -29,7 +30,7 @@ impl NicTx {
         self.look();
     }
 
-    /// Passes the filled slots to the kernel, and frees those that it has sent.
+    /// Passes the filled slots to the kernel, and frees the slots whose frames the kernel has sent.
     #[inline(never)]
     pub(crate) fn look(&mut self) {
         self.through.pass();

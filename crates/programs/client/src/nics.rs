@@ -1,4 +1,4 @@
-//! Rings of network interfaces, each with an AF_XDP socket of the program's own.
+//! Rings of network interfaces, which this process syncs with the kernel through AF_XDP sockets.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ fn buffers(reply: &AttachReply) -> BufferLayout {
     BufferLayout { first: reply.buf_pool, stride: reply.buf_size, count: reply.num_bufs }
 }
 
-/// Creates a tx ring for the queue of this socket.
+/// Creates a tx ring for the interface's queue to which `socket` belongs.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
@@ -41,8 +41,8 @@ pub(crate) fn tx(reply: &AttachReply, map: &Arc<Mapping>, side: RingSide, socket
     Ok(TxRing::new(TxKind::Nic(Box::new(NicTx { ring, through })), wake))
 }
 
-/// Creates an rx ring for the queue of this socket. `forward` is the TAP to which frames are forwarded, if the reply
-/// has `NIC_FORWARDS`.
+/// Creates an rx ring for the interface's queue to which `socket` belongs. If the reply has `NIC_FORWARDS`, `forward`
+/// is the TAP to which frames are forwarded.
 ///
 /// # Errors
 /// [`Error::System`] if a system call fails.
@@ -68,7 +68,7 @@ pub(crate) fn rx(
     Ok(RxRing { nic: Some(Box::new(through)), ..RxRing::new(ring, wake) })
 }
 
-/// Binds the sockets to their queues, unless the daemon has done so. All rings must be mapped before.
+/// Binds the sockets to their queues, unless the daemon has done so. The caller must have mapped all rings before.
 ///
 /// # Errors
 /// [`Error::Nic`] if the kernel refuses.

@@ -1,4 +1,4 @@
-//! Opens a port: through the daemon, without it, or as both ends of a pipe inside the program.
+//! Opens ports: through the daemon, without a daemon, or as both ends of a pipe inside the program.
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,8 +29,9 @@ impl Port {
         Self::open_with(name, &Options::default())
     }
 
-    /// Opens a port with options. In a virtual machine, `ptnet-pci:0000:00:05.0` is a ptnet device without a driver.
-    /// Without a daemon, the program opens interfaces (`netmap:eth0`, `netmap:eth0-1`) itself, if it has the privilege.
+    /// Opens a port with options. In a virtual machine, `ptnet-pci:0000:00:05.0` is a ptnet device without a driver. If
+    /// no daemon listens, the program itself opens an interface (`netmap:eth0`, `netmap:eth0-1`), for which it needs
+    /// the privilege.
     ///
     /// # Errors
     /// The errors of [`Port::open`].
@@ -38,7 +39,7 @@ impl Port {
         if let Some(address) = name.strip_prefix("ptnet-pci:") {
             return guest::open_function(address, options.hdr_len);
         }
-        // Parsed here for an error that points at the invalid character; the daemon parses the name again.
+        // The name is parsed here to get an error that points at the invalid character; the daemon parses it again.
         let spec = PortSpec::parse(name)?;
         match connect_to(options.run_dir.as_deref()) {
             Err(Error::NoDaemon(_)) if direct::is_possible(&spec) => direct::open(&direct::meant(spec), options),
@@ -79,7 +80,8 @@ impl Port {
         let shape = PortShape { tx_rings: 1, rx_rings: 1, tx_slots: slots, rx_slots: slots };
         let ends = Arc::new((region.port(shape)?, region.port(shape)?));
         let bells = || -> Result<[Doorbell; 2], Error> { Ok([bell()?, bell()?]) };
-        // One pair of doorbells per direction: frames arrived, room made.
+        // Each direction has a pair of doorbells: one rings when frames have arrived, the other when there is room
+        // again.
         let to_b = bells()?;
         let to_a = bells()?;
         let a = local_end("{", &ends, &ends.0, &ends.1, &to_b, &to_a)?;

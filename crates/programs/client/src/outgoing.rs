@@ -1,4 +1,4 @@
-//! Sending frame by frame, as sockets and libpcap do: from any number of threads, with a result for each frame.
+//! Sending frame by frame, as with sockets and libpcap: any number of threads may send, and each frame has a result.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::connect::is_closed;
 use crate::ring::TxRing;
 use crate::{Error, LatePort, Port};
 
-/// Maximum time to poll for room before a sender sleeps.
+/// Maximum time for which a sender polls for room before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// The reason why a frame was not sent.
@@ -40,8 +40,8 @@ pub enum SendError {
 }
 
 impl SendError {
-    /// Returns the errno that send(2) on a packet socket would set; without room, `EAGAIN`, as on a non-blocking
-    /// socket.
+    /// Returns the errno that send(2) on a packet socket would set; for [`SendError::NoRoom`], `EAGAIN`, as on a
+    /// non-blocking socket.
     pub fn errno(&self) -> Errno {
         match self {
             SendError::NoRoom => Errno::AGAIN,
@@ -69,18 +69,19 @@ struct OutgoingInner {
     end: RingEnd,
     /// Number of threads that sleep until there is room.
     sleepers: u32,
-    /// The descriptors on which these threads sleep, created at the first sleep.
+    /// The descriptors on which these threads sleep, which are created when a thread first sleeps.
     wakes: Option<Arc<Wakes>>,
     /// State of the adaptive polling for room.
     spin: Spin,
-    /// When the connection was last checked after a kick.
+    /// Time of the last check of the connection that followed a kick.
     checked: Option<Instant>,
 }
 
 enum RingEnd {
-    /// A port for sending only, opened with the first frame.
+    /// A port that is used only for sending, and is opened when the first frame is sent.
     Late(Box<LatePort>),
-    /// Rings of a port that also receives, and the port's connection.
+    /// Tx rings of a port that is also used to receive, and a copy of the port's connection; `None` if there is no
+    /// daemon.
     Rings(Vec<TxRing>, Option<OwnedFd>),
 }
 
@@ -98,7 +99,8 @@ impl Wakes {
 }
 
 impl OutgoingRing {
-    /// Creates a ring on the port `name`, which is opened with the first frame, with the program's current credentials.
+    /// Creates a ring on the port `name`. The port is opened when the first frame is sent, but with the credentials
+    /// that the program has now.
     ///
     /// # Errors
     /// [`Error::NoDaemon`] if no daemon listens.
@@ -106,7 +108,7 @@ impl OutgoingRing {
         Ok(OutgoingRing::new(RingEnd::Late(Box::new(LatePort::new(name)?))))
     }
 
-    /// Creates a ring from the tx rings of a port, which are taken out of it; the port continues to receive.
+    /// Creates a ring from the tx rings of a port. The tx rings are taken out of the port, which continues to receive.
     ///
     /// # Errors
     /// [`Error::System`] if the process is out of descriptors.
@@ -125,7 +127,8 @@ impl OutgoingRing {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a frame; waits up to `limit` for room. An accepted frame is delivered without any further call.
+    /// Sends a frame; if there is no room, waits up to `limit`. An accepted frame is delivered without any further
+    /// call.
     ///
     /// # Errors
     /// [`SendError`] gives the reason.
@@ -154,9 +157,10 @@ impl OutgoingRing {
         }
     }
 
-    /// Retries for up to `most`, as long as polling has recently paid off. Returns whether the frame was sent.
+    /// Retries for up to `most`, for a time that adapts to how often polling has recently succeeded. Returns whether
+    /// the frame was sent.
     fn poll(&self, frame: &[u8], most: Duration) -> Result<bool, SendError> {
-        // Other threads that poll meanwhile start with a default state.
+        // Threads that start to poll while this thread polls use a default state.
         let mut spin = std::mem::take(&mut self.lock().spin);
         spin.set_most(most);
         let mut sent = Ok(false);
@@ -168,10 +172,11 @@ impl OutgoingRing {
         sent
     }
 
-    /// Returns whether the next frame would be sent, or refused for a reason other than lack of room.
+    /// Returns whether a send would not have to wait for room: the next frame would be accepted, or refused for another
+    /// reason.
     pub fn has_room(&self) -> bool {
         let mut inner = self.lock();
-        // An unused port has an empty ring.
+        // A port that is not opened yet has room.
         let Some((ring, connection)) = inner.opened() else { return true };
         ring.is_ready() || connection.is_some_and(is_closed)
     }
@@ -182,7 +187,8 @@ impl OutgoingRing {
     }
 
     /// Requests a wake-up. The caller must check for room once more before it sleeps on the returned descriptors, and
-    /// must then call [`OutgoingRing::wake_up`]. `None` if the port is not open, or no descriptor is left.
+    /// must then call [`OutgoingRing::wake_up`]. Returns `None` if the port is not open, or the process is out of
+    /// descriptors.
     pub fn go_to_sleep(&self) -> Option<Arc<Wakes>> {
         let mut inner = self.lock();
         inner.sleepers += 1;
@@ -206,7 +212,7 @@ impl OutgoingRing {
 }
 
 impl OutgoingInner {
-    /// Returns the ring if the port is open.
+    /// Returns the ring and the port's connection; `None` if the port is not open.
     fn opened(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
         match &mut self.end {
             RingEnd::Late(late) => late.opened()?.first_tx(),
@@ -234,8 +240,8 @@ impl OutgoingInner {
             sent = ring.send(frame);
             ring.sync();
         }
-        // To save system calls, the connection is checked only without room, or after a kick, then at most once per
-        // `CHECK`.
+        // To save system calls, the connection is checked only if there was no room, or after a kick. After kicks, it
+        // is checked at most once per `CHECK`.
         let kicked = ring.kicks().sent() != rung && checked.is_none_or(|last| last.elapsed() >= CHECK);
         if (!sent || kicked) && connection.is_some_and(is_closed) {
             return Err(SendError::Closed);
@@ -264,7 +270,7 @@ fn copied(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
 fn sleep(wakes: &Wakes, left: Duration) {
     let mut fds: Vec<PollFd<'_>> = wakes.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    // A signal may end the sleep early: the caller checks for room again.
+    // A signal may end the sleep early, so the caller checks for room in any case.
     let _ = rustix::event::poll(&mut fds, Some(&left));
 }
 
@@ -295,7 +301,7 @@ mod tests {
         got
     }
 
-    /// Objective: each reason for not sending a frame is distinct, as text and as a socket's errno.
+    /// Objective: the reasons why a frame is not sent have different texts, and different errnos for sockets.
     #[test]
     fn each_reason_is_distinct() {
         let (out, _a, _b) = ends();
@@ -311,7 +317,8 @@ mod tests {
         assert!(matches!(none, SendError::ReceiveOnly), "{none}");
     }
 
-    /// Objective: every accepted frame arrives without any further call; room is reported exactly while there is some.
+    /// Objective: every accepted frame arrives without any further call; room is reported exactly as long as there is
+    /// room.
     #[test]
     fn every_accepted_frame_is_sent() {
         let (out, _a, mut b) = ends();
@@ -327,8 +334,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| next(rx)).count(), 15);
     }
 
-    /// Objective: several senders that wait for room, with frames of one slot and of several, all get room as the
-    /// receiver reads; a sender with a shorter time limit gives up.
+    /// Objective: several senders wait for room, with frames that need one or several slots. All of them get room as
+    /// the receiver reads; a sender with a short time limit gives up.
     #[test]
     fn many_waiting_senders_all_get_room() {
         let (out, _a, mut b) = ends();

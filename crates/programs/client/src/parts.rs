@@ -1,4 +1,4 @@
-//! Parts from which rings are built.
+//! Layouts and doorbells, from which rings are built.
 
 use netvale_control::attach::AttachReply;
 use netvale_mem::notify::Doorbell;
@@ -6,7 +6,7 @@ use netvale_mem::view::RegionLayout;
 
 use crate::error::Error;
 
-/// Returns the layout of a reply's rings in its region.
+/// Returns the layout of the rings that a reply describes in the port's region.
 pub(crate) fn places(reply: &AttachReply) -> RegionLayout {
     RegionLayout {
         csb_atok: reply.csb_atok,

@@ -15,7 +15,7 @@ use crate::connect::is_closed;
 use crate::error::Error;
 use crate::ring::{RxRing, TxRing};
 
-/// Options for opening a port. A number of zero means the daemon's default.
+/// Options for opening a port. For every number, zero means the daemon's default.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Directory of the daemon's sockets; `None` means the default directory.
@@ -30,7 +30,7 @@ pub struct Options {
     pub extra_bufs: u32,
     /// Length in bytes of the virtio-net header before each frame: 0, 10 or 12.
     pub hdr_len: u32,
-    /// Number of pipes that the port's region has room for.
+    /// Number of pipes for which the port's region has room.
     pub pipes: u32,
     /// Whether to hold senders back instead of dropping frames when this port's rings are full.
     pub lossless: bool,
@@ -38,18 +38,19 @@ pub struct Options {
     pub huge: bool,
 }
 
-/// An open port. Dropping it closes the port and its rings.
+/// An open port. Dropping this value closes the port and its rings.
 pub struct Port {
     name: String,
-    /// The connection; `None` for the ends of a pipe inside one program, and for an interface that the program opened
-    /// itself.
+    /// The connection to the daemon; `None` for the ends of a pipe inside one program, and for an interface that the
+    /// program opened without a daemon.
     conn: Option<OwnedFd>,
     reply: AttachReply,
     map: Arc<Mapping>,
     tx: Vec<TxRing>,
     rx: Vec<RxRing>,
     spin: Spin,
-    /// Owner of the memory of a pipe inside one program, or of an interface that the program opened itself.
+    /// Owner of the memory of a pipe inside one program, or of an interface that the program opened without a daemon;
+    /// `None` for other ports.
     _local: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -65,7 +66,7 @@ pub enum Interest {
 }
 
 impl Port {
-    /// Assembles a port. `keep` owns what must exist as long as the port, if the daemon does not own it.
+    /// Assembles a port. `keep` owns resources that must exist as long as the port; `None` if the daemon owns them.
     pub(crate) fn new(
         name: String,
         conn: Option<OwnedFd>,
@@ -108,22 +109,24 @@ impl Port {
         (&mut self.tx, &mut self.rx)
     }
 
-    /// Takes the rings out of the port, e.g. to give each to a thread. The port must not be dropped before them.
+    /// Takes the rings out of the port, e.g. to give each ring to a thread. The port must not be dropped before the
+    /// rings.
     pub fn take_rings(&mut self) -> (Vec<TxRing>, Vec<RxRing>) {
         (std::mem::take(&mut self.tx), std::mem::take(&mut self.rx))
     }
 
-    /// Takes the tx rings out.
+    /// Takes the tx rings out of the port.
     pub(crate) fn take_tx(&mut self) -> Vec<TxRing> {
         std::mem::take(&mut self.tx)
     }
 
-    /// Returns the first tx ring, and the connection to the daemon if there is one. `None` without tx rings.
+    /// Returns the first tx ring, and the connection to the daemon (`None` if there is no daemon). Returns `None` if
+    /// the port has no tx rings.
     pub(crate) fn first_tx(&mut self) -> Option<(&mut TxRing, Option<BorrowedFd<'_>>)> {
         Some((self.tx.first_mut()?, self.conn.as_ref().map(AsFd::as_fd)))
     }
 
-    /// Sets the maximum time that [`Port::wait`] polls before it sleeps. Zero by default.
+    /// Sets the maximum time for which [`Port::wait`] polls before it sleeps. The default is zero.
     pub fn set_spin(&mut self, spin: Duration) {
         self.spin.set_most(spin);
     }
@@ -207,8 +210,8 @@ impl Port {
         }
     }
 
-    /// Returns the connection to the daemon, which becomes readable when the daemon closes the port. `None` without a
-    /// daemon.
+    /// Returns the connection to the daemon, which becomes readable when the daemon closes the port; `None` if the port
+    /// was opened without a daemon.
     pub fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.conn.as_ref().map(AsFd::as_fd)
     }

@@ -22,7 +22,7 @@ trait WaitableRing {
     /// Updates the ring's indices. Returns whether the ring is ready.
     fn look(&mut self) -> bool;
 
-    /// Requests a kick. Returns whether the ring is ready already.
+    /// Requests a kick. Returns whether the ring is already ready, in which case no kick may come.
     fn ask(&mut self) -> bool;
 
     /// Withdraws the request for a kick. Returns whether a kick arrived.
@@ -32,8 +32,8 @@ trait WaitableRing {
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
-/// Polls for up to `most`, as long as polling has recently paid off, then sleeps for up to `limit` until the ring is
-/// ready. Returns whether it is ready.
+/// Polls for up to `most`, for a time that adapts to how often polling has recently succeeded, then sleeps for up to
+/// `limit` until the ring is ready. Returns whether the ring is ready.
 fn wait_on<R: WaitableRing>(ring: &mut R, most: Duration, limit: Duration) -> bool {
     ring.spin().set_most(most);
     ring.look() || poll_for(ring, R::spin, R::look) || sleep_on(ring, limit)
@@ -45,14 +45,14 @@ fn sleep_on<R: WaitableRing>(ring: &mut R, limit: Duration) -> bool {
         if !ring.ask() {
             let left = limit.saturating_sub(slept.elapsed());
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-            // An interrupted sleep ends the wait.
+            // If a signal interrupts the sleep, the wait ends.
             let _ = rustix::event::poll(&mut [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN)], Some(&left));
         }
         let kicked = ring.awake();
         if ring.look() {
             return true;
         }
-        // A late kick, for an earlier sleep, does not end this wait.
+        // A late kick that an earlier sleep requested does not end this wait.
         if !kicked || slept.elapsed() >= limit {
             return false;
         }
@@ -63,8 +63,8 @@ fn drops(counters: &RingCounters) -> Vec<(&'static str, u64)> {
     counters.all_drops().map(|(why, n)| (why.name(), n)).collect()
 }
 
-/// Swaps the buffers of two slots, which forwards a frame without a copy. Returns false, without a change, if the rings
-/// do not share their buffers.
+/// Swaps the buffers of two slots, which forwards a frame without a copy. If the rings do not share their buffers,
+/// changes nothing and returns false.
 #[inline]
 pub fn swap_buffers(rx: &RxRing, rx_slot: u32, tx: &TxRing, tx_slot: u32) -> bool {
     let from = rx.mem();

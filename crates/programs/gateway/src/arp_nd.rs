@@ -23,7 +23,7 @@ const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 pub const SOURCE_STATION: u8 = 1;
 /// Type of the option "target link-layer address".
 const TARGET_STATION: u8 = 2;
-/// Hop limit of Neighbour Discovery's messages: one that a router has forwarded has a lower one.
+/// Hop limit of Neighbour Discovery's messages. A message that a router has forwarded has a lower hop limit.
 pub const HOP_LIMIT: u8 = 255;
 /// Length of a neighbour solicitation or advertisement without its options, in bytes.
 const NEIGHBOUR_LEN: usize = 24;
@@ -33,8 +33,8 @@ pub fn take_arp(core: &mut GatewayCore, who: GuestId, packet: &[u8]) {
     let Ok(packet) = arp::Packet::parse(packet) else { return };
     let (sender, address) = packet.sender();
     let (_, target) = packet.target();
-    // The sender in the packet must be the frame's sender: only a proxy sends ARP for another, and this network has
-    // none.
+    // The sender in the packet must be the frame's sender: only a proxy sends ARP for another station, and this network
+    // has no proxy.
     if sender != who.mac {
         return;
     }
@@ -65,7 +65,7 @@ fn send_arp(core: &mut GatewayCore, operation: u16, own: Ipv4Addr, to: &ArpTarge
     core.link.send(&[ethernet_headers(core.net.mac, to.who, ethernet::ARP).bytes(), &bytes]);
 }
 
-/// Requests the MAC address of a guest's IP address in a network, by ARP or a neighbour solicitation.
+/// Sends a request, by ARP or a neighbour solicitation, for the MAC address of a guest's IP address in a network.
 pub fn ask(core: &mut GatewayCore, network: NetworkId, address: IpAddr) {
     match (address, core.net.own(address)) {
         (IpAddr::V4(address), Some(IpAddr::V4(own))) => {
@@ -139,7 +139,8 @@ pub fn options(mut bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn advertise(core: &mut GatewayCore, who: GuestId, asked_by: Ipv6Addr, target: Ipv6Addr) {
-    // The flags R and O, and S (solicited) if the solicitation has a source address to answer to.
+    // The flags are R and O, and also S (solicited) if the solicitation has a source address to which the answer can
+    // go.
     let unsure = asked_by.is_unspecified();
     let flags = 0xa0 | if unsure { 0 } else { 0x40 };
     let mut message = vec![NEIGHBOUR_ADVERTISEMENT, 0, 0, 0, flags, 0, 0, 0];

@@ -1,5 +1,6 @@
-//! The gateway's confinement. Guests' packets are parsed by a process that has no capabilities, can open no files
-//! except those named here, and can make only the system calls that the gateway needs: sockets, their data, and time.
+//! The gateway's confinement. The process that parses guests' packets has no capabilities, can open only the files that
+//! this module permits, and can make only the system calls that the gateway needs: calls for sockets, their data, and
+//! time.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,9 @@ use netvale_confine::files::{self, AccessFs, FileRights};
 
 use crate::options::GatewayOptions;
 
-/// The mask that leaves a socket's type, without the flags for close-on-exec and non-blocking.
+/// Mask that extracts a socket's type from an argument that also has the flags for close-on-exec and non-blocking.
 const TYPE: u64 = 0xf;
-/// `SIOCGIFINDEX`: the index of an interface, for a name server's address with a zone.
+/// `SIOCGIFINDEX`, which returns the index of an interface. It is needed for name servers whose address has a zone.
 const SIOCGIFINDEX: c_int = libc::SIOCGIFINDEX as c_int;
 
 const fn kind(value: c_int) -> Argument {
@@ -28,9 +29,10 @@ const fn option(level: c_int, name: c_int) -> [Argument; 2] {
     [int(1, level), int(2, name)]
 }
 
-/// The calls with restricted arguments: each has alternative lists, and all arguments of a list must match.
+/// The calls that are permitted with certain arguments. Each call has one or more lists; the call is permitted if all
+/// arguments in any one list match.
 const CALLS: &[Calls] = &[
-    // TCP, UDP and ping sockets. No raw, packet or netlink sockets.
+    // TCP, UDP and ping sockets, but no raw, packet or netlink sockets.
     (
         libc::SYS_socket,
         &[
@@ -42,7 +44,7 @@ const CALLS: &[Calls] = &[
             &[int(0, AF_INET6), kind(SOCK_DGRAM), int(2, IPPROTO_ICMPV6)],
         ],
     ),
-    // Socket pairs: one end is the name service's side of a guest's TCP connection to it.
+    // Socket pairs, which connect a guest's TCP connection with the name service.
     (libc::SYS_socketpair, &[&[int(0, AF_UNIX)]]),
     (
         libc::SYS_setsockopt,
@@ -63,11 +65,12 @@ const CALLS: &[Calls] = &[
     // Memory that is not executable.
     (libc::SYS_mmap, &[&[without(2, PROT_EXEC as u64)]]),
     (libc::SYS_mprotect, &[&[without(2, PROT_EXEC as u64)]]),
-    // Reads of the process's own limits, not changes.
+    // Reading the process's own limits, but not changing them.
     (libc::SYS_prlimit64, &[&[int(0, 0), null(2)]]),
 ];
 
-/// The calls with any arguments, beside those of every program ([`BASE`]). Landlock decides which files can be opened.
+/// The calls that are permitted with any arguments, in addition to the calls that every program needs ([`BASE`]).
+/// Landlock decides which files can be opened.
 const ANY: &[i64] = &[
     // Descriptors.
     libc::SYS_read,
@@ -114,9 +117,9 @@ const ANY: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Confines this process, which must have one thread. Of the file system, it can then read `/dev/null`, the resolver
-/// file and the files beside it, and remove its own sockets and the files beside them. Open files and sockets stay
-/// open.
+/// Confines this process, which must have one thread. Of the file system, the process can then only read `/dev/null`
+/// and the files in the resolver file's folders, and remove files in the folders of its own sockets. Open files and
+/// sockets stay open.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly confined, and should end.
@@ -132,20 +135,21 @@ pub fn enter(options: &GatewayOptions) -> Result<(), SandboxError> {
     netvale_confine::permit(rules(std::process::id(), !options.served.is_empty())?)
 }
 
-/// Returns the permitted calls of the process `own`. If it `serves` ports, they include connections to UNIX sockets.
+/// Returns the calls that are permitted to the process with ID `own`. If `serves`, the process connects served ports to
+/// UNIX sockets, so these calls are included.
 fn rules(own: u32, serves: bool) -> Result<netvale_confine::CallRules, SandboxError> {
     let mut list = CallList::default();
     list.add(CALLS);
     if serves {
         list.add_line(libc::SYS_socket, &[int(0, AF_UNIX), kind(SOCK_STREAM), int(2, 0)]);
     }
-    // For abort(3), if the program itself fails.
+    // abort(3) needs this call if the program fails.
     list.add_line(libc::SYS_tgkill, &[int(0, own.cast_signed())]);
     Ok(list.rules(BASE.iter().chain(ANY).copied())?)
 }
 
-/// Returns the folders of the file, and of the files to which it links. Resolver managers replace the file by a new
-/// one, which a rule for the file itself would not cover.
+/// Returns the folder of the file, and the folders of the files to which it links. Programs that manage the resolver
+/// file replace it by a new file, which a rule for the old file would not cover.
 fn to_read(file: &Path) -> BTreeSet<PathBuf> {
     let folder = |path: &Path| path.parent().map(Path::to_path_buf).filter(|folder| folder != Path::new("/"));
     let mut at = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
@@ -183,7 +187,7 @@ mod tests {
         assert_eq!(to_read(Path::new("/none")), BTreeSet::new());
     }
 
-    /// Environment variable that passes the test's folder to the process that the test starts.
+    /// Environment variable with which the test passes its folder to the process that it starts.
     const FOLDER: &str = "NETVALE_TEST_FOLDER";
 
     #[test]
@@ -197,7 +201,7 @@ mod tests {
         if std::fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|all| !all.contains("landlock")) {
             return eprintln!("skipped: this kernel has no Landlock");
         }
-        // The confinement applies to the calling thread only: another thread can replace the file.
+        // The confinement applies only to the calling thread, so another thread can replace the file.
         let (replace, requests) = std::sync::mpsc::channel();
         let (answer, answers) = std::sync::mpsc::channel();
         let [from, to] = [folder.join("etc/new"), file.clone()];
@@ -225,8 +229,8 @@ mod tests {
         assert!(std::fs::remove_file(folder.join("sockets/own")).is_ok());
     }
 
-    /// Objective: a confined process reads a resolver file that has been replaced, makes TCP sockets and removes its
-    /// own control socket; raw, UNIX and netlink sockets, other files and programs are denied.
+    /// Objective: a confined process can read a resolver file that was replaced, create TCP sockets and remove its own
+    /// control socket. It can neither create raw, UNIX or netlink sockets, nor open other files, nor start programs.
     #[test]
     #[cfg_attr(miri, ignore = "processes are not available under Miri")]
     fn a_confined_process_has_only_its_files_and_sockets() {
@@ -244,7 +248,7 @@ mod tests {
         assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }
 
-    /// Objective: the filter permits no call by which a process starts another, or reaches another.
+    /// Objective: the filter permits no call with which a process can start or reach another process.
     #[test]
     fn calls_to_start_or_reach_processes_are_not_in_the_list() {
         let rules = rules(1, false).unwrap();

@@ -31,18 +31,18 @@ use crate::timers::TimerHeap;
 /// Maximum number of ICMP errors sent to guests per second.
 const ERRORS: u32 = 1000;
 
-/// Why a flow may not begin. The flow log records the reason.
+/// The reason why a flow may not begin, which the flow log records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowRefusal {
     /// The egress policy forbids the destination.
     Policy,
-    /// The destination is an address of the host that no rule of the user names exactly.
+    /// The destination is an address of the host, and no rule of the user names exactly this address.
     HostAddress,
     /// The destination is in the guests' own network.
     Inside,
     /// The guest has reached its limit of flows.
     Limit,
-    /// The guest has begun too many flows a second.
+    /// The guest has begun too many new flows per second.
     Rate,
 }
 
@@ -62,14 +62,16 @@ impl FlowRefusal {
 /// A flow that may begin.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PermittedFlow {
-    /// The address to which the host's socket connects: the loopback for the gateway's own address.
+    /// The address to which the host's socket connects: the destination or, if that is the gateway's own address, the
+    /// loopback address.
     pub outer: SocketAddr,
-    /// The DNS name that the guest resolved to the destination's address: the one by which a rule allows the flow, or
-    /// else the latest; `None` without a name.
+    /// The DNS name that the guest resolved to the destination's address: the name by which a rule allows the flow,
+    /// otherwise the latest name; `None` if the guest resolved no name to it.
     pub name: Option<Arc<str>>,
 }
 
-/// A check of open flows against rules that have changed. It asks the kernel only once about each address.
+/// State of a check of open flows against changed rules. It caches which addresses belong to the host, so that the
+/// kernel is asked only once about each address.
 #[derive(Debug, Default)]
 pub struct FlowReview {
     of_host: HashMap<IpAddr, bool>,
@@ -102,7 +104,7 @@ pub struct GatewayCore {
     pub rates: GuestRates,
     /// The MAC addresses of guests' IP addresses.
     pub neighbours: GuestAddresses,
-    /// The networks (VLANs) from which frames have arrived, and the untagged one.
+    /// The networks (VLANs) from which frames have arrived, and the untagged network.
     pub networks: NetworkSet,
     /// What guests may reach.
     pub policy: EgressPolicy,
@@ -120,7 +122,7 @@ pub struct GatewayCore {
     pub now: Instant,
     /// Guests' TCP connections that the name service has not accepted yet.
     pub name_clients: Vec<NewNameClient>,
-    /// TCP connections to the name service whose question was just answered: their next question can begin.
+    /// TCP connections to the name service whose question was just answered, so that their next question can begin.
     pub asked_again: Vec<SlotId>,
     errors: ErrorAllowance,
     datagram: Vec<u8>,
@@ -178,8 +180,9 @@ impl GatewayCore {
         self.judge_with(ends, &self.names_of(ends), is_of_host)
     }
 
-    /// Returns whether the rules still allow an open flow. Flows from the host's side need no rule. `name` is the name
-    /// with which the flow began: it counts as a name of the destination while the flow is open.
+    /// Returns whether the current rules allow an open flow. Flows that began at the host's side need no rule. `name`
+    /// is the DNS name with which the flow began, which counts as a name of the destination as long as the flow is
+    /// open.
     pub fn permits(&self, review: &mut FlowReview, ends: &FlowEnds, name: Option<&Arc<str>>) -> bool {
         if ends.direction == FlowDirection::In {
             return true;
@@ -207,7 +210,7 @@ impl GatewayCore {
         let outer: IpAddr = match dst {
             IpAddr::V4(_) if own => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) if own => Ipv6Addr::LOCALHOST.into(),
-            // Guests reach the host's loopback by the gateway's own address only.
+            // Guests can reach the host's loopback only through the gateway's own address.
             _ if dst.is_loopback() || dst.is_unspecified() => return Err(FlowRefusal::Policy),
             _ => dst,
         };
@@ -237,14 +240,14 @@ impl GatewayCore {
         self.resolved.names(ends.who, ends.remote.ip(), self.now)
     }
 
-    /// Records the refusal of a guest's flow in the flow log, with the latest name of its destination.
+    /// Records the refusal of a guest's flow in the flow log, with the latest DNS name of the flow's destination.
     pub fn refused(&mut self, ends: &FlowEnds, reason: &'static str) {
         let names = self.names_of(ends);
         self.flows.refused(ends, names.first().map(|name| &**name), reason, self.now);
     }
 
-    /// Returns the address by which guests see an address at the host's side: the gateway's own for the loopback;
-    /// `None` if the gateway has none of that IP version.
+    /// Returns the address under which guests see an address at the host's side. For the loopback, this is the
+    /// gateway's own address; `None` if the gateway has no address of that IP version.
     pub fn seen_by_guest(&self, outer: IpAddr) -> Option<IpAddr> {
         if outer.is_loopback() { self.net.loopback(outer) } else { Some(outer) }
     }
@@ -255,7 +258,7 @@ impl GatewayCore {
         self.send_with(to, src, dst, protocol, TTL, l4);
     }
 
-    /// As [`GatewayCore::send_packet`], with another time to live or hop limit than the usual one.
+    /// As [`GatewayCore::send_packet`], with a given time to live or hop limit.
     pub fn send_with(&mut self, to: GuestId, src: IpAddr, dst: IpAddr, protocol: u8, ttl: u8, l4: &[u8]) {
         let most = usize::from(u16::MAX) - if src.is_ipv4() { ipv4::HEADER_LEN } else { 0 };
         if src.is_ipv4() != dst.is_ipv4() || l4.len() > most {
@@ -278,12 +281,13 @@ impl GatewayCore {
         self.datagram = l4;
     }
 
-    /// Sends a guest an ICMP error about its packet. `by` is the source address of the error; `None` is the gateway's.
+    /// Sends a guest an ICMP error about a packet that it has sent. `by` is the source address of the error; `None`
+    /// means the gateway's address.
     pub fn send_error(&mut self, packet: &GuestPacket<'_>, problem: IcmpProblem, by: Option<IpAddr>) {
         self.send_error_about(packet.who, packet.src, packet.packet, problem, by);
     }
 
-    /// As [`GatewayCore::send_error`], for a packet that is given by its first bytes and its sender's addresses.
+    /// As [`GatewayCore::send_error`], for a packet of which only the first bytes and the sender's addresses are known.
     pub fn send_error_about(
         &mut self,
         who: GuestId,
@@ -310,8 +314,9 @@ impl GatewayCore {
     }
 }
 
-/// Returns whether an address is one of the host's own, or embeds one (as NAT64 does). An address is the host's if a
-/// socket can be bound to it, or the kernel chooses it as the source of datagrams to it. Nothing is sent.
+/// Returns whether an address belongs to the host, or embeds an address of the host (as NAT64 addresses do). An address
+/// belongs to the host if a socket can be bound to it, or the kernel chooses it as the source of datagrams to it. This
+/// check sends nothing.
 pub fn is_of_host(address: IpAddr) -> bool {
     is_one_of_host(address) || held_v4(address).is_some_and(|held| is_one_of_host(held.into()))
 }
@@ -319,10 +324,11 @@ pub fn is_of_host(address: IpAddr) -> bool {
 fn is_one_of_host(address: IpAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let Ok(socket) = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None) else {
-        // No descriptor is left for this test, so a flow would get none either: the answer does not matter.
+        // No descriptor is left for this check, so a flow would get none either, and the answer is irrelevant.
         return true;
     };
-    // Tried first: for datagrams to the host's second address in a network, the kernel chooses the first as source.
+    // `bind` is tried first, because the other check misses some addresses: for datagrams to the host's second address
+    // in a network, the kernel chooses the first address as source.
     if rustix::net::bind(&socket, &SocketAddr::new(address, 0)).is_ok() {
         return true;
     }
@@ -334,7 +340,7 @@ fn is_one_of_host(address: IpAddr) -> bool {
 }
 
 /// Returns whether an address is the subnet-router anycast address of the network of `own` (RFC 4291 §2.6.1): a host
-/// that forwards packets receives what is sent to it.
+/// that forwards packets receives packets to this address.
 fn is_routers_anycast(address: IpAddr, own: IpAddr) -> bool {
     let (IpAddr::V6(address), IpAddr::V6(own)) = (address, own) else { return false };
     address.to_bits() as u64 == 0 && address.to_bits() >> 64 == own.to_bits() >> 64

@@ -1,7 +1,7 @@
-//! The dial socket: a UNIX socket by which the user's programs connect to guests' TCP ports.
+//! The dial socket: a UNIX socket through which the user's programs connect to guests' TCP ports.
 //!
-//! A program (a caller of the [`Dialer`]) sends a line `ADDRESS:PORT`. The gateway then relays its connection to that
-//! port of the guest, and closes it if the guest cannot be reached.
+//! A program (a caller of the [`Dialer`]) sends a line `ADDRESS:PORT`. The gateway then relays the program's connection
+//! to that port of the guest; if the guest cannot be reached, it closes the connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,13 +19,13 @@ use crate::core::GatewayCore;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
 
-/// Maximum length of a caller's line in bytes: the longest IPv6 address in brackets, with a port, has 47.
+/// Maximum length of a caller's line in bytes; the longest IPv6 address in brackets, with a port, has 47 bytes.
 const MAX_LINE: usize = 64;
 /// Maximum number of callers that have not sent their line yet.
 const MAX_CALLERS: usize = 256;
-/// How long a caller may take to send its line.
+/// Maximum time that a caller may take to send its line.
 const LINE: Duration = Duration::from_secs(10);
-/// Maximum number of connections accepted in a row.
+/// Maximum number of connections that are accepted per call.
 const BATCH: usize = 16;
 
 struct DialCaller {
@@ -50,7 +50,7 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Listens at a path, which only this user may connect to. A socket file without a listener is replaced.
+    /// Listens at a path, to which only this user may connect. Replaces a socket file at which no process listens.
     ///
     /// # Errors
     /// The socket cannot be created, e.g. because another program listens there.
@@ -75,7 +75,7 @@ impl Dialer {
         core.poller.add(&self.listener, WatchedThing::Dial, WatchMode::Readable)
     }
 
-    /// Accepts callers. Those beyond the limit are disconnected.
+    /// Accepts callers. Callers beyond the limit are disconnected.
     pub fn accept(&mut self, core: &GatewayCore) {
         for _ in 0..BATCH {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -95,8 +95,8 @@ impl Dialer {
         }
     }
 
-    /// Reads a caller's line. Returns the caller once the line is complete, `None` before; disconnects it if the line
-    /// is malformed.
+    /// Reads a caller's line. Returns the caller once the line is complete, otherwise `None`. Disconnects the caller if
+    /// the line is malformed.
     pub fn ready(&mut self, core: &GatewayCore, id: SlotId) -> Option<DialedGuest> {
         let caller = self.callers.get(id)?;
         let line = match peeked(&caller.socket) {
@@ -138,7 +138,7 @@ impl Drop for Dialer {
     }
 }
 
-/// Takes a line off a socket; `None` if it is incomplete. Bytes after the line stay in the socket.
+/// Reads a line from a socket; returns `None` if the line is incomplete. Bytes after the line stay in the socket.
 fn peeked(socket: &OwnedFd) -> Result<Option<Vec<u8>>, Errno> {
     let mut bytes = [0; MAX_LINE];
     let len = match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
@@ -161,8 +161,8 @@ mod tests {
 
     use super::*;
 
-    /// Objective: a line is taken alone, what follows stays in the socket; an incomplete line waits, and one that is
-    /// too long is an error.
+    /// Objective: only the line is taken from the socket, and the bytes after it stay there; an incomplete line waits,
+    /// and a line that is too long is an error.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn a_line_is_taken_and_what_follows_is_left() {
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(peeked(&own.into()), Err(Errno::CONNRESET));
     }
 
-    /// Objective: only its user may use the socket; it replaces only a socket without a listener, and is removed at the
-    /// end.
+    /// Objective: only the user who created the dial socket may connect to it. It replaces only a socket at which no
+    /// process listens, and is removed when the dialer is dropped.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn the_socket_is_its_users() {

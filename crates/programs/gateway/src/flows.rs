@@ -1,9 +1,9 @@
 //! The flow log: a line of JSON for each flow that is opened, refused or closed, with the flow's ends (addresses and
-//! ports) and, at its close, the bytes carried.
+//! ports) and, if it is closed, the number of bytes that it carried.
 //!
 //! Lines that cannot be written yet wait in bounded memory ([`FlowLog`]). Further lines are dropped, and a separate
 //! line reports their number. Only a limited number of refusals per second is recorded, since guests can cause any
-//! number of them.
+//! number of refusals.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,15 +21,15 @@ use crate::guests::GuestId;
 use crate::policy::FlowTransport;
 use crate::ports::PortNames;
 
-/// Maximum number of bytes of lines that wait to be written.
+/// Maximum total length of the lines that wait to be written, in bytes.
 const MAX_WAITING: usize = 1 << 20;
-/// Number of bytes of one write: as many as a pipe takes without blocking whenever it reports room (pipe(7),
+/// Maximum number of bytes per write. A pipe that reports room takes this many bytes without blocking (pipe(7),
 /// `PIPE_BUF`).
 const WRITE: usize = 4096;
-/// Maximum number of refusals recorded per second.
+/// Maximum number of refusals that are recorded per second.
 const REFUSALS: u32 = 1000;
 
-/// The reasons for which flows are refused.
+/// The words with which the flow log states why a flow was refused or could not be opened.
 pub const REASONS: [&str; 13] = [
     "policy",
     "name",
@@ -50,9 +50,9 @@ pub const REASONS: [&str; 13] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FlowDirection {
-    /// A guest.
+    /// A guest began the flow.
     Out,
-    /// A client of a published port.
+    /// A client at the host's side began the flow, through a published port or the dial socket.
     In,
 }
 
@@ -85,27 +85,28 @@ pub struct FlowBytes {
 pub struct OpenFlow {
     /// The endpoints.
     pub ends: FlowEnds,
-    /// The DNS name that the guest resolved to the other end's address; `None` without one.
+    /// The DNS name that the guest resolved to the other end's address; `None` if the guest resolved no name to it.
     pub name: Option<Arc<str>>,
-    /// The payload so far.
+    /// The payload that the flow has carried so far.
     pub bytes: FlowBytes,
-    /// When the flow began.
+    /// Time at which the flow began.
     pub began: Instant,
     /// The effect of the guest's limits on the flow.
     pub limited: FlowLimited,
 }
 
-/// The effect of its guest's limits on a flow.
+/// How the limits of a guest have affected a flow.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FlowLimited {
     /// Total time for which the flow had to wait because of the guest's rate limit.
     pub waited: Duration,
-    /// Number of its datagrams that were dropped.
+    /// Number of the flow's datagrams that were dropped because of the guest's limits.
     pub dropped: u64,
 }
 
 impl OpenFlow {
-    /// Returns the flow's fields as in the log, with the payload and the duration so far; `time` is when it began.
+    /// Returns the flow's fields as in the log, with the payload and the duration so far; the field `time` is the time
+    /// at which the flow began.
     pub fn to_json(&self, ports: &PortNames, now: Instant) -> serde_json::Value {
         let line = FlowLine::of_open(self, ports, now);
         let began = wall_clock() - line.end.as_ref().map_or(0.0, |end| end.seconds);
@@ -188,14 +189,14 @@ pub struct FlowLog {
     pub ports: PortNames,
 }
 
-/// Numbers of flows, and the payload of closed ones in bytes.
+/// Numbers of flows, and the payload of closed flows in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct LoggedFlowCounts {
-    /// Flows that were opened.
+    /// Number of flows that were opened.
     pub opened: u64,
-    /// Flows that were refused or could not be opened.
+    /// Number of flows that were refused or could not be opened.
     pub refused: u64,
-    /// Flows that were closed.
+    /// Number of flows that were closed.
     pub closed: u64,
     /// Number of bytes of payload from guests in closed flows.
     pub sent: u64,
@@ -204,7 +205,7 @@ pub struct LoggedFlowCounts {
 }
 
 impl FlowLog {
-    /// Opens a log that appends to a file; `-` is standard output.
+    /// Opens a log that appends to the file at `path`; the path `-` means standard output.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -265,7 +266,7 @@ impl FlowLog {
         self.line(FlowLine { event: "closed", reason: Some(reason), ..FlowLine::of_open(flow, &self.ports, now) });
     }
 
-    /// Returns whether lines go to a file or are kept for followers.
+    /// Returns whether lines are written to a file or kept for clients that follow the log.
     fn is_read(&self) -> bool {
         self.out.is_some() || self.followed
     }
@@ -299,13 +300,13 @@ impl FlowLog {
         }
     }
 
-    /// Takes the lines since the last call; empty unless the log is followed.
+    /// Returns the lines since the last call; empty unless the log is followed.
     pub fn news(&mut self) -> Vec<u8> {
         self.report_lost();
         std::mem::take(&mut self.news)
     }
 
-    /// Returns how many flows were opened, refused and closed, and the bytes of closed ones.
+    /// Returns how many flows were opened, refused and closed, and the payload of closed flows.
     pub fn counts(&self) -> LoggedFlowCounts {
         self.counts
     }
@@ -363,7 +364,7 @@ pub fn lost_line(lines: u64) -> Vec<u8> {
     format!("{line}\n").into_bytes()
 }
 
-/// Returns the seconds since 1970.
+/// Returns the seconds since 1970, with milliseconds as the fraction.
 fn wall_clock() -> f64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (now.as_secs_f64() * 1000.0).round() / 1000.0

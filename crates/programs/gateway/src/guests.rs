@@ -1,11 +1,11 @@
-//! Guests: how much each uses of the gateway's resources, and the MAC addresses of their IP addresses.
+//! Guests: how much of the gateway's resources each guest uses, and the MAC addresses of guests' IP addresses.
 //!
 //! A guest's id ([`GuestId`]) is its network ([`NetworkId`]) and its MAC address. The [`GuestTable`] counts each
 //! guest's use of resources, and [`GuestAddresses`] maps IP addresses to MAC addresses.
 //!
-//! The limits of a private network, which is behind one port, are those of one guest: inventing MAC addresses gains
-//! nothing there. In the network without tags, the switch must stop guests that do so (`--guard`). A [`NetworkSet`] is
-//! a set of networks.
+//! A private network, which is behind one port, has the limits of one guest, so that a guest gains nothing by inventing
+//! MAC addresses. In the network without tags, the switch must stop guests that invent addresses (`--guard`). A
+//! [`NetworkSet`] is a set of networks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-/// Maximum number of guests of the network without tags that use resources at the same time.
+/// Maximum number of guests in the network without tags that use resources at the same time.
 const MAX_GUESTS: usize = 1024;
-/// Maximum number of IP addresses of the network without tags in [`GuestAddresses`].
+/// Maximum number of IP addresses that [`GuestAddresses`] has for the network without tags.
 const MAX_NEIGHBOURS: usize = 4096;
-/// Maximum number of IP addresses of one MAC address in the network without tags.
+/// Maximum number of IP addresses per MAC address in the network without tags.
 const MAX_ADDRESSES: usize = 16;
-/// Maximum number of IP addresses of a private network: a machine with containers has many.
+/// Maximum number of IP addresses per private network. A machine with containers has many addresses.
 const MAX_PRIVATE_ADDRESSES: usize = 64;
-/// How long an IP address is remembered after the last frame from it.
+/// Time for which an IP address is remembered after the last frame from it.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// A network of guests: the frames without a VLAN tag or, behind a private port, those of one VLAN.
+/// A network of guests: the network of frames without a VLAN tag or, behind a private port, the network of one VLAN.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NetworkId(u16);
 
@@ -43,7 +43,7 @@ impl NetworkId {
         (self.0 != 0).then_some(self.0)
     }
 
-    /// Returns the station of this network with a MAC address, which may be that of a group.
+    /// Returns the station with a MAC address in this network. The address may also be a group address.
     pub const fn station(self, mac: MacAddr) -> GuestId {
         GuestId { network: self, mac }
     }
@@ -60,7 +60,7 @@ pub struct GuestId {
 
 impl GuestId {
     /// Returns the id under which the guest's use of resources is counted: in a private network, all MAC addresses have
-    /// the same one.
+    /// the same id.
     pub fn share(self) -> GuestId {
         if self.network == NetworkId::UNTAGGED { self } else { self.network.station(MacAddr::ZERO) }
     }
@@ -117,20 +117,20 @@ pub enum GuestResource {
     Question,
 }
 
-/// How much of each resource one guest may use ([`GuestLimits`]).
+/// The maximum of each resource that one guest may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GuestLimits {
-    /// TCP flows.
+    /// Maximum number of TCP flows.
     pub tcp: u32,
-    /// TCP flows whose handshake is not complete.
+    /// Maximum number of TCP flows whose handshake is not complete.
     pub connecting: u32,
-    /// UDP sockets: one for each address and port of the guest.
+    /// Maximum number of UDP sockets. Each address and port of the guest has one socket.
     pub udp: u32,
-    /// ICMP sockets for echo requests.
+    /// Maximum number of ICMP sockets for echo requests.
     pub pings: u32,
-    /// Unanswered questions to name servers.
+    /// Maximum number of unanswered questions to name servers.
     pub questions: u32,
-    /// Bytes of TCP payload in the gateway's buffers.
+    /// Maximum number of bytes of TCP payload in the gateway's buffers.
     pub bytes: usize,
 }
 
@@ -146,7 +146,7 @@ struct GuestShare {
     bytes: usize,
 }
 
-/// The guests that use resources, with their use of each.
+/// The guests that use resources, and how much of each resource they use.
 #[derive(Debug, Default)]
 pub struct GuestTable {
     guests: HashMap<GuestId, GuestShare>,
@@ -164,14 +164,14 @@ impl GuestTable {
         &self.limits
     }
 
-    /// Counts one more of a resource for a guest. Returns `false` at the guest's limit, or if there are too many
-    /// guests.
+    /// Counts one more unit of a resource for a guest. Returns `false`, and counts nothing, if the guest has reached
+    /// its limit or there are too many guests.
     pub fn take(&mut self, who: GuestId, resource: GuestResource) -> bool {
         let limits = &self.limits;
         let most = [limits.tcp, limits.connecting, limits.udp, limits.pings, limits.questions][resource as usize];
         let who = who.share();
         let is_new = !self.guests.contains_key(&who);
-        // Private networks do not count towards the limit: there are no more of them than VLANs.
+        // The limit does not apply to private networks, whose number is limited by the number of VLANs.
         if is_new && who.network == NetworkId::UNTAGGED && self.guests.len() >= MAX_GUESTS {
             return false;
         }
@@ -182,7 +182,7 @@ impl GuestTable {
         granted
     }
 
-    /// Counts one less of a resource for a guest.
+    /// Counts one unit of a resource less for a guest.
     pub fn give_back(&mut self, who: GuestId, resource: GuestResource) {
         let who = who.share();
         let Some(share) = self.guests.get_mut(&who) else { return };
@@ -193,12 +193,12 @@ impl GuestTable {
         }
     }
 
-    /// Returns how many of a resource a guest uses.
+    /// Returns how many units of a resource a guest uses.
     pub fn used(&self, who: GuestId, resource: GuestResource) -> u32 {
         self.guests.get(&who.share()).map_or(0, |share| share.used[resource as usize])
     }
 
-    /// Returns how many of a resource all guests use.
+    /// Returns how many units of a resource all guests together use.
     pub fn total(&self, resource: GuestResource) -> u64 {
         self.guests.values().map(|share| u64::from(share.used[resource as usize])).sum()
     }
@@ -209,7 +209,8 @@ impl GuestTable {
         self.limits.bytes.saturating_sub(used)
     }
 
-    /// Replaces `before` bytes of a flow's buffers by `now` in its guest's count.
+    /// Records that the size of a flow's buffers has changed from `before` bytes to `now` bytes, in the count of the
+    /// flow's guest.
     pub fn count_bytes(&mut self, who: GuestId, before: usize, now: usize) {
         if let Some(share) = self.guests.get_mut(&who.share()) {
             share.bytes = (share.bytes + now).saturating_sub(before);
@@ -270,18 +271,18 @@ impl GuestAddresses {
         }
     }
 
-    /// Returns the guest that has an IP address, if known.
+    /// Returns the guest that has an IP address; `None` if it is unknown.
     pub fn station(&self, network: NetworkId, address: IpAddr) -> Option<GuestId> {
         self.entries.get(&NetworkAddress { network, address }).map(|entry| network.station(entry.mac))
     }
 
-    /// Returns the guest that has used an IP address since a time; `None` if none has.
+    /// Returns the guest that has used an IP address at or after the time `since`; `None` if no guest has.
     pub fn is_used_since(&self, network: NetworkId, address: IpAddr, since: Instant) -> Option<GuestId> {
         let entry = self.entries.get(&NetworkAddress { network, address }).filter(|entry| entry.seen >= since);
         entry.map(|entry| network.station(entry.mac))
     }
 
-    /// Returns the IP addresses of a guest, without link-local ones.
+    /// Returns the IP addresses of a guest, without link-local addresses.
     pub fn addresses(&self, who: GuestId) -> Vec<IpAddr> {
         let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let is_of = |key: &NetworkAddress, entry: &NeighbourEntry| key.network == who.network && entry.mac == who.mac;
@@ -289,8 +290,8 @@ impl GuestAddresses {
         of_guest.map(|(key, _)| key.address).collect()
     }
 
-    /// Returns the address in a network that was used last: an IPv4 address if any is known, else an IPv6 address that
-    /// is not link-local.
+    /// Returns the address in a network that was used last: the last IPv4 address if any is known, otherwise the last
+    /// IPv6 address that is not link-local.
     pub fn latest(&self, network: NetworkId) -> Option<IpAddr> {
         let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let of_network = self.entries.iter().filter(|(key, _)| key.network == network && !local(&key.address));
@@ -374,8 +375,8 @@ mod tests {
         assert_eq!(neighbours.is_used_since(NetworkId::UNTAGGED, address, now + Duration::from_secs(2)), None);
     }
 
-    /// Objective: guests of two networks are distinct even if they have the same addresses: each has its own limits and
-    /// entries.
+    /// Objective: guests in two networks are distinct even if they have the same addresses: each guest has separate
+    /// limits and entries.
     #[test]
     fn equal_addresses_of_two_networks_are_two_guests() {
         let other = NetworkId::of_vlan(7).unwrap().station(A.mac);
@@ -391,7 +392,7 @@ mod tests {
     }
 
     /// Objective: a guest behind a private port that invents MAC addresses and IP addresses has the limits of one
-    /// guest, and takes nothing from others.
+    /// guest, and takes nothing away from other guests.
     #[test]
     fn a_private_network_has_the_limits_of_one_guest() {
         let network = NetworkId::of_vlan(7).unwrap();

@@ -2,7 +2,7 @@
 //! `ping_group_range`).
 //!
 //! [`EchoFlows`] has a socket for each guest, destination and identifier. The kernel replaces the identifier in
-//! requests by the socket's own; sequence numbers and contents pass unchanged. A guest gets a reply only if the
+//! requests by the socket's identifier; sequence numbers and contents pass unchanged. A guest gets a reply only if the
 //! destination sent one.
 
 use std::collections::HashMap;
@@ -27,9 +27,9 @@ use crate::slots::{NumberedValues, SlotId};
 use crate::sys;
 use crate::timers::TimedThing;
 
-/// How long a socket is kept after its last request.
+/// Time for which a socket is kept after its last request.
 const IDLE: Duration = Duration::from_secs(60);
-/// Maximum number of replies, and of errors, read from a socket in a row.
+/// Maximum number of replies, and maximum number of errors, that are read from a socket in a row.
 const BATCH: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -76,13 +76,14 @@ fn ends_of(key: &PingKey) -> FlowEnds {
 pub struct EchoFlows {
     flows: NumberedValues<EchoFlow>,
     by_key: HashMap<PingKey, SlotId>,
-    /// For IPv4 and IPv6: whether the log already has the warning that the kernel refuses such sockets.
+    /// For IPv4 and for IPv6, whether the warning that the kernel refuses such sockets was already logged.
     said: [bool; 2],
     scratch: Vec<u8>,
 }
 
 impl EchoFlows {
-    /// Processes a guest's ICMP message to the gateway or to a host beyond it. All but echo requests are dropped.
+    /// Processes a guest's ICMP message to the gateway or to another host. All messages except echo requests are
+    /// dropped.
     pub fn take(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>) {
         let is_echo = match packet.protocol {
             ICMP => packet.l4.first() == Some(&kind::ECHO),
@@ -163,7 +164,8 @@ impl EchoFlows {
         Some(id)
     }
 
-    /// Opens a socket for echo requests. `None` if the kernel refuses: the log then explains why, once.
+    /// Opens a socket for echo requests. If the kernel refuses, explains why in the log (only once), and returns
+    /// `None`.
     fn socket(&mut self, outer: IpAddr) -> Option<OwnedFd> {
         let v6 = outer.is_ipv6();
         let (family, protocol) =
@@ -188,8 +190,8 @@ impl EchoFlows {
 
     /// Passes the replies and errors that a socket has received to its guest.
     pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
-        // The socket reports an error until the error is taken, even if the sending of a request has returned the same
-        // error.
+        // The socket reports an error until the error is taken from its queue, even if sending a request has returned
+        // the same error.
         for _ in 0..BATCH {
             if !readiness.error || !self.pass_error(core, id) {
                 break;
@@ -208,7 +210,7 @@ impl EchoFlows {
                     }
                 }
                 Err(Errno::AGAIN) => return,
-                // The error is also in the socket's error queue.
+                // The error is also in the socket's error queue, from which it is taken.
                 Err(_) => {}
             }
         }
@@ -249,7 +251,8 @@ impl EchoFlows {
         true
     }
 
-    /// Closes a socket that has been idle for too long; otherwise sets its timer again.
+    /// Called when a socket's timer expires. Closes the socket if it has been idle for too long; otherwise restarts the
+    /// timer.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(flow) = self.flows.get(id) else { return };
         let end = flow.used + IDLE;
@@ -281,7 +284,7 @@ impl EchoFlows {
         self.flows.values().map(EchoFlow::record)
     }
 
-    /// Closes the flows that the rules no longer allow. Returns their number.
+    /// Closes the flows that the rules no longer allow. Returns the number of closed flows.
     pub fn end_refused(&mut self, core: &mut GatewayCore, review: &mut FlowReview) -> usize {
         let mut ended = 0;
         for id in self.flows.ids() {

@@ -21,7 +21,8 @@ pub mod kind {
 
 /// Length of a message's header in bytes.
 pub const HEADER_LEN: usize = 8;
-/// Number of bytes of a packet that an error message quotes: they fit the smallest MTU of either IP version.
+/// Maximum number of bytes of a packet that an error message quotes. The message then fits into the minimum MTU of
+/// either IP version.
 const QUOTE: usize = 512;
 
 /// The reason for an ICMP error message: why a packet did not arrive.
@@ -39,7 +40,7 @@ pub enum IcmpProblem {
     Scope,
     /// The packet is longer than this MTU, in bytes.
     TooBig(u16),
-    /// Time to live, or hop limit, exceeded.
+    /// The packet's time to live, or hop limit, was exceeded.
     Expired,
 }
 
@@ -65,7 +66,7 @@ impl IcmpProblem {
         [kind, code, 0, 0, high, low]
     }
 
-    /// Returns the problem that another host's error message reports; `None` for other messages.
+    /// Returns the problem that an error message from another host reports; `None` for other messages.
     pub fn of_message(kind: u8, code: u8, info: u32, v4: bool) -> Option<Self> {
         Some(match (kind, code, v4) {
             (3, 3, true) | (1, 4, false) => Self::Port,
@@ -84,7 +85,7 @@ pub fn protocol(address: IpAddr) -> u8 {
     if address.is_ipv4() { ICMP } else { ICMP6 }
 }
 
-/// Makes an error message about `packet`, with its checksum, to be sent from `src` to `dst`.
+/// Makes an error message about `packet` that is sent from `src` to `dst`, including the message's checksum.
 pub fn error(problem: IcmpProblem, packet: &[u8], src: IpAddr, dst: IpAddr) -> Vec<u8> {
     let [kind, code, rest @ ..] = problem.head(src.is_ipv4());
     let quote = &packet[..packet.len().min(QUOTE)];
@@ -93,7 +94,8 @@ pub fn error(problem: IcmpProblem, packet: &[u8], src: IpAddr, dst: IpAddr) -> V
     message
 }
 
-/// Replaces the contents of `out` by an echo message; `rest` begins with the sequence number.
+/// Replaces the contents of `out` by an echo message. `rest` is the part of the message that begins with the sequence
+/// number.
 pub fn echo(out: &mut Vec<u8>, kind: u8, ident: u16, rest: &[u8], src: IpAddr, dst: IpAddr) {
     out.clear();
     out.extend_from_slice(&[kind, 0, 0, 0]);
@@ -102,7 +104,7 @@ pub fn echo(out: &mut Vec<u8>, kind: u8, ident: u16, rest: &[u8], src: IpAddr, d
     set_checksum(out, src, dst);
 }
 
-/// Sets the checksum of a message. ICMPv6's covers a pseudo header, ICMP's does not.
+/// Sets the checksum of a message. The checksum of ICMPv6 covers a pseudo-header; the checksum of ICMP does not.
 pub fn set_checksum(message: &mut [u8], src: IpAddr, dst: IpAddr) {
     let len = message.len() as u16;
     let sum = if src.is_ipv4() { Some(Sum::ZERO) } else { pseudo(src, dst, ICMP6, len) };

@@ -1,5 +1,5 @@
-//! A user-space NAT gateway for a switch, without privileges: a process that opens a port of the switch and carries
-//! guests' packets through ordinary sockets of the host.
+//! A user-space NAT gateway for a switch, without privileges: a process that opens a port on the switch, and relays
+//! guests' traffic through ordinary sockets of the host.
 //!
 //! It assigns addresses (DHCP, router advertisements), answers ARP, Neighbour Discovery and echo requests, forwards DNS
 //! questions, and translates TCP, UDP and ICMP echo of both IP versions. It is a process separate from the daemon:

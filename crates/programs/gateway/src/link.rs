@@ -1,5 +1,5 @@
-//! The gateway's port of the switch: frames with a virtio-net header, in both directions. [`tap`] is the alternative
-//! for a guest without a switch.
+//! The gateway's port on the switch, whose frames have a virtio-net header in both directions. [`tap`] is the
+//! alternative for a guest that is not on a switch.
 
 pub mod tap;
 
@@ -12,7 +12,7 @@ use tap::GuestTap;
 
 /// Maximum length of a frame in bytes, including its virtio-net header and a VLAN tag.
 pub const MAX_FRAME: usize = 65_550 + 4 + 12;
-/// Slots of each ring: with [`BUFFER`], room for some 30 frames of 64 KiB.
+/// Number of slots per ring. With buffers of [`BUFFER`] bytes, a ring has room for about 30 frames of 64 KiB.
 const SLOTS: u32 = 1024;
 /// Size of a slot's buffer in bytes.
 const BUFFER: u32 = 2112;
@@ -32,7 +32,7 @@ enum LinkWay {
 }
 
 impl GatewayLink {
-    /// Opens the port `name` of the daemon whose run directory is `run_dir`, or the default one.
+    /// Opens the port `name` through the daemon whose run directory is `run_dir`; `None` means the default directory.
     ///
     /// # Errors
     /// As [`Port::open_with`].
@@ -70,15 +70,16 @@ impl GatewayLink {
         }
     }
 
-    /// Publishes the frames sent, releases the slots of the frames received, and updates the view of both rings.
+    /// Publishes the frames that were sent, releases the slots of the frames that were received, and updates the
+    /// indices of both rings.
     pub fn sync(&mut self) {
         if let LinkWay::Port(port) = &mut self.way {
             port.sync();
         }
     }
 
-    /// Copies the next frame into `into`, which has [`MAX_FRAME`] bytes. Returns its length, or `None` if there is no
-    /// frame.
+    /// Copies the next frame into `into`, which has [`MAX_FRAME`] bytes. Returns the frame's length; `None` if there is
+    /// no frame.
     pub fn receive(&mut self, into: &mut [u8]) -> Option<usize> {
         match &mut self.way {
             LinkWay::Port(port) => port.rx().first_mut()?.recv(into),
@@ -86,7 +87,7 @@ impl GatewayLink {
         }
     }
 
-    /// Returns whether the transmit ring has room for the longest frame. A TAP always has.
+    /// Returns whether the transmit ring has room for the longest frame; always true for a TAP.
     pub fn has_room(&mut self) -> bool {
         let LinkWay::Port(port) = &mut self.way else { return true };
         let Some(ring) = port.tx().first_mut() else { return false };
@@ -96,8 +97,8 @@ impl GatewayLink {
         ring.space() >= LONGEST
     }
 
-    /// Sends a frame given in parts, from the virtio-net header on. Without room, the frame is lost and counted.
-    /// Returns whether it was sent.
+    /// Sends a frame that is given in parts, beginning with the virtio-net header. Returns whether the frame was sent.
+    /// If there is no room, the frame is lost and counted.
     pub fn send(&mut self, parts: &[&[u8]]) -> bool {
         let sent = match &mut self.way {
             LinkWay::Port(port) => port.tx().first_mut().is_some_and(|ring| put(ring, parts)),
@@ -112,8 +113,8 @@ impl GatewayLink {
         self.lost
     }
 
-    /// Arms the wake-up for received frames and, with `room`, for room to send. Returns `true` if there are frames, or
-    /// room, already. A TAP's queue needs no arming.
+    /// Arms the wake-up for received frames and, if `room`, the wake-up for room to send. Returns `true` if there are
+    /// already frames or, if `room`, already room. A TAP's queue needs no arming.
     pub fn arm(&mut self, room: bool) -> bool {
         let LinkWay::Port(port) = &mut self.way else { return false };
         let (tx, rx) = port.rings();
@@ -129,8 +130,8 @@ impl GatewayLink {
         rx.iter().for_each(RxRing::disarm);
     }
 
-    /// Passes `watch` the descriptors that become readable when frames arrive or there is room, and `end` the one that
-    /// becomes readable when the port is closed.
+    /// Passes to `watch` the descriptors that become readable when frames arrive or there is room, and to `end` the
+    /// descriptor that becomes readable when the port is closed.
     ///
     /// # Errors
     /// An error of `watch` or `end`.
@@ -162,7 +163,7 @@ impl GatewayLink {
     }
 }
 
-/// Copies the parts of a frame into the next slots. Returns `false` without room for the whole frame.
+/// Copies the parts of a frame into the next slots. Returns `false` if there is no room for the whole frame.
 fn put(ring: &mut TxRing, parts: &[&[u8]]) -> bool {
     let size = ring.mem().room(0) as usize;
     let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -199,7 +200,8 @@ fn put(ring: &mut TxRing, parts: &[&[u8]]) -> bool {
 mod tests {
     use super::*;
 
-    /// Objective: a frame sent in parts of any lengths arrives as the same bytes, and a frame without room is counted.
+    /// Objective: a frame that is sent in parts of any lengths arrives as the same bytes, and a frame for which there
+    /// is no room is counted.
     #[test]
     fn frames_in_pieces_arrive_whole() {
         let (a, b) = Port::pipe_pair(64, 128).expect("a pipe");

@@ -1,4 +1,5 @@
-//! The IP network on a switch ([`GatewayNet`]): the gateway's addresses in it, and to whom other addresses belong.
+//! The IP network on a switch ([`GatewayNet`]): the gateway's addresses in the network, and to whom other addresses
+//! belong.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -25,9 +26,9 @@ pub struct BadInterfaceAddress(String);
 /// The addresses of a gateway. As text: `10.0.0.1/24`, `fd00::1/64`, or both, separated by a comma.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatewayAddresses {
-    /// The IPv4 address; `None` without IPv4.
+    /// The IPv4 address; `None` if the network has no IPv4.
     pub v4: Option<InterfaceAddress<Ipv4Addr>>,
-    /// The IPv6 address; `None` without IPv6.
+    /// The IPv6 address; `None` if the network has no IPv6.
     pub v6: Option<InterfaceAddress<Ipv6Addr>>,
 }
 
@@ -97,7 +98,7 @@ impl InterfaceAddress<Ipv4Addr> {
 }
 
 impl InterfaceAddress<Ipv6Addr> {
-    /// Returns whether an address is in the network (prefix of 64 bits).
+    /// Returns whether an address is in the network, whose prefix has 64 bits.
     pub fn contains(&self, address: Ipv6Addr) -> bool {
         (address.to_bits() ^ self.address.to_bits()) >> 64 == 0
     }
@@ -114,13 +115,14 @@ pub struct GatewayNet {
     pub mtu: u16,
     /// The DNS domain of guests' names.
     pub domain: String,
-    /// The gateway's further address that leads to the host's loopback; `None` if all of the gateway's addresses do.
+    /// A further address of the gateway, which alone leads to the host's loopback over IPv4; `None` if all addresses of
+    /// the gateway lead there.
     pub host: Option<Ipv4Addr>,
 }
 
 impl GatewayNet {
-    /// Returns the gateway's address of the same IP version, and for IPv6 of the same scope, as `like`; `None` if it
-    /// has none.
+    /// Returns the gateway's address that has the same IP version and, for IPv6, the same scope as `like`; `None` if
+    /// the gateway has no such address.
     pub fn own(&self, like: IpAddr) -> Option<IpAddr> {
         match like {
             IpAddr::V4(_) => self.addresses.v4.map(|own| own.address.into()),
@@ -129,7 +131,7 @@ impl GatewayNet {
         }
     }
 
-    /// Returns the gateway's link-local address, made from its MAC address (RFC 4291, appendix A).
+    /// Returns the gateway's link-local address, which is formed from its MAC address (RFC 4291, appendix A).
     pub fn link_local(&self) -> Ipv6Addr {
         let [a, b, c, d, e, f] = self.mac.0;
         let word = |high, low| u16::from_be_bytes([high, low]);
@@ -137,7 +139,7 @@ impl GatewayNet {
     }
 
     /// Returns the gateway's address that stands for a loopback address of the host (`like`) in guests' packets; `None`
-    /// if the gateway has none of that IP version.
+    /// if the gateway has no address of that IP version.
     pub fn loopback(&self, like: IpAddr) -> Option<IpAddr> {
         match self.host {
             Some(host) if like.is_ipv4() => Some(host.into()),
@@ -158,7 +160,7 @@ impl GatewayNet {
         self.is_own(address) && self.host.is_none_or(|host| IpAddr::V4(host) != address)
     }
 
-    /// Returns whether an address is one of the gateway's.
+    /// Returns whether an address belongs to the gateway.
     pub fn is_own(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => {
@@ -171,7 +173,7 @@ impl GatewayNet {
         }
     }
 
-    /// Returns whether an address is one that a guest may have.
+    /// Returns whether a guest may have an address.
     pub fn is_guests(&self, address: IpAddr) -> bool {
         let there = match address {
             IpAddr::V4(address) => self.addresses.v4.is_some_and(|own| own.is_host(address)),
@@ -182,7 +184,7 @@ impl GatewayNet {
         there && !self.is_own(address)
     }
 
-    /// Returns whether an address is in the guests' network: packets to it need no gateway.
+    /// Returns whether an address is in the guests' network, so that packets to it need no gateway.
     pub fn is_inside(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.addresses.v4.is_some_and(|own| own.contains(address)),

@@ -19,7 +19,7 @@ use crate::served::ServedPort;
 pub const LEASE: Duration = Duration::from_secs(3600);
 /// The default MTU of the guests' network, in bytes.
 pub const MTU: u16 = 1500;
-/// Valid MTUs in bytes: at least the minimum of IPv6; at most what a frame of 64 KiB has room for.
+/// Range of valid MTUs in bytes, from the minimum of IPv6 to the longest packet for which a frame of 64 KiB has room.
 pub const MTUS: std::ops::RangeInclusive<u16> = 1280..=65_520;
 
 /// The configuration of a gateway.
@@ -35,7 +35,8 @@ pub struct GatewayOptions {
     pub domain: String,
     /// Further domains in which guests look for short names (RFC 3397).
     pub search: Vec<String>,
-    /// The gateway's further address that leads to the host's loopback; `None` if the gateway's other addresses do.
+    /// A further address of the gateway, which alone leads to the host's loopback over IPv4; `None` if the gateway's
+    /// other addresses lead there.
     pub host: Option<Ipv4Addr>,
     /// Whether the gateway runs a DHCP server.
     pub dhcp: bool,
@@ -47,7 +48,7 @@ pub struct GatewayOptions {
     pub leases: Vec<StaticLease>,
     /// Duration of a DHCP lease.
     pub lease_time: Duration,
-    /// The file that names the host's name servers.
+    /// The file that lists the host's name servers.
     pub resolv_conf: PathBuf,
     /// Which destinations guests may reach.
     pub policy: EgressPolicy,
@@ -55,17 +56,17 @@ pub struct GatewayOptions {
     pub publish: Vec<PublishRule>,
     /// TCP ports of the gateway's own addresses that lead to UNIX sockets.
     pub served: Vec<ServedPort>,
-    /// Path of the UNIX socket by which programs connect to guests; `None` for no such socket.
+    /// Path of the UNIX socket through which programs connect to guests; `None` if there is no such socket.
     pub dial: Option<PathBuf>,
-    /// The file of the flow log; `None` for no log.
+    /// The file of the flow log; `None` if no log is written.
     pub flows: Option<PathBuf>,
-    /// Path of the control socket; `None` for no such socket.
+    /// Path of the control socket; `None` if there is no such socket.
     pub control: Option<PathBuf>,
     /// Limits of the resources that each guest may use.
     pub limits: GuestLimits,
     /// Limits of guests' rates.
     pub rates: LimitRules,
-    /// Whether each VLAN of the switch is a network of its own, with the same addresses.
+    /// Whether each VLAN of the switch is a separate network, in which the gateway has the same addresses.
     pub private: bool,
 }
 
@@ -108,8 +109,8 @@ impl GatewayOptions {
         }
     }
 
-    /// Returns a MAC address derived from the IP address: it is the same after a restart, so guests' neighbour entries
-    /// stay valid.
+    /// Returns a MAC address that is derived from the IP address. It is the same after a restart, so that guests'
+    /// neighbour entries stay valid.
     fn made_mac(&self) -> MacAddr {
         let v4 = self.addresses.v4.map(|own| own.address.octets());
         let v6 = || self.addresses.v6.map(|own| (own.address.to_bits() as u32).to_be_bytes());
@@ -118,7 +119,7 @@ impl GatewayOptions {
     }
 }
 
-/// Parses a DNS domain for guests' names: labels of letters, digits and hyphens. Returns it in lower case.
+/// Parses a DNS domain for guests' names: labels of letters, digits and hyphens. Returns the domain in lower case.
 ///
 /// # Errors
 /// The text is not such a domain.

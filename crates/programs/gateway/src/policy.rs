@@ -1,8 +1,9 @@
 //! The egress policy: which destinations guests may reach.
 //!
-//! The policy decides about each new flow (an [`EgressRequest`]); the [`EgressVerdict`] holds until the flow ends or
-//! the rules change. An [`EgressPolicy`] is a list of rules ([`EgressRule`]), of which the most specific one that
-//! matches decides. Built-in rules refuse the host's loopback and networks that are not part of the Internet.
+//! The policy decides about each new flow (an [`EgressRequest`]); its decision, an [`EgressVerdict`], holds until the
+//! flow ends or the rules change. An [`EgressPolicy`] is a list of rules ([`EgressRule`]). Of the rules that match a
+//! flow, the most specific one decides. Built-in rules refuse the host's loopback and networks that are not part of the
+//! Internet.
 //!
 //! A rule with a name matches a flow if the guest has resolved that name to the destination's address
 //! ([`resolved`](crate::resolved)). Rules with addresses come before rules with names: no answer of a name server lets
@@ -53,7 +54,8 @@ pub struct EgressRequest<'a> {
     pub guest: GuestId,
     /// The transport.
     pub transport: FlowTransport,
-    /// The destination of the host's socket: the host's loopback in place of the gateway's own addresses.
+    /// The address to which the host's socket would connect: the flow's destination or, if that is an address of the
+    /// gateway, the host's loopback.
     pub dst: IpAddr,
     /// The destination's port; 0 for ICMP.
     pub port: u16,
@@ -66,7 +68,7 @@ pub struct EgressRequest<'a> {
 pub enum EgressVerdict {
     /// The flow may begin.
     Allow {
-        /// Whether the deciding rule is the user's and has exactly this address, not a network or a name.
+        /// Whether the deciding rule is a rule of the user for exactly this address, not for a network or a name.
         by_address: bool,
         /// The index, in the request's names, of the name by which a rule allows the flow; `None` if a rule without a
         /// name decides.
@@ -102,7 +104,7 @@ const NOT_THE_INTERNET: [&str; 22] = [
     "2001:2::/48",
 ];
 
-/// The rules of the user, and the built-in ones.
+/// The rules of the user, and the built-in rules.
 #[derive(Clone, Debug)]
 pub struct EgressPolicy {
     built_in: Vec<EgressRule>,
@@ -119,14 +121,14 @@ impl Default for EgressPolicy {
 }
 
 impl EgressPolicy {
-    /// Adds a rule of the user, unless it is there already.
+    /// Adds a rule of the user, unless the policy already has this rule.
     pub fn add(&mut self, rule: EgressRule) {
         if !self.rules.contains(&rule) {
             self.rules.push(rule);
         }
     }
 
-    /// Removes a rule of the user. Returns whether it was there.
+    /// Removes a rule of the user. Returns whether the policy had this rule.
     pub fn remove(&mut self, rule: &EgressRule) -> bool {
         let count = self.rules.len();
         self.rules.retain(|known| known != rule);
@@ -176,8 +178,8 @@ impl EgressPolicy {
     }
 
     /// Returns whether the name service may ask servers for a name. If guests can reach nothing by default, it may ask
-    /// only for names that a rule allows: a question for any other name could carry a guest's data out. A name that a
-    /// rule denies at all ports is not asked for either.
+    /// only for names that a rule allows, as a guest could send data out in a question for any other name. It may also
+    /// not ask for a name that a rule denies at all ports.
     pub fn resolves(&self, name: &str) -> bool {
         let about = self.rules.iter().filter(|rule| rule.matches_name(name) && (rule.allow || rule.is_whole()));
         match about.max_by_key(|rule| rule.rank()) {
@@ -186,7 +188,8 @@ impl EgressPolicy {
         }
     }
 
-    /// Returns whether guests can reach at least one port of all addresses of the Internet, by some transport.
+    /// Returns whether guests can reach all Internet addresses of IPv4 or of IPv6, over some transport and at one port
+    /// at least.
     fn is_open(&self) -> bool {
         let transports = [FlowTransport::Tcp, FlowTransport::Udp, FlowTransport::Icmp];
         [true, false].into_iter().any(|v4| transports.into_iter().any(|transport| self.is_open_for(v4, transport)))
@@ -308,7 +311,7 @@ mod tests {
         assert!(allows(&host, "127.0.0.1", 22) && allows(&host, "::1", 22) && !allows(&host, "10.0.0.1", 22));
     }
 
-    /// Returns whether a flow may begin to an address that the guest knows by these names.
+    /// Returns whether a flow to an address may begin if the guest has resolved these names to the address.
     fn allows_as(policy: &EgressPolicy, dst: &str, port: u16, names: &[&str]) -> bool {
         let names: Vec<Arc<str>> = names.iter().map(|name| Arc::from(*name)).collect();
         policy.decide(&EgressRequest { names: &names, ..tcp(dst, port) }) != EgressVerdict::Refuse

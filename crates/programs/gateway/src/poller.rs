@@ -11,13 +11,13 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::slots::SlotId;
 
-/// Events taken from the kernel by one call.
+/// Maximum number of events that one call takes from the kernel.
 const EVENTS: usize = 256;
 
 /// The owner of a watched descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchedThing {
-    /// The switch port, when frames have arrived or there is room.
+    /// The gateway's switch port: a descriptor that is readable when frames have arrived or there is room.
     Link,
     /// The connection to the daemon, which ends when the switch port is closed.
     LinkEnd,
@@ -31,7 +31,7 @@ pub enum WatchedThing {
     Ping(SlotId),
     /// The socket of a question to a name server.
     Question(SlotId),
-    /// The name service's end of a guest's TCP connection to it.
+    /// The name service's end of a guest's TCP connection to the name service.
     NameClient(SlotId),
     /// The socket of a published port.
     Published(SlotId),
@@ -102,7 +102,7 @@ pub struct Readiness {
     pub error: bool,
 }
 
-/// How a descriptor is watched.
+/// The way in which a descriptor is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WatchMode {
     /// Level-triggered, for reading.

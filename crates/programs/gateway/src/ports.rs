@@ -1,8 +1,9 @@
-//! The private ports of the switch: which port's frames have which VLAN.
+//! The private ports of the switch: the VLAN of each port's frames.
 //!
-//! The daemon reports the switch's ports and their changes on the gateway's control connection ([`PortWatch`]), which
-//! never blocks the gateway. [`PortNames`] has the ports' names; a [`PortChange`] is a port that was added, has changed
-//! its VLAN or is gone. A port whose peer leaves is reported as gone, and as added for the next peer.
+//! The daemon reports the switch's ports and their changes on a control connection ([`PortWatch`]), which never blocks
+//! the gateway. [`PortNames`] has the ports' names. A [`PortChange`] reports that a port was added, has changed its
+//! VLAN or is gone. If a port's peer leaves, the port is reported as gone, and when the next peer connects, it is
+//! reported as added.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read};
@@ -19,9 +20,9 @@ use serde_json::{Map, Value, json};
 
 use crate::guests::{GuestId, NetworkId};
 
-/// Maximum length of a line from the daemon in bytes: the longest lists all ports of all switches.
+/// Maximum length of a line from the daemon in bytes. The longest line lists all ports of all switches.
 const MAX_LINE: usize = 16 << 20;
-/// Number of bytes read at a time.
+/// Maximum number of bytes that one call reads.
 const CHUNK: usize = 16 << 10;
 /// JSON-RPC id of the requests whose answer lists all ports.
 const ALL: u64 = 1;
@@ -31,13 +32,13 @@ const ONE: u64 = 2;
 /// The names of the ports in VLANs.
 #[derive(Clone, Debug, Default)]
 pub struct PortNames {
-    /// The ports of each network: a private one has one port.
+    /// The ports of each network. A private network has one port.
     names: HashMap<NetworkId, BTreeSet<String>>,
     networks: HashMap<String, NetworkId>,
 }
 
 impl PortNames {
-    /// Returns the network of the port with a name; `None` if it has no VLAN of its own, or is unknown.
+    /// Returns the network of the port with a name; `None` if the port has no VLAN, or is unknown.
     pub fn network(&self, name: &str) -> Option<NetworkId> {
         self.networks.get(name).copied()
     }
@@ -52,14 +53,14 @@ impl PortNames {
         self.names.get(&network).into_iter().flatten().map(String::as_str)
     }
 
-    /// Returns the name of a network's only port; `None` if it has several ports, or none is known.
+    /// Returns the name of a network's only port; `None` if the network has several ports, or no known port.
     pub fn name(&self, network: NetworkId) -> Option<&str> {
         let names = self.names.get(&network).filter(|names| names.len() == 1)?;
         names.first().map(String::as_str)
     }
 
-    /// Returns the word for a guest in the flow log: the name of its private port, the VLAN without such a name, or the
-    /// guest's MAC address in the network without tags.
+    /// Returns the word for a guest in the flow log: the name of the guest's private port; if that name is unknown, the
+    /// VLAN; in the network without tags, the guest's MAC address.
     pub fn word(&self, who: GuestId) -> String {
         match (self.name(who.network), who.network.vlan()) {
             (Some(name), _) => name.to_owned(),
@@ -68,7 +69,7 @@ impl PortNames {
         }
     }
 
-    /// Returns the network that a change leaves without ports, if there is one.
+    /// Returns the network that a change leaves without ports; `None` if there is no such network.
     pub fn left_by(&self, change: &PortChange) -> Option<NetworkId> {
         let before = self.networks.get(&change.name).copied().filter(|before| Some(*before) != change.network)?;
         self.name(before).map(|_| before)
@@ -97,7 +98,7 @@ impl PortNames {
 pub struct PortChange {
     /// The port's name on its switch.
     pub name: String,
-    /// The network of the port's frames from now on; `None` if the port has no VLAN of its own, or is gone.
+    /// The network of the port's frames after the change; `None` if the port has no VLAN, or is gone.
     pub network: Option<NetworkId>,
 }
 
@@ -121,7 +122,8 @@ pub struct PortWatch {
 }
 
 impl PortWatch {
-    /// Connects to the daemon's control socket, and asks for the ports of a switch and for their changes.
+    /// Connects to the daemon's control socket, and requests a list of a switch's ports, and events about their
+    /// changes.
     ///
     /// # Errors
     /// The daemon does not accept the connection.
@@ -160,14 +162,14 @@ impl PortWatch {
             match rustix::net::send(&self.stream, &self.outbox, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(count) => drop(self.outbox.drain(..count)),
                 Err(Errno::INTR) => {}
-                // The socket is full, and the rest is sent after the next answer; or it has ended, which `read`
-                // reports.
+                // Either the socket is full, and the rest is sent after the next answer; or the connection has ended,
+                // which `read` reports.
                 Err(_) => return,
             }
         }
     }
 
-    /// Reads what the daemon has sent. Returns the changes of ports.
+    /// Reads the daemon's answers and events. Returns the changes of ports that follow from them.
     ///
     /// # Errors
     /// The daemon has closed the connection, or has sent something other than answers and events.
@@ -196,7 +198,7 @@ impl PortWatch {
             (Some(NOTIFICATION), ..) => self.hear_event(&line.params, changes),
             (None, Some(ALL), Some(result)) => self.hear_all(&result, changes),
             (None, Some(ONE), Some(port)) => changes.extend(self.change(&port)),
-            // An error: the port of the request is gone, which an event reports.
+            // The answer is an error: the port that was asked about is gone, which an event reports.
             _ => {}
         }
     }
@@ -210,7 +212,8 @@ impl PortWatch {
         }
         let Some(port) = text("port").map(str::to_owned) else { return };
         let is_gone = is(EventName::PortDetached);
-        // A port's next peer is another guest, perhaps a clone of the one that has left: the port must count as new.
+        // The next peer of a port is another guest, perhaps a clone of the guest that has left, so the port must count
+        // as a new port.
         if is_gone || is(EventName::GuestLeft) {
             changes.extend(self.name_of(&port).map(|name| PortChange { name, network: None }));
         }
@@ -219,7 +222,7 @@ impl PortWatch {
         }
     }
 
-    /// Adds the changes that follow from a list of all ports: known ports that are not in it are gone.
+    /// Adds the changes that follow from a list of all ports: known ports that are not in the list are gone.
     fn hear_all(&mut self, result: &Map<String, Value>, changes: &mut Vec<PortChange>) {
         let ports = result.get("ports").and_then(Value::as_array);
         let there: Vec<_> =

@@ -32,19 +32,19 @@ const SOLICITATION_LEN: usize = 8;
 /// The times of multicast advertisements in one network.
 #[derive(Debug, Default)]
 struct AdvertTimes {
-    /// When the last advertisement was sent.
+    /// Time at which the last advertisement was sent; `None` if none was sent yet.
     last: Option<Instant>,
-    /// When an advertisement is due because a guest has solicited it.
+    /// Time at which an advertisement is due that a guest has solicited; `None` if none is due.
     due: Option<Instant>,
 }
 
-/// The times of multicast advertisements. The periodic ones of all networks are sent together, so that the gateway
-/// wakes up once for all.
+/// The times of multicast advertisements. The periodic advertisements of all networks are sent together, so that the
+/// gateway wakes up only once for all networks.
 #[derive(Debug)]
 pub struct RouterAdverts {
     mode: Dhcp6Mode,
     networks: BTreeMap<NetworkId, AdvertTimes>,
-    /// When the next periodic advertisements are due; `None` if there are none.
+    /// Time at which the next periodic advertisements are due; `None` if the gateway sends no advertisements.
     round: Option<Instant>,
 }
 
@@ -101,12 +101,12 @@ impl RouterAdverts {
         }
     }
 
-    /// Stops advertising in a network until a guest of it sends again.
+    /// Stops advertising in a network until a guest in this network sends a frame again.
     pub fn forget(&mut self, network: NetworkId) {
         self.networks.remove(&network);
     }
 
-    /// Advertises a router lifetime of 0, with which guests stop using this router.
+    /// Advertises a router lifetime of 0, upon which guests stop using this router.
     pub fn end(&mut self, core: &mut GatewayCore) {
         if core.net.addresses.v6.is_some() {
             for network in self.networks.keys() {
@@ -145,7 +145,7 @@ impl AdvertFlags {
     }
 }
 
-/// Makes the advertisement, without its checksum. `None` if the gateway has no IPv6 address.
+/// Makes the advertisement, without its checksum. Returns `None` if the gateway has no IPv6 address.
 fn message(net: &GatewayNet, mode: Dhcp6Mode, lifetime: u16) -> Option<Vec<u8>> {
     let own = net.addresses.v6?;
     let prefix = (own.address.to_bits() >> 64 << 64).to_be_bytes();
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(search_list("lan"), [3, b'l', b'a', b'n', 0, 0, 0, 0]);
     }
 
-    /// Objective: the flags M and O announce what DHCPv6 provides; A is cleared if DHCPv6 provides addresses.
+    /// Objective: the flags M and O announce what DHCPv6 provides; the flag A is cleared if DHCPv6 provides addresses.
     #[test]
     fn flags_say_what_dhcpv6_gives() {
         let flags = [Dhcp6Mode::Off, Dhcp6Mode::Settings, Dhcp6Mode::Addresses].map(|mode| {

@@ -2,7 +2,7 @@
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Number of bytes taken from the kernel by one refill.
+/// Number of bytes that one refill takes from the kernel.
 const POOL: usize = 1024;
 
 /// Random bytes from the kernel, of which the first `used` have been given out.
@@ -28,8 +28,8 @@ impl RandomPool {
         taken
     }
 
-    /// Refills the pool, in requests of 256 bytes: these are never cut short once the kernel's generator is initialized
-    /// (getrandom(2)).
+    /// Refills the pool with requests of 256 bytes. Requests of this size are never cut short once the kernel's
+    /// generator is initialized (getrandom(2)).
     fn refill(&mut self) {
         for part in self.bytes.chunks_mut(256) {
             while getrandom(&mut *part, GetRandomFlags::empty()).is_err() {}

@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 pub struct PtnetState {
     version: u32,
     serving: ServingState,
-    /// Kick counts of each tx ring, and of each rx ring: interrupts sent, interrupts suppressed, kicks.
+    /// Kick counts per tx ring, then per rx ring: interrupts sent, interrupts suppressed, kicks.
     kicks: [Vec<(u64, u64, u64)>; 2],
 }
 
@@ -47,7 +47,7 @@ struct IvshmemState {
 pub(super) struct GuestState {
     connection: Fd,
     memory: Fd,
-    /// The doorbells that the guest rings, then those that interrupt the guest.
+    /// The doorbells that the guest rings, followed by the doorbells that interrupt the guest.
     bells: Vec<Fd>,
     instance: InstanceState,
 }
@@ -73,7 +73,7 @@ pub(super) fn of(connection: &OwnedFd, device: &PtnetInstance, instance: Instanc
 }
 
 impl PtnetPort {
-    /// Requests a pause of the control threads; [`PtnetPort::save_parked`] waits for it.
+    /// Requests a pause of the control threads; [`PtnetPort::save_parked`] waits until they have paused.
     pub fn ask_to_pause(&self) -> Vec<AskedToPause> {
         match &self.serving {
             PtnetService::Ivshmem(service, ..) => vec![service.ask_to_pause()],
@@ -106,8 +106,8 @@ impl PtnetPort {
         Ok((PtnetState { version: VERSION, serving, kicks }, paused))
     }
 
-    /// Returns the state for restoring the port after this process is killed, without the positions of the rings. The
-    /// state changes whenever the callback of [`PtnetPort::on_change`] is called.
+    /// Returns the state from which a successor restores the port if this process is killed. It does not contain the
+    /// positions of the rings. The state changes whenever the callback of [`PtnetPort::on_change`] is called.
     pub fn save(&self) -> PtnetState {
         let serving = match &self.serving {
             PtnetService::Ivshmem(service, listener) => {
@@ -224,7 +224,7 @@ mod tests {
         let mut saved = port.save_parked().unwrap();
         let has_guest = |state: &PtnetState| matches!(&state.serving, ServingState::Ivshmem(s) if s.guest.is_some());
         while !has_guest(&saved.0) && Instant::now() < until {
-            // The service resumes in between.
+            // Dropping the saved state resumes the service before it is saved a second time.
             drop(saved);
             saved = port.save_parked().unwrap();
         }
@@ -271,8 +271,8 @@ mod tests {
         assert!(!path.exists(), "the socket is the successor's");
     }
 
-    /// Objective: rings with unknown positions wait until the successor takes over the device; then their driver is
-    /// requested to restart them.
+    /// Objective: rings with unknown positions wait until the successor takes over the device, which then asks the
+    /// rings' driver to restart them.
     #[test]
     fn rings_with_unknown_positions_wait() {
         let fault = Fault::new().unwrap();

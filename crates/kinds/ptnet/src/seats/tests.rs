@@ -32,7 +32,7 @@ fn take_and_put<Q>(take: impl Fn() -> Result<Option<Q>, InUse>, put: impl Fn(Q) 
         let began = Instant::now();
         let ring = take().unwrap().unwrap();
         longest = longest.max(began.elapsed());
-        // Meanwhile, workers find an empty seat.
+        // Lets workers find the seat empty before the ring is put back.
         std::thread::yield_now();
         put(ring).unwrap();
         std::thread::yield_now();
@@ -41,8 +41,8 @@ fn take_and_put<Q>(take: impl Fn() -> Result<Option<Q>, InUse>, put: impl Fn(Q) 
 }
 
 /// Objective: a guest's tx ring is taken away and put back 10,000 times, while the guest sends and a worker takes
-/// batches at full speed. Every frame comes out once and in order, and the control thread never waits longer than a
-/// batch takes (with room for a busy machine).
+/// batches at full speed. The worker gets every frame once and in order, and the control thread never waits longer than
+/// a batch takes (with room for a busy machine).
 ///
 /// Steps: the guest numbers its frames; the worker checks the numbers between taking a batch and releasing it.
 #[test]
@@ -90,7 +90,7 @@ fn a_tx_ring_comes_and_goes_under_traffic() {
                     if last {
                         return (sender.join().unwrap(), seen);
                     }
-                    // Once more after the sender's end: the ring may still have frames.
+                    // Takes one more batch after the sender has ended: the ring may still have frames.
                     last = sender.is_finished();
                     std::thread::yield_now();
                 }
@@ -116,8 +116,8 @@ fn with_batch<R>(count: u16, show: impl FnOnce(&Batch, &[u16]) -> R) -> R {
     show(&batch, &(0..count).collect::<Vec<_>>())
 }
 
-/// Delivers in the steps of a reservation: fill, publish, kick. Returns the number of frames with room; `None` if the
-/// seat cannot deliver in steps now.
+/// Delivers in the steps of a reservation: fill, publish, kick. Returns the number of frames for which the ring had
+/// room; `None` if the seat cannot deliver in steps now.
 fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
     let mut room = seat.reserve(batch, picks)?;
     let done = room.picks().1;
@@ -131,8 +131,8 @@ fn take_steps(seat: &RxSeat, batch: &Batch, picks: &[u16]) -> Option<usize> {
     Some(done)
 }
 
-/// Objective: three workers, one of them in steps, deliver to an rx ring while it is taken away and put back: the guest
-/// finds exactly the frames reported as delivered.
+/// Objective: three workers deliver to an rx ring, one of them in the steps of a reservation, while the ring is taken
+/// away and put back: the guest finds exactly the frames reported as delivered.
 #[test]
 fn an_rx_ring_comes_and_goes_under_traffic() {
     let seat = RxSeat::default();
@@ -224,8 +224,8 @@ fn a_seat_is_emptied_between_steps() {
     assert_eq!((guest.space(), seat.counters.frames(), seat.counters.idle()), (8, 8, 8));
 }
 
-/// Objective: the seat counts kicks: those of a ring that was not returned in time stay counted, and the next ring's
-/// are added.
+/// Objective: the seat counts kicks: the kicks of a ring that was not returned in time stay counted, and the next
+/// ring's kicks are added to them.
 #[test]
 fn kicks_of_a_retired_ring_count() {
     let (seat, _guest) = seated();

@@ -26,8 +26,8 @@ pub struct DevicesState {
     shown: DeviceServiceState<()>,
 }
 
-/// State of a device and its service. State saved for the case of a kill has no client, as clients end with the
-/// process.
+/// State of a device and its service. State that is saved in case this process is killed has no client, as a client's
+/// connection ends with the process.
 #[derive(Serialize, Deserialize)]
 struct DeviceServiceState<D> {
     listener: Fd,
@@ -40,23 +40,24 @@ impl<D: Clone + Default + Send + 'static> DeviceServiceState<D> {
         DeviceServiceState { listener: Fd::shared(listener), service: service.state(), client }
     }
 
-    /// Returns the service's state with which a successor begins.
+    /// Returns the state with which a successor starts this device's service.
     fn told(&self) -> ServiceState<D> {
         let told = self.service.clone();
         if self.client.is_some() { told } else { told.after_a_kill() }
     }
 }
 
-/// State of a device's client, if there is one. Its registers are `None` for a device without guest-writable registers.
+/// State of a device's client, if a client is connected. The registers in it are `None` for a device without
+/// guest-writable registers.
 type SavedClient = Option<ClientState<Option<PtnetRegisters>>>;
 
-/// Returns the error for a control thread that does not pause in time.
+/// Returns the error that reports a control thread that does not pause in time.
 fn held_up() -> std::io::Error {
     std::io::Error::other("the control thread did not pause within 1 s; try again")
 }
 
 impl DeviceServices {
-    /// Requests a pause of the control threads; [`DeviceServices::save_parked`] waits for it.
+    /// Requests a pause of the control threads; [`DeviceServices::save_parked`] waits until they have paused.
     pub(crate) fn ask_to_pause(&self) -> [AskedToPause; 2] {
         [self.ptnet.ask_to_pause(), self.memory.ask_to_pause()]
     }
@@ -78,14 +79,15 @@ impl DeviceServices {
         }
     }
 
-    /// Returns the state for restoring the devices after this process is killed: guests must connect again.
+    /// Returns the state from which a successor restores the devices if this process is killed; guests must then
+    /// connect again.
     pub(crate) fn save(&self) -> DevicesState {
         self.state(None, None, None)
     }
 
     /// Restores a predecessor's devices. Their threads wait until the returned [`PausedService`]s are dropped; until
-    /// then, no doorbell is rung and nothing is sent or written to the guest. If the predecessor was killed, the
-    /// devices are new ones.
+    /// then, no doorbell is rung and nothing is sent or written to the guest. If the predecessor was killed, creates
+    /// new devices.
     pub(crate) fn restore(
         site: &ListenAddress,
         config: PtnetDeviceConfig,

@@ -1,5 +1,5 @@
-//! Cuts a frame with pending segmentation for a peer. Once its first segment is sent, segments that find no room wait
-//! in the backlog, so that none is sent twice if the caller tries again.
+//! Cuts a frame with pending segmentation for a peer. Once the frame's first segment is sent, segments that find no
+//! room wait in the backlog, so that the caller need not retry the frame, which would send its first segments twice.
 
 use netvale_port::{DropReason, FrameRef, Scratch};
 use netvale_wire::offload::Offload;
@@ -20,7 +20,7 @@ struct CutFrame {
 }
 
 impl PeerEgress {
-    /// Cuts a frame into segments and sends them, after the frames that already wait.
+    /// Cuts a frame into segments and sends the segments, after the frames that already wait.
     pub(super) fn put_segments(
         &mut self,
         pick: usize,
@@ -82,8 +82,8 @@ impl PeerEgress {
         delivery.bytes += segment.len() as u64;
     }
 
-    /// Sends the segments added so far. Segments that find no room go to the backlog; if no segment of the frame has
-    /// been sent, they are discarded, and the caller retries the whole frame.
+    /// Sends the segments added so far. If the socket has no room for some of them, these go to the backlog; but if no
+    /// segment of the frame has been sent, all are discarded, and the caller retries the whole frame.
     fn send_segments(&mut self, cut: &mut CutFrame, delivery: &mut Delivery<'_>) {
         if self.entries.is_empty() {
             return;

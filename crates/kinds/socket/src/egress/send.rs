@@ -10,22 +10,23 @@ use rustix::net::SendFlags;
 use super::{Delivery, OutOfRoom, PeerEgress};
 use crate::rules::FrameFormat;
 
-/// Maximum number of bytes of a stream in one call. A UNIX socket takes up to this many bytes entirely or not at all,
-/// in one kernel buffer (net/unix/af_unix.c), so the stream ends with a whole frame whenever this process is killed.
+/// Maximum number of bytes per system call for a stream over a UNIX socket. The socket takes up to this many bytes
+/// entirely or not at all, in one kernel buffer (net/unix/af_unix.c), so the stream ends with a whole frame whenever
+/// this process is killed.
 const RUN: usize = 32 * 1024;
-/// Maximum number of bytes in one call for TCP, which may take any part of them.
+/// Maximum number of bytes per system call for TCP, which may take any part of the bytes.
 const TCP_RUN: usize = 256 * 1024;
 
 /// Result of sending frames.
 pub(super) struct SentOff {
-    /// Number of frames sent or dropped, in order.
+    /// Number of frames that were sent or dropped, counted from the first waiting frame.
     pub done: usize,
     /// Whether there is no room for further frames.
     pub is_full: bool,
 }
 
 impl PeerEgress {
-    /// Sends all waiting frames. `next` is the position in `picks` after the last of them.
+    /// Sends all waiting frames. `next` is the position in `picks` after the last waiting frame.
     pub(super) fn send_all(&mut self, next: usize, delivery: &mut Delivery<'_>) -> Result<(), OutOfRoom> {
         let SentOff { done, is_full } = self.send(delivery);
         let pick = self.entries.get(done).map_or(next, |entry| entry.pick);
@@ -46,7 +47,7 @@ impl PeerEgress {
         while done < self.entries.len() {
             let most = delivery.meter.at_once();
             if most == 0 {
-                // The peer's share of time is used up.
+                // The batch's time for this peer is used up.
                 self.counters.dropped(DropReason::Device, (self.entries.len() - done) as u64);
                 return SentOff { done: self.entries.len(), is_full: false };
             }
@@ -83,7 +84,7 @@ impl PeerEgress {
         delivery.meter.took(sent.len().max(1) as u32);
     }
 
-    /// Returns the frames for the next system call: at most `most`, beginning with frame `first`.
+    /// Returns the indices of the frames for the next system call: at most `most` frames, beginning with frame `first`.
     fn call_from(&self, first: usize, most: usize) -> Range<usize> {
         let rest = self.entries.get(first..).unwrap_or_default();
         let mut count = rest.len().min(most);
@@ -99,8 +100,8 @@ impl PeerEgress {
         first..first + count
     }
 
-    /// Sends frames of a stream. Returns the number of accepted frames. If the last was accepted in part, the rest
-    /// moves into the backlog.
+    /// Sends frames of a stream. Returns the number of accepted frames. If the kernel took only a part of the last
+    /// accepted frame, the rest moves into the backlog.
     fn send_run(&mut self, call: &Range<usize>) -> Result<usize, Errno> {
         let bytes: usize = self.entries.get(call.clone()).unwrap_or_default().iter().map(|entry| entry.bytes).sum();
         let may_be_cut = self.is_tcp || bytes > RUN;
@@ -115,8 +116,8 @@ impl PeerEgress {
         accepted
     }
 
-    /// Converts the number of bytes that the kernel took of a call into accepted frames; the rest of a cut frame moves
-    /// into the backlog.
+    /// Converts the number of bytes that the kernel took in a call to the number of accepted frames; if a frame was
+    /// taken in part, the rest of it moves into the backlog.
     fn accept(&mut self, call: &Range<usize>, mut sent: usize) -> usize {
         let mut accepted = 0;
         for i in call.clone() {
@@ -133,8 +134,8 @@ impl PeerEgress {
         accepted
     }
 
-    /// Handles an error for the first of `left` frames: drops it or, if the peer is gone, all of them. Returns the
-    /// number of dropped frames.
+    /// Handles an error for the first of `left` frames: drops the first frame or, if the peer is gone, all `left`
+    /// frames. Returns the number of dropped frames.
     #[cold]
     fn refused(&mut self, why: Errno, left: usize) -> usize {
         if self.is_connection && why != Errno::MSGSIZE {
@@ -157,7 +158,7 @@ impl PeerEgress {
         1
     }
 
-    /// Sends the backlog of accepted frames. Returns whether it is now empty.
+    /// Sends the backlog of accepted frames as far as there is room. Returns whether the backlog is now empty.
     pub fn flush(&mut self) -> bool {
         if self.backlog.is_empty() {
             return true;

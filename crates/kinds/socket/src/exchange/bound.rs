@@ -1,5 +1,5 @@
-//! A datagram socket with a file. It is replaced when its peer is gone, because datagrams of that peer may remain in
-//! its queue. Closing the old socket may take long.
+//! A datagram socket bound to a path. When the socket's peer is gone, a new socket replaces it, because datagrams of
+//! that peer may remain in the old socket's queue. Closing the old socket may take long.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustix::net::SocketType;
 
 use super::widen;
 
-/// A datagram socket bound to a path, with the access rights of its file.
+/// A datagram socket, with the path of its file and the file's access rights.
 pub(super) struct BoundSocket {
     site: ListenAddress,
     socket: Arc<OwnedFd>,
@@ -26,7 +26,7 @@ impl BoundSocket {
         Ok(BoundSocket { site: site.clone(), socket: Arc::new(socket), file: Some(file) })
     }
 
-    /// Continues with a predecessor's socket.
+    /// Takes over a predecessor's socket.
     pub(super) fn restore(site: &ListenAddress, socket: OwnedFd) -> Result<BoundSocket, OpenError> {
         if !is_unix(&socket, SocketType::DGRAM) {
             return Err(OpenError::step(site.path(), "restore its socket")(Errno::NOTSOCK));

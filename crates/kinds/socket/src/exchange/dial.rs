@@ -1,4 +1,4 @@
-//! A source of peers that connects to a listening socket, the target, and connects again after a connection has ended.
+//! A source of peers that connects to a listening socket, the target, and reconnects after a connection has ended.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ pub enum DialTarget {
     Inet(SocketAddr),
 }
 
-/// A source of peers that attempts again and again to connect to one target.
+/// A source of peers that repeatedly attempts to connect to one target.
 pub struct Dialing {
     target: DialTarget,
     format: FrameFormat,
@@ -34,7 +34,7 @@ pub struct Dialing {
     every: Duration,
     /// Time of the next attempt; `None` while a peer is connected.
     next: Option<Instant>,
-    /// The connection in progress, if any.
+    /// The connection in progress; `None` if there is none.
     pending: Option<OwnedFd>,
     events: Option<SourceEvents>,
 }
@@ -47,7 +47,7 @@ enum Attempt {
 }
 
 impl Dialing {
-    /// Creates a source that attempts to connect immediately, and then again every `every` while it has no peer.
+    /// Creates a source that attempts to connect immediately, and then at intervals of `every` while it has no peer.
     pub fn new(target: DialTarget, format: FrameFormat, every: Duration) -> Dialing {
         Dialing { target, format, every, next: Some(Instant::now()), pending: None, events: None }
     }
@@ -80,7 +80,7 @@ impl Dialing {
         }
     }
 
-    /// Returns the connection in progress if it is complete; discards it if it has failed.
+    /// Returns the pending connection once it is established; discards it if it has failed.
     fn completed(&mut self) -> Option<OwnedFd> {
         let socket = self.pending.take()?;
         self.events.iter().for_each(|events| events.remove(&socket));
@@ -101,7 +101,7 @@ impl Dialing {
     }
 }
 
-/// Starts to connect. Returns the socket and whether it is connected already.
+/// Starts to connect. Returns the socket, and whether the connection is already established.
 fn begin(socket: OwnedFd, at: SocketAddr) -> Result<(OwnedFd, bool), Errno> {
     match rustix::net::connect(&socket, &at) {
         Ok(()) => Ok((socket, true)),

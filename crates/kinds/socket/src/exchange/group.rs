@@ -1,8 +1,8 @@
-//! A multicast group: each member receives what the others send.
+//! A multicast group: each member receives the frames that the other members send.
 //!
 //! The port sends from a separate socket. The host loops the frames back to the group for other members on the same
-//! host; the port recognises its own by their source address, so its switch does not learn its own stations behind the
-//! group.
+//! host; the port recognises its own frames by their source address, and drops them, so that its switch does not learn
+//! its own stations as reachable through the group.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -30,7 +30,7 @@ pub struct MulticastGroup {
 }
 
 impl MulticastGroup {
-    /// Joins a group on the interface with this address; `None`: the host chooses the interface.
+    /// Joins a group on the interface with the address `interface`; if that is `None`, the host chooses the interface.
     ///
     /// # Errors
     /// [`OpenError`] if a system call fails.
@@ -41,10 +41,10 @@ impl MulticastGroup {
         Self::with(group, input, output)
     }
 
-    /// Continues with a predecessor's sockets.
+    /// Takes over a predecessor's sockets.
     ///
     /// # Errors
-    /// [`OpenError`] if the sockets are not those of the group.
+    /// [`OpenError`] if the sockets are not datagram sockets, or do not fit the group.
     pub fn restore(group: SocketAddrV4, input: OwnedFd, output: OwnedFd) -> Result<MulticastGroup, OpenError> {
         let is_datagrams = |socket: &OwnedFd| sockopt::socket_type(socket) == Ok(SocketType::DGRAM);
         if !is_datagrams(&input) || !is_datagrams(&output) {

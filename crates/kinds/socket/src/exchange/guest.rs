@@ -1,8 +1,8 @@
 //! A datagram socket whose peer chooses its own path: the first sender gets the port until that peer is gone.
 //!
-//! libkrun binds a socket beside the port's, connects it, and sends; vfkit and older versions of libkrun first send
-//! four bytes (`VFKT`), which are not a frame. The port then connects its socket to the peer's, so that the kernel
-//! accepts datagrams from no other sender.
+//! libkrun binds a socket in the folder of the port's socket, connects it to the port's socket, and sends; vfkit and
+//! older versions of libkrun first send four bytes (`VFKT`), which are not a frame. The port then connects its socket
+//! to the peer's socket, so that the kernel accepts datagrams from no other sender.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ use crate::sys::{GuestSender, sender_of_next};
 
 /// The bytes that a peer may send before its first frame.
 const MAGIC: &[u8; 4] = b"VFKT";
-/// Interval at which the peer's presence is checked, as no event reports its end.
+/// Interval at which the port checks that the peer still exists, as no event reports the end of a peer.
 const LOOK: Duration = Duration::from_secs(1);
 /// Maximum number of datagrams of rejected senders that are discarded in one call.
 const DROPPED: usize = 64;
@@ -34,7 +34,7 @@ const DROPPED: usize = 64;
 /// A socket for one guest at a time.
 pub struct GuestSocket {
     bound: BoundSocket,
-    /// Path of the guest's socket, and the device and inode of its file; `None` without a guest.
+    /// Path of the guest's socket, and the device and inode of its file; `None` if no guest is connected.
     guest: Option<(UserPath, (u64, u64))>,
     next: Option<Instant>,
     is_lost: bool,
@@ -52,7 +52,7 @@ impl GuestSocket {
         BoundSocket::open(site).map(Self::with)
     }
 
-    /// Continues with a predecessor's socket.
+    /// Takes over a predecessor's socket.
     ///
     /// # Errors
     /// [`OpenError`] if the socket is of another type, or its file is not at the path.
@@ -65,7 +65,7 @@ impl GuestSocket {
         GuestSocket { bound, guest: None, next: None, is_lost: false, events: None, refused, strangers }
     }
 
-    /// Sets whether received datagrams carry the sender's credentials (`SO_PASSCRED`).
+    /// Turns the sender's credentials in received datagrams (`SO_PASSCRED`) on or off.
     fn ask(&self, on: bool) {
         // If this fails, the first datagram is refused.
         let _ = sockopt::set_socket_passcred(&**self.bound.socket(), on);
@@ -86,7 +86,7 @@ impl GuestSocket {
         }
     }
 
-    /// Connects to the sender of the next datagram. The error is the reason why the sender's socket is refused.
+    /// Connects to the sender of the next datagram. The returned error says why the sender's socket is refused.
     fn connect(&mut self, sender: &GuestSender) -> Result<(), String> {
         let folder = self.folder();
         let path = sender.path.as_deref().ok_or("the peer has no address: expected a socket bound to a path")?;
@@ -131,8 +131,8 @@ impl GuestSocket {
         SocketPeer::datagrams(self.bound.socket())
     }
 
-    /// Returns the path and the file of the guest that a predecessor served: the port's socket is connected to that
-    /// path. `None` if the guest is gone.
+    /// Returns the path, and the device and inode of the file, of the socket to which a predecessor connected the
+    /// port's socket. `None` if that guest is gone.
     fn found_again(&self) -> Option<(UserPath, (u64, u64))> {
         let name = rustix::net::getpeername(&**self.bound.socket()).ok()??;
         let name = SocketAddrUnix::try_from(name).ok()?;
@@ -216,7 +216,7 @@ impl PeerSource for GuestSocket {
 }
 
 impl GuestSocket {
-    /// Creates a new socket for the next guest; after a failure, tries again later.
+    /// Creates a new socket for the next guest; after a failure, schedules another attempt.
     fn renew(&mut self) {
         self.next = match self.bound.renew() {
             Ok(()) => None,

@@ -16,12 +16,12 @@ use super::{PeerArrival, PeerSource, SOCKET, SourceEvents, who_made, widen};
 use crate::line::SocketPeer;
 use crate::rules::FrameFormat;
 
-/// Length of the queue of connections to be accepted.
+/// Maximum number of connections that wait until they are accepted.
 const BACKLOG: i32 = 64;
 /// Number of peers that may arrive in one burst. The limits on arrivals keep a peer that connects again and again from
 /// using up the main thread's time.
 const TOGETHER: u32 = 32;
-/// Interval at which further peers may arrive after a burst.
+/// After a burst, one further peer may arrive per interval of this length.
 const EVERY: Duration = Duration::from_millis(20);
 
 /// The address at which a port listens.
@@ -45,7 +45,7 @@ impl Turnstile {
         Turnstile { left: TOGETHER, since: now }
     }
 
-    /// Returns whether one more peer may pass now, and counts it if so.
+    /// Returns whether one more peer may arrive now, and counts the peer if so.
     pub(super) fn pass(&mut self, now: Instant) -> bool {
         let more = now.saturating_duration_since(self.since).as_nanos() / EVERY.as_nanos();
         let more = u32::try_from(more).unwrap_or(u32::MAX);
@@ -77,8 +77,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Accepts the next connection. Returns it with its source address; `None` if no connection waits, or the rate
-    /// limit is reached.
+    /// Accepts the next connection. Returns the connection with its source address; `None` if no connection waits, or
+    /// the rate limit is reached.
     pub(super) fn accept(&mut self, now: Instant) -> Option<(OwnedFd, Option<SocketAddrAny>)> {
         if self.paused.is_some_and(|until| now < until) {
             return None;
@@ -98,7 +98,8 @@ impl Acceptor {
             Ok(connection) => Some(connection),
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => None,
             Err(_) => {
-                // The process is out of descriptors, and the socket stays readable.
+                // The process is out of descriptors, and the connection keeps the socket readable: without a pause, the
+                // thread would spin.
                 self.pause(now + 10 * EVERY);
                 None
             }
@@ -156,7 +157,7 @@ impl ListeningSource {
         Ok(ListeningSource { acceptor: Acceptor::new(socket), file, format })
     }
 
-    /// Continues with a predecessor's socket.
+    /// Takes over a predecessor's socket.
     ///
     /// # Errors
     /// [`OpenError`] if the socket is of another type, or its file is not at the path.
@@ -219,7 +220,7 @@ pub(super) fn prepare_tcp(connection: &OwnedFd) {
     let _ = sockopt::set_tcp_nodelay(connection, true);
 }
 
-/// Creates a TCP socket, not bound yet, of the family of an address.
+/// Creates an unbound TCP socket whose address family is the family of `at`.
 pub(super) fn tcp(at: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -239,8 +240,8 @@ fn listen_at(at: SocketAddr) -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    /// Objective: a burst of peers passes; after that, one peer passes per interval, regardless of the number of
-    /// attempts.
+    /// Objective: a burst of peers is let in; after the burst, one peer per interval is let in, however many attempt to
+    /// connect.
     #[test]
     fn turnstile() {
         let begun = Instant::now();

@@ -1,9 +1,9 @@
-//! A pair: datagrams to and from one other socket, the peer's.
+//! A pair: the port's socket exchanges datagrams with one other socket, the peer's.
 //!
-//! The port connects its socket to the peer's, so that the kernel accepts datagrams from no other sender. When the
-//! peer's UNIX socket ends, the kernel reports `ECONNREFUSED` or nothing, and refuses datagrams from a new socket at
-//! the same path (`EPERM`). The port therefore checks the peer at intervals, and connects again once there is a new
-//! socket.
+//! The port connects its socket to the peer's socket, so that the kernel accepts datagrams from no other sender. When
+//! the peer's UNIX socket is closed, the kernel reports `ECONNREFUSED` or nothing, and refuses datagrams from a new
+//! socket at the same path (`EPERM`). The port therefore checks the peer's socket at intervals, and connects to a new
+//! socket once there is one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -41,9 +41,10 @@ enum PairEnds {
 pub struct DatagramPair {
     ends: PairEnds,
     every: Duration,
-    /// Time of the next check of the peer; `None`: none is needed.
+    /// Time of the next check of the peer; `None` if no check is needed.
     next: Option<Instant>,
-    /// Device and inode of the socket file to which the port's socket is connected, if any.
+    /// Device and inode of the socket file to which the port's socket is connected; `None` if it is not connected to a
+    /// file.
     there: Option<(u64, u64)>,
     is_connected: bool,
     is_lost: bool,
@@ -54,7 +55,7 @@ impl DatagramPair {
     /// Binds the port's socket.
     ///
     /// # Errors
-    /// [`OpenError`] if its address is not free, or a system call fails.
+    /// [`OpenError`] if the port's address is not free, or a system call fails.
     pub fn open(addresses: &PairAddresses, every: Duration) -> Result<DatagramPair, OpenError> {
         let ends = match addresses {
             PairAddresses::Unix(site, other) => PairEnds::Unix(Box::new(BoundSocket::open(site)?), other.clone()),
@@ -66,7 +67,7 @@ impl DatagramPair {
         Ok(Self::with(ends, every))
     }
 
-    /// Continues with a predecessor's socket.
+    /// Takes over a predecessor's socket.
     ///
     /// # Errors
     /// [`OpenError`] if the socket is of another type, or its file is not at the path.
@@ -113,7 +114,7 @@ impl DatagramPair {
         Ok(())
     }
 
-    /// Returns whether the peer's file is still the one to which the socket is connected.
+    /// Returns whether the peer's file is still the file of the socket to which the port's socket is connected.
     fn is_still_there(&self) -> bool {
         match &self.ends {
             PairEnds::Inet(..) => true,
@@ -130,7 +131,7 @@ impl DatagramPair {
         }
     }
 
-    /// Starts or stops watching, edge-triggered, for a first datagram while no peer is connected.
+    /// Starts or stops watching the port's socket, edge-triggered, for the first datagram of a peer.
     fn listen(&self, on: bool) {
         let Some(events) = &self.events else { return };
         events.remove(&**self.socket());

@@ -1,8 +1,8 @@
 //! Checks the path of a socket that a peer names as its own.
 //!
-//! The daemon sends to this socket with the daemon's rights. An untrusted user's socket must therefore be one that the
-//! user could send to, found like all paths of users: beneath a known folder, without symbolic links, on the folder's
-//! file system. Root and the daemon's own user may name any path.
+//! The daemon sends to this socket with the daemon's rights. A socket that an untrusted user names must therefore be
+//! one to which that user could send. Its path is resolved like all paths from users: beneath a known folder, without
+//! symbolic links, on the folder's file system. Root and the daemon's own user may name any path.
 
 use std::path::{Path, PathBuf};
 
@@ -33,8 +33,8 @@ pub(super) fn place_of_peer(path: &Path, user: u32, folder: &Path) -> Option<Use
 mod tests {
     use super::*;
 
-    /// Objective: an untrusted user names sockets beside the port's and in common folders, and no others; a relative
-    /// path is refused.
+    /// Objective: an untrusted user may name sockets in the folder of the port's socket and in common folders, and no
+    /// others; a relative path is refused.
     #[test]
     fn who_names_what() {
         let stranger = rustix::process::geteuid().as_raw() + 1000;

@@ -20,7 +20,7 @@ use crate::line::{LeftPeer, SocketPeer};
 use crate::sys::{Peeked, maker_of, peek};
 use crate::vde::{BadRequest, LONGEST, PlugAddress, PlugRequest, answer};
 
-/// Length of the queue of connections to be accepted.
+/// Maximum number of connections that wait until they are accepted.
 const BACKLOG: i32 = 64;
 /// Time limit for a plug's request.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const MOST_WAITING: usize = 64;
 
 /// epoll events of a connection whose request is incomplete.
 const NEWS: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
-/// epoll events of a connection of which only the end matters.
+/// epoll events of a connection whose request is complete: only its end matters.
 const END: epoll::EventFlags = epoll::EventFlags::RDHUP;
 
 /// A plug that has not completed its request, or that waits for a line.
@@ -74,7 +74,7 @@ impl PlugSwitch {
         Ok(Self::with(site, listener, file))
     }
 
-    /// Continues with a predecessor's socket.
+    /// Takes over a predecessor's socket.
     ///
     /// # Errors
     /// [`OpenError`] if the socket is of another type, or its file is not at the path.
@@ -99,7 +99,7 @@ impl PlugSwitch {
         }
     }
 
-    /// Returns the path of the switch's socket for the plug of a line.
+    /// Returns the path of the socket that the switch creates for the plug on a line.
     fn data_path(&self, number: u16) -> PathBuf {
         self.folder.join(format!("{number:03}.0"))
     }
@@ -128,7 +128,7 @@ impl PlugSwitch {
         self.expire(now);
     }
 
-    /// Disconnects plugs whose requests take too long, and the oldest plugs beyond [`MOST_WAITING`].
+    /// Disconnects plugs whose requests take too long and, if more than [`MOST_WAITING`] wait, the oldest of them.
     fn expire(&mut self, now: Instant) {
         let many = self.waiting.len().saturating_sub(MOST_WAITING);
         let first: Vec<u64> = self.waiting.keys().copied().take(many).collect();
@@ -178,8 +178,8 @@ impl PlugSwitch {
         }
     }
 
-    /// Creates the switch's socket for the plug of a line, connected to the plug's socket. Returns the new socket with
-    /// its file.
+    /// Creates the switch's socket for the plug on a line, and connects it to the plug's socket. Returns the new socket
+    /// with its file.
     fn connect(&self, plug: &WaitingPlug, number: u16) -> Result<(OwnedFd, SocketFile), String> {
         let request = plug.request.as_ref().ok_or("the plug did not send the address of its socket")?;
         let (socket, file) = bind_datagrams(&self.data_site(number, plug.user)).map_err(|e| e.to_string())?;
@@ -251,7 +251,7 @@ impl PeerSource for PlugSwitch {
         self.leaving.extend(gone.map(|(number, _)| *number));
         for number in &self.leaving {
             if let (Some(plug), Some(events)) = (self.plugs.get(number), &self.events) {
-                // One event is enough: the plug is leaving.
+                // The plug is leaving, so no further event matters.
                 events.remove(&*plug.control);
             }
         }

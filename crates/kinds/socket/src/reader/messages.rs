@@ -12,12 +12,12 @@ use crate::news::PeerNews;
 use crate::rules::PeerIntake;
 use crate::sys::MessageBuffers;
 
-/// Reads messages into buffers of its own.
+/// Reads a peer's messages into the reader's own buffers.
 pub struct MessageReader {
     buffers: MessageBuffers,
     /// Whether an empty message means that the peer has hung up.
     is_connection: bool,
-    /// Source address of this port's own frames to a multicast group, which are ignored.
+    /// Source address of the frames that this port sends to a multicast group; messages from this address are ignored.
     own: Option<SocketAddrV4>,
     /// Descriptors that came with messages.
     strangers: Vec<OwnedFd>,
@@ -40,7 +40,7 @@ impl MessageReader {
                 news.gone();
                 return ReadStep::Wait;
             }
-            // The error of an earlier datagram that did not arrive; the next call reads on.
+            // The kernel reports here that an earlier datagram did not arrive; the next call reads on.
             Err(_) => return ReadStep::Again,
         };
         if !self.strangers.is_empty() {
@@ -57,7 +57,7 @@ impl MessageReader {
             0 if self.is_connection => news.gone(),
             _ if self.own.is_some() && message.from == self.own => {}
             _ if message.is_cut => intake.counters.dropped(DropReason::TooLong, 1),
-            // SAFETY: the buffer is not written before the next call, when the frames have been released.
+            // SAFETY: the buffer is not written before the next call, and the frames are released before that call.
             _ => unsafe { intake.add(message.bytes) },
         }
     }

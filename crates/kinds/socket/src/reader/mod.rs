@@ -11,17 +11,18 @@ pub use stream::{StreamReader, was_in_a_frame};
 use crate::news::PeerNews;
 use crate::rules::PeerIntake;
 
-/// Maximum number of rounds in a call that only drop frames, before other ports have their turn.
+/// Maximum number of consecutive reads in one call that yield only dropped frames. The limit lets other ports have
+/// their turn.
 const ROUNDS: usize = 8;
 
 /// Whether there may be more frames to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadStep {
-    /// There may be more, without a further event: read again.
+    /// There may be more frames, which no further event announces: read again immediately.
     Again,
     /// Part of a frame has arrived: read again a little later.
     Later,
-    /// There are no more; an event of the socket announces the next frame.
+    /// There are no more frames; an event of the socket announces the next frame.
     Wait,
 }
 
@@ -34,8 +35,8 @@ pub enum FrameReader {
 }
 
 impl FrameReader {
-    /// Takes as many frames as have arrived and fit into the batch. They are in memory of this reader and stay there
-    /// until the next call.
+    /// Takes as many frames as have arrived and fit into the batch. The frames are in memory of this reader, and stay
+    /// there until the next call.
     pub fn take(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>, news: &PeerNews) -> ReadStep {
         for _ in 0..ROUNDS {
             let on = match self {

@@ -25,15 +25,15 @@ const _: () = assert!(LOOK > HEAD + MAX_FRAME);
 
 /// A reader of a stream's frames.
 pub struct StreamReader {
-    /// Bytes seen by the last peek; those from `at` to `end` are still in the socket.
+    /// Bytes seen by the last peek; the bytes from `at` to `end` are still in the socket.
     buffer: Box<[u8]>,
     at: usize,
     end: usize,
-    /// Start of a frame that was taken from the socket before it was complete, with its length prefix.
+    /// Start of a frame that was taken from the socket before the frame was complete, including its length prefix.
     begun: Vec<u8>,
     /// Whether the frame in `begun` is complete now, and in the batch.
     is_whole: bool,
-    /// Whether the last peek has found the first frame incomplete.
+    /// Whether the last peek found the first frame incomplete.
     has_looked: bool,
     /// Location in `buffer` of each frame in the batch.
     frames: Vec<Range<usize>>,
@@ -55,8 +55,8 @@ pub fn was_in_a_frame(noted: &NotedCounts) -> bool {
 }
 
 impl StreamReader {
-    /// Creates a reader for frames of at most `longest` bytes, the first of which starts with `begun`, the bytes that a
-    /// predecessor took from the socket.
+    /// Creates a reader for frames of at most `longest` bytes. `begun` has the bytes that a predecessor took from the
+    /// socket, with which the first frame starts.
     pub fn new(longest: usize, begun: &[u8], mut noted: NotedCounts) -> StreamReader {
         let mut beginning = Vec::with_capacity(PREFIX + longest);
         beginning.extend_from_slice(begun);
@@ -75,8 +75,8 @@ impl StreamReader {
         }
     }
 
-    /// Returns the start of a frame that was taken from the socket before it was complete. All other frames must have
-    /// been released.
+    /// Returns the start of a frame that was taken from the socket before the frame was complete; empty if there is no
+    /// such frame. All other frames must have been released.
     pub fn begun(&self) -> &[u8] {
         if self.is_whole { &[] } else { &self.begun }
     }
@@ -135,7 +135,7 @@ impl StreamReader {
         }
     }
 
-    /// Takes whole frames from the socket, as far as there is room. Returns whether it took any.
+    /// Takes whole frames from the socket, as far as the batch has room. Returns whether any frame was taken.
     fn cut(&mut self, socket: &OwnedFd, intake: &mut PeerIntake<'_>) -> Result<bool, StreamEnd> {
         self.frames.clear();
         let completed = self.complete()?;
@@ -149,8 +149,8 @@ impl StreamReader {
         self.skip(socket, next - self.at)?;
         if self.is_whole {
             self.noted.write(numbers(false));
-            // SAFETY: neither `begun` nor `buffer` is written before the next call that adds frames, when these have
-            // been released.
+            // SAFETY: neither `begun` nor `buffer` is written before the next call that adds frames, and these frames
+            // are released before that call.
             unsafe { intake.add(self.begun.get(PREFIX..).unwrap_or_default()) };
         }
         for frame in &self.frames {
@@ -161,7 +161,7 @@ impl StreamReader {
         Ok(true)
     }
 
-    /// Finds at most `room` whole frames from `next` on. Returns the end of the last one.
+    /// Finds at most `room` whole frames, from offset `next` on. Returns the offset after the last whole frame.
     fn find(&mut self, mut next: usize, room: usize) -> Result<usize, StreamEnd> {
         while self.frames.len() < room {
             match front(self.buffer.get(next..self.end).unwrap_or_default(), self.longest) {
@@ -178,7 +178,7 @@ impl StreamReader {
         Ok(next)
     }
 
-    /// Moves bytes of the buffer to the frame in `begun`, if there is an incomplete one. Returns their number.
+    /// If `begun` contains an incomplete frame, moves bytes from the buffer to it. Returns the number of moved bytes.
     fn complete(&mut self) -> Result<usize, StreamEnd> {
         if self.begun.is_empty() || self.is_whole {
             return Ok(0);
@@ -195,8 +195,8 @@ impl StreamReader {
         Ok(taken)
     }
 
-    /// Appends bytes of the buffer, from offset `from` on, to `begun` until that has `total` bytes. Returns the number
-    /// of appended bytes.
+    /// Appends bytes of the buffer, from offset `from` on, to `begun` until `begun` has `total` bytes. Returns the
+    /// number of appended bytes.
     fn append(&mut self, from: usize, total: usize) -> usize {
         let lacks = total.saturating_sub(self.begun.len());
         let bytes = self.buffer.get(from..self.end).unwrap_or_default();

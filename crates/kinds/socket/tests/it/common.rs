@@ -1,4 +1,4 @@
-//! A port without a daemon: its exchange and lines, and the work of its worker.
+//! A port without a daemon: the port's exchange and lines, and a worker's work on them.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use netvale_socket::{Exchange, FrameFormat, FrameRules, LineState, LineStory, Pe
 
 const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(1);
-/// Number of checks for something that must not happen.
+/// Number of times that a test checks that something does not happen.
 const LOOKS: usize = 20;
 
 /// Waits until a condition holds.
@@ -24,7 +24,7 @@ pub fn until(what: &str, holds: impl FnMut() -> bool) {
     assert!(netvale_harness::until(LIMIT, PAUSE, holds), "{what}");
 }
 
-/// Returns a frame of `len` bytes that `number` distinguishes from others.
+/// Returns a frame of `len` bytes; frames with different `number`s differ.
 pub fn frame(number: u32, len: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
     frame.extend(number.to_be_bytes());
@@ -33,7 +33,7 @@ pub fn frame(number: u32, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Returns a frame after its length.
+/// Returns a frame with its length as prefix.
 pub fn framed(frame: &[u8]) -> Vec<u8> {
     [&(frame.len() as u32).to_be_bytes()[..], frame].concat()
 }
@@ -166,7 +166,7 @@ impl SocketRig {
         &self.lines[&number].line
     }
 
-    /// Returns the history of a line's peers.
+    /// Returns the history of a line's peers, for display.
     pub fn story(&self, number: u16) -> LineStory {
         self.line(number).story()
     }
@@ -176,7 +176,7 @@ impl SocketRig {
         self.lines.len()
     }
 
-    /// Waits until a line has a peer (`is_taken`), or has none.
+    /// Waits until a line has a peer (if `is_taken`) or has no peer (otherwise).
     #[track_caller]
     pub fn until_taken(&mut self, number: u16, is_taken: bool) {
         until(&format!("line {number}: {is_taken}"), || {
@@ -204,7 +204,7 @@ impl SocketRig {
         self.batch.lend(frame, |batch| output.deliver(batch, &[0], scratch)) == 1
     }
 
-    /// Returns the frames that a line has received by now, at most a batch.
+    /// Returns the frames that a line has received since the last call, at most one batch.
     pub fn receive(&mut self, number: u16) -> Vec<Vec<u8>> {
         let Some(one) = self.lines.get_mut(&number) else { return Vec::new() };
         let frames = one.input.take(&mut one.spare).iter().map(|frame| bytes_of(&frame)).collect();
@@ -225,8 +225,8 @@ impl SocketRig {
         all
     }
 
-    /// Forwards received frames of a line to line 0 of another port. Returns the number of frames, and how many of them
-    /// were sent or dropped.
+    /// Forwards frames that a line has received to line 0 of another port. Returns the number of received frames, and
+    /// the number of frames that line 0 has sent or dropped.
     pub fn forward(&mut self, number: u16, to: &mut SocketRig) -> (usize, usize) {
         let Some(one) = self.lines.get_mut(&number) else { return (0, 0) };
         let batch = one.input.take(&mut one.spare);
@@ -251,7 +251,8 @@ impl SocketRig {
         Fd::take_all(self.exchange.save()).unwrap()
     }
 
-    /// Returns the state of the lines for a successor: exact, or as it is if this process is killed.
+    /// Returns the state of the lines for a successor: the exact state if `is_parked`, otherwise the state for the case
+    /// that this process is killed.
     pub fn states(&self, is_parked: bool) -> Vec<(u16, LineState)> {
         let state = |line: &SocketLine| if is_parked { line.save_parked().unwrap() } else { line.save() };
         self.lines.iter().map(|(number, one)| (*number, state(&one.line))).collect()

@@ -14,7 +14,7 @@ use crate::common::{SocketRig, at, folder, frame, site, until};
 
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Returns an address of this host that no other test uses.
+/// Returns a loopback address that no other test process uses.
 fn address(number: u8, port: u16) -> SocketAddrV4 {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     SocketAddrV4::new(Ipv4Addr::new(127, high, low, number), port)
@@ -29,8 +29,8 @@ fn unix(local: &Path, remote: &Path) -> SocketRig {
     pair(&PairAddresses::Unix(site(local), remote.into()))
 }
 
-/// Objective: a port waits for its peer, ignores other senders, detects by the first refused frame, which is counted as
-/// `idle`, that the peer is gone, and finds the next peer.
+/// Objective: a port waits for its peer and ignores other senders. The first refused frame, which is counted as `idle`,
+/// tells the port that the peer is gone; the port then finds the next peer.
 #[test]
 fn peers_come_and_go() {
     let folder = folder();
@@ -62,7 +62,7 @@ fn peers_come_and_go() {
     }
 }
 
-/// Objective: the port detects that a silent peer is gone although nobody sends to it, and receives from the next one
+/// Objective: the port detects that a silent peer is gone although nobody sends to it, and receives from the next peer
 /// at the same path.
 #[test]
 fn replaced_without_a_word() {
@@ -83,8 +83,8 @@ fn replaced_without_a_word() {
     }
 }
 
-/// Objective: a peer that does not read blocks nobody: once its socket is full, frames find no room; accepted frames
-/// arrive when it reads.
+/// Objective: a peer that does not read blocks nobody: once the peer's socket is full, frames are refused for lack of
+/// room; accepted frames arrive when the peer reads.
 #[test]
 fn a_peer_that_is_stopped() {
     let folder = folder();
@@ -108,8 +108,8 @@ fn a_peer_that_is_stopped() {
     assert!(rig.line(0).is_taken());
 }
 
-/// Objective: over UDP, frames pass to and from the peer, and from no other sender; an ICMP error from the peer's host
-/// costs frames, but the peer stays connected.
+/// Objective: over UDP, frames pass to and from the peer; frames from other senders are not received. An ICMP error
+/// from the peer's host costs frames, but the peer stays connected.
 #[test]
 fn udp() {
     let here = address(1, 5000);
@@ -138,7 +138,7 @@ fn udp() {
     assert!(rig.line(0).is_taken() && rig.story(0).connections == 1);
 }
 
-/// Objective: members of a group receive from each other, and none receives its own frames.
+/// Objective: the members of a group receive each other's frames, and no member receives its own frames.
 #[test]
 fn a_group() {
     let loopback = Ipv4Addr::LOCALHOST;

@@ -24,7 +24,7 @@ pub fn guest(own: &Path, port: &Path) -> UnixDatagram {
 }
 
 /// Objective: the first sender gets the port, with or without a four-byte greeting before its first frame; other
-/// senders are ignored. When a guest's socket is gone, so is the guest, and the next guest gets the port.
+/// senders are ignored. When a guest's socket is gone, the guest counts as gone, and the next guest gets the port.
 #[test]
 fn one_after_the_other() {
     let folder = folder();
@@ -66,7 +66,7 @@ fn gone_without_a_word() {
     rig.until_taken(0, false);
 }
 
-/// Objective: a sender without an address is rejected with this reason; senders after it are served.
+/// Objective: a sender whose socket has no address is rejected for this reason; later senders are served.
 #[test]
 fn without_an_address() {
     let folder = folder();
@@ -84,7 +84,8 @@ fn without_an_address() {
     assert!(rig.refused.iter().all(|why| why.contains("the peer has no address")) && !rig.refused.is_empty());
 }
 
-/// Objective: a guest that passes descriptors loses the port, with the first datagram or later.
+/// Objective: a guest that passes descriptors loses the port, whether it passes them with its first or with a later
+/// datagram.
 #[test]
 fn descriptors() {
     let folder = folder();

@@ -1,4 +1,4 @@
-//! Sockets at paths: files already in their place, and peers that arrive together.
+//! Tests of listening sockets: files that already exist at the socket's path, and peers that arrive together.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ fn listen(path: &Path, format: FrameFormat) -> Result<ListeningSource, OpenError
     ListeningSource::open(&OwnAddress::Unix(site(path)), format)
 }
 
-/// Creates a socket and drops it.
+/// A function that creates a socket of some type and drops it.
 type Opening<'a> = dyn Fn() -> Result<(), OpenError> + 'a;
 
 /// Objective: a stale socket of any type at the path is replaced; any other file stays as it is, and the error names
@@ -61,7 +61,8 @@ fn what_is_in_the_place() {
     }
 }
 
-/// Objective: of two ports that start together, at most one gets the path, with its own socket there.
+/// Objective: of two ports that start together, at most one gets the path, and the socket at the path is then that
+/// port's socket.
 #[test]
 fn two_starts_at_once() {
     let folder = folder();
@@ -88,7 +89,7 @@ fn two_starts_at_once() {
 }
 
 /// Objective: of many peers that arrive together, all get a line eventually, but not in one burst; a line serves one
-/// peer, and the next one once it is free.
+/// peer, and takes the next peer once it is free.
 #[test]
 fn many_come() {
     let folder = folder();
@@ -144,8 +145,8 @@ fn a_storm() {
     });
 }
 
-/// Objective: on connections of messages, each message is a frame, both ways; one that is too long is dropped without
-/// ending the connection; it ends when the peer hangs up.
+/// Objective: on a connection that carries messages, each message is a frame, in both directions. A message that is too
+/// long is dropped without ending the connection, which ends when the peer hangs up.
 #[test]
 fn messages() {
     let folder = folder();

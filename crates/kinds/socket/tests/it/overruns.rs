@@ -26,7 +26,7 @@ fn read_all(peer: &mut UnixStream) -> Vec<u8> {
 }
 
 /// Objective: two sides that write and do not read do not block each other: the port takes everything that its peer has
-/// sent; frames without room are refused, and each accepted one arrives whole, once, in order.
+/// sent; frames for which there is no room are refused, and the accepted frames arrive whole, once and in order.
 #[test]
 fn both_write() {
     let folder = folder();
@@ -58,8 +58,8 @@ fn both_write() {
     assert_eq!(rig.sent(0).frames(), accepted.len() as u64 + 1);
 }
 
-/// Returns a virtio-net header of 12 bytes and a TCP segment over IPv4, whose checksum is to be filled in and which is
-/// to be cut into segments of `size` bytes.
+/// Returns a virtio-net header of 12 bytes and a TCP segment over IPv4, whose header asks for the checksum and for
+/// segments of `size` bytes.
 fn large_segment(payload: usize, size: u16, number: u32) -> Vec<u8> {
     let len = 40 + payload as u16;
     let mut frame = vec![1, 1];
@@ -111,7 +111,7 @@ fn segments_wait_for_room() {
     assert!((1..1000).contains(&accepted.len()), "{}", accepted.len());
     let mut wire = Vec::new();
     until("what was accepted is there", || {
-        // The new room wakes the worker.
+        // Reading makes room in the socket, which wakes the worker.
         wire.extend(read_all(&mut receiver));
         to.receive(0);
         frames_of(&wire).0.len() >= accepted.len() * 40_000usize.div_ceil(1460)

@@ -37,7 +37,7 @@ pub struct PluggedIn {
 }
 
 impl PluggedIn {
-    /// Plugs in at the port with this number, or at any (0).
+    /// Connects a plug that requests the port with number `port`, or any port if `port` is 0.
     pub fn new(rig: &mut SocketRig, folder: &Path, name: &str, port: u32) -> PluggedIn {
         let own = folder.join(name);
         let data = UnixDatagram::bind(&own).unwrap();
@@ -77,8 +77,8 @@ fn answered(rig: &mut SocketRig, control: &mut UnixStream) -> Option<PathBuf> {
     Some(String::from_utf8(path.to_vec()).unwrap().into())
 }
 
-/// Objective: plugs get the port with the number that they request, or the first free one; frames pass both ways; the
-/// switch's socket exists as long as the plug, and what the plug has sent before its end arrives.
+/// Objective: a plug gets the port whose number it requests, or the first free port; frames pass in both directions.
+/// The switch's socket exists as long as the plug, and frames that the plug sent before it left still arrive.
 #[test]
 fn plugs() {
     let folder = folder();
@@ -127,7 +127,7 @@ fn a_port_that_is_taken() {
 }
 
 /// Objective: the switch hangs up on requests of other versions or with an unusable socket, and the reason names the
-/// expected value; a request in pieces is answered; one with descriptors is not.
+/// expected value; a request that arrives in pieces is answered; a request with descriptors is not.
 #[test]
 fn requests() {
     let folder = folder();
@@ -165,8 +165,8 @@ fn requests() {
     assert_eq!(answered(&mut rig, &mut control), Some(dir.join("003.0")));
 }
 
-/// Objective: the switch hangs up on a plug that sends no request, or an incomplete one, after a while; no other plug
-/// waits for it.
+/// Objective: after a while, the switch hangs up on a plug that sends no request or an incomplete request; other plugs
+/// need not wait until then.
 #[test]
 fn says_nothing() {
     let folder = folder();

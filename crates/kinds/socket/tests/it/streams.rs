@@ -1,4 +1,4 @@
-//! Frames in streams: cut anywhere, of every length, hostile ones included.
+//! Tests of frames in streams: cut at any byte, of any length, and hostile lengths.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ fn connected() -> (tempfile::TempDir, SocketRig, UnixStream) {
     (folder, rig, peer)
 }
 
-/// Objective: frames arrive whole and in order wherever their stream is cut, however often the reader looks before the
+/// Objective: frames arrive whole and in order wherever their stream is cut, however often the reader peeks before the
 /// rest arrives.
 #[test]
 fn cut_at_every_byte() {
@@ -46,8 +46,8 @@ fn cut_at_every_byte() {
     assert_eq!(rig.story(0).last_error, None);
 }
 
-/// Objective: a frame that arrives byte by byte, with a look after each, arrives whole, although its bytes fill the
-/// socket's buffer early.
+/// Objective: a frame whose bytes arrive one by one, with a peek after each byte, is received whole, although its bytes
+/// fill the socket's buffer early.
 #[test]
 fn byte_by_byte() {
     let (_folder, mut rig, mut peer) = connected();
@@ -65,8 +65,8 @@ fn byte_by_byte() {
     assert_eq!(came, [sent]);
 }
 
-/// Objective: an empty frame, or one shorter than an Ethernet header, is only dropped; a length that no frame has ends
-/// the connection with a reason; frames before it arrive. The next peer starts afresh.
+/// Objective: an empty frame, or one shorter than an Ethernet header, is only dropped; a length above the maximum ends
+/// the connection with a reason; the frames before it arrive. The next peer is not affected.
 #[test]
 fn lengths() {
     let (folder, mut rig, mut peer) = connected();
@@ -89,8 +89,8 @@ fn lengths() {
     }
 }
 
-/// Objective: the longest frame that fits a header arrives, although it exceeds many sockets' buffers; on a port
-/// without headers it is too long.
+/// Objective: on a port with virtio-net headers, a frame of the maximum length arrives, although it exceeds many
+/// sockets' buffers; on a port without headers, it is dropped as too long.
 #[test]
 fn longest() {
     let (_folder, mut rig, mut peer) = connected();
@@ -118,7 +118,8 @@ fn half_a_frame() {
     assert_eq!((rig.receives(0, 0).len(), rig.story(0).last_error), (0, None));
 }
 
-/// Objective: a peer that passes descriptors in a stream loses the connection; the frames before them arrive.
+/// Objective: a peer that passes descriptors in a stream loses the connection; frames sent before the descriptors
+/// arrive.
 #[test]
 fn descriptors() {
     let (_folder, mut rig, mut peer) = connected();
@@ -131,8 +132,8 @@ fn descriptors() {
     assert!(why.contains("descriptors"), "{why}");
 }
 
-/// Objective: a port that connects does so when its peer appears, and again when the peer has gone; over TCP, frames
-/// pass both ways.
+/// Objective: a port that connects to its peer does so when the peer appears, and reconnects after the peer has hung
+/// up; over TCP, frames pass in both directions.
 #[test]
 fn connects_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! Ports continue in another process: handed over, or after a kill.
+//! Tests of ports that continue in another process, which takes over from a running or a killed predecessor.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -17,7 +17,7 @@ use crate::plugs::{PluggedIn, switch};
 /// Returns the successor of a port with one socket.
 fn successor(old: SocketRig, is_parked: bool, format: FrameFormat, source: impl PeerSource + 'static) -> SocketRig {
     let states = old.states(is_parked);
-    // The predecessor is killed, or leaves everything as it is.
+    // The predecessor must not clean up, as if it were killed or had handed its sockets over.
     std::mem::forget(old);
     let mut new = SocketRig::new(source, format, FrameRules::new(0, 1500), 1);
     new.go_on(states);
@@ -57,7 +57,7 @@ fn streams_go_on() {
     assert!(!path.exists());
 }
 
-/// Objective: frames accepted for a peer that does not read reach the peer through the successor, each once.
+/// Objective: frames that were accepted for a peer that does not read reach the peer once through the successor.
 #[test]
 fn what_was_accepted_goes_on() {
     let folder = folder();
@@ -89,8 +89,8 @@ fn what_was_accepted_goes_on() {
     assert_eq!(frames[count as usize..], [frame(count, 60)]);
 }
 
-/// Objective: a process killed between frames leaves a stream that continues, also with the start of a frame in the
-/// socket; a stream of a process killed with part of a frame in its memory is ended with a reason.
+/// Objective: if a process is killed between two frames, its stream continues, even if the socket contains the start of
+/// a frame. If the process is killed with a part of a frame in its memory, the stream is ended with a reason.
 #[test]
 fn killed() {
     let folder = folder();
@@ -115,8 +115,8 @@ fn killed() {
     assert!(why.contains("in the middle of a frame"), "{why}");
 }
 
-/// Objective: a plug, its port, and the switch's socket for it continue, and the end of the plug's connection is still
-/// noticed.
+/// Objective: a plug, its port, and the switch's socket for it continue, and the successor notices when the plug's
+/// connection ends.
 #[test]
 fn plugs_go_on() {
     let folder = folder();
@@ -142,7 +142,7 @@ fn plugs_go_on() {
     assert!(!dir.join("ctl").exists() && !dir.join("001.0").exists());
 }
 
-/// Objective: a guest and the peer of a pair keep their ports, and their end is still noticed.
+/// Objective: a guest and the peer of a pair keep their ports, and the successor notices when they end.
 #[test]
 fn datagrams_go_on() {
     let folder = folder();

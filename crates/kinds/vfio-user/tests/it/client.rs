@@ -1,5 +1,5 @@
-//! A toy device, used by another implementation's client, by netvale's own client, and by clients that violate the
-//! protocol.
+//! Tests of the server with a toy device, which is used by another implementation's client, by netvale's own client,
+//! and by clients that violate the protocol.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -22,8 +22,9 @@ use proptest::prelude::*;
 
 const MEMORY: u64 = 1 << 16;
 
-/// A device whose BAR 0 stores writes. A write at 0 also triggers the vector written, and one at 4 also copies a word
-/// in the guest's memory, at the address written, to the next word. The byte at 8 counts resets.
+/// A device whose BAR 0 stores writes. A write at offset 0 also triggers the interrupt vector whose number is written.
+/// A write at offset 4 of an address in the guest's memory also copies the word at that address to the next word. The
+/// byte at offset 8 counts resets.
 struct Toy {
     config: ConfigSpace,
     registers: [u8; 256],
@@ -130,14 +131,14 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.ring();
-        // The server may be waiting for a client.
+        // Wakes the server in case it waits for a client.
         let _last = std::os::unix::net::UnixStream::connect(self.path());
         let _ = self.thread.take().unwrap().join();
     }
 }
 
-/// Objective: another implementation's client finds the device, maps its memory, reads and writes registers, receives
-/// its interrupts, grants and withdraws guest memory, and resets the device.
+/// Objective: another implementation's client finds the device, maps the device's memory, reads and writes registers,
+/// receives interrupts, grants and withdraws access to guest memory, and resets the device.
 #[test]
 fn another_implementations_client_is_served() {
     let server = Server::start();
@@ -188,7 +189,8 @@ fn greeted() -> DeviceSession<Toy> {
     session
 }
 
-/// Objective: a protocol violation ends the connection with its reason; an impossible request gets an error number.
+/// Objective: a protocol violation ends the connection, and the violation is the reason; a request that is valid but
+/// impossible is answered with an error number.
 #[test]
 fn a_breach_ends_the_connection_with_its_reason() {
     let refused =
@@ -218,7 +220,8 @@ fn a_breach_ends_the_connection_with_its_reason() {
     assert_eq!(short.unwrap_err(), ClientViolation::Short(10));
 }
 
-/// Objective: our own client reads back its writes, posted or not, in order, and receives refusals.
+/// Objective: netvale's own client reads back its writes in order, whether posted or not, and gets an error for a
+/// refused request.
 #[test]
 fn our_client_reads_its_own_writes() {
     let server = Server::start();
@@ -262,7 +265,8 @@ fn a_flood_does_not_keep_the_server_from_ending() {
     assert!(last < 1999, "it went on to the end");
 }
 
-/// Objective: an impossible length, and a client that stops mid-message, end the connection; the next client is served.
+/// Objective: a connection ends if a message's length is out of range or the client stops mid-message; the next client
+/// is served.
 #[test]
 fn a_bad_length_ends_only_that_connection() {
     use std::io::{Read, Write};
@@ -318,7 +322,7 @@ fn stopped_in_the_middle() {
     });
 }
 
-/// Returns number, command and error of the next answer.
+/// Returns the ID, the command and the error number of the next answer.
 fn answer(client: &mut std::os::unix::net::UnixStream) -> (u16, u16, u32) {
     use std::io::Read;
     let mut head = [0; HEADER];
@@ -340,8 +344,8 @@ fn served(ours: &OwnedFd, mut session: DeviceSession<Toy>, client: impl FnOnce()
     session
 }
 
-/// Objective: messages in pieces and in groups, with descriptors or without, are served; those not served when the
-/// service stops are served by the restored session.
+/// Objective: messages that arrive in pieces or in groups, with or without descriptors, are served. Messages that are
+/// not served when the service stops are served by the restored session.
 #[test]
 fn messages_in_pieces_are_served() {
     use std::io::Write;
@@ -369,7 +373,7 @@ fn messages_in_pieces_are_served() {
         let map = header(4, command::DMA_MAP).question(&window);
         netvale_fdio::send(&client, &map, &[file.as_fd()], rustix::net::SendFlags::empty()).unwrap();
         assert_eq!(answer(&mut client), (4, command::DMA_MAP, 0));
-        // The start of another message.
+        // Sends only the start of another message.
         client.write_all(&write(104, 7)[..20]).unwrap();
     });
     assert_eq!(session.device().0.registers[100..104], 999u32.to_le_bytes());

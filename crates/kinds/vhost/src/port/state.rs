@@ -24,8 +24,8 @@ pub struct VhostState {
     pub connections: u64,
     /// Reason for the last disconnection of a front end.
     pub last_error: Option<String>,
-    /// Number of changes that the front end has made. A change may replace descriptors only, which the rest of the
-    /// state does not show.
+    /// Number of changes that the front end has made. A change that only replaces descriptors shows in this number, but
+    /// not in the rest of the state.
     pub changes: u64,
     /// Calls sent and kicks received, for each queue.
     pub kicks: Vec<(u64, u64)>,
@@ -40,7 +40,7 @@ pub struct PeerState {
     pub socket: Fd,
     /// The device.
     pub device: VhostDeviceState,
-    /// The message of which only a part has been received.
+    /// A message of which only a part has been received; empty if there is no such message.
     pub unread: UnreadState,
 }
 
@@ -52,14 +52,14 @@ pub struct UnreadState {
 }
 
 impl VhostPort {
-    /// Requests a pause of the thread; [`VhostPort::save_parked`] waits for it.
+    /// Requests a pause of the port's thread; [`VhostPort::save_parked`] waits until it has paused.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
     /// Returns the state for a successor. The connection is paused until the returned [`PausedService`] is dropped. The
     /// workers must be parked, i.e. paused between batches, and stay parked until the successor resumes or fails.
-    /// `None` if the port cannot be restored, because a peer blocks the port's thread or the guest's memory is in too
+    /// Returns `None` if the port cannot be restored: a peer blocks the port's thread, or the guest's memory is in too
     /// many files.
     ///
     /// # Errors
@@ -83,9 +83,10 @@ impl VhostPort {
         Ok(Some((state, paused)))
     }
 
-    /// Returns the state for restoring the port after this process ends without notice: everything but the positions of
-    /// running queues and the numbers of kicks. The state changes whenever the callback of [`VhostPort::on_change`] is
-    /// called. `None` if the port cannot be restored because the guest's memory is in too many files.
+    /// Returns the state from which a successor restores the port if this process ends without notice. It contains
+    /// everything but the positions of running queues and the numbers of kicks. The state changes whenever the callback
+    /// of [`VhostPort::on_change`] is called. Returns `None` if the port cannot be restored because the guest's memory
+    /// is in too many files.
     pub fn save(&self) -> Option<VhostState> {
         let told = self.service.state();
         let KeptState { changes, last } = self.service.kept();
@@ -109,7 +110,7 @@ impl VhostPort {
         self.service.on_change(call);
     }
 
-    /// Adds the positions of the port's queues to `device`. Returns whether all of them are known.
+    /// Adds the positions of the port's queues to `device`. Returns whether all positions are known.
     fn stopped_at(&self, device: &mut VhostDeviceState) -> bool {
         for (seat, ring) in self.seats.iter().zip(&mut device.rings) {
             let Ok(queue) = seat.queue.control() else { return false };
@@ -145,7 +146,7 @@ impl KeptFrontEnd {
 pub(crate) struct FrontEndConnection {
     pub(crate) socket: Arc<OwnedFd>,
     pub(crate) inbox: MessageInbox,
-    /// The device; `None` if the front end has not sent anything yet.
+    /// The device; `None` if the front end has sent no message yet.
     pub(crate) device: Option<VhostDevice>,
 }
 

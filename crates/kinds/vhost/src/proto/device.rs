@@ -1,5 +1,5 @@
-//! The device: the effect of each message of a front end, independent of sockets. The MTU in its configuration space is
-//! the size of the longest packet that a driver may send.
+//! The device: the effect of each message from a front end, independent of sockets. The MTU in the device's
+//! configuration space is the size of the longest packet that a driver may send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -33,11 +33,11 @@ const PROTOCOL_OFFERED: u64 = protocol::MQ
 
 /// Flag in the payload of SET_VRING_KICK and SET_VRING_CALL: there is no descriptor.
 pub(super) const NO_FD: u64 = 1 << 8;
-/// Flag of SET_VRING_ADDR, `VHOST_VRING_F_LOG`: the ring's pages are logged, too.
+/// Flag of SET_VRING_ADDR, `VHOST_VRING_F_LOG`: writes to the ring itself are logged, not only writes to buffers.
 const LOG_RING: u32 = 1;
 
-/// The MTU that a device offers, in bytes. It may change while the device is in use; a driver reads it when it starts.
-/// Clones share one value.
+/// The MTU that a device offers, in bytes. The MTU may change while the device is in use; a driver reads it only when
+/// the driver starts. Clones share one value.
 #[derive(Clone, Debug, Default)]
 pub struct OfferedMtu(Arc<AtomicU16>);
 
@@ -92,19 +92,20 @@ pub(super) struct Vring {
     pub(super) enabled: bool,
     pub(super) started: bool,
     pub(super) log: bool,
-    /// Position at which the ring starts next.
+    /// Source of the position at which the ring starts the next time.
     pub(super) begin: QueueStart,
 }
 
-/// Start position of a queue.
+/// The source of a queue's start position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum QueueStart {
-    /// The front end's base, unless the in-flight record differs.
+    /// The base that the front end sent, or the position in the in-flight record if that differs.
     #[default]
     Told,
-    /// The base at which a predecessor stopped. The predecessor may still resume, so nothing is written.
+    /// The position at which a predecessor stopped. As the predecessor may still resume, nothing is written to the ring
+    /// or the record.
     Stopped,
-    /// The position at which a predecessor ended without notice, from the record or the used ring.
+    /// The position at which a predecessor ended without notice, as read from the in-flight record or the used ring.
     Lost,
 }
 
@@ -122,7 +123,8 @@ pub struct VhostDevice {
     owned: bool,
     pub(super) log: Option<Arc<DirtyLog>>,
     pub(super) inflight: Option<Arc<Inflight>>,
-    /// The RARP frame that announces an arrived guest, to be sent once the first transmit queue runs.
+    /// The RARP frame that announces a guest that has migrated here; it is passed to the switch once the first transmit
+    /// queue runs.
     pub(super) announcement: Option<[u8; 60]>,
 }
 
@@ -162,7 +164,7 @@ impl VhostDevice {
         self.vrings.iter().filter(|v| v.started).count()
     }
 
-    /// Executes a message. Returns the answer, if any.
+    /// Executes a message. Returns the answer; `None` if the message needs no answer.
     ///
     /// # Errors
     /// [`FrontEndViolation`] if the connection must end.
@@ -219,7 +221,7 @@ impl VhostDevice {
                 }
             }
             request::REM_MEM_REG => {
-                // Some front ends pass the file, too; it is not used.
+                // Some front ends pass the region's file, which is not needed.
                 m.fds.clear();
                 // Eight bytes of padding precede the region.
                 let spec = m.region(8)?;
@@ -229,16 +231,19 @@ impl VhostDevice {
                 }
             }
             request::GET_CONFIG => return self.get_config(m).map(Some),
-            // Both are ignored: the driver cannot write the configuration space, and frames of any length are accepted.
+            // Both requests are ignored: the driver cannot write the configuration space, and frames of any length are
+            // accepted.
             request::SET_CONFIG | request::NET_SET_MTU => {}
             request::SET_STATUS => self.set_status(m.u64()?)?,
             request::GET_STATUS => return number(self.status),
             request::SET_LOG_BASE => {
                 self.set_log(m)?;
-                // Front ends expect an answer, and differ in its length: each accepts its own payload.
+                // Front ends expect an answer, but differ in the length that they expect. Every front end accepts its
+                // own payload as the answer.
                 return Ok(Some(std::mem::take(&mut m.payload)));
             }
-            // An eventfd that announces writes to the dirty log, for which no front end waits.
+            // The message has an eventfd that would announce writes to the dirty log. No front end waits for this, so
+            // the eventfd is closed.
             request::SET_LOG_FD => drop(m.take_fds(1)?),
             request::SET_INFLIGHT_FD => self.set_inflight(m)?,
             request::SEND_RARP => self.announce(m)?,
@@ -281,7 +286,8 @@ impl VhostDevice {
                 let call = self.vrings[i].call.clone();
                 if let Some(live) = self.queue(i)?.as_mut() {
                     live.call = call;
-                    // The driver also needs a notification of buffers used before the descriptor arrived.
+                    // The device may have used buffers before the descriptor arrived, and the driver needs a
+                    // notification of these, too.
                     live.notify();
                 }
             }
@@ -305,8 +311,8 @@ impl VhostDevice {
         Ok(None)
     }
 
-    /// Returns the offered features; a device with one pair does not offer multiple queues (`MQ`). A driver selects
-    /// several queues through a control queue, which belongs to the front end. User-Mode Linux has no control queue,
+    /// Returns the offered features; a device with one pair does not offer multiple queues (`MQ`). A driver selects the
+    /// number of queues through a control queue, which the front end implements. User-Mode Linux has no control queue,
     /// and would refuse a device that offers several queues.
     fn offered(&self) -> u64 {
         if self.config.pairs > 1 { OFFERED } else { OFFERED & !MQ }
@@ -345,7 +351,8 @@ impl VhostDevice {
         let word = |i: usize| payload.get(i..i + 4).and_then(|b| b.first_chunk()).map(|b| u32::from_le_bytes(*b));
         let (Some(offset), Some(size)) = (word(0), word(4)) else { return Err(FrontEndViolation::Size(m.request)) };
         let config = self.config.bytes();
-        // Offset, size, flags, then the bytes; bytes beyond the device's are zero.
+        // The payload has offset, size and flags, followed by the bytes; bytes beyond the device's configuration space
+        // are zero.
         let into =
             payload.get_mut(12..).filter(|b| b.len() == size as usize).ok_or(FrontEndViolation::Size(m.request))?;
         for (k, byte) in into.iter_mut().enumerate() {
@@ -364,7 +371,7 @@ impl VhostDevice {
         self.set_memory(GuestMemory::new(specs.into_iter().zip(fds).collect())?)
     }
 
-    /// Makes running queues continue in the new memory.
+    /// Replaces the guest's memory. Running queues continue in the new memory.
     pub(super) fn set_memory(&mut self, memory: GuestMemory) -> Result<(), FrontEndViolation> {
         let running: Vec<usize> = (0..self.vrings.len()).filter(|i| self.vrings[*i].started).collect();
         for i in &running {
@@ -398,8 +405,8 @@ impl VhostDevice {
         if v.started { Err(FrontEndViolation::Time { request, queue: i }) } else { Ok(v) }
     }
 
-    /// Returns the queue and the doorbell in SET_VRING_KICK and similar messages; no doorbell if the message has no
-    /// descriptor.
+    /// Returns the queue index and the doorbell in SET_VRING_KICK and similar messages; the doorbell is `None` if the
+    /// message has no descriptor.
     fn vring_fd(&mut self, m: &mut VhostMessage) -> Result<(usize, Option<Doorbell>), FrontEndViolation> {
         let value = m.u64()?;
         let i = (value & 0xff) as u32;
@@ -447,12 +454,12 @@ impl VhostDevice {
             wake.add_peer(kick).map_err(FrontEndViolation::System)?;
         }
         if begin == QueueStart::Lost {
-            // The predecessor may not have notified the driver.
+            // Notifies the driver in case the predecessor ended before it did so.
             live.notify();
         }
         if seat.wake.is_none() && begin != QueueStart::Stopped {
-            // Kicks are useless here: no worker waits for receive buffers. While the driver offers none, frames are
-            // dropped.
+            // No worker waits for receive buffers, so the driver need not kick this queue. While the driver offers no
+            // buffers, frames are dropped.
             live.queue.disarm();
         }
         v.started = true;
@@ -462,7 +469,8 @@ impl VhostDevice {
         self.deliver_announcement()
     }
 
-    /// Returns queue `i`, which workers cannot use meanwhile; the result is empty if the queue does not run.
+    /// Returns exclusive access to queue `i`: workers cannot use the queue until the result is dropped. The result is
+    /// empty if the queue does not run.
     pub(super) fn queue(&self, i: usize) -> Result<LentControl<'_, LiveQueue>, FrontEndViolation> {
         self.seats[i].queue.control().map_err(in_use(i))
     }
@@ -503,7 +511,8 @@ impl Drop for VhostDevice {
     }
 }
 
-/// Opens the in-flight record of queue `i`, if the front end keeps one, and moves the queue to its start position.
+/// Opens the in-flight record of queue `i`, if the front end keeps such records, and moves the queue to its start
+/// position.
 fn record(
     region: Option<&Arc<Inflight>>,
     i: usize,

@@ -6,18 +6,18 @@ use netvale_mem::lent::InUse;
 use netvale_virtio::memory::RegionSpec;
 use thiserror::Error;
 
-/// Size of a header in bytes: request, flags, size of the payload.
+/// Size in bytes of a header, which consists of the request, the flags and the size of the payload.
 pub const HEADER: usize = 12;
 /// Maximum size of a payload in bytes.
 pub const MAX_PAYLOAD: usize = 4096;
-/// Maximum number of descriptors of a message.
+/// Maximum number of descriptors per message.
 pub const MAX_FDS: usize = 32;
 
 /// Version of the protocol, in the lowest two bits of the flags.
 const VERSION: u32 = 1;
 /// Flag of an answer.
 const REPLY: u32 = 4;
-/// Flag that requests an answer, success or not (`REPLY_ACK`).
+/// Flag that requests an answer in any case, even if the request succeeds (`REPLY_ACK`).
 const NEED_REPLY: u32 = 8;
 
 /// Requests of a front end.
@@ -71,7 +71,7 @@ pub mod protocol {
     pub const STATUS: u64 = 1 << 16;
 }
 
-/// The reason for refusing a message, which ends the connection.
+/// The reason why a message is refused. A refused message ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FrontEndViolation {
     /// The flags contain another version of the protocol.
@@ -105,7 +105,7 @@ pub enum FrontEndViolation {
         /// Number of descriptors.
         fds: usize,
     },
-    /// A kick, call or error descriptor that is not an eventfd.
+    /// A descriptor for kicks, calls or errors is not an eventfd.
     #[error("request {0} has a descriptor that is not an eventfd")]
     NoEventfd(u32),
     /// The request is unknown or was not offered.
@@ -116,7 +116,7 @@ pub enum FrontEndViolation {
     InUse {
         /// The queue.
         queue: usize,
-        /// The reason.
+        /// The reason why the queue cannot be removed or changed.
         why: InUse,
     },
     /// The queue does not exist.
@@ -189,7 +189,7 @@ impl VhostMessage {
         VhostMessage { request, flags: VERSION | REPLY, payload, fds: Vec::new() }
     }
 
-    /// Requests an acknowledgement of this message, of success too (`NEED_REPLY`).
+    /// Makes this message request an acknowledgement even if it succeeds (`NEED_REPLY`).
     #[must_use]
     pub fn with_ack(mut self) -> VhostMessage {
         self.flags |= NEED_REPLY;
@@ -201,7 +201,7 @@ impl VhostMessage {
         self.flags & REPLY != 0
     }
 
-    /// Returns whether the message requests an acknowledgement, of success too (`NEED_REPLY`).
+    /// Returns whether the message requests an acknowledgement even if it succeeds (`NEED_REPLY`).
     pub fn needs_ack(&self) -> bool {
         self.flags & NEED_REPLY != 0
     }
@@ -236,7 +236,7 @@ impl VhostMessage {
         Ok((both as u32, (both >> 32) as u32))
     }
 
-    /// Returns numbers of the payload, 8 bytes each, from byte `at` on.
+    /// Returns `N` numbers from the payload, 8 bytes each, starting at byte `at`.
     ///
     /// # Errors
     /// [`FrontEndViolation::Size`] if the payload is too short.
@@ -261,7 +261,7 @@ impl VhostMessage {
     /// Takes exactly `count` descriptors.
     ///
     /// # Errors
-    /// [`FrontEndViolation::Fds`] if the message has more or fewer.
+    /// [`FrontEndViolation::Fds`] if the message has more or fewer descriptors.
     pub fn take_fds(&mut self, count: usize) -> Result<Vec<OwnedFd>, FrontEndViolation> {
         if self.fds.len() == count {
             Ok(std::mem::take(&mut self.fds))
@@ -282,7 +282,7 @@ pub fn put_region(payload: &mut Vec<u8>, spec: &RegionSpec) {
 mod tests {
     use super::*;
 
-    /// Objective: a written header reads back; invalid headers are refused.
+    /// Objective: a header that was written is read back unchanged; invalid headers are refused.
     #[test]
     fn a_written_header_reads_back() {
         let m = VhostMessage::new(request::SET_VRING_NUM, vec![1; 8]).with_ack();
@@ -297,7 +297,7 @@ mod tests {
         assert!(matches!(header(&bad), Err(FrontEndViolation::TooLarge { .. })));
     }
 
-    /// Objective: payloads of another size are refused.
+    /// Objective: payloads of a wrong size are refused.
     #[test]
     fn payloads_of_another_size_are_refused() {
         let m = |n| VhostMessage::new(7, vec![0; n]);

@@ -18,7 +18,7 @@ use crate::log::DirtyLog;
 const MAX_LOG: u64 = 1 << 32;
 
 impl VhostDevice {
-    /// SET_LOG_BASE: maps the dirty log, of which the message has the size, the offset and the file.
+    /// SET_LOG_BASE: maps the dirty log. The message has the log's size, its offset in a file, and the file.
     pub(super) fn set_log(&mut self, m: &mut VhostMessage) -> Result<(), FrontEndViolation> {
         let [size, offset] = m.words(0)?;
         if size > MAX_LOG {
@@ -29,13 +29,13 @@ impl VhostDevice {
         self.tell_logs()
     }
 
-    /// Returns the log, if writes must be logged.
+    /// Returns the log; `None` if writes need not be logged.
     pub(super) fn live_log(&self) -> Option<Arc<dyn WriteLog>> {
         let log = self.log.clone().filter(|_| self.features & LOG_ALL != 0);
         log.map(|log| log as Arc<dyn WriteLog>)
     }
 
-    /// Sets the log of running queues, which front ends may change at any time.
+    /// Passes the current log to all running queues. A front end may change the log at any time.
     pub(super) fn tell_logs(&self) -> Result<(), FrontEndViolation> {
         for (i, v) in self.vrings.iter().enumerate() {
             if let Some(live) = self.queue(i)?.as_mut() {
@@ -61,7 +61,7 @@ impl VhostDevice {
         Ok(answer)
     }
 
-    /// SET_INFLIGHT_FD: maps memory with in-flight records, created by this process or an earlier one.
+    /// SET_INFLIGHT_FD: maps memory with in-flight records, which this process or an earlier process created.
     pub(super) fn set_inflight(&mut self, m: &mut VhostMessage) -> Result<(), FrontEndViolation> {
         let (queues, size) = self.inflight_shape(m)?;
         let [len, offset] = m.words(0)?;
@@ -73,7 +73,8 @@ impl VhostDevice {
         Ok(())
     }
 
-    /// Returns the number of queues and of descriptors in each, which are at bytes 16 and 18 of the message's payload.
+    /// Returns the number of queues and the number of descriptors per queue, which are at bytes 16 and 18 of the
+    /// message's payload.
     fn inflight_shape(&self, m: &VhostMessage) -> Result<(u16, u16), FrontEndViolation> {
         let half = |at: usize| m.payload.get(at..at + 2).and_then(|b| b.first_chunk()).map(|b| u16::from_le_bytes(*b));
         let (Some(queues), Some(size)) = (half(16), half(18)) else { return Err(FrontEndViolation::Size(m.request)) };
@@ -83,7 +84,8 @@ impl VhostDevice {
         Ok((queues, size))
     }
 
-    /// Clears a queue's in-flight record: the front end gets the queue's position, or starts the queue anew.
+    /// Clears a queue's in-flight record, which is no longer needed when the front end gets the queue's position or
+    /// restarts the queue.
     pub(super) fn close_record(&self, i: usize) -> Result<(), FrontEndViolation> {
         let record = self.queue(i)?.as_mut().and_then(|live| live.inflight.take());
         record.iter().for_each(|record| record.close());

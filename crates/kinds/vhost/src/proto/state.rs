@@ -1,4 +1,4 @@
-//! Saved state of a device. A successor restores it as if the front end sent its messages again.
+//! Saved state of a device. A successor restores the device as if the front end repeated its messages.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct VhostDeviceState {
     regions: Vec<(RegionSpec, usize)>,
     log: Option<LogState>,
     inflight: Option<InflightState>,
-    /// Address of an arrived guest that is not announced yet.
+    /// Ethernet address of a guest that has migrated here and is not announced yet.
     pub announcement: Option<[u8; 6]>,
     /// The rings.
     pub rings: Vec<RingState>,
@@ -43,7 +43,7 @@ impl VhostDeviceState {
 /// State of the dirty log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct LogState {
-    /// Length of the log, and its offset in its file.
+    /// Length of the log, and the offset in the file at which the log begins.
     place: [u64; 2],
     file: Fd,
 }
@@ -60,7 +60,7 @@ struct InflightState {
 pub struct RingState {
     size: u16,
     addresses: Option<QueueAddresses>,
-    /// Whether the ring's own pages are logged.
+    /// Whether writes to the ring itself are logged.
     log: bool,
     enabled: bool,
     started: bool,
@@ -110,7 +110,7 @@ impl VhostDevice {
     /// Restores a predecessor's device by repeating the front end's messages.
     ///
     /// # Errors
-    /// [`BadState`] names the part for which a front end would be refused.
+    /// [`BadState`] names the part of the state for which a front end's message would be refused.
     pub fn restore(
         config: NetConfig,
         seats: Vec<Arc<Seat<LiveQueue>>>,

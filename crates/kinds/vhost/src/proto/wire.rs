@@ -19,7 +19,7 @@ pub enum ReceiveResult {
     Stopped,
 }
 
-/// Waits for a message. If `stop` becomes readable first, a partly received message is lost.
+/// Waits for a message, or until `stop` is readable. In the latter case, a partly received message is lost.
 ///
 /// # Errors
 /// [`FrontEndViolation`] if the message is malformed.
@@ -35,10 +35,10 @@ pub struct MessageInbox {
 }
 
 impl MessageInbox {
-    /// Restores a predecessor's part of a message.
+    /// Restores the part of a message that a predecessor received.
     ///
     /// # Errors
-    /// [`FrontEndViolation`] if the bytes are more than a message, or not the start of one.
+    /// [`FrontEndViolation`] if the bytes are not the incomplete start of a message.
     pub fn restore(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<MessageInbox, FrontEndViolation> {
         let inbox = MessageInbox { bytes, fds };
         match inbox.missing()? {
@@ -53,7 +53,8 @@ impl MessageInbox {
         (&self.bytes, &self.fds)
     }
 
-    /// Waits for the rest of a message, or for `stop` to become readable. Bytes received until then are kept.
+    /// Waits for the rest of a message, or until `stop` is readable. In the latter case, the bytes received so far are
+    /// kept.
     ///
     /// # Errors
     /// [`FrontEndViolation`] if the message is malformed.

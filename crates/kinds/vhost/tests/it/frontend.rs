@@ -44,7 +44,7 @@ fn negotiated(path: &std::path::Path, queues: u64) -> Frontend {
 }
 
 /// Objective: a front end that requests features before it owns the device, like QEMU, is not offered a configuration
-/// space, about which QEMU would warn; other front ends are, as they read the Ethernet address there.
+/// space, about which QEMU would warn. Other front ends are offered one, as they read the Ethernet address from it.
 #[test]
 fn an_early_front_end_is_offered_no_configuration() {
     for owned in [false, true] {
@@ -61,8 +61,8 @@ fn an_early_front_end_is_offered_no_configuration() {
     }
 }
 
-/// Objective: a driver set up by the `vhost` crate's front end sends frames, with memory as a table and as hot-plugged
-/// slots; each request of this front end gets the expected answer.
+/// Objective: a driver set up by the `vhost` crate's front end sends frames, whether it passes its memory as one table
+/// or as hot-plugged slots; each request of this front end gets the expected answer.
 #[test]
 fn a_queue_by_the_other_front_end() {
     for slots in [false, true] {
@@ -141,7 +141,7 @@ fn a_log_by_the_other_front_end() {
     assert_eq!(rig.device.state().last_error, None);
 }
 
-/// Objective: the number of queue pairs is the port's option.
+/// Objective: the port offers the number of queue pairs that its options state.
 #[test]
 fn the_number_of_queue_pairs_is_the_option() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Front ends that violate the protocol: each is disconnected with a reason, and the next one is served.
+//! Tests of front ends that violate the protocol: each such front end is disconnected with a reason, and the next front
+//! end is served.
 
 use crate::common;
 use crate::common::raw;
@@ -57,7 +58,7 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
             let words = [2 * SIZE, 0, 2 | 8 << 16];
             r.say(request::SET_INFLIGHT_FD, words.iter().flat_map(|w| w.to_le_bytes()).collect(), vec![file()]);
         }),
-        // A write to these descriptors does not wake a guest, or takes arbitrarily long.
+        // A write to such a descriptor would not wake a guest, or could take arbitrarily long.
         ("request 13 has a descriptor that is not an eventfd", |r| r.bell(request::SET_VRING_CALL, file())),
         ("request 12 has a descriptor that is not an eventfd", |r| {
             r.bell(request::SET_VRING_KICK, rustix::event::epoll::create(CreateFlags::CLOEXEC).unwrap());
@@ -87,7 +88,7 @@ fn a_bad_message_ends_the_connection_by_its_rule() {
     assert!(cross(&driver_end, &mut rig.end, &frames, 8) == frames);
 }
 
-/// Objective: a front end that stops mid-message blocks neither the switch nor the end of the port.
+/// Objective: a front end that stops mid-message blocks neither the switch nor the removal of the port.
 #[test]
 fn half_a_message_blocks_nothing() {
     let rig = rig();
@@ -98,7 +99,8 @@ fn half_a_message_blocks_nothing() {
     drop(rig);
 }
 
-/// Objective: rings with jumps or loops, and lost memory, each stop their queue with the reason.
+/// Objective: a ring with a jump or a loop, or the loss of its memory, stops the queue with a reason that names the
+/// fault.
 #[test]
 fn bad_rings_stop_their_queue_with_the_reason() {
     // Contents of the transmit queue's rings: descriptors at 0x1000, available ring at 0x1100.

@@ -1,4 +1,4 @@
-//! A queue that a worker does not return, and a queue that is set up again and again under traffic.
+//! Tests of a queue that a worker does not return, and of a queue that is repeatedly set up anew under traffic.
 
 #![allow(unsafe_code)]
 
@@ -14,19 +14,20 @@ use netvale_port::{Batch, Ingress};
 use netvale_vhost::proto::message::request;
 use raw::{Raw, Rig, file, put, rig, whole};
 
-/// Starts the transmit queue, with one frame in it, of a message-controlled front end.
+/// Connects a front end that the test controls message by message, and starts its transmit queue, which contains one
+/// frame.
 fn start(rig: &Rig, memory: &OwnedFd) -> Raw {
     let raw = Raw::new(&rig.path);
     raw.number(request::SET_FEATURES, 1 << 32);
     raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
-    // The descriptor of a frame with its header, and an available ring with this descriptor.
+    // A descriptor for a frame with its header, and an available ring that lists this descriptor.
     put(memory, 0x1000, &[0x2000, 72]);
     put(memory, 0x1100, &[1 << 16]);
     raw.start(1, 0x1000);
     raw
 }
 
-/// The used index of the queue.
+/// Returns the used index of the transmit queue.
 fn used(memory: &OwnedFd) -> u16 {
     let mut index = [0; 2];
     assert_eq!(rustix::io::pread(memory, &mut index, 0x1202), Ok(2));
@@ -63,7 +64,8 @@ fn a_stopped_queue_is_answered_after_its_batch() {
 }
 
 /// Objective: if a worker does not release its batch in time, only the front end of that queue loses its connection.
-/// The next front end is refused while the batch is held, and served afterwards; the old queue is out of use.
+/// The next front end is refused while the worker holds the batch, and served once the worker has released it; the old
+/// queue is not used any more.
 #[test]
 fn a_batch_never_handed_back_costs_the_connection() {
     let mut rig = rig();
@@ -112,7 +114,7 @@ fn set_again_and_again() {
                 rig.end.ingress.release();
                 frames += count;
                 if count > 0 {
-                    // The driver has one frame, and sends it again whenever the buffer is returned.
+                    // The driver has only one frame, and sends it again whenever the device returns the buffer.
                     assert_eq!(u64::from(used(&memory)), frames & 0xffff);
                     put(&memory, 0x1100, &[((frames + 1) & 0xffff) << 16]);
                 }

@@ -1,4 +1,5 @@
-//! Migrating guests, and front ends that outlive the device: the dirty log, the announcement, the in-flight record.
+//! Tests of migrating guests (the dirty log, the announcement) and of front ends that outlive the device (the in-flight
+//! record).
 
 use crate::common;
 use crate::common::raw;
@@ -25,7 +26,7 @@ fn log_of(log: &OwnedFd) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Gives the device a log: `len` bytes of a file of `size` bytes.
+/// Gives the device a log, which is the first `len` bytes of a new file of `size` bytes. Returns the file.
 fn has_log(raw: &Raw, size: u64, len: u64) -> OwnedFd {
     let log = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&log, size).unwrap();
@@ -36,8 +37,8 @@ fn has_log(raw: &Raw, size: u64, len: u64) -> OwnedFd {
     log
 }
 
-/// Objective: while the log is on, exactly the written pages of buffers and of the used ring are marked; before and
-/// after, none are.
+/// Objective: while the log is on, exactly the written pages of buffers and of the used ring are marked; while the log
+/// is off, no page is marked.
 #[test]
 fn written_pages_are_logged() {
     let mut rig = rig();
@@ -45,8 +46,8 @@ fn written_pages_are_logged() {
     let memory = file();
     raw.number(request::SET_FEATURES, VERSION_1);
     raw.memory(&[whole()], vec![memory.try_clone().unwrap()]);
-    // Receive queue at 0x1000 (available ring 0x1100, used ring 0x1200): buffers in pages 4 to 11, and one over pages
-    // 12 and 13.
+    // A receive queue at 0x1000, with its available ring at 0x1100 and its used ring at 0x1200. Each buffer is in one
+    // of the pages 4 to 11, except one buffer that spans pages 12 and 13.
     for i in 0..8 {
         put(&memory, 0x1000 + 16 * i, &[0x4000 + 0x1000 * i, 256 | 2 << 32]);
     }
@@ -62,7 +63,8 @@ fn written_pages_are_logged() {
     raw.number(request::SET_FEATURES, VERSION_1 | LOG_ALL);
     raw.addresses(0, 0x1000, 1);
     raw.sync();
-    // The second buffer of the ring, in page 5; the third, over two pages; and the used ring in page 1.
+    // The frames go to the second buffer, in page 5, and the third buffer, which spans two pages. The used ring is in
+    // page 1.
     assert_eq!(give(&rig.end, &one), 1);
     assert_eq!(log_of(&log), 1 << 5 | 1 << 1);
     assert_eq!(give(&rig.end, &one), 1);
@@ -92,7 +94,8 @@ fn a_log_cut_short_ends_the_connection() {
     until("the front end is gone", || rig.device.state().last_error.is_some_and(|e| e.contains("cut short")));
 }
 
-/// Objective: an arrived guest is announced to the switch once, even if its queue starts later.
+/// Objective: a guest that has migrated here is announced to the switch once, even if its queue starts after the
+/// request to announce it.
 #[test]
 fn an_arrived_guest_is_announced_once() {
     let mut rig = rig();
@@ -161,7 +164,7 @@ impl Survivor {
         raw
     }
 
-    /// Sends frames of `len` bytes each, and reclaims used buffers.
+    /// Sends `count` frames of `len` bytes each, and reclaims used buffers.
     fn send(&mut self, count: usize, len: u32) {
         while let Some(used) = self.queue.next_used().unwrap() {
             self.queue.recycle([used.id]);
@@ -175,7 +178,7 @@ impl Survivor {
 }
 
 /// Objective: after an end without notice, the next device resumes at the right position: every frame arrives once,
-/// although the front end only knows the queue's first position.
+/// although the front end always starts the queue at the base of an empty queue.
 fn goes_on(packed: bool) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
@@ -186,7 +189,7 @@ fn goes_on(packed: bool) {
         let (device, mut end) = open(&path);
         let raw = front.connect(&path);
         until("the queue runs", || device.state().now.queues == 1);
-        // Some frames arrive at this device, later ones at the next.
+        // Three frames arrive at this device; the next two arrive only at the next device.
         front.send(3, len);
         while take(&mut end, |(bytes, _)| got.push(bytes.len() as u32)) > 0 {}
         front.send(2, len + 1);

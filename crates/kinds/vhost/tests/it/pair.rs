@@ -1,4 +1,5 @@
-//! netvale's device and driver on a socket: every layout, frames of all kinds, ends that disconnect and return.
+//! Tests of netvale's device and driver at the two ends of a socket: every layout, frames of all kinds, ends that
+//! disconnect and return.
 
 use crate::common;
 
@@ -57,8 +58,8 @@ fn all_options() -> Vec<DriverOptions> {
     all
 }
 
-/// Objective: in every combination of layout, buffers and notification, frames cross both ways unchanged and in order,
-/// over many rounds of the rings.
+/// Objective: in every combination of layout, buffers and notification, frames pass in both directions unchanged and in
+/// order, while the rings wrap around many times.
 #[test]
 fn frames_cross_both_ways_in_every_combination() {
     for options in all_options() {
@@ -118,8 +119,8 @@ fn large_segments_cross_whole_if_negotiated() {
     }
 }
 
-/// Objective: if frames may wait, the segments of a frame are only sent once all of them have room, so none is lost; a
-/// frame that can never have room loses segments and does not wait forever.
+/// Objective: if frames may wait, the segments of a frame are sent only once there is room for all of them, so no
+/// segment is lost. A frame for which there can never be enough room loses segments instead of waiting forever.
 #[test]
 fn segments_that_wait_are_not_lost() {
     let large = vec![segment(60_000)];
@@ -154,7 +155,7 @@ fn segments_that_wait_are_not_lost() {
     }
 }
 
-/// Objective: without mergeable buffers, a frame longer than a buffer is dropped, and the frame after it arrives.
+/// Objective: without mergeable buffers, a frame that is longer than a buffer is dropped, and the next frame arrives.
 #[test]
 fn too_long_for_one_buffer() {
     let mut rig = Rig::new(DriverOptions { mergeable: false, ..DriverOptions::default() });
@@ -166,7 +167,7 @@ fn too_long_for_one_buffer() {
     assert_eq!(rig.device_end.egress.counters().drops(netvale_port::DropReason::TooLong), 1);
 }
 
-/// Objective: a frame wakes a sleeping end, and leaves an awake one alone.
+/// Objective: a frame wakes the receiving end if that end sleeps; an end that is awake is not notified.
 #[test]
 fn a_frame_wakes_only_a_sleeping_end() {
     for packed in [false, true] {
@@ -219,7 +220,7 @@ fn drivers_come_and_go() {
     assert!(!path.exists(), "the socket is gone");
 }
 
-/// Objective: a driver finds its device again after the device's restart.
+/// Objective: a driver reconnects to its device after the device has restarted.
 #[test]
 fn devices_come_and_go() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! A port is restored in another process: its front end notices nothing; no frame is lost, duplicated or reordered.
+//! Tests of ports that are restored in another process: the front end notices nothing, and no frame is lost, duplicated
+//! or reordered.
 
 use crate::common;
 use crate::common::processes;
@@ -17,8 +18,9 @@ use processes::{Device, Driver, Stream, all_options, connected, other, sent, wri
 use raw::{Raw, started};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Objective: in every layout, frames of both directions, including those in the rings, survive ten changes of the
-/// device's process; the driver keeps its connection. Failed changes go unnoticed, too.
+/// Objective: in every layout, frames in both directions, including frames that are in the rings, survive ten
+/// replacements of the device's process; the driver keeps its connection, and does not notice failed replacements
+/// either.
 #[test]
 fn a_device_goes_on() {
     for options in all_options() {
@@ -51,8 +53,8 @@ fn a_device_goes_on() {
     }
 }
 
-/// Objective: in every layout, frames of both directions survive ten changes of the driver's process, with changes of
-/// the device's between them; neither end notices. Failed changes go unnoticed, too.
+/// Objective: in every layout, frames of both directions survive ten replacements of the driver's process, between
+/// which the device's process is replaced. Neither end notices a replacement, not even one that fails.
 #[test]
 fn a_driver_goes_on() {
     for mut options in all_options() {
@@ -90,7 +92,8 @@ fn a_driver_goes_on() {
     }
 }
 
-/// Objective: a restored driver without a device waits for it, and the device wakes it from sleep.
+/// Objective: a driver that is restored while its device is away waits for the device, and frames from the device wake
+/// the sleeping driver.
 #[test]
 fn a_driver_without_its_device() {
     let mut device = Device::new(1);
@@ -109,7 +112,8 @@ fn a_driver_without_its_device() {
     assert_eq!(driver.port.state().connections, 1);
 }
 
-/// Objective: after a change of process, each end wakes the other from sleep, and the counts of kicks remain.
+/// Objective: after a process is replaced, each end can still wake the other end from sleep, and the counts of kicks
+/// are kept.
 #[test]
 fn sleepers_are_woken() {
     for packed in [false, true] {
@@ -158,7 +162,8 @@ fn without_a_front_end() {
     assert!(!path.exists());
 }
 
-/// Objective: a message received in part is completed in the next process, wherever it was cut, with its descriptor.
+/// Objective: if only a part of a message has been received, the next process completes the message and gets its
+/// descriptor, wherever the message was cut.
 #[test]
 fn half_a_message_is_completed_in_the_next_process() {
     for cut in 1..20 {
@@ -189,8 +194,9 @@ fn send_with(raw: &Raw, bytes: &[u8], fd: OwnedFd) {
     assert_eq!(sent, Ok(bytes.len()));
 }
 
-/// Objective: state saved at any time is enough to resume after an end without notice: split rings show their position;
-/// the port's thread reports changes; the front end of a packed ring without a record is disconnected with the reason.
+/// Objective: state saved at any time is enough to resume after an end without notice: a split ring shows its own
+/// position, and the port's thread reports changes of the state. A front end that has a packed ring without an
+/// in-flight record is disconnected with the reason.
 #[test]
 fn an_end_without_notice() {
     let mut device = Device::new(1);
@@ -209,7 +215,8 @@ fn an_end_without_notice() {
     up.receive_all(&mut device.end);
     up.send(&driver_end, 40);
     let changed = changes.load(Ordering::Relaxed);
-    // Simulates an end without notice. The old port's thread stays paused: it would still read from the socket.
+    // Simulates an end without notice. The old port's thread stays paused, because it would otherwise still read from
+    // the socket.
     std::mem::forget(device.given().1);
     let (port, queues, begins) = VhostPort::restore(&device.options, sent(&state)).unwrap();
     drop(begins);
@@ -232,8 +239,8 @@ fn an_end_without_notice() {
     assert!(why.contains("the position of packed queue 0 is unknown"), "{why}");
 }
 
-/// Objective: a front end that replaces a descriptor changes the saved state, even if all numbers stay the same; one
-/// that repeats known values does not.
+/// Objective: a front end that replaces a descriptor changes the saved state, even if all numbers stay the same; a
+/// front end that repeats the current values does not change it.
 #[test]
 fn an_exchanged_descriptor_is_a_change() {
     let device = Device::new(1);

@@ -1,4 +1,4 @@
-//! A predecessor's state of a port is checked, and an error names the wrong part.
+//! Tests that a predecessor's state of a port is checked, and that the error names the wrong part.
 
 use crate::common;
 use crate::common::processes;
@@ -18,7 +18,7 @@ use raw::{file, started};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::Value;
 
-/// Expected text in the error, and the change to the state.
+/// A text that the error must contain, and a function that makes the state wrong.
 type Forgery<'a> = (&'a str, &'a dyn Fn(&mut Value, &mut Vec<OwnedFd>));
 
 type Restored<T> = Result<(T, netvale_virtio::VirtioQueues, PausedService), BadState>;
@@ -44,7 +44,7 @@ fn a_forged_driver_is_refused_with_the_wrong_part() {
             s["device"]["queues"]["at"][1]["buffers"] = serde_json::json!({"ordered": {"oldest": 0, "posted": []}})
         }),
         ("other queues", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [32, 33]})),
-        // A size that does not fit the memory's length.
+        // The queues' sizes do not fit the length of the memory.
         ("its memory", &|s, _| s["device"]["queues"] = serde_json::json!({"left": [4096, 4096]})),
     ];
     for (i, (why, forge)) in forgeries.iter().enumerate() {
@@ -61,7 +61,7 @@ fn a_forged_driver_is_refused_with_the_wrong_part() {
 }
 
 /// Objective: a predecessor's state is checked like a front end's messages, and an error names the wrong part; a
-/// predecessor that resumes is not harmed.
+/// predecessor that resumes afterwards still works.
 #[test]
 fn a_forged_state_is_refused_with_the_wrong_part() {
     let mut device = Device::new(1);
@@ -134,7 +134,7 @@ fn a_forged_state_is_refused_with_the_wrong_part() {
     assert_eq!(take(&mut device.end, |_| ()), 0, "not again");
 }
 
-/// Objective: a packed ring's position outside the ring is refused.
+/// Objective: a saved position that is outside a packed ring is refused.
 #[test]
 fn a_position_outside_a_packed_ring_is_refused() {
     let device = Device::new(1);

@@ -1,4 +1,4 @@
-//! The switch's egress towards a guest, which copies each frame straight into the buffers that the driver posted.
+//! The switch's egress towards a guest. The egress copies each frame directly into the buffers that the driver posted.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use crate::queue::{Chain, DriverViolation, Piece};
 const MAX_CHAINS: usize = 64;
 /// Size of a cache line in bytes.
 const LINE: usize = 64;
-/// Number of frames for which room is found before the first is copied, while their buffers are prefetched.
+/// Number of frames for which buffers are found, and prefetched, before the first frame is copied.
 const GROUP: usize = 32;
 
 /// Result of delivering one frame.
@@ -100,7 +100,7 @@ impl LiveQueue {
     }
 
     /// Copies frames of one piece into buffers of one piece, up to the first frame or buffer of another kind. Returns
-    /// the number of copied frames; [`LiveQueue::deliver_one`] handles the next one.
+    /// the number of copied frames; [`LiveQueue::deliver_one`] must handle the next frame.
     #[inline]
     fn deliver_plain(&mut self, batch: &Batch, picks: &[u16], tally: &mut DeliveryTally) -> usize {
         let mut rooms = [PieceRoom::default(); GROUP];
@@ -119,7 +119,8 @@ impl LiveQueue {
         done
     }
 
-    /// Finds a buffer of one piece for each frame, while there are such buffers. Returns their number.
+    /// Finds a buffer of one piece for each frame, as long as the next buffer is of one piece and large enough. Returns
+    /// the number of found buffers.
     #[inline]
     fn find_rooms(&mut self, batch: &Batch, picks: &[u16], rooms: &mut [PieceRoom; GROUP]) -> usize {
         let hdr_len = self.framing.hdr_len;
@@ -128,7 +129,7 @@ impl LiveQueue {
             let Some(frame) = batch.get(usize::from(pick)) else { break };
             let need = hdr_len + frame.len();
             let position = self.queue.position();
-            // The slow path finds a broken queue again and reports the violation.
+            // An error is ignored here: the slow path runs into the same error, and reports the violation.
             let chain = self.queue.next(&self.memory, &mut self.pieces).ok().flatten();
             match chain.zip(self.pieces.only_writable()) {
                 Some((chain, Piece { ptr, len })) if len as usize >= need => {
@@ -145,7 +146,7 @@ impl LiveQueue {
         count
     }
 
-    /// Copies each frame into the buffer found for it. Returns the sum of their lengths in bytes.
+    /// Copies each frame into the buffer found for it. Returns the total length of the frames in bytes.
     #[inline]
     fn fill_rooms(&self, batch: &Batch, picks: &[u16], rooms: &[PieceRoom]) -> u64 {
         let hdr_len = self.framing.hdr_len;
@@ -206,7 +207,7 @@ impl LiveQueue {
                 self.counters.dropped(why, 1);
                 Ok(FillResult::Done)
             }
-            // Segments without room are lost if earlier ones had room, as on a wire.
+            // If earlier segments of the frame had room, segments without room are lost, as on a wire.
             (Ok(_), Ok(FillResult::Full)) if any => {
                 self.counters.dropped(DropReason::NoRoom, 1);
                 Ok(FillResult::Done)
@@ -217,8 +218,8 @@ impl LiveQueue {
 }
 
 impl LiveQueue {
-    /// Returns whether all segments of a frame have room now, or will never have room, so that waiting is useless.
-    /// False means that the frame must wait.
+    /// Returns false if a frame must wait because its segments may have room later. Returns true if all segments have
+    /// room now, or waiting is useless because they will never have room.
     fn has_room_for(&mut self, frame: &FrameRef<'_>) -> Result<bool, DriverViolation> {
         let FrameForm::Segments { count, longest, .. } = FrameForm::of(frame, false) else { return Ok(true) };
         let need = self.framing.hdr_len + longest;
@@ -231,8 +232,9 @@ impl LiveQueue {
             let mut room = 0;
             while room < need {
                 if self.pieces.is_exhausted() {
-                    // The limit on descriptors read per delivery is reached. The next delivery begins with this frame
-                    // and a fresh limit, which helps only if earlier frames have used up a part of the current one.
+                    // The limit on descriptors read per delivery is reached. The next delivery would begin with this
+                    // frame and the full limit, which helps only if earlier frames have used up a part of the current
+                    // limit.
                     waits = before > 0;
                     break 'all;
                 }
@@ -251,23 +253,25 @@ impl LiveQueue {
             }
         }
         self.queue.back_to(start);
-        // Descriptors that were only peeked at are read again later, and counted then.
+        // The descriptors were only peeked at: they count when they are read for the delivery itself.
         self.pieces.go_back(before);
         Ok(!waits)
     }
 }
 
-/// Writes the header of a frame without offloads, all in one buffer. A header on a cache line of its own is read first:
-/// it usually has this value already, and the line then stays in both sides' caches.
+/// Writes the header of a frame without offloads, all in one buffer. If the header is on a separate cache line, it is
+/// read before it is written: it usually has the right value already, and the line, if not written, stays in the caches
+/// of both sides.
 ///
 /// # Safety
 /// `at` is writable for `hdr_len` bytes, which is 10 or 12.
 #[inline]
 unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
-    // Two bytes of checksum offset, then num_buffers = 1 (§5.1.6.1).
+    // The checksum offset, two bytes, is followed by num_buffers = 1 (§5.1.6.1).
     let last = (1u32 << 16).to_le();
-    // SAFETY: 8 + 2 or 8 + 4 bytes, writable as promised, at any alignment. The read only decides whether to write an
-    // identical header: a driver that changes it meanwhile spoils its own frame.
+    // SAFETY: the writes cover 8 + 2 or 8 + 4 bytes, which are writable as promised, at any alignment. The read only
+    // decides whether to write an identical header: a driver that changes the header between read and write damages
+    // only its own frame.
     unsafe {
         let first_at = at.cast::<u64>();
         let last_at = at.add(8).cast::<u32>();
@@ -285,7 +289,7 @@ unsafe fn write_plain_header(at: *mut u8, hdr_len: usize) {
 }
 
 /// Writes `header` and `len` bytes of a frame to as many buffers as needed. `read(at, to, n)` copies up to `n` bytes of
-/// the frame, from offset `at` on, to `to`, and returns the number copied.
+/// the frame, from offset `at` on, to `to`, and returns the number of copied bytes.
 fn place(
     live: &mut LiveQueue,
     header: &[u8; 12],
@@ -327,7 +331,7 @@ fn place(
     if hdr_len == 12 {
         for (place, byte) in count_at.iter().zip((used as u16).to_le_bytes()) {
             if let Some(p) = place {
-                // SAFETY: a byte of a buffer written above.
+                // SAFETY: `p` points to a byte of a buffer that was written above.
                 unsafe { p.as_ptr().write_volatile(byte) };
                 live.wrote(p.as_ptr(), 1);
             }
@@ -351,7 +355,7 @@ fn fill(
     let mut room = (p.len as usize).min(need - at);
     if at < hdr_len {
         let n = room.min(hdr_len - at);
-        // SAFETY: `n` bytes of the piece, and of the header.
+        // SAFETY: the piece and the header each have `n` more bytes.
         unsafe { copy_bytes(header.as_ptr().add(at), to.as_ptr(), n) };
         for k in 0..n {
             if let Some(place) = (at + k).checked_sub(10).and_then(|i| count_at.get_mut(i)) {
@@ -360,7 +364,7 @@ fn fill(
             }
         }
         at += n;
-        // SAFETY: n <= room <= the piece's length: inside of it, or its end.
+        // SAFETY: n <= room, the number of bytes left in the piece, so the address is inside the piece or at its end.
         to = unsafe { to.add(n) };
         room -= n;
     }

@@ -12,7 +12,8 @@ use netvale_port::{DropReason, Ingress, MAX_FRAME, RingCounters, soft};
 use super::live::LiveQueue;
 use crate::queue::{DriverViolation, Piece};
 
-/// Frames of one piece each, header included, which are read once their first cache line has arrived.
+/// Frames that are each, with their header, in one piece of memory. Their headers are read together, after their first
+/// cache lines have been prefetched.
 struct PieceRun {
     list: [(*const u8, u32); RUN],
     len: usize,
@@ -79,10 +80,11 @@ impl LiveQueue {
                 batch.push(ptr.add(hdr_len), frame);
                 self.framing.sender_offloads.then(|| peek::<u64>(ptr))
             };
-            // The first two bytes are flags and GSO type; usually there is no offload.
+            // The first two bytes of a header are its flags and its GSO type, which are zero if there is no offload, as
+            // is usual.
             if header.is_some_and(|h| h.to_le() & 0xffff != 0) {
-                // SAFETY: the piece has more bytes than a header. Only this second read is used; the first one merely
-                // decided to make it.
+                // SAFETY: the piece is longer than a header. Only the bytes of this second read are used; the first
+                // read only decided whether to make the second.
                 let bytes = unsafe { read_header(ptr, hdr_len) };
                 self.set_offload(batch, &bytes[..hdr_len]);
             }
@@ -97,7 +99,7 @@ impl LiveQueue {
         }
     }
 
-    /// Pushes a frame of several pieces, or one whose header is a separate piece.
+    /// Pushes a frame that consists of several pieces, or whose header is a separate piece.
     #[cold]
     fn push_pieces(&self, batch: &mut Batch) {
         let hdr_len = self.framing.hdr_len;
@@ -109,13 +111,13 @@ impl LiveQueue {
         let mut fits = !self.pieces.is_cut();
         for p in self.pieces.readable() {
             let skip = (hdr_len - got).min(p.len as usize);
-            // SAFETY: `skip` bytes of the piece; the header has room for hdr_len.
+            // SAFETY: the piece has at least `skip` bytes, and `header` has room for hdr_len bytes.
             unsafe { copy_bytes(p.ptr.as_ptr(), header.as_mut_ptr().add(got), skip) };
             got += skip;
             let rest = p.len as usize - skip;
             if rest > 0 {
                 match pieces.get_mut(count) {
-                    // SAFETY: after the header, inside the piece.
+                    // SAFETY: the address is after the header and inside the piece.
                     Some(place) => *place = (unsafe { p.ptr.as_ptr().cast_const().add(skip) }, rest as u32),
                     None => fits = false,
                 }
@@ -127,7 +129,7 @@ impl LiveQueue {
             self.counters.dropped(DropReason::BadVnetHeader, 1);
             return;
         }
-        // SAFETY: pieces of the guest's memory, held until `release`.
+        // SAFETY: the pieces are in the guest's memory, which is held until `release`.
         if !fits || total > MAX_FRAME || !unsafe { batch.push_frags(&pieces[..count]) } {
             self.counters.dropped(DropReason::TooLong, 1);
             return;
@@ -144,7 +146,7 @@ impl LiveQueue {
 /// `at` is readable for `hdr_len` bytes.
 #[inline]
 pub(crate) unsafe fn read_header(at: *const u8, hdr_len: usize) -> [u8; 12] {
-    // SAFETY: 8 + 2 or 8 + 4 bytes, readable as promised.
+    // SAFETY: the reads cover 8 + 2 or 8 + 4 bytes, which are readable as promised.
     unsafe {
         let [a, b, c, d, e, f, g, h] = peek::<u64>(at).to_ne_bytes();
         let last = at.add(8);
@@ -178,7 +180,7 @@ impl Ingress for LiveQueue {
         }
         self.queue.give_back_all(self.taken.drain(..).map(|chain| (chain, 0)));
         self.publish();
-        // Delivery may have found the memory lost.
+        // Memory may have been lost while the frames were delivered.
         if self.is_damaged() {
             self.report(DriverViolation::MemoryGone);
         }
@@ -192,7 +194,7 @@ impl Ingress for LiveQueue {
         LiveQueue::disarm(self);
     }
 
-    /// No descriptor here: the queue's seat, which outlives the guest, holds the kick descriptor.
+    /// Returns `None`: the kick descriptor is in the queue's seat, which outlives the guest's connection.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

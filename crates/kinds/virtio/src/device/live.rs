@@ -18,14 +18,15 @@ pub trait WriteLog: Send + Sync {
     fn is_damaged(&self) -> bool;
 }
 
-/// A record of the chains that a queue has in flight, in memory that outlives this process, so that a queue can resume
-/// after this process was killed.
+/// A record of the chains that a queue has in flight. The record is in memory that outlives this process, so that
+/// another process can resume the queue if this process is killed.
 pub trait InflightRecord: Send {
-    /// Records that returned chains are about to become visible to the driver.
+    /// Records that the returned chains are about to become visible to the driver.
     fn showing(&mut self, queue: &DeviceQueue);
     /// Records that the returned chains have become visible to the driver.
     fn shown(&mut self, queue: &DeviceQueue);
-    /// Clears the record of a queue that is stopped in order: the hypervisor gets its position, or starts it anew.
+    /// Clears the record when the queue is stopped in an orderly way: the hypervisor then gets the queue's position, or
+    /// starts the queue anew.
     fn close(&self);
     /// Returns whether the record's memory is lost.
     fn is_damaged(&self) -> bool;
@@ -39,7 +40,7 @@ pub struct LiveQueue {
     pub memory: Arc<GuestMemory>,
     /// Header format and offloads of the queue's frames.
     pub framing: Framing,
-    /// Doorbell that notifies the driver of used buffers; without one the driver polls.
+    /// Doorbell that notifies the driver of used buffers; `None` if the driver polls.
     pub call: Option<Arc<Doorbell>>,
     /// Whether the driver does not kick, so the queue must be polled.
     pub polled: bool,
@@ -51,21 +52,22 @@ pub struct LiveQueue {
     pub is_broken: bool,
     /// Number of the queue, and the fault to which its driver's violations are reported.
     pub fault: (usize, Fault),
-    /// The dirty log, while the guest migrates.
+    /// The dirty log; `None` if the guest does not migrate.
     pub log: Option<Arc<dyn WriteLog>>,
-    /// Whether writes to the ring are logged, too.
+    /// Whether writes to the ring itself are logged, not only writes to buffers.
     pub log_ring: bool,
-    /// The record of in-flight chains, if the hypervisor requested one.
+    /// The record of in-flight chains; `None` if the hypervisor did not request a record.
     pub inflight: Option<Box<dyn InflightRecord>>,
-    /// A frame to send once on the driver's behalf, to announce the guest's address after a migration.
+    /// A frame that is sent once on the driver's behalf, to announce the guest's address after a migration.
     pub announce: Option<Vec<u8>>,
-    /// The announcement in the current batch, which points to these bytes: no reference to them may exist.
+    /// The bytes of the announcement in the current batch. The batch points to these bytes, so no reference to them may
+    /// exist.
     pub announced: Vec<u8>,
     /// Chains of the last batch taken.
     pub taken: Vec<Chain>,
     /// Counters of frames, bytes and drops.
     pub counters: Arc<RingCounters>,
-    /// Counters of notifications (calls) to the driver, and of kicks from it.
+    /// Counters of notifications (calls) to the driver, and of kicks from the driver.
     pub kicks: Arc<KickCounts>,
 }
 
@@ -76,7 +78,7 @@ impl LiveQueue {
         self.enabled && !self.is_broken
     }
 
-    /// Shows the driver the returned chains, and notifies the driver if it requested that.
+    /// Shows the driver the returned chains, and notifies the driver if it requested a notification.
     #[inline]
     pub fn publish(&mut self) {
         if let Some(record) = &mut self.inflight {
@@ -92,7 +94,7 @@ impl LiveQueue {
         }
     }
 
-    /// Requests kicks from the driver. Returns whether chains are available already.
+    /// Requests kicks from the driver. Returns whether chains are already available, for which no kick may come.
     pub fn arm(&mut self) -> bool {
         let more = self.queue.arm();
         self.wrote_ring();
@@ -105,7 +107,7 @@ impl LiveQueue {
         self.wrote_ring();
     }
 
-    /// Records in the dirty log that `len` bytes were written at `at`, while the guest migrates.
+    /// If the guest migrates, records in the dirty log that `len` bytes were written at address `at`.
     pub fn wrote(&self, at: *const u8, len: usize) {
         if let Some(log) = &self.log
             && let Some(guest) = self.memory.guest_of(at)

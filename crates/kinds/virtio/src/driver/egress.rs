@@ -20,8 +20,8 @@ impl RunningQueue {
     /// Reclaims buffers that the device has sent.
     fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         let reclaimed = self.queue.reclaim();
-        // The position is noted, for a successor after a kill, before the buffers are posted again, which overwrites
-        // their old entries.
+        // If this process is killed, a successor needs the position. The position must be noted before the buffers are
+        // posted again, as posting overwrites the buffers' old entries.
         let (done, turn) = self.queue.done();
         self.ram.note(done, turn);
         reclaimed
@@ -87,8 +87,8 @@ impl RunningQueue {
     }
 }
 
-/// Sends frames of one piece that fit one buffer and have no offloads, while buffers are free. Returns the number of
-/// frames and of their bytes. A separate function, so that its loop gets all registers.
+/// Sends frames of one piece that fit into one buffer and have no offloads, as long as buffers are free. Returns the
+/// number of sent frames and the number of their bytes. A separate function, so that its loop gets all registers.
 #[inline(never)]
 fn send_plain(s: &mut RunningQueue, batch: &Batch, picks: &[u16]) -> (usize, u64) {
     let hdr_len = s.framing.hdr_len;
@@ -106,12 +106,13 @@ fn send_plain(s: &mut RunningQueue, batch: &Batch, picks: &[u16]) -> (usize, u64
         for (&id, &pick) in ids[..count].iter().zip(group) {
             let at = s.ram.buf(id).as_ptr();
             if let Some(blank) = s.blank.get_mut(usize::from(id)).filter(|blank| !**blank) {
-                // SAFETY: the header of one of our buffers.
+                // SAFETY: `at` is the start of one of our buffers, which is longer than a header.
                 unsafe { at.write_bytes(0, hdr_len) };
                 *blank = true;
             }
             let len = batch.get(usize::from(pick)).map_or(0, |frame| {
-                // SAFETY: one of our buffers of BUF bytes, which header and frame fit; a plain frame has one piece.
+                // SAFETY: `at` is the start of one of our buffers of BUF bytes, in which header and frame have room; a
+                // plain frame has one piece.
                 unsafe { frame.copy_single_to(at.add(hdr_len)) };
                 frame.len()
             });

@@ -1,5 +1,5 @@
-//! The owners of a queue's buffers: a buffer is free, held by the driver with a frame, or held by the device. This
-//! record is in private memory, which the device cannot write.
+//! The owners of a queue's buffers: a buffer is free, or the driver holds it with a frame, or the device holds it. The
+//! owners are recorded in private memory, which the device cannot write.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,17 +11,17 @@ pub trait DriverBuffers: Send {
     /// Returns the number of free buffers.
     fn free(&self) -> usize;
 
-    /// Takes `count` buffers as one chain. Returns the first; `None` if fewer are free.
+    /// Takes `count` free buffers as one chain. Returns the first buffer; `None` if fewer buffers are free.
     fn take(&mut self, count: usize) -> Option<u16>;
 
-    /// Returns the buffer after `id` in the last chain taken; `None` at its end.
+    /// Returns the buffer after `id` in the chain that was taken last; `None` if `id` is the last buffer of the chain.
     fn next(&self, id: u16) -> Option<u16>;
 
     /// Hands the chain that begins at `id` to the device.
     fn give(&mut self, id: u16);
 
-    /// Takes the chain at `id` back. Returns false if the device did not have it or, with chains that come back in
-    /// order, if it was not the next one.
+    /// Takes back the chain that begins at `id`. Returns false if the device did not have the chain or, if chains come
+    /// back in order, if another chain is due.
     fn get_back(&mut self, id: u16) -> bool;
 
     /// Frees all buffers of the chain that begins at `first`.
@@ -30,13 +30,16 @@ pub trait DriverBuffers: Send {
     /// Returns the oldest of the device's chains; `None` if the device has none, or chains come back in any order.
     fn oldest(&self) -> Option<u16>;
 
-    /// Returns the buffer that comes back next, or is taken next if the device has none. 0 if chains are not ordered.
+    /// Returns the buffer that is due to come back next or, if the device has no buffers, is taken next. Returns 0 if
+    /// chains come back in any order.
     fn turn(&self) -> u16;
 
-    /// Returns which buffers are free and which the device has; all others are lost.
+    /// Returns which buffers are free and which buffers the device has. A buffer that the driver holds with a frame is
+    /// not in the result.
     fn state(&self) -> BuffersState;
 
-    /// Restores a predecessor's buffers. `None` unless there are `n` buffers, each once.
+    /// Restores a predecessor's buffers. Returns `None` if `state` does not contain each of the `n` buffers exactly
+    /// once.
     fn continued(n: u16, state: &BuffersState) -> Option<Self>
     where
         Self: Sized;
@@ -48,14 +51,14 @@ pub trait DriverBuffers: Send {
 pub enum BuffersState {
     /// Buffers that come back in any order.
     Any {
-        /// Free buffers, of which the last is taken next.
+        /// Free buffers; the last buffer in this list is taken next.
         free: Vec<u16>,
         /// Chains that the device has.
         posted: Vec<Vec<u16>>,
     },
     /// Buffers that come back in order.
     Ordered {
-        /// The oldest buffer that the device has, or else the next one to take.
+        /// The oldest buffer that the device has or, if it has none, the buffer that is taken next.
         oldest: u16,
         /// Lengths of the chains that the device has, in order.
         posted: Vec<u16>,
@@ -66,7 +69,7 @@ pub enum BuffersState {
 #[derive(Debug)]
 pub struct Ids {
     free: Vec<u16>,
-    /// The next buffer in each buffer's chain; [`NONE`] at its end.
+    /// For each buffer, the next buffer in its chain; [`NONE`] for the last buffer of a chain.
     link: Box<[u16]>,
     /// Whether the device has the chain that begins at each buffer.
     posted: Box<[bool]>,
@@ -181,7 +184,7 @@ pub struct OrderedBuffers {
     posted: u16,
     /// Length of the chain that begins at each buffer.
     lens: Box<[u16]>,
-    /// First buffer of the last chain taken.
+    /// First buffer of the chain that was taken last.
     first: u16,
 }
 
@@ -288,8 +291,8 @@ impl DriverBuffers for OrderedBuffers {
 mod tests {
     use super::*;
 
-    /// Objective: a successor restores the owner of each buffer, chains included; states that lack a buffer or have one
-    /// twice are refused.
+    /// Objective: a successor restores the owner of each buffer, including the chains; a state that lacks a buffer or
+    /// contains a buffer twice is refused.
     #[test]
     fn another_process_restores_the_owner_of_each_buffer() {
         fn used<B: DriverBuffers>() -> B {
@@ -323,7 +326,8 @@ mod tests {
         assert!(!ordered(4, vec![]) && !ordered(0, vec![3, 2]) && !ordered(0, vec![0]));
     }
 
-    /// Objective: ordered buffers come back only in order, each once, chains as a whole, round after round.
+    /// Objective: ordered buffers come back only in order, each buffer once and each chain as a whole, even after the
+    /// numbers wrap around.
     #[test]
     fn ordered_buffers_come_back_in_order() {
         let mut ids = OrderedBuffers::new(8);

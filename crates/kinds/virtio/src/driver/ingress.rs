@@ -17,7 +17,8 @@ use super::started::RunningQueue;
 use super::{DeviceViolation, RUN, UsedBuffer};
 use crate::device::ingress::read_header;
 
-/// Number of buffers posted together, so that the index's cache line moves to the device only once for all of them.
+/// Number of buffers that are posted together, so that the cache line with the ring's index moves to the device once
+/// per group, not once per buffer.
 const REFILL: usize = 64;
 
 impl RunningQueue {
@@ -59,17 +60,18 @@ impl RunningQueue {
             return Err(DeviceViolation::Length(len));
         }
         let at = self.ram.buf(first.id);
-        // SAFETY: one of our buffers, longer than a header: the offloads are in its first two bytes, the number of
-        // buffers, if any, in the last two. The device may be writing, so each is read once.
+        // SAFETY: `at` is the start of one of our buffers, which is longer than a header. The header's first two bytes
+        // contain the offloads; its last two bytes contain the number of buffers, if buffers are mergeable. The device
+        // may be writing, so each value is read once.
         let (to_do, count) = unsafe {
             let count = if self.framing.mergeable { peek::<u16>(at.as_ptr().add(10)) } else { 1 };
             (peek::<u16>(at.as_ptr()), u16::from_le(count).max(1))
         };
-        // SAFETY: inside the buffer; it stays ours until `release`.
+        // SAFETY: the address is inside the buffer, which stays ours until `release`.
         let begin = (unsafe { at.as_ptr().cast_const().add(hdr_len) }, len - hdr_len as u32);
         let pushed = if count == 1 {
-            // SAFETY: the bytes after the header, up to `len`, which is at most the buffer's; the buffer stays ours
-            // until `release`.
+            // SAFETY: these are the bytes after the header, up to `len`, which is at most the buffer's size; the buffer
+            // stays ours until `release`.
             unsafe { batch.push(begin.0, begin.1) }
         } else {
             self.push_rest(begin.0, begin.1, count, rest, batch)?
@@ -77,8 +79,8 @@ impl RunningQueue {
         if !pushed {
             self.counters.dropped(DropReason::TooLong, 1);
         } else if to_do != 0 {
-            // SAFETY: one of our buffers, longer than a header. The device may have written meanwhile: only this copy
-            // is used.
+            // SAFETY: `at` is the start of one of our buffers, which is longer than a header. As the device may write
+            // at any time, only this copy is used.
             let header = unsafe { read_header(at.as_ptr(), hdr_len) };
             let known = soft::parse_header(&header[..hdr_len]);
             if known.is_none_or(|h| soft::set_offload(batch, &h).is_err()) {
@@ -119,7 +121,7 @@ impl RunningQueue {
             total += more.len as usize;
         }
         let fits = used <= MAX_FRAGS && total <= MAX_FRAME;
-        // SAFETY: our buffers, which stay ours until `release`.
+        // SAFETY: the pieces are in our buffers, which stay ours until `release`.
         Ok(fits && unsafe { batch.push_frags(&pieces[..used]) })
     }
 
@@ -138,8 +140,8 @@ impl RunningQueue {
         if used.len > BUF || (used.len as usize) < hdr_len {
             return Err(DeviceViolation::Length(used.len));
         }
-        // SAFETY: inside the buffer; it stays ours until `release`. The batch has room: no more were taken than it
-        // holds.
+        // SAFETY: the frame is inside the buffer, which stays ours until `release`. The batch has room: no more buffers
+        // were taken than the batch holds.
         unsafe { batch.push(self.ram.buf(used.id).as_ptr().cast_const().add(hdr_len), used.len - hdr_len as u32) };
         Ok(())
     }
@@ -150,7 +152,8 @@ fn is_only_valid(header: &VnetHdr) -> bool {
     header.flags & (F_DATA_VALID | F_NEEDS_CSUM) == F_DATA_VALID && header.gso_type == GSO_NONE
 }
 
-/// Fills in the pending checksum of the last frame pushed: without it, other receivers would drop the frame.
+/// Fills in the pending checksum of the frame that was pushed last: without the checksum, receivers that do not
+/// negotiate offloads would drop the frame.
 #[cold]
 fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
     let Some(frame) = batch.len().checked_sub(1).and_then(|last| batch.get(last)) else { return };
@@ -160,7 +163,8 @@ fn fill_checksum(batch: &mut Batch, begin: *const u8, len: u32) {
     if at + sum.len() > len as usize {
         return;
     }
-    // SAFETY: `len` bytes of our own buffer begin there; it stays ours until `release`; no reference to them exists.
+    // SAFETY: `len` bytes of one of our buffers begin at `begin`. The buffer stays ours until `release`, and no
+    // reference to these bytes exists.
     unsafe { copy_bytes(sum.as_ptr(), begin.cast_mut().add(at), sum.len()) };
     batch.set_offload(offload);
 }
@@ -188,8 +192,8 @@ impl Ingress for RunningQueue {
             return;
         }
         self.queue.recycle(self.taken.drain(..));
-        // The position is noted, for a successor after a kill, before the device gets the buffers again, which
-        // overwrites their old entries.
+        // If this process is killed, a successor needs the position. The position must be noted before the buffers are
+        // posted again, as posting overwrites the buffers' old entries.
         let (done, turn) = self.queue.done();
         self.ram.note(done, turn);
         if !self.broken && self.queue.free() >= REFILL.min(usize::from(self.ram.size()) / 4) {
@@ -212,7 +216,7 @@ impl Ingress for RunningQueue {
         }
     }
 
-    /// No descriptor here: the queue's seat, which outlives the device, holds its doorbell.
+    /// Returns `None`: the doorbell is in the queue's seat, which outlives the device.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -1,13 +1,13 @@
 //! Restores the rings of a killed driver. Only the killed process knew the driver's position and the owner of each
-//! buffer; both are recovered from the rings, while the device continues.
+//! buffer. This module recovers the position and the owners from the rings, while the device continues.
 //!
-//! A driver notes its position ([`QueueRam::note`]) before it posts returned buffers again. Everything shown to the
-//! device after that position is therefore intact, used or not, and all other buffers are free. Frames taken but not
-//! noted are received again: at most a batch.
+//! A driver notes its position ([`QueueRam::note`]) before it posts returned buffers again. All ring entries that were
+//! shown to the device after that position are therefore intact, whether or not the device has used them, and all other
+//! buffers are free. Frames that were taken after the last note are received again: at most one batch.
 //!
 //! This holds for devices that return buffers in order, as devices that copy frames do. With any other device, frames
 //! in flight may be lost or damaged. If the rings are inconsistent, or the device later returns a buffer that it should
-//! not have, the driver connects to the device again.
+//! not have, the driver reconnects to the device.
 
 use super::ids::BuffersState;
 use super::ram::QueueRam;
@@ -23,14 +23,15 @@ struct ShownChains {
     next: u16,
 }
 
-/// Returns whether a queue's saved state is current: no process has used the queue since.
+/// Returns whether a queue's saved state is current, i.e. no process has used the queue since the state was saved.
 pub fn is_there(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> bool {
     let (done, _) = ram.noted();
     let shown = if features.queue.packed { packed(ram, done).map(|shown| shown.next) } else { Some(ram.avail_idx()) };
     (shown, done) == (Some(state.next), state.done)
 }
 
-/// Restores a killed driver's queue from its rings and its notes. `None` if these are inconsistent.
+/// Restores a killed driver's queue from the queue's ring and the driver's note. Returns `None` if these are
+/// inconsistent.
 pub fn continued(ram: &QueueRam, features: DriverFeatures) -> Option<DriverQueue> {
     let size = ram.size();
     let (done, turn) = ram.noted();
@@ -103,7 +104,8 @@ fn in_any_order(n: u16, posted: Vec<Vec<u16>>) -> Option<BuffersState> {
     Some(BuffersState::Any { free, posted })
 }
 
-/// Returns the state of buffers that are posted in the order of their numbers from `oldest` on; `None` if they are not.
+/// Returns the state of buffers that are posted in the order of their numbers, beginning with `oldest`; `None` if they
+/// are posted in another order.
 fn in_order(n: u16, chains: &[Vec<u16>], oldest: u16) -> Option<BuffersState> {
     let mut ids = chains.iter().flatten().zip(0..);
     ids.all(|(id, i)| *id == oldest.wrapping_add(i) & (n - 1)).then_some(())?;

@@ -1,8 +1,8 @@
 //! virtio-net: the driver's side.
 //!
 //! Rings and buffers are in netvale's own memory ([`ram`]), which the device can access. Descriptor `i` always has
-//! buffer `i`, so posting a buffer is one store. The device's writes (used entries) are trusted as little as a device
-//! trusts those of a driver.
+//! buffer `i`, so posting a buffer is one store. The driver checks everything that the device writes (used entries), as
+//! a device checks what a driver writes.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -48,7 +48,7 @@ pub enum DeviceViolation {
     /// A used entry has the ID of a buffer that the device does not have.
     #[error("the device returned a buffer that it does not have")]
     UsedId,
-    /// The device reports more bytes than the buffer has, or fewer than a header.
+    /// The device reports more bytes than the buffer has, or fewer bytes than a header has.
     #[error("the device reports {0} bytes written to a buffer: expected at least a header, at most the buffer's size")]
     Length(u32),
     /// A frame spans more buffers than the device returned.
@@ -59,7 +59,7 @@ pub enum DeviceViolation {
 /// A buffer that the device returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsedBuffer {
-    /// Number of the first buffer of its chain.
+    /// Number of the first buffer of the chain that was returned.
     pub id: u16,
     /// Number of bytes that the device wrote.
     pub len: u32,
@@ -75,7 +75,7 @@ pub struct DriverFeatures {
     pub queue: QueueFeatures,
     /// `VIRTIO_F_IN_ORDER`.
     pub in_order: bool,
-    /// Whether several entries are read at a time, if they come in order.
+    /// Whether to read several entries at a time, which requires buffers that come back in order.
     pub vector: bool,
 }
 
@@ -96,8 +96,8 @@ pub enum DriverQueue {
 pub struct DriverQueueState {
     /// Number of descriptors.
     pub size: u16,
-    /// Split: index of the next entry of the available ring. Packed: index of the next descriptor to post, with its
-    /// wrap counter in bit 15.
+    /// In a split queue, the index of the next entry of the available ring; in a packed queue, the index of the next
+    /// descriptor to post, with its wrap counter in bit 15.
     next: u16,
     /// Index of the next entry to take back, in the form of `next`.
     done: u16,
@@ -130,7 +130,7 @@ impl DriverQueue {
         queue
     }
 
-    /// Restores a predecessor's queue without writing anything. `None` if its state is inconsistent.
+    /// Restores a predecessor's queue without writing anything. Returns `None` if the state is inconsistent.
     pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> Option<DriverQueue> {
         match (features.queue.packed, features.in_order) {
             (false, false) => split::SplitDriver::continued(ram, features, state).map(DriverQueue::Split),
@@ -145,8 +145,8 @@ impl DriverQueue {
         each!(self, q => q.state())
     }
 
-    /// Returns the position of the next entry to take back, in the form of [`DriverQueueState`], and the buffer due
-    /// there; 0 instead of the buffer if buffers are not ordered.
+    /// Returns the position of the next entry to take back, in the form of [`DriverQueueState`], and the buffer that is
+    /// due to come back there; the latter is 0 if buffers come back in any order.
     #[inline]
     pub fn done(&self) -> (u16, u16) {
         each!(self, q => (q.done(), q.ids().turn()))
@@ -158,13 +158,13 @@ impl DriverQueue {
         each!(self, q => q.ids().free())
     }
 
-    /// Takes `count` buffers as one chain. Returns the first; `None` if fewer are free.
+    /// Takes `count` free buffers as one chain. Returns the first buffer; `None` if fewer buffers are free.
     #[inline]
     pub fn take(&mut self, count: usize) -> Option<u16> {
         each!(self, q => q.ids_mut().take(count))
     }
 
-    /// Returns the buffer after `id` in the last chain taken; `None` at its end.
+    /// Returns the buffer after `id` in the chain that was taken last; `None` if `id` is the last buffer of the chain.
     #[inline]
     pub fn link(&self, id: u16) -> Option<u16> {
         each!(self, q => q.ids().next(id))
@@ -176,8 +176,9 @@ impl DriverQueue {
         each!(self, q => firsts.into_iter().for_each(|first| q.ids_mut().recycle(first)));
     }
 
-    /// Posts the last chain taken, which begins at `first`; `len` returns the size of each buffer in bytes, `write`
-    /// whether the device may write to it. The device sees the chain with the next [`DriverQueue::publish`].
+    /// Posts the chain that was taken last, which begins at `first`. For each buffer, `len` returns the size in bytes,
+    /// and `write` returns whether the device may write to the buffer. The device sees the chain with the next
+    /// [`DriverQueue::publish`].
     #[inline]
     pub fn post(&mut self, ram: &QueueRam, first: u16, write: impl Fn(u16) -> bool, len: impl Fn(u16) -> u32) {
         each!(self, q => q.post(ram, first, write, len))
@@ -197,7 +198,7 @@ impl DriverQueue {
         each!(self, q => q.publish())
     }
 
-    /// Takes back the next chain that the device returned; `None` if it has returned no further one.
+    /// Takes back the next chain that the device returned; `None` if the device has returned no further chain.
     ///
     /// # Errors
     /// [`DeviceViolation`] if the device returned a buffer that it does not have, or `used.idx` moved by more than the
@@ -207,7 +208,7 @@ impl DriverQueue {
         each!(self, q => q.next_used())
     }
 
-    /// Takes back as many returned chains as fit into `into`. Returns their number.
+    /// Takes back the chains that the device returned, as far as they fit into `into`. Returns the number of chains.
     ///
     /// # Errors
     /// The errors of [`DriverQueue::next_used`].
@@ -233,7 +234,8 @@ impl DriverQueue {
         each!(self, q => q.reclaim())
     }
 
-    /// Requests notifications from the device. Returns whether the device has returned buffers meanwhile.
+    /// Requests notifications from the device. Returns whether the device has already returned buffers, for which no
+    /// notification may come.
     pub fn arm(&mut self) -> bool {
         each!(self, q => q.arm())
     }
@@ -244,7 +246,7 @@ impl DriverQueue {
     }
 }
 
-/// Returns the addresses of a queue's parts, for a back end in another process.
+/// Returns the addresses of a queue's parts, as a device uses them.
 pub fn addresses(ram: &QueueRam) -> QueueAddresses {
     let at = |p| ram.device_address(p);
     QueueAddresses { desc: at(ram.desc()), avail: at(ram.avail()), used: at(ram.used()) }

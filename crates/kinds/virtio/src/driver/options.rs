@@ -52,7 +52,7 @@ impl DriverOptions {
             | on(self.in_order, IN_ORDER)
             | on(self.mergeable, MRG_RXBUF)
             | on(self.offloads, OFFLOADS)
-            // Without mergeable buffers, a 64 KiB segment would need buffers of that size.
+            // Without mergeable buffers, every receive buffer would need room for a 64 KiB segment.
             | on(self.offloads && self.mergeable, WHOLE)
             | on(self.event_idx, EVENT_IDX)
             | on(self.pairs > 1, MQ)

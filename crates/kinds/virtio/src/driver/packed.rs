@@ -26,13 +26,13 @@ pub struct PackedDriver<B> {
     /// Number of descriptors of the chain that begins with each buffer.
     counts: Box<[u16]>,
     next: WrapIndex,
-    /// Index of the first descriptor not shown yet, and its flags, which are written last.
+    /// Index of the first descriptor that is not shown to the device yet, and its flags, which are written last.
     held: Option<(u16, u16)>,
     shown: WrapIndex,
     done: WrapIndex,
 }
 
-// SAFETY: addresses inside the driver's memory, which the queue's holder also holds.
+// SAFETY: the pointers are addresses inside the driver's memory, which the owner of this queue keeps mapped.
 unsafe impl<B: DriverBuffers> Send for PackedDriver<B> {}
 
 impl<B: DriverBuffers> PackedDriver<B> {
@@ -69,7 +69,8 @@ impl<B: DriverBuffers> PackedDriver<B> {
         self.done.bits()
     }
 
-    /// Clears descriptors that a predecessor wrote but did not show. The device reads none after the first of them.
+    /// Clears descriptors that a predecessor wrote but did not show to the device. The device reads in order, and does
+    /// not read past the first unshown descriptor.
     pub fn forget_unshown(&self) {
         for i in 0..self.ids.free() as u16 {
             let index = self.next.after(i, self.n);
@@ -77,7 +78,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
         }
     }
 
-    /// Stores the number of descriptors of each of the device's chains.
+    /// Stores the number of descriptors of each chain that the device has.
     fn count(&mut self, buffers: &BuffersState) {
         let mut behind = 0;
         let chains: Vec<(u16, u16)> = match buffers {
@@ -125,7 +126,8 @@ impl<B: DriverBuffers> PackedDriver<B> {
     fn flags(&self, i: u16) -> &AtomicU16 {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
-        // SAFETY: `i` is below n; aligned to 2, shared with the device.
+        // SAFETY: `i` is below n, so the address is inside the ring, and aligned to 2. The device shares it, hence
+        // atomic.
         unsafe { AtomicU16::from_ptr(self.at(i).add(14).cast()) }
     }
 
@@ -133,7 +135,8 @@ impl<B: DriverBuffers> PackedDriver<B> {
     fn event(&self, at: NonNull<u8>) -> &AtomicU32 {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
-        // SAFETY: four bytes at the beginning of an area of a page, shared with the device.
+        // SAFETY: the address is the start of an area of whole pages, so four aligned bytes are there. The device
+        // shares them, hence atomic.
         unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
     }
 
@@ -143,7 +146,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
         &self.ids
     }
 
-    /// Returns the owners of the buffers, for changes.
+    /// Returns the owners of the buffers, which the caller may change.
     #[inline]
     pub fn ids_mut(&mut self) -> &mut B {
         &mut self.ids
@@ -159,7 +162,8 @@ impl<B: DriverBuffers> PackedDriver<B> {
             let next = self.ids.next(id);
             let turn = if index.wrap { AVAIL } else { USED };
             let flags = turn | if write(id) { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
-            // The device reads descriptors in order: while the first is hidden, so are the later ones.
+            // The device reads descriptors in order: while the first unshown descriptor is marked as unavailable, the
+            // device does not reach the later ones.
             let shown = if self.held.is_none() {
                 self.held = Some((index.at, flags));
                 self.stale(index)
@@ -168,7 +172,8 @@ impl<B: DriverBuffers> PackedDriver<B> {
             };
             let rest = u64::from(len(id)) | u64::from(first) << 32 | u64::from(shown) << 48;
             let at = self.at(index.at);
-            // SAFETY: a descriptor of the ring, aligned: the address; length, id and flags.
+            // SAFETY: `at` is a descriptor of the ring, aligned. The first word is the address; the second is length,
+            // ID and flags.
             unsafe {
                 AtomicU64::from_ptr(at.cast()).store(ram.guest(id), Ordering::Relaxed);
                 AtomicU64::from_ptr(at.add(8).cast()).store(rest, Ordering::Release);
@@ -187,7 +192,8 @@ impl<B: DriverBuffers> PackedDriver<B> {
         self.ids.give(first);
     }
 
-    /// Returns flags that mean "not available" at an index about to be posted: those of the previous round.
+    /// Returns the flags that mean "not available" at an index that is about to be posted: the flags of the previous
+    /// round of the ring.
     #[inline]
     fn stale(&self, index: WrapIndex) -> u16 {
         if index.wrap { 0 } else { AVAIL | USED }
@@ -223,7 +229,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
         }
     }
 
-    /// Takes the chain at `id` back and steps over its descriptors.
+    /// Takes back the chain that begins at `id`, and moves the position past the chain's descriptors.
     #[inline]
     fn get_back(&mut self, id: u16) -> Result<(), DeviceViolation> {
         if !self.ids.get_back(id) {
@@ -245,8 +251,8 @@ impl<B: DriverBuffers> PackedDriver<B> {
         Ok(Some(used))
     }
 
-    /// Takes back used descriptors with vector instructions, [`WIDE_PACKED`] at a time, while they are in order.
-    /// Returns their number.
+    /// Takes back used descriptors with vector instructions, [`WIDE_PACKED`] at a time, as long as they are in order.
+    /// Returns the number of descriptors.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
@@ -257,7 +263,8 @@ impl<B: DriverBuffers> PackedDriver<B> {
             let flags = WRITE | if self.done.wrap { AVAIL | USED } else { 0 };
             let mut lens = [0; WIDE_PACKED];
             let fits = self.done.at <= end && first <= end;
-            // SAFETY: 4 descriptors before the end of the ring, aligned to 16; this processor has the instructions.
+            // SAFETY: `fits` means that 4 descriptors, aligned to 16, begin there before the end of the ring; this
+            // processor has the instructions.
             if !fits || !unsafe { simd.packed(self.at(self.done.at), first, flags, &mut lens) } {
                 break;
             }
@@ -275,7 +282,7 @@ impl<B: DriverBuffers> PackedDriver<B> {
     pub fn reclaim(&mut self) -> Result<(), DeviceViolation> {
         while self.is_used() {
             let last = self.used().id;
-            // With in-order buffers, the descriptor also returns all earlier ones (§2.8.9).
+            // With in-order buffers, one used descriptor returns all earlier buffers, too (§2.8.9).
             while let Some(id) = self.ids.oldest().filter(|id| *id != last) {
                 self.get_back(id)?;
                 self.ids.recycle(id);

@@ -12,13 +12,14 @@ pub struct Path {
     pub mergeable: bool,
     /// Whether buffers come back in order.
     pub in_order: bool,
-    /// The instructions that read several entries at a time; `None`: one entry at a time.
+    /// The instructions that read several entries at a time; `None` if one entry is read at a time.
     pub vector: Option<Simd>,
 }
 
 impl Path {
-    /// Chooses the path from the negotiated features. Several entries are read at a time if buffers come back in order,
-    /// each frame has one buffer, and its header is empty: the device leaves no checksums or segments pending.
+    /// Chooses the path from the negotiated features. If `vector`, several entries are read at a time, provided that
+    /// buffers come back in order, each frame has one buffer, and its header is empty, i.e. the device leaves no
+    /// checksums or segments pending.
     pub fn of(features: u64, vector: bool) -> Path {
         let has = |bit: u64| features & bit != 0;
         let packed = has(RING_PACKED);

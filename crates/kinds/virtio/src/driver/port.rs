@@ -41,14 +41,13 @@ pub trait Transport: Display + Send + 'static {
     /// The reason why no device is reachable.
     fn connect(&mut self) -> Result<Self::Connection, Self::Error>;
 
-    /// Connects through the descriptor that a predecessor used. `None` if this transport cannot restore a connection,
-    /// or the descriptor is of another kind.
+    /// Connects through the descriptor that a predecessor used. Returns `None` if this transport cannot restore a
+    /// connection, or the descriptor is of another kind.
     fn restore(&mut self, _by: OwnedFd) -> Option<Self::Connection> {
         None
     }
 
-    /// Starts the device unless it is [restored](PortSession::restored), [runs](PortSession::run) it, and returns the
-    /// reason for its end.
+    /// Starts the device unless it is [restored](PortSession::restored), and [runs](PortSession::run) it until it ends.
     ///
     /// # Errors
     /// An error in driving the device, or the device's protocol violation.
@@ -69,7 +68,7 @@ pub enum LendError {
 /// An error in creating a port.
 #[derive(Debug, Error)]
 pub enum DriverError {
-    /// Too many queue pairs, or zero.
+    /// There are too many queue pairs, or none.
     #[error("{0} queue pairs requested: expected 1 to {MAX_PAIRS}")]
     Pairs(u16),
     /// The port's queues or service cannot be opened.
@@ -108,13 +107,13 @@ pub struct VirtioDeviceStatus {
     pub link_down: bool,
 }
 
-/// A port. Dropping it ends the connection and the thread.
+/// A port. Dropping the port ends its connection to the device, and its thread.
 pub struct VirtioPort {
     service: Service<VirtioDeviceStatus, DeviceState>,
 }
 
 impl VirtioPort {
-    /// Creates a port that drives the device behind `transport`, now or once the device appears.
+    /// Creates a port that drives the device that `transport` reaches, immediately or once the device appears.
     ///
     /// # Errors
     /// [`DriverError`] if the number of pairs or the size of the queues is invalid, or the system refuses a descriptor
@@ -127,7 +126,7 @@ impl VirtioPort {
     }
 
     /// Restores a predecessor's port. The port resumes once the returned [`PausedService`] is dropped; until then, the
-    /// predecessor may resume it instead. The workers already have the queues.
+    /// predecessor may resume the port instead. The returned queues hold the restored rings.
     ///
     /// # Errors
     /// [`BadState`] if the state is of a different port, or inconsistent.
@@ -160,8 +159,9 @@ impl VirtioPort {
         Ok((VirtioPort { service }, queues, paused))
     }
 
-    /// Returns the state for restoring the device after this process is killed. The state changes whenever the callback
-    /// of [`VirtioPort::on_change`] is called. `None` without a device, or if other processes cannot reach it.
+    /// Returns the state from which a successor restores the device if this process is killed. The state changes
+    /// whenever the callback of [`VirtioPort::on_change`] is called. Returns `None` if no device is connected, or other
+    /// processes cannot reach the device.
     pub fn save(&self) -> Option<DriverState> {
         let service::ServiceState { connections, last_error, .. } = self.service.state();
         self.service.kept().last.map(|device| DriverState { connections, last_error, device: Some(device) })
@@ -172,14 +172,15 @@ impl VirtioPort {
         self.service.on_change(call);
     }
 
-    /// Requests a pause of the thread; [`VirtioPort::save_parked`] waits for it.
+    /// Requests a pause of the port's thread; [`VirtioPort::save_parked`] waits until it has paused.
     pub fn ask_to_pause(&self) -> AskedToPause {
         self.service.ask_to_pause()
     }
 
     /// Returns the state for a successor. The port's thread is paused until the returned [`PausedService`] is dropped.
     /// The workers must be parked, i.e. paused between batches, and stay parked until the successor resumes or fails.
-    /// `None` if the port cannot be restored, because the thread is blocked or other processes cannot reach the device.
+    /// Returns `None` if the port cannot be restored: the thread is blocked, or other processes cannot reach the
+    /// device.
     ///
     /// # Errors
     /// Fails if the process is out of descriptors.
@@ -202,7 +203,7 @@ impl VirtioPort {
         self.service.on_peer(call);
     }
 
-    /// Returns the state of the current device, with counts of earlier ones.
+    /// Returns the state of the current device, and the number of devices so far.
     pub fn state(&self) -> service::ServiceState<VirtioDeviceStatus> {
         self.service.state()
     }
@@ -301,9 +302,9 @@ pub struct LentDevice {
     /// Sizes of the device's queues: a receive and a transmit queue for each pair.
     pub(super) sizes: Vec<u16>,
     pub(super) ram: DriverRam,
-    /// Doorbells that the device rings, if a predecessor set the device up; otherwise empty.
+    /// Doorbells that the device rings; empty unless a predecessor set the device up.
     pub(super) calls: Vec<Doorbell>,
-    /// Doorbells that ring the device, if it has eventfds.
+    /// Doorbells with which the driver kicks the device; empty if kicks are not eventfds.
     pub(super) kicks: Vec<Arc<Doorbell>>,
     /// Whether the predecessor was killed, and may have posted buffers without a kick.
     pub(super) unrung: bool,
@@ -354,9 +355,9 @@ impl PortSession<'_> {
         self.restored.take()
     }
 
-    /// Runs the device until it or the port ends. `by` is the descriptor through which a successor can reach the
-    /// device; `None` if it cannot. `news` is called when one of `fds` is readable; its argument is true for the second
-    /// descriptor.
+    /// Runs the device until the device or the port ends. `by` is the descriptor through which a successor can reach
+    /// the device; `None` if a successor cannot reach it. `news` is called when one of `fds` is readable; its argument
+    /// is true if that is the second descriptor.
     ///
     /// # Errors
     /// An error of `news`, or of lending a queue.
@@ -439,8 +440,8 @@ impl PortSession<'_> {
         for (pair, call) in self.pairs.iter().zip(self.calls.iter().step_by(2)) {
             pair.0.wake.iter().for_each(|wake| wake.remove(call));
             for seat in [&pair.0, &pair.1] {
-                // A queue that a worker does not return keeps its memory; no further device is served until it is
-                // returned.
+                // A queue that a worker has not returned keeps its memory; no further device is served until the worker
+                // returns the queue.
                 let _ = seat.take_now();
             }
         }
@@ -451,7 +452,7 @@ impl PortSession<'_> {
 fn lend(pairs: &[SeatPair], calls: &[Doorbell], started: Vec<(RunningQueue, RunningQueue)>) -> Result<(), LendError> {
     for ((pair, call), (rx, tx)) in pairs.iter().zip(calls.iter().step_by(2)).zip(started) {
         pair.0.wake.iter().try_for_each(|wake| wake.add_peer(call))?;
-        // The worker posts receive buffers when it first polls.
+        // A worker posts the receive buffers when it polls the queue for the first time.
         for (seat, queue) in [(&pair.0, rx), (&pair.1, tx)] {
             seat.put(RunningQueue { counters: Arc::clone(&seat.counters), ..queue })?;
         }

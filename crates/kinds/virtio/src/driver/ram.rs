@@ -12,16 +12,16 @@ use rustix::io::Errno;
 
 use crate::memory::RegionSpec;
 
-/// Guest physical address of the memory's first byte. It differs from all addresses in this process, so that code that
-/// confuses the two kinds fails.
+/// Guest physical address of the memory's first byte. Guest physical addresses differ from all addresses in this
+/// process, so that code that confuses the two fails.
 const GUEST: u64 = 0x1_0000_0000;
 /// Distance between buffers in bytes: an odd number of cache lines, so that the buffers' first lines spread over all
 /// sets of the cache.
 const STRIDE: u32 = 2_112;
 /// Unused bytes at the start of a buffer. The frame after the header then begins on a cache line. The header, which
-/// rarely changes, is on a separate line that does not move between caches.
+/// rarely changes, is on a separate cache line, which therefore need not move between caches.
 const PAD: u32 = 64 - 12;
-/// Size of a buffer in bytes, header included.
+/// Size of a buffer in bytes, including the virtio-net header.
 pub const BUF: u32 = STRIDE - PAD;
 /// Maximum size of a queue in descriptors.
 pub const MAX_QUEUE: u16 = 4_096;
@@ -48,7 +48,7 @@ impl DriverRam {
     /// Maps a predecessor's memory.
     ///
     /// # Errors
-    /// `EINVAL` if the file has another length or can be truncated; the kernel's error if it cannot be mapped.
+    /// `EINVAL` if the file has another length or can be truncated; the kernel's error if the file cannot be mapped.
     pub fn restore(fd: OwnedFd, sizes: &[u16]) -> Result<(DriverRam, Vec<QueueRam>), Errno> {
         let len = sizes.iter().map(|n| QueueRam::bytes(*n)).sum::<usize>();
         let map = Mapping::map(fd.as_fd(), len)?;
@@ -69,9 +69,9 @@ impl DriverRam {
         (DriverRam { fd, map, len }, queues)
     }
 
-    /// Returns the memory as a region, as described to the device's process.
+    /// Returns the description of the memory as a region, which the device's process gets.
     pub fn spec(&self) -> RegionSpec {
-        // The device's process gets the guest physical address as the user address, too, instead of an address in this
+        // The user address is the guest physical address, too, so that the device's process learns no address of this
         // process.
         RegionSpec { guest: GUEST, size: self.len as u64, user: GUEST, offset: 0 }
     }
@@ -98,7 +98,8 @@ pub struct QueueRam {
 }
 
 impl QueueRam {
-    /// Returns the size of a queue in bytes: descriptors, two rings on separate pages (each side writes one), buffers.
+    /// Returns the size of a queue's memory in bytes: descriptors, two rings, buffers. The rings are on separate pages,
+    /// as the driver writes one and the device the other.
     fn bytes(n: u16) -> usize {
         Self::ring_bytes(n) * 3 + (usize::from(n) * STRIDE as usize).next_multiple_of(PAGE)
     }
@@ -113,8 +114,8 @@ impl QueueRam {
     }
 
     fn at(&self, offset: usize) -> NonNull<u8> {
-        // SAFETY: the offsets below lie inside the queue's part of the mapping, which `DriverRam::new` made large
-        // enough.
+        // SAFETY: all offsets that the functions below pass lie inside the queue's part of the mapping, which
+        // `DriverRam::new` made large enough.
         unsafe { self.map.start().add(self.from + offset) }
     }
 
@@ -152,19 +153,19 @@ impl QueueRam {
         GUEST + (p.as_ptr() as u64 - self.map.start().as_ptr() as u64)
     }
 
-    /// Writes to the start of buffer `id`.
+    /// Writes `bytes` to the start of buffer `id`.
     pub fn put(&self, id: u16, bytes: &[u8]) {
-        // SAFETY: one of our buffers, and no more bytes than it has.
+        // SAFETY: the buffer is ours, and no more bytes are copied than it has.
         unsafe { copy_bytes(bytes.as_ptr(), self.buf(id).as_ptr(), bytes.len().min(BUF as usize)) };
     }
 
     /// Returns the first byte of buffer `id`.
     pub fn first_byte(&self, id: u16) -> u8 {
-        // SAFETY: one of our buffers, which a device may write to.
+        // SAFETY: the buffer is ours; the read is volatile because a device may write to the buffer.
         unsafe { self.buf(id).as_ptr().read_volatile() }
     }
 
-    /// Returns the ID of the buffer that begins at a guest physical address; `None` if none begins there.
+    /// Returns the ID of the buffer that begins at a guest physical address; `None` if no buffer begins there.
     pub fn id_at(&self, guest: u64) -> Option<u16> {
         let offset = guest.checked_sub(self.guest(0))?;
         let id = u16::try_from(offset / u64::from(STRIDE)).ok()?;
@@ -175,17 +176,17 @@ impl QueueRam {
     /// line that the device does not read.
     fn notes(&self) -> &AtomicU32 {
         let at = self.at(Self::ring_bytes(self.n) + usize::from(self.n) * 16);
-        // SAFETY: inside the ring's pages, which are 64 bytes longer than the ring; aligned to 4, and shared with the
-        // device, hence atomic.
+        // SAFETY: the notes are inside the ring's pages, which have at least 64 bytes after the ring, and are aligned
+        // to 4. The device shares them, hence atomic.
         unsafe { AtomicU32::from_ptr(at.as_ptr().cast()) }
     }
 
-    /// Notes the driver's position for the case that this process is killed: [`super::DriverQueue::done`], and, if
-    /// buffers are ordered, the buffer due there.
+    /// Notes the driver's position, the result of [`super::DriverQueue::done`], in case this process is killed.
     #[inline]
     pub fn note(&self, done: u16, turn: u16) {
         self.notes().store(u32::from(done) | u32::from(turn) << 16, Ordering::Relaxed);
-        // A process killed after this point has stored the note: only the compiler could defer the store.
+        // If the process is killed after this point, the note is stored: only the compiler could have deferred the
+        // store, and this fence forbids that.
         compiler_fence(Ordering::SeqCst);
     }
 
@@ -206,21 +207,22 @@ impl QueueRam {
     }
 
     fn avail_half(&self, offset: usize) -> u16 {
-        // SAFETY: both offsets passed above lie inside the ring and are even; shared with the device, hence atomic.
+        // SAFETY: both offsets that the callers pass lie inside the ring and are even. The device shares the ring,
+        // hence atomic.
         unsafe { AtomicU16::from_ptr(self.avail().as_ptr().add(offset).cast()) }.load(Ordering::Acquire)
     }
 
-    /// Returns the two 64-bit words of a descriptor; an index outside the queue selects the last one.
+    /// Returns the two 64-bit words of a descriptor; an index outside the queue selects the last descriptor.
     pub fn descriptor(&self, index: u16) -> (u64, u64) {
         let at = self.desc().as_ptr().wrapping_add(16 * usize::from(index.min(self.n - 1)));
-        // SAFETY: a descriptor of the table or ring, aligned; shared with the device, hence atomic.
+        // SAFETY: `at` is in a descriptor of the table or ring, aligned. The device shares it, hence atomic.
         let word = |at: *mut u8| unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Acquire);
         (word(at), word(at.wrapping_add(8)))
     }
 
     /// Zeroes the rings and the notes.
     pub fn clear_rings(&self) {
-        // SAFETY: the rings' bytes; not yet announced to any other process.
+        // SAFETY: these bytes are the rings; no other process knows them yet.
         unsafe { self.desc().as_ptr().write_bytes(0, 3 * Self::ring_bytes(self.n)) };
     }
 }

@@ -1,8 +1,9 @@
 //! Reads several used entries of an in-order ring at a time with AVX-512, AVX2 or NEON, as the processor permits, or
 //! with plain code.
 //!
-//! The entries are in memory that the device writes: each is read once into a register or a copy, which alone is used.
-//! A second read by the compiler would do no harm: IDs are only compared, and lengths are checked in the copy.
+//! The device writes the entries' memory at any time. Each entry is therefore read once, into a register or a copy, and
+//! only that value is used. If the compiler added a second read, it would do no harm: IDs are only compared, and
+//! lengths are checked in the copy.
 
 use super::{RUN, UsedBuffer};
 
@@ -82,7 +83,7 @@ impl Simd {
     }
 
     /// Returns whether the IDs of the [`WIDE`] entries of a split used ring at `at` are `first`, `first + 1`, and so
-    /// on. If so, `into` receives their lengths.
+    /// on. If so, `into` receives the entries' lengths.
     ///
     /// # Safety
     /// `at` is readable for 64 bytes and aligned to 4; the processor supports `self`.
@@ -104,8 +105,8 @@ impl Simd {
     }
 
     /// Returns whether the IDs of the [`WIDE_PACKED`] descriptors of a packed ring at `at` are `first`, `first + 1`,
-    /// and so on, and their flags exactly `flags`. If so, `into` receives their lengths. ID, length and flags of each
-    /// are read as one word.
+    /// and so on, and whether their flags are exactly `flags`. If both hold, `into` receives the descriptors' lengths.
+    /// ID, length and flags of a descriptor are read as one word.
     ///
     /// # Safety
     /// `at` is readable for 64 bytes and aligned to 16; the processor supports `self`.
@@ -148,7 +149,7 @@ mod portable {
     pub unsafe fn split(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         let mut same = true;
         for (k, len) in into.iter_mut().enumerate() {
-            // SAFETY: one of the entries.
+            // SAFETY: the address is one of the entries that the caller's contract covers.
             let word = unsafe { entry(at.add(8 * k)) };
             same &= word as u32 == u32::from(first) + k as u32;
             *len = (word >> 32) as u32;
@@ -196,13 +197,13 @@ mod x86 {
     /// The conditions of [`super::Simd::split`].
     #[target_feature(enable = "avx512f,avx512bw")]
     pub unsafe fn split_512(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
-        // SAFETY: 64 readable bytes, read once.
+        // SAFETY: the caller promises 64 readable bytes, which are read once.
         let entries = unsafe { at.cast::<__m512i>().read_unaligned() };
         let step = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
         let expected = _mm512_add_epi64(step, _mm512_set1_epi64(i64::from(first)));
         let ids = _mm512_and_si512(entries, _mm512_set1_epi64(0xffff_ffff));
         let lens = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(entries));
-        // SAFETY: 32 bytes of our own.
+        // SAFETY: the write covers the 32 bytes of `into`.
         unsafe { into.as_mut_ptr().cast::<__m256i>().write_unaligned(lens) };
         _mm512_cmpeq_epi64_mask(ids, expected) == 0xff
     }
@@ -215,7 +216,7 @@ mod x86 {
     pub unsafe fn split_256(at: *const u8, first: u16, into: &mut [u32; WIDE]) -> bool {
         let mut same = true;
         for half in 0..2usize {
-            // SAFETY: 32 of the 64 readable bytes, read once.
+            // SAFETY: the load reads 32 of the 64 readable bytes, once.
             let entries = unsafe { at.add(32 * half).cast::<__m256i>().read_unaligned() };
             let start = i64::from(first) + 4 * half as i64;
             let expected = _mm256_add_epi64(_mm256_set_epi64x(3, 2, 1, 0), _mm256_set1_epi64x(start));
@@ -223,7 +224,7 @@ mod x86 {
             same &= _mm256_movemask_epi8(_mm256_cmpeq_epi64(ids, expected)) == -1;
             let order = _mm256_set_epi32(6, 4, 2, 0, 7, 5, 3, 1);
             let lens = _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(entries, order));
-            // SAFETY: 16 of 32 bytes of our own.
+            // SAFETY: the write covers 16 of the 32 bytes of `into`.
             unsafe { into.as_mut_ptr().add(4 * half).cast::<__m128i>().write_unaligned(lens) };
         }
         same
@@ -235,7 +236,7 @@ mod x86 {
     /// The conditions of [`super::Simd::packed`].
     #[target_feature(enable = "avx512f,avx512bw")]
     pub unsafe fn packed_512(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
-        // SAFETY: 64 readable bytes, read once, each word in one access.
+        // SAFETY: the caller promises 64 readable bytes, which are read once, each word in one access.
         let descriptors = unsafe { at.cast::<__m512i>().read_unaligned() };
         let step = _mm512_set_epi64(3, 0, 2, 0, 1, 0, 0, 0);
         let start = _mm512_set1_epi64(i64::from(first) | i64::from(flags) << 16);
@@ -243,7 +244,7 @@ mod x86 {
         let same = _mm512_mask_cmpeq_epi64_mask(0b1010_1010, names, _mm512_add_epi64(step, start)) == 0b1010_1010;
         let words = _mm512_maskz_compress_epi64(0b1010_1010, descriptors);
         let lens = _mm256_castsi256_si128(_mm512_cvtepi64_epi32(words));
-        // SAFETY: 16 bytes of our own.
+        // SAFETY: the write covers the 16 bytes of `into`.
         unsafe { into.as_mut_ptr().cast::<__m128i>().write_unaligned(lens) };
         same
     }
@@ -256,14 +257,14 @@ mod x86 {
     pub unsafe fn packed_256(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
         let mut same = true;
         for half in 0..2usize {
-            // SAFETY: two descriptors of the four, read once, each word in one access.
+            // SAFETY: the load reads two of the four descriptors once, each word in one access.
             let descriptors = unsafe { at.add(32 * half).cast::<__m256i>().read_unaligned() };
             let start = (i64::from(first) + 2 * half as i64) | i64::from(flags) << 16;
             let expected = _mm256_set_epi64x(start + 1, 0, start, 0);
             let equal = _mm256_cmpeq_epi64(_mm256_srli_epi64::<32>(descriptors), expected);
             same &= _mm256_movemask_pd(_mm256_castsi256_pd(equal)) & 0b1010 == 0b1010;
             let lens = _mm256_permutevar8x32_epi32(descriptors, _mm256_set_epi32(0, 0, 0, 0, 0, 0, 6, 2));
-            // SAFETY: 8 of 16 bytes of our own.
+            // SAFETY: the write covers 8 of the 16 bytes of `into`.
             unsafe { into.as_mut_ptr().add(2 * half).cast::<i64>().write_unaligned(_mm256_extract_epi64::<0>(lens)) };
         }
         same
@@ -285,11 +286,12 @@ mod arm {
         let mut same = true;
         let steps = [0u32, 1, 2, 3];
         for half in 0..2usize {
-            // SAFETY: 32 of the 64 readable bytes, read once, ids and lengths apart; 16 bytes of our own.
+            // SAFETY: the first load reads 32 of the 64 readable bytes once, and separates IDs and lengths; the second
+            // reads the 16 bytes of `steps`.
             let (both, step) = unsafe { (vld2q_u32(at.add(32 * half).cast::<u32>()), vld1q_u32(steps.as_ptr())) };
             let expected = vaddq_u32(step, vdupq_n_u32(u32::from(first) + 4 * half as u32));
             same &= vminvq_u32(vceqq_u32(both.0, expected)) == u32::MAX;
-            // SAFETY: 16 of 32 bytes of our own.
+            // SAFETY: the write covers 16 of the 32 bytes of `into`.
             unsafe { vst1q_u32(into.as_mut_ptr().add(4 * half), both.1) };
         }
         same
@@ -303,7 +305,7 @@ mod arm {
     pub unsafe fn packed(at: *const u8, first: u16, flags: u16, into: &mut [u32; WIDE_PACKED]) -> bool {
         let mut same = true;
         for half in 0..2usize {
-            // SAFETY: two descriptors of the four, read once, addresses and words apart.
+            // SAFETY: the load reads two of the four descriptors once, and separates addresses and second words.
             let words = unsafe { vld2q_u64(at.add(32 * half).cast::<u64>()) }.1;
             let start = (u64::from(first) + 2 * half as u64) | u64::from(flags) << 16;
             let names = vshrq_n_u64::<32>(words);
@@ -320,7 +322,8 @@ mod arm {
 mod tests {
     use super::*;
 
-    /// Objective: all instructions that this processor supports give the results of plain code.
+    /// Objective: for split rings, all instruction sets that this processor supports give the same results as plain
+    /// code.
     #[test]
     fn all_instructions_give_the_same_results() {
         for seed in 0..200u32 {
@@ -335,7 +338,8 @@ mod tests {
             }
             for simd in Simd::all() {
                 let mut lens = [0; WIDE];
-                // SAFETY: 64 bytes, aligned to 4; this processor supports it.
+                // SAFETY: the address has 64 readable bytes and is aligned to 4; this processor supports the
+                // instructions.
                 let same = unsafe { simd.split(entries.as_ptr().cast::<u8>().add(4), first, &mut lens) };
                 assert_eq!(same, seed % 3 != 0, "{simd:?} {seed}");
                 assert_eq!(lens.to_vec(), entries[2..].iter().step_by(2).copied().collect::<Vec<_>>(), "{simd:?}");
@@ -343,7 +347,8 @@ mod tests {
         }
     }
 
-    /// Objective: all instructions give the results of plain code for packed rings, too.
+    /// Objective: for packed rings, all instruction sets that this processor supports give the same results as plain
+    /// code.
     #[test]
     fn all_instructions_agree_for_packed_rings() {
         #[repr(align(64))]
@@ -362,7 +367,7 @@ mod tests {
             }
             for simd in Simd::all() {
                 let mut lens = [0; WIDE_PACKED];
-                // SAFETY: 64 bytes, aligned; this processor supports it.
+                // SAFETY: the address has 64 readable bytes and is aligned; this processor supports the instructions.
                 let same = unsafe { simd.packed(line.0.as_ptr().cast(), first, flags, &mut lens) };
                 assert_eq!(same, !wrong, "{simd:?} {seed}");
                 assert_eq!(lens, [1, 3, 5, 7].map(|i| line.0[i] as u32), "{simd:?}");

@@ -25,7 +25,7 @@ pub struct SplitDriver<B> {
     /// Last value written to the second half of each descriptor (length, flags, next); an equal value is not written
     /// again. The first half, the address, is constant.
     said: Box<[u64]>,
-    /// Last value of each entry of the available ring; an equal value is not written again.
+    /// Last value written to each entry of the available ring; an equal value is not written again.
     listed: Box<[u16]>,
     /// Index of the next entry of the available ring.
     next: u16,
@@ -37,7 +37,7 @@ pub struct SplitDriver<B> {
     seen: u16,
 }
 
-// SAFETY: addresses inside the driver's memory, which the queue's holder also holds.
+// SAFETY: the pointers are addresses inside the driver's memory, which the owner of this queue keeps mapped.
 unsafe impl<B: DriverBuffers> Send for SplitDriver<B> {}
 
 impl<B: DriverBuffers> SplitDriver<B> {
@@ -46,7 +46,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
         let n = ram.size();
         let queue = SplitDriver::empty(ram, features, B::new(n));
         for id in 0..n {
-            // SAFETY: a descriptor of the table, aligned.
+            // SAFETY: the address is a descriptor of the table, aligned.
             unsafe { AtomicU64::from_ptr(queue.desc(id).cast()) }.store(ram.guest(id), Ordering::Relaxed);
         }
         // The queue starts in polling mode.
@@ -58,7 +58,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
     pub fn continued(ram: &QueueRam, features: DriverFeatures, state: &DriverQueueState) -> Option<Self> {
         let ids = B::continued(ram.size(), &state.buffers)?;
         let mut queue = SplitDriver::empty(ram, features, ids);
-        // The device may have changed the rings: all entries are written again.
+        // The device may have changed the rings, so all entries count as unknown and are written again.
         queue.listed.fill(NONE);
         queue.next = state.next;
         queue.shown = state.next;
@@ -106,8 +106,8 @@ impl<B: DriverBuffers> SplitDriver<B> {
     fn half(&self, at: NonNull<u8>, offset: usize) -> &AtomicU16 {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
-        // SAFETY: `QueueRam` has room for rings of n entries; offsets are even and inside. Shared with the device,
-        // hence atomic.
+        // SAFETY: `QueueRam` has room for rings of n entries, and the offset is even and inside them. The device shares
+        // the rings, hence atomic.
         unsafe { AtomicU16::from_ptr(at.as_ptr().add(offset).cast()) }
     }
 
@@ -125,7 +125,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
         &self.ids
     }
 
-    /// Returns the owners of the buffers, for changes.
+    /// Returns the owners of the buffers, which the caller may change.
     #[inline]
     pub fn ids_mut(&mut self) -> &mut B {
         &mut self.ids
@@ -136,7 +136,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
         let at = self.desc(id);
         if let Some(said) = self.said.get_mut(usize::from(id)).filter(|said| **said != rest) {
             *said = rest;
-            // SAFETY: the second half of a descriptor of the table, aligned.
+            // SAFETY: the address is the second half of a descriptor of the table, aligned.
             unsafe { AtomicU64::from_ptr(at.add(8).cast()) }.store(rest, Ordering::Relaxed);
         }
     }
@@ -193,7 +193,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
         self.done != self.seen
     }
 
-    /// Returns the number of used entries that the device has filled and the driver has not taken.
+    /// Returns the number of used entries that the device has written and the driver has not taken back yet.
     #[inline]
     fn filled(&mut self) -> Result<u16, DeviceViolation> {
         if !self.has_used() {
@@ -217,7 +217,7 @@ impl<B: DriverBuffers> SplitDriver<B> {
             return Ok(None);
         }
         let at = self.entry(self.done);
-        // SAFETY: an entry of the used ring, aligned to 4.
+        // SAFETY: `at` is an entry of the used ring, aligned to 4.
         let (id, len) = unsafe {
             (
                 AtomicU32::from_ptr(at.cast()).load(Ordering::Relaxed),
@@ -229,8 +229,8 @@ impl<B: DriverBuffers> SplitDriver<B> {
         Ok(Some(UsedBuffer { id, len }))
     }
 
-    /// Takes back used entries with vector instructions, [`WIDE`] at a time, while they are in order. Returns their
-    /// number.
+    /// Takes back used entries with vector instructions, [`WIDE`] at a time, as long as they are in order. Returns the
+    /// number of entries.
     #[inline]
     pub fn wide_run(&mut self, into: &mut [UsedBuffer]) -> Result<usize, DeviceViolation> {
         let Some(simd) = self.vector else { return Ok(0) };
@@ -243,8 +243,8 @@ impl<B: DriverBuffers> SplitDriver<B> {
             let at = usize::from(self.done & (self.n - 1));
             let end = usize::from(self.n) - WIDE;
             let mut lens = [0; WIDE];
-            // SAFETY: 8 entries of 8 bytes before the end of the ring, aligned to 4; this processor has the
-            // instructions.
+            // SAFETY: 8 entries of 8 bytes, aligned to 4, begin there before the end of the ring; this processor has
+            // the instructions.
             if at > end || usize::from(first) > end || !unsafe { simd.split(self.entry(self.done), first, &mut lens) } {
                 break;
             }
@@ -269,7 +269,8 @@ impl<B: DriverBuffers> SplitDriver<B> {
             }
             return Ok(());
         }
-        // With in-order buffers, the count suffices (§2.7.9: only the last entry of a batch need be written).
+        // With in-order buffers, the number of entries suffices; the device need not even write any entry but the last
+        // of a batch (§2.7.9).
         for _ in 0..self.filled()? {
             let id = self.ids.oldest().filter(|id| self.ids.get_back(*id)).ok_or(DeviceViolation::UsedIndex)?;
             self.ids.recycle(id);

@@ -10,7 +10,7 @@ use super::ram::{DriverRam, QueueRam};
 use super::{DeviceViolation, DriverQueue};
 use crate::features::Framing;
 
-/// A driver's way to notify its device of posted buffers.
+/// The means by which a driver notifies its device of posted buffers.
 pub enum Kick {
     /// An eventfd.
     Bell(Arc<Doorbell>),
@@ -38,13 +38,13 @@ pub struct RunningQueue {
     pub kick: Kick,
     /// The effect of the negotiated features on the queue's frames.
     pub framing: Framing,
-    /// Whether the header of each buffer is known to be zero and need not be written again.
+    /// For each buffer, whether its header is known to be zero, so that an empty header need not be written again.
     pub blank: Box<[bool]>,
     /// Whether the device violated the protocol, which puts the queue out of use.
     pub broken: bool,
     /// Fault to which the device's violations are reported.
     pub fault: Fault,
-    /// Buffers of the last batch taken.
+    /// Buffers with the frames of the current batch.
     pub taken: Vec<u16>,
     /// Counters of frames, bytes and drops; replaced by the port's counters when the queue is lent to the workers.
     pub counters: Arc<RingCounters>,
@@ -90,6 +90,6 @@ pub struct RunningVirtioDevice {
     pub features: u64,
     /// A receive queue and a transmit queue for each pair.
     pub pairs: Vec<(RunningQueue, RunningQueue)>,
-    /// The memory of all queues, dropped after them.
+    /// The memory of all queues, which is dropped after the queues.
     pub ram: DriverRam,
 }

@@ -1,8 +1,8 @@
 //! The device side of virtqueues (virtio 1.3 §2.6 to §2.8).
 //!
-//! [`split`] and [`packed`] each implement one layout. Both return chains: the ID with which a chain is returned to the
-//! driver, and its buffers as pieces of this process's address space. Every descriptor is read once, and checked
-//! against the guest's memory before use.
+//! [`split`] and [`packed`] each implement one layout. The queues of both layouts yield chains: the ID with which a
+//! chain is returned to the driver, and the chain's buffers as pieces of this process's address space. Every descriptor
+//! is read once, and checked against the guest's memory before use.
 //!
 //! Used buffers are collected and shown to the driver together by [`DeviceQueue::publish`], so a frame of several
 //! buffers is never visible in part.
@@ -20,13 +20,13 @@ use thiserror::Error;
 use crate::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
 use crate::memory::{GuestMemory, Hint};
 
-/// Maximum number of pieces kept of a chain. A frame in a longer chain is dropped; of a longer receive chain, only the
-/// first pieces are used.
+/// Maximum number of pieces of a chain that are kept. A transmitted frame in a longer chain is dropped; in a longer
+/// receive chain, only the first pieces are used.
 pub const MAX_PIECES: usize = 128;
-/// Number of descriptors, walked in chains of several, after which a batch from the driver ends; the rest waits for the
-/// next batch. Guests use about twenty per frame at most.
+/// Number of descriptors, counted in chains with several descriptors, after which a batch from the driver ends; further
+/// chains wait for the next batch. Guests use at most about twenty descriptors per frame.
 const ENOUGH_WALKED: u32 = 512;
-/// Maximum number of descriptors walked for one batch from or to the driver.
+/// Maximum number of descriptors that are walked for one batch in either direction.
 const MOST_WALKED: u32 = 8192;
 /// Maximum size of a queue in descriptors (virtio 1.3 §2.6, §2.7).
 pub const MAX_SIZE: u16 = 32_768;
@@ -46,22 +46,22 @@ pub enum DriverViolation {
     /// `avail.idx` moved by more than the queue's size.
     #[error("avail.idx moved by more than the queue's size")]
     AvailIndex,
-    /// An available entry with an index outside the descriptor table.
+    /// An available entry has an index outside the descriptor table.
     #[error("a chain begins at a descriptor outside the table")]
     Head,
-    /// A `next` field with an index outside the descriptor table.
+    /// A `next` field has an index outside the descriptor table.
     #[error("a chain continues at a descriptor outside the table")]
     NextIndex,
-    /// A chain with more descriptors than the queue has, most likely a loop.
+    /// A chain has more descriptors than the queue, most likely because it loops.
     #[error("a chain is longer than the queue, or loops")]
     Loop,
-    /// A buffer outside the guest's memory.
+    /// A buffer is outside the guest's memory.
     #[error("a buffer lies outside the guest's memory")]
     Address,
-    /// An invalid indirect table.
+    /// An indirect table has an invalid size, or is inside another indirect table.
     #[error("an indirect table has an invalid size or is inside another one")]
     Indirect,
-    /// A readable buffer after a writable one.
+    /// A readable buffer follows a writable buffer.
     #[error("a readable buffer follows a writable one")]
     Order,
     /// The file behind the memory was truncated.
@@ -78,12 +78,12 @@ pub struct Piece {
     pub len: u32,
 }
 
-/// A chain of descriptors that the driver made available and that must be returned to it.
+/// A chain of descriptors that the driver made available and that the device must return to the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// Split: index of the first descriptor. Packed: buffer ID.
+    /// In a split ring, the index of the first descriptor; in a packed ring, the buffer ID.
     pub id: u16,
-    /// Packed: number of descriptors in the ring. Split: 1.
+    /// Number of ring entries that the chain takes: in a packed ring, its descriptors; in a split ring, always 1.
     pub count: u16,
 }
 
@@ -95,12 +95,12 @@ pub struct Pieces {
     len: usize,
     /// Whether the chain had more pieces than are kept.
     overflow: bool,
-    /// Number of descriptors walked since [`Pieces::begin`], in chains with more than one.
+    /// Number of descriptors walked since [`Pieces::begin`]. Chains with a single descriptor do not count.
     walked: u32,
     hint: Hint,
 }
 
-// SAFETY: addresses, used only while the memory that they were found in is held.
+// SAFETY: the pieces are addresses, which are used only while the memory in which they were found is held.
 unsafe impl Send for Pieces {}
 
 impl Default for Pieces {
@@ -111,7 +111,7 @@ impl Default for Pieces {
 }
 
 impl Pieces {
-    /// Forgets the chain and the memory hint, after a change of the memory.
+    /// Forgets the chain and the memory hint. The caller must do this after the memory has changed.
     pub fn forget(&mut self) {
         self.clear();
         self.hint = Hint::default();
@@ -130,30 +130,31 @@ impl Pieces {
         self.walked = 0;
     }
 
-    /// Returns the number of descriptors walked since [`Pieces::begin`], in chains with more than one.
+    /// Returns the number of descriptors walked since [`Pieces::begin`]. Chains with a single descriptor do not count.
     pub fn walked(&self) -> u32 {
         self.walked
     }
 
-    /// Sets the number of walked descriptors back to `walked`, an earlier result of [`Pieces::walked`].
+    /// Resets the number of walked descriptors to `walked`, an earlier result of [`Pieces::walked`].
     pub fn go_back(&mut self, walked: u32) {
         self.walked = walked;
     }
 
-    /// Returns whether enough descriptors were walked for one batch from the driver.
+    /// Returns whether the current batch from the driver should end, because enough descriptors were walked for it.
     #[inline]
     pub fn is_enough(&self) -> bool {
         self.walked >= ENOUGH_WALKED
     }
 
-    /// Returns whether the limit of walked descriptors is reached: a further chain would be cut, so it must wait for
-    /// the next batch.
+    /// Returns whether the limit of walked descriptors is reached: the pieces of a further chain would be incomplete,
+    /// so that chain must wait for the next batch.
     #[inline]
     pub fn is_exhausted(&self) -> bool {
         self.walked >= MOST_WALKED
     }
 
-    /// Counts a descriptor of a chain. Returns whether to skip the rest of the chain.
+    /// Counts a walked descriptor. Returns whether the limit is exceeded, so that the rest of the chain must be
+    /// skipped.
     #[inline]
     fn step(&mut self) -> bool {
         self.walked += 1;
@@ -192,7 +193,7 @@ impl Pieces {
         self.overflow
     }
 
-    /// Adds the buffer of a one-buffer chain, after [`Pieces::clear`].
+    /// Adds the buffer of a chain with one buffer. [`Pieces::clear`] must have been called before.
     #[inline]
     fn add_only(&mut self, memory: &GuestMemory, desc: QueueDesc) -> Result<(), DriverViolation> {
         let len = u64::from(desc.len);
@@ -207,7 +208,7 @@ impl Pieces {
         }
     }
 
-    /// Adds a buffer in the rare cases: an empty buffer, one that spans several regions, one outside all regions.
+    /// Adds a buffer in the rare cases: the buffer is empty, spans several regions, or is outside all regions.
     #[cold]
     #[inline(never)]
     fn add_pieces(&mut self, memory: &GuestMemory, desc: QueueDesc) -> Result<(), DriverViolation> {
@@ -233,7 +234,7 @@ impl Pieces {
                 }
                 None => self.overflow = true,
             }
-            // Regions may touch the end of the address space.
+            // A region may end at the end of the address space, so the address may wrap around to 0.
             at = at.wrapping_add(n);
             left -= n;
         }
@@ -248,14 +249,14 @@ struct QueueDesc {
     len: u32,
     /// The descriptor's flags.
     flags: u16,
-    /// Split: the field `next`. Packed: the buffer ID.
+    /// In a split ring, the field `next`; in a packed ring, the buffer ID.
     other: u16,
 }
 
 /// Reads the 16 bytes of a descriptor, once.
 ///
 /// # Safety
-/// `at` is 16 readable bytes, aligned to 8.
+/// `at` is readable for 16 bytes and aligned to 8.
 #[inline]
 unsafe fn words(at: *const u8) -> (u64, u64) {
     #[cfg(fuzzing)]
@@ -298,11 +299,11 @@ impl DeviceQueue {
         each!(self, q => q.size())
     }
 
-    /// Returns the next chain that the driver made available, if any.
+    /// Returns the next chain that the driver made available; `None` if there is none.
     ///
     /// # Errors
     /// [`DriverViolation`] if the available ring, a descriptor or an indirect table breaks the rules.
-    // Inlined: as a call it would pack the result into a register for each frame, and the caller would unpack it.
+    // Inlined, because a call would pack the result into a register for each frame, and the caller would unpack it.
     #[inline(always)]
     pub fn next(&mut self, memory: &GuestMemory, pieces: &mut Pieces) -> Result<Option<Chain>, DriverViolation> {
         each!(self, q => q.next(memory, pieces))
@@ -320,20 +321,20 @@ impl DeviceQueue {
         each!(self, q => q.prefetch())
     }
 
-    /// Returns the position of [`DeviceQueue::next`].
+    /// Returns the position of the chain that [`DeviceQueue::next`] yields next.
     #[inline]
     pub fn position(&self) -> QueuePosition {
         each!(self, q => q.position())
     }
 
-    /// Returns to `position`: the chains taken since then count as not taken.
+    /// Returns to `position`: chains that were taken after that position are yielded again.
     #[inline]
     pub fn back_to(&mut self, position: QueuePosition) {
         each!(self, q => q.back_to(position))
     }
 
-    /// Returns a chain with `written` bytes written to the driver, which sees it with the next
-    /// [`DeviceQueue::publish`].
+    /// Returns a chain, to whose buffers `written` bytes were written, to the driver. The driver sees the chain with
+    /// the next [`DeviceQueue::publish`].
     #[inline]
     pub fn give_back(&mut self, chain: Chain, written: u32) {
         each!(self, q => q.give_back(chain, written))
@@ -345,14 +346,15 @@ impl DeviceQueue {
         each!(self, q => q.give_back_all(chains));
     }
 
-    /// Shows the driver the returned chains. Returns whether any were shown and the driver requests a notification.
+    /// Shows the driver the returned chains. Returns whether the driver must be notified; false if there were no chains
+    /// to show.
     #[inline]
     pub fn publish(&mut self) -> bool {
         each!(self, q => q.publish())
     }
 
-    /// Requests kicks from the driver. Returns whether chains became available meanwhile, in which case the caller must
-    /// not sleep.
+    /// Requests kicks from the driver. Returns whether chains are already available, for which no kick may come; the
+    /// caller must then not sleep.
     pub fn arm(&mut self) -> bool {
         each!(self, q => q.arm())
     }
@@ -367,7 +369,7 @@ impl DeviceQueue {
         each!(self, q => q.base())
     }
 
-    /// Returns the areas of the rings that the device writes, for the dirty log: addresses and lengths.
+    /// Returns the addresses and lengths of the areas of the rings that the device writes, for the dirty log.
     pub fn device_area(&self) -> [(*const u8, usize); 2] {
         each!(self, q => q.device_area())
     }
@@ -378,9 +380,9 @@ impl DeviceQueue {
 pub struct QueueAddresses {
     /// Descriptor table or ring.
     pub desc: u64,
-    /// Split: available ring. Packed: driver event suppression.
+    /// Available ring (split), or driver event suppression (packed).
     pub avail: u64,
-    /// Split: used ring. Packed: device event suppression.
+    /// Used ring (split), or device event suppression (packed).
     pub used: u64,
 }
 
@@ -404,9 +406,10 @@ impl QueueFeatures {
 }
 
 impl DeviceQueue {
-    /// Creates a queue at position `base`. Split: the index of the next entry to take. Packed: in the lower half, that
-    /// index with its wrap counter in bit 15; in the upper half, the index of the next entry to return, in the same
-    /// form. `None` if the queue is not entirely in the memory, or its size is invalid.
+    /// Creates a queue at position `base`. In a split queue, `base` is the index of the next entry to take. In a packed
+    /// queue, the lower half of `base` is that index with its wrap counter in bit 15, and the upper half is the index
+    /// of the next entry to return, in the same form. Returns `None` if the queue is not entirely in the memory, or its
+    /// size is invalid.
     pub fn new(
         memory: &GuestMemory,
         size: u16,
@@ -435,7 +438,7 @@ mod tests {
     /// A small size, so that the ring wraps around often.
     const SIZE: u16 = 8;
 
-    /// A queue with the file of its memory, and the mapping.
+    /// A queue, with the file and the mapping of the queue's memory.
     struct Ring {
         queue: DeviceQueue,
         file: OwnedFd,
@@ -453,8 +456,8 @@ mod tests {
         Ring { queue, file, _memory: memory }
     }
 
-    /// Returns all bytes that the driver sees, and what an in-flight record reads: the position, and whether chains are
-    /// held back.
+    /// Returns all bytes that the driver sees, and the two values that an in-flight record reads: the queue's position,
+    /// and whether returned chains are not shown yet.
     fn state(ring: &Ring) -> (Vec<u8>, u32, bool) {
         let mut bytes = vec![0; BYTES];
         assert_eq!(rustix::io::pread(&ring.file, &mut bytes, 0), Ok(BYTES));
@@ -464,8 +467,8 @@ mod tests {
         }
     }
 
-    /// Objective: chains returned together read the same as chains returned one by one, before and after they are
-    /// shown, for several rounds of the ring, also if a single chain was returned just before.
+    /// Objective: chains that are returned together leave the same bytes as chains that are returned one by one, before
+    /// and after they are shown, for several rounds of the ring, even if a single chain was returned just before.
     #[test]
     fn together_as_one_by_one() {
         for packed in [false, true] {
@@ -487,8 +490,8 @@ mod tests {
         }
     }
 
-    /// Returns a split queue of that size. The memory for its buffers is 64 pages in as many regions, with nothing
-    /// after them.
+    /// Returns a split queue of `size` descriptors. The memory for its buffers consists of 64 regions of one page each,
+    /// after which there is no memory.
     fn large(size: u16) -> (DeviceQueue, GuestMemory, OwnedFd) {
         let file = memfd_create("netvale-test", MemfdFlags::CLOEXEC).unwrap();
         let page = 0x1000u64;
@@ -507,13 +510,13 @@ mod tests {
         assert_eq!(rustix::io::pwrite(file, &word.to_le_bytes(), at), Ok(8));
     }
 
-    /// Objective: work on chains is bounded. A buffer over many regions is followed only up to the pieces that are
-    /// kept; one batch walks a limited number of descriptors, and the next batch has the full limit again.
+    /// Objective: work on chains is bounded. A buffer that spans many regions is followed only up to the maximum number
+    /// of pieces. One batch walks a limited number of descriptors; the limit starts anew with the next batch.
     #[test]
     fn work_on_chains_is_bounded() {
         let (mut queue, memory, file) = large(32_768);
         let mut pieces = Pieces::default();
-        // Three buffers over 64 regions, and one that continues outside all.
+        // Three buffers span all 64 regions; a fourth buffer continues past the last region.
         for (i, end) in [(0u64, 64), (1, 64), (2, 64), (3, 65)] {
             put(&file, 16 * i, 0x20_0000);
             put(&file, 16 * i + 8, (end * 0x1000) | (1 << 32) | ((i + 1) << 48));
@@ -523,7 +526,7 @@ mod tests {
         let chain = queue.next(&memory, &mut pieces);
         assert_eq!(chain, Ok(Some(Chain { id: 0, count: 1 })));
         assert!(pieces.is_cut() && pieces.readable().len() == MAX_PIECES);
-        // A chain whose only descriptor links to itself: the limit of walked descriptors cuts it.
+        // A chain whose only descriptor links to itself is cut by the limit of walked descriptors.
         put(&file, 16 * 9, 0x20_0000);
         put(&file, 16 * 9 + 8, 1 | 1 << 32 | 9 << 48);
         put(&file, 0x10_0000, 2 << 16 | 9 << 48);

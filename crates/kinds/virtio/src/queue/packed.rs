@@ -1,4 +1,4 @@
-//! The packed layout (virtio 1.3 §2.8): one ring of descriptors that driver and device take turns to rewrite.
+//! The packed layout (virtio 1.3 §2.8): one ring of descriptors, which the driver and the device overwrite in turn.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use crate::memory::GuestMemory;
 /// Number of descriptors to prefetch ahead: two cache lines.
 const AHEAD: u16 = 8;
 
-/// Returns the flags for "used" at an index.
+/// Returns the flags that mark the descriptor at an index as used.
 #[inline]
 fn used_flags(index: WrapIndex) -> u16 {
     if index.wrap { AVAIL | USED } else { 0 }
@@ -32,14 +32,14 @@ pub struct PackedQueue {
     features: QueueFeatures,
     next: WrapIndex,
     done: WrapIndex,
-    /// First descriptor not shown yet, and its flags, which are written last.
+    /// Index of the first descriptor that is not shown to the driver yet, and its flags, which are written last.
     held: Option<(WrapIndex, u16)>,
-    /// Index after the last descriptors shown.
+    /// Index after the last descriptor that was shown to the driver.
     shown: WrapIndex,
 }
 
-// SAFETY: addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing depends on the
-// thread.
+// SAFETY: the pointers are addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing
+// depends on the thread.
 unsafe impl Send for PackedQueue {}
 
 impl PackedQueue {
@@ -57,11 +57,11 @@ impl PackedQueue {
         let ring = memory.user(at.desc, 16 * u64::from(size), 16)?;
         let driver_event = memory.user(at.avail, 4, 4)?;
         let device_event = memory.user(at.used, 4, 4)?;
-        // In the lower half, bits 0–14 are the index and bit 15 the wrap counter of the next entry to take; the upper
-        // half is the same for the next entry to return.
+        // In the lower half, bits 0–14 are the index and bit 15 is the wrap counter of the next entry to take; the
+        // upper half describes the next entry to return in the same way.
         let next = WrapIndex::of(base as u16);
         let done = WrapIndex::of((base >> 16) as u16);
-        // A transport that only has one half passes 0 for the other.
+        // A transport that knows only the lower half passes 0 for the upper half.
         let done = if base >> 16 == 0 { next } else { done };
         if next.at >= size || done.at >= size {
             return None;
@@ -85,7 +85,8 @@ impl PackedQueue {
     fn flags(&self, i: u16) -> &AtomicU16 {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
-        // SAFETY: `i` is below the size; bytes 14 and 15 of a descriptor, aligned to 2, shared with the driver.
+        // SAFETY: `i` is below the size, so these are bytes 14 and 15 of a descriptor, aligned to 2. The driver shares
+        // them, hence atomic.
         unsafe { AtomicU16::from_ptr(self.at(i).add(14).cast()) }
     }
 
@@ -141,8 +142,8 @@ impl PackedQueue {
         unpack(addr, rest)
     }
 
-    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save registers in
-    /// [`PackedQueue::next`].
+    /// Walks a chain that has several buffers or is in an indirect table. This is a separate function to save registers
+    /// in [`PackedQueue::next`].
     #[inline(never)]
     fn walk(&mut self, memory: &GuestMemory, mut d: QueueDesc, pieces: &mut Pieces) -> Result<Chain, DriverViolation> {
         let mut i = self.next.at;
@@ -154,7 +155,7 @@ impl PackedQueue {
                 self.walk_indirect(memory, d, pieces)?;
             } else {
                 pieces.add(memory, d)?;
-                // The walk goes on beyond the limit: only the end of the chain shows where the next one begins.
+                // The walk continues even past the limit: only the end of this chain shows where the next chain begins.
                 pieces.step();
             }
             if d.flags & NEXT == 0 {
@@ -207,7 +208,8 @@ impl PackedQueue {
         let index = self.done;
         let flags = self.fill(index, chain, written);
         match self.held {
-            // The driver reads descriptors in order: while the first is hidden, so are the later ones.
+            // The driver reads descriptors in order: while the first unshown descriptor is not marked as used, the
+            // driver does not reach the later ones.
             None => self.held = Some((index, flags)),
             Some(_) => self.flags(index.at).store(flags, Ordering::Release),
         }
@@ -230,12 +232,13 @@ impl PackedQueue {
         self.done = index;
     }
 
-    /// Fills the descriptor at `index` except its flags, which are returned. Once written, they mark it as used.
+    /// Fills the descriptor at `index` except its flags. Returns the flags, which mark the descriptor as used once they
+    /// are written.
     #[inline]
     fn fill(&self, index: WrapIndex, chain: Chain, written: u32) -> u16 {
         let at = self.at(index.at);
-        // SAFETY: `index` is below the size, hence a descriptor of the ring: length at 8, id at 12, aligned, shared
-        // with the driver.
+        // SAFETY: `index` is below the size, so `at` is a descriptor of the ring, with the length at byte 8 and the ID
+        // at byte 12, both aligned. The driver shares them, hence atomic.
         unsafe {
             AtomicU32::from_ptr(at.add(8).cast()).store(written, Ordering::Relaxed);
             AtomicU16::from_ptr(at.add(12).cast()).store(chain.id, Ordering::Relaxed);
@@ -287,12 +290,12 @@ impl PackedQueue {
         [(self.ring.as_ptr(), 16 * usize::from(self.size)), (self.device_event.as_ptr(), 4)]
     }
 
-    /// Returns the index after all returned chains, shown or not.
+    /// Returns the index after all returned chains, whether or not they are shown yet.
     pub fn done(&self) -> WrapIndex {
         self.done
     }
 
-    /// Returns whether [`super::DeviceQueue::publish`] would show anything.
+    /// Returns whether there are returned chains that [`super::DeviceQueue::publish`] has not shown yet.
     pub fn holds(&self) -> bool {
         self.held.is_some()
     }
@@ -310,7 +313,7 @@ impl PackedQueue {
     }
 }
 
-/// Unpacks address, length, id, flags.
+/// Unpacks a descriptor's two words: the address; length, ID and flags.
 fn unpack(addr: u64, rest: u64) -> QueueDesc {
     QueueDesc { addr, len: rest as u32, flags: (rest >> 48) as u16, other: (rest >> 32) as u16 }
 }

@@ -6,11 +6,11 @@ pub const AVAIL: u16 = 1 << 7;
 /// `VIRTQ_DESC_F_USED`.
 pub const USED: u16 = 1 << 15;
 
-/// Event suppression: `RING_EVENT_FLAGS_ENABLE`.
+/// `RING_EVENT_FLAGS_ENABLE`: the writer of the event suppression requests a notification of every descriptor.
 pub const ENABLE: u32 = 0;
-/// `RING_EVENT_FLAGS_DISABLE`.
+/// `RING_EVENT_FLAGS_DISABLE`: it requests no notifications.
 pub const DISABLE: u32 = 1;
-/// `RING_EVENT_FLAGS_DESC`.
+/// `RING_EVENT_FLAGS_DESC`: it requests a notification when the descriptor at a given index is shown.
 pub const AT_DESC: u32 = 2;
 
 /// An index into a packed ring, with its wrap counter.
@@ -46,8 +46,8 @@ impl WrapIndex {
         }
     }
 
-    /// Returns whether the other side, with event suppression `event`, requests a notification of the descriptors shown
-    /// from `old` up to this index.
+    /// Returns whether the other side, with event suppression `event`, requests a notification when the descriptors
+    /// from `old` to just before this index are shown.
     #[inline]
     pub fn is_wanted(self, event: u32, old: WrapIndex, size: u16, event_idx: bool) -> bool {
         match event >> 16 & 3 {
@@ -58,7 +58,7 @@ impl WrapIndex {
     }
 
     fn passed(self, named: WrapIndex, old: WrapIndex, size: u16) -> bool {
-        // Distances backwards from this index; an index with the other wrap counter is one round earlier.
+        // The distance backwards from this index to `p`; an index with the other wrap counter is one round earlier.
         let back = |p: WrapIndex| {
             let base = if p.wrap == self.wrap { 0 } else { u32::from(size) };
             (base + u32::from(self.at)).wrapping_sub(u32::from(p.at))
@@ -71,8 +71,8 @@ impl WrapIndex {
 mod tests {
     use super::*;
 
-    /// Objective: a notification follows exactly if the event index is among those shown, also around the end of the
-    /// ring.
+    /// Objective: a notification is due exactly if the descriptor at the event index is among the shown descriptors,
+    /// even if these wrap around the end of the ring.
     #[test]
     fn notified_of_what_was_passed() {
         let size = 8;

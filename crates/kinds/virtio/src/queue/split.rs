@@ -1,5 +1,5 @@
-//! The split layout (virtio 1.3 §2.7): a table of descriptors, a ring that the driver fills, a ring that the device
-//! fills.
+//! The split layout (virtio 1.3 §2.7): a table of descriptors, the available ring, which the driver fills, and the used
+//! ring, which the device fills.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::memory::{GuestMemory, Hint};
 const NO_INTERRUPT: u16 = 1;
 /// `VIRTQ_USED_F_NO_NOTIFY`.
 const NO_NOTIFY: u16 = 1;
-/// Number of chains whose descriptors are prefetched ahead.
+/// Number of chains whose descriptors are prefetched before they are read.
 const AHEAD: u16 = 16;
 
 /// The device's side of a split queue.
@@ -37,8 +37,8 @@ pub struct SplitQueue {
     shown: u16,
 }
 
-// SAFETY: addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing depends on the
-// thread.
+// SAFETY: the pointers are addresses inside a guest's memory, which `LiveQueue` holds together with the queue; nothing
+// depends on the thread.
 unsafe impl Send for SplitQueue {}
 
 impl SplitQueue {
@@ -55,12 +55,12 @@ impl SplitQueue {
         }
         let n = u64::from(size);
         let desc = memory.user(at.desc, 16 * n, 16)?;
-        // Flags, index, entries, event.
+        // Each ring has flags, index, entries and event index.
         let avail = memory.user(at.avail, 4 + 2 * n + 2, 2)?;
         let used = memory.user(at.used, 4 + 8 * n + 2, 4)?;
         let next = base as u16;
         let mut queue = SplitQueue { size, desc, avail, used, features, next, seen: next, done: next, shown: next };
-        // All chains taken before have been returned: a queue starts with nothing in flight.
+        // A queue starts with no chain in flight: all chains that were taken earlier have been returned.
         queue.done = queue.used_idx().load(Ordering::Relaxed);
         queue.shown = queue.done;
         Some(queue)
@@ -70,8 +70,8 @@ impl SplitQueue {
     fn half(&self, at: NonNull<u8>, offset: usize) -> &AtomicU16 {
         #[cfg(fuzzing)]
         netvale_mem::probe::read();
-        // SAFETY: `new` checked the areas; callers stay below 4 + 2n + 2 of `avail`, and at 0, 2 and 4 + 8n of `used`.
-        // Aligned to 2. Shared with the driver, hence atomic.
+        // SAFETY: `new` checked the areas. Callers pass offsets below 4 + 2n + 2 for `avail`, and 0, 2 or 4 + 8n for
+        // `used`; the addresses are aligned to 2. The driver shares the rings, hence atomic.
         unsafe { AtomicU16::from_ptr(at.as_ptr().add(offset).cast()) }
     }
 
@@ -169,8 +169,8 @@ impl SplitQueue {
         Ok(Some(Chain { id: head, count: 1 }))
     }
 
-    /// Walks a chain of several buffers, or one in an indirect table. A separate function, to save registers in
-    /// [`SplitQueue::next`].
+    /// Walks a chain that has several buffers or is in an indirect table. This is a separate function to save registers
+    /// in [`SplitQueue::next`].
     #[inline(never)]
     fn walk(&self, memory: &GuestMemory, mut d: QueueDesc, pieces: &mut Pieces) -> Result<(), DriverViolation> {
         for _ in 0..self.size {
@@ -257,7 +257,7 @@ impl SplitQueue {
     fn fill(&self, done: u16, chain: Chain, written: u32) {
         let i = usize::from(done & (self.size - 1));
         let at = self.used.as_ptr().wrapping_add(4 + 8 * i);
-        // SAFETY: an entry of the used ring, aligned to 4: id and length.
+        // SAFETY: `at` is an entry of the used ring, ID and length, aligned to 4.
         unsafe {
             AtomicU32::from_ptr(at.cast()).store(u32::from(chain.id), Ordering::Relaxed);
             AtomicU32::from_ptr(at.add(4).cast()).store(written, Ordering::Relaxed);
@@ -275,7 +275,7 @@ impl SplitQueue {
         full_fence();
         if self.features.event_idx {
             let event = self.used_event().load(Ordering::Relaxed);
-            // §2.7.7.2: the driver requests a notification when the index passes its event.
+            // §2.7.7.2: the driver requests a notification when the used index passes the driver's event index.
             self.done.wrapping_sub(event).wrapping_sub(1) < self.done.wrapping_sub(old)
         } else {
             self.avail_flags().load(Ordering::Relaxed) & NO_INTERRUPT == 0
@@ -296,7 +296,8 @@ impl SplitQueue {
 
     /// See [`super::DeviceQueue::disarm`].
     pub fn disarm(&mut self) {
-        // With event indices the old value remains, which the driver passes once in 65,536 entries.
+        // With event indices, the old event index is left in place: the driver passes it, and kicks, only once in
+        // 65,536 entries.
         if !self.features.event_idx {
             self.used_flags().store(NO_NOTIFY, Ordering::Relaxed);
         }
@@ -312,7 +313,7 @@ impl SplitQueue {
         self.done
     }
 
-    /// Resumes after the entries shown as used, with nothing in flight.
+    /// Resumes after the last entry that was shown as used, with no chain in flight.
     pub fn resume(&mut self) {
         self.next = self.done;
         self.seen = self.done;
@@ -328,8 +329,8 @@ fn unpack(addr: u64, rest: u64) -> QueueDesc {
     QueueDesc { addr, len: rest as u32, flags: (rest >> 32) as u16, other: (rest >> 48) as u16 }
 }
 
-/// Reads descriptor `i` of an indirect table; its 16 bytes may be unaligned or span two regions. `None` if one of them
-/// is outside the memory.
+/// Reads descriptor `i` of an indirect table; its 16 bytes may be unaligned or span two regions. Returns `None` if any
+/// of these bytes is outside the memory.
 pub(super) fn indirect_words(memory: &GuestMemory, table: u64, i: u32) -> Option<(u64, u64)> {
     let at = table.checked_add(16 * u64::from(i))?;
     let mut hint = Hint::default();

@@ -1,5 +1,6 @@
-//! All descriptors with addresses and lengths at the edges of a guest's memory, with all flags and links, in both
-//! layouts. The pieces found are in the memory, and are everything that the descriptor describes.
+//! An exhaustive test of descriptors with addresses and lengths at the edges of a guest's memory, with all flags and
+//! links, in both layouts. The pieces that the queue yields must lie in the memory and cover all that the descriptor
+//! describes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use netvale_virtio::queue::{DeviceQueue, DriverViolation, Pieces, QueueAddresses
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const SIZE: u64 = 0x1000;
-/// Two adjacent regions, and one at the highest possible address; the first also contains the rings.
+/// Guest addresses of the regions: two adjacent regions, of which the first also contains the rings, and a region that
+/// ends at the highest possible address.
 const AT: [u64; 3] = [0x1000, 0x2000, u64::MAX - 2 * SIZE + 1];
 const QUEUE: u16 = 8;
 const NEXT: u16 = 1;
@@ -46,7 +48,7 @@ impl Guest {
         }
     }
 
-    /// Returns whether all of these bytes are memory.
+    /// Returns whether all `len` bytes from `addr` on are in the guest's memory.
     fn has(&self, addr: u64, len: u32) -> bool {
         let end = u128::from(addr) + u128::from(len);
         let mut at = u128::from(addr);
@@ -70,8 +72,8 @@ struct Descriptor {
     next: u16,
 }
 
-/// Returns the expected length of a chain in bytes, or its violation. The chain consists of `desc` and, if that links
-/// to another descriptor, a writable buffer of 16 bytes.
+/// Returns the expected length of a chain in bytes, or the expected violation. The chain consists of `desc` and, if
+/// `desc` links to another descriptor, a writable buffer of 16 bytes.
 fn expected(g: &Guest, desc: Descriptor, packed: bool) -> Result<u64, DriverViolation> {
     let Descriptor { addr, len, flags, next } = desc;
     if flags & INDIRECT != 0 {
@@ -102,7 +104,7 @@ fn check(g: &Guest, desc: Descriptor, packed: bool) {
         let word = |len: u32, flags: u16, next: u16| u64::from(len) | u64::from(flags) << 32 | u64::from(next) << 48;
         g.write(&[(0, addr), (8, word(len, flags, next))]);
         (1..u64::from(QUEUE)).for_each(|i| g.write(&[(16 * i, second), (16 * i + 8, word(16, WRITE, 0))]));
-        // Flags, index 1, entry 0; the used ring is empty.
+        // The available ring has flags 0, index 1 and the entry 0; the used ring is empty.
         g.write(&[(0x80, 1 << 16), (0xc0, 0)]);
     }
     let features = QueueFeatures { packed, ..QueueFeatures::default() };

@@ -1,5 +1,5 @@
-//! A driver killed at any point, and its successor, on rings of all layouts, while the device continues: no frame is
-//! lost or reordered, and only frames taken but not noted arrive twice.
+//! Tests of a driver that is killed at any point, and of its successor, on rings of all layouts, while the device
+//! continues: no frame is lost or reordered, and only frames that were taken after the last note arrive twice.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -47,7 +47,7 @@ impl Rig {
         self.memory.guest_of(piece.ptr.as_ptr()).unwrap() - self.ram.spec().guest
     }
 
-    /// Restores the driver as a successor would. Returns whether that is possible.
+    /// Restores the driver as a successor would. Returns whether the driver could be restored.
     fn goes_on(&mut self) -> bool {
         let (_, mut queues) = DriverRam::restore(self.ram.file().unwrap(), &[SIZE]).unwrap();
         let next = killed::continued(&queues[0], self.features);
@@ -56,7 +56,7 @@ impl Rig {
     }
 }
 
-/// The last step of a take or a send before the driver is killed; `End`: it is not killed.
+/// The last step that the driver makes, when it takes or sends frames, before it is killed; `End` if it is not killed.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 enum Until {
     Taken,
@@ -89,8 +89,8 @@ fn device_sends(rig: &mut Rig, count: usize, number: &mut u32) {
     rig.device.publish();
 }
 
-/// Makes the driver take up to `most` frames, and post their buffers again if `posts`, but stop after the step `until`.
-/// Returns the numbers of the frames.
+/// Makes the driver take up to `most` frames and, if `posts`, post the frames' buffers again. The driver stops after
+/// the step `until`. Returns the numbers of the frames.
 fn driver_takes(rig: &mut Rig, most: usize, posts: bool, until: Until) -> Vec<u32> {
     let mut run = [UsedBuffer::default(); SIZE as usize];
     let got = rig.driver.used_run(&mut run[..most]).unwrap();
@@ -116,8 +116,9 @@ fn driver_takes(rig: &mut Rig, most: usize, posts: bool, until: Until) -> Vec<u3
     numbers
 }
 
-/// Makes the driver send frames of these numbers of buffers while it has room, and show them; it reclaims sent buffers
-/// when fewer than `enough` are free. Returns the number of frames shown to the device.
+/// Makes the driver send frames, as long as it has room; `counts` has the number of buffers of each frame. The driver
+/// reclaims sent buffers if fewer than `enough` are free, and stops after the step `until`. Returns the number of
+/// frames that were shown to the device.
 fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, first: u32) -> u32 {
     if rig.driver.free() < enough {
         rig.driver.reclaim().unwrap();
@@ -144,7 +145,8 @@ fn driver_sends(rig: &mut Rig, counts: &[usize], enough: usize, until: Until, fi
     if is_shown { sent } else { 0 }
 }
 
-/// Makes the device take frames and return their buffers. Returns the number and the buffer count of each.
+/// Makes the device take up to `most` frames and return their buffers. Returns each frame's number and the count of its
+/// buffers.
 fn device_takes(rig: &mut Rig, most: usize) -> Vec<(u32, usize)> {
     let mut pieces = Pieces::default();
     let mut frames = Vec::new();
@@ -166,7 +168,7 @@ fn device_takes(rig: &mut Rig, most: usize) -> Vec<(u32, usize)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Objective: frames that a device sends come out of the successor after those of the killed driver.
+    /// Objective: the successor receives, in order, the frames that follow the frames that the killed driver received.
     #[test]
     fn the_next_driver_receives_in_order(
         packed: bool,
@@ -191,7 +193,8 @@ proptest! {
         prop_assert!(rest.into_iter().eq(next..sent), "not all came up to {}", sent);
     }
 
-    /// Objective: frames shown to a device, in one buffer or several, arrive there once and in order.
+    /// Objective: frames that were shown to the device, in one or several buffers, arrive at the device once and in
+    /// order.
     #[test]
     fn shown_frames_are_sent_once_and_in_order(
         packed: bool,
@@ -218,7 +221,8 @@ proptest! {
         prop_assert_eq!(rig.driver.free(), usize::from(SIZE), "a buffer is lost");
     }
 
-    /// Objective: whatever the rings contain, a queue resumes with valid buffers, each once, or not at all.
+    /// Objective: whatever the rings contain, a queue either resumes with each buffer valid and present once, or does
+    /// not resume.
     #[test]
     fn forged_rings_resume_with_valid_buffers_or_never(
         packed: bool,
@@ -263,7 +267,8 @@ proptest! {
     }
 }
 
-/// Objective: drivers also continue after the index of a split ring wraps around, after 65,536 frames.
+/// Objective: drivers can still be restored after the index of a split ring has wrapped around, i.e. after 65,536
+/// frames.
 #[test]
 fn drivers_continue_after_the_index_wraps_around() {
     for (packed, in_order) in [(false, false), (false, true), (true, false), (true, true)] {

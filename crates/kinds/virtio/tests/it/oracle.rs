@@ -1,5 +1,5 @@
-//! Compares the split ring with another implementation, the `virtio-queue` crate: both act as devices on the same
-//! memory, and the crate acts as the device of netvale's driver.
+//! Compares the split ring with another implementation, the `virtio-queue` crate: in some tests, both implementations
+//! act as devices on the same memory; in others, the crate acts as the device for netvale's driver.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -47,10 +47,10 @@ fn oracle(size: u16, [table, avail, used]: [u64; 3]) -> Queue {
     queue
 }
 
-/// Address of a buffer, its length, whether it is writable.
+/// A buffer: its address, its length, and whether it is writable.
 type Buffer = (u64, u32, bool);
 
-/// Returns a chain as the other implementation reads it, and whether it reached the chain's end.
+/// Returns a chain as the other implementation reads it, and whether that implementation reached the chain's end.
 fn theirs(queue: &mut Queue, memory: &GuestMemoryMmap) -> (u16, Vec<Buffer>, bool) {
     let chain = queue.pop_descriptor_chain(memory).expect("a chain");
     let head = chain.head_index();
@@ -72,8 +72,8 @@ fn descriptor() -> impl Strategy<Value = [u64; 2]> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
-    /// Objective: for any writes of a driver, both devices find the same chains; if netvale's stops the queue, the
-    /// other one found no end of the chain, a buffer outside memory, or buffers in the wrong order.
+    /// Objective: for any writes of a driver, both devices find the same chains. If netvale's device stops the queue,
+    /// the other device found no end of the chain, a buffer outside memory, or buffers in the wrong order.
     #[test]
     fn both_devices_find_the_same_chains(
         table in prop::collection::vec(descriptor(), 8),
@@ -116,7 +116,7 @@ proptest! {
                 Err(why) => {
                     use DriverViolation::{Indirect, Loop, NextIndex};
                     let rule = matches!(why, Loop | NextIndex | Indirect);
-                    // Only netvale refuses a table longer than the queue (§2.7.5.3.1).
+                    // Only netvale refuses an indirect table that is longer than the queue (§2.7.5.3.1).
                     prop_assert!(rule && (!ended || why == DriverViolation::Indirect), "{why}");
                     return Ok(());
                 }
@@ -125,8 +125,7 @@ proptest! {
         prop_assert_eq!(queue.next(&ours, &mut pieces).unwrap(), None);
     }
 
-    /// Objective: the used ring has the same bytes if netvale returns buffers and if the other implementation returns
-    /// them.
+    /// Objective: the used ring has the same bytes whether netvale or the other implementation returns the buffers.
     #[test]
     fn the_used_ring_reads_the_same_on_both_sides(used in prop::collection::vec((0..8u16, 0..2000u32), 1..40)) {
         let one = file();
@@ -185,8 +184,8 @@ proptest! {
         }
     }
 
-    /// Objective: whatever a device writes, a driver gets back only buffers that it posted, each once, or stops with a
-    /// reason.
+    /// Objective: whatever a device writes, a driver either gets back only buffers that it posted, each of them once,
+    /// or stops with a reason.
     #[test]
     fn a_driver_gets_back_only_buffers_that_it_posted(
         packed: bool,
@@ -211,7 +210,7 @@ proptest! {
         let memory = memories(&ram.file().unwrap(), spec.size, spec.guest);
         let at = |p| queue_ram.device_address(p);
         for (k, ((id, len), flags)) in words.iter().zip(&flags).enumerate() {
-            // Mostly valid writes of a device: each buffer in turn.
+            // Most writes are valid: the device returns each buffer in turn.
             let id = if step == 1 { k as u32 } else { *id };
             if packed {
                 memory.write_obj(*len, GuestAddress(at(queue_ram.desc()) + 16 * k as u64 + 8)).unwrap();

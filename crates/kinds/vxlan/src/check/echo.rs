@@ -20,13 +20,14 @@ fn types(is_v4: bool) -> EchoTypes {
 /// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoKey {
-    /// The identifier; `None`: the kernel inserts it, and only delivers messages with this identifier.
+    /// The identifier; `None` if the kernel chooses and inserts the identifier, and delivers only messages with that
+    /// identifier.
     pub id: Option<u16>,
     /// The sequence number.
     pub sequence: u16,
 }
 
-/// Creates a request of `bytes` bytes, with zeros after its header. The checksum is complete for IPv4; for IPv6 the
+/// Creates a request of `bytes` bytes, with zeros after its header. For IPv4, the checksum is complete; for IPv6, the
 /// kernel fills it in.
 pub fn request(is_v4: bool, key: EchoKey, bytes: usize) -> Vec<u8> {
     let mut message = vec![0; bytes.max(HEADER)];
@@ -45,7 +46,7 @@ pub fn is_reply(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
     message.first() == Some(&types(is_v4).reply) && is_of(key, message)
 }
 
-/// Returns whether a message quoted in an error is the request with this key.
+/// Returns whether a message that an ICMP error quotes is the request with this key.
 pub fn is_request(is_v4: bool, key: EchoKey, message: &[u8]) -> bool {
     message.first() == Some(&types(is_v4).request) && is_of(key, message)
 }

@@ -1,10 +1,12 @@
-//! A socket's error queue (IP_RECVERR; linux/errqueue.h): ICMP errors about its packets, and errors of this host.
+//! A socket's error queue (IP_RECVERR; linux/errqueue.h): ICMP errors about packets that the socket sent, and errors
+//! that this host detects.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Size of control data in bytes: its header, `sock_extended_err`, and the address of the reporter.
+/// Size in bytes of the buffer for control data: a header, `sock_extended_err`, and the address of the host that
+/// reported the error.
 const CONTROL: usize = 64;
 /// Size of a control message's header in bytes.
 const HEADER: usize = size_of::<libc::cmsghdr>();
@@ -28,20 +30,20 @@ pub enum Cause {
     Other,
 }
 
-/// An error about a path, and its reporter.
+/// An error about a path, and the host that reported the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathError {
     /// The cause.
     pub cause: Cause,
-    /// Address of the reporter, if known.
+    /// Address of the host that reported the error; `None` if it is unknown.
     pub from: Option<IpAddr>,
 }
 
 #[repr(C, align(8))]
 struct ErrorControl([u8; CONTROL]);
 
-/// Takes the oldest error. The packet that it quotes, from after the IP and UDP headers, is copied to `quote`; returns
-/// the error and the length of the quote. `None` if the queue is empty.
+/// Takes the oldest error from the queue. Copies the payload of the packet that the error quotes, i.e. the bytes after
+/// its IP and UDP headers, to `quote`. Returns the error and the length of the quote; `None` if the queue is empty.
 pub fn take(socket: &impl AsFd, quote: &mut [u8]) -> Option<(PathError, usize)> {
     let mut control = ErrorControl([0; CONTROL]);
     let mut part = libc::iovec { iov_base: quote.as_mut_ptr().cast(), iov_len: quote.len() };
@@ -85,7 +87,8 @@ fn address(name: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Classifies an error: RFC 792, RFC 1812 §5.2.7.1, RFC 4443 §3.
+/// Classifies an error by its ICMP type and code (RFC 792, RFC 1812 §5.2.7.1, RFC 4443 §3), or by `errno` if this host
+/// detected it.
 fn cause(errno: i32, [origin, kind, code]: [u8; 3], info: u32) -> Cause {
     match (origin, kind, code) {
         (libc::SO_EE_ORIGIN_ICMP, 3, 4) | (libc::SO_EE_ORIGIN_ICMP6, 2, _) => Cause::TooBig(info),
@@ -98,7 +101,7 @@ fn cause(errno: i32, [origin, kind, code]: [u8; 3], info: u32) -> Cause {
     }
 }
 
-/// Classifies an error of this host.
+/// Classifies an error that this host detected, by its errno.
 pub fn of_errno(errno: i32, info: u32) -> Cause {
     match errno {
         libc::EMSGSIZE => Cause::TooBig(info),
@@ -128,7 +131,8 @@ mod tests {
         bytes
     }
 
-    /// Objective: errors of routers, hosts and this host are distinguished, with their reporters.
+    /// Objective: errors reported by routers, by the destination and by this host are distinguished, and the reporter's
+    /// address is found.
     #[test]
     fn causes_of_errors_are_told_apart() {
         let v4 = [2, 0, 0, 0, 10, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -148,7 +152,7 @@ mod tests {
         assert_eq!(local, PathError { cause: Cause::TooBig(1300), from: None });
     }
 
-    /// Objective: truncated control data, and control data of another kind, is not an error.
+    /// Objective: truncated control data and control data of another kind are not taken for an error.
     #[test]
     fn other_control_data_is_not_an_error() {
         let whole = control(0, libc::IP_RECVERR, [2, 3, 3], 111, 0, &[2, 0, 0, 0, 10, 0, 0, 9]);

@@ -1,4 +1,5 @@
-//! Searches for the longest packet that passes on a path, by probing sizes: each probed size has a response.
+//! Searches for the longest packet that passes on a path: probes packet sizes, and chooses the next size by the
+//! response.
 
 use std::io;
 
@@ -22,8 +23,8 @@ pub struct LongestPacket {
     pub is_silent: bool,
 }
 
-/// Searches for the longest packet that passes, from `known` bytes down to `least`, a size known to pass. `ask` probes
-/// a size. The search follows the sizes that routers report; if routers are silent, it bisects the range.
+/// Searches for the longest packet that passes, from `known` bytes down to `least`, a size that is known to pass. `ask`
+/// probes a size. The search tries the sizes that routers report; if routers are silent, it bisects the range.
 pub fn search(
     known: u32,
     least: u32,
@@ -33,7 +34,7 @@ pub fn search(
     loop {
         match ask(high)? {
             ProbeResponse::Reply => return Ok(LongestPacket { mtu: high, is_silent: false }),
-            // Each size probed is smaller than the last, so the loop ends.
+            // Each probed size is smaller than the previous one, so the loop ends.
             ProbeResponse::TooBig(mtu) if (least..high).contains(&mtu) => high = mtu,
             ProbeResponse::TooBig(_) | ProbeResponse::Silence => break,
         }
@@ -53,7 +54,8 @@ pub fn search(
 mod tests {
     use super::*;
 
-    /// Simulates a path of hops, each with an MTU and silent or not. Returns the result and the number of probes.
+    /// Simulates a search on a path of hops. Each hop has an MTU, and reports packets that are too big if its flag is
+    /// true. Returns the result and the number of probes.
     fn path(known: u32, hops: &[(u32, bool)]) -> (LongestPacket, usize) {
         let mut asked = 0;
         let found = search(known, 100, |size| {
@@ -67,15 +69,15 @@ mod tests {
         (found.unwrap(), asked)
     }
 
-    /// Objective: one packet is enough if the host knows the path's MTU, plus one for each router that reports its
-    /// size.
+    /// Objective: the search needs one packet if the host knows the path's MTU, and one more packet for each router
+    /// that reports a smaller MTU.
     #[test]
     fn one_packet_is_enough_for_a_known_path() {
         assert_eq!(path(1500, &[]), (LongestPacket { mtu: 1500, is_silent: false }, 1));
         assert_eq!(path(1500, &[(1400, true), (1300, true)]), (LongestPacket { mtu: 1300, is_silent: false }, 3));
     }
 
-    /// Objective: each size at which packets vanish is found to the byte, also after a router that reports.
+    /// Objective: a limit above which packets vanish is found to the byte, even beyond a router that reports its MTU.
     #[test]
     fn silent_limits_are_found_to_the_byte() {
         for mtu in 100..1500 {
@@ -86,8 +88,8 @@ mod tests {
         assert_eq!(path(9000, &[(1500, true), (1300, false)]).0, LongestPacket { mtu: 1300, is_silent: true });
     }
 
-    /// Objective: routers that report impossible sizes (zero, more than was sent, less than passes) neither mislead the
-    /// search nor make it loop.
+    /// Objective: routers that report impossible sizes (zero, more than the sent size, less than a size that passes)
+    /// neither mislead the search nor make it loop.
     #[test]
     fn impossible_sizes_do_not_mislead_the_search() {
         for said in [0, 99, 1500, 9000, u32::MAX] {

@@ -1,5 +1,5 @@
-//! Checks whether a remote endpoint answers, how fast, and with what longest packet, by means that every host has: ICMP
-//! echo, and errors about a datagram that no socket receives.
+//! Checks whether a remote endpoint (VTEP) answers, how fast it answers, and how long a packet to it can be. The checks
+//! rely on what every host has: ICMP echo, and the ICMP error about a datagram that no socket receives.
 //!
 //! ```text
 //!   reach:   ──▶ VXLAN header without a frame, UDP ──▶  port unreachable: no VTEP; silence: a socket receives it
@@ -7,7 +7,8 @@
 //!   longest: ──▶ echo requests that may not be cut ──▶  reply, "too big" with an MTU, or silence (`longest`)
 //! ```
 //!
-//! The asker is this host's endpoint. A probe checks one VTEP; its report contains the results and the failure, if any.
+//! The asker is this host's endpoint. A probe checks one VTEP; the report about the VTEP contains the results and the
+//! failure, if any.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -31,11 +32,12 @@ use probe::{EchoAnswer, Probe};
 
 use crate::tunnel::around_packet;
 
-/// Number of requests to a VTEP: the first one may have to wait until the VTEP's Ethernet address is resolved.
+/// Number of requests to a VTEP. There are several because the first request may have to wait until the VTEP's Ethernet
+/// address is resolved.
 const ROUNDS: usize = 3;
 /// Number of times that a long packet is sent before a missing reply counts.
 const TRIES: usize = 3;
-/// Minimum wait for the reply to a long packet.
+/// Minimum time to wait for the reply to a long packet.
 const SHORTEST_WAIT: Duration = Duration::from_millis(200);
 
 /// The tunnel from whose endpoint a check is made.
@@ -47,7 +49,7 @@ pub struct Asker {
     pub port: u16,
     /// VXLAN network identifier.
     pub vni: u32,
-    /// Maximum wait for an answer.
+    /// Maximum time to wait for an answer.
     pub timeout: Duration,
 }
 
@@ -68,13 +70,13 @@ pub enum CheckError {
 /// A failure of a VTEP or of the path to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VtepFailure {
-    /// This host, or a router, has no route.
+    /// This host, or a router on the path, has no route to the VTEP.
     #[error("no route{}", by(*.0))]
     NoRoute(Option<IpAddr>),
-    /// A router, or this host, cannot reach the VTEP.
+    /// There is a route, but the VTEP's host is down or a router or this host cannot reach it.
     #[error("host unreachable{}", by(*.0))]
     HostUnreachable(Option<IpAddr>),
-    /// A firewall refuses the packet.
+    /// A firewall on the path refuses the packet.
     #[error("prohibited{}", by(*.0))]
     Prohibited(Option<IpAddr>),
     /// The host is up, but has no socket on this UDP port.
@@ -83,7 +85,8 @@ pub enum VtepFailure {
     /// No answer arrived in time.
     #[error("no answer")]
     NoAnswer,
-    /// Packets that should fit vanish; the value is the size of the longest packet that passes, in bytes.
+    /// Packets that should fit into the path's MTU vanish; the value is the size of the longest packet that passes, in
+    /// bytes.
     #[error("packets longer than {0} bytes are lost silently")]
     BlackHole(u32),
 }
@@ -112,13 +115,13 @@ impl VtepFailure {
 pub struct VtepReport {
     /// Address of the VTEP.
     pub vtep: IpAddr,
-    /// The shortest measured round trip; `None` without a reply.
+    /// The shortest measured round trip; `None` if no reply arrived.
     pub round_trip: Option<Duration>,
-    /// Size in bytes of the longest packet on the path, as this host knew it before the check, if it did.
+    /// The path MTU in bytes that this host knew before the check; `None` if it knew none.
     pub known_mtu: Option<u32>,
     /// Size of the longest packet that was answered, in bytes; `None` if it was not measured.
     pub path_mtu: Option<u32>,
-    /// The failure, if any.
+    /// The failure; `None` if the check succeeded.
     pub failure: Option<VtepFailure>,
 }
 
@@ -152,8 +155,8 @@ pub fn check(asker: &Asker, vtep: IpAddr) -> Result<VtepReport, CheckError> {
     Ok(report)
 }
 
-/// Returns the shortest of several round trips, if there was a reply, and the failure, if any: the one that the network
-/// reports, or [`VtepFailure::NoAnswer`].
+/// Returns the shortest of several round trips (`None` if no reply arrived), and the failure: what the network reports,
+/// or [`VtepFailure::NoAnswer`]; `None` if there is no failure.
 fn reach(probe: &mut Probe, asker: &Asker) -> io::Result<(Option<Duration>, Option<VtepFailure>)> {
     let mut shortest: Option<Duration> = None;
     for _ in 0..ROUNDS {
@@ -176,8 +179,8 @@ fn failure_of(PathError { cause, from }: PathError, port: u16) -> Option<VtepFai
     }
 }
 
-/// Searches for the longest packet that is answered, of at most `known` bytes. Returns its size, and the failure if
-/// longer packets are lost without an error.
+/// Searches for the longest packet of at most `known` bytes that is answered. Returns its size, and a failure if longer
+/// packets are lost without an error.
 fn fits(
     probe: &mut Probe,
     asker: &Asker,

@@ -1,4 +1,4 @@
-//! The sockets that probe one VTEP: a UDP socket like the tunnel's, and one for ICMP echo.
+//! The sockets that probe one VTEP: a UDP socket like the tunnel's, and a socket for ICMP echo.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,10 +17,10 @@ use crate::{header, sys};
 
 /// Maximum size of an IP packet in bytes.
 pub const LONGEST: u32 = 65_535;
-/// Size of the data in a short request in bytes, as `ping` sends it.
+/// Size in bytes of the data in a short echo request, the same as in `ping`'s requests.
 const DATA: usize = 56;
-/// Time to wait, besides twice the round trip, for errors about an earlier datagram once a host has replied to an echo
-/// request.
+/// Once a host has replied to an echo request, the probe waits twice the round trip plus this time for an error about
+/// the datagram that it sent before.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// Maximum number of packets taken from a socket between two checks of the clock, so that a VTEP that sends endlessly
@@ -163,7 +163,7 @@ impl Probe {
         send(&self.icmp, &echo::request(self.is_v4, self.key, bytes))
     }
 
-    /// Waits for an event about the last request or a datagram; `None` if none has occurred by `until`.
+    /// Waits for an event about the last request or a datagram; returns `None` if no event has occurred by `until`.
     fn next(&mut self, until: Instant) -> io::Result<Option<ProbeEvent>> {
         loop {
             if let Some(event) = self.pending() {
@@ -182,8 +182,8 @@ impl Probe {
         }
     }
 
-    /// Takes a pending event. All other packets are skipped, a limited number at a time; `None` if no event was among
-    /// them.
+    /// Takes a pending event. Skips packets that are no event, but at most a limited number per call; returns `None` if
+    /// no event was found.
     fn pending(&mut self) -> Option<ProbeEvent> {
         if let Some((error, _)) = errors::take(&self.udp, &mut self.buffer) {
             return Some(ProbeEvent::OfUdp(error));
@@ -205,7 +205,8 @@ impl Probe {
             match rustix::net::recv(&self.icmp, &mut self.buffer[..], RecvFlags::DONTWAIT) {
                 Ok((_, len)) if self.is_reply(len) => return Some(ProbeEvent::Reply),
                 Ok(_) => {}
-                // No packet is left, or the kernel returns an error, which is in the error queue, too.
+                // No packet is left, or the kernel returns an error; the error is also in the error queue, from which
+                // it is taken.
                 Err(_) => break,
             }
         }
@@ -219,8 +220,9 @@ impl Probe {
     }
 }
 
-/// Opens a socket for ICMP echo. Returns it, and whether it is raw. Ordinary users get an unprivileged one if
-/// net.ipv4.ping_group_range includes one of their groups; in new network namespaces it does not.
+/// Opens a socket for ICMP echo. Returns the socket, and whether it is raw. An ordinary user gets an unprivileged
+/// socket if net.ipv4.ping_group_range includes one of the user's groups; in a new network namespace, the range is
+/// empty.
 fn icmp_socket(is_v4: bool) -> Result<(OwnedFd, bool), Errno> {
     let (family, protocol) =
         if is_v4 { (AddressFamily::INET, ipproto::ICMP) } else { (AddressFamily::INET6, ipproto::ICMPV6) };
@@ -233,7 +235,7 @@ fn icmp_socket(is_v4: bool) -> Result<(OwnedFd, bool), Errno> {
     }
 }
 
-/// Enables the error queue, and forbids fragmentation, both on this host and on the path.
+/// Enables the socket's error queue, and forbids fragmentation of its packets on this host and on the path.
 fn prepare(socket: &OwnedFd, is_v4: bool) -> io::Result<()> {
     if is_v4 {
         sys::set(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
@@ -245,15 +247,16 @@ fn prepare(socket: &OwnedFd, is_v4: bool) -> io::Result<()> {
     }
 }
 
-/// Returns an identifier unique among this process's checks and, most likely, among processes.
+/// Returns an identifier that differs from the identifiers of this process's recent checks and, most likely, from the
+/// identifiers that other processes use.
 fn next_id() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let process = std::process::id() as u16;
     process.wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Sends a packet. Clears the socket's pending error first, which the kernel would otherwise return instead of sending;
-/// that error is in the error queue, too.
+/// Sends a packet. First clears the socket's pending error, which the kernel would otherwise return instead of sending
+/// the packet; the error stays in the error queue.
 fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     let _ = rustix::net::sockopt::socket_error(socket);
     rustix::net::send(socket, bytes, SendFlags::DONTWAIT).map(|_| ())
@@ -280,8 +283,8 @@ mod tests {
     mod as_root {
         use super::*;
 
-        /// Objective: a VTEP's unsolicited datagrams are taken a limited number at a time, with checks of the clock in
-        /// between; the round trip is still measured.
+        /// Objective: a VTEP's unsolicited datagrams are taken in limited numbers, between which the clock is checked;
+        /// the round trip is still measured.
         #[test]
         fn unsolicited_datagrams_are_taken_in_limited_numbers() {
             let vtep = UdpSocket::bind((ip(2), 0)).unwrap();

@@ -55,10 +55,11 @@ pub unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut
         }
         return done;
     };
-    // This library reports room to send on such a descriptor; the kernel reports everything else.
+    // For a descriptor with a registered output, this library reports room to send; the kernel reports all other
+    // events.
     let about_room = u32::from(ROOM.cast_unsigned());
     let mut rest = asked.map(|e| epoll_event { events: e.events & !about_room, ..e });
-    // SAFETY: the pointer is null or that of a local value.
+    // SAFETY: the pointer is null or points to a local value.
     let done = unsafe { real::epoll_ctl(set, op, fd, rest.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut)) };
     if done == 0 {
         let events = asked.filter(|_| op != libc::EPOLL_CTL_DEL).map_or(0, |e| e.events);

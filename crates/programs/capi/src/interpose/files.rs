@@ -67,7 +67,7 @@ macro_rules! fortified_open_functions {
         /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the program's arguments; without O_CREAT, which these functions exclude, there is no mode.
+            // SAFETY: the arguments are the program's; these functions exclude O_CREAT, so the mode is unused.
             unsafe { if is_device(path) { open_device(flags) } else { real::open(path, flags, 0) } }
         }
     )* };
@@ -82,7 +82,7 @@ macro_rules! fortified_openat_functions {
         /// The conditions of the C library's function.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C" fn $name(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
-            // SAFETY: the program's arguments; without O_CREAT, which these functions exclude, there is no mode.
+            // SAFETY: the arguments are the program's; these functions exclude O_CREAT, so the mode is unused.
             unsafe { if is_device(path) { open_device(flags) } else { real::openat(dir, path, flags, 0) } }
         }
     )* };
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     lifecycle::remove_range(first.max(0).cast_unsigned(), c_uint::MAX);
-    // SAFETY: the program's argument. The C library's result, if it has one, does not matter.
+    // SAFETY: the argument is the program's. Some C libraries return a value, which is ignored.
     unsafe { real::closefrom(first) };
 }
 
@@ -185,7 +185,7 @@ fcntl_functions!(fcntl, fcntl64);
 /// The conditions of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) -> c_int {
-    // Programs pass the number as int, unsigned int or unsigned long.
+    // Programs pass the request number as int, unsigned int or unsigned long, so only the low 32 bits count.
     let number = command as u32;
     match number {
         NIOCTXSYNC | NIOCRXSYNC => {
@@ -210,8 +210,8 @@ pub unsafe extern "C" fn ioctl(fd: c_int, command: c_ulong, arg: *mut c_void) ->
     }
 }
 
-/// Returns whether an ioctl request is one that the kernel handles for any kind of file. All others go to the device,
-/// and netmap refuses those that it does not define.
+/// Returns whether an ioctl request is one that the kernel handles for files of any kind. All other requests go to the
+/// device, and netmap refuses requests that it does not define.
 fn is_any_files(number: u32) -> bool {
     [libc::FIOCLEX, libc::FIONCLEX, libc::FIONBIO, libc::FIOASYNC].contains(&c_ulong::from(number))
 }
@@ -238,7 +238,7 @@ fn netmap_ioctl(fd: c_int, descriptor: &Arc<Descriptor>, number: u32, arg: u64) 
         NIOCCTRL => request::control(borrowed, descriptor, arg),
         NIOCREGIF => legacy::regif(borrowed, descriptor, arg),
         NIOCGINFO => legacy::ginfo(borrowed, arg),
-        // `NIOCCONFIG` configures a switch through a kernel module of its own, which netvale does not support.
+        // `NIOCCONFIG` configures a switch that an additional kernel module implements; netvale does not support it.
         _ => Err(Errno::INVAL),
     }
 }
@@ -262,7 +262,8 @@ macro_rules! mmap_functions {
             if known.is_none() {
                 // SAFETY: the program's arguments, by the C function's contract.
                 let mapped = unsafe { real::mmap(at, len, prot, flags, fd, offset) };
-                // A socket cannot be mapped, so this may be a netmap descriptor from another process.
+                // The kernel cannot map sockets: after `ENODEV`, the descriptor may be a netmap descriptor that came
+                // from another process.
                 if mapped != MAP_FAILED || fd < 0 || errno::get() != libc::ENODEV {
                     return mapped;
                 }
@@ -276,7 +277,7 @@ macro_rules! mmap_functions {
                 return MAP_FAILED;
             };
             let from = offset.saturating_add(bound.reply.file_offset as off_t);
-            // SAFETY: the program's arguments; the region is what the program asked to map.
+            // SAFETY: the arguments are the program's; the region is what the program asked to map.
             unsafe { real::mmap(at, len, prot, flags, bound.region.as_raw_fd(), from) }
         }
     )* };
@@ -319,13 +320,13 @@ extern "C" fn at_load() {
 }
 
 /// # Safety
-/// None; the signature is that of pthread_atfork.
+/// No conditions: the function is `unsafe` only because pthread_atfork(3) requires this signature.
 unsafe extern "C" fn forked() {
     table::forked();
 }
 
-/// Adopts sockets opened before the program began: if a netmap program executed this one, some of them are netmap
-/// descriptors.
+/// Adopts sockets that were opened before the program began: if a netmap program executed this program, some of these
+/// sockets are netmap descriptors.
 fn adopt_inherited() {
     let Ok(list) = std::fs::read_dir("/proc/self/fd") else { return };
     let numbers = list.flatten().filter_map(|e| e.file_name().to_str().and_then(|n| n.parse::<c_int>().ok()));

@@ -1,6 +1,6 @@
-//! io_uring: the kernel reads its queue without a call to this library, so a request to poll a netmap descriptor would
-//! wait forever. Programs that set up a queue get `ENOSYS` and fall back to other ways of waiting. `$NETVALE_IO_URING`
-//! allows io_uring, for programs that use it only with other descriptors.
+//! io_uring: the kernel reads a program's submission queue without a call to this library, so a request to poll a
+//! netmap descriptor would wait forever. Programs that set up a queue get `ENOSYS` and fall back to other ways of
+//! waiting. `$NETVALE_IO_URING` allows io_uring, for programs that use it only with other descriptors.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -33,11 +33,11 @@ pub unsafe extern "C" fn syscall(
     if number == libc::SYS_io_uring_setup && !is_allowed() {
         return errno::fail(Errno::NOSYS).into();
     }
-    // SAFETY: the program's arguments. The kernel ignores those that the program did not pass.
+    // SAFETY: the arguments are the program's. The kernel ignores arguments that the program did not pass.
     unsafe { real::syscall(number, a, b, c, d, e, f) }
 }
 
-/// Defines liburing's functions that create a queue. They return the negated errno.
+/// Defines liburing's functions that create a queue. On failure, these functions return the negated errno.
 macro_rules! refused {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $ty:ty),*);)*) => { $(
         $(#[$doc])*

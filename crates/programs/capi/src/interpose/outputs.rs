@@ -1,4 +1,5 @@
-//! `netvale_watch_output` (netvale_output.h): a program defines when one of its descriptors has room to send.
+//! `netvale_watch_output` (netvale_output.h): a program defines when one of its descriptors counts as having room to
+//! send.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use rustix::io::Errno;
 use crate::output::{self, SendQueue};
 use crate::{epoll, errno, table};
 
-/// `struct netvale_output` of netvale_output.h: the functions of a program's send queue, called with `of`.
+/// `struct netvale_output` of netvale_output.h: the functions of a program's send queue, which are called with the
+/// argument `of`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct NetvaleOutput {
@@ -56,13 +58,13 @@ impl SendQueue for RegisteredOutput {
 
 impl Drop for RegisteredOutput {
     fn drop(&mut self) {
-        // SAFETY: called once, when no other call is in progress.
+        // SAFETY: `drop` is called once, when no other call is in progress.
         unsafe { (self.0.release)(self.0.of) }
     }
 }
 
-/// Makes this library report `POLLOUT` on `fd` while `output` has room; a null `output` ends that. Returns 0, or -1
-/// with `EBADF` for a negative `fd`.
+/// Makes this library report `POLLOUT` on `fd` while `output` has room; with a null `output`, stops it from doing so.
+/// Returns 0, or -1 with `EBADF` for a negative `fd`.
 ///
 /// # Safety
 /// `output` is null, or a structure whose functions may be called with its `of` until `release` has been called.

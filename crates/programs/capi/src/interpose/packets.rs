@@ -26,7 +26,7 @@ unsafe fn index_in(addr: *const sockaddr, len: socklen_t) -> Option<c_int> {
     }
 }
 
-/// Returns the program's bytes as a slice; an empty one for null.
+/// Returns the program's bytes as a slice, which is empty if `at` is null.
 ///
 /// # Safety
 /// `at` is null, or readable for `len` bytes during the call.
@@ -35,7 +35,7 @@ unsafe fn bytes<'a>(at: *const c_void, len: size_t) -> &'a [u8] {
     if at.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(at.cast(), len) } }
 }
 
-/// Concatenates the pieces of a frame.
+/// Returns the concatenated pieces of a frame.
 ///
 /// # Safety
 /// The conditions of writev(2).
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
             let m = messages.add(k as usize);
             let n = sendmsg(fd, &raw const (*m).msg_hdr, flags);
             let Ok(n) = c_uint::try_from(n) else {
-                // The earlier messages were sent: their number is the result, as in the kernel.
+                // If earlier messages were sent, their number is the result, as in the kernel.
                 return if k == 0 { -1 } else { k.cast_signed() };
             };
             (*m).msg_len = n;
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
     count.cast_signed()
 }
 
-/// Returns whether a message on `fd` may be for a port. If not, the message need not be inspected.
+/// Returns whether a message sent on `fd` may be for a port. If false, the message need not be inspected.
 fn may_be_ours(fd: c_int) -> bool {
     socket::is_bound(fd) || packet::any()
 }

@@ -80,14 +80,14 @@ pub unsafe extern "C" fn __ppoll_chk(
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// Checks an array as the fortified functions do: aborts if its `len` bytes are too few for `count` entries.
+/// Checks an array as glibc's fortified functions do: aborts if its `len` bytes are too few for `count` entries.
 fn check_len(count: nfds_t, len: size_t) {
     if count as usize > len / size_of::<pollfd>() {
         std::process::abort();
     }
 }
 
-/// Returns whether this library, not the kernel, reports some of `events` of a descriptor.
+/// Returns whether this library, instead of the kernel, reports any of `events` on a descriptor.
 fn is_ours(fd: c_int, events: c_short) -> bool {
     if events & POLLIN != 0 {
         socket::listened(fd);
@@ -100,8 +100,8 @@ fn is_set(fd: c_int) -> bool {
     epoll::is_set(fd) && epoll::is_ours(fd)
 }
 
-/// Returns the program's array if this library reports events of any of its entries; `None` leaves the call to the
-/// kernel.
+/// Returns the program's array if this library reports events of any of its entries; otherwise `None`, and the kernel
+/// handles the call.
 ///
 /// # Safety
 /// `fds` is null or points to `count` entries.
@@ -118,7 +118,8 @@ pub(super) fn millis(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// Converts a timeout; null means no limit, `Ok(None)`. `EINVAL` for a negative time and for 10⁹ nanoseconds or more.
+/// Converts a timeout. Returns `Ok(None)`, i.e. no limit, for null; `EINVAL` for a negative time or for 10⁹ nanoseconds
+/// or more.
 ///
 /// # Safety
 /// `at` is null or points to a time.
@@ -131,13 +132,13 @@ pub(super) unsafe fn time(at: *const timespec) -> Result<Option<Duration>, Errno
     }
 }
 
-/// Who reports the events of a poll entry: this library, the kernel, or both. Both do for a socket whose room to send
-/// the library reports, and for an epoll set that contains netmap descriptors.
+/// Who reports the events of a poll entry: this library, the kernel, or both. Library and kernel both report events for
+/// a socket whose room to send the library reports, and for an epoll set that contains netmap descriptors.
 #[derive(Default)]
 struct Answerers {
-    /// The library's entries for the descriptor, as a range of `ports`.
+    /// The library's entries for the descriptor, as a range of [`ByAnswerer::ports`].
     ports: Range<usize>,
-    /// Index of the kernel's entry for the descriptor in `others`.
+    /// Index in [`ByAnswerer::others`] of the kernel's entry for the descriptor; `None` if the kernel is not asked.
     other: Option<usize>,
     /// Whether the library's entries are the members of an epoll set, which is readable if any of them is ready.
     is_set: bool,
@@ -222,7 +223,7 @@ pub unsafe extern "C" fn select(
     };
     let start = Instant::now();
     let ready = sets.wait(limit, std::ptr::null());
-    // SAFETY: the program's argument, in which Linux stores the remaining time.
+    // SAFETY: the argument is the program's; Linux stores the remaining time in it.
     if let (Some(t), Some(limit)) = (unsafe { timeout.as_mut() }, limit) {
         let left = limit.saturating_sub(start.elapsed());
         t.tv_sec = left.as_secs() as i64;
@@ -262,12 +263,14 @@ struct SelectSets {
     sets: [*mut fd_set; 3],
 }
 
-/// For each set, the events that it requests from poll, and those that make it ready.
+/// For each set (read, write, except), the events that the set requests from poll, and the events that make a
+/// descriptor in the set ready.
 const ASKS: [(c_short, c_short); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
 impl SelectSets {
-    /// Returns the sets if this library reports events of any descriptor in them; `None` leaves the call to the kernel.
+    /// Returns the sets if this library reports events of any descriptor in them; otherwise `None`, and the kernel
+    /// handles the call.
     ///
     /// # Safety
     /// Each set is null or belongs to the program for the length of the call.

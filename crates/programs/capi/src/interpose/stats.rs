@@ -1,5 +1,5 @@
-//! stat, access and related functions, for programs that check for `/dev/netmap` before they open it. For the device,
-//! they return what they would for /dev/null, a character device that everyone may read and write.
+//! stat, access and related functions, for programs that check for `/dev/netmap` before they open it. For
+//! `/dev/netmap`, they return the same as for /dev/null, a character device that everyone may read and write.
 #![allow(unsafe_code)]
 
 use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
@@ -7,7 +7,7 @@ use libc::{c_char, c_int, c_uint, c_void, size_t, ssize_t};
 use super::files::is_device;
 use crate::real;
 
-/// Returns the path to query: /dev/null in place of the device, else `path`.
+/// Returns the path to query: /dev/null if `path` is `/dev/netmap`, otherwise `path`.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -63,7 +63,7 @@ by_path! { c_int:
     faccessat(dir: c_int,; path, mode: c_int, flags: c_int);
 }
 
-// ls(1) queries access control lists by these functions.
+// ls(1) queries access control lists with these functions.
 by_path! { ssize_t:
     /// getxattr(2).
     getxattr(; path, name: *const c_char, value: *mut c_void, len: size_t);

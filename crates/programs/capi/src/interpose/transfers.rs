@@ -1,5 +1,5 @@
-//! read, write, receive and related functions on a netmap descriptor. They fail as in the kernel for a device without
-//! these functions, and nothing reaches the connection to the daemon behind the descriptor.
+//! read, write, receive and related functions on a netmap descriptor. They fail as the kernel's would for a device that
+//! does not implement them. Nothing reaches the descriptor's connection to the daemon.
 #![allow(unsafe_code)]
 
 use libc::{c_int, c_void, iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
@@ -8,11 +8,11 @@ use rustix::io::Errno;
 use crate::packet::socket::listened;
 use crate::{errno, real, table};
 
-/// Does nothing: replaces `listened` in functions that do not receive from a socket.
+/// Does nothing. Functions that do not receive from a socket call this in place of `listened`.
 fn quiet(_fd: c_int) {}
 
-/// Defines functions that refuse a netmap descriptor with one errno, and call the C library for any other descriptor
-/// after calling `$first` with it.
+/// Defines functions that refuse a netmap descriptor with a fixed errno. For any other descriptor, they call `$first`
+/// and then the C library's function.
 macro_rules! refused {
     (
         $errno:ident, $first:ident:

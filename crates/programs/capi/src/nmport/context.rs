@@ -14,7 +14,7 @@ const TEXT: usize = 1024;
 
 struct DefaultCtx(std::cell::UnsafeCell<NmCtx>);
 
-// SAFETY: the fields are set at compile time. After that, the program changes them at its own risk, and this library
+// SAFETY: the fields are set at compile time. Later, the program changes the fields at its own risk, and this library
 // changes only the list of regions, under the context's lock.
 unsafe impl Sync for DefaultCtx {}
 
@@ -30,7 +30,7 @@ static CURRENT: AtomicPtr<NmCtx> = AtomicPtr::new(std::ptr::null_mut());
 static LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// A symbol that programs reference to request a thread-safe libnetmap. This library is always thread-safe.
-// SAFETY: libnetmap's own name; an int that this library never reads.
+// SAFETY: the name is libnetmap's; this library never reads the value.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[allow(non_upper_case_globals)]
 pub static nmctx_threadsafe: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(1);
@@ -56,8 +56,8 @@ unsafe extern "C" fn default_free(_ctx: *mut NmCtx, p: *mut c_void) {
     unsafe { libc::free(p) };
 }
 
-/// Locks if `lock` is not 0, else unlocks. The lock is held for a few list operations and an mmap; waiting threads
-/// yield.
+/// Locks if `lock` is not 0, otherwise unlocks. The lock is held only for a few list operations and an mmap, so waiting
+/// threads just yield.
 ///
 /// # Safety
 /// The contract of callbacks in `struct nmctx`.
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn nmctx_malloc(ctx: *mut NmCtx, size: size_t) -> *mut c_v
 /// Returns memory to a context.
 ///
 /// # Safety
-/// `ctx` is a valid context, `p` came from it.
+/// `ctx` is a valid context, and `p` was allocated from it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmctx_free(ctx: *mut NmCtx, p: *mut c_void) {
     // SAFETY: the caller's contract.
@@ -200,7 +200,7 @@ unsafe extern "C" fn ferror(ctx: *mut NmCtx, format: *const c_char, args: *mut c
 #[unsafe(naked)]
 pub unsafe extern "C" fn nmctx_ferror() {
     std::arch::naked_asm!(
-        // 176 bytes for the register save area, 24 for the va_list, 16 to align the stack for the call.
+        // 176 bytes are for the register save area and 24 for the va_list; the other 16 align the stack for the call.
         "sub rsp, 216",
         "mov [rsp + 48], rdx",
         "mov [rsp + 56], rcx",
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn nmctx_ferror() {
         "movaps [rsp + 176], xmm6",
         "movaps [rsp + 192], xmm7",
         "2:",
-        // gp_offset: named arguments take two registers; fp_offset: after the six general registers.
+        // gp_offset is 16, as the named arguments take two registers; fp_offset is 48, after the six general registers.
         "mov dword ptr [rsp + 8], 16",
         "mov dword ptr [rsp + 12], 48",
         "lea rax, [rsp + 224]",
@@ -232,7 +232,8 @@ pub unsafe extern "C" fn nmctx_ferror() {
     )
 }
 
-/// Reports an error like the x86-64 variant (AAPCS64, appendix B).
+/// Reports an error to a context, formatted as with printf. Like the x86-64 variant, this builds the `va_list` by hand
+/// (AAPCS64, appendix B).
 ///
 /// # Safety
 /// The conditions of printf; the context is valid.

@@ -10,7 +10,7 @@ use super::context::fail;
 use super::requests::text;
 use super::structs::NmCtx;
 
-/// Maximum number of keys of an option.
+/// Maximum number of keys that an option may have.
 pub const MAX_KEYS: usize = 16;
 
 const KEY_ALLOW_EMPTY: c_uint = 1;
@@ -38,7 +38,8 @@ pub struct Parser {
     keys: [OptKey; MAX_KEYS],
 }
 
-/// `struct nmreq_parse_ctx` of libnetmap.h: a parser's argument, with the value of each key; null for absent keys.
+/// `struct nmreq_parse_ctx` of libnetmap.h: a parser's argument, with the value of each key; the value of an absent key
+/// is null.
 #[repr(C)]
 pub struct ParseCtx {
     ctx: *mut NmCtx,
@@ -46,8 +47,8 @@ pub struct ParseCtx {
     keys: [*const c_char; MAX_KEYS],
 }
 
-/// Passes each option in `options` (`@name=value`, `@name:key=value,…`) to the parser of that name. Returns 0, the
-/// result of the first parser that failed, or -1 for an invalid option.
+/// Passes each option in `options` (`@name=value`, `@name:key=value,…`) to the parser with the option's name. Returns 0
+/// if all parsers succeed, the result of the first parser that fails, or -1 for an invalid option.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -129,7 +130,7 @@ unsafe fn one(option: &str, parsers: *mut Parser, token: *mut c_void, ctx: *mut 
     Ok(parser.parse.map_or(0, |parse| unsafe { parse(&raw mut parse_ctx) }))
 }
 
-/// Returns the list's first parser whose prefix is `name`, if there is one.
+/// Returns the first parser in the list whose prefix is `name`; `None` if there is no such parser.
 ///
 /// # Safety
 /// The list's parsers are valid.

@@ -46,7 +46,7 @@ pub unsafe extern "C" fn nmport_extmem(d: *mut PortDesc, base: *mut c_void, size
     }
 }
 
-/// Returns netmap's default numbers and sizes of objects, with as many buffers as fit in the rest of the memory.
+/// Returns netmap's default numbers and sizes of objects, and as many buffers as fit into the rest of the memory.
 fn defaults(size: u64) -> NmreqPoolsInfo {
     let ifs = 2u32;
     let if_size = 1024u32;
@@ -66,7 +66,7 @@ fn defaults(size: u64) -> NmreqPoolsInfo {
     }
 }
 
-/// Maps a file, and requests that a port's region be placed in it. Returns 0, or -1 on an error.
+/// Maps a file, and requests that a port's region be placed in the file. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -149,7 +149,8 @@ pub unsafe fn from_spec(d: *mut PortDesc, extmem: &Extmem) -> c_int {
 /// # Safety
 /// `d` is a port that is not registered.
 pub unsafe fn undo(d: *mut PortDesc) {
-    // SAFETY: the caller's contract; the option came from the port's context, the file's mapping from `map_file`.
+    // SAFETY: the caller's contract; the option was allocated from the port's context, and the file's mapping came from
+    // `map_file`.
     unsafe {
         let extmem = (*d).extmem;
         if !extmem.is_null() {

@@ -1,4 +1,4 @@
-//! libnetmap: ports by name, regions that several ports share, requests assembled and parsed.
+//! libnetmap: opens ports by name, maps regions that several ports share, and assembles and parses requests.
 //!
 //! `libnetmap.h` documents each function. The functions call open, ioctl and mmap like any program; these calls reach
 //! [`crate::interpose`].

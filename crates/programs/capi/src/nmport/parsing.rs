@@ -13,8 +13,8 @@ use super::memory;
 use super::requests::{is_prefixed, nmreq_get_mem_id, nmreq_push_option, nmreq_remove_option, text};
 use super::structs::PortDesc;
 
-/// Disabled options, one bit each, in the order of [`OPTION_NAMES`]. `offset` is disabled until a program declares its
-/// support.
+/// Disabled options, one bit each, in the order of [`OPTION_NAMES`]. `offset` is disabled until a program declares with
+/// [`nmport_enable_option`] that it supports offsets.
 static DISABLED: AtomicU32 = AtomicU32::new(1 << OFFSET);
 const OPTION_NAMES: [&str; 4] = ["share", "extmem", "conf", "offset"];
 const OFFSET: u32 = 3;
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn nmport_disable_option(name: *const c_char) {
     }
 }
 
-/// Allows an option again. Returns 0, or -1 for an unknown option.
+/// Enables an option: specifications may contain it. Returns 0, or -1 for an unknown option.
 ///
 /// # Safety
 /// `name` is a C string.
@@ -144,8 +144,8 @@ pub unsafe extern "C" fn nmport_undo_parse(d: *mut PortDesc) {
     }
 }
 
-/// Requests that frames begin at an offset in their buffers: `initial` bytes at first, `most` bytes at most. Returns 0,
-/// or -1 on an error.
+/// Requests that frames begin at an offset in their buffers, which is initially `initial` bytes and at most `most`
+/// bytes. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// `d` is a port that is not registered.

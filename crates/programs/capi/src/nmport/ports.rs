@@ -23,7 +23,8 @@ pub extern "C" fn nmport_new() -> *mut PortDesc {
 /// # Safety
 /// `ctx` is a valid context.
 unsafe fn new_with(ctx: *mut NmCtx) -> *mut PortDesc {
-    // SAFETY: the caller's contract; zeros are a valid value of all fields; the request points to the port's own body.
+    // SAFETY: the caller's contract; zeros are valid values of all fields, and the request's header points to the body
+    // in the same port.
     unsafe {
         let d = nmctx_malloc(ctx, size_of::<PortDesc>()).cast::<PortDesc>();
         if d.is_null() {
@@ -38,7 +39,7 @@ unsafe fn new_with(ctx: *mut NmCtx) -> *mut PortDesc {
     }
 }
 
-/// Frees a port.
+/// Frees the memory of a port.
 ///
 /// # Safety
 /// `d` is null or a port, which is not used afterwards.
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn nmport_delete(d: *mut PortDesc) {
     }
 }
 
-/// Opens `/dev/netmap` and registers the port.
+/// Opens `/dev/netmap` and registers the port. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -85,7 +86,7 @@ pub unsafe extern "C" fn nmport_register(d: *mut PortDesc) -> c_int {
     }
 }
 
-/// Reports the options with an error status.
+/// Reports those options of a port's request that have an error status.
 ///
 /// # Safety
 /// `d` is a port; the options of its request are valid.
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn nmport_undo_register(d: *mut PortDesc) {
     }
 }
 
-/// Calls [`nmport_new`], then [`nmport_parse`].
+/// Calls [`nmport_new`], then [`nmport_parse`]. Returns the port; null on an error.
 ///
 /// # Safety
 /// `spec` is a C string.
@@ -150,10 +151,10 @@ pub unsafe extern "C" fn nmport_undo_prepare(d: *mut PortDesc) {
     }
 }
 
-/// Calls [`nmport_register`], then [`nmport_mmap`].
+/// Calls [`nmport_register`], then [`nmport_mmap`]. Returns 0, or -1 on an error.
 ///
 /// # Safety
-/// The conditions of both.
+/// The conditions of these two functions.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_open_desc(d: *mut PortDesc) -> c_int {
     // SAFETY: the caller's contract.
@@ -184,7 +185,7 @@ pub unsafe extern "C" fn nmport_undo_open_desc(d: *mut PortDesc) {
     }
 }
 
-/// Opens a port by its specification.
+/// Opens a port by its specification. Returns the port; null on an error.
 ///
 /// # Safety
 /// `spec` is a C string.
@@ -218,8 +219,8 @@ pub unsafe extern "C" fn nmport_close(d: *mut PortDesc) {
     }
 }
 
-/// Creates a port with a copy of another port's request, without its options. The copy of a registered port requests
-/// the same region.
+/// Creates a port with a copy of the request of port `d`, but without the request's options. If `d` is registered, the
+/// copy requests the region of `d`.
 ///
 /// # Safety
 /// `d` is a port.

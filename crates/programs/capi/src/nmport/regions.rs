@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use super::context::{nmctx_free, nmctx_lock, nmctx_malloc, nmctx_unlock};
 use super::structs::{MemDesc, PortDesc};
 
-/// Returns the region of a registered port, mapped now or earlier, and adds the port to the region's users.
+/// Returns the region of a registered port, and adds the port to the region's users. Maps the region unless another
+/// port has already mapped it.
 ///
 /// # Errors
 /// The error of mmap(2).
@@ -33,7 +34,7 @@ pub unsafe fn acquire(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
 }
 
 /// # Safety
-/// The conditions of [`acquire`], under the lock.
+/// The conditions of [`acquire`]; the caller must hold the context's lock.
 unsafe fn map(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
     // SAFETY: the caller's contract; the new entry is written whole before it is linked in.
     unsafe {
@@ -65,7 +66,7 @@ unsafe fn map(d: *mut PortDesc) -> Result<*mut MemDesc, Errno> {
     }
 }
 
-/// Removes a port from its region's users. The last one unmaps the region.
+/// Removes a port from its region's users. When the last user is removed, the region is unmapped.
 ///
 /// # Safety
 /// `d` has a region from [`acquire`].

@@ -26,8 +26,8 @@ pub unsafe fn text<'a>(p: *const c_char) -> Option<&'a str> {
     if p.is_null() { None } else { unsafe { CStr::from_ptr(p) }.to_str().ok() }
 }
 
-/// Returns the length in bytes of the part of `mode` before the first option: rings, region number (`@` and digits) and
-/// flags.
+/// Returns the length in bytes of the part of `mode` before the first option. This part has the rings, the region
+/// number (`@` and digits) and the flags.
 pub fn mode_len(mode: &str) -> usize {
     let option = |(at, _): &(usize, char)| !mode[at + 1..].starts_with(|c: char| c.is_ascii_digit());
     mode.char_indices().filter(|(_, c)| *c == '@').find(option).map_or(mode.len(), |(at, _)| at)
@@ -49,7 +49,8 @@ pub unsafe extern "C" fn nmreq_header_init(header: *mut NmreqHeader, reqtype: u1
     unsafe { header.write(new) };
 }
 
-/// Parses a port's name at the start of a specification into the header, and advances `*spec` past it.
+/// Parses a port's name at the start of a specification into the header, and advances `*spec` past the name. Returns 0,
+/// or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -81,7 +82,8 @@ pub fn is_prefixed(spec: &str) -> bool {
     spec.split(['@', '/']).next().is_some_and(|name| name.contains(':'))
 }
 
-/// Parses rings, region and flags, which follow a port's name, and advances `*mode` past them.
+/// Parses rings, region and flags, which follow a port's name, and advances `*mode` past them. Returns 0, or -1 on an
+/// error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -95,7 +97,7 @@ pub unsafe extern "C" fn nmreq_register_decode(
     unsafe {
         let Some(all) = text(*mode) else { return fail(ctx, Errno::INVAL, "the mode is not UTF-8 text") };
         let part = &all[..mode_len(all)];
-        // `p` is a placeholder: only what follows the name is used.
+        // `p` is a placeholder for the port's name; only the part after the name is used.
         match PortSpec::parse(&format!("netmap:'p'{part}")) {
             Ok(parsed) => {
                 let from = parsed.to_register();
@@ -114,8 +116,8 @@ pub unsafe extern "C" fn nmreq_register_decode(
     }
 }
 
-/// Returns the number of a port's region, or -1. Parses the port's name at the start of the text, and advances `*name`
-/// past it.
+/// Parses a port's name at the start of `*name`, and advances `*name` past it. Returns the number of the port's region,
+/// or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
@@ -153,7 +155,7 @@ pub unsafe extern "C" fn nmreq_get_mem_id(name: *mut *const c_char, ctx: *mut Nm
 /// Puts an option at the front of a request's list.
 ///
 /// # Safety
-/// `header` and `option` are valid, the option for as long as it is in the request's list.
+/// `header` is valid, and `option` is valid for as long as it is in the request's list.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_push_option(header: *mut NmreqHeader, option: *mut NmreqOption) {
     // SAFETY: the caller's contract.
@@ -183,7 +185,7 @@ pub unsafe extern "C" fn nmreq_remove_option(header: *mut NmreqHeader, option: *
     }
 }
 
-/// Returns the option of a type in a request's list; null if there is none.
+/// Returns the option of type `kind` in a request's list; null if there is no such option.
 ///
 /// # Safety
 /// The list's options are valid.
@@ -202,7 +204,7 @@ pub unsafe extern "C" fn nmreq_find_option(header: *mut NmreqHeader, kind: u32) 
 /// Frees all options of a request, and empties its list.
 ///
 /// # Safety
-/// The list's options came from the current context.
+/// The list's options were allocated from the current context.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmreq_free_options(header: *mut NmreqHeader) {
     // SAFETY: the caller's contract.
@@ -217,7 +219,7 @@ pub unsafe extern "C" fn nmreq_free_options(header: *mut NmreqHeader) {
     }
 }
 
-/// Returns the name of an option.
+/// Returns the name of the option type `kind`.
 // SAFETY: the name and type are those of libnetmap, which this library replaces.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn nmreq_option_name(kind: u32) -> *const c_char {
@@ -236,7 +238,7 @@ pub extern "C" fn nmreq_option_name(kind: u32) -> *const c_char {
 mod tests {
     use super::*;
 
-    /// Objective: a specification is split into name, mode and options where libnetmap splits it.
+    /// Objective: a specification is split into name, mode and options at the same places as by libnetmap.
     #[test]
     fn a_specification_splits_as_in_libnetmap() {
         let parts = |spec: &str| {

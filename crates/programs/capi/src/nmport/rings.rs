@@ -10,13 +10,13 @@ use super::context::fail;
 use super::regions;
 use super::structs::PortDesc;
 
-/// Maps the port's region and finds its rings.
+/// Maps the port's region and finds the port's rings. Returns 0, or -1 on an error.
 ///
 /// # Safety
 /// The conditions in libnetmap.h.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_mmap(d: *mut PortDesc) -> c_int {
-    // SAFETY: the caller's contract; the netmap_if is in the region, at the offset from the registration.
+    // SAFETY: the caller's contract; the netmap_if is in the region, at the offset that the registration returned.
     unsafe {
         let ctx = (*d).ctx;
         if (*d).mmap_done != 0 || (*d).register_done == 0 {
@@ -38,16 +38,17 @@ pub unsafe extern "C" fn nmport_mmap(d: *mut PortDesc) -> c_int {
     }
 }
 
-/// Returns the `i`-th ring offset of a `netmap_if`.
+/// Returns the offset of ring `i` in a `netmap_if`; 0 if the ring is not bound.
 ///
 /// # Safety
-/// The `netmap_if` has this number of rings.
+/// The `netmap_if` has more than `i` rings.
 unsafe fn ring_ofs(nifp: *const NetmapIf, i: u32) -> isize {
     // SAFETY: the caller's contract: the offsets follow the structure.
     unsafe { nifp.add(1).cast::<isize>().add(i as usize).read_volatile() }
 }
 
-/// Returns the first and last bound ring of the `count` rings from `from` on; (1, 0) if none is bound.
+/// Returns the indices, relative to `from`, of the first and the last bound ring among the `count` rings from `from`
+/// on; (1, 0) if no ring is bound.
 ///
 /// # Safety
 /// The `netmap_if` has these rings.
@@ -76,15 +77,15 @@ pub unsafe extern "C" fn nmport_undo_mmap(d: *mut PortDesc) {
     }
 }
 
-/// Copies a frame into the current tx ring or, if that is full, into the next with room. Returns 0, or -1 if no ring
-/// has room for the frame.
+/// Copies a frame into the current tx ring or, if that ring is full, into the next tx ring that has room. Returns 0, or
+/// -1 if no ring has room for the frame.
 ///
 /// # Safety
 /// `d` is an open port, `buf` has `size` bytes.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, size: size_t) -> c_int {
-    // SAFETY: the caller's contract; rings and buffers are where netmap's rules place them, in a region of the
-    // program's own.
+    // SAFETY: the caller's contract; rings and buffers are where netmap's rules place them, in a region that the
+    // program has mapped.
     unsafe {
         let first = (*d).first_tx_ring;
         let last = (*d).last_tx_ring;
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn nmport_inject(d: *mut PortDesc, buf: *const c_void, siz
     }
 }
 
-/// Copies a frame into free slots of a ring. Returns `false` if the ring does not have enough of them.
+/// Copies a frame into free slots of a ring. Returns `false` if the ring does not have enough free slots.
 ///
 /// # Safety
 /// The conditions of [`nmport_inject`].
@@ -119,7 +120,7 @@ unsafe fn put(ring: *mut NetmapRing, buf: *const u8, size: usize) -> bool {
             }
             let slot = ring.add(1).cast::<NetmapSlot>().add(i as usize);
             let offset = usize::try_from((*slot).ptr & (*ring).offset_mask).unwrap_or(usize::MAX).min(buf_size);
-            // A slot's length has 16 bits.
+            // The length field of a slot has 16 bits, which may be less than the buffer's size.
             let part = (size - done).min(buf_size - offset).min(usize::from(u16::MAX));
             let to = ring.cast::<u8>().offset((*ring).buf_ofs as isize).add((*slot).buf_idx as usize * buf_size);
             std::ptr::copy_nonoverlapping(buf.add(done), to.add(offset), part);

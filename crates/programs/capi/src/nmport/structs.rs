@@ -4,7 +4,7 @@ use libc::{c_char, c_int, c_void, size_t};
 use netvale_abi::NetmapIf;
 use netvale_abi::nmreq::{NmreqHeader, NmreqOptExtmem, NmreqOptOffsets, NmreqRegister};
 
-/// `struct nmctx`: how libnetmap reports errors and allocates memory.
+/// `struct nmctx`: a context, which determines how libnetmap reports errors, allocates memory and locks.
 #[repr(C)]
 pub struct NmCtx {
     /// Whether errors are reported.
@@ -17,7 +17,7 @@ pub struct NmCtx {
     pub free: Option<unsafe extern "C" fn(*mut NmCtx, *mut c_void)>,
     /// Callback that locks (1) and unlocks (0) the list of regions.
     pub lock: Option<unsafe extern "C" fn(*mut NmCtx, c_int)>,
-    /// First region of the list of those in use.
+    /// First region of the list of regions in use; null if the list is empty.
     pub mem_descs: *mut MemDesc,
 }
 
@@ -43,9 +43,9 @@ pub struct MemDesc {
 /// The library's private state of a port.
 #[derive(Clone, Copy)]
 pub struct PortPrivate {
-    /// Address and length of the mapped file of an extmem option; null without one.
+    /// Address and length of the mapped file of an extmem option; the address is null if there is no such file.
     pub file: (*mut c_void, size_t),
-    /// The request's offsets option; null without one.
+    /// The request's offsets option; null if the request has none.
     pub offsets: *mut NmreqOptOffsets,
     /// Whether the registration request is filled in.
     pub parsed: bool,
@@ -66,23 +66,23 @@ pub struct PortDesc {
     pub register_done: c_int,
     /// Whether the region is mapped.
     pub mmap_done: c_int,
-    /// The extmem option, if any.
+    /// The extmem option; null if the request has none.
     pub extmem: *mut NmreqOptExtmem,
-    /// The netmap descriptor; -1 when not open.
+    /// The netmap descriptor; -1 if the port is not open.
     pub fd: c_int,
     /// The port's `netmap_if`.
     pub nifp: *mut NetmapIf,
-    /// Index of the first bound tx ring; none is bound if first > last.
+    /// Index of the first bound tx ring. If it is greater than `last_tx_ring`, no tx ring is bound.
     pub first_tx_ring: u16,
     /// Index of the last bound tx ring.
     pub last_tx_ring: u16,
-    /// Index of the first bound rx ring; none is bound if first > last.
+    /// Index of the first bound rx ring. If it is greater than `last_rx_ring`, no rx ring is bound.
     pub first_rx_ring: u16,
     /// Index of the last bound rx ring.
     pub last_rx_ring: u16,
     /// Index of the tx ring that `nmport_inject` tries first.
     pub cur_tx_ring: u16,
-    /// Initialised with the first rx ring; for the program's own use.
+    /// A field for the program's own use, which is initialised with the index of the first bound rx ring.
     pub cur_rx_ring: u16,
     /// This library's private state.
     pub private: PortPrivate,

@@ -30,7 +30,7 @@ pub fn is_mapped(fd: BorrowedFd<'_>) -> bool {
     let mut version: c_int = 0;
     let mut len = size_of::<c_int>() as socklen_t;
     let at = (&raw mut version).cast();
-    // SAFETY: the number and its length live during both calls.
+    // SAFETY: `version` and its length live during both calls.
     unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, at, &raw mut len) == 0
             && libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, at, len) != 0

@@ -50,10 +50,10 @@ pub fn is_question(number: u32) -> bool {
     )
 }
 
-/// Answers an ioctl about an interface, with its `struct ifreq` at `addr`; `None` leaves the call to the kernel, as the
-/// interface is not a port.
+/// Answers an ioctl about an interface, whose `struct ifreq` is at `addr`. Returns `None` if the interface is not a
+/// port, so that the kernel must handle the call.
 pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
-    // For an unmapped address, the kernel itself returns the error.
+    // If the address is unmapped, the call is left to the kernel, which returns the error.
     let mut name = [0u8; NAME];
     user::read_bytes(addr, &mut name).ok()?;
     let value_at = addr.checked_add(NAME as u64)?;
@@ -72,10 +72,11 @@ pub fn answer(number: u32, addr: u64) -> Option<Result<(), Errno>> {
     }))
 }
 
-/// Returns the new value of the `union` in `struct ifreq`; `None` leaves it unchanged.
+/// Returns the new value of the `union` in `struct ifreq`; `None` if the union stays unchanged.
 fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
     let spec = port_at(index).ok_or(Errno::NODEV)?.1;
-    // Programs make one of these ioctls before they send, and mostly before they drop the privileges to open the port.
+    // Programs make one of these ioctls before they send, and usually before they drop the privileges that opening the
+    // port requires, so the port is opened here.
     if matches!(number, sioc::GIFINDEX | sioc::GIFHWADDR) {
         socket::named(index);
     }
@@ -102,7 +103,7 @@ fn value(number: u32, index: i32) -> Result<Option<[u8; NAME]>, Errno> {
     }
 }
 
-/// Returns a name as stored in `struct ifreq`, always NUL-terminated.
+/// Returns a name in the form in which `struct ifreq` stores it, always NUL-terminated.
 pub fn padded(name: &str) -> [u8; NAME] {
     let mut bytes = first_bytes(name.as_bytes());
     bytes[NAME - 1] = 0;

@@ -1,11 +1,11 @@
 //! Packet sockets (packet(7)) on ports, for programs that send frames without libpcap.
 //!
-//! A port gets an interface index, and this library answers the usual interface ioctls for its name. A raw packet
-//! socket that is bound to this index, or sends to it, sends on the port. Such a socket receives nothing: programs that
-//! send this way receive through libpcap.
+//! This library assigns an interface index to a port, and answers the usual interface ioctls for the port's name. A raw
+//! packet socket that is bound to this index, or sends to it, sends on the port. Such a socket receives nothing:
+//! programs that send this way receive through libpcap.
 //!
-//! The socket remains a packet socket of the kernel, so all other calls on it work. A filter that passes nothing keeps
-//! the host's traffic from it.
+//! The socket remains a packet socket of the kernel, so all other calls on it work. A filter that passes no frame keeps
+//! the host's traffic away from the socket.
 
 mod filter;
 pub mod ifreq;
@@ -16,16 +16,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use netvale_portspec::PortSpec;
 
-/// First interface index of ports, far above the kernel's own.
+/// First interface index that is assigned to a port, far above the kernel's own indices.
 const FIRST: i32 = 0x4000_0000;
 
-/// The ports looked up so far, by index, with their names as interfaces.
+/// The ports that were looked up so far, each with its name as an interface. The interface index of a port is [`FIRST`]
+/// plus its position.
 static PORTS: Mutex<Vec<(String, PortSpec)>> = Mutex::new(Vec::new());
 
-/// Whether any port was ever looked up; until then, all checks are skipped.
+/// Whether any port was ever looked up. While it is false, all checks are skipped.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether any index is a port's.
+/// Returns whether any interface index is assigned to a port.
 #[inline]
 pub fn any() -> bool {
     ANY.load(Ordering::Acquire)
@@ -35,9 +36,9 @@ fn ports() -> MutexGuard<'static, Vec<(String, PortSpec)>> {
     PORTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the index of a port's name; `None` if the name is not a port's.
+/// Returns the interface index for the name of a port; `None` if no port has this name.
 pub fn index_of(name: &str) -> Option<i32> {
-    // Names of real interfaces are looked up often: for them, no lock is taken.
+    // Programs often look up names of real interfaces; for these names, no lock is taken.
     let spec = netvale::interface(name)?;
     let mut ports = ports();
     let at = ports.iter().position(|(n, _)| n == name).unwrap_or_else(|| {
@@ -48,7 +49,7 @@ pub fn index_of(name: &str) -> Option<i32> {
     i32::try_from(at).ok()?.checked_add(FIRST)
 }
 
-/// Returns the name and the port of an interface index; `None` if the index is not a port's.
+/// Returns the name and the port for an interface index; `None` if the index is not assigned to a port.
 pub fn port_at(index: i32) -> Option<(String, PortSpec)> {
     if !any() {
         return None;

@@ -20,7 +20,8 @@ use crate::marks::FdMarks;
 /// time; a pipe's other end may never read.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The sockets bound to a port, and the ports that are open.
+/// The sockets that are bound to a port (by descriptor number), and the ports that are open for sending (by interface
+/// index).
 #[derive(Default)]
 struct PacketSockets {
     bound: BTreeMap<c_int, (i32, Arc<OutgoingRing>)>,
@@ -28,10 +29,10 @@ struct PacketSockets {
 }
 
 static SOCKETS: Mutex<Option<PacketSockets>> = Mutex::new(None);
-/// The bound descriptors, one bit each. `write` and similar functions check this set, since a signal handler may call
-/// them while the interrupted thread holds the lock.
+/// The bound descriptors, one bit each. `write` and similar functions check this set, not the locked table, since a
+/// signal handler may call these functions while the interrupted thread holds the lock.
 static BOUND: FdMarks = FdMarks::new();
-/// Number of bound sockets; at zero, lookups are skipped.
+/// Number of bound sockets. While it is zero, look-ups are skipped.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn with_sockets<T>(f: impl FnOnce(&mut PacketSockets) -> T) -> T {
@@ -63,19 +64,19 @@ impl PacketSockets {
     }
 }
 
-/// Returns the name that opens the port for sending only: another user of the port, such as this program's libpcap, may
-/// be reading the frames that it receives.
+/// Returns the name that opens the port only for sending: another user of the port, such as this program's libpcap, may
+/// be reading the frames that the port receives.
 fn sending(spec: &PortSpec) -> String {
     interface::one_way(spec, Directions::Tx).as_ref().unwrap_or(spec).to_string()
 }
 
-/// Prepares to send on the port with the program's current credentials: the program may drop privileges before it
-/// sends.
+/// Opens the port with this index for sending, with the program's current credentials: the program may drop its
+/// privileges before it sends.
 pub fn named(index: i32) {
     with_sockets(|s| drop(s.sender(index)));
 }
 
-/// Implements bind(2) of a packet socket to `index`; `None` if the index is not a port's.
+/// Implements bind(2) of a packet socket to interface `index`; returns `None` if the index is not assigned to a port.
 pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), Errno>> {
     port_at(index)?;
     if !BOUND.fits(number) {
@@ -88,14 +89,14 @@ pub fn bind(fd: BorrowedFd<'_>, number: c_int, index: i32) -> Option<Result<(), 
             s.bound.insert(number, (index, sender));
             Some(())
         };
-        // Without a daemon, there is no such device.
+        // If the port cannot be opened, e.g. because no daemon runs, the interface counts as absent.
         with_sockets(sender).ok_or(Errno::NODEV)?;
         mark(number, true);
         Ok(())
     }))
 }
 
-/// Prepares a raw packet socket for a port: the kernel delivers no more frames to it.
+/// Prepares a raw packet socket for a port, so that the kernel delivers no more frames to the socket.
 fn take_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     if rustix::net::sockopt::socket_type(fd)? != SocketType::RAW {
         return Err(Errno::OPNOTSUPP);
@@ -135,12 +136,13 @@ pub fn sender(number: c_int) -> Option<Arc<OutgoingRing>> {
     with_sockets(|s| s.bound.get(&number).map(|(_, sender)| Arc::clone(sender)))
 }
 
-/// Sends a frame from a socket bound to a port, or to the port with this index. `flags` are those of send(2).
+/// Sends a frame on the port with interface index `index` or, if that is `None`, on the port to which the socket is
+/// bound. `flags` are the flags of send(2). Returns the number of sent bytes.
 ///
 /// # Errors
-/// `ENXIO` if neither is a port; the daemon's refusal; `EMSGSIZE` for a frame that is too long; `EAGAIN` without room
-/// within the socket's time limit or on a non-blocking socket; `ENOBUFS` if the ring stays full for [`TIMEOUT`];
-/// `ENETDOWN` if the port or the daemon is gone.
+/// `ENXIO` if there is no such port, or the daemon refuses it; `EMSGSIZE` if the frame is too long; `EAGAIN` if there
+/// is no room on a non-blocking socket, or not within the socket's time limit; `ENOBUFS` if the ring stays full for
+/// [`TIMEOUT`]; `ENETDOWN` if the port or the daemon is gone.
 pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Result<usize, Errno> {
     let sender = match index {
         Some(index) => with_sockets(|s| s.sender(index)),
@@ -166,7 +168,7 @@ pub fn send(number: c_int, index: Option<i32>, frame: &[u8], flags: c_int) -> Re
     }
 }
 
-/// Returns how long a send may wait for room, and the error once this time has passed.
+/// Returns how long a send may wait for room, and the error that the send returns if there is no room within this time.
 fn send_timeout(number: c_int) -> (Duration, Errno) {
     let Some(fd) = crate::borrow(number) else { return (Duration::ZERO, Errno::AGAIN) };
     if rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK)) {
@@ -191,11 +193,12 @@ pub fn listened(number: c_int) {
     }
 }
 
-/// The queue of a closed socket and, if it was the port's last socket, the port's own entry. Both must be dropped while
-/// no lock is held, as the last owner closes the port.
+/// The queue of a closed socket and, if it was the last socket bound to its port, the port's own entry. Queue and entry
+/// must be dropped while no lock is held, as dropping the last reference closes the port.
 pub type ClosedQueue = (Arc<OutgoingRing>, Option<Option<Arc<OutgoingRing>>>);
 
-/// Removes `number`, which is about to be closed or overwritten. Returns its queue if it was bound to a port.
+/// Removes `number`, which is about to be closed or overwritten. Returns the socket's queue; `None` if it was not bound
+/// to a port.
 pub fn closed(number: c_int) -> Option<ClosedQueue> {
     if !is_bound(number) || !crate::table::is_owner() {
         return None;
@@ -208,7 +211,8 @@ pub fn closed(number: c_int) -> Option<ClosedQueue> {
     })
 }
 
-/// Records that `new`, whose earlier meaning was already removed, is now a duplicate of `old`.
+/// Records that `new` is now a duplicate of `old`. The caller must have removed the descriptor that `new` referred to
+/// before.
 pub fn duplicated(old: c_int, new: c_int) {
     if is_bound(old) {
         with_sockets(|s| s.bound.get(&old).cloned().and_then(|entry| s.bound.insert(new, entry)));

@@ -14,13 +14,14 @@ use super::{WaitableRing, drops, wait_on};
 
 /// An rx ring of an open port.
 ///
-/// Read the slots `at(0) .. at(space() - 1)`, then [`advance`](RxRing::advance) over the finished ones and
+/// Read the slots `at(0) .. at(space() - 1)`, then [`advance`](RxRing::advance) over the finished slots and
 /// [`sync`](RxRing::sync).
 #[derive(Debug)]
 pub struct RxRing {
     pub(crate) ring: AppRing,
     pub(crate) wake: Doorbell,
-    /// For an interface, the receiving side of its AF_XDP socket, whose frames each sync moves into the ring.
+    /// If the ring belongs to an interface, the receiving side of the AF_XDP socket, from which each sync moves frames
+    /// into the ring.
     pub(crate) nic: Option<Box<ThroughRx>>,
     /// State of the adaptive polling for frames.
     pub(crate) spin: Spin,
@@ -69,7 +70,7 @@ impl RxRing {
         if self.mem().read(s.buf_idx, 0, &mut into[..n]) { n } else { 0 }
     }
 
-    /// Marks the first `n` slots as finished.
+    /// Marks the first `n` received slots as finished.
     #[inline]
     pub fn advance(&mut self, n: u32) {
         self.ring.advance(n);
@@ -83,7 +84,8 @@ impl RxRing {
         found
     }
 
-    /// Passes released slots to the kernel, and takes the frames that it has received.
+    /// If the ring belongs to an interface, passes released slots to the kernel, and takes the frames that the kernel
+    /// has received.
     #[inline]
     fn pass(&mut self) {
         if let Some(through) = &mut self.nic {
@@ -99,7 +101,8 @@ impl RxRing {
         found
     }
 
-    /// Requests a kick when frames arrive. The caller must check for frames once more before it sleeps.
+    /// Requests a kick when frames arrive. After this call, the caller must check for frames once more before it
+    /// sleeps.
     pub fn ask_kick(&self) {
         netvale_mem::notify::arm(self.ring.side().csb.appl_need_kick());
     }
@@ -112,8 +115,8 @@ impl RxRing {
         }
     }
 
-    /// Receives the next whole frame: copies at most `into.len()` bytes and returns their number, or `None` if there is
-    /// no frame.
+    /// Receives the next whole frame: copies at most `into.len()` bytes of it. Returns the number of copied bytes;
+    /// `None` if there is no whole frame.
     pub fn recv(&mut self, into: &mut [u8]) -> Option<usize> {
         let mut used = 0;
         let mut slots = 0;
@@ -132,7 +135,7 @@ impl RxRing {
         Some(used)
     }
 
-    /// Requests a kick when frames arrive. Returns whether frames are available already.
+    /// Requests a kick when frames arrive. Returns whether frames are already available, for which no kick may come.
     pub fn arm(&mut self) -> bool {
         self.pass();
         self.ring.arm()
@@ -149,8 +152,8 @@ impl RxRing {
         let _ = self.awake();
     }
 
-    /// Waits for frames: polls for up to `spin`, as long as polling has recently paid off, then sleeps for up to
-    /// `limit`. Returns whether frames are available.
+    /// Waits for frames: polls for up to `spin`, for a time that adapts to how often polling has recently succeeded,
+    /// then sleeps for up to `limit`. Returns whether frames are available.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit)
     }
@@ -160,14 +163,14 @@ impl RxRing {
         self.wake.as_fd()
     }
 
-    /// Returns, by reason, the number of frames that could not be received; empty unless the ring belongs to an
+    /// Returns, for each reason, the number of frames that could not be received; empty unless the ring belongs to an
     /// interface.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         self.nic.as_ref().map_or_else(Vec::new, |through| drops(through.counters()))
     }
 
-    /// Returns the counts of kicks sent to the other side, and of kicks suppressed because the other side requested
-    /// none.
+    /// Returns the counts of kicks that were sent to the other side, and of kicks that were suppressed because the
+    /// other side did not request them.
     pub fn kicks(&self) -> &KickCounts {
         self.ring.kicks()
     }

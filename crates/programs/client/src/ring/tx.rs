@@ -19,23 +19,24 @@ use crate::nic_tx::NicTx;
 pub(crate) enum TxKind {
     /// A worker of the switch takes the frames.
     Switch(AppRing),
-    /// Nothing takes the frames: the ring is a monitor's.
+    /// Nothing takes the frames, as the ring belongs to a monitor.
     Monitor(AppRing),
     /// This process moves the frames at each sync, directly into the rx ring of the pipe's other end.
     Pipe(PipeTx),
-    /// The kernel takes the frames: each sync passes the filled slots to it.
+    /// The kernel takes the frames: each sync passes the filled slots to the kernel.
     Nic(Box<NicTx>),
 }
 
 /// A tx ring of an open port.
 ///
-/// Fill the slots `at(0) .. at(space() - 1)`, then [`advance`](TxRing::advance) over those to be sent and
+/// Fill the slots `at(0) .. at(space() - 1)`, then [`advance`](TxRing::advance) over the filled slots and
 /// [`sync`](TxRing::sync) once for the whole batch.
 #[derive(Debug)]
 pub struct TxRing {
     pub(crate) kind: TxKind,
     pub(crate) wake: Doorbell,
-    /// Whether frames may be elsewhere in the program's memory (`NS_INDIRECT`), as on a switch's port.
+    /// Whether frames may be outside the ring's buffers in the program's memory (`NS_INDIRECT`), as netmap permits on
+    /// ports of a switch.
     pub(crate) indirect: bool,
     /// State of the adaptive polling for room.
     pub(crate) spin: Spin,
@@ -94,7 +95,7 @@ impl TxRing {
         self.mem().set_len_flags(i, len, flags);
     }
 
-    /// Marks the first `n` slots as filled.
+    /// Marks the first `n` free slots as filled.
     #[inline]
     pub fn advance(&mut self, n: u32) {
         match &mut self.kind {
@@ -104,7 +105,7 @@ impl TxRing {
         }
     }
 
-    /// Publishes the filled slots and updates the number of free ones.
+    /// Publishes the filled slots, and updates the number of free slots.
     #[inline]
     pub fn sync(&mut self) {
         match &mut self.kind {
@@ -118,13 +119,13 @@ impl TxRing {
         }
     }
 
-    /// Syncs like netmap's ioctl: `head` and `cur` come from the ring's header, where the program has written them.
-    /// Processes that share the ring may take turns. A program uses either this function or
+    /// Syncs like netmap's ioctl: takes `head` and `cur` from the ring's header, where the program has written them, so
+    /// that processes that share the ring may take turns. A program must use either this function, or
     /// [`advance`](TxRing::advance) with [`sync`](TxRing::sync).
     ///
-    /// On ports of a switch, frames may be elsewhere in the program's memory (`NS_INDIRECT`). If any new frame is,
-    /// `fetch` is called with the ring, the first new slot and the slot after the last, to copy the bytes into the
-    /// slots' buffers.
+    /// On ports of a switch, frames may be elsewhere in the program's memory (`NS_INDIRECT`). If this is so for any new
+    /// frame, `fetch` is called to copy the bytes into the slots' buffers; its arguments are the ring, the first new
+    /// slot, and the slot after the last new slot.
     #[inline]
     pub fn sync_header(&mut self, fetch: impl FnOnce(&RingMem, u32, u32)) -> SyncResult {
         match &mut self.kind {
@@ -143,7 +144,7 @@ impl TxRing {
         }
     }
 
-    /// Requests a kick when there is room. The caller must check for room once more before it sleeps.
+    /// Requests a kick when there is room. After this call, the caller must check for room once more before it sleeps.
     pub fn ask_kick(&self) {
         netvale_mem::notify::arm(match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.side().csb.appl_need_kick(),
@@ -175,8 +176,8 @@ impl TxRing {
         bytes.min(u32::from(u16::MAX)) as usize
     }
 
-    /// Copies one frame into the next slot, or into several if the frame is longer than a buffer. Returns whether there
-    /// was room. The next [`sync`](TxRing::sync) sends the frame.
+    /// Copies one frame into the next slot, or into several slots if the frame is longer than a buffer. Returns whether
+    /// there was room. The next [`sync`](TxRing::sync) sends the frame.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         let size = self.mem().room(0) as usize;
         let slots = frame.len().div_ceil(size).max(1) as u32;
@@ -208,7 +209,8 @@ impl TxRing {
         }
     }
 
-    /// Sends one frame immediately; waits up to `limit` if the ring is full. Returns whether the frame was sent.
+    /// Sends one frame without waiting for a sync; if the ring is full, waits up to `limit` for room. Returns whether
+    /// the frame was sent.
     pub fn send_now(&mut self, frame: &[u8], limit: Duration) -> bool {
         const SPIN: Duration = Duration::from_micros(50);
         let mut sent = self.send(frame);
@@ -220,7 +222,7 @@ impl TxRing {
         sent
     }
 
-    /// Requests a kick when there is room. Returns whether there is room already.
+    /// Requests a kick when there is room. Returns whether there is already room, in which case no kick may come.
     pub fn arm(&mut self) -> bool {
         match &mut self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.arm(),
@@ -244,8 +246,8 @@ impl TxRing {
         let _ = self.awake();
     }
 
-    /// Waits for room: polls for up to `spin`, as long as polling has recently paid off, then sleeps for up to `limit`.
-    /// Returns whether there is room.
+    /// Waits for room: polls for up to `spin`, for a time that adapts to how often polling has recently succeeded, then
+    /// sleeps for up to `limit`. Returns whether there is room.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> bool {
         wait_on(self, spin, limit)
     }
@@ -255,7 +257,8 @@ impl TxRing {
         self.wake.as_fd()
     }
 
-    /// Returns, by reason, the number of frames that could not be sent; empty unless the ring belongs to an interface.
+    /// Returns, for each reason, the number of frames that could not be sent; empty unless the ring belongs to an
+    /// interface.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         match &self.kind {
             TxKind::Nic(n) => drops(n.through.counters()),
@@ -263,8 +266,8 @@ impl TxRing {
         }
     }
 
-    /// Returns the counts of kicks sent to the other side, and of kicks suppressed because the other side requested
-    /// none.
+    /// Returns the counts of kicks that were sent to the other side, and of kicks that were suppressed because the
+    /// other side did not request them.
     pub fn kicks(&self) -> &KickCounts {
         match &self.kind {
             TxKind::Switch(r) | TxKind::Monitor(r) => r.kicks(),

@@ -1,9 +1,9 @@
-//! Tests of frames as long as the largest buffer, 65,536 bytes.
+//! Tests of frames of about 65,536 bytes, the length of the largest buffer.
 
 use netvale::Port;
 
-/// Objective: a frame of 65,536 bytes, the length of the longest buffer and one more than a slot's length field can
-/// hold, is sent and received whole.
+/// Objective: a frame of 65,536 bytes is sent and received whole. This is the length of the longest buffer, but one
+/// byte more than a slot's length field can express.
 #[test]
 fn as_long_as_a_buffer() {
     let (mut a, mut b) = Port::pipe_pair(8, 65_536).unwrap();

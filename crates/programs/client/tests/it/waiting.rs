@@ -1,4 +1,4 @@
-//! Waiting on one ring of a pipe inside this program.
+//! Tests of waiting on one ring of a pipe inside this program.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use netvale::Port;
 
 const LIMIT: Duration = Duration::from_millis(200);
 
-/// Objective: a late kick, for an earlier sleep, does not end a wait for frames or for room.
+/// Objective: a late kick that an earlier sleep requested does not end a wait for frames or for room.
 #[test]
 fn a_stale_kick_ends_no_wait() {
     let (mut a, mut b) = Port::pipe_pair(16, 128).unwrap();

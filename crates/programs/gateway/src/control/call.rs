@@ -22,7 +22,7 @@ pub enum ControlCallError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The gateway refused the request, with this reason.
+    /// The gateway refused the request; the value is the gateway's reason.
     #[error("{0}")]
     Refused(String),
     /// The connection failed or ended without an answer, or the answer is invalid.
@@ -62,7 +62,8 @@ impl GatewayControl {
     pub fn ask(&mut self, request: &ControlRequest) -> Result<Value, ControlCallError> {
         let text = serde_json::to_string(request).map_err(|error| self.broken(&error))?;
         let sent = writeln!(self.stream.get_mut(), "{text}");
-        // A gateway that refuses the client sends the refusal before it reads a request, and closes the connection.
+        // A gateway that refuses the client sends the refusal before it reads any request, and then closes the
+        // connection, so the answer is read even if the send failed.
         let line = self.next_line()?.ok_or_else(|| match sent {
             Ok(()) => self.broken(&"it has closed the connection"),
             Err(error) => self.broken(&error),

@@ -12,9 +12,9 @@ use crate::flows;
 
 /// Maximum length of a request in bytes, including its line feed.
 const MAX_LINE: usize = 1 << 20;
-/// Number of bytes read by one call.
+/// Maximum number of bytes that one call reads.
 const CHUNK: usize = 16 << 10;
-/// Maximum number of bytes queued for a client: lines of the flow log beyond it are dropped.
+/// Maximum number of bytes that are queued for a client. Lines of the flow log that would exceed it are dropped.
 const MAX_WAITING: usize = 1 << 20;
 
 /// A client's connection.
@@ -24,7 +24,7 @@ pub struct ControlClient {
     outbox: Vec<u8>,
     /// Whether the client receives the lines of the flow log.
     pub follows: bool,
-    /// Number of lines of the flow log that were dropped, and not yet reported to the client.
+    /// Number of lines of the flow log that were dropped and whose loss was not reported to the client yet.
     lost: u64,
     /// Whether no more requests are read: the client has closed its side, or sent a line that is too long.
     is_read: bool,
@@ -51,8 +51,8 @@ impl ControlClient {
         &self.socket
     }
 
-    /// Returns the next line, without its line feed, or an error if it is too long; `None` if no whole line has
-    /// arrived, or while answers to the client are still queued.
+    /// Returns the next line, without its line feed, or an error if the line is too long. Returns `None` if no whole
+    /// line has arrived, or answers to the client are still queued.
     pub fn next_line(&mut self) -> Option<Result<Vec<u8>, String>> {
         if !self.write() {
             return None;
@@ -99,7 +99,7 @@ impl ControlClient {
         self.outbox.push(b'\n');
     }
 
-    /// Queues lines of the flow log; drops and counts them if the queue would exceed [`MAX_WAITING`].
+    /// Queues lines of the flow log. If the queue would exceed [`MAX_WAITING`], drops the lines and counts them.
     pub fn tell(&mut self, lines: &[u8]) {
         if self.outbox.len() + lines.len() > MAX_WAITING {
             self.lost += lines.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -111,7 +111,7 @@ impl ControlClient {
         self.outbox.extend_from_slice(lines);
     }
 
-    /// Sends what is queued. Returns whether all of it was sent.
+    /// Sends the queued bytes. Returns whether all were sent.
     pub fn write(&mut self) -> bool {
         let mut sent = 0;
         while sent < self.outbox.len() && !self.is_broken {

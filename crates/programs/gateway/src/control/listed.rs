@@ -1,5 +1,6 @@
-//! The open flows in a gateway's answer ([`FlowList`]), for programs that query gateways they do not trust: the list
-//! and its texts are cut to a maximum length, unknown fields are skipped, and values of unexpected types are errors.
+//! The open flows in a gateway's answer ([`FlowList`]), for programs that query gateways that they do not trust: the
+//! list and its texts are cut to a maximum length, unknown fields are skipped, and values of unexpected types are
+//! errors.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// Maximum number of flows that are listed.
 pub const MAX_LISTED: usize = 200;
-/// Maximum length of a text in bytes: a name of the DNS has at most 253.
+/// Maximum length of a text in bytes; a DNS name has at most 253 bytes.
 const MAX_TEXT: usize = 256;
 
 /// The answer to [`ControlRequest::Flows`](super::message::ControlRequest::Flows).
@@ -21,7 +22,7 @@ pub struct FlowList {
     pub more: u64,
 }
 
-/// An open flow: some fields of the flow log.
+/// An open flow, with some of the fields that the flow log has.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ListedFlow {
@@ -33,18 +34,18 @@ pub struct ListedFlow {
     pub guest: CutText,
     /// The other end's address and port.
     pub remote: CutText,
-    /// The DNS name that the guest resolved to the other end's address.
+    /// The DNS name that the guest resolved to the other end's address; `None` if the guest resolved no name to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<CutText>,
-    /// Bytes of payload from the guest.
+    /// Number of payload bytes from the guest.
     pub sent: u64,
-    /// Bytes of payload to the guest.
+    /// Number of payload bytes to the guest.
     pub received: u64,
     /// Age of the flow in seconds.
     pub seconds: f64,
 }
 
-/// A text of at most 256 bytes: what is longer is cut.
+/// A text that is cut to at most 256 bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct CutText(String);
 

@@ -11,8 +11,8 @@ use crate::dns::zones::DnsZone;
 pub enum ControlRequest {
     /// Lists the user's rules: `{"rules":["allow 192.0.2.7:443/tcp",…]}`.
     Rules,
-    /// Adds a rule that allows flows. This and the other changes of rules are answered by `{"ended":N}`: the number of
-    /// flows that were ended because the rules no longer allow them.
+    /// Adds a rule that allows flows. The answer to this request, and to every other change of rules, is `{"ended":N}`:
+    /// the number of flows that were ended because the changed rules no longer allow them.
     Allow {
         /// The rule without its verb.
         rule: String,
@@ -22,7 +22,7 @@ pub enum ControlRequest {
         /// The rule without its verb.
         rule: String,
     },
-    /// Adds a rule that limits guests; it replaces an earlier one for the same guests.
+    /// Adds a rule that limits guests, and replaces an earlier limit rule for the same guests.
     Limit {
         /// The rule without its verb.
         rule: String,
@@ -44,7 +44,8 @@ pub enum ControlRequest {
     },
     /// Closes a published port.
     Unpublish {
-        /// The published port as in [`ControlRequest::Publish`], or only its side at the host.
+        /// The published port as in [`ControlRequest::Publish`], or only the part that names the host's address and
+        /// port.
         rule: String,
     },
     /// Lists the published ports: `{"published":["127.0.0.1:2222:10.0.0.5:22",…]}`.
@@ -53,18 +54,18 @@ pub enum ControlRequest {
     Leases,
     /// Returns the counters ([`GatewayStats`](super::stats::GatewayStats)).
     Stats,
-    /// Lists the open flows: `{"flows":[…],"more":N}`. Each has the fields of the flow log; `more` flows are not
-    /// listed.
+    /// Lists the open flows: `{"flows":[…],"more":N}`. Each flow has the fields of the flow log; `more` is the number
+    /// of flows that are not listed.
     Flows {
-        /// Maximum number of flows to list; `None` for the gateway's own maximum.
+        /// Maximum number of flows that are listed; `None` means the gateway's own maximum.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most: Option<usize>,
     },
-    /// Sends the client, after the answer, the lines of the flow log.
+    /// Makes the gateway send the client the lines of the flow log from now on, after the answer.
     Follow,
     /// Lists the zones of DNS names: `{"zones":[…]}`.
     Names,
-    /// Adds a zone of DNS names, or replaces the one of the same name.
+    /// Adds a zone of DNS names, or replaces the zone with the same name.
     SetNames {
         /// The zone.
         zone: DnsZone,

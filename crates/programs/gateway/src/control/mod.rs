@@ -2,7 +2,7 @@
 //!
 //! The socket is a UNIX stream socket, and each line in either direction is a JSON object. A client's line is a
 //! [`ControlRequest`]; the answer is `{"ok":{…}}` or `{"error":"what; what to do"}`. A client that follows the flow log
-//! receives its lines after the answer. Peers of another user than the gateway's own are refused, except root.
+//! receives the log's lines after the answer. Only root and the gateway's own user may connect.
 //!
 //! | module | contents |
 //! |---|---|
@@ -53,7 +53,7 @@ pub fn path_in(dir: &Path, port: &str) -> PathBuf {
 /// The reason why a gateway cannot open its control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The path is in use: another program listens there, or it is not a socket.
+    /// The path is in use: another program listens there, or the file is not a socket.
     #[error("{0} is in use, perhaps by another gateway; end that, or choose another path with --control")]
     Busy(PathBuf),
     /// The kernel refuses the path.
@@ -70,15 +70,15 @@ pub enum ControlError {
 pub struct ControlServer {
     listener: OwnedFd,
     path: PathBuf,
-    /// Device and inode of the socket's file, by which it is recognised as this server's.
+    /// Device and inode of the socket's file, by which the server recognises the file as its own.
     file: Option<[u64; 2]>,
     clients: NumberedValues<ControlClient>,
-    /// Clients whose last request has been taken, and which may have sent another.
+    /// Clients from which a request has been taken, and which may have sent another request.
     again: Vec<SlotId>,
 }
 
 impl ControlServer {
-    /// Listens at a path. A socket file that a killed gateway has left there is replaced.
+    /// Listens at a path. Replaces a socket file that a killed gateway has left there.
     ///
     /// # Errors
     /// [`ControlError::Busy`] if the path is in use; [`ControlError::Listen`] if the kernel refuses it.
@@ -105,7 +105,8 @@ impl ControlServer {
     /// # Errors
     /// The error of epoll_ctl(2).
     pub fn watch(&self, core: &GatewayCore) -> io::Result<()> {
-        // Edge-triggered: while no descriptor is free, accept fails, and a level-triggered socket would stay ready.
+        // Edge-triggered, as accept fails while no descriptor is free, and a level-triggered socket would stay ready
+        // and make the loop spin.
         core.poller.add(&self.listener, WatchedThing::Control, WatchMode::Changes)
     }
 
@@ -165,7 +166,7 @@ impl ControlServer {
         }
     }
 
-    /// Lets a client follow the flow log from now on.
+    /// Makes a client receive all further lines of the flow log.
     pub fn follow(&mut self, core: &mut GatewayCore, id: SlotId) {
         if let Some(client) = self.clients.get(id) {
             client.follows = true;
@@ -213,7 +214,7 @@ impl Drop for ControlServer {
     }
 }
 
-/// Returns whether a path is a socket at which no process listens.
+/// Returns whether the file at a path is a socket at which no process listens.
 fn is_left(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -231,7 +232,7 @@ fn listener(path: &Path) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // The file that `bind` makes gets this mode (unix(7)).
+    // The file that `bind` creates gets the socket's mode (unix(7)).
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;

@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::dns::QueryCounts;
 use crate::flows::REASONS;
 
-/// The key under which unknown reasons are counted: those of a later release, or invented ones.
+/// The key under which unknown reasons are counted. A gateway of a later release, or a malicious gateway, may report
+/// unknown reasons.
 const OTHER: &str = "other";
 
 /// The answer to [`ControlRequest::Stats`](super::message::ControlRequest::Stats). Counters start at 0 when the gateway
@@ -17,38 +18,38 @@ const OTHER: &str = "other";
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewayStats {
-    /// TCP connections in use.
+    /// Number of open TCP connections.
     pub tcp: u64,
-    /// UDP ports in use.
+    /// Number of UDP ports in use.
     pub udp: u64,
-    /// Ping identifiers in use.
+    /// Number of ping identifiers in use.
     pub pings: u64,
-    /// DNS questions that wait for a name server's answer.
+    /// Number of DNS questions that wait for a name server's answer.
     pub questions: u64,
-    /// Addresses that guests have resolved from names.
+    /// Number of addresses that guests have resolved from names.
     pub resolved: u64,
-    /// DHCP leases that have not expired.
+    /// Number of DHCP leases that have not expired.
     pub leases: u64,
-    /// Flows that were opened.
+    /// Number of flows that were opened.
     pub opened: u64,
-    /// Flows that were refused or could not be opened.
+    /// Number of flows that were refused or could not be opened.
     pub refused: u64,
     /// The refused flows by the reason in the flow log: one of [`REASONS`], or `other`.
     #[serde(deserialize_with = "reasons")]
     pub reasons: BTreeMap<String, u64>,
-    /// Flows that were closed.
+    /// Number of flows that were closed.
     pub closed: u64,
-    /// Bytes of payload from guests.
+    /// Number of payload bytes from guests.
     pub sent: u64,
-    /// Bytes of payload to guests.
+    /// Number of payload bytes to guests.
     pub received: u64,
-    /// DNS queries of guests by outcome.
+    /// Numbers of guests' DNS queries by outcome.
     pub queries: QueryCounts,
-    /// Datagrams that were dropped because of guests' limits.
+    /// Number of datagrams that were dropped because of guests' limits.
     pub dropped: u64,
-    /// How often a connection had to wait because of its guest's rate limit.
+    /// Number of times that a connection had to wait because of its guest's rate limit.
     pub waits: u64,
-    /// Frames for guests that were dropped, because the gateway's port had no room.
+    /// Number of frames for guests that were dropped because the gateway's port had no room.
     pub lost_frames: u64,
 }
 

@@ -3,8 +3,9 @@
 //!
 //! A gateway that a guest has taken over is no more trusted than the guest: answers are read into bounded types
 //! ([`GatewayStats`](super::stats::GatewayStats), [`FlowList`](super::listed::FlowList)), not into generic JSON. Other
-//! users who can create files in a run directory are not trusted, either: this module connects only to sockets, and
-//! sends a request only to listeners that it trusts (this user's, root's).
+//! users who can create files in a run directory are not trusted, either. This module connects only to sockets, and
+//! sends a request only if the listening process belongs to a trusted user: this user, root or, if this user is root,
+//! the owner of the socket's file.
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,9 +24,10 @@ use super::message::ControlRequest;
 
 /// Maximum number of gateways that are queried.
 pub const MAX_GATEWAYS: usize = 64;
-/// Maximum number of control sockets that are considered; many of them may have no gateway.
+/// Maximum number of control sockets that are considered. This is more than [`MAX_GATEWAYS`], as many sockets may have
+/// no gateway.
 const MAX_SOCKETS: usize = 4096;
-/// Number of bytes read by one call.
+/// Maximum number of bytes that one call reads.
 const CHUNK: usize = 16 << 10;
 
 /// Limits on the answers of all gateways.
@@ -42,13 +44,14 @@ pub struct SurveyLimits {
 /// A gateway that was queried, and its answer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SurveyedGateway<T> {
-    /// Name of its port: `vale0:gateway`.
+    /// Name of the gateway's port, e.g. `vale0:gateway`.
     pub port: String,
     /// The answer; `None` if it did not arrive within the limits, is an error, or is not of the expected type.
     pub answer: Option<T>,
 }
 
-/// Returns the directories that may have control sockets of gateways: the daemon's run directory, and the user's own.
+/// Returns the directories that may have control sockets of gateways: the daemon's run directory, and the user's own
+/// run directory.
 #[must_use]
 pub fn folders(run_dir: &Path) -> Vec<PathBuf> {
     let own = Some(dirs::default_run_dir()).filter(|own| own != run_dir);
@@ -66,8 +69,8 @@ pub struct GatewaySocket {
 }
 
 impl GatewaySocket {
-    /// Returns the socket at a path; `None` if its name is not that of a control socket, or the file is not a socket.
-    /// Symbolic links are not followed.
+    /// Returns the socket at a path; `None` if the file's name is not the name of a control socket, or the file is not
+    /// a socket. Symbolic links are not followed.
     #[must_use]
     pub fn at(path: PathBuf) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
@@ -77,8 +80,8 @@ impl GatewaySocket {
     }
 }
 
-/// Returns the control sockets in some directories: this user's before those of others, each in the order of the ports'
-/// names. Several may have the same port name.
+/// Returns the control sockets in some directories: this user's sockets before those of other users, and each group in
+/// the order of the ports' names. Several sockets may have the same port name.
 #[must_use]
 pub fn sockets(folders: &[PathBuf]) -> Vec<GatewaySocket> {
     let asker = rustix::process::geteuid().as_raw();
@@ -129,7 +132,7 @@ fn ask_all<T>(folders: &[PathBuf], request: &ControlRequest, most: usize) -> Vec
         }
         let peer = match GatewayPeer::ask(&socket, request, most) {
             Ok(peer) => Some(peer),
-            // The gateway's listen backlog is full: it is listed without an answer.
+            // The gateway's listen backlog is full, so the gateway is listed without an answer.
             Err(Errno::AGAIN) => None,
             Err(_) => continue,
         };
@@ -176,13 +179,14 @@ struct GatewayReply<T> {
     ok: Option<T>,
 }
 
-/// Returns the content of a gateway's answer; `None` if it is an error, or not of the expected type.
+/// Returns the content of a gateway's answer; `None` if the answer is an error, or its content is not of the expected
+/// type.
 #[must_use]
 pub fn answer<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     serde_json::from_slice::<GatewayReply<T>>(line).ok()?.ok
 }
 
-/// A connection to a gateway, without blocking. Lines have a maximum length: a longer one ends the connection.
+/// A non-blocking connection to a gateway. A line that is longer than the maximum length ends the connection.
 #[derive(Debug)]
 pub struct GatewayPeer {
     socket: OwnedFd,
@@ -206,13 +210,14 @@ impl GatewayPeer {
     /// `most` bytes.
     ///
     /// # Errors
-    /// No gateway listens there, this user may not connect, the listener is another user's ([`Errno::ACCESS`]), or too
-    /// many clients wait already ([`Errno::AGAIN`]).
+    /// No gateway listens there, this user may not connect, the listening process belongs to another user
+    /// ([`Errno::ACCESS`]), or too many clients already wait ([`Errno::AGAIN`]).
     pub fn ask(at: &GatewaySocket, request: &ControlRequest, most: usize) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(&at.path)?)?;
-        // The file may have been replaced since it was examined: the user who listens decides.
+        // The file may have been replaced after it was examined, so the check concerns the user of the process that
+        // listens.
         let asker = rustix::process::geteuid().as_raw();
         let listener = sockopt::socket_peercred(&socket)?.uid.as_raw();
         let is_impostor = at.path.parent().is_some_and(|folder| dirs::is_impostor(folder, &socket));
@@ -230,7 +235,8 @@ impl GatewayPeer {
         GatewayPeer { socket, inbox: Vec::new(), begin: 0, scanned: 0, most }
     }
 
-    /// Reads once, after all lines were taken. Returns `Break` if the connection has ended, or a line is too long.
+    /// Reads once. The caller must have taken all lines before. Returns `Break` if the connection has ended, or a line
+    /// is too long.
     pub fn read(&mut self) -> ControlFlow<()> {
         self.inbox.drain(..self.begin);
         self.scanned -= self.begin;
@@ -249,7 +255,8 @@ impl GatewayPeer {
         }
     }
 
-    /// Returns the next whole line that was read, without its line feed; `None` if there is none, or it is too long.
+    /// Returns the next whole line that was read, without its line feed; `None` if there is no whole line, or the line
+    /// is too long.
     pub fn next_line(&mut self) -> Option<&[u8]> {
         let Some(at) = self.inbox[self.scanned..].iter().position(|byte| *byte == b'\n') else {
             self.scanned = self.inbox.len();
@@ -257,7 +264,7 @@ impl GatewayPeer {
         };
         let [begin, end] = [self.begin, self.scanned + at];
         if end - begin > self.most {
-            // The line stays in `inbox`, which is then too long: the next read ends the connection.
+            // The line stays in `inbox`, whose length makes the next read end the connection.
             return None;
         }
         [self.begin, self.scanned] = [end + 1; 2];

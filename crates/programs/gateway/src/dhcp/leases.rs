@@ -1,4 +1,4 @@
-//! DHCP leases: which client has which address, and until when (by the monotonic clock).
+//! DHCP leases: which client has which address, and until which time of the monotonic clock.
 //!
 //! A [`LeaseTable`] has a bounded number of clients. A [`StaticLease`] is an address that the user has configured for a
 //! MAC address.
@@ -17,13 +17,13 @@ use crate::net::InterfaceAddress;
 pub const MAX_CLIENTS: usize = 4096;
 /// Maximum number of clients in the table of a private network.
 pub const MAX_PRIVATE_CLIENTS: usize = 64;
-/// How long an offered address is reserved for its client.
+/// Time for which an offered address is reserved for the client.
 const OFFER: Duration = Duration::from_secs(60);
-/// How long an address is not given out after a client has declined it as already in use.
+/// Time for which an address is not given out after a client has declined it as already in use.
 const DECLINED: Duration = Duration::from_secs(600);
 /// Maximum length of a label of a DNS name, in bytes.
 const MAX_LABEL: usize = 63;
-/// Names by which guests look for services of the network itself: no guest may take one of them.
+/// Names under which guests look for services of the network itself. No guest may take one of these names.
 const RESERVED_NAMES: [&str; 5] = ["gateway", "localhost", "wpad", "isatap", "local"];
 
 /// An address configured for a MAC address, with an optional host name. As text: `MAC=IP[,NAME]`.
@@ -33,7 +33,7 @@ pub struct StaticLease {
     pub mac: MacAddr,
     /// The address that the client always gets.
     pub address: Ipv4Addr,
-    /// The client's host name, if one is configured.
+    /// The client's host name; `None` if no name is configured.
     pub name: Option<String>,
 }
 
@@ -68,11 +68,11 @@ pub fn label(name: &[u8]) -> Option<String> {
 /// The state of a client's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LeaseState {
-    /// Reserved for a client that may take it.
+    /// Offered to a client, and reserved until the client accepts or the offer expires.
     Offered,
     /// Leased to a client.
     Bound,
-    /// Released, withdrawn or expired: remembered for the client until another client needs the address.
+    /// Released, withdrawn or expired. The address is remembered for the client until another client needs it.
     Free,
 }
 
@@ -92,13 +92,13 @@ pub struct BoundLease<'a> {
     pub address: Ipv4Addr,
     /// The client's MAC address.
     pub mac: MacAddr,
-    /// The client's host name, if it has one.
+    /// The client's host name; `None` if the client has none.
     pub name: Option<&'a str>,
     /// Remaining time of the lease.
     pub left: Duration,
 }
 
-/// The leases of one network, static ones included.
+/// The leases of one network, including static leases.
 #[derive(Debug)]
 pub struct LeaseTable {
     net: InterfaceAddress<Ipv4Addr>,
@@ -108,7 +108,7 @@ pub struct LeaseTable {
     clients: HashMap<Vec<u8>, ClientLease>,
     by_address: HashMap<Ipv4Addr, Vec<u8>>,
     declined: HashMap<Ipv4Addr, Instant>,
-    /// The address after which the search for a free one begins.
+    /// The address after which the search for a free address begins.
     next: u32,
 }
 
@@ -141,8 +141,8 @@ impl LeaseTable {
         self.net.is_host(address) && address != self.net.address
     }
 
-    /// Returns whether an address can be leased to a client: it is not another client's, not configured for another,
-    /// not declined.
+    /// Returns whether an address can be leased to a client: another client neither has the address nor has it
+    /// configured, and it was not declined.
     fn is_free(&self, address: Ipv4Addr, client: &[u8], mac: MacAddr, now: Instant) -> bool {
         let fixed = self.fixed.iter().find(|lease| lease.address == address);
         let for_client = fixed.is_none_or(|lease| lease.mac == mac);
@@ -162,9 +162,9 @@ impl LeaseTable {
         self.clients.get(client).is_some_and(|lease| lease.state == LeaseState::Bound && lease.until > now)
     }
 
-    /// Returns the address to offer a client (RFC 2131 §4.3.1): the static one of its MAC address, the one that it has
-    /// or had, the one that it requests, or a free one; `None` if none is free. `in_use` returns whether another MAC
-    /// address was seen to use an address.
+    /// Returns the address to offer a client (RFC 2131 §4.3.1): the static address of the client's MAC address, the
+    /// address that the client has or had, the address that it requests, or a free address, in this order; `None` if no
+    /// address is free. `in_use` returns whether another MAC address was seen to use an address.
     pub fn choose(
         &self,
         client: &[u8],
@@ -189,7 +189,7 @@ impl LeaseTable {
         (1..=steps).map(|step| Ipv4Addr::from(first + (begin.wrapping_add(step) & count))).find(free)
     }
 
-    /// Reserves an address for a client for the time of an offer, unless the client already has a lease on it.
+    /// Reserves an address for a client for the time of an offer, unless the client already has a lease on the address.
     pub fn offer(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, now: Instant) {
         if self.is_bound(client, now) && self.address(client) == Some(address) {
             return;
@@ -198,8 +198,8 @@ impl LeaseTable {
         self.set(client, mac, address, LeaseState::Offered, now + OFFER);
     }
 
-    /// Leases an address to a client until `until`. Returns `false` if the address is not free for it or the table is
-    /// full.
+    /// Leases an address to a client until `until`. Returns `false` if the address is not free for the client or the
+    /// table is full.
     pub fn bind(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, until: Instant, now: Instant) -> bool {
         let right = self.fixed_address(mac).is_none_or(|fixed| fixed == address);
         if !right || !self.is_free(address, client, mac, now) {
@@ -241,8 +241,8 @@ impl LeaseTable {
         }
     }
 
-    /// Blocks an address that its client has found in use (DHCPDECLINE). Returns `false` if it was not this client's
-    /// address.
+    /// Blocks an address that a client has found in use (DHCPDECLINE). Returns `false` if the address was not offered
+    /// or leased to this client.
     pub fn decline(&mut self, client: &[u8], address: Ipv4Addr, now: Instant) -> bool {
         let had = self.address(client) == Some(address);
         if had {
@@ -255,7 +255,8 @@ impl LeaseTable {
         had
     }
 
-    /// Sets a client's name: the static one of its MAC address, or `name` if it is valid and no other client has it.
+    /// Sets a client's name: the static name for its MAC address, otherwise `name` if that is valid and no other client
+    /// has it.
     pub fn set_name(&mut self, client: &[u8], mac: MacAddr, name: Option<&[u8]>) {
         let fixed = self.fixed.iter().find(|lease| lease.mac == mac).and_then(|lease| lease.name.clone());
         let name = fixed.or_else(|| name.and_then(label).filter(|name| !self.is_taken(client, name)));
@@ -270,12 +271,12 @@ impl LeaseTable {
         fixed || others.map(|(_, lease)| lease).any(|lease| lease.name.as_deref() == Some(name))
     }
 
-    /// Returns the name of a client, if it has one.
+    /// Returns the name of a client; `None` if the client has no name.
     pub fn name(&self, client: &[u8]) -> Option<&str> {
         self.clients.get(client)?.name.as_deref()
     }
 
-    /// Returns the MAC address and the IP address of the client with this host name, if there is one.
+    /// Returns the MAC address and the IP address of the client with this host name; `None` if there is no such client.
     pub fn by_name(&self, name: &str) -> Option<(MacAddr, Ipv4Addr)> {
         let fixed = self.fixed.iter().find(|lease| lease.name.as_deref() == Some(name));
         let fixed = fixed.map(|lease| (lease.mac, lease.address));
@@ -283,7 +284,7 @@ impl LeaseTable {
         fixed.or_else(|| bound().map(|lease| (lease.mac, lease.address)))
     }
 
-    /// Returns the host name that belongs to an address, if there is one.
+    /// Returns the host name that belongs to an address; `None` if there is no such name.
     pub fn by_address(&self, address: Ipv4Addr) -> Option<&str> {
         let fixed = self.fixed.iter().find(|lease| lease.address == address).and_then(|lease| lease.name.as_deref());
         let bound = || self.clients.get(self.by_address.get(&address)?)?.name.as_deref();
@@ -307,7 +308,7 @@ impl LeaseTable {
         })
     }
 
-    /// Returns the address of the only static lease; `None` if there are none or several.
+    /// Returns the address of the only static lease; `None` if there are no or several static leases.
     pub fn only_fixed(&self) -> Option<Ipv4Addr> {
         match &self.fixed[..] {
             [only] => Some(only.address),

@@ -1,15 +1,15 @@
 //! DHCP messages (RFC 2131 §2, RFC 2132), with long options (RFC 3396) and overloaded fields.
 //!
-//! A [`DhcpMessage`] is a message from a client; a [`DhcpReply`] is a message to it.
+//! A [`DhcpMessage`] is a message from a client; a [`DhcpReply`] is a message to a client.
 
 use std::net::Ipv4Addr;
 
 use netvale_wire::MacAddr;
 
-/// Length of a message before its options, magic cookie included, in bytes.
+/// Length in bytes of the part of a message before its options, including the magic cookie.
 const FIXED: usize = 240;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// Minimum length of a reply in bytes: that of a BOOTP message (RFC 1542 §2.1).
+/// Minimum length of a reply in bytes, which is the length of a BOOTP message (RFC 1542 §2.1).
 const MIN_REPLY: usize = 300;
 /// Maximum length in bytes of a message that every client must accept (RFC 2131 §2), without IP and UDP headers.
 const MAX_REPLY: usize = 576 - 28;
@@ -36,7 +36,7 @@ pub mod option {
     pub const REQUESTED: u8 = 50;
     /// Duration of a lease, in seconds.
     pub const LEASE_TIME: u8 = 51;
-    /// Which of the fields `file` and `sname` hold options.
+    /// Bits that say whether the fields `file` and `sname` contain options.
     pub const OVERLOAD: u8 = 52;
     /// DHCP message type.
     pub const TYPE: u8 = 53;
@@ -107,15 +107,15 @@ pub struct DhcpMessage {
     pub ciaddr: Ipv4Addr,
     /// The client's MAC address.
     pub chaddr: MacAddr,
-    /// The address that the client requests (option 50).
+    /// The address that the client requests (option 50); `None` if it requests no particular address.
     pub requested: Option<Ipv4Addr>,
-    /// The server for which the message is meant (option 54); `None` for any.
+    /// The server for which the message is meant (option 54); `None` if it is meant for any server.
     pub server: Option<Ipv4Addr>,
-    /// The client identifier (option 61).
+    /// The client identifier (option 61); `None` if the client sent none.
     pub client_id: Option<Vec<u8>>,
-    /// The client's host name (option 12 or 81).
+    /// The client's host name (option 12 or 81); `None` if the client sent none.
     pub name: Option<Vec<u8>>,
-    /// The options that the client requests (option 55); `None` means all.
+    /// The codes of the options that the client requests (option 55); `None` means all options.
     pub wants: Option<Vec<u8>>,
 }
 
@@ -152,7 +152,8 @@ impl JoinedOptions {
         }
     }
 
-    /// Adds an option, or a further part of one (RFC 3396 §7). Returns `None` beyond [`MAX_OPTIONS`] bytes.
+    /// Adds an option, or a further part of an option (RFC 3396 §7). Returns `None` if the options exceed
+    /// [`MAX_OPTIONS`] bytes.
     fn add(&mut self, code: u8, value: &[u8]) -> Option<()> {
         self.bytes += value.len() + 2;
         if self.bytes > MAX_OPTIONS {
@@ -194,7 +195,7 @@ impl DhcpMessage {
     }
 
     /// Returns the key of the client: its MAC address, followed by its identifier if it has one. The identifier alone
-    /// is not enough: clones of a machine share it, and a guest could use another guest's.
+    /// is not enough: clones of a machine have the same identifier, and a guest could use another guest's identifier.
     pub fn client(&self) -> Vec<u8> {
         [&self.chaddr.0, self.client_id.as_deref().unwrap_or_default()].concat()
     }
@@ -209,7 +210,7 @@ fn read_options(fixed: &[u8; FIXED], options: &[u8]) -> Option<JoinedOptions> {
     let mut joined = JoinedOptions::default();
     joined.read(options)?;
     let overload = joined.get(option::OVERLOAD).and_then(|value| value.first().copied()).unwrap_or(0);
-    // `file` first, then `sname` (RFC 2131 §4.1).
+    // The options in `file` come before the options in `sname` (RFC 2131 §4.1).
     if overload & 1 != 0 {
         joined.read(&fixed[108..236])?;
     }
@@ -219,8 +220,8 @@ fn read_options(fixed: &[u8; FIXED], options: &[u8]) -> Option<JoinedOptions> {
     Some(joined)
 }
 
-/// Returns the name in option 12, or else in option 81 (RFC 4702 §2: three bytes, then the name; if bit 2 of the first
-/// byte is set, the name is in DNS wire format, of which the first label is returned).
+/// Returns the name in option 12 or, without that option, in option 81. In option 81, the name follows three bytes (RFC
+/// 4702 §2); if bit 2 of the first byte is set, the name is in DNS wire format, and only its first label is returned.
 fn name_of(options: &JoinedOptions) -> Option<Vec<u8>> {
     if let Some(name) = options.get(option::HOST_NAME) {
         return Some(name.to_vec());
@@ -245,7 +246,7 @@ pub struct DhcpReply {
 }
 
 impl DhcpReply {
-    /// Encodes the reply to `message`. Options for which the longest message has no room are omitted.
+    /// Encodes the reply to `message`. Options for which a message of the maximum length has no room are omitted.
     pub fn bytes(&self, message: &DhcpMessage) -> Vec<u8> {
         let mut bytes = vec![0; FIXED];
         bytes[..4].copy_from_slice(&[2, 1, 6, 0]);

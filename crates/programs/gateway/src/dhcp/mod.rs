@@ -1,7 +1,7 @@
 //! The DHCP server (RFC 2131 §4.3): a [`DhcpServer`] with its settings ([`DhcpSettings`]) for each of the gateway's
 //! networks ([`DhcpServers`]).
 //!
-//! The server has no socket: from a message and the time, it makes a [`DhcpAnswer`], a reply with its destination,
+//! The server has no socket. From a message and the time, it makes a [`DhcpAnswer`], i.e. a reply with its destination,
 //! which the caller sends.
 
 pub mod leases;
@@ -42,9 +42,9 @@ pub struct DhcpSettings {
 /// A reply and its destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DhcpAnswer {
-    /// The destination MAC address; broadcast for all.
+    /// The destination MAC address; the broadcast address if the reply goes to all stations.
     pub mac: MacAddr,
-    /// The destination IP address; 255.255.255.255 for all.
+    /// The destination IP address; 255.255.255.255 if the reply goes to all stations.
     pub to: Ipv4Addr,
     /// The encoded reply.
     pub bytes: Vec<u8>,
@@ -73,8 +73,8 @@ impl DhcpServer {
         DhcpServer { settings, leases }
     }
 
-    /// Processes the payload of a datagram from MAC address `mac`. Returns the reply, or `None` if the message gets
-    /// none. `in_use` returns whether another MAC address was seen to use an address.
+    /// Processes the payload of a datagram from MAC address `mac`. Returns the reply; `None` if the message gets no
+    /// reply. `in_use` returns whether another MAC address was seen to use an address.
     pub fn take(
         &mut self,
         mac: MacAddr,
@@ -82,7 +82,8 @@ impl DhcpServer {
         now: Instant,
         in_use: impl Fn(Ipv4Addr) -> bool,
     ) -> Option<DhcpAnswer> {
-        // With another guest's MAC address in its message, a guest could take or end that guest's lease.
+        // Without this check, a guest could take or end another guest's lease by a message with that guest's MAC
+        // address.
         let message = DhcpMessage::parse(bytes).filter(|message| message.chaddr == mac)?;
         let client = message.client();
         match message.kind {
@@ -107,7 +108,7 @@ impl DhcpServer {
             return None;
         };
         self.leases.offer(client, message.chaddr, address, now);
-        // The table of leases may be full: an address that is not reserved is not offered.
+        // If the table of leases is full, the address is not reserved, and is not offered.
         (self.leases.address(client) == Some(address)).then(|| self.grant(DhcpKind::Offer, message, client, address))
     }
 
@@ -130,13 +131,14 @@ impl DhcpServer {
             RequestState::Selecting(_) => Some(self.nak(message)),
             RequestState::InitReboot(address) => match known {
                 _ if !self.leases.is_possible(address) => Some(self.nak(message)),
-                // A client without a lease here may have one of another server: silence, as RFC 2131 §4.3.2 requires.
+                // A client that has no lease here may have a lease from another server, so the message gets no reply,
+                // as RFC 2131 §4.3.2 requires.
                 None => None,
                 Some(known) if known != address => Some(self.nak(message)),
                 Some(_) => self.bind(message, client, address, now).or_else(|| Some(self.nak(message))),
             },
-            // A client keeps the address that it uses, even if a restart of this server has lost the lease, unless
-            // another station uses it.
+            // A client keeps the address that it uses, even if this server lost the lease in a restart, unless another
+            // station uses the address.
             RequestState::Extending(address) if known.is_none_or(|known| known == address) && !in_use(address) => {
                 self.bind(message, client, address, now).or_else(|| Some(self.nak(message)))
             }
@@ -173,7 +175,7 @@ impl DhcpServer {
         self.address_reply(message, &reply, message.ciaddr)
     }
 
-    /// Makes an OFFER or an ACK.
+    /// Makes an OFFER or an ACK (`kind`) for `address`.
     fn grant(&self, kind: DhcpKind, message: &DhcpMessage, client: &[u8], address: Ipv4Addr) -> DhcpAnswer {
         let seconds = u32::try_from(self.settings.lease.as_secs()).unwrap_or(u32::MAX);
         let time = |code: u8, seconds: u32| (code, seconds.to_be_bytes().to_vec());
@@ -220,8 +222,9 @@ impl DhcpServer {
         DhcpReply { kind, yiaddr, options }
     }
 
-    /// Addresses a reply (RFC 2131 §4.1): to the client's current address; by broadcast if the client requests that; or
-    /// to `address` at the client's MAC address, since the client cannot answer ARP for it yet.
+    /// Addresses a reply (RFC 2131 §4.1): to the client's current address if it has one; otherwise by broadcast if the
+    /// client requests a broadcast; otherwise to `address` at the client's MAC address, since the client cannot answer
+    /// ARP for `address` yet.
     fn address_reply(&self, message: &DhcpMessage, reply: &DhcpReply, address: Ipv4Addr) -> DhcpAnswer {
         if message.ciaddr.is_unspecified() && (message.broadcast || address.is_unspecified()) {
             return self.to_all(message, reply);
@@ -235,7 +238,7 @@ impl DhcpServer {
     }
 }
 
-/// Encodes the domains of a search list (RFC 3397 §2), as many as one option has room for.
+/// Encodes the domains of a search list (RFC 3397 §2). Domains for which one option has no room are omitted.
 fn search_list(domains: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for domain in domains {
@@ -248,11 +251,13 @@ fn search_list(domains: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// The DHCP servers of all networks: each has its own leases; settings and static leases are the same.
+/// The DHCP servers of all networks. Each server has its own leases; all servers have the same settings and static
+/// leases.
 #[derive(Debug)]
 pub struct DhcpServers {
     servers: HashMap<NetworkId, DhcpServer>,
-    /// Stands for the server of any network from which no message has come yet: it has only the static leases.
+    /// A server with only the static leases, which stands for the servers of all networks from which no message has
+    /// come yet.
     unused: DhcpServer,
     fixed: Arc<[StaticLease]>,
 }
@@ -266,7 +271,7 @@ impl DhcpServers {
         DhcpServers { servers: HashMap::new(), unused, fixed }
     }
 
-    /// As [`DhcpServer::take`], by the server of the guest's network.
+    /// As [`DhcpServer::take`], for the server of the guest's network.
     pub fn take(
         &mut self,
         who: GuestId,
@@ -299,7 +304,7 @@ impl DhcpServers {
         self.servers.values_mut().for_each(|server| server.leases.clean(now));
     }
 
-    /// Forgets the leases of a network, except the static ones.
+    /// Forgets the leases of a network, except static leases.
     pub fn forget(&mut self, network: NetworkId) {
         self.servers.remove(&network);
     }

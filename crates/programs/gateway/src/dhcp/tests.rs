@@ -1,4 +1,4 @@
-//! Exchanges of messages for each of a client's states (RFC 2131 §4.3).
+//! Tests with exchanges of messages for each state of a client (RFC 2131 §4.3).
 
 use super::leases::StaticLease;
 use super::message::tests::client_bytes;
@@ -66,7 +66,7 @@ impl TestNet {
         self.say(mac, &bytes)
     }
 
-    /// Obtains a lease for a MAC address by DISCOVER and REQUEST. Returns the leased address.
+    /// Obtains a lease for a MAC address with DISCOVER and REQUEST. Returns the leased address.
     fn lease(&mut self, mac: MacAddr) -> [u8; 4] {
         let offered = self.discover(mac).expect("an offer").yiaddr;
         assert_eq!(self.select(mac, offered, OWN).map(|answer| answer.kind), Some(ACK));

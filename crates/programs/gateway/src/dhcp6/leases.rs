@@ -1,7 +1,7 @@
-//! Leases of IPv6 addresses: which client has which address, and until when (by the monotonic clock).
+//! Leases of IPv6 addresses: which client has which address, and until which time of the monotonic clock.
 //!
 //! A client ([`Dhcp6Client`]) is a station with a DUID and the number of an identity association. A [`LeaseTable6`] has
-//! a bounded number of leases, also of each station. A [`BoundLease6`], or *lease6*, is one that has not expired.
+//! a bounded number of leases in total and per station. A [`BoundLease6`] is a lease that has not expired.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -18,11 +18,12 @@ pub const MAX_LEASES: usize = 4096;
 pub const MAX_PRIVATE_LEASES: usize = 64;
 /// Maximum number of leases of one station.
 const MAX_OF_STATION: usize = 16;
-/// How long an offered address is reserved for its client.
+/// Time for which an offered address is reserved for the client.
 const OFFER: Duration = Duration::from_secs(60);
-/// How long an address is not given out after a client has declined it as already in use.
+/// Time for which an address is not given out after a client has declined it as already in use.
 const DECLINED: Duration = Duration::from_secs(600);
-/// The interface identifiers of leased addresses. Users configure lower ones, and guests generate higher ones (SLAAC).
+/// The interface identifiers of leased addresses. Users usually configure lower identifiers, and guests generate higher
+/// ones (SLAAC).
 const IDENTIFIERS: std::ops::RangeInclusive<u64> = 0x1000..=0xffff_ffff;
 
 /// A client's identity association. It includes the station's MAC address: a guest that sends another station's DUID
@@ -69,7 +70,7 @@ pub struct LeaseTable6 {
     clients: HashMap<Dhcp6Client, ClientLease6>,
     by_address: HashMap<Ipv6Addr, Dhcp6Client>,
     declined: HashMap<Ipv6Addr, Instant>,
-    /// The interface identifier after which the search for a free one begins.
+    /// The interface identifier after which the search for a free identifier begins.
     next: u64,
 }
 
@@ -80,12 +81,12 @@ impl LeaseTable6 {
         LeaseTable6 { net, most, clients: HashMap::new(), by_address: HashMap::new(), declined: HashMap::new(), next }
     }
 
-    /// Returns whether an address is one of the network.
+    /// Returns whether an address belongs to the network.
     pub fn is_inside(&self, address: Ipv6Addr) -> bool {
         self.net.contains(address)
     }
 
-    /// Returns whether an address is one that can be leased.
+    /// Returns whether an address is one that the server may lease; it may already be in use.
     fn is_possible(&self, address: Ipv6Addr) -> bool {
         let identifier = address.to_bits() as u64;
         self.net.contains(address) && IDENTIFIERS.contains(&identifier) && address != self.net.address
@@ -98,7 +99,7 @@ impl LeaseTable6 {
         self.is_possible(address) && !declined && !held
     }
 
-    /// Returns whether the limits permit a lease of a client. Leases that have ended do not count.
+    /// Returns whether the limits permit a client to get or keep a lease. Leases that have ended do not count.
     fn has_room(&self, client: &Dhcp6Client, now: Instant) -> bool {
         if self.clients.get(client).is_some_and(|lease| lease.is_held(now)) {
             return true;
@@ -134,9 +135,9 @@ impl LeaseTable6 {
         self.clients.get(client).map(|lease| lease.address)
     }
 
-    /// Returns an address for a client: the one that it has or had, one that it wants, or a free one; `None` if there
-    /// is none, or the limits do not permit the lease. `in_use` returns whether another station was seen to use an
-    /// address.
+    /// Returns an address for a client: the address that the client has or had, an address that it wants, or a free
+    /// address, in this order; `None` if no address is free, or the limits do not permit the lease. `in_use` returns
+    /// whether another station was seen to use an address.
     pub fn choose(
         &self,
         client: &Dhcp6Client,
@@ -161,7 +162,7 @@ impl LeaseTable6 {
         identifiers.map(|identifier| Ipv6Addr::from_bits(prefix | u128::from(identifier))).find(free)
     }
 
-    /// Reserves an address for a client for the time of an offer, unless the client has a lease on it.
+    /// Reserves an address for a client for the time of an offer, unless the client has a lease on the address.
     pub fn offer(&mut self, client: &Dhcp6Client, address: Ipv6Addr, now: Instant) {
         let is_bound = |lease: &ClientLease6| lease.state == LeaseState::Bound && lease.until > now;
         if self.clients.get(client).is_some_and(|lease| is_bound(lease) && lease.address == address) {
@@ -170,7 +171,8 @@ impl LeaseTable6 {
         self.set(client, ClientLease6 { address, state: LeaseState::Offered, until: now + OFFER }, now);
     }
 
-    /// Leases an address to a client. Returns `false` if the address is not free for it or the table is full.
+    /// Leases an address to a client. Returns `false` if the address is not free for the client, or the limits do not
+    /// permit the lease.
     pub fn bind(&mut self, client: &Dhcp6Client, address: Ipv6Addr, until: Instant, now: Instant) -> bool {
         let can = self.has_room(client, now) && self.is_free(address, client, now);
         if can {
@@ -194,13 +196,14 @@ impl LeaseTable6 {
         }
     }
 
-    /// Ends a client's lease on an address. Returns `false` if it has none.
+    /// Ends a client's lease on an address. Returns `false` if the client has no lease on the address.
     pub fn release(&mut self, client: &Dhcp6Client, address: Ipv6Addr) -> bool {
         let lease = self.clients.get_mut(client).filter(|lease| lease.address == address);
         lease.map(|lease| lease.state = LeaseState::Free).is_some()
     }
 
-    /// Blocks an address that its client has found in use. Returns `false` if it was not this client's address.
+    /// Blocks an address that a client has found in use. Returns `false` if the address was not offered or leased to
+    /// this client.
     pub fn decline(&mut self, client: &Dhcp6Client, address: Ipv6Addr, now: Instant) -> bool {
         let had = self.address(client) == Some(address);
         if had {
@@ -312,8 +315,8 @@ mod tests {
         assert_eq!(bound.count(), MAX_OF_STATION);
     }
 
-    /// Objective: leases that have ended or were released do not count towards the limits of the station and of the
-    /// table.
+    /// Objective: leases that have ended or were released count neither towards the limit per station nor towards the
+    /// limit of the table.
     #[test]
     fn what_has_ended_makes_room() {
         let mut leases = LeaseTable6::new(table().net, 20);

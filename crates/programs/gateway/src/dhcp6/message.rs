@@ -1,4 +1,4 @@
-//! DHCPv6 messages (RFC 8415 §8, §21): parsing of a client's [`Dhcp6Message`], encoding of a [`Dhcp6Reply`].
+//! DHCPv6 messages (RFC 8415 §8, §21): parses a client's [`Dhcp6Message`], and encodes a [`Dhcp6Reply`].
 //!
 //! An *identity association* ([`AskedIdentity`] in a message, [`GivenIdentity`] in a reply) is a client's request for
 //! an address, which it identifies by a number. DUIDs, by which clients and servers identify themselves, are opaque
@@ -24,7 +24,7 @@ pub mod option {
     pub const PREFERENCE: u16 = 7;
     /// Status code.
     pub const STATUS: u16 = 13;
-    /// Rapid commit: a lease by two messages instead of four.
+    /// Rapid commit: the client gets a lease with two messages instead of four.
     pub const RAPID_COMMIT: u16 = 14;
     /// Name servers (RFC 3646).
     pub const DNS: u16 = 23;
@@ -38,7 +38,8 @@ pub mod option {
 
 /// Minimum and maximum length of a DUID in bytes (RFC 8415 §11.1).
 const DUID_LEN: std::ops::RangeInclusive<usize> = 3..=130;
-/// Maximum number of identity associations of a message, and of addresses in each; more are ignored.
+/// Maximum number of identity associations in a message, and maximum number of addresses in an identity association;
+/// further ones are ignored.
 pub const MOST: usize = 8;
 
 /// The types of messages that clients send.
@@ -94,9 +95,9 @@ pub struct Dhcp6Message {
     pub kind: Dhcp6Kind,
     /// The transaction ID, which the reply repeats.
     pub transaction: [u8; 3],
-    /// The client's DUID.
+    /// The client's DUID; `None` if the message has none.
     pub client: Option<Vec<u8>>,
-    /// The DUID of the server for which the message is meant; `None` for any.
+    /// The DUID of the server for which the message is meant; `None` if it is meant for any server.
     pub server: Option<Vec<u8>>,
     /// The identity associations for addresses.
     pub identities: Vec<AskedIdentity>,
@@ -104,12 +105,13 @@ pub struct Dhcp6Message {
     pub has_identity: bool,
     /// Whether the client accepts a lease in place of an offer (rapid commit).
     pub rapid: bool,
-    /// The codes of the options that the client wants; `None` if the message has no such list, which means all.
+    /// The codes of the options that the client wants; `None` if the message has no such list, which means that the
+    /// client wants all options.
     pub requested: Option<Vec<u16>>,
 }
 
 impl Dhcp6Message {
-    /// Parses a client's message. Returns `None` for one that is malformed, or comes from a server or a relay.
+    /// Parses a client's message. Returns `None` if the message is malformed, or comes from a server or a relay.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(4)?;
         let mut message = Dhcp6Message {
@@ -135,7 +137,7 @@ impl Dhcp6Message {
             option::IA_NA => {
                 self.has_identity = true;
                 let identity = identity(data)?;
-                // A second association with the same number would be the same lease.
+                // A second association with the same number would refer to the same lease, so it is ignored.
                 if self.identities.len() < MOST && self.identities.iter().all(|known| known.id != identity.id) {
                     self.identities.push(identity);
                 }
@@ -166,7 +168,7 @@ fn duid(data: &[u8]) -> Option<Vec<u8>> {
     DUID_LEN.contains(&data.len()).then(|| data.to_vec())
 }
 
-/// Parses an identity association: its number, the times T1 and T2, and options with addresses. `None` if it is
+/// Parses an identity association: its number, the times T1 and T2, and options with addresses. Returns `None` if it is
 /// malformed.
 fn identity(data: &[u8]) -> Option<AskedIdentity> {
     let (id, rest) = data.split_first_chunk::<4>()?;
@@ -174,7 +176,7 @@ fn identity(data: &[u8]) -> Option<AskedIdentity> {
     for (code, data) in options(rest.get(8..)?)? {
         if code == option::ADDRESS {
             let (address, rest) = data.split_first_chunk::<16>()?;
-            // The rest is two lifetimes and options, which are ignored, but must be well-formed.
+            // Two lifetimes and further options follow. They are ignored, but must be well-formed.
             options(rest.get(8..)?)?;
             if addresses.len() < MOST {
                 addresses.push(Ipv6Addr::from(*address));
@@ -184,7 +186,7 @@ fn identity(data: &[u8]) -> Option<AskedIdentity> {
     Some(AskedIdentity { id: u32::from_be_bytes(*id), addresses })
 }
 
-/// Splits options into codes and contents. Returns `None` if the last one is cut off.
+/// Splits options into codes and contents. Returns `None` if the last option is cut off.
 fn options(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -235,12 +237,13 @@ impl Dhcp6Status {
     }
 }
 
-/// An address in a reply, with its lifetime in seconds; 0 if the client must stop using the address.
+/// An address in a reply, with its lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeasedAddress {
     /// The address.
     pub address: Ipv6Addr,
-    /// The preferred and the valid lifetime, which are equal, in seconds.
+    /// The preferred lifetime and the valid lifetime, which are equal, in seconds; 0 if the client must stop using the
+    /// address.
     pub seconds: u32,
 }
 
@@ -251,7 +254,7 @@ pub struct GivenIdentity {
     pub id: u32,
     /// The addresses in it.
     pub addresses: Vec<LeasedAddress>,
-    /// The status, if there is something to report.
+    /// The status of the identity association; `None` if there is nothing to report.
     pub status: Option<Dhcp6Status>,
 }
 
@@ -288,7 +291,7 @@ pub enum Dhcp6ReplyKind {
 pub struct Dhcp6Reply {
     /// The type.
     pub kind: Dhcp6ReplyKind,
-    /// The options with their contents, without those of [`Dhcp6Reply::identities`].
+    /// The options with their contents, except the identity associations, which are in [`Dhcp6Reply::identities`].
     pub options: Vec<(u16, Vec<u8>)>,
     /// The identity associations.
     pub identities: Vec<GivenIdentity>,
@@ -314,7 +317,7 @@ impl Dhcp6Reply {
     }
 }
 
-/// Adds an option. One that is too long is omitted.
+/// Adds an option; omits it if its content is too long.
 fn add(bytes: &mut Vec<u8>, code: u16, data: &[u8]) {
     if let Ok(len) = u16::try_from(data.len()) {
         bytes.extend_from_slice(&code.to_be_bytes());

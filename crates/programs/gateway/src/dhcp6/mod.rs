@@ -1,7 +1,7 @@
 //! The DHCPv6 server (RFC 8415): a [`Dhcp6Server`] with its settings ([`Dhcp6Settings`]) for each of the gateway's
-//! networks ([`Dhcp6Servers`]). It gives addresses, or only settings ([`Dhcp6Mode`]).
+//! networks ([`Dhcp6Servers`]). A server gives addresses and settings, or only settings ([`Dhcp6Mode`]).
 //!
-//! The server has no socket: from a message and the time, it makes the bytes of a reply, which the caller sends to the
+//! The server has no socket. From a message and the time, it makes the bytes of a reply, which the caller sends to the
 //! client.
 
 pub mod leases;
@@ -28,7 +28,7 @@ pub const SERVER_PORT: u16 = 547;
 pub const CLIENT_PORT: u16 = 546;
 /// The group of all servers.
 pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
-/// The highest preference: a client that sees it does not wait for other servers.
+/// The highest preference: a client that receives it does not wait for offers of other servers.
 const PREFERENCE: u8 = 255;
 
 /// What the server gives to clients.
@@ -58,9 +58,9 @@ impl FromStr for Dhcp6Mode {
 /// The server's settings.
 #[derive(Clone, Debug)]
 pub struct Dhcp6Settings {
-    /// What the server gives.
+    /// What the server gives to clients.
     pub mode: Dhcp6Mode,
-    /// The server's address, which is also the name server's.
+    /// The server's address, which is also the address of the name server.
     pub own: InterfaceAddress<Ipv6Addr>,
     /// The server's MAC address, from which its DUID is formed.
     pub mac: MacAddr,
@@ -84,9 +84,9 @@ impl Dhcp6Server {
         Dhcp6Server { settings, leases }
     }
 
-    /// Processes the payload of a datagram from the station `mac`, which was sent to the group of all servers
-    /// (`to_group`) or to the gateway itself. Returns the reply, or `None` if the message gets none. `in_use` returns
-    /// whether another station was seen to use an address.
+    /// Processes the payload of a datagram from the station `mac`, which was sent to the group of all servers (if
+    /// `to_group`) or to the gateway's own address. Returns the reply; `None` if the message gets no reply. `in_use`
+    /// returns whether another station was seen to use an address.
     pub fn take(
         &mut self,
         mac: MacAddr,
@@ -103,8 +103,8 @@ impl Dhcp6Server {
         reply.map(|reply| reply.bytes(&message))
     }
 
-    /// Returns whether a message has what its type requires, and nothing that it forbids (RFC 8415 §16), and is for
-    /// this server.
+    /// Returns whether a message has all options that its type requires and none that its type forbids (RFC 8415 §16),
+    /// and is meant for this server.
     fn is_valid(&self, message: &Dhcp6Message) -> bool {
         let is_ours = message.server.as_ref().map(|server| *server == self.duid());
         let has_client = message.client.is_some();
@@ -117,13 +117,13 @@ impl Dhcp6Server {
         }
     }
 
-    /// Returns the server's DUID, made of its MAC address (DUID-LL, RFC 8415 §11.4).
+    /// Returns the server's DUID, which is formed from its MAC address (DUID-LL, RFC 8415 §11.4).
     fn duid(&self) -> Vec<u8> {
         [&[0, 3, 0, 1][..], &self.settings.mac.0].concat()
     }
 
-    /// Answers a message that was not sent to the multicast group (RFC 8415 §16, §18.4). `None` if such a message is
-    /// ignored.
+    /// Answers a message that was not sent to the multicast group (RFC 8415 §16, §18.4). Returns `None` if a unicast
+    /// message of this type must be ignored.
     fn answer_unicast(&self, message: &Dhcp6Message) -> Option<Dhcp6Reply> {
         let gets_status =
             matches!(message.kind, Dhcp6Kind::Request | Dhcp6Kind::Renew | Dhcp6Kind::Release | Dhcp6Kind::Decline);
@@ -159,7 +159,7 @@ impl Dhcp6Server {
         }
     }
 
-    /// Calls `handle` for each identity association of a message. Returns the identity associations for the reply.
+    /// Calls `handle` for each identity association in a message. Returns the identity associations for the reply.
     fn each(
         &mut self,
         message: &Dhcp6Message,
@@ -186,7 +186,7 @@ impl Dhcp6Server {
     ) -> Dhcp6Reply {
         if message.rapid {
             let given = self.each(message, mac, |server, client, asked| {
-                // In this message, addresses are hints: those of other networks are ignored.
+                // In a SOLICIT, addresses are only hints; addresses of other networks are ignored.
                 let hints = asked.addresses.iter().copied().filter(|address| server.leases.is_inside(*address));
                 Some(server.lease(client, asked.id, &hints.collect::<Vec<_>>(), now, in_use))
             });
@@ -206,9 +206,9 @@ impl Dhcp6Server {
         reply
     }
 
-    /// Replies whether a client's addresses belong to this network (RFC 8415 §18.3.3); `None` if the message has no
-    /// address. The first address of each association is leased if it is free, since this server may have lost the
-    /// lease by a restart.
+    /// Makes a reply that says whether a client's addresses belong to this network (RFC 8415 §18.3.3); returns `None`
+    /// if the message has no address. Leases the first address of each association if it is free, since this server may
+    /// have lost the lease in a restart.
     fn confirm(
         &mut self,
         message: &Dhcp6Message,
@@ -230,7 +230,7 @@ impl Dhcp6Server {
         (asked_for > 0).then(|| self.bare(message, Dhcp6ReplyKind::Reply).status(status))
     }
 
-    /// Leases the address that was offered, or another one if that is not free any more.
+    /// Leases the address that was offered or, if that is not free any more, another address.
     fn give(
         &mut self,
         client: &Dhcp6Client,
@@ -244,7 +244,7 @@ impl Dhcp6Server {
         Some(self.lease(client, asked.id, &asked.addresses, now, in_use))
     }
 
-    /// Leases the address that the client has or had, one that it wants, or a free one.
+    /// Leases the address that the client has or had, an address that it wants, or a free address, in this order.
     fn lease(
         &mut self,
         client: &Dhcp6Client,
@@ -266,8 +266,9 @@ impl Dhcp6Server {
         bound
     }
 
-    /// Extends a lease (RFC 8415 §18.3.4, §18.3.5). A client keeps the address that it uses, even if a restart of
-    /// this server has lost the lease, unless another station uses it. Other addresses get the lifetime 0.
+    /// Extends a lease (RFC 8415 §18.3.4, §18.3.5). A client keeps the address that it uses, even if this server lost
+    /// the lease in a restart, unless another station uses the address. Other addresses in the association get the
+    /// lifetime 0.
     fn extend(
         &mut self,
         client: &Dhcp6Client,
@@ -293,7 +294,7 @@ impl Dhcp6Server {
         Some(GivenIdentity { id: asked.id, addresses, status })
     }
 
-    /// Ends leases, and blocks their addresses if the client has declined them (RFC 8415 §18.3.7, §18.3.8).
+    /// Ends leases and, if the message is a DECLINE, blocks their addresses (RFC 8415 §18.3.7, §18.3.8).
     fn end(&mut self, message: &Dhcp6Message, mac: MacAddr, now: Instant) -> Dhcp6Reply {
         let declines = message.kind == Dhcp6Kind::Decline;
         let given = self.each(message, mac, |server, client, asked| {
@@ -341,7 +342,7 @@ impl Dhcp6Server {
         ];
         reply.options.extend(of_network.into_iter().filter(|(code, data)| !data.is_empty() && message.wants(*code)));
         if message.kind == Dhcp6Kind::InformationRequest && message.wants(option::REFRESH_TIME) {
-            // The time must be at least ten minutes (RFC 8415 §21.23).
+            // The refresh time must be at least ten minutes (RFC 8415 §21.23).
             reply.options.push((option::REFRESH_TIME, self.seconds().max(600).to_be_bytes().to_vec()));
         }
         reply
@@ -352,7 +353,8 @@ fn none_left(client: &Dhcp6Client) -> GivenIdentity {
     GivenIdentity { id: client.identity, addresses: Vec::new(), status: Some(Dhcp6Status::NoAddress) }
 }
 
-/// Encodes domains in DNS wire format (RFC 8415 §10), up to 512 bytes: the reply must not need fragments.
+/// Encodes domains in DNS wire format (RFC 8415 §10). Domains beyond 512 bytes are omitted, so that the reply fits into
+/// one packet.
 fn domain_list(domains: &[String]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for domain in domains {
@@ -365,7 +367,7 @@ fn domain_list(domains: &[String]) -> Vec<u8> {
     bytes
 }
 
-/// The DHCPv6 servers of all networks: each has its own leases; the settings are the same.
+/// The DHCPv6 servers of all networks. Each server has its own leases; all servers have the same settings.
 #[derive(Debug)]
 pub struct Dhcp6Servers {
     servers: HashMap<NetworkId, Dhcp6Server>,
@@ -378,7 +380,7 @@ impl Dhcp6Servers {
         Dhcp6Servers { servers: HashMap::new(), settings }
     }
 
-    /// As [`Dhcp6Server::take`], by the server of the guest's network.
+    /// As [`Dhcp6Server::take`], for the server of the guest's network.
     pub fn take(
         &mut self,
         who: GuestId,

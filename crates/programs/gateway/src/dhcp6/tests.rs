@@ -28,7 +28,7 @@ fn ip(text: &str) -> Ipv6Addr {
     text.parse().unwrap()
 }
 
-/// A message with the client's DUID, the server's DUID if `ours` is set, and an identity association.
+/// Returns a message with the client's DUID, an identity association and, if `ours`, the server's DUID.
 fn message(kind: u8, ours: bool, addresses: &[Ipv6Addr]) -> Vec<u8> {
     let identity = identity_bytes(7, addresses);
     let server = [(2, OWN_DUID)];
@@ -42,7 +42,7 @@ struct Read {
     kind: u8,
     /// Codes and contents of the options outside of identity associations.
     options: Vec<(u16, Vec<u8>)>,
-    /// Addresses with their lifetimes in the identity association.
+    /// The addresses in the identity association, with their lifetimes.
     given: Vec<(Ipv6Addr, u32)>,
     /// The status in the identity association.
     status: Option<u16>,
@@ -211,8 +211,8 @@ fn settings_are_given_without_a_lease() {
     }
 }
 
-/// Objective: messages are discarded as RFC 8415 §16 requires: if a DUID is missing, forbidden or another server's, if
-/// there is a forbidden identity association, and if they are sent by unicast.
+/// Objective: messages are discarded as RFC 8415 §16 requires: if a DUID is missing, forbidden or belongs to another
+/// server, if the message has a forbidden identity association, or if the message is sent by unicast.
 #[test]
 fn messages_are_discarded_as_the_rfc_requires() {
     let now = Instant::now();
@@ -220,8 +220,9 @@ fn messages_are_discarded_as_the_rfc_requires() {
     let identity = identity_bytes(7, &[ip("fd00::1000")]);
     let association = (3, &identity[..]);
     let [client, own, others] = [(1, DUID), (2, OWN_DUID), (2, other)];
-    // Per type: whether a message is answered if it has the client's DUID alone, with this server's, with another
-    // server's, or no DUID; then the status in the answer to unicast.
+    // For each type: whether a message is answered if it has only the client's DUID, the DUIDs of the client and this
+    // server, the DUIDs of the client and another server, or no DUID; and the status in the answer to a unicast
+    // message.
     for (kind, answered, unicast) in [
         (SOLICIT, [true, false, false, false], None),
         (REQUEST, [false, true, false, false], Some(5)),

@@ -1,4 +1,4 @@
-//! The addresses in a server's answer, with all names of its chain of aliases.
+//! Extracts the addresses in a name server's answer, and follows the chain of aliases to them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use crate::resolved::ResolvedAddress;
 
 /// Maximum number of records that are read from an answer; real answers have few.
 const MAX_RECORDS: usize = 128;
-/// Maximum number of addresses taken from an answer.
+/// Maximum number of addresses that are taken from an answer.
 const MAX_ADDRESSES: usize = 64;
 /// Maximum number of aliases that are followed.
 const MAX_ALIASES: usize = 16;
@@ -29,13 +29,15 @@ struct AnsweredRecord<'a> {
     kind: u16,
     ttl: u32,
     data: &'a [u8],
-    /// Offset of the data in the message: compressed names in it refer to the whole message.
+    /// Offset of the data in the message. It is needed because compressed names in the data refer to offsets in the
+    /// message.
     at: usize,
 }
 
-/// Returns the addresses in `answer`, a server's answer to a question for records of the type `kind`: those in A, AAAA,
-/// HTTPS and SVCB records of that type. A record's owner must be the question's name, or a name to which a chain of
-/// aliases in the same answer leads. An address's time to live is at most that of each alias on the way.
+/// Returns the addresses in `answer`, a server's answer to a question for records of the type `kind`: the addresses in
+/// A, AAAA, HTTPS and SVCB records of that type. A record's owner must be the question's name, or a name to which a
+/// chain of aliases in the same answer leads. The time to live of an address is at most the time to live of each alias
+/// in the chain.
 pub fn addresses(answer: &[u8], kind: u16) -> Vec<ResolvedAddress> {
     let is_found = answer.get(3).is_some_and(|flags| flags & 0xf == 0);
     let Some((asked, records)) = records(answer).filter(|_| is_found) else { return Vec::new() };
@@ -60,7 +62,7 @@ pub fn addresses(answer: &[u8], kind: u16) -> Vec<ResolvedAddress> {
     found
 }
 
-/// Returns the question's name and the records of the answer section, up to the first malformed one; `None` if the
+/// Returns the question's name, and the records of the answer section up to the first malformed record; `None` if the
 /// question is malformed.
 fn records(answer: &[u8]) -> Option<(WireName, Vec<AnsweredRecord<'_>>)> {
     let count = usize::from(word(answer, 6)?);
@@ -75,8 +77,8 @@ fn records(answer: &[u8]) -> Option<(WireName, Vec<AnsweredRecord<'_>>)> {
     Some((asked, records))
 }
 
-/// Parses the record at an offset. Returns the record (`None` if its class is not IN) and the offset after it; `None`
-/// without them if the record is malformed.
+/// Parses the record at an offset. Returns the record (`None` if its class is not IN) and the offset after the record.
+/// If the record is malformed, the result as a whole is `None`.
 fn record_at(answer: &[u8], at: usize) -> Option<(Option<AnsweredRecord<'_>>, usize)> {
     let (owner, at) = name(answer, at)?;
     let kind = word(answer, at)?;
@@ -91,7 +93,8 @@ fn record_at(answer: &[u8], at: usize) -> Option<(Option<AnsweredRecord<'_>>, us
     Some(((class == INTERNET).then_some(record), at + len))
 }
 
-/// Reads the name at an offset, compressed or not. Returns the name and the offset after it; `None` if it is malformed.
+/// Reads the name at an offset, compressed or not. Returns the name and the offset after the name; `None` if the name
+/// is malformed.
 fn name(message: &[u8], start: usize) -> Option<(WireName, usize)> {
     let mut found = Vec::new();
     let mut at = start;

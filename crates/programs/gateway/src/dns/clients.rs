@@ -1,5 +1,5 @@
-//! DNS clients that use TCP. A guest's connection ends at a TCP flow of the gateway, which passes its bytes through a
-//! socket pair to the name service here.
+//! DNS clients that use TCP. A guest's connection ends at a TCP flow of the gateway. The flow passes the connection's
+//! bytes through a socket pair to the name service, whose end of the pair is handled here.
 
 use std::io::ErrorKind;
 use std::io::{Read, Write};
@@ -17,9 +17,9 @@ use crate::timers::TimedThing;
 
 /// Maximum number of TCP connections to the name service, of all guests together.
 const MAX_CLIENTS: usize = 1024;
-/// How long a connection without a question stays open (RFC 7766 §6.2.3).
+/// Time for which a connection without an unanswered question stays open (RFC 7766 §6.2.3).
 const IDLE: Duration = Duration::from_secs(20);
-/// Maximum length of a message in bytes, with the two bytes of its length.
+/// Maximum length of a message in bytes, including the two bytes of its length field.
 const MAX_FRAMED: usize = 2 + u16::MAX as usize;
 
 /// A guest's TCP connection to the name service.
@@ -32,7 +32,7 @@ pub struct NameClient {
     stream: UnixStream,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// Whether a question is unanswered: the next one then waits in `inbox`.
+    /// Whether a question is unanswered. If so, further questions wait in `inbox`.
     asked: bool,
     ended: bool,
     used: Instant,
@@ -77,9 +77,10 @@ impl NameService {
         self.ask_of_client(core, leases, id);
     }
 
-    /// Begins the next question of a connection, unless one is unanswered.
+    /// Begins the next question on a connection, unless an earlier question is unanswered.
     fn ask_of_client(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>, id: SlotId) {
-        // One question at a time. A question that is answered locally is complete when `take` returns.
+        // A connection has one question at a time. The loop continues after a question that is answered locally, as
+        // that is complete when `take` returns.
         while let Some(client) = self.clients.get(id).filter(|client| !client.asked) {
             let Some(message) = framed(&client.inbox).map(<[u8]>::to_vec) else { break };
             client.inbox.drain(..2 + message.len());
@@ -93,7 +94,7 @@ impl NameService {
         }
     }
 
-    /// Sends the answer to a connection's question. If there is none (`None`), the connection is closed.
+    /// Sends the answer to a connection's question. If there is no answer (`None`), closes the connection.
     pub(super) fn answer_client(&mut self, core: &mut GatewayCore, id: SlotId, answer: Option<&[u8]>) {
         let Some(client) = self.clients.get(id) else { return };
         client.asked = false;
@@ -127,14 +128,15 @@ impl NameService {
         }
     }
 
-    /// Serves the connections whose question was just answered, so that their next one begins.
+    /// Serves the connections whose question was just answered, so that their next questions begin.
     pub fn go_on(&mut self, core: &mut GatewayCore, leases: Option<&DhcpServers>) {
         for id in std::mem::take(&mut core.asked_again) {
             self.client_ready(core, leases, id);
         }
     }
 
-    /// Closes a connection that has been idle for too long; otherwise sets its timer again.
+    /// Called when a connection's timer expires. Closes the connection if it has been idle for too long; otherwise
+    /// restarts the timer.
     pub fn client_timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(client) = self.clients.get(id) else { return };
         let end = client.used + IDLE;
@@ -151,7 +153,8 @@ impl NameClient {
         self.ended && !self.asked && self.outbox.is_empty()
     }
 
-    /// Reads until there is no more, or as much as the longest message. Returns `false` if the connection has failed.
+    /// Reads until no bytes are left, or `inbox` has the maximum length of a message. Returns `false` if the connection
+    /// has failed.
     fn read(&mut self) -> bool {
         let mut bytes = [0; 4096];
         while self.inbox.len() < MAX_FRAMED && !self.ended {
@@ -164,7 +167,7 @@ impl NameClient {
         true
     }
 
-    /// Sends queued answers. Returns `false` if the connection has failed, or its client does not read.
+    /// Sends queued answers. Returns `false` if the connection has failed, or the client does not read its answers.
     fn write(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {
@@ -172,7 +175,7 @@ impl NameClient {
                 Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
             }
         }
-        // A client that sends questions without reading the answers is closed.
+        // The connection of a client that sends questions without reading the answers is closed.
         self.outbox.len() < 4 * MAX_FRAMED
     }
 }

@@ -1,8 +1,8 @@
 //! DNS messages (RFC 1035 §4), as far as a forwarder must understand them: the header and the question.
 //!
-//! A [`DnsQuery`] is a guest's question; the outcome ([`DnsOutcome`]) is an answer's response code, and [`DnsData`] is
-//! the data of a resource record. Answers from servers are forwarded unchanged once they match the question; only
-//! answers about the switch's own network are made here.
+//! A [`DnsQuery`] is a guest's question, a [`DnsOutcome`] is the response code of an answer, and [`DnsData`] is the
+//! data of a resource record. An answer from a server is forwarded unchanged if it matches the question; only answers
+//! about the switch's own network are made here.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,8 @@ const MAX_NAME: usize = 255;
 const MAX_LABEL: usize = 63;
 /// Time to live of answers about the switch's network, in seconds.
 const TTL: u32 = 30;
-/// The UDP payload size in the gateway's own answers (RFC 6891 §6.2.5): 1232 bytes fit IPv6's smallest MTU.
+/// The UDP payload size that the gateway's own answers announce (RFC 6891 §6.2.5); 1232 bytes fit into the minimum MTU
+/// of IPv6.
 const PAYLOAD: u16 = 1232;
 
 /// Types of resource records.
@@ -41,15 +42,15 @@ pub mod record {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum DnsOutcome {
-    /// The name exists.
+    /// The name exists (NOERROR).
     Found = 0,
-    /// The question is malformed.
+    /// The question is malformed (FORMERR).
     Malformed = 1,
     /// No server has answered (SERVFAIL).
     Failed = 2,
     /// The name does not exist (NXDOMAIN).
     NoName = 3,
-    /// The operation is not supported.
+    /// The operation is not supported (NOTIMP).
     NotImplemented = 4,
     /// The policy forbids the question (REFUSED).
     Refused = 5,
@@ -79,7 +80,7 @@ pub enum ParsedQuery<'a> {
     Query(DnsQuery<'a>),
     /// A message that is answered with this response code.
     Refused(DnsOutcome),
-    /// A message that gets no answer: it is too short, or is itself an answer.
+    /// A message that gets no answer, because it is too short or is itself an answer.
     Nothing,
 }
 
@@ -124,8 +125,8 @@ fn letter(byte: u8) -> char {
     if known { byte.to_ascii_lowercase().into() } else { '?' }
 }
 
-/// Calls `label` for each label of the name at `start`. Returns the offset after the name, or `None` if it is
-/// malformed. Compression pointers are refused: a question has none.
+/// Calls `label` for each label of the name at `start`. Returns the offset after the name; `None` if the name is
+/// malformed. Compression pointers count as malformed, as a question has none.
 fn name_end(bytes: &[u8], start: usize, mut label: impl FnMut(&[u8])) -> Option<usize> {
     let mut at = start;
     loop {
@@ -192,8 +193,8 @@ fn head(query: &[u8], outcome: DnsOutcome, authoritative: bool) -> Vec<u8> {
     bytes
 }
 
-/// Makes an answer without records. It repeats the question if that could be parsed; `None` if `query` is shorter than
-/// a header.
+/// Makes an answer without records, which repeats the question if the question could be parsed. Returns `None` if
+/// `query` is shorter than a header.
 pub fn refusal(query: &[u8], outcome: DnsOutcome) -> Option<Vec<u8>> {
     let header: &[u8; HEADER_LEN] = query.first_chunk()?;
     let mut bytes = head(header, outcome, false);
@@ -204,7 +205,7 @@ pub fn refusal(query: &[u8], outcome: DnsOutcome) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The data of a resource record whose name is the question's.
+/// The data of a resource record whose name is the name in the question.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DnsData {
     /// An address: the record type is A or AAAA.
@@ -220,7 +221,7 @@ impl DnsData {
             Self::Address(IpAddr::V6(address)) => (record::AAAA, address.octets().to_vec()),
             Self::Name(name) => (record::PTR, encoded(name)),
         };
-        // The name is a compression pointer to the question's.
+        // The record's name is a compression pointer to the name in the question.
         let mut bytes = vec![0xc0, HEADER_LEN as u8];
         bytes.extend_from_slice(&kind.to_be_bytes());
         bytes.extend_from_slice(&[0, 1]);
@@ -257,7 +258,7 @@ pub fn is_answer(asked: &[u8], end: usize, answer: &[u8]) -> bool {
     }
 }
 
-/// Returns whether another server should be asked: the response code is SERVFAIL, NOTIMP or REFUSED.
+/// Returns whether another server should be asked, as the response code of `answer` is SERVFAIL, NOTIMP or REFUSED.
 pub fn is_no_help(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|flags| matches!(flags & 0xf, 2 | 4 | 5))
 }

@@ -2,12 +2,13 @@
 //! servers.
 //!
 //! The asker of a question ([`NameAsker`]) is a guest's UDP port or TCP connection. A [`NameService`] forwards a
-//! message with only its ID replaced, from a new socket for each question: source port and ID are random. An answer
-//! from that server with the same question goes to the guest unchanged but for the ID, including unknown record types,
-//! EDNS, the case of letters and the truncation flag. Questions that come by TCP are forwarded and answered by TCP.
+//! message with only its ID replaced, from a new socket for each question, so that source port and ID are random. An
+//! answer from the asked server with the same question goes to the guest unchanged except for the ID, including unknown
+//! record types, EDNS, the case of letters and the truncation flag. Questions that come by TCP are forwarded and
+//! answered by TCP.
 //!
-//! The policy decides for which names servers are queried. The addresses in an answer are recorded for the guest that
-//! asked, since rules may allow them by their names ([`answer`], [`resolved`](crate::resolved)).
+//! The policy decides which names may be looked up at servers. The addresses in an answer are recorded for the guest
+//! that asked, since rules may allow them by their names ([`answer`], [`resolved`](crate::resolved)).
 
 pub mod answer;
 pub mod clients;
@@ -44,7 +45,8 @@ pub use self::resolv::PORT;
 
 /// Maximum number of unanswered questions, of all guests together.
 const MAX_QUESTIONS: usize = 4096;
-/// Maximum number of datagrams read from a question's socket in a row: only one is the answer, any others are forged.
+/// Maximum number of datagrams that are read from a question's socket in a row. Only one datagram is the answer; all
+/// others are forged.
 const BATCH: usize = 16;
 
 /// The origin of a question, to which the answer goes.
@@ -65,8 +67,8 @@ pub enum NameAsker {
 enum ServerExchange {
     None,
     Udp(OwnedFd),
-    /// TCP, with a length of two bytes before each message. `sent` counts bytes of length and message; `got` is what
-    /// was received.
+    /// TCP, with a length of two bytes before each message. `sent` is the number of sent bytes of the length and the
+    /// message; `got` has the received bytes.
     Tcp {
         socket: OwnedFd,
         sent: usize,
@@ -83,11 +85,11 @@ struct NameQuestion {
     id: [u8; 2],
     /// Offset in `message` at which the question section ends.
     end: usize,
-    /// Number of attempts so far; each attempt asks the next server.
+    /// Number of attempts that were made; each attempt asks the next server.
     tries: usize,
     until: Instant,
     exchange: ServerExchange,
-    /// An answer with an error code, which the guest gets if no server gives a better one.
+    /// An answer with an error code, which the guest gets if no server gives a better answer.
     fallback: Option<Vec<u8>>,
 }
 
@@ -95,13 +97,14 @@ struct NameQuestion {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueryCounts {
-    /// Answered by the gateway itself: names of the switch's network and of zones.
+    /// Number of queries that the gateway itself answered, for names of the switch's network and of zones.
     pub own: u64,
-    /// Forwarded to a name server; those without an answer count as failed, too.
+    /// Number of queries that were forwarded to a name server. A forwarded query without an answer also counts as
+    /// failed.
     pub forwarded: u64,
-    /// Refused, because no rule allows the name.
+    /// Number of queries that were refused because no rule allows the name.
     pub refused: u64,
-    /// Failed: malformed, beyond a limit, or without an answer from any server.
+    /// Number of queries that failed, because they were malformed, exceeded a limit, or got no answer from any server.
     pub failed: u64,
 }
 
@@ -172,7 +175,7 @@ impl NameService {
         self.begin(core, who, asker, &query);
     }
 
-    /// Refuses a question whose name the policy does not allow to be looked up.
+    /// Refuses a question for a name that the policy does not allow.
     fn refuse(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, query: &DnsQuery<'_>) {
         let ends = match asker {
             NameAsker::Datagram { guest, own } => Some((FlowTransport::Udp, guest, own)),
@@ -204,7 +207,7 @@ impl NameService {
         self.ask_next(core, id);
     }
 
-    /// Asks the next server; gives up after all attempts.
+    /// Asks the next server. If all attempts have been made, ends the question.
     fn ask_next(&mut self, core: &mut GatewayCore, id: SlotId) {
         let settings = self.file.settings(core.now);
         let most = settings.servers.len() * settings.attempts as usize;
@@ -236,7 +239,7 @@ impl NameService {
         self.finish(core, id, answer);
     }
 
-    /// Ends a question and sends the guest the answer, with the guest's own ID.
+    /// Ends a question, and sends the guest the answer with the ID that the guest has chosen.
     fn finish(&mut self, core: &mut GatewayCore, id: SlotId, answer: Option<Vec<u8>>) {
         let Some(question) = self.questions.remove(id) else { return };
         if let (Some(answer), ParsedQuery::Query(query)) = (&answer, message::parse_query(&question.message)) {
@@ -262,7 +265,8 @@ impl NameService {
         }
     }
 
-    /// Reads a server's answer. If it has an error code, the next server is asked.
+    /// Reads a server's answer. If the answer has an error code with which another server may help, asks the next
+    /// server.
     pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
         let heard = match self.questions.get(id) {
             Some(question) => question.hear(readiness, &mut self.scratch),
@@ -284,10 +288,10 @@ impl NameService {
         }
     }
 
-    /// Asks the next server if the present one has not answered in time.
+    /// Called when a question's timer expires. Asks the next server if the current server has not answered in time.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(question) = self.questions.get(id) else { return };
-        // The timer may belong to an earlier attempt.
+        // If the current attempt still has time, the timer belongs to an earlier attempt.
         if question.until <= core.now {
             self.ask_next(core, id);
         }
@@ -376,14 +380,14 @@ impl NameQuestion {
     }
 }
 
-/// Returns the first message of a TCP stream, without its length; `None` until it is complete.
+/// Returns the first message in a TCP stream, without its length prefix; `None` if the message is incomplete.
 fn framed(bytes: &[u8]) -> Option<&[u8]> {
     let (len, rest) = bytes.split_first_chunk::<2>()?;
     rest.get(..u16::from_be_bytes(*len).into())
 }
 
-/// Sends as much as possible of a message with its length prefix, of which `sent` bytes have been sent already. Returns
-/// `false` if the connection has failed.
+/// Sends as much as possible of a message with its length prefix, and updates `sent`, the number of bytes that have
+/// been sent. Returns `false` if the connection has failed.
 fn send_framed(socket: &OwnedFd, message: &[u8], sent: &mut usize) -> bool {
     let bytes = [&(message.len() as u16).to_be_bytes()[..], message].concat();
     while *sent < bytes.len() {

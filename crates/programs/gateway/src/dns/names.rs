@@ -1,4 +1,4 @@
-//! Names of the switch's own network: forward and reverse, for guests with leases and for the gateway.
+//! Forward and reverse look-ups of names of the switch's own network: names of guests with leases, and of the gateway.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,11 +21,11 @@ const ZONE_TTL: u32 = 0;
 pub struct LocalNames<'a> {
     /// The gateway's addresses and its domain.
     pub net: &'a GatewayNet,
-    /// The DHCP leases with their names; `None` without a DHCP server.
+    /// The DHCP leases with their names; `None` if the gateway runs no DHCP server.
     pub leases: Option<&'a LeaseTable>,
     /// The addresses that guests were seen to use, which include their IPv6 addresses.
     pub addresses: &'a GuestAddresses,
-    /// The user's zones, which take precedence.
+    /// The user's zones, which take precedence over the other sources.
     pub zones: &'a DnsZones,
     /// The network of the guest that asks.
     pub network: NetworkId,
@@ -91,7 +91,8 @@ fn of_zone(query: &DnsQuery<'_>, answer: ZoneAnswer) -> Vec<u8> {
     }
 }
 
-/// Makes an answer with the addresses of the type asked for. Without any, the name still exists (NODATA).
+/// Makes an answer with the addresses of the requested type. If there are none, the answer says that the name exists
+/// without data of this type (NODATA).
 fn of_addresses(query: &DnsQuery<'_>, addresses: &[IpAddr]) -> Vec<u8> {
     let wanted = |address: &&IpAddr| match query.kind {
         record::A => address.is_ipv4(),
@@ -103,7 +104,7 @@ fn of_addresses(query: &DnsQuery<'_>, addresses: &[IpAddr]) -> Vec<u8> {
     query.answer(DnsOutcome::Found, &data)
 }
 
-/// Parses the address from a reverse name such as `9.0.0.10.in-addr.arpa`. `None` for other names.
+/// Parses the address from a reverse name such as `9.0.0.10.in-addr.arpa`. Returns `None` for other names.
 fn address_of_name(name: &str) -> Option<IpAddr> {
     if let Some(reversed) = name.strip_suffix(".in-addr.arpa") {
         let parts: Vec<u8> = reversed.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
@@ -131,7 +132,7 @@ mod tests {
     const GUEST: GuestId = GuestId { network: NetworkId::UNTAGGED, mac: MacAddr([2, 0, 0, 0, 0, 9]) };
 
     /// Asks for a name. Returns the answer's response code, its number of records, and its last four bytes; `None` if
-    /// the name is not a local one.
+    /// the name is not a name of the switch's network.
     fn ask(name: &str, kind: u16) -> Option<(u8, u8, Vec<u8>)> {
         let net = example();
         let fixed = vec!["02:00:00:00:00:09=10.0.0.9,vm9".parse().unwrap()];

@@ -1,4 +1,4 @@
-//! The host's resolver settings and name servers, from `resolv.conf` (resolv.conf(5)), which is read again when it
+//! The host's resolver settings and name servers, from `resolv.conf` (resolv.conf(5)). The file is read again when it
 //! changes.
 
 use std::fs;
@@ -11,11 +11,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// The port of name servers.
 pub const PORT: u16 = 53;
-/// Maximum number of servers from the file. The C library uses three.
+/// Maximum number of servers that are taken from the file. The C library takes three.
 const MAX_SERVERS: usize = 8;
-/// How long to wait for a server's answer, unless the file sets it.
+/// Time to wait for a server's answer, if the file does not set this time.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// How often each server is asked, unless the file sets it.
+/// Number of times that each server is asked, if the file does not set this number.
 const ATTEMPTS: u32 = 2;
 /// Maximum length of a file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 16;
@@ -25,13 +25,13 @@ const MAX_FILE: u64 = 1 << 16;
 pub struct ResolverSettings {
     /// The servers, in the order in which they are asked.
     pub servers: Vec<SocketAddr>,
-    /// How long to wait for one server's answer.
+    /// Time to wait for one server's answer.
     pub timeout: Duration,
-    /// How often each server is asked.
+    /// Number of times that each server is asked.
     pub attempts: u32,
 }
 
-/// Inode, size, and modification time in seconds and nanoseconds: a change of any means that the file has changed.
+/// Inode, size, and modification time in seconds and nanoseconds. If any of these differs, the file has changed.
 type FileStamp = [i64; 4];
 
 /// The file's path, and its settings as last read.
@@ -44,7 +44,7 @@ pub struct ResolverFile {
 }
 
 impl ResolverFile {
-    /// Records a file's path. [`ResolverFile::settings`] reads the file.
+    /// Records the path of a file, which [`ResolverFile::settings`] reads.
     pub fn new(path: &Path) -> Self {
         ResolverFile { path: path.to_path_buf(), settings: parse(""), stamp: None, looked: None }
     }
@@ -75,7 +75,7 @@ impl ResolverFile {
     }
 }
 
-/// Parses the file's text. Without a `nameserver` line, the server is 127.0.0.1, as in resolv.conf(5).
+/// Parses the file's text. If there is no `nameserver` line, the server is 127.0.0.1, as resolv.conf(5) says.
 fn parse(text: &str) -> ResolverSettings {
     let mut settings = ResolverSettings { servers: Vec::new(), timeout: TIMEOUT, attempts: ATTEMPTS };
     for line in text.lines() {
@@ -94,8 +94,8 @@ fn parse(text: &str) -> ResolverSettings {
     settings
 }
 
-/// Parses a server's address. An IPv6 address may have a zone: `fe80::1%eth0`. `None` if it is malformed, or the zone
-/// is not an interface.
+/// Parses a server's address. An IPv6 address may have a zone: `fe80::1%eth0`. Returns `None` if the text is malformed,
+/// or the zone is not an interface.
 fn server(text: &str) -> Option<SocketAddr> {
     let Some((address, zone)) = text.split_once('%') else {
         return Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, PORT));

@@ -1,5 +1,5 @@
-//! DNS zones that the user has added ([`DnsZones`]). They take precedence over the names of the switch's network and
-//! over servers.
+//! DNS zones that the user has added ([`DnsZones`]). Zones take precedence over the names of the switch's network and
+//! over name servers.
 
 use std::net::IpAddr;
 
@@ -19,10 +19,10 @@ const MAX_REGEXP: usize = 64 << 10;
 pub struct DnsZone {
     /// The zone's name, such as `containers.internal.`. A zone with an empty name contains all names.
     pub name: String,
-    /// The address of names without a record; `None` if such names do not exist.
+    /// The address of names that match no record; `None` if such names do not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_ip: Option<IpAddr>,
-    /// The records; the first one that matches a name answers.
+    /// The records; the first record that matches a name answers.
     #[serde(default)]
     pub records: Vec<ZoneRecord>,
 }
@@ -36,7 +36,7 @@ pub struct ZoneRecord {
     /// A regular expression for names within the zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regexp: Option<String>,
-    /// The address; `None` if the names exist without an address.
+    /// The address of matching names; `None` if matching names exist without an address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpAddr>,
 }
@@ -44,10 +44,10 @@ pub struct ZoneRecord {
 /// The reason why a zone is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadZone {
-    /// Too many zones.
+    /// There are too many zones.
     #[error("there are {MAX_ZONES} zones already, the most that a gateway has; add records to one of them")]
     Zones,
-    /// Too many records.
+    /// The zone has too many records.
     #[error("the zone has {0} records: expected at most {MAX_RECORDS}")]
     Records(usize),
     /// A regular expression is invalid or too large.
@@ -58,7 +58,7 @@ pub enum BadZone {
 /// A zone's answer for a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZoneAnswer {
-    /// The name exists; `None` without an address of the requested type.
+    /// The name exists; the value is its address, or `None` if it has no address of the requested type.
     Found(Option<IpAddr>),
     /// The name does not exist.
     NoName,
@@ -71,12 +71,12 @@ struct CompiledZone {
     expressions: Vec<Option<Regex>>,
 }
 
-/// All zones, in the order in which they are searched: the first one that contains a name answers.
+/// All zones, in the order in which they are searched: the first zone that contains a name answers.
 #[derive(Debug, Default)]
 pub struct DnsZones(Vec<CompiledZone>);
 
 impl DnsZones {
-    /// Adds a zone, or replaces the one of the same name in its place.
+    /// Adds a zone at the end, or replaces the zone with the same name, which keeps its place in the order.
     ///
     /// # Errors
     /// There are too many zones or records, or a regular expression is invalid.
@@ -102,8 +102,8 @@ impl DnsZones {
         self.0.iter().map(|known| &known.zone)
     }
 
-    /// Returns the answer for a name in lower case without the last dot; `None` if no zone contains the name, or the
-    /// type is not A or AAAA: for other types, servers are queried.
+    /// Returns the answer for a name, which is in lower case without the last dot; `None` if no zone contains the name,
+    /// or the type is neither A nor AAAA. For other types, name servers are queried.
     pub fn answer(&self, name: &str, kind: u16) -> Option<ZoneAnswer> {
         if !matches!(kind, record::A | record::AAAA) {
             return None;
@@ -119,7 +119,7 @@ fn compiled(text: &str) -> Result<Regex, BadZone> {
 }
 
 impl CompiledZone {
-    /// Returns the part of a name before the zone's; `None` if the name is not below the zone.
+    /// Returns the part of a name before the zone's name; `None` if the name is not below the zone.
     fn within<'a>(&self, name: &'a str) -> Option<&'a str> {
         let zone = self.zone.name.strip_suffix('.').unwrap_or(&self.zone.name);
         if self.zone.name.is_empty() {
@@ -159,7 +159,8 @@ mod tests {
         Some(ZoneAnswer::Found(Some(text.parse().unwrap())))
     }
 
-    /// Objective: names, regular expressions and the default address answer in their order; the first zone counts.
+    /// Objective: within a zone, the first matching record answers, otherwise the default address; of several zones,
+    /// the first that contains the name answers.
     #[test]
     fn the_first_zone_and_its_first_record_answer() {
         let zones = zones(&[

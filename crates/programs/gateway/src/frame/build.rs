@@ -1,4 +1,5 @@
-//! Frames to guests. The ends of a packet ([`PacketEnds`]) are its MAC and IP addresses.
+//! Builds frames to guests. The ends of a packet ([`PacketEnds`]) are its source and destination, as MAC and IP
+//! addresses.
 
 use std::net::IpAddr;
 
@@ -20,7 +21,7 @@ pub const MAX_HEADERS: usize =
 pub struct PacketEnds {
     /// The gateway's MAC address.
     pub src_mac: MacAddr,
-    /// The guest or, in a guest's network, the multicast group.
+    /// The destination station: a guest, or a multicast group in a guest's network.
     pub to: GuestId,
     /// IP source.
     pub src: IpAddr,
@@ -60,8 +61,8 @@ pub fn headers(ends: &PacketEnds, protocol: u8, ttl: u8, len: usize, vnet: &Vnet
     with_place(ends, protocol, ttl, len, vnet, None)
 }
 
-/// Makes the headers up to Ethernet's, with the VLAN tag of the guest's network, for any EtherType; the virtio-net
-/// header is zero.
+/// Makes the headers up to and including the Ethernet header, with the VLAN tag of the guest's network, for a frame
+/// with the given EtherType; the virtio-net header is zero.
 pub fn ethernet_headers(src: MacAddr, to: GuestId, ethertype: u16) -> FrameHeaders {
     let mut out = FrameHeaders { bytes: [0; MAX_HEADERS], len: VNET_LEN };
     out.push(&to.mac.0);
@@ -95,7 +96,8 @@ fn with_place(
             out.push(&v6_header(src, dst, next, ttl, len));
             out.push(extension.as_ref().map_or(&[][..], |bytes| &bytes[..]));
         }
-        // Source and destination of different IP versions: callers exclude that; guests would drop the frame.
+        // Callers exclude that source and destination have different IP versions. Otherwise, guests would drop the
+        // frame.
         _ => {}
     }
     out
@@ -151,8 +153,8 @@ fn fragment_header(protocol: u8, place: FragmentPlace) -> [u8; ipv6::FRAGMENT_LE
     [protocol, 0, high, low, a, b, c, d]
 }
 
-/// Passes `send` the parts of each frame of an IP packet: one frame, or fragments that fit the MTU. `l4` is the
-/// transport header, with its checksum, and the payload.
+/// Makes the frame of an IP packet or, if it exceeds the MTU, the frames of its fragments, and passes the parts of each
+/// frame to `send`. `l4` is the transport header, with its checksum, and the payload.
 pub fn packet(
     ends: &PacketEnds,
     protocol: u8,
@@ -177,7 +179,7 @@ pub fn packet(
     }
 }
 
-/// Makes a packet from its IP header on, to be quoted in an ICMP error.
+/// Makes an IP packet, without the headers before it, which an ICMP error can quote.
 pub fn bare_packet(src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) -> Vec<u8> {
     let mut packet = match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => v4_header(src, dst, protocol, TTL, l4.len(), None).to_vec(),
@@ -188,7 +190,7 @@ pub fn bare_packet(src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) -> Vec<u8>
     packet
 }
 
-/// Replaces the contents of `out` by a UDP header, with checksum, and the payload.
+/// Replaces the contents of `out` by a UDP header, including its checksum, and the payload.
 pub fn datagram(out: &mut Vec<u8>, ends: &PacketEnds, src_port: u16, dst_port: u16, payload: &[u8]) {
     out.clear();
     out.extend_from_slice(&[0; udp::HEADER_LEN]);
@@ -227,8 +229,8 @@ mod tests {
         [both[0], both[1], tagged(both[0]), tagged(both[1])]
     }
 
-    /// Objective: a datagram of any length is sent in frames within the MTU, with the tag of the guest's VLAN, which
-    /// reassemble to the same datagram.
+    /// Objective: a datagram of any length is sent in frames that do not exceed the MTU and have the tag of the guest's
+    /// VLAN; the frames reassemble to the same datagram.
     #[test]
     fn datagrams_of_any_length_arrive() {
         for ends in all() {

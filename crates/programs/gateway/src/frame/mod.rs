@@ -1,8 +1,8 @@
 //! Frames from guests, parsed from private copies, and frames to guests ([`build`]).
 //!
 //! A [`GuestFrame`] is the parsed contents of a frame: an ARP packet, a whole IP packet ([`GuestPacket`]) or a fragment
-//! of one ([`IpFragment`]). Lengths and checksums have been checked; the parser returns `None` for frames that are
-//! malformed or of another protocol, which are dropped.
+//! of an IP packet ([`IpFragment`]). Lengths and checksums have been checked; for a frame that is malformed or has
+//! another protocol, the parser returns `None`, and the frame is dropped.
 
 use std::net::IpAddr;
 
@@ -47,12 +47,13 @@ pub struct GuestPacket<'a> {
     pub ttl: u8,
     /// Transport header and payload.
     pub l4: &'a [u8],
-    /// The packet from its IP header on, for an ICMP error about it.
+    /// The packet from its IP header on, which an ICMP error about the packet quotes.
     pub packet: &'a [u8],
-    /// Whether the packet must not be fragmented: DF is set, or it is of IPv6, and did not come in fragments.
+    /// Whether the packet must not be fragmented: it did not arrive in fragments, and it is an IPv6 packet or has DF
+    /// set.
     pub dont_fragment: bool,
-    /// Payload length in bytes of each UDP datagram if `l4` contains several behind one header (UDP segmentation
-    /// offload); otherwise 0.
+    /// If `l4` contains the payload of several UDP datagrams after one header (UDP segmentation offload), the payload
+    /// length in bytes of each datagram; otherwise 0.
     pub segment: usize,
 }
 
@@ -73,13 +74,13 @@ pub struct IpFragment<'a> {
     pub ttl: u8,
     /// Identification: the same for all fragments of a packet.
     pub ident: u32,
-    /// Offset of this fragment's payload in the whole packet's, in bytes.
+    /// Offset of this fragment's payload in the payload of the whole packet, in bytes.
     pub offset: usize,
     /// Whether more fragments follow.
     pub more: bool,
     /// The fragment's payload.
     pub payload: &'a [u8],
-    /// The fragment from its IP header on, for an ICMP error about the packet.
+    /// The fragment from its IP header on, which an ICMP error about the packet quotes.
     pub packet: &'a [u8],
 }
 
@@ -90,7 +91,7 @@ struct FrameStations {
     to: MacAddr,
 }
 
-/// Parses a frame with its virtio-net header in front. Returns `None` if the frame is to be dropped.
+/// Parses a frame that follows its virtio-net header. Returns `None` if the frame must be dropped.
 pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     let header = VnetHdr::parse(bytes, VnetForm::Mergeable).ok()?;
     let frame = bytes.get(VNET_LEN..)?;
@@ -110,23 +111,24 @@ pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     }
 }
 
-/// The VLAN tag of a frame, if it has one.
+/// The network of a frame as its VLAN tag shows it, and the protocol after the tag.
 struct FrameTag {
     network: NetworkId,
-    /// Length of the tag in bytes.
+    /// Length of the tag in bytes; 0 if the frame has no tag.
     len: usize,
-    /// EtherType of what follows.
+    /// EtherType of the payload after the tag.
     ethertype: u16,
 }
 
-/// Reads the tag in front of a frame's payload. Returns `None` if the tag is cut short or has the reserved VLAN 4095. A
-/// second tag is taken for the EtherType of an unknown protocol.
+/// Reads the tag before a frame's payload. Returns `None` if the tag is cut short or has the reserved VLAN 4095. A
+/// second tag is not read: its EtherType counts as that of an unknown protocol.
 fn read_tag(ethertype: u16, payload: &[u8]) -> Option<FrameTag> {
     if ethertype != ethernet::VLAN {
         return Some(FrameTag { network: NetworkId::UNTAGGED, len: 0, ethertype });
     }
     let [a, b, c, d] = *payload.first_chunk::<{ ethernet::VLAN_TAG_LEN }>()?;
-    // The upper four bits are priority and drop eligibility. VLAN 0 stands for no VLAN (IEEE 802.1Q §9.6).
+    // The upper four bits are priority and drop eligibility. VLAN 0 means that the frame belongs to no VLAN (IEEE
+    // 802.1Q §9.6).
     let network = match u16::from_be_bytes([a, b]) & 0xfff {
         0 => NetworkId::UNTAGGED,
         vlan => NetworkId::of_vlan(vlan)?,
@@ -198,7 +200,8 @@ fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     whole(GuestPacket { who, to, src, dst, protocol, ttl, l4, packet, dont_fragment: true, segment: 0 }, vnet)
 }
 
-/// Returns a packet if its transport checksum is correct or still to be computed (checksum offload); `None` otherwise.
+/// Returns the packet if its transport checksum is correct or left to the receiver (checksum offload); otherwise
+/// `None`.
 fn whole<'a>(packet: GuestPacket<'a>, vnet: &VnetHdr) -> Option<GuestFrame<'a>> {
     let segment = if vnet.gso_type == vnet::GSO_UDP_L4 { vnet.gso_size.into() } else { 0 };
     let left = vnet.flags & vnet::F_NEEDS_CSUM != 0;
@@ -270,8 +273,8 @@ mod tests {
         assert_eq!((packet.protocol, packet.ttl, packet.l4.len()), (UDP, 64, 16));
     }
 
-    /// Objective: a packet is dropped if a bit that a checksum covers is flipped, or if the packet is cut short
-    /// anywhere.
+    /// Objective: a packet is dropped if any bit that a checksum covers is flipped, or if the packet is cut short at
+    /// any byte.
     #[test]
     fn damaged_and_cut_packets_are_ignored() {
         let bytes = udp_frame();
@@ -301,8 +304,8 @@ mod tests {
         assert!(parse(&bytes).is_none(), "a group as source");
     }
 
-    /// Objective: a tag's VLAN is the guest's network, whatever the tag's priority; frames with several tags, with a
-    /// service tag or with a reserved VLAN are dropped.
+    /// Objective: the VLAN in a tag determines the guest's network, whatever priority the tag has; frames with several
+    /// tags, with a service tag or with a reserved VLAN are dropped.
     #[test]
     fn a_tag_is_the_guests_network() {
         let with_tags = |tags: &[u8]| {

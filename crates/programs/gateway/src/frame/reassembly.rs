@@ -13,9 +13,9 @@ use crate::guests::{GuestId, NetworkId};
 const MAX_PACKETS: usize = 64;
 /// Maximum number of incomplete packets of one guest.
 const MAX_OF_A_GUEST: usize = 16;
-/// Maximum number of fragments of a packet: enough for 64 KiB with an MTU of 1,280 bytes.
+/// Maximum number of fragments per packet, which is enough for 64 KiB with an MTU of 1,280 bytes.
 const MAX_PIECES: usize = 64;
-/// How long an incomplete packet is kept after its first fragment.
+/// Time for which an incomplete packet is kept after its first fragment has arrived.
 const LIMIT: Duration = Duration::from_secs(15);
 /// Maximum length of a packet's payload in bytes.
 const MAX_PAYLOAD: usize = 65_535;
@@ -29,20 +29,20 @@ struct PacketKey {
     ident: u32,
 }
 
-/// A packet of which fragments are missing.
+/// A packet of which some fragments are missing.
 #[derive(Debug)]
 struct PartialPacket {
     began: Instant,
     bytes: Vec<u8>,
-    /// Byte ranges of the fragments received, in order, without overlap.
+    /// Byte ranges of the received fragments, in order and without overlap.
     pieces: Vec<std::ops::Range<usize>>,
-    /// Length of the whole payload, once the last fragment has been received.
+    /// Length of the whole payload; `None` until the packet's last fragment is received, which determines the length.
     len: Option<usize>,
     /// The first fragment from its IP header on, for ICMP errors.
     first: Vec<u8>,
 }
 
-/// A packet reassembled from its fragments.
+/// A packet that was reassembled from its fragments.
 #[derive(Debug)]
 pub struct WholePacket {
     who: GuestId,
@@ -107,8 +107,8 @@ impl Reassembly {
         self.packets.retain(|key, _| key.who.network != network);
     }
 
-    /// Drops incomplete packets that are too old, and then, at a limit, the oldest one of this guest, or of all if the
-    /// guest has none.
+    /// Makes room for a new packet: drops incomplete packets that are too old and then, if a limit is still reached,
+    /// the guest's oldest incomplete packet or, if the guest has none, the oldest of all guests.
     fn make_room(&mut self, key: &PacketKey, now: Instant) {
         if self.packets.contains_key(key) {
             return;
@@ -142,7 +142,7 @@ impl PartialPacket {
         if self.pieces.contains(&range) {
             return AddedPiece::Waits;
         }
-        // Overlapping fragments are an attack: the packet is dropped (RFC 5722 §3).
+        // Overlapping fragments indicate an attack, so the packet is dropped (RFC 5722 §3).
         let overlaps = self.pieces.iter().any(|other| range.start < other.end && other.start < range.end);
         let beyond = self.len.is_some_and(|len| end > len || !piece.more);
         let behind = !piece.more && self.pieces.last().is_some_and(|last| last.end > end);
@@ -198,7 +198,7 @@ mod tests {
             to: MacAddr([2, 0, 0, 0, 0, 1]),
             src: [10, 0, 0, 9].into(),
             dst: [192, 0, 2, 1].into(),
-            // An unknown protocol has no checksum to be verified.
+            // An unknown protocol, whose checksum is not verified.
             protocol: 200,
             ttl: 64,
             ident: 7,

@@ -1,5 +1,6 @@
-//! The gateway's link to a single guest that is not on a switch: a TAP, whose frames the gateway reads and writes
-//! itself. Its *owner*, at the other end of a UNIX socket, sends the TAP's queue, and the link ends with that socket.
+//! The gateway's link to a single guest that is not on a switch: a TAP, whose frames the gateway itself reads and
+//! writes. The TAP's *owner*, a process at the other end of a UNIX socket, sends the TAP's queue; the link ends when
+//! the owner closes that socket.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,10 +10,11 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::MAX_FRAME;
 
-/// Maximum number of parts of a frame that one call writes (the kernel's limit is 1024).
+/// Maximum number of parts of a frame that are written as they are; a frame with more parts is copied together (the
+/// kernel's limit is 1024).
 const PARTS: usize = 64;
 
-/// A TAP's queue, non-blocking, with virtio-net headers of 12 bytes, and the socket to its owner.
+/// A TAP's non-blocking queue, whose frames have virtio-net headers of 12 bytes, and the socket to the TAP's owner.
 pub struct GuestTap {
     queue: OwnedFd,
     owner: OwnedFd,
@@ -21,16 +23,16 @@ pub struct GuestTap {
 /// The error if the owner has not sent a TAP.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestTapError {
-    /// The owner has closed the socket, or the descriptor is not a socket.
+    /// The owner has closed the socket or sent no TAP, or the descriptor is not a socket.
     #[error("expected the queue of a TAP on the socket, found {0}")]
     NoTap(String),
 }
 
 impl GuestTap {
-    /// Waits for the TAP's queue from the owner, and receives it.
+    /// Waits until the owner sends the TAP's queue, and receives the queue.
     ///
     /// # Errors
-    /// [`GuestTapError::NoTap`] if the owner closes the socket first.
+    /// [`GuestTapError::NoTap`] if the owner closes the socket without sending a queue.
     pub fn receive_from(owner: OwnedFd) -> Result<GuestTap, GuestTapError> {
         let mut byte = [0];
         let message = netvale_fdio::receive(&owner, &mut byte, RecvFlags::empty());
@@ -54,7 +56,7 @@ impl GuestTap {
         self.owner.as_fd()
     }
 
-    /// Reads the next frame. Returns its length, or `None` if there is none.
+    /// Reads the next frame. Returns the frame's length; `None` if there is no frame.
     pub fn receive(&self, into: &mut [u8]) -> Option<usize> {
         loop {
             match rustix::io::readv(&self.queue, &mut [IoSliceMut::new(into)]) {
@@ -64,7 +66,7 @@ impl GuestTap {
         }
     }
 
-    /// Writes a frame given in parts. Returns whether the kernel took it.
+    /// Writes a frame that is given in parts. Returns whether the kernel took the frame.
     pub fn send(&self, parts: &[&[u8]]) -> bool {
         let len: usize = parts.iter().map(|part| part.len()).sum();
         if len > MAX_FRAME {
@@ -91,7 +93,7 @@ impl GuestTap {
 mod tests {
     use super::*;
 
-    /// Objective: frames in parts, of any number, are one write each; without an owner there is no link.
+    /// Objective: each frame is one write, however many parts it has; without an owner, there is no link.
     #[test]
     #[cfg_attr(miri, ignore = "sockets are not available under Miri")]
     fn a_frame_in_parts_is_one_write() {

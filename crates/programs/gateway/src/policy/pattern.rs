@@ -1,4 +1,4 @@
-//! Names in rules: one name, or all names below one ([`NamePattern`]).
+//! Names in rules: a single name, or all names below a name ([`NamePattern`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,18 +8,19 @@ const MAX_NAME: usize = 253;
 /// Maximum length of a label in characters.
 const MAX_LABEL: usize = 63;
 
-/// A name, such as `example.com`, or the names below one, such as `*.example.org`. In lower case, without the last dot.
+/// A single name, such as `example.com`, or all names below a name, such as `*.example.org`. Names are in lower case,
+/// without the last dot.
 ///
 /// A pattern `*.example.org` matches names with one or more labels before `example.org`, but not `example.org` itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamePattern {
     name: String,
-    /// Whether the pattern matches the names below `name`, and not `name` itself.
+    /// Whether the pattern matches the names below `name`, but not `name` itself.
     is_below: bool,
 }
 
 impl NamePattern {
-    /// Returns whether a name, in lower case and without the last dot, matches.
+    /// Returns whether a name matches; the name must be in lower case and without the last dot.
     pub fn matches(&self, name: &str) -> bool {
         if !self.is_below {
             return name == self.name;
@@ -32,7 +33,7 @@ impl NamePattern {
         !self.is_below
     }
 
-    /// Returns the number of labels: of two `*.` patterns, the one with more labels is more specific.
+    /// Returns the number of labels. Of two `*.` patterns, the pattern with more labels is more specific.
     pub fn labels(&self) -> u8 {
         // A name has at most 127 labels.
         self.name.split('.').count() as u8
@@ -42,8 +43,8 @@ impl NamePattern {
 impl FromStr for NamePattern {
     type Err = ();
 
-    /// Parses a pattern. A name of one label must end with a dot: `all` is more likely to be a mistake for `any` than a
-    /// name.
+    /// Parses a pattern. A name of one label must end with a dot, because a word such as `all` is more likely a mistake
+    /// for `any` than a name.
     fn from_str(text: &str) -> Result<Self, ()> {
         let below = text.strip_prefix("*.");
         let given = below.unwrap_or(text);
@@ -58,7 +59,7 @@ impl FromStr for NamePattern {
     }
 }
 
-/// Returns whether the last label is a number: such text is a mistyped IPv4 address, not a name.
+/// Returns whether the last label is a number. Such text is a mistyped IPv4 address, not a name.
 fn ends_in_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     let digits = last.strip_prefix("0x").unwrap_or(last);

@@ -36,7 +36,7 @@ pub(super) enum RuleTarget {
 pub struct BadEgressRule(String);
 
 impl EgressRule {
-    /// Parses a rule, which allows the flows that it matches if `allow` is set, and denies them otherwise.
+    /// Parses a rule. If `allow`, the rule allows the flows that it matches; otherwise, it denies them.
     ///
     /// # Errors
     /// The text is not a rule.
@@ -61,22 +61,23 @@ impl EgressRule {
         ports && transport && (self.target.contains(request.dst) || self.name_of(request).is_some())
     }
 
-    /// Returns the index of the first of the destination's names that the rule matches; `None` for a rule without a
-    /// name.
+    /// Returns the index of the first of the request's names that the rule's name matches; `None` if the rule has no
+    /// name, or matches none of them.
     pub(super) fn name_of(&self, request: &EgressRequest<'_>) -> Option<usize> {
         let RuleTarget::Name(pattern) = &self.target else { return None };
         request.names.iter().position(|name| pattern.matches(name))
     }
 
-    /// Returns whether the rule's destination is a name or pattern that matches this name.
+    /// Returns whether the rule's destination is a name or a pattern, and matches this name.
     pub(super) fn matches_name(&self, name: &str) -> bool {
         matches!(&self.target, RuleTarget::Name(pattern) if pattern.matches(name))
     }
 
-    /// Returns the key by which rules are compared: the greatest decides. Rules for networks come first, longer
-    /// prefixes before shorter ones; then names, a single name before patterns, more labels before fewer; then all
-    /// addresses. Between equal ones, a rule with ports comes first, then one with a transport, the user's before a
-    /// built-in one, and a denying one.
+    /// Returns the key by which rules are compared; the rule with the greatest key decides. Rules for networks come
+    /// before rules for names, and these before rules for all addresses. Of two networks, the longer prefix comes
+    /// first; a single name comes before a pattern, and more labels come before fewer. Between rules that are equal so
+    /// far, a rule with ports comes first, then a rule with a transport, then the user's rule before a built-in rule,
+    /// and then a rule that denies.
     pub(super) fn rank(&self) -> [u8; 7] {
         let [class, one, size] = match &self.target {
             RuleTarget::Any | RuleTarget::V4(_, 0) | RuleTarget::V6(_, 0) => [0, 0, 0],
@@ -141,7 +142,7 @@ fn split_transport(text: &str) -> (&str, Option<FlowTransport>) {
 }
 
 /// Splits a rule such as `10.0.0.0/8:80`, `[fd00::1]:80`, `[fd00::]/8:80`, `example.com:80` or `any:80` into
-/// destinations and ports. `None` if its brackets are malformed.
+/// destinations and ports. Returns `None` if the brackets are malformed.
 fn split_ports(text: &str) -> Option<(String, Option<&str>)> {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;
@@ -189,7 +190,7 @@ impl FromStr for RuleTarget {
 }
 
 impl RuleTarget {
-    /// Returns whether an address is among the destinations; a target that is a name contains none.
+    /// Returns whether an address is among the destinations; always false for a target that is a name.
     fn contains(&self, address: IpAddr) -> bool {
         match (self, address) {
             (RuleTarget::Any, _) => true,

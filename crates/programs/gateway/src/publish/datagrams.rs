@@ -1,4 +1,4 @@
-//! Clients of published UDP ports: which guest each one talks to, and under which address the guest sees it.
+//! Clients of published UDP ports: to which guest each client sends, and under which address the guest sees the client.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,13 +16,13 @@ use crate::rates::{RateWay, datagram_cost};
 use crate::slots::SlotId;
 use crate::sys::asked;
 
-/// How long a client is remembered after its last datagram or the last answer.
+/// Time for which a client is remembered after the last datagram from or to it.
 const IDLE: Duration = Duration::from_secs(125);
 /// Maximum number of clients, of all ports together.
 const MAX_CLIENTS: usize = 4096;
 
-/// The addresses in a client's packets on the guests' network: the guest's own, and the one by which the guest sees the
-/// client.
+/// The addresses in a client's packets on the guests' network: the guest's own address, and the address under which the
+/// guest sees the client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct SeenEnds {
     end: PublishedEnd,
@@ -33,7 +33,7 @@ struct PublishedClient {
     port: SlotId,
     who: GuestId,
     client: SocketAddr,
-    /// The host's address to which the client has sent; answers leave from it.
+    /// The host's address to which the client has sent, and from which answers leave; `None` if it is unknown.
     asked: Option<IpAddr>,
     began: Instant,
     used: Instant,
@@ -57,8 +57,8 @@ pub struct PublishedClients {
 }
 
 impl PublishedClients {
-    /// Passes datagrams of a port to its guest. If the guest's MAC address is unknown, the datagram is lost and the
-    /// address is requested.
+    /// Passes datagrams that a published port has received to the port's guest. If the guest's MAC address is unknown,
+    /// the datagrams are lost, and the MAC address is requested.
     pub fn receive(
         &mut self,
         core: &mut GatewayCore,
@@ -83,7 +83,8 @@ impl PublishedClients {
         }
     }
 
-    /// Counts a datagram with a client, if its guest's rate lets it pass. Returns whether it does.
+    /// Returns whether the guest's rate limit lets a datagram pass, and counts the datagram for the client, as passed
+    /// or as dropped.
     fn pass(&mut self, core: &mut GatewayCore, key: &SeenEnds, way: RateWay, len: usize) -> bool {
         let Some(client) = self.clients.get_mut(key) else { return false };
         let passes = core.passes(client.who, way, datagram_cost(len, 0, key.end.guest.is_ipv4()));
@@ -95,11 +96,12 @@ impl PublishedClients {
         passes
     }
 
-    /// Records a datagram's client. Returns the addresses by which it is found; `None` if there is no address by which
-    /// the guest could see it, or the guest has too many new clients.
+    /// Records the client of a datagram. Returns the addresses under which the client is found in the table; `None` if
+    /// there is no address under which the guest could see the client, or the guest has too many new clients.
     fn note(&mut self, core: &mut GatewayCore, ends: PublishedEnds) -> Option<SeenEnds> {
         let mut seen = seen_client(core, ends.client, ends.end.guest.ip())?;
-        // Two clients with different loopback addresses may have the same port: the second is shown with another port.
+        // Two clients with different loopback addresses may have the same port. The guest sees the second client with
+        // another port.
         for _ in 0..BATCH {
             let key = SeenEnds { end: ends.end, seen };
             match self.clients.get_mut(&key) {
@@ -154,13 +156,13 @@ impl PublishedClients {
         if let Some(client) = client
             && let Some(socket) = socket(client.port)
         {
-            // A datagram for which the socket has no room is lost, as in any network.
+            // If the socket has no room, the datagram is lost, as in any network.
             let _ = asked::send(socket, payload, client.client, client.asked);
         }
         true
     }
 
-    /// Removes clients without datagrams in either direction for two minutes.
+    /// Removes clients for which no datagram has passed in either direction for about two minutes.
     pub fn clean(&mut self, core: &mut GatewayCore) {
         let old = self.clients.iter().filter(|(_, client)| client.used + IDLE <= core.now);
         let old: Vec<_> = old.map(|(key, _)| *key).collect();

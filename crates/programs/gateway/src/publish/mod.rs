@@ -1,9 +1,9 @@
 //! Published ports: connections and datagrams from the host's side to guests.
 //!
-//! A [`Publisher`] listens at the host's addresses. A guest sees the client's own address, or the gateway's if the
-//! guest could not send answers to the client's, such as one on the host's loopback. If a guest's MAC address is
-//! unknown, it is requested; a client's connection is reset if no answer comes within [`SEARCH`], or if the guest does
-//! not [answer the SYN](crate::tcp).
+//! A [`Publisher`] listens at the host's addresses. A guest sees the client's own address or, if the guest could not
+//! send answers to that (e.g. to an address on the host's loopback), the gateway's address. If a guest's MAC address is
+//! unknown, the gateway requests it; the client's connection is reset if no answer comes within [`SEARCH`], or if the
+//! guest does not [answer the SYN](crate::tcp).
 
 mod datagrams;
 pub mod rule;
@@ -31,13 +31,13 @@ use crate::sys::asked;
 use crate::tcp::TcpFlows;
 use crate::timers::TimedThing;
 
-/// How long a guest's MAC address is requested before its clients are reset.
+/// Time for which a guest's MAC address is requested before the connections of waiting clients are reset.
 pub const SEARCH: Duration = Duration::from_secs(3);
 /// Time between two requests for a guest's MAC address.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// Maximum number of TCP clients that wait for their guest's MAC address.
+/// Maximum number of TCP clients that wait for the MAC address of a guest.
 const MAX_CALLERS: usize = 256;
-/// Maximum number of connections accepted, or of datagrams read, in a row.
+/// Maximum number of connections that are accepted, or of datagrams that are read, in a row.
 const BATCH: usize = 64;
 /// The listen backlog.
 const BACKLOG: i32 = 1024;
@@ -54,7 +54,7 @@ struct PublishedEnd {
     guest: SocketAddr,
 }
 
-/// A TCP client that waits for its guest's MAC address.
+/// A TCP client that waits until the MAC address of its guest is known.
 struct WaitingCaller {
     socket: OwnedFd,
     client: SocketAddr,
@@ -79,8 +79,8 @@ pub struct Publisher {
     spare: SpareDescriptor,
 }
 
-/// A reserve for when the process has no descriptor left. Closing it makes room to accept a connection and reset it;
-/// otherwise the poller would report that connection again and again.
+/// A spare descriptor for the case that the process has no descriptor left. Closing it makes room to accept a
+/// connection and reset it; otherwise, the poller would report the pending connection again and again.
 #[derive(Default)]
 struct SpareDescriptor(Option<OwnedFd>);
 
@@ -104,7 +104,7 @@ impl Publisher {
     /// Publishes a port.
     ///
     /// # Errors
-    /// Another program has the port, or this user may not bind it.
+    /// Another program uses the port, or this user may not bind to it.
     pub fn add(&mut self, core: &GatewayCore, rule: PublishRule) -> Result<(), PublishError> {
         self.spare.keep();
         let listen = rule.listen;
@@ -119,8 +119,8 @@ impl Publisher {
         })
     }
 
-    /// Stops publishing a port, given in full or by its side at the host. TCP connections through the port stay open,
-    /// its UDP flows end. Returns whether there is such a port.
+    /// Stops publishing a port. `text` is the whole rule, or only its part for the host's side. TCP connections through
+    /// the port stay open; UDP flows through the port end. Returns whether there was such a port.
     pub fn remove(&mut self, core: &mut GatewayCore, text: &str) -> bool {
         let given = text.parse().ok();
         let side = rule::listening_side(text);
@@ -146,7 +146,7 @@ impl Publisher {
         self.clients.open_flows()
     }
 
-    /// Accepts connections, or reads datagrams, of a port.
+    /// Accepts connections to a TCP port, or reads datagrams from a UDP port.
     pub fn ready(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&DhcpServers>, id: SlotId) {
         let Some(port) = self.ports.get(id) else { return };
         let Some(end) = end_of(&port.rule, core, leases) else {
@@ -186,7 +186,8 @@ impl Publisher {
         }
     }
 
-    /// Tries again to connect waiting clients to their guests. Resets those that have waited for too long.
+    /// Tries again to connect waiting clients to their guests. Resets the connections of clients that have waited for
+    /// too long.
     pub fn timer(&mut self, core: &mut GatewayCore, tcp: &mut TcpFlows, leases: Option<&DhcpServers>) {
         for caller in std::mem::take(&mut self.callers) {
             if let Some(who) = station(core, leases, caller.end) {
@@ -206,7 +207,8 @@ impl Publisher {
         }
     }
 
-    /// Sends a guest's datagram to a client of a published port. Returns `false` if the guest sees no client as `seen`.
+    /// Sends a guest's datagram to a client of a published port. Returns `false` if no client has the address `seen` in
+    /// the guest's view.
     pub fn take(
         &mut self,
         core: &mut GatewayCore,
@@ -220,7 +222,7 @@ impl Publisher {
         self.clients.answer(core, end, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
     }
 
-    /// Ends the clients of published ports of a network's guests: waiting TCP clients are reset, UDP clients forgotten.
+    /// Ends the clients whose guests are in a network: resets waiting TCP clients, and forgets UDP clients.
     pub fn forget(&mut self, core: &mut GatewayCore, network: NetworkId) {
         for caller in self.callers.extract_if(.., |caller| caller.end.network == network) {
             reset(&caller.socket);
@@ -234,7 +236,7 @@ impl Publisher {
     }
 }
 
-/// Connects a client to its guest, immediately or when the guest's MAC address is known.
+/// Connects a client to its guest: immediately if the guest's MAC address is known, otherwise once it is known.
 fn connect(
     callers: &mut Vec<WaitingCaller>,
     core: &mut GatewayCore,
@@ -277,8 +279,8 @@ fn listening_socket(rule: &PublishRule) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Returns the guest's end of a published port; `None` if no lease and no private port has its name, or no guest may
-/// have its address.
+/// Returns the guest's end of a published port; `None` if no lease and no private port has the guest's name, or no
+/// guest may have the given address.
 fn end_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&DhcpServers>) -> Option<PublishedEnd> {
     let ports = &core.flows.ports;
     let leased =
@@ -304,8 +306,8 @@ fn end_of(rule: &PublishRule, core: &GatewayCore, leases: Option<&DhcpServers>) 
     Some(PublishedEnd { network, guest: SocketAddr::new(address, rule.port) })
 }
 
-/// Returns the address of the guest behind a private port: the one that it has used last or, before its first frame,
-/// that of the only static lease. `None` if neither is known.
+/// Returns the address of the guest behind a private port: the address that the guest has used last or, before its
+/// first frame, the address of the only static lease. `None` if neither address is known.
 fn latest(core: &GatewayCore, leases: Option<&DhcpServers>, network: NetworkId) -> Option<IpAddr> {
     let fixed = || leases?.leases(network).only_fixed().map(IpAddr::V4);
     core.neighbours.latest(network).or_else(fixed)
@@ -343,7 +345,7 @@ fn ends_of(caller: &WaitingCaller, who: GuestId, seen: SocketAddr, transport: Fl
     FlowEnds { transport, direction: FlowDirection::In, who, guest: caller.end.guest, remote: seen }
 }
 
-/// Opens a TCP connection to a guest for a client.
+/// Opens a TCP connection to a guest, on behalf of a client.
 fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, who: GuestId, caller: WaitingCaller) {
     let Some(mut seen) = seen_client(core, caller.client, caller.end.guest.ip()) else { return reset(&caller.socket) };
     let mut ends = ends_of(&caller, who, seen, FlowTransport::Tcp);
@@ -358,8 +360,8 @@ fn call(core: &mut GatewayCore, tcp: &mut TcpFlows, who: GuestId, caller: Waitin
     reset(&caller.socket);
 }
 
-/// Returns the address by which a guest sees a client: the client's own, or the gateway's if the guest could not send
-/// answers to that. `None` if the gateway has no address of the guest's IP version.
+/// Returns the address under which a guest sees a client: the client's own address or, if the guest could not send
+/// answers to that, the gateway's address. Returns `None` if the gateway has no address of the guest's IP version.
 fn seen_client(core: &GatewayCore, client: SocketAddr, guest: IpAddr) -> Option<SocketAddr> {
     let ip = client.ip();
     let reachable = ip.is_ipv4() == guest.is_ipv4() && !ip.is_loopback() && !core.net.is_inside(ip);

@@ -1,5 +1,6 @@
 //! Published ports as text: `[ADDRESS:]PORT:GUEST:PORT[/udp]`. GUEST is an address, a name, or the name of a private
-//! port; `GUEST@NAME` is a guest behind the private port NAME, and `@NAME` the guest there whose address was seen last.
+//! port; `GUEST@NAME` is a guest behind the private port NAME, and `@NAME` is the guest behind that port whose address
+//! was seen last.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -29,7 +30,7 @@ pub struct PublishRule {
     pub listen: SocketAddr,
     /// The guest to which connections and datagrams go.
     pub guest: PublishedGuest,
-    /// The name of the private port behind which the guest is, if the rule names one.
+    /// The name of the private port behind which the guest is; `None` if the rule names no private port.
     pub behind: Option<String>,
     /// The guest's port.
     pub port: u16,
@@ -69,7 +70,7 @@ impl fmt::Display for PublishRule {
     }
 }
 
-/// Parses the host's side of a published port: `[ADDRESS:]PORT[/udp]`. `None` if it is malformed.
+/// Parses the host's side of a published port: `[ADDRESS:]PORT[/udp]`. Returns `None` if the text is malformed.
 pub(super) fn listening_side(text: &str) -> Option<(SocketAddr, FlowTransport)> {
     let (rest, transport) = split_transport(text);
     let (address, port) = match &split(rest)?[..] {
@@ -94,7 +95,7 @@ fn port_number(text: &str) -> Option<u16> {
 fn parse(text: &str) -> Option<PublishRule> {
     let (rest, transport) = split_transport(text);
     let (rest, port) = rest.rsplit_once(':')?;
-    // Only the text before the at sign is split at colons: the port's name after it may contain some.
+    // Only the text before the at sign is split at colons, as the port's name after the at sign may contain colons.
     let (rest, behind) = rest.split_once('@').map_or((rest, None), |(rest, behind)| (rest, Some(behind)));
     let parts = split(rest)?;
     let (address, [listen_port, guest]) = match &parts[..] {
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!((rule.listen.to_string().as_str(), rule.transport), ("[::1]:53", FlowTransport::Udp));
     }
 
-    /// Objective: a guest behind a private port is given by the port's name, which may contain colons, alone or with
+    /// Objective: a guest behind a private port is named by the port's name, which may contain colons, with or without
     /// the guest's address or name.
     #[test]
     fn guests_behind_private_ports_are_named_by_their_ports() {

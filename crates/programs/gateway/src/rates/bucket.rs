@@ -1,31 +1,31 @@
-//! A token bucket ([`TokenBucket`]): limits a rate, and permits a burst after a pause.
+//! A token bucket ([`TokenBucket`]), which limits a rate and permits a burst after a pause.
 
 use std::time::{Duration, Instant};
 
 /// Nanoseconds in a second.
 const SECOND: u128 = 1_000_000_000;
-/// Minimum burst in bytes: several segments.
+/// Minimum burst in bytes, which is several TCP segments.
 const LEAST_BURST: u64 = 16 << 10;
-/// Minimum number of bytes for which a stream waits: a segment.
+/// Lower bound of a [piece](TokenBucket::piece) in bytes: the payload of one TCP segment.
 const LEAST_PIECE: u64 = 1448;
-/// Maximum number of bytes for which a stream waits: as many as one call reads.
+/// Upper bound of a [piece](TokenBucket::piece) in bytes: the maximum that one call reads.
 const MOST_PIECE: u64 = 64 << 10;
 
-/// A rate of units (bytes, or flows), and the number of units that may pass now, which is negative for a debt.
+/// A rate of units (bytes or flows), and the number of units that may pass now, which is negative if there is a debt.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     /// Units per second; at least 1.
     rate: u64,
     burst: i64,
-    /// Minimum number of units that a stream passes: with fewer, it waits.
+    /// Minimum number of units that a stream passes at a time. If fewer units are available, the stream waits.
     piece: i64,
     level: i64,
     at: Instant,
 }
 
 impl TokenBucket {
-    /// Returns a full bucket for `rate` bytes per second: after a pause, a burst may pass that lasts 50 ms at this
-    /// rate, or 16 KiB if that is more.
+    /// Returns a full bucket for `rate` bytes per second: after a pause, the bytes of 50 ms at this rate, or 16 KiB if
+    /// that is more, may pass in a burst.
     pub fn of_bytes(rate: u64, now: Instant) -> Self {
         let piece = (rate / 200).clamp(LEAST_PIECE, MOST_PIECE);
         let burst = (rate / 20).max(LEAST_BURST).max(2 * piece);
@@ -33,13 +33,13 @@ impl TokenBucket {
         TokenBucket { rate: rate.max(1), burst, piece: piece.cast_signed(), level: burst, at: now }
     }
 
-    /// Returns a full bucket for `rate` events per second: after a pause, as many as in one second may happen together.
+    /// Returns a full bucket for `rate` events per second: after a pause, the events of one second may happen together.
     pub fn of_events(rate: u32, now: Instant) -> Self {
         let rate = rate.max(1);
         TokenBucket { rate: rate.into(), burst: rate.into(), piece: 1, level: rate.into(), at: now }
     }
 
-    /// Returns this bucket with another one's rate and burst, and no higher level than before.
+    /// Returns a bucket with the rate and the burst of `new`, and the level of this bucket, limited to the new burst.
     pub fn changed_to(&self, new: TokenBucket) -> Self {
         TokenBucket { level: self.level.min(new.burst), at: self.at, ..new }
     }
@@ -81,7 +81,7 @@ impl TokenBucket {
         passes
     }
 
-    /// Takes a unit, if there is one. Returns whether there was.
+    /// Takes one unit if there is one. Returns whether a unit was taken.
     pub fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
         let taken = self.level >= 1;
@@ -94,7 +94,7 @@ impl TokenBucket {
         self.level = self.level.saturating_sub(i64::try_from(units).unwrap_or(i64::MAX));
     }
 
-    /// Returns when a stream may pass a [piece](TokenBucket::piece).
+    /// Returns the time at which a stream may pass a [piece](TokenBucket::piece).
     pub fn next(&self, now: Instant) -> Instant {
         let missing = (i128::from(self.piece) - i128::from(self.level)).max(0).cast_unsigned();
         let nanos = (missing * SECOND).div_ceil(u128::from(self.rate));
@@ -102,7 +102,7 @@ impl TokenBucket {
         at.max(now)
     }
 
-    /// Returns whether the bucket is full, like a new one.
+    /// Returns whether the bucket is full, like a new bucket.
     pub fn is_full(&mut self, now: Instant) -> bool {
         self.refill(now);
         self.level == self.burst
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!((bucket.stream(next - MS), bucket.stream(next)), (0, 1448));
     }
 
-    /// Objective: datagrams pass at the rate, too, while a stream takes all that is left.
+    /// Objective: datagrams pass at the full rate even while a stream takes all units that are left.
     #[test]
     fn datagrams_go_before_a_stream() {
         let begin = Instant::now();

@@ -1,12 +1,14 @@
-//! Limits of guests: bytes per second each way, flows that begin in a second, connections at a time ([`GuestRates`]).
+//! Limits of guests ([`GuestRates`]): bytes per second in each direction, new flows per second, and the number of open
+//! connections.
 //!
-//! Each limited guest has buckets of its own. A connection that finds its guest's bucket empty waits in that guest's
-//! queue. Its bytes stay in the socket, or at the guest, whose TCP window closes: nothing is lost. Datagrams cannot
-//! wait: beyond the rate, they are dropped. They may run the bucket into a debt of one burst, so that a download does
-//! not starve a guest's DNS; but while connections wait, datagrams get only half of the rate.
+//! Each limited guest has separate buckets. A connection that finds its guest's bucket empty waits in that guest's
+//! queue. The connection's bytes stay in the socket, or at the guest, whose TCP window closes, so nothing is lost.
+//! Datagrams cannot wait: datagrams that exceed the rate are dropped. Datagrams may run the bucket into a debt of one
+//! burst, so that a download does not starve a guest's DNS; but while connections wait, datagrams get only half of the
+//! rate.
 //!
-//! A guest's limit costs other guests nothing: waiting connections are not polled, and one timer of the guest wakes
-//! those that may continue.
+//! A guest's limit costs other guests nothing: waiting connections are not polled, and one timer per guest wakes the
+//! connections that may continue.
 
 pub mod bucket;
 pub mod queue;
@@ -24,7 +26,7 @@ use crate::ports::PortNames;
 use crate::slots::{NumberedValues, SlotId};
 use crate::timers::{TimedThing, TimerHeap};
 
-/// Maximum number of guests of the network without tags that have buckets of their own. Further guests share one set of
+/// Maximum number of guests in the network without tags that have separate buckets. Further guests share one set of
 /// buckets, except those that a rule names.
 const MAX_GUESTS: usize = 4096;
 
@@ -45,7 +47,7 @@ impl RateWay {
     pub const BOTH: [RateWay; 2] = [RateWay::Sent, RateWay::Received];
 }
 
-/// A connection that may pass bytes in one direction again.
+/// A connection that has waited, and may now pass bytes in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrantedFlow {
     /// The connection.
@@ -54,12 +56,12 @@ pub struct GrantedFlow {
     pub way: RateWay,
 }
 
-/// How often limits have dropped or delayed something.
+/// How often limits have dropped datagrams or delayed connections.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LimitedCounts {
-    /// Datagrams that were dropped.
+    /// Number of datagrams that were dropped.
     pub dropped: u64,
-    /// How often a connection had to wait because of its guest's rate limit.
+    /// Number of times that a connection had to wait because of its guest's rate limit.
     pub waits: u64,
 }
 
@@ -76,9 +78,10 @@ struct GuestRate {
     key: Option<GuestId>,
     limit: GuestLimit,
     ways: [RateQueue; 2],
-    /// Buckets for new flows: those that the guest begins, and those that others begin through published ports.
+    /// Buckets for new flows: the first for flows that the guest begins, the second for flows to the guest that clients
+    /// begin at the host's side.
     new: [Option<TokenBucket>; 2],
-    /// When the guest's timer fires.
+    /// Time at which the guest's timer expires; `None` if no timer is set.
     timer: Option<Instant>,
 }
 
@@ -92,10 +95,11 @@ pub struct GuestRates {
 }
 
 /// Returns the cost of a datagram in bytes: its payload, and the headers of its packet. If `segment` is not 0, the
-/// payload is cut into packets of that many bytes, and the headers of each count. An empty datagram costs its headers.
+/// payload is cut into packets of that many bytes, and the headers of each packet count. An empty datagram costs its
+/// headers.
 pub fn datagram_cost(payload: usize, segment: usize, is_ipv4: bool) -> usize {
     let packets = if segment == 0 { 1 } else { payload.div_ceil(segment).max(1) };
-    // The header of an ICMP echo is as long as UDP's.
+    // The header of an ICMP echo message is as long as a UDP header.
     let headers = if is_ipv4 { 20 + 8 } else { 40 + 8 };
     payload + packets * headers
 }
@@ -111,7 +115,7 @@ impl GuestRates {
         &self.rules
     }
 
-    /// Returns how often limits have dropped or delayed something.
+    /// Returns how often limits have dropped datagrams or delayed connections.
     pub fn counts(&self) -> LimitedCounts {
         self.counts
     }
@@ -182,7 +186,8 @@ impl GuestRates {
         passes
     }
 
-    /// Counts a new flow. Returns `false` if its guest exceeds its rate of new flows in this direction.
+    /// Counts a new flow. Returns `false` if the flow's guest exceeds its limit of new flows per second in this
+    /// direction.
     pub fn may_begin(&mut self, who: GuestId, direction: FlowDirection, ports: &PortNames, now: Instant) -> bool {
         let guest = self.guest(who, ports, now);
         guest.and_then(|guest| guest.new[direction as usize].as_mut()).is_none_or(|bucket| bucket.take(now))
@@ -193,8 +198,8 @@ impl GuestRates {
         self.guest(who, ports, now)?.limit.open
     }
 
-    /// Lets a connection wait until its guest may pass bytes. Returns its place in the queue; `None` if the guest's
-    /// state was removed.
+    /// Makes a connection wait until its guest may pass bytes. Returns the connection's place in the queue; `None` if
+    /// the guest's state was removed.
     pub fn wait(
         &mut self,
         state: SlotId,
@@ -216,7 +221,7 @@ impl GuestRates {
         }
     }
 
-    /// Handles a guest's timer: returns the connections whose turn it is.
+    /// Called when a guest's timer expires. Returns the connections whose turn it is.
     pub fn timer(&mut self, id: SlotId, now: Instant, timers: &mut TimerHeap) -> Vec<GrantedFlow> {
         let Some(guest) = self.guests.get(id) else { return Vec::new() };
         if guest.timer.is_none_or(|timer| timer > now) {
@@ -227,7 +232,8 @@ impl GuestRates {
         for way in RateWay::BOTH {
             granted.extend(granted_in(way, guest.ways[way as usize].grant(now)));
         }
-        // The granted bytes are not spent yet, and the bucket still has them: the next timer is at least `PAUSE` away.
+        // The granted bytes are not spent yet, so the bucket still contains them. The next timer is therefore at least
+        // `PAUSE` away.
         guest.set_timer(id, now, now + PAUSE, timers);
         granted
     }
@@ -238,22 +244,22 @@ impl GuestRates {
         self.refresh(ports, now)
     }
 
-    /// Looks up the limits of all guests again, after rules or names of ports have changed. Returns the connections
-    /// that must ask for their allowance again.
+    /// Updates the limits of all guests after rules or names of ports have changed. Returns the connections that must
+    /// ask for their allowance again.
     pub fn refresh(&mut self, ports: &PortNames, now: Instant) -> Vec<GrantedFlow> {
         let mut released = Vec::new();
         for id in self.guests.ids() {
             let Some(guest) = self.guests.get(id) else { continue };
             let limit = self.rules.limit(guest.key, ports);
             for way in guest.set(limit, now) {
-                // The released connections ask again, and wait according to the new rate.
+                // The released connections ask for their allowance again, and wait according to the new rate.
                 released.extend(granted_in(way, guest.ways[way as usize].release()));
             }
         }
         released
     }
 
-    /// Forgets a network's guest. Its flows must have ended.
+    /// Removes the state of a network's guests. Their flows must have ended.
     pub fn forget(&mut self, network: NetworkId) {
         let is_of = |key: &Option<GuestId>| key.is_some_and(|key| key.network == network);
         let gone: Vec<_> = self.by_key.extract_if(|key, _| is_of(key)).map(|(_, id)| id).collect();
@@ -302,7 +308,7 @@ impl GuestRate {
         ways
     }
 
-    /// Sets the timer for the next connection, not before `earliest`, if one waits and no timer is set.
+    /// If a connection waits, sets the timer for it, not before `earliest`, unless an earlier timer is set.
     fn set_timer(&mut self, id: SlotId, now: Instant, earliest: Instant, timers: &mut TimerHeap) {
         let next = self.ways.iter().filter_map(|queue| queue.next(now)).map(|next| next.max(earliest)).min();
         let Some(at) = next.filter(|at| self.timer.is_none_or(|timer| *at < timer)) else { return };

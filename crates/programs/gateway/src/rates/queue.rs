@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::bucket::TokenBucket;
 use crate::slots::SlotId;
 
-/// How long datagrams are still limited to half of the rate after a connection has waited.
+/// Time for which datagrams stay limited to half of the rate after a connection has waited.
 const SHARING: Duration = Duration::from_millis(100);
 
 /// A rate, and the connections that wait for it.
@@ -16,7 +16,7 @@ pub struct RateQueue {
     /// The connections that wait, by the number of their turn.
     waiting: BTreeMap<u64, SlotId>,
     next: u64,
-    /// When a connection last began to wait, or got its turn.
+    /// Time at which a connection last began to wait or got its turn; `None` if none has waited yet.
     waited: Option<Instant>,
 }
 
@@ -28,7 +28,7 @@ struct QueueRate {
 }
 
 impl RateQueue {
-    /// Sets the rate in bytes per second; `None` for no limit. The levels of the buckets are kept.
+    /// Sets the rate in bytes per second; `None` removes the limit. The levels of the buckets are kept.
     pub fn set(&mut self, rate: Option<u64>, now: Instant) {
         let before = self.rate.take();
         self.rate = rate.map(|rate| {
@@ -55,7 +55,8 @@ impl RateQueue {
         }
     }
 
-    /// Returns the minimum number of bytes that a connection passes in its turn; a very large number without a limit.
+    /// Returns the minimum number of bytes that a connection passes in its turn; a very large number if the rate is not
+    /// limited.
     pub fn piece(&self) -> usize {
         self.rate.as_ref().map_or(usize::MAX / 2, |rate| rate.bucket.piece())
     }
@@ -67,15 +68,15 @@ impl RateQueue {
         }
     }
 
-    /// Returns whether a datagram passes. While connections wait, datagrams get at most half of the rate, so that
-    /// nobody stops connections by datagrams.
+    /// Returns whether a datagram passes. While connections wait, datagrams get at most half of the rate, so that a
+    /// flood of datagrams cannot stop connections.
     pub fn passes(&mut self, bytes: usize, now: Instant) -> bool {
         let is_shared = !self.waiting.is_empty() || self.waited.is_some_and(|waited| waited + SHARING > now);
         let Some(QueueRate { bucket, datagrams }) = &mut self.rate else { return true };
         (!is_shared || datagrams.pass(bytes, now)) && bucket.pass(bytes, now)
     }
 
-    /// Lets a connection wait. Returns the number of its turn.
+    /// Makes a connection wait. Returns the number of the connection's turn.
     pub fn wait(&mut self, flow: SlotId, now: Instant) -> u64 {
         let turn = self.next;
         self.next += 1;
@@ -89,7 +90,7 @@ impl RateQueue {
         self.waiting.remove(&turn);
     }
 
-    /// Removes and returns the connections that may pass a piece each.
+    /// Removes and returns those waiting connections that may each pass a piece now.
     pub fn grant(&mut self, now: Instant) -> Vec<SlotId> {
         let Some(QueueRate { bucket, .. }) = &mut self.rate else { return Vec::new() };
         let pieces = bucket.stream(now) / bucket.piece().max(1);
@@ -106,7 +107,7 @@ impl RateQueue {
         std::mem::take(&mut self.waiting).into_values().collect()
     }
 
-    /// Returns when the next connection may pass a piece; `None` if none waits.
+    /// Returns the time at which the next connection may pass a piece; `None` if no connection waits.
     pub fn next(&self, now: Instant) -> Option<Instant> {
         let rate = self.rate.as_ref().filter(|_| !self.waiting.is_empty())?;
         Some(rate.bucket.next(now))

@@ -13,32 +13,32 @@ use crate::ports::PortNames;
 
 /// The verb of these rules in a list of rules.
 pub const VERB: &str = "limit";
-/// Minimum rate that a rule may set: less is of no use.
+/// Minimum rate that a rule may set. A lower rate would be useless.
 const LEAST: Rate = Rate::from_bits(8_000);
-/// Maximum number of flows that a rule may set.
+/// Maximum number that a rule may set for new flows per second, and for open connections.
 const MOST: u32 = 1_000_000;
 
 /// The guests to which a rule applies.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LimitedGuests {
-    /// Each guest that no other rule names.
+    /// Every guest that no other rule names.
     Each,
     /// The guest of the network without tags with this MAC address.
     Mac([u8; 6]),
-    /// The guest behind a private port.
+    /// The guest behind the private port with this name.
     Port(String),
 }
 
-/// The limits of a guest; `None` for each kind that is not limited.
+/// The limits of a guest. A field is `None` if there is no such limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct GuestLimit {
     /// Rate of payload from the guest.
     pub sent: Option<Rate>,
     /// Rate of payload to the guest.
     pub received: Option<Rate>,
-    /// New flows per second.
+    /// Maximum number of new flows per second.
     pub new: Option<u32>,
-    /// TCP connections at a time.
+    /// Maximum number of TCP connections that are open at the same time.
     pub open: Option<u32>,
 }
 
@@ -128,8 +128,8 @@ fn guests(word: &str) -> Result<LimitedGuests, String> {
     }
 }
 
-/// Parses the guests of a rule that is to be removed: nothing, a MAC address or `@PORT`. The rest of the text is
-/// ignored. Returns `None` if a guest is malformed.
+/// Parses the guests at the start of a rule that the user wants to remove: nothing (for every guest), a MAC address or
+/// `@PORT`. The rest of the text is ignored. Returns `None` if the guest is malformed.
 pub fn named(text: &str) -> Option<LimitedGuests> {
     let word = text.split_whitespace().next().filter(|word| is_guest(word));
     word.map_or(Some(LimitedGuests::Each), |word| guests(word).ok())
@@ -166,17 +166,17 @@ impl fmt::Display for LimitRule {
     }
 }
 
-/// The rules that limit guests: at most one for the same guests.
+/// The rules that limit guests, with at most one rule for the same guests.
 #[derive(Clone, Default, Debug)]
 pub struct LimitRules(BTreeMap<LimitedGuests, GuestLimit>);
 
 impl LimitRules {
-    /// Adds a rule, or replaces the one for the same guests.
+    /// Adds a rule, or replaces the rule for the same guests.
     pub fn add(&mut self, rule: LimitRule) {
         self.0.insert(rule.guests, rule.limit);
     }
 
-    /// Removes the rule for some guests. Returns whether there was one.
+    /// Removes the rule for `guests`. Returns whether there was such a rule.
     pub fn remove(&mut self, guests: &LimitedGuests) -> bool {
         self.0.remove(guests).is_some()
     }
@@ -201,20 +201,20 @@ impl LimitRules {
         self.0.is_empty()
     }
 
-    /// Returns whether a rule names a guest of the network without tags.
+    /// Returns whether a rule names this guest, which is in the network without tags.
     pub fn names(&self, who: GuestId) -> bool {
         self.0.contains_key(&LimitedGuests::Mac(who.mac.0))
     }
 
-    /// Returns whether a rule names a private port.
+    /// Returns whether any rule names a private port.
     pub fn name_ports(&self) -> bool {
         self.0.keys().any(|guests| matches!(guests, LimitedGuests::Port(_)))
     }
 
-    /// Returns the limits of a guest. Each kind of limit comes from the rule that names the guest or, if that has none,
-    /// from the rule for each guest. A network with several ports has the strictest of their limits; one without a
-    /// known port may be that of any port, and has the strictest limits of all. `who` is `None` for the guests that no
-    /// rule names.
+    /// Returns the limits of a guest. Each kind of limit comes from the rule that names the guest or, if that rule does
+    /// not set it, from the rule for every guest. A network with several ports has the strictest of the ports' limits.
+    /// A network without a known port may belong to any port, so it has the strictest limits of all ports. `who` is
+    /// `None` for guests that no rule names.
     pub fn limit(&self, who: Option<GuestId>, ports: &PortNames) -> GuestLimit {
         let of = |guests: &LimitedGuests| self.0.get(guests).copied().unwrap_or_default();
         let each = of(&LimitedGuests::Each);
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(words(limit(network.station(mac))), (Some("10mbit".into()), Some(9)));
     }
 
-    /// Objective: a VLAN without a known port may be that of any port, and has the strictest limits of all ports.
+    /// Objective: a VLAN without a known port may belong to any port, so it has the strictest limits of all ports.
     #[test]
     fn a_network_without_a_known_port_has_the_strictest_limit() {
         let mut rules = LimitRules::default();

@@ -31,7 +31,8 @@ impl Played {
         Played { rates, ports: PortNames::default(), timers: TimerHeap::default(), now: Instant::now() }
     }
 
-    /// Passes as much as a connection may. Returns the number of bytes.
+    /// Passes as many bytes as a connection may pass now. Returns the number of bytes; `usize::MAX` if there is no
+    /// limit.
     fn pass(&mut self, who: GuestId, granted: bool) -> usize {
         let Some(state) = self.rates.state(who, &self.ports, self.now) else { return usize::MAX };
         let most = self.rates.allowance(state, RateWay::Sent, granted, self.now);
@@ -51,7 +52,7 @@ impl Played {
         self.rates.may_begin(who, direction, &self.ports, self.now)
     }
 
-    /// Returns the connections whose turn it is at the next timer.
+    /// Advances the time to the next timer. Returns the connections whose turn it is then.
     fn next(&mut self) -> Vec<SlotId> {
         self.now += self.timers.until_first(self.now, Duration::from_secs(60));
         let Some(TimedThing::Rate(id)) = self.timers.next_due(self.now) else { return Vec::new() };
@@ -83,8 +84,8 @@ fn a_limit_of_one_guest_is_nothing_to_another() {
     assert_eq!((a, b), (Some(3), None));
 }
 
-/// Objective: connections of one guest pass pieces in turn, at the guest's rate, and one that asks again waits behind
-/// the others.
+/// Objective: connections of one guest pass pieces in turn, at the guest's rate, and a connection that asks again waits
+/// behind the other connections.
 #[test]
 fn connections_of_a_guest_take_turns() {
     let mut played = Played::new(&["sent 8mbit"]);
@@ -123,8 +124,8 @@ fn who_ends_leaves_the_queue() {
     assert_eq!(granted, Some(vec![two]));
 }
 
-/// Objective: if the rate changes or is no longer limited, waiting connections are released to ask again; a rule that
-/// does not change the rate leaves them in the queue.
+/// Objective: if the rate changes or is no longer limited, waiting connections are released and must ask again; if a
+/// rule does not change the rate, waiting connections stay in the queue.
 #[test]
 fn a_change_of_the_rate_releases_who_waits() {
     let mut played = Played::new(&["sent 8mbit new 5/s"]);
@@ -141,8 +142,8 @@ fn a_change_of_the_rate_releases_who_waits() {
     assert_eq!(played.pass(A, false), usize::MAX);
 }
 
-/// Objective: guests are forgotten only once their buckets are full, so that they gain nothing, and guests beyond a
-/// number, such as those with invented addresses, share one set of buckets.
+/// Objective: guests are forgotten only once their buckets are full, so that a guest gains nothing by being forgotten.
+/// Guests beyond the maximum number, such as guests with invented addresses, share one set of buckets.
 #[test]
 fn guests_are_bounded_and_forgotten_when_idle() {
     let mut played = Played::new(&["sent 8mbit"]);
@@ -186,7 +187,8 @@ fn datagrams_take_at_most_half_while_connections_wait() {
 }
 
 /// Objective: beyond the maximum number of guests with state, a guest that a rule names has its own limit, and a
-/// waiting connection that ends leaves the queue that it joined, even if its guest has got other state since.
+/// waiting connection that ends is removed from the queue that it joined, even if its guest has got new state since
+/// then.
 #[test]
 fn a_named_guest_never_shares_and_a_turn_stays_in_its_queue() {
     let mut played = Played::new(&["sent 8mbit", "02:00:00:00:00:02 sent 80mbit"]);

@@ -30,7 +30,7 @@ impl End {
     }
 }
 
-/// Waits until an end is woken.
+/// Waits until the worker of an end would be woken.
 #[track_caller]
 pub fn wait(end: &mut End) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -41,7 +41,8 @@ pub fn wait(end: &mut End) {
     end.ingress.woken();
 }
 
-/// Takes all frames, passes each with its offload to `f`, and releases them. Returns their number.
+/// Takes one batch of frames, passes each frame with its offload to `f`, and releases the frames. Returns the number of
+/// frames.
 pub fn take(end: &mut End, mut f: impl FnMut((Vec<u8>, Offload))) -> usize {
     let mut batch = Batch::new();
     // SAFETY: the batch is read before `release`, and ends here.
@@ -74,7 +75,7 @@ pub fn give_with(scratch: &mut Scratch, end: &End, frames: &[(Vec<u8>, Offload)]
     end.egress.deliver(&batch, &picks, scratch)
 }
 
-/// Sends all of `frames` from one end to the other, in batches of `batch`. Returns the frames received.
+/// Sends all of `frames` from one end to the other, in batches of `batch`. Returns the received frames.
 pub fn cross(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], batch: usize) -> Vec<(Vec<u8>, Offload)> {
     let mut sent = 0;
     let mut got = Vec::new();

@@ -1,4 +1,4 @@
-//! Ports that successors restore from socket messages alone.
+//! Ports that successors restore from nothing but what a socket can carry.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::common::{End, LIMIT, frame, give, take, until};
 
-/// A port that is restored again and again.
+/// A port that is repeatedly restored.
 pub struct Device {
     pub options: VhostOptions,
     pub port: VhostPort,
@@ -69,7 +69,7 @@ impl Device {
         patiently(|| self.port.save_parked().unwrap())
     }
 
-    /// Replaces the port by a successor, which gets only what a socket can carry.
+    /// Replaces the port by a successor, which gets the state as sent over a socket.
     pub fn succeed(&mut self) {
         let (state, paused) = self.given();
         let (port, queues, begins) = VhostPort::restore(&self.options, sent(&state)).unwrap();
@@ -91,7 +91,7 @@ impl Device {
     }
 }
 
-/// A sequence of numbered frames from one end to the other.
+/// A sequence of numbered frames that are sent from one end of the connection to the other end.
 #[derive(Default)]
 pub struct Stream {
     pub sent: u32,
@@ -148,7 +148,7 @@ pub fn all_options() -> impl Iterator<Item = DriverOptions> {
     })
 }
 
-/// A driver that is restored again and again.
+/// A driver that is repeatedly restored.
 pub struct Driver {
     path: PathBuf,
     options: DriverOptions,
@@ -191,7 +191,7 @@ impl Driver {
     }
 }
 
-/// Returns the options of another port, whose socket is beside this one's.
+/// Returns the options of another port, whose socket is in the same folder as the socket of `device`.
 pub fn other(device: &Device) -> VhostOptions {
     VhostOptions { site: device.options.site.beside("-other"), ..device.options.clone() }
 }

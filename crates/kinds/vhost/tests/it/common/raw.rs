@@ -65,7 +65,7 @@ impl Raw {
         self.say(request::SET_MEM_TABLE, payload, fds);
     }
 
-    /// Returns the answer to the last message.
+    /// Returns the next answer from the device.
     pub fn hear(&self) -> VhostMessage {
         let never = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         match receive(self.0.as_fd(), never.as_fd()) {
@@ -86,7 +86,7 @@ impl Raw {
         self.say(request::SET_VRING_ADDR, words.iter().flat_map(|w| w.to_le_bytes()).collect(), Vec::new());
     }
 
-    /// Starts a queue whose rings are at `at` in the memory.
+    /// Starts a queue whose rings are at offset `at` in the memory.
     pub fn start(&self, queue: u64, at: u64) {
         self.number(request::SET_VRING_NUM, queue | 8 << 32);
         self.addresses(queue, at, 0);
@@ -94,7 +94,7 @@ impl Raw {
         self.say(request::SET_VRING_KICK, queue.to_le_bytes().to_vec(), vec![kick]);
     }
 
-    /// Sends a descriptor for queue 0: kick, call or error.
+    /// Sends an eventfd for queue 0. `request` selects its use: kick, call or error.
     pub fn bell(&self, request: u32, fd: OwnedFd) {
         self.say(request, 0u64.to_le_bytes().to_vec(), vec![fd]);
     }

@@ -1,5 +1,5 @@
-//! Tests with DPDK at the other end: its virtio-user driver, in all its paths, on netvale's device, and its vhost
-//! device under netvale's driver.
+//! Tests with DPDK at the other end: all paths of DPDK's virtio-user driver on netvale's device, and DPDK's vhost
+//! device with netvale's driver.
 
 use crate::common;
 
@@ -15,14 +15,14 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 use netvale_wire::offload::Offload;
 
-/// testpmd takes a whole core, so only one runs at a time.
+/// Held by the test that runs testpmd: testpmd takes a whole core, so only one may run at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 /// testpmd with one port that echoes its frames, until dropped.
 struct Testpmd(Child);
 
 impl Testpmd {
-    /// Starts testpmd; `None`, with a note, if it is not installed.
+    /// Starts testpmd. If testpmd is not installed, notes that the test is skipped, and returns `None`.
     fn start(dir: &Path, vdev: &str, simd: bool) -> Option<Testpmd> {
         let prefix = format!("netvale-{}-{}", std::process::id(), dir.file_name().unwrap_or_default().display());
         let mut command = Command::new("dpdk-testpmd");
@@ -58,21 +58,22 @@ impl Drop for Testpmd {
     }
 }
 
-/// Sends frames and receives them back, in order and unchanged. The far end may not be ready for the first frames.
+/// Sends frames and checks that they come back in order and unchanged. The other end may not be ready for the first
+/// frames.
 fn echo(end: &mut End) {
     let probe = vec![(frame(60, 77), Offload::None)];
     until("the first frame comes back", || {
         give(end, &probe);
         take(end, |_| ()) > 0
     });
-    // Late echoes of the probe arrive before those of the frames sent now.
+    // Late echoes of the probe arrive before the echoes of the frames sent from here on.
     let frames: Vec<_> = (0..3000u32).map(|i| (frame(64 + (i as usize * 13) % 1400, i as u8), Offload::None)).collect();
     let mut sent = 0;
     let mut got = 0;
     let start = Instant::now();
     while got < frames.len() {
         assert!(start.elapsed() < LIMIT, "{sent} sent, {got} came back");
-        // At most as many in flight as the smallest ring holds.
+        // At most as many frames are in flight as the smallest ring holds.
         let to = frames.len().min(sent + 32).min(got + 128);
         if to > sent {
             sent += give(end, &frames[sent..to]);
@@ -118,7 +119,7 @@ fn virtio_user_on_our_device() {
     }
 }
 
-/// Objective: netvale's driver, in its layouts, works on DPDK's device.
+/// Objective: netvale's driver works on DPDK's device, in every combination of its options.
 #[test]
 fn our_driver_on_vhost() {
     let _one = ONE.lock();

@@ -1,4 +1,4 @@
-//! OVS-DPDK as the back end of netvale's driver: two netvale ports on its switch.
+//! A test with OVS-DPDK as the back end of netvale's driver: two netvale ports are connected to its switch.
 
 use crate::common;
 
@@ -12,7 +12,7 @@ use netvale_virtio::driver::options::DriverOptions;
 use netvale_virtio::driver::port::VirtioPort;
 use netvale_wire::offload::Offload;
 
-/// Debian installs this build beside the one without DPDK.
+/// Debian installs this build in addition to the build without DPDK.
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
@@ -53,7 +53,7 @@ impl Ovs {
         self.dir.path().join(name)
     }
 
-    /// A command that keeps all of Open vSwitch's files in the folder.
+    /// Returns a command that makes a program of Open vSwitch keep all its files in the folder.
     fn inside(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         for name in ["OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"] {
@@ -96,8 +96,8 @@ fn between(to: u8, from: u8, len: usize, seed: u8) -> (Vec<u8>, Offload) {
 /// Time after which a frame counts as lost.
 const LOST: Duration = Duration::from_secs(3);
 
-/// Sends frames through the switch, no faster than they arrive, because the switch drops frames that do not fit its
-/// queue. Late copies of `hello` are ignored.
+/// Sends frames through the switch, each chunk only once the previous chunk has arrived, because the switch drops
+/// frames for which its queue has no room. Late copies of `hello` are ignored.
 fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8>, Offload)) {
     for chunk in frames.chunks(64) {
         let mut sent = 0;
@@ -105,7 +105,7 @@ fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8
         let mut begun = Instant::now();
         until("all arrive", || {
             if begun.elapsed() > LOST {
-                // The switch drops frames while it changes its flows: start again.
+                // The switch drops frames while it changes its flows, so the chunk is sent again.
                 sent = 0;
                 begun = Instant::now();
                 got.clear();
@@ -118,8 +118,8 @@ fn pass(from: &End, to: &mut End, frames: &[(Vec<u8>, Offload)], hello: &(Vec<u8
     }
 }
 
-/// Objective: our driver works on OVS-DPDK's ports: frames pass between two of them through the switch, which learns
-/// the port of each station.
+/// Objective: netvale's driver works on OVS-DPDK's ports: frames pass between two ports through the switch, which
+/// learns the port of each station.
 #[test]
 fn our_driver_on_ovs() {
     if !Path::new(VSWITCHD).exists() {
@@ -134,7 +134,8 @@ fn our_driver_on_ovs() {
     let (one, mut one_end) = port("v0");
     let (two, mut two_end) = port("v1");
     until("both run", || one.state().now.running && two.state().now.running);
-    // The switch needs a while until it forwards; after the first frames, it has learned both stations.
+    // The switch needs a while before it forwards frames. Once a first frame has passed in each direction, the switch
+    // has learned both stations.
     let hello = |to, from| between(to, from, 60, 7);
     until("the first frame passes", || {
         give(&one_end, &[hello(2, 1)]);

@@ -49,7 +49,7 @@ pub struct DeviceState {
 enum QueuesState {
     /// Exact positions, saved while the workers were paused.
     At(Vec<DriverQueueState>),
-    /// Sizes only, as the driver was killed; the rest is recovered from the rings.
+    /// Only the sizes, saved in case the driver is killed; positions and owners are then recovered from the rings.
     Left(Vec<u16>),
 }
 
@@ -62,11 +62,12 @@ impl QueuesState {
     }
 }
 
-/// The thread's answer to a request for its device's state. `None` inside: no other process can resume the device.
+/// The answer of the port's thread to a request for the device's state. The inner value is `None` if no other process
+/// can resume the device.
 pub(super) type DeviceSaid = std::io::Result<Option<DeviceState>>;
 
-/// Saves the device with exact positions. The workers must be parked. `None` if a queue is broken, still used by a
-/// worker, or has frames in a batch.
+/// Saves the device with exact positions. The workers must be parked. Returns `None` if a queue is broken, a worker
+/// still uses it, or it has frames in a batch.
 pub(super) fn device_state(
     lent: &LentDevice,
     by: BorrowedFd<'_>,
@@ -101,7 +102,7 @@ impl LentDevice {
         })
     }
 
-    /// Saves the device for the case that this process is killed.
+    /// Saves the device in case this process is killed.
     ///
     /// # Errors
     /// Fails if the process is out of descriptors.
@@ -109,8 +110,8 @@ impl LentDevice {
         self.state(by, calls, QueuesState::Left(self.sizes.clone()))
     }
 
-    /// Restores a predecessor's device: lends its queues to the workers and writes nothing that the device reads. Also
-    /// returns the descriptor through which the device is reached.
+    /// Restores a predecessor's device: lends the device's queues to the workers, and writes nothing that the device
+    /// reads. Returns the descriptor through which the device is reached, and the device.
     pub(super) fn restore(
         state: DeviceState,
         options: DriverOptions,
@@ -146,7 +147,8 @@ impl LentDevice {
             let queue = match &queues {
                 QueuesState::At(queues) => queues.get(i).and_then(|state| {
                     let is_there = killed::is_there(&ram, agreed, state);
-                    // Otherwise another process resumed from this state and was killed before it saved a new one.
+                    // If the state is not current, another process resumed from it, and was killed before it saved a
+                    // new state.
                     if is_there { DriverQueue::continued(&ram, agreed, state) } else { killed::continued(&ram, agreed) }
                 }),
                 QueuesState::Left(_) => killed::continued(&ram, agreed),

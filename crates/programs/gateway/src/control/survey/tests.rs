@@ -8,10 +8,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
 const LIMITS: SurveyLimits = SurveyLimits { time: Duration::from_millis(300), answer: 1 << 16, all: 1 << 20 };
-/// Limits of surveys that must end before the time has passed.
+/// Limits with a very long time, for surveys that must end before their time limit.
 const LONG: SurveyLimits = SurveyLimits { time: Duration::from_secs(3600), ..LIMITS };
 
-/// Starts a gateway that reads one client's request, and sends it the pieces. The thread returns the request.
+/// Starts a thread that acts as a gateway: reads one client's request, and answers with the pieces. The thread returns
+/// the request.
 fn answering(folder: &Path, port: &str, pieces: Vec<String>) -> std::thread::JoinHandle<String> {
     let listener = UnixListener::bind(path_in(folder, port)).unwrap();
     std::thread::spawn(move || {
@@ -59,8 +60,8 @@ fn each_gateway_answers_for_itself_and_none_waits_for_one_that_hangs() {
     drop(hangs);
 }
 
-/// Objective: an answer beyond its own limit, or beyond the limit of all together, counts as missing; other gateways'
-/// answers arrive.
+/// Objective: an answer that exceeds the limit per answer, or the limit of all answers together, counts as missing; the
+/// answers of other gateways arrive.
 #[test]
 fn answers_beyond_the_limits_of_size_are_none() {
     let folder = tempfile::tempdir().unwrap();
