@@ -393,7 +393,7 @@ mirrors() {
     must user "$NETVALE" mirror vale0:mine --to udp:127.0.0.1:9 -c 3
     ok "an ordinary user mirrors the own port, but not by ERSPAN"
     refuses "an invalid target" 2 'udp:HOST:PORT' mirror vale0:mine --to gre:1
-    refuses "another kind of name" 2 'does not name a copy' mirror "vale0:'mine'-0" --to udp:127.0.0.1:9
+    refuses "another kind of name" 2 'is not a mirror' mirror "vale0:'mine'-0" --to udp:127.0.0.1:9
 }
 
 # A mirror whose datagrams leave through the mirrored port does not mirror these. The kernel's VXLAN device is at the

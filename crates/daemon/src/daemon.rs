@@ -294,7 +294,7 @@ pub trait PortBackend: Any {
     }
 
     /// Returns the number of queues of a port that netmap would attach through its bridge wrapper (bwrap): an
-    /// interface, or a persistent port on its second switch. `None` for other ports.
+    /// interface, or a persistent port that is attached to a second switch. `None` for other ports.
     fn wrapped_queues(&self) -> Option<u32> {
         None
     }

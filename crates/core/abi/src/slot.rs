@@ -14,8 +14,8 @@ pub struct NetmapSlot {
     /// Length of the frame's part in the buffer, bytes, at most `nr_buf_size`. Written by the application on tx, by the
     /// host on rx.
     pub len: u16,
-    /// `NS_*` flags. On a VALE port, the bits of [`NS_PORT_MASK`] hold on tx the index of the destination port, which
-    /// overrides the forwarding table (0: use the table), and on rx the fragment count ([`ns_rfrags`]).
+    /// `NS_*` flags. On a VALE port, [`NS_PORT_MASK`] covers one more value. On tx, it is the index of the destination
+    /// port, which overrides the forwarding table (0: use the table). On rx, it is the fragment count ([`ns_rfrags`]).
     pub flags: u16,
     /// With [`NS_INDIRECT`], the application's address of the frame. Where offsets are in use
     /// (`NETMAP_REQ_OPT_OFFSETS`), the bits of the ring's `offset_mask` hold the frame's offset in its buffer, bytes.

@@ -63,8 +63,8 @@ impl Spin {
         Spin { pauses: PAUSES, most, credit: MOST_CREDIT, hold_off: HOLD_OFF, not_before: None, trial: None }
     }
 
-    /// Shortens the pauses between looks, for a side that polls many places: each of its looks itself takes enough
-    /// time.
+    /// Shortens the pauses between polls, for a side that polls many places: one pass over them takes long enough that
+    /// no further pause is needed.
     #[must_use]
     pub fn restless(self) -> Self {
         Spin { pauses: 1, ..self }

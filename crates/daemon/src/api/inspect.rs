@@ -205,7 +205,8 @@ fn notes(record: &DaemonPort) -> Vec<String> {
     let outside = uses.keys().filter(|&&b| b < netvale_mem::layout::RESERVED_BUFS || b >= bufs).count();
     let mut notes = Vec::new();
     if twice > 0 {
-        notes.push(format!("more than one slot refers to each of {twice} buffers; their frames overwrite each other"));
+        let text = "the frames in these slots overwrite each other";
+        notes.push(format!("buffers to which more than one slot refers: {twice}; {text}"));
     }
     if outside > 0 {
         notes.push(format!("slots refer to {outside} buffers outside the pool; frames for them are dropped"));

@@ -95,7 +95,7 @@ impl Regions {
         }
     }
 
-    /// Creates a region for user `uid`. Returns the region and its number.
+    /// Creates region number `id` for user `uid`. Returns the region and its number.
     ///
     /// # Errors
     /// [`RegionError`] if the sizes are impossible or the daemon is out of memory.

@@ -22,8 +22,8 @@ const LIST_INTERVAL: Duration = Duration::from_millis(50);
 /// notification, because no notification is sent when a port's policies change, which decide whether the port's
 /// addresses are sticky.
 const REFRESH: Duration = Duration::from_secs(10);
-/// A refused request is split, to send its valid entries separately. After this number of refusals, requests are no
-/// longer split.
+/// A refused request is split, to send its valid entries separately. After this number of refusals of one set of
+/// changes, its requests are no longer split.
 const MAX_REFUSALS: usize = 64;
 
 /// The state of one VNI.

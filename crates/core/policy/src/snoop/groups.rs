@@ -21,7 +21,8 @@ pub struct SnoopGroups {
     sets: Vec<PortSet>,
     /// The ports of members and routers, for each VLAN and MAC address with members.
     members: HashMap<(u16, MacAddr), SetNumber>,
-    /// The routers for each VLAN and family in which frames for groups go only to members and routers.
+    /// The routers, by VLAN and family. Only a VLAN and family in which frames for groups go to nobody but members and
+    /// routers has an entry.
     domains: HashMap<(u16, GroupFamily), Routers>,
 }
 

@@ -108,8 +108,8 @@ pub enum FrontEndViolation {
     /// A descriptor for kicks, calls or errors is not an eventfd.
     #[error("request {0} has a descriptor that is not an eventfd")]
     NoEventfd(u32),
-    /// The request is unknown or was not offered.
-    #[error("request {0} is unknown, or was not offered")]
+    /// The request is unknown, or needs a feature that was not offered.
+    #[error("request {0} is unknown, or needs a feature that was not offered")]
     Unknown(u32),
     /// A queue must be removed or changed, but a worker holds it.
     #[error("queue {queue}: {why}")]

@@ -108,7 +108,7 @@ fn monitor(name: &str) -> Result<String, CliError> {
         None if spec.clone().settled(|_| true) == PortSpec::from(spec.written_name().clone()) => {
             Ok(format!("{name}/rt"))
         }
-        None => Err(wrong(format!("{name} does not name a copy of a port's frames"))),
+        None => Err(wrong(format!("{name} is not a mirror: it receives no copy of a port's frames"))),
     }
 }
 
