@@ -11,8 +11,8 @@ use crate::refusal::Refusal;
 /// The VLANs that the daemon picks for private ports: all except VLAN 1, which ports without VLAN policies use.
 const VLANS: std::ops::RangeInclusive<VlanId> = DEFAULT_VLAN + 1..=MAX_VLAN;
 
-/// Completes the policies of the port whose full name is `full`: if they make the port private but set no VLAN, the port
-/// keeps its current VLAN, or gets one that no other port on the switch has.
+/// Completes the policies of the port whose full name is `full`: if they make the port private but set no VLAN, the
+/// port keeps its current VLAN, or gets one that no other port on the switch has.
 ///
 /// # Errors
 /// [`Refusal`] if no VLAN is free, or the policies give the port a VLAN that was picked for another port.
