@@ -1,4 +1,5 @@
-//! The reading side of an egress's ring: frames that one switch delivers to the ring are the input of another switch.
+//! The far end of an egress's ring, which reads it: frames that one switch delivers to the ring are the input of
+//! another switch.
 
 use std::sync::Arc;
 

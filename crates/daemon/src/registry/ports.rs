@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netvale_control::types::{AttachParams, Drops, Policies};
+use netvale_policy::vlan::VlanId;
 use netvale_port::handed_over::HandOverQueue;
 use netvale_port::link::Link;
-use netvale_policy::vlan::VlanId;
 use netvale_port::{Egress, RingCounters};
 use netvale_switch::{PortId, Switch};
 

@@ -1,4 +1,4 @@
-//! Counts of refused requests and connections, by user.
+//! Refusals: counts of refused requests and connections, by user.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
 //! A socket's error queue (IP_RECVERR; linux/errqueue.h): ICMP errors about packets that the socket sent, and errors
-//! that this host detects.
+//! that this host detects. Each error has a cause.
 #![allow(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

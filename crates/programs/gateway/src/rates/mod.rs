@@ -7,7 +7,7 @@
 //! burst, so that a download does not starve a guest's DNS; but while connections wait, datagrams get only half of the
 //! rate.
 //!
-//! A guest's limit costs other guests nothing: waiting connections are not polled, and one timer per guest wakes the
+//! A guest's limit costs other guests nothing: waiting connections take no turns, and one timer per guest wakes the
 //! connections that may continue.
 
 pub mod bucket;

@@ -28,9 +28,7 @@ pub const SCENARIO: Scenario = Scenario {
     variants: variants![LENGTHS => TAP, "to-af-xdp"],
     needs: NEEDS,
     start: |case, cores| {
-        start(case, cores, |site| {
-            outside::switch(site, if is_tap(case) { "tap:out" } else { "netmap:p1" })
-        })
+        start(case, cores, |site| outside::switch(site, if is_tap(case) { "tap:out" } else { "netmap:p1" }))
     },
 };
 

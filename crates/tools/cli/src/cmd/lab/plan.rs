@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn private_members_may_have_one_address() {
-        let clone = |name| member(name, "address = '10.0.0.3'\nport = { private = 'on' }");
+        let clone = |name| member(name, "address = '10.0.0.3'\nport = { private = true }");
         let found = plan(&(clone("a") + &clone("b") + &member("c", "address = '10.0.0.3'"))).unwrap();
         assert!(found.iter().all(|member| member.address == Some(Ipv4Addr::new(10, 0, 0, 3))));
     }
