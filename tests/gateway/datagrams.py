@@ -41,16 +41,16 @@ def serve(addresses, ports):
             there.sendto(*there.recvfrom(2000))
 
 
-def long_socket(address, port, whole):
+def long_socket(address, whole):
     there = socket_for(address)
     level, discover, _ = LEVELS[there.family]
     there.setsockopt(level, discover, WHOLE if whole else MAY_BE_FRAGMENTED)
-    there.connect((address, int(port)))
     return there
 
 
 def path_mtu(address, port):
-    there = long_socket(address, port, whole=True)
+    there = long_socket(address, whole=True)
+    there.connect((address, int(port)))
     level, _, mtu = LEVELS[there.family]
     end = time.monotonic() + ATTEMPTS
     while time.monotonic() < end:
@@ -65,7 +65,7 @@ def path_mtu(address, port):
 
 
 def client(address, port, keep, datagram=b"a datagram"):
-    there = long_socket(address, port, whole=False) if datagram == LONG else socket_for(address)
+    there = long_socket(address, whole=False) if datagram == LONG else socket_for(address)
     there.settimeout(1)
     there.connect((address, int(port)))
     attempts = 0
