@@ -30,6 +30,12 @@ pub trait Egress: Send + Sync {
         true
     }
 
+    /// Whether the receiver takes UDP datagrams that are to be cut into segments (USO), so that merging datagrams for it
+    /// saves work.
+    fn takes_uso(&self) -> bool {
+        false
+    }
+
     /// The receiver's [`Room`], which signals free slots to waiting senders; `None` if the receiver cannot signal them.
     fn room(&self) -> Option<&dyn Room> {
         None
@@ -94,6 +100,10 @@ impl Egress for RingEgress {
 
     fn is_open(&self) -> bool {
         !self.is_idle()
+    }
+
+    fn takes_uso(&self) -> bool {
+        RingEgress::takes_uso(self)
     }
 
     fn room(&self) -> Option<&dyn Room> {

@@ -40,8 +40,9 @@ impl MergeScratch {
         }
     }
 
-    /// Fills `out` with the picked frames until `out` is full, and merges adjacent frames where possible.
-    pub(crate) fn gather(&mut self, batch: &Batch, picks: &[u16]) {
+    /// Fills `out` with the picked frames until `out` is full, and merges adjacent frames where possible; UDP datagrams
+    /// only if `udp`.
+    pub(crate) fn gather(&mut self, batch: &Batch, picks: &[u16], udp: bool) {
         self.spans.clear();
         let mut growing: Option<GrowingFrame> = None;
         for &pick in picks {
@@ -60,7 +61,7 @@ impl MergeScratch {
                 g.add(&frame);
                 continue;
             }
-            let next = Merge::begin(bytes, frame.len(), offload);
+            let next = Merge::begin(bytes, frame.len(), offload).filter(|merge| udp || !merge.is_udp());
             self.close(growing.take(), batch);
             match next.filter(|_| frame.pieces() < MAX_FRAGS) {
                 Some(merge) => growing = Some(GrowingFrame::new(merge, pick, &frame)),

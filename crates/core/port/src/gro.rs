@@ -1,4 +1,5 @@
-//! Merging for receivers that take large segments (GRO): adjacent TCP frames of a flow become one frame.
+//! Merging for receivers that take large segments (GRO): adjacent TCP segments of a flow become one frame, and so do
+//! adjacent UDP datagrams if the receiver takes these uncut (USO).
 //!
 //! A merged frame has new headers, and its payload stays in the original pieces. No frame waits for other frames. Only
 //! adjacent frames are merged, so the order stays the same.
@@ -29,7 +30,7 @@ impl GroEgress {
 
 impl Egress for GroEgress {
     fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
-        let merges = may_merge(batch, picks);
+        let merges = self.may_merge(batch, picks);
         let Some(mut work) = scratch.gro.take_if(|_| merges) else { return self.inner.deliver(batch, picks, scratch) };
         let done = deliver_merged(&mut work, self.inner.as_ref(), batch, picks, scratch);
         scratch.gro = Some(work);
@@ -40,7 +41,7 @@ impl Egress for GroEgress {
     fn reserve<'b>(&'b self, batch: &'b Batch, picks: &'b [u16]) -> Option<Reservation<'b>> {
         // Only a batch of single-piece frames without pending offloads can be delivered in steps; for other batches,
         // the search for mergeable frames is skipped.
-        if !batch.is_plain(u32::MAX) || may_merge(batch, picks) {
+        if !batch.is_plain(u32::MAX) || self.may_merge(batch, picks) {
             return None;
         }
         self.inner.reserve(batch, picks)
@@ -48,6 +49,10 @@ impl Egress for GroEgress {
 
     fn is_open(&self) -> bool {
         self.inner.is_open()
+    }
+
+    fn takes_uso(&self) -> bool {
+        self.inner.takes_uso()
     }
 
     fn room(&self) -> Option<&dyn Room> {
@@ -66,9 +71,10 @@ fn deliver_merged(
     picks: &[u16],
     scratch: &mut Scratch,
 ) -> usize {
+    let udp = to.takes_uso();
     let mut done = 0;
     while let Some(rest) = picks.get(done..).filter(|rest| !rest.is_empty()) {
-        work.gather(batch, rest);
+        work.gather(batch, rest, udp);
         let count = work.out.len();
         let taken = to.deliver(&work.out, work.all.get(..count).unwrap_or(&[]), scratch);
         done += work.spans.iter().take(taken).map(|&n| usize::from(n)).sum::<usize>();
@@ -81,17 +87,23 @@ fn deliver_merged(
     done
 }
 
-/// Whether any adjacent frames look mergeable.
-fn may_merge(batch: &Batch, picks: &[u16]) -> bool {
-    let mut bytes = [0; MAX_HEADERS];
-    let mut last = None::<MergeFields>;
-    let mut follows = |frame: FrameRef<'_>| {
-        let known = frame.copy_out(0, &mut bytes);
-        let part = bytes.get(..known).and_then(|bytes| MergeFields::of(bytes, frame.len()));
-        let last = std::mem::replace(&mut last, part);
-        last.zip(part).is_some_and(|(last, part)| last.may_precede(&part))
-    };
-    picks.len() > 1 && picks.iter().filter_map(|&pick| batch.get(pick.into())).any(&mut follows)
+impl GroEgress {
+    /// Whether any adjacent frames look mergeable.
+    fn may_merge(&self, batch: &Batch, picks: &[u16]) -> bool {
+        let mut bytes = [0; MAX_HEADERS];
+        let mut last = None::<MergeFields>;
+        let mut follows = |frame: FrameRef<'_>| {
+            let known = frame.copy_out(0, &mut bytes);
+            let part = bytes.get(..known).and_then(|bytes| MergeFields::of(bytes, frame.len()));
+            let last = std::mem::replace(&mut last, part);
+            last.zip(part).is_some_and(|(last, part)| last.may_precede(&part) && self.may_take(&part))
+        };
+        picks.len() > 1 && picks.iter().filter_map(|&pick| batch.get(pick.into())).any(&mut follows)
+    }
+
+    fn may_take(&self, merged: &MergeFields) -> bool {
+        !merged.is_udp() || self.inner.takes_uso()
+    }
 }
 
 #[cfg(test)]
@@ -128,6 +140,47 @@ mod tests {
         assert_eq!(came[0].len(), 54 + 10 * 1000);
         let payload: usize = came.iter().map(|f| f.len().saturating_sub(54)).sum();
         assert_eq!(payload, 100_000 + 100 + 6);
+    }
+
+    fn udp(payload: usize, port: u16) -> Vec<u8> {
+        let udp = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6([1; 16], [2; 16], 64).udp(port, 2);
+        let mut frame = Vec::new();
+        udp.write(&mut frame, &vec![7; payload]).unwrap();
+        frame
+    }
+
+    /// A receiver that takes large UDP frames uncut.
+    struct UsoEgress(crate::loopback::LoopbackEgress);
+
+    impl Egress for UsoEgress {
+        fn deliver(&self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> usize {
+            self.0.deliver(batch, picks, scratch)
+        }
+
+        fn takes_uso(&self) -> bool {
+            true
+        }
+
+        fn counters(&self) -> &Arc<RingCounters> {
+            self.0.counters()
+        }
+    }
+
+    /// Objective: adjacent UDP datagrams of a flow become one frame if and only if the receiver takes these uncut; a
+    /// shorter datagram ends a frame.
+    #[test]
+    fn datagrams_are_merged_for_receivers_with_uso() {
+        let lengths = [(100, 1), (100, 1), (100, 1), (40, 1), (100, 1), (100, 2), (100, 2)];
+        let frames: Vec<Vec<u8>> = lengths.iter().map(|&(payload, port)| udp(payload, port)).collect();
+        let (inner, mut out) = loopback(256).unwrap();
+        let gro = GroEgress::new(Arc::new(UsoEgress(inner)));
+        assert_eq!(deliver(&gro, &frames, |_| {}), frames.len());
+        let payloads: Vec<usize> = taken(&mut out).iter().map(|frame| frame.len() - 62).collect();
+        assert_eq!(payloads, [340, 100, 200]);
+        let (inner, mut out) = loopback(256).unwrap();
+        let gro = GroEgress::new(Arc::new(inner));
+        assert_eq!(deliver(&gro, &frames, |_| {}), frames.len());
+        assert_eq!(taken(&mut out), frames);
     }
 
     /// Objective: a delivery is counted in the sender's frames: if a merged frame finds no room, none of its original

@@ -62,6 +62,10 @@ impl Egress for HandOverQueue {
         self.own.is_open()
     }
 
+    fn takes_uso(&self) -> bool {
+        self.own.takes_uso()
+    }
+
     /// `None` for workers other than the user's own: the receiver's progress is in the user's memory, which other
     /// workers may not touch.
     fn room(&self) -> Option<&dyn Room> {

@@ -61,6 +61,11 @@ impl RingEgress {
         self.room_bell.as_deref()
     }
 
+    /// As [`crate::Egress::takes_uso`].
+    pub(crate) fn takes_uso(&self) -> bool {
+        self.uso && self.hdr_len.get() > 0 && !self.hdr_len.is_cut()
+    }
+
     /// Returns the form in which a frame reaches the receiver: unchanged, with its checksum filled in, or cut into
     /// segments.
     fn form(&self, frame: &FrameRef<'_>) -> FrameForm {

@@ -12,7 +12,7 @@
 //! | [`vnet`] | the virtio-net header as bytes |
 //! | [`offload`] | checks a virtio-net header against its frame, and returns the requested offload |
 //! | [`segment`] | offloads in software: segmentation and checksum completion |
-//! | [`merge`] | the inverse of segmentation: merges TCP segments into a larger one |
+//! | [`merge`] | the inverse of segmentation: merges TCP segments, or UDP datagrams, into a larger one |
 //! | [`flow`] | a keyed hash that is the same for both directions of a flow |
 //! | [`build`] | frames for packet generators |
 //! | `field` | reads and writes big-endian fields |

@@ -1,12 +1,12 @@
-//! Merges consecutive TCP segments into a larger segment (GRO): the inverse of [`crate::segment`].
+//! Merges consecutive TCP segments, or UDP datagrams, into a larger one (GRO): the inverse of [`crate::segment`].
 //!
-//! Segments are merged only if a [`crate::Segmenter`] would cut the result into the same frames again. Their headers
-//! must be equal except for lengths, checksums, sequence number, identification and PSH, their payloads must have the
-//! same size except for the last payload, and their checksums must be correct or left to the receiver. As in
-//! segmentation, payloads are read but not copied.
+//! Frames are merged only if a [`crate::Segmenter`] would cut the result into the same frames again. Their headers must
+//! be equal except for lengths, checksums, sequence number, identification and PSH, their payloads must have the same
+//! size except for the last payload, and their checksums must be correct or left to the receiver. As in segmentation,
+//! payloads are read but not copied.
 
 use crate::offload::{MAX_HEADERS, SegmentHeaders};
-use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp};
+use crate::{Gso, Layers, Offload, Sum, checksum, field, ipv4, ipv6, tcp, udp};
 
 /// Flag: the acknowledgement number is valid.
 const ACK: u8 = 0x10;
@@ -22,12 +22,14 @@ pub struct Merge {
     flags: u8,
 }
 
-/// The fields of a TCP segment's headers that matter for merging.
+/// The fields of a frame's headers that matter for merging.
 #[derive(Clone, Copy, Debug)]
 pub struct MergeFields {
     headers: SegmentHeaders,
     payload: usize,
+    /// TCP flags; 0 for UDP.
     flags: u8,
+    /// TCP sequence number; 0 for UDP.
     seq: u32,
     ident: u16,
 }
@@ -71,15 +73,10 @@ impl Merge {
     }
 
     fn follows(&self, bytes: &[u8], part: &MergeFields) -> bool {
-        let SegmentHeaders { l3, l4, end, .. } = self.headers;
-        let seq = u32::from_be_bytes(field::get(&self.bytes, l4 + tcp::at::SEQ));
+        let SegmentHeaders { l3, l4, .. } = self.headers;
         let fits = u16::try_from(self.gso_size)
             .is_ok_and(|size| self.headers.check_payload(self.payload + part.payload, size).is_ok());
-        if !fits
-            || part.payload > self.gso_size
-            || part.seq != seq.wrapping_add(self.payload as u32)
-            || part.headers != self.headers
-        {
+        if !fits || part.payload > self.gso_size || part.headers != self.headers {
             return false;
         }
         let same = |from: usize, to: usize| self.bytes.get(from..to) == bytes.get(from..to);
@@ -94,13 +91,26 @@ impl Merge {
         } else {
             same(l3, l3 + ipv6::at::PAYLOAD_LEN) && same(l3 + ipv6::at::NEXT_HEADER, l4)
         };
-        // Compares everything before the IP header, the ports, acknowledgement and data offset, the window, urgent
-        // pointer and options.
-        ip && same(0, l3)
-            && same(l4, l4 + tcp::at::SEQ)
+        // Both transports begin with the ports.
+        let ports = same(0, l3) && same(l4, l4 + tcp::at::SEQ);
+        ip && ports && (!self.headers.kind.is_tcp() || self.follows_in_stream(bytes, part))
+    }
+
+    /// Whether a TCP segment follows in sequence, with the same acknowledgement, data offset, window, urgent pointer and
+    /// options.
+    fn follows_in_stream(&self, bytes: &[u8], part: &MergeFields) -> bool {
+        let SegmentHeaders { l4, end, .. } = self.headers;
+        let seq = u32::from_be_bytes(field::get(&self.bytes, l4 + tcp::at::SEQ));
+        let same = |from: usize, to: usize| self.bytes.get(from..to) == bytes.get(from..to);
+        part.seq == seq.wrapping_add(self.payload as u32)
             && same(l4 + tcp::at::SEQ + 4, l4 + tcp::at::FLAGS)
             && same(l4 + tcp::at::FLAGS + 1, l4 + tcp::at::CHECKSUM)
             && same(l4 + tcp::at::CHECKSUM + 2, end)
+    }
+
+    /// Whether UDP datagrams are merged; otherwise TCP segments are.
+    pub fn is_udp(&self) -> bool {
+        !self.headers.kind.is_tcp()
     }
 
     /// Number of frames merged so far.
@@ -127,9 +137,15 @@ impl Merge {
             let len = (packet_len - ipv6::HEADER_LEN) as u16;
             field::set(&mut self.bytes, l3 + ipv6::at::PAYLOAD_LEN, len.to_be_bytes());
         }
-        field::set(&mut self.bytes, l4 + tcp::at::FLAGS, [self.flags]);
-        let pseudo = pseudo(self.bytes.get(..end).unwrap_or(&[]), (end - l4 + self.payload) as u16);
-        field::set(&mut self.bytes, l4 + tcp::at::CHECKSUM, pseudo.map_or(0, Sum::fold).to_be_bytes());
+        let transport_len = (end - l4 + self.payload) as u16;
+        if kind.is_tcp() {
+            field::set(&mut self.bytes, l4 + tcp::at::FLAGS, [self.flags]);
+        } else {
+            field::set(&mut self.bytes, l4 + udp::at::LEN, transport_len.to_be_bytes());
+        }
+        let pseudo = pseudo(self.bytes.get(..end).unwrap_or(&[]), transport_len);
+        let checksum_at = l4 + usize::from(kind.csum_offset());
+        field::set(&mut self.bytes, checksum_at, pseudo.map_or(0, Sum::fold).to_be_bytes());
         let gso = Gso {
             kind,
             gso_size: self.gso_size as u16,
@@ -147,11 +163,8 @@ impl MergeFields {
     /// bytes; `None` if the frame must not be merged. The checksum is not verified.
     pub fn of(bytes: &[u8], len: usize) -> Option<MergeFields> {
         let prefix = bytes.get(..len.min(MAX_HEADERS))?;
-        let headers = SegmentHeaders::find(prefix).ok().filter(|h| h.kind.is_tcp())?;
+        let headers = SegmentHeaders::find(prefix).ok()?;
         let SegmentHeaders { kind, l3, l4, end } = headers;
-        let header = tcp::Header::parse(prefix.get(l4..)?).ok()?;
-        let flags = header.flags();
-        let seq = header.seq();
         let payload = len.checked_sub(end).filter(|&n| n > 0)?;
         let mut ident = 0;
         // Frames with IPv4 options or IPv6 extension headers are rare, and are not merged. Bytes that follow the packet
@@ -168,7 +181,27 @@ impl MergeFields {
                 return None;
             }
         }
-        (flags & !tcp::PSH == ACK).then_some(MergeFields { headers, payload, flags, seq, ident })
+        let part = MergeFields { headers, payload, flags: 0, seq: 0, ident };
+        let transport = prefix.get(l4..)?;
+        if kind.is_tcp() { part.with_tcp(transport) } else { part.with_udp(transport) }
+    }
+
+    fn with_tcp(self, transport: &[u8]) -> Option<MergeFields> {
+        let header = tcp::Header::parse(transport).ok()?;
+        let flags = header.flags();
+        (flags & !tcp::PSH == ACK).then_some(MergeFields { flags, seq: header.seq(), ..self })
+    }
+
+    /// Datagrams without a checksum are not merged, as segmentation would add one.
+    fn with_udp(self, transport: &[u8]) -> Option<MergeFields> {
+        let header = udp::Header::parse(transport).ok()?;
+        let is_whole = usize::from(header.datagram_len()) == udp::HEADER_LEN + self.payload;
+        (is_whole && header.checksum() != 0).then_some(self)
+    }
+
+    /// Whether the frame is a UDP datagram; otherwise it is a TCP segment.
+    pub fn is_udp(&self) -> bool {
+        !self.headers.kind.is_tcp()
     }
 
     /// Like [`MergeFields::of`], for a frame with a pending `offload`; returns `None` as well if the frame's checksum
@@ -193,12 +226,13 @@ impl MergeFields {
     pub fn may_precede(&self, next: &MergeFields) -> bool {
         self.headers == next.headers
             && self.flags & tcp::PSH == 0
-            && next.seq == self.seq.wrapping_add(self.payload as u32)
+            && (self.is_udp() || next.seq == self.seq.wrapping_add(self.payload as u32))
             && next.payload <= self.payload
     }
 }
 
-/// Returns the sum of the pseudo header of a TCP segment of `len` bytes; `None` if `headers` contain no IP header.
+/// Returns the sum of the pseudo header of a TCP segment or UDP datagram of `len` bytes; `None` if `headers` contain no
+/// IP header.
 fn pseudo(headers: &[u8], len: u16) -> Option<Sum> {
     let ip = Layers::parse(headers).ok()?.ip?;
     checksum::pseudo(ip.src, ip.dst, ip.protocol, len)
@@ -226,6 +260,20 @@ mod tests {
         (frame, gso)
     }
 
+    /// As [`large`], for UDP datagrams.
+    fn datagrams(payload: usize, v6: bool) -> (Vec<u8>, Gso) {
+        let builder = etherparse::PacketBuilder::ethernet2([2; 6], [4; 6]);
+        let ip = if v6 { builder.ipv6([1; 16], [2; 16], 64) } else { builder.ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64) };
+        let bytes: Vec<u8> = (0..payload).map(|i| (i * 7) as u8).collect();
+        let mut frame = Vec::new();
+        ip.udp(1, 2).write(&mut frame, &bytes).unwrap();
+        let l4 = if v6 { 54 } else { 34 };
+        let kind = if v6 { crate::GsoKind::Udp6 } else { crate::GsoKind::Udp4 };
+        let gso =
+            Gso { kind, gso_size: 1000, hdr_len: l4 + 8, csum_start: l4, csum_offset: kind.csum_offset(), ecn: false };
+        (frame, gso)
+    }
+
     fn cut(frame: &[u8], gso: &Gso) -> Vec<Vec<u8>> {
         let (headers, payload) = frame.split_at(gso.hdr_len.into());
         let mut cutter = Segmenter::new(headers, payload.len(), gso).unwrap();
@@ -240,18 +288,18 @@ mod tests {
     /// Objective: the segments of a frame are merged into a frame that is cut into the same segments.
     #[test]
     fn merging_is_the_inverse_of_segmentation() {
-        for v6 in [false, true] {
-            let (frame, gso) = large(4321, v6);
+        for (frame, gso) in [large(4321, false), large(4321, true), datagrams(4321, false), datagrams(4321, true)] {
             let parts = cut(&frame, &gso);
             assert_eq!(parts.len(), 5);
             let mut merge = Merge::begin(&parts[0], parts[0].len(), Offload::None).unwrap();
             for (last, part) in parts.iter().zip(&parts[1..]) {
                 assert!(merge.append(part, part.len(), Offload::None));
                 let [last, next] = [last, part].map(|part| MergeFields::of(part, part.len()).unwrap());
-                assert!(last.may_precede(&next) && !next.may_precede(&last));
+                assert!(last.may_precede(&next));
+                assert!(last.is_udp() || !next.may_precede(&last), "TCP has a sequence");
             }
             assert_eq!(merge.count(), 5);
-            // The last segment has PSH, so no segment can follow it.
+            // The last segment is shorter, and has PSH if it is of TCP: no segment can follow it.
             assert!(!merge.append(&parts[0], parts[0].len(), Offload::None));
             let (headers, offload) = merge.finish();
             assert_eq!(offload, Offload::Gso(gso));
@@ -288,6 +336,29 @@ mod tests {
         assert!(!merge.append(&padded, padded.len(), Offload::None));
         assert!(!merge.append(&parts[0], parts[0].len(), Offload::None));
         assert!(merge.append(&parts[1], parts[1].len(), Offload::None));
+    }
+
+    /// Objective: a changed byte of a datagram prevents the merge, and so do a missing checksum, padding and a longer
+    /// datagram.
+    #[test]
+    fn only_equal_datagrams_are_merged() {
+        let (frame, gso) = datagrams(3000, false);
+        let parts = cut(&frame, &gso);
+        let merge = || Merge::begin(&parts[0], parts[0].len(), Offload::None).unwrap();
+        let step = if cfg!(miri) { 211 } else { 1 };
+        for at in (0..parts[1].len()).step_by(step) {
+            let mut other = parts[1].clone();
+            other[at] ^= 0x40;
+            assert!(!merge().append(&other, other.len(), Offload::None), "byte {at}");
+        }
+        let mut unsummed = parts[1].clone();
+        unsummed[40..42].fill(0);
+        let padded = [&parts[1][..], &[0; 4]].concat();
+        let (other, _) = datagrams(1001, false);
+        for refused in [unsummed, padded, other] {
+            assert!(!merge().append(&refused, refused.len(), Offload::None));
+        }
+        assert!(merge().append(&parts[1], parts[1].len(), Offload::None));
     }
 
     /// Objective: a checksum that is left to the receiver is not verified.

@@ -34,7 +34,7 @@ struct BroughtTap {
     link: TapLink,
     notes: Vec<String>,
     uso: bool,
-    /// Whether TCP segments to the interface are merged (GRO).
+    /// Whether TCP segments and UDP datagrams to the interface are merged (GRO).
     gro: bool,
     queues: HeldQueues,
 }

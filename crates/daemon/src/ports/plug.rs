@@ -40,7 +40,7 @@ pub struct NewPort {
     pub persistent: bool,
     /// Whether the port is lossless: when its queue is full, senders wait instead of losing frames.
     pub lossless: bool,
-    /// Whether successive TCP segments to the port are merged (GRO).
+    /// Whether successive TCP segments and UDP datagrams to the port are merged (GRO).
     pub gro: bool,
     /// The port's policies. Policies that are not set get their values from the switch's policies for new ports.
     pub policies: Policies,
@@ -65,7 +65,7 @@ impl NewPort {
         NewPort { domain, ..self }
     }
 
-    /// Sets whether successive TCP segments to the port are merged (GRO).
+    /// Sets whether successive TCP segments and UDP datagrams to the port are merged (GRO).
     pub fn with_gro(self, gro: bool) -> NewPort {
         NewPort { gro, ..self }
     }

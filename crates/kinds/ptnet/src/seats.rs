@@ -68,6 +68,10 @@ impl Egress for RxSeat {
         self.is_open.load(Ordering::Relaxed)
     }
 
+    fn takes_uso(&self) -> bool {
+        self.ring.enter().is_ok_and(|ring| ring.takes_uso())
+    }
+
     fn counters(&self) -> &Arc<RingCounters> {
         &self.counters
     }

@@ -140,6 +140,16 @@ impl Framing {
         self.form(frame, &TO_DEVICE)
     }
 
+    /// Whether the driver accepts UDP datagrams that are to be cut into segments (USO).
+    pub fn is_uso_to_driver(&self) -> bool {
+        self.features & (GUEST_USO4 | GUEST_USO6) == GUEST_USO4 | GUEST_USO6
+    }
+
+    /// Whether the device accepts UDP datagrams that are to be cut into segments (USO).
+    pub fn is_uso_to_device(&self) -> bool {
+        self.features & HOST_USO != 0
+    }
+
     #[inline]
     fn form(&self, frame: &FrameRef<'_>, leave: &OffloadFeatures) -> FrameForm {
         let needed = leave.needed(&frame.offload());

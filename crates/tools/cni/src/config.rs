@@ -45,7 +45,7 @@ pub struct CniConfig {
     /// Number of queues of the TAP, or of queue pairs of the vhost device; 0 means 1.
     #[serde(default)]
     pub queues: u32,
-    /// Whether the switch merges TCP segments to the container (GRO).
+    /// Whether the switch merges TCP segments and UDP datagrams to the container (GRO).
     #[serde(default)]
     pub gro: bool,
     /// The daemon's run directory; `None` for the default run directory.

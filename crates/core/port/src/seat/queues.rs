@@ -14,6 +14,11 @@ use crate::{Batch, DropReason, Egress, Ingress, RingCounters, Scratch};
 pub trait ToPeer: Send {
     /// Like [`Egress::deliver`]; `None` if the queue is disabled.
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize>;
+
+    /// As [`Egress::takes_uso`].
+    fn takes_uso(&self) -> bool {
+        false
+    }
 }
 
 /// The ingress of a seat, which takes frames from the queue of the connected peer, if there is one.
@@ -118,6 +123,10 @@ impl<Q: ToPeer> Egress for SeatEgress<Q> {
 
     fn is_open(&self) -> bool {
         self.0.is_open()
+    }
+
+    fn takes_uso(&self) -> bool {
+        self.0.queue.enter().is_ok_and(|queue| queue.takes_uso())
     }
 
     fn counters(&self) -> &Arc<RingCounters> {

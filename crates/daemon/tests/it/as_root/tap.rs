@@ -259,6 +259,46 @@ fn merged_segments_reach_the_stack_as_one_frame() {
     assert_eq!((out["frames"].as_u64(), out["bytes"].as_u64()), (Some(1), Some(40_054)), "{shown}");
 }
 
+/// Returns a UDP datagram of `len` bytes of payload, all of them `i`.
+fn datagram(i: u8, len: usize) -> Vec<u8> {
+    let udp = etherparse::PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [0xff; 6])
+        .ipv4([10, 9, 0, 2], [10, 9, 0, 1], 64)
+        .udp(1, 2);
+    let mut frame = Vec::new();
+    udp.write(&mut frame, &vec![i; len]).unwrap();
+    // Don't fragment: the identification is of no importance. The checksum is that of these bytes.
+    frame[20] = 0x40;
+    let sum = etherparse::Ipv4HeaderSlice::from_slice(&frame[14..34]).unwrap().to_header().calc_header_checksum();
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// Objective: consecutive datagrams from a program reach the stack as one frame, and an application one by one.
+#[test]
+fn merged_datagrams_reach_an_application_one_by_one() {
+    if !inside_as_user() {
+        return;
+    }
+    let d = Daemon::start("");
+    let mut a = d.open("vale0:a").unwrap();
+    tap(&d, "nvt0", json!({"gro": true}));
+    let socket = std::net::UdpSocket::bind("10.9.0.1:2").unwrap();
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    let lengths: Vec<usize> = (0..30).map(|i| if i == 29 { 77 } else { 500 }).collect();
+    for (i, len) in lengths.iter().enumerate() {
+        assert!(a.tx()[0].send(&datagram(i as u8, *len)));
+    }
+    a.tx()[0].sync();
+    for (i, len) in lengths.iter().enumerate() {
+        let mut bytes = [0; 2048];
+        assert_eq!(socket.recv(&mut bytes).unwrap(), *len);
+        assert!(bytes[..*len].iter().all(|&b| b == i as u8));
+    }
+    let shown = d.call("port.show", json!({"port": "vale0:nvt0"}));
+    let out = shown["result"]["rings"].as_array().unwrap().iter().find(|ring| ring["dir"] == "out").unwrap();
+    assert_eq!(out["frames"].as_u64(), Some(1), "{shown}");
+}
+
 /// Objective: an existing interface is used if it is suitable, even if the port uses only one queue of a multi-queue
 /// interface; otherwise, the refusal names the obstacle.
 #[test]

@@ -377,4 +377,8 @@ impl ToPeer for LiveQueue {
     fn deliver(&mut self, batch: &Batch, picks: &[u16], scratch: &mut Scratch) -> Option<usize> {
         self.is_on().then(|| self.deliver_to(batch, picks, scratch))
     }
+
+    fn takes_uso(&self) -> bool {
+        self.framing.is_uso_to_driver()
+    }
 }

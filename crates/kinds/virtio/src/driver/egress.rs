@@ -187,4 +187,8 @@ impl ToPeer for RunningQueue {
             picks.len()
         }))
     }
+
+    fn takes_uso(&self) -> bool {
+        self.framing.is_uso_to_device()
+    }
 }

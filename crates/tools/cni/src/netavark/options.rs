@@ -32,7 +32,7 @@ pub struct PodmanSettings {
     pub mtu: u32,
     /// Number of queues of the TAP; 0 means 1.
     pub queues: u32,
-    /// Whether the switch merges TCP segments to the container (GRO).
+    /// Whether the switch merges TCP segments and UDP datagrams to the container (GRO).
     pub gro: bool,
     /// Whether to omit the default routes through the subnets' gateways.
     pub no_default_route: bool,

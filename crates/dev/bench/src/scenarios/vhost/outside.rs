@@ -28,7 +28,7 @@ pub const SCENARIO: Scenario = Scenario {
     about: "a generator behind an interface (veth, AF_XDP), switch, vhost port, a guest that forwards (mac), and back",
     variants: variants![SHORT => "mac mergeable", "mac in-order"],
     needs: NEEDS,
-    start: |case, cores| start(case, cores, |site| switch(site, "netmap:p1")),
+    start: |case, cores| start(case, cores, |site| switch(site, "netmap:p1", PortOptions::default())),
 };
 
 /// Returns the peers: the same test with DPDK between interface and guest.
@@ -67,13 +67,12 @@ fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<R
     Ok(settled(case, words, stations, host)?.keeping(place).keeping(namespace))
 }
 
-/// Starts a daemon whose switch has the port `out` and a vhost port.
-pub(super) fn switch(site: &HostSite<'_>, out: &str) -> Result<Rc<dyn Part>> {
+/// Starts a daemon whose switch has the port `out` with these options, and a vhost port.
+pub(super) fn switch(site: &HostSite<'_>, out: &str, options: PortOptions) -> Result<Rc<dyn Part>> {
     let allowed = format!("allow_dirs = [{:?}]\n", site.place.path());
     let daemon = Daemon::start(Some(site.namespace), site.cores.1, &allowed)?;
-    for port in [out.to_owned(), format!("vhost:{}", site.socket)] {
-        daemon.attach(VALE, port, PortOptions::default())?;
-    }
+    daemon.attach(VALE, out.to_owned(), options)?;
+    daemon.attach(VALE, format!("vhost:{}", site.socket), PortOptions::default())?;
     Ok(daemon)
 }
 
