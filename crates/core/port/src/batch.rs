@@ -5,6 +5,8 @@ use netvale_mem::copy::{copy_bytes, peek};
 use netvale_policy::bucket::Weight;
 use netvale_wire::offload::Offload;
 
+use crate::lists::{List, ListMemory};
+
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 256;
 /// Maximum number of entries that one batch may add or refresh in the forwarding table: addresses that are new, have
@@ -54,16 +56,21 @@ struct BatchFrame {
 /// reference to a batch may read the bytes, because only a [`Source`](crate::Source) lends an ingress's batch.
 #[derive(Debug)]
 pub struct Batch {
-    frames: Vec<BatchFrame>,
-    frags: Vec<Frag>,
-    offloads: Vec<Offload>,
+    frames: List<BatchFrame>,
+    frags: List<Frag>,
+    /// At most one for each frame.
+    offloads: List<Offload>,
     longest: u32,
     bytes: u64,
+    /// The memory of the lists.
+    _memory: ListMemory,
 }
 
-// SAFETY: the pointers are only dereferenced under the contract of `push`, which does not depend on the thread.
+// SAFETY: the frames' pointers are only dereferenced under the contract of `push`, which does not depend on the thread;
+// the lists and their memory belong to this batch alone.
 unsafe impl Send for Batch {}
-// SAFETY: a shared Batch only reads through its pointers, which stay readable by the contract of `push`.
+// SAFETY: a shared Batch only reads its lists, and reads through its frames' pointers, which stay readable by the
+// contract of `push`.
 unsafe impl Sync for Batch {}
 
 impl Default for Batch {
@@ -75,25 +82,19 @@ impl Default for Batch {
 impl Batch {
     /// Creates an empty batch. No other method allocates.
     pub fn new() -> Self {
-        Batch {
-            frames: Vec::with_capacity(BATCH),
-            frags: Vec::with_capacity(BATCH_FRAGS),
-            offloads: Vec::with_capacity(BATCH),
-            longest: 0,
-            bytes: 0,
-        }
+        Batch::with_room(BATCH, BATCH_FRAGS)
     }
 
     /// Creates an empty batch with a capacity of `frames` frames and `frags` pieces. Only [`Batch::push_variant`] and
     /// [`Batch::push_bare`] fill more than [`BATCH`] frames and [`BATCH_FRAGS`] pieces.
     pub(crate) fn with_room(frames: usize, frags: usize) -> Self {
-        Batch {
-            frames: Vec::with_capacity(frames),
-            frags: Vec::with_capacity(frags),
-            offloads: Vec::with_capacity(frames),
-            longest: 0,
-            bytes: 0,
-        }
+        let bytes = ListMemory::bytes::<BatchFrame>(frames)
+            + ListMemory::bytes::<Frag>(frags)
+            + ListMemory::bytes::<Offload>(frames);
+        let mut memory = ListMemory::new(bytes.max(1));
+        // SAFETY: the batch owns the lists and their memory, and gives away neither.
+        let (frames, frags, offloads) = unsafe { (memory.list(frames), memory.list(frags), memory.list(frames)) };
+        Batch { frames, frags, offloads, longest: 0, bytes: 0, _memory: memory }
     }
 
     /// Removes all frames.
@@ -153,12 +154,11 @@ impl Batch {
     /// to that memory meanwhile: the bytes are copied, never referenced.
     #[inline]
     pub unsafe fn push(&mut self, ptr: *const u8, len: u32) -> bool {
-        let fits = self.frames.len() < BATCH;
+        let fits = self.frames.push(BatchFrame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
         if fits {
             prefetch(ptr);
             self.longest = self.longest.max(len);
             self.bytes += u64::from(len);
-            self.frames.push(BatchFrame { ptr, len, frags: 0, pieces: 1, offload: 0, no_learn: false });
         }
         fits
     }
@@ -176,7 +176,9 @@ impl Batch {
             return unsafe { self.push(ptr, len) };
         }
         let frags = self.frags.len() as u16;
-        self.frags.extend(pieces.iter().map(|&(ptr, len)| Frag { ptr, len }));
+        for &(ptr, len) in pieces {
+            self.frags.push(Frag { ptr, len });
+        }
         let len = pieces.iter().fold(0u32, |sum, p| sum.saturating_add(p.1));
         self.longest = self.longest.max(len);
         self.bytes += u64::from(len);
@@ -207,7 +209,9 @@ impl Batch {
                 return None;
             }
             self.frags.push(Frag { ptr: first, len });
-            rest.pieces_from(at, |frag| self.frags.push(frag));
+            rest.pieces_from(at, |frag| {
+                self.frags.push(frag);
+            });
             frame.len += (rest.len() - at) as u32;
             frame.frags = begin as u16;
             frame.pieces = (self.frags.len() - begin) as u16;
@@ -254,15 +258,23 @@ impl Batch {
         if offload == Offload::None {
             return;
         }
-        if let Some(f) = self.frames.last_mut() {
-            self.offloads.push(offload);
-            f.offload = self.offloads.len() as u16;
+        let Some(f) = self.frames.last_mut() else { return };
+        match usize::from(f.offload).checked_sub(1).and_then(|i| self.offloads.get_mut(i)) {
+            Some(old) => *old = offload,
+            None => {
+                self.offloads.push(offload);
+                f.offload = self.offloads.len() as u16;
+            }
         }
     }
 
     /// Removes the last frame.
     pub fn pop(&mut self) {
         if let Some(f) = self.frames.pop() {
+            if f.offload > 0 {
+                // The offloads are in the order of their frames.
+                self.offloads.pop();
+            }
             self.bytes -= u64::from(f.len);
         }
     }

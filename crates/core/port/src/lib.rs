@@ -27,6 +27,7 @@
 //! | [`kept`] | copies of frames that wait after their ingress was removed |
 //! | [`link`] | an impaired link: it delays, loses, damages or rate-limits frames |
 //! | [`listener`] | UNIX sockets with a file: stream listeners and datagram sockets |
+//! | `lists` | lists of fixed capacity that share one allocation |
 //! | [`mod@loopback`] | returns delivered frames from private memory, for tests and examples |
 //! | [`null`] | an egress that discards every frame |
 //! | [`origin`] | the port that sent a delivery's frames, and its owner |
@@ -175,6 +176,7 @@ pub mod ingress;
 pub mod kept;
 pub mod link;
 pub mod listener;
+mod lists;
 pub mod loopback;
 pub mod null;
 pub mod origin;

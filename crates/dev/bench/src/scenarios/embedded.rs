@@ -100,16 +100,21 @@ pub fn only(sides: &[RingSide]) -> Result<RingSide> {
 /// Creates a port of the switch with virtio-net headers of `hdr_len` bytes. Returns its forwarder, and its two rings
 /// for the application.
 pub fn port(switch: &Arc<Switch>, name: &str, slots: u32, hdr_len: u32) -> Result<(Forwarder, AppRing, AppRing)> {
+    port_like(switch, AttachedPort { name: name.into(), ..AttachedPort::default() }, slots, hdr_len)
+}
+
+/// As [`port`], with the values of `attached` but for its egresses.
+pub fn port_like(
+    switch: &Arc<Switch>,
+    attached: AttachedPort,
+    slots: u32,
+    hdr_len: u32,
+) -> Result<(Forwarder, AppRing, AppRing)> {
     let mem = memory(slots)?;
     let tx = only(&mem.tx)?;
     let rx = only(&mem.rx)?;
     let egress = RingEgress::new(Arc::clone(&mem), HostRx::new(rx.clone(), bell()?), hdr_len, Arc::default());
-    let attached = AttachedPort {
-        name: name.into(),
-        egresses: vec![Arc::new(egress)],
-        lossless: false,
-        ..AttachedPort::default()
-    };
+    let attached = AttachedPort { egresses: vec![Arc::new(egress)], ..attached };
     let id = switch.attach(attached).map_err(|error| failed(&error))?;
     let ingress = RingIngress::new(mem, HostTx::new(tx.clone(), bell()?), bell()?, hdr_len, Arc::default());
     ingress.quiet();

@@ -28,6 +28,7 @@ pub mod traffic;
 pub mod vale;
 pub mod vhost;
 pub mod vxlan;
+pub mod workers;
 
 use crate::crowd;
 use crate::frames::{address, frame};
@@ -187,6 +188,7 @@ pub static ALL: &[Scenario] = &[
     copy::SCENARIO,
     pipe::SCENARIO,
     vale::SCENARIO,
+    workers::SCENARIO,
     policies::SCENARIO,
     tap::SCENARIO,
     vxlan::SCENARIO,

@@ -133,6 +133,11 @@ impl Sender {
         Self { bursts: true, ..self }
     }
 
+    /// Makes the sender begin with its `turn`th station.
+    pub fn starting_at(self, turn: u16) -> Self {
+        Self { turn: turn % self.count, ..self }
+    }
+
     /// Puts an empty virtio-net header of `hdr_len` bytes before each frame.
     pub fn with_header(self, hdr_len: u32) -> Self {
         Self { hdr_len, ..self }
