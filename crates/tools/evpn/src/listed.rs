@@ -102,18 +102,6 @@ impl ListedState {
         *self = ListedState::default();
     }
 
-    /// Returns the number of listed MAC addresses.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.addresses.len()
-    }
-
-    /// Returns whether the list is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty()
-    }
-
     /// Returns the changes that the kernel's tables need. With `keeps`, entries that were never listed stay, since the
     /// daemon may have just started and not have learned these addresses yet.
     #[must_use]
