@@ -6,6 +6,7 @@
 
 mod circles;
 mod counters;
+mod files;
 mod glossary;
 mod layer_table;
 mod layers;

@@ -189,8 +189,8 @@ impl NetlinkEvents {
         Ok(NetlinkEvents { fd, place: vec![0; LONGEST] })
     }
 
-    /// Reads notifications without blocking, at most `limit` datagrams. `each` is called with each notification. Returns
-    /// `false` if notifications were lost, so that the tables must be read again.
+    /// Reads notifications without blocking, at most `limit` datagrams. `each` is called with each notification.
+    /// Returns `false` if notifications were lost, so that the tables must be read again.
     ///
     /// # Errors
     /// The error of recvmsg(2).
