@@ -13,7 +13,6 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvale_netlink::{NetlinkSocket as Socket, RequestMode};
-use rustix::io::Errno;
 
 /// A network interface, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
