@@ -24,7 +24,7 @@ pub enum InterfaceMode {
 }
 
 /// The configuration of a network: the keys that the plugin uses.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CniConfig {
     /// The network's name.
@@ -77,7 +77,7 @@ pub struct CniConfig {
 }
 
 /// The configuration of the address plugin.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Ipam {
     /// The plugin's name; empty if there is none.
     #[serde(rename = "type", default)]
@@ -85,14 +85,14 @@ pub struct Ipam {
 }
 
 /// The keys of `runtimeConfig` that the plugin uses.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct RuntimeConfig {
     /// The MAC address that the container's interface must have.
     pub mac: Option<Mac>,
 }
 
 /// The keys of `args` that the plugin uses.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct ConfigArgs {
     /// The parameters as CNI's conventions define them.
     #[serde(default)]
