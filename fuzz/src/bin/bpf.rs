@@ -9,8 +9,7 @@ mod pcap;
 
 use std::sync::LazyLock;
 
-use netvale_fuzz::FuzzInput;
-use netvale_fuzz::fuzz_target;
+use netvale_fuzz::{FuzzInput, fuzz_target};
 use netvale_policy::bpf::{BeyondReach, FilterProgram, Insn};
 use pcap::Pcap;
 

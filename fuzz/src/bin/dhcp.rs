@@ -35,7 +35,7 @@ fn station_mac(station: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, station % 8])
 }
 
-/// The client that holds each address, and the end of its lease, according to the server's answers.
+/// For each address, the client that holds it and the end of the lease, according to the server's answers.
 type Holders = HashMap<Ipv4Addr, (Vec<u8>, Instant)>;
 
 fuzz_target!(|data: &[u8]| {

@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{FuzzInput, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bounded, fuzz_target, meddle, words};
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::host::HostTx;
 use netvale_mem::mirror::{self, Mirror, Moment};

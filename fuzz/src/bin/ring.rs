@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{bounded, meddle, words};
+use netvale_fuzz::{bounded, fuzz_target, meddle, words};
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::notify::Doorbell;
