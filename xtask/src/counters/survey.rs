@@ -49,7 +49,7 @@ pub struct CountedSite {
     pub what: String,
 }
 
-/// Places by counter.
+/// The counted places, by counter.
 pub type Sites = BTreeMap<&'static str, Vec<CountedSite>>;
 
 /// Finds the counted places of single files.
@@ -86,7 +86,7 @@ impl Surveyor {
     }
 }
 
-/// A file, and where its places are collected.
+/// A file, and the map that collects its places.
 struct SurveyPage<'a> {
     file: &'a str,
     lines: Vec<&'a str>,

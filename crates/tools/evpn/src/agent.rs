@@ -18,11 +18,11 @@ use rustix::io::Errno;
 use thiserror::Error;
 use tracing::{info, warn};
 
+use crate::MAX_INSTANCES;
 use crate::devices::{self, DeviceError, MirrorPlan};
 use crate::entry::{KernelEntry, KernelRecord, seen};
 use crate::instance::VniInstance;
 use crate::session::{DaemonSession, EvpnPort, SessionError};
-use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 
 /// Interval at which the daemon's ports are requested and the devices are checked.
 const TICK: Duration = Duration::from_secs(1);
@@ -50,14 +50,6 @@ pub struct AgentOptions {
     /// How long the agent keeps remote entries after zebra has withdrawn them together with their VTEP, and local
     /// addresses and ports that a newly started daemon does not list.
     pub hold: Duration,
-}
-
-impl AgentOptions {
-    /// Returns the default settings for a daemon.
-    #[must_use]
-    pub fn new(run_dir: PathBuf) -> AgentOptions {
-        AgentOptions { run_dir, udp_port: MIRROR_UDP_PORT, hold: HOLD }
-    }
 }
 
 /// Errors that end the agent.

@@ -289,7 +289,7 @@ impl VniInstance {
     }
 }
 
-/// Returns whether the entry is for a local address, so that it is of a kind that the agent adds.
+/// Returns whether the entry may be for a local address. The agent adds only such entries.
 fn concerns_locals(fact: &Fact) -> bool {
     match fact {
         Fact::Place(_, place) => *place != AddressPlace::Tunnel,

@@ -23,8 +23,8 @@ impl ObservedDaemon {
         ObservedDaemon { run_dir, client: None }
     }
 
-    /// Sends one request and returns its result: `daemon.ask(Client::all_stats)`. Retries once if the connection has
-    /// ended, as it does when the daemon is replaced.
+    /// Sends one request, as in `daemon.ask(Client::all_stats)`, and returns its result. If the connection has ended,
+    /// for example because the daemon was replaced, connects again and repeats the request once.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.

@@ -78,7 +78,6 @@ fn read<T: for<'a> Deserialize<'a>>(what: &str, input: &Value) -> Result<T, CniE
     T::deserialize(input).map_err(|e| wrong(&e))
 }
 
-/// Returns whether the address belongs to the network.
 fn contains(network: AddressPrefix, address: IpAddr) -> bool {
     let length = u32::from(network.length);
     match (network.address, address) {
@@ -89,10 +88,10 @@ fn contains(network: AddressPrefix, address: IpAddr) -> bool {
 }
 
 impl PodmanNetwork {
-    /// Parses a network.
+    /// Parses podman's description of a network.
     ///
     /// # Errors
-    /// [`Code::Decode`] if the input is not a network.
+    /// [`Code::Decode`] if the input has another form.
     pub fn read(input: &Value) -> Result<PodmanNetwork, CniError> {
         read("the network", input)
     }
@@ -139,7 +138,7 @@ impl PodmanNetwork {
 }
 
 impl ContainerInput {
-    /// Parses a container that joins a network.
+    /// Parses podman's description of a container that joins a network.
     ///
     /// # Errors
     /// [`CniError`] if the input has another form, or the network's name is invalid.
