@@ -1,4 +1,4 @@
-//! Runs any filter on any frame.
+//! Runs arbitrary filters on arbitrary frames.
 //!
 //! Input: one byte with the number of instructions, the instructions of eight bytes each, as in a little-endian `struct
 //! sock_filter`, and the frame.

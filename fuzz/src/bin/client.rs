@@ -1,5 +1,5 @@
-//! Runs the client library against a daemon that sends any answers, and writes any values to the shared memory, even
-//! during a call of the library.
+//! Runs the client library against a daemon that sends arbitrary answers and writes arbitrary values to the shared
+//! memory, even during a call of the library.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::io::{IoSlice, IoSliceMut};

@@ -1,4 +1,4 @@
-//! Passes any messages from several stations to the gateway's DHCP and DHCPv6 servers, while time passes.
+//! Passes arbitrary messages from several stations to the gateway's DHCP and DHCPv6 servers, while time passes.
 //!
 //! Input, repeated: a station (one byte), the time that passes, in tenths of a minute (one byte), the message's length
 //! (two bytes), the message.

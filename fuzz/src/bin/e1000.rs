@@ -1,6 +1,6 @@
-//! Runs netvale's e1000 device with any register accesses, and with any contents of descriptors, status blocks and
-//! buffers. The device's queues are used between the accesses; the guest's memory is removed and mapped again, and
-//! changes during calls.
+//! Runs netvale's e1000 device with arbitrary register accesses, and with arbitrary contents of descriptors, status
+//! blocks and buffers. The device's queues are used between the accesses; the guest's memory is removed and mapped
+//! again, and changes during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Runs netvale's e1000 driver with a card whose registers return any values, and that writes any values to the
-//! driver's descriptors, status block and buffers.
+//! Runs netvale's e1000 driver with a card whose registers return arbitrary values, and that writes arbitrary values to
+//! the driver's descriptors, status block and buffers.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;

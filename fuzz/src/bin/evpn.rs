@@ -1,4 +1,4 @@
-//! Passes any messages from the kernel to the EVPN agent's state of one VNI: valid messages, corrupted messages and
+//! Passes messages from the kernel to the EVPN agent's state of one VNI: valid messages, corrupted messages and
 //! arbitrary bytes. The target acts as the kernel and as the daemon, and checks the changes that the agent requests
 //! from them.
 //!

@@ -1,4 +1,4 @@
-//! Merges any frames (GRO) and segments the result, which must restore the frames.
+//! Merges arbitrary frames (GRO) and segments the result, which must restore the frames.
 //!
 //! Input: for each frame, one byte that selects its flow, and five bytes that describe how the frame differs from the
 //! flow's previous frame, so that most frames can be merged.

@@ -1,5 +1,5 @@
-//! Runs a ptnet device with a guest that writes any values to the device's memory (header page and rings) in any order,
-//! even during calls.
+//! Runs a ptnet device with a guest that writes arbitrary values to the device's memory (header page and rings), even
+//! during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::mem::offset_of;

@@ -1,8 +1,8 @@
-//! Passes any requests of several unprivileged users to the daemon's main thread, over both sockets and in any order,
-//! with hang-ups in between.
+//! Passes arbitrary requests of several unprivileged users to the daemon's main thread, over both sockets, with
+//! hang-ups in between.
 //!
 //! These users may not attach an interface, a TAP or a tunnel, but may name files and sockets in a folder that belongs
-//! to this target. Tunnels belong to root, who sends any requests about the tunnels.
+//! to this target. Tunnels belong to root, who sends requests about them.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Runs the switch with a port whose slots, buffers and indices have any contents, with and without virtio-net headers.
+//! Runs the switch with a port whose slots, buffers and indices are arbitrary, with and without virtio-net headers.
 //! The switch takes frames from the port and delivers them to the same port. The contents change even during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 

@@ -213,7 +213,7 @@ fn peer(format: FrameFormat, header: u32, mut input: FuzzInput<'_>) {
     });
 }
 
-/// Checks that, if a request of a plug is valid, it has a usable address and a printable description.
+/// Checks that a valid request of a VDE plug has a usable address and a printable description.
 fn plug(bytes: &[u8]) {
     let Ok(request) = PlugRequest::parse(bytes) else { return };
     assert!(request.description.len() <= 134);

@@ -1,5 +1,5 @@
-//! Passes any datagrams from a known VTEP to a tunnel, both single datagrams and datagrams that the kernel has merged
-//! (GRO), and any frames into the tunnel.
+//! Passes arbitrary datagrams from a known VTEP to a tunnel, both single datagrams and datagrams that the kernel has
+//! merged (GRO), and arbitrary frames into the tunnel.
 //!
 //! Input: for each datagram or frame, a byte that selects its kind, and its parameters.
 #![cfg_attr(feature = "libfuzzer", no_main)]

@@ -1,5 +1,5 @@
-//! Passes any vfio-user messages, with any descriptors, to a ptnet device. The device's rings are used between the
-//! messages.
+//! Passes arbitrary vfio-user messages, with arbitrary descriptors, to a ptnet device. The device's rings are used
+//! between the messages.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;

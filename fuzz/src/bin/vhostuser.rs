@@ -1,5 +1,5 @@
-//! Passes any vhost-user messages, with any descriptors, to netvale's device. The device's queues are used between the
-//! messages.
+//! Passes arbitrary vhost-user messages, with arbitrary descriptors, to netvale's device. The device's queues are used
+//! between the messages.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;

@@ -1,5 +1,5 @@
-//! Runs netvale's virtio driver with a device that writes any values to the driver's rings and buffers, in all ring
-//! layouts, even during calls.
+//! Runs netvale's virtio driver with a device that writes arbitrary values to the driver's rings and buffers, in all
+//! ring layouts, even during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::cell::RefCell;

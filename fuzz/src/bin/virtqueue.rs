@@ -1,6 +1,6 @@
-//! Runs both queues of netvale's virtio device with any contents of the guest's memory (rings and buffers), in both
-//! ring layouts, with and without the dirty log and the in-flight record. The contents change even during calls. The
-//! in-flight record keeps its contents from the previous input.
+//! Runs both queues of netvale's virtio device with arbitrary contents of the guest's memory (rings and buffers), in
+//! both ring layouts, with and without the dirty log and the in-flight record. The contents change even during calls.
+//! The in-flight record keeps its contents from the previous input.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;

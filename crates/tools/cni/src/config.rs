@@ -16,7 +16,7 @@ use crate::policies::PodPolicies;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InterfaceMode {
-    /// A network interface: a TAP in its network namespace.
+    /// A network interface: a TAP in the container's network namespace.
     #[default]
     Tap,
     /// A vhost-user socket, for a virtual machine.
@@ -94,7 +94,7 @@ pub struct RuntimeConfig {
 /// The keys of `args` that the plugin uses.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct ConfigArgs {
-    /// The parameters as CNI's conventions define them.
+    /// The parameters under the key `cni`, which CNI's conventions define.
     #[serde(default)]
     pub cni: RuntimeConfig,
 }

@@ -57,7 +57,7 @@ pub struct Feed {
     /// Withdrawn entries that the daemon still has, with the time of withdrawal.
     held: HashMap<EntryKey, Instant>,
     last_withdrawal: Option<Instant>,
-    /// Whether all withdrawn entries have been judged after the last withdrawal and the last change of the flood list.
+    /// Whether all withdrawn entries have been judged since the last withdrawal and the last change of the flood list.
     is_judged: bool,
     /// When withdrawn entries must be checked even without a change.
     look_at: Option<Instant>,

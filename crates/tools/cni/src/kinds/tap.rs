@@ -1,4 +1,4 @@
-//! The container's interface: a TAP in its network namespace, with its addresses and routes.
+//! The container's interface: a TAP in the container's network namespace, with addresses and routes.
 
 use std::time::{Duration, Instant};
 

@@ -10,7 +10,7 @@ use crate::metrics::samples::SampleValue::Count;
 use crate::metrics::samples::{Label, Samples};
 
 families! {
-    /// Families of gateways.
+    /// The families of metrics of gateways.
     GATEWAYS:
     UP = Gauge "gateway_up" ["port", "switch"]
         "1 if the gateway has answered within the limits; else 0, and it has no other metrics.";

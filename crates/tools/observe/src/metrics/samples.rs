@@ -1,4 +1,4 @@
-//! Encoding of a family's samples, each with labels and a *value*.
+//! Encoding of the samples of a family of metrics. Each sample has labels and a *value*.
 
 use std::fmt::Result as Encoded;
 
