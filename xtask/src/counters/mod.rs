@@ -147,7 +147,7 @@ fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
     Some(now)
 }
 
-/// Removes places that existed before: for each line's text, removes as many places from `sites` as `before` has.
+/// Removes places that existed before: of the places with the same text, as many as `before` has.
 fn remove_old(sites: &mut Vec<CountedSite>, before: &[CountedSite]) {
     let mut old: BTreeMap<&str, usize> = BTreeMap::new();
     for site in before {

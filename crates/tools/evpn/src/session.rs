@@ -159,8 +159,9 @@ impl DaemonSession {
         Ok(ports)
     }
 
-    /// Requests the local addresses of a port's VNI, if they have changed since generation `since`. When the addresses
-    /// change after this request, [`DaemonSession::changed`] contains the port.
+    /// Requests the local addresses of a port's VNI. The answer has the addresses only if they have changed since
+    /// generation `since`, or `since` is `None`. When the addresses change after this request,
+    /// [`DaemonSession::changed`] contains the port.
     ///
     /// # Errors
     /// [`SessionError`] if the daemon refuses, the connection fails, or the answer is malformed.
