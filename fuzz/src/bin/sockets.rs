@@ -177,8 +177,8 @@ impl FuzzedPeer {
         assert_eq!(self.line.over().is_some(), ends, "{:?}", self.line.over());
     }
 
-    /// Checks the frames that the peer has read: the switch sent them to the peer in this order, they are unchanged, and
-    /// none is longer than permitted.
+    /// Checks the frames that the peer has read: the switch sent them to the peer in this order, they are unchanged,
+    /// and none is longer than permitted.
     fn check_read(&self) {
         let (frames, is_bad) = self.frames(&self.read);
         assert!(!is_bad);
