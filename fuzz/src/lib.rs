@@ -3,10 +3,18 @@
 
 mod replay;
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use netvale_mem::host::HostRx;
 use netvale_mem::mapping::Mapping;
+use netvale_mem::notify::Doorbell;
 use netvale_mem::probe;
 use netvale_mem::words::Words;
-use std::sync::Arc;
+use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
+use netvale_port::ring_out::RingEgress;
+use netvale_port::{Batch, Egress, Scratch};
+use rustix::event::{EventfdFlags, eventfd};
 
 pub use replay::{TargetInput, replay};
 
@@ -76,6 +84,62 @@ pub fn bounded<T>(most: u64, what: &str, f: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Returns an eventfd; `None` if the process has no room for one.
+pub fn bell() -> Option<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()
+}
+
+/// Returns a memory file of `size` bytes; `None` if the system has no room for it.
+pub fn memfd(size: u64) -> Option<OwnedFd> {
+    let fd = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    rustix::fs::ftruncate(&fd, size).ok()?;
+    Some(fd)
+}
+
+/// Checks that each frame of a batch can be copied, and passes the copies to `each`.
+pub fn copied(batch: &Batch, mut each: impl FnMut(Vec<u8>)) {
+    for one in batch.iter() {
+        let mut bytes = vec![0; one.len()];
+        assert_eq!(one.copy_out(0, &mut bytes), one.len());
+        each(bytes);
+    }
+}
+
+/// A ring that accepts no offloads: checksums and segmentation are completed before delivery.
+pub struct RingReceiver {
+    /// Memory of the ring.
+    pub mem: Arc<PortMem>,
+    /// The egress that writes to the ring.
+    pub ring: RingEgress,
+    /// Working memory of the egress.
+    pub scratch: Scratch,
+}
+
+impl RingReceiver {
+    /// Creates a ring of 256 slots.
+    pub fn new() -> Option<RingReceiver> {
+        let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: 2, rx_slots: 256 };
+        let mem = Arc::new(Region::private(RegionSizes::for_port(1, 256, 2048, 0, 0)).ok()?.port(shape).ok()?);
+        let host = HostRx::new(mem.rx[0].clone(), Doorbell::new().ok()?);
+        let ring = RingEgress::new(mem.clone(), host, 0, Arc::default());
+        Some(RingReceiver { mem, ring, scratch: Scratch::new() })
+    }
+
+    /// Delivers all frames of a batch to the ring, and empties the ring.
+    pub fn deliver(&mut self, batch: &Batch) {
+        let picks: Vec<u16> = (0..batch.len() as u16).collect();
+        self.ring.deliver(batch, &picks, &mut self.scratch);
+        let side = &self.mem.rx[0];
+        let tail = side.csb.hwtail();
+        side.csb.publish_head(tail, tail);
+    }
+}
+
+/// Returns the word with the number `n` in a list of words; after the last word follows the first one.
+pub fn word_at(list: &str, n: impl Into<usize>) -> &str {
+    list.split_whitespace().cycle().nth(n.into()).unwrap_or_default()
+}
+
 /// A reader for the bytes of an input. After the end of the input, it returns zeros.
 pub struct FuzzInput<'a>(pub &'a [u8]);
 
@@ -83,6 +147,16 @@ impl<'a> FuzzInput<'a> {
     /// Returns whether all bytes have been read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Calls `step` until all bytes have been read, at most `most` times.
+    pub fn steps(&mut self, most: usize, mut step: impl FnMut(&mut Self)) {
+        for _ in 0..most {
+            if self.is_empty() {
+                break;
+            }
+            step(self);
+        }
     }
 
     /// Returns the next byte.

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
-use crate::Findings;
 use crate::modules::{self, Module, ModulePath};
+use crate::{Findings, files};
 
 /// The list of permitted circles, with a reason for each.
 const EXCEPTIONS: &str = "xtask/circles-allowed.txt";
@@ -19,11 +19,14 @@ type ModuleUses = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks all crates below `root`.
 pub fn run(root: &Path) -> Result<Findings, String> {
-    let list = std::fs::read_to_string(root.join(EXCEPTIONS)).map_err(|e| format!("{EXCEPTIONS}: {e}"))?;
+    let list = files::read(root, EXCEPTIONS)?;
     let mut allowed = parse(&list)?;
     let mut findings = Vec::new();
-    for (name, source) in crates(root)? {
-        for (circle, round) in circles(&modules::read(&source)?) {
+    for folder in files::crate_folders(root)? {
+        let name = folder.rsplit('/').next().unwrap_or(&folder);
+        let source = root.join(&folder).join("src/lib.rs");
+        let modules = if source.exists() { modules::read(&source)? } else { Vec::new() };
+        for (circle, round) in circles(&modules) {
             let circle = format!("{name}: {circle}");
             if !allowed.remove(circle.as_str()) {
                 findings.push(format!("{circle} import one another in a circle: {round}"));
@@ -36,24 +39,8 @@ pub fn run(root: &Path) -> Result<Findings, String> {
 
 /// Parses lines of the form `crate: module, module — reason`.
 fn parse(list: &str) -> Result<BTreeSet<&str>, String> {
-    let lines = list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| line.split_once(" — ").map(|(circle, _)| circle).ok_or(format!("{EXCEPTIONS}: {line}: no reason")))
-        .collect()
-}
-
-/// Returns the crates' names and root files.
-fn crates(root: &Path) -> Result<Vec<(String, std::path::PathBuf)>, String> {
-    let mut found = Vec::new();
-    for folder in modules::crate_folders(root)? {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let source = folder.join("src/lib.rs");
-        if source.exists() {
-            found.push((name, source));
-        }
-    }
-    found.sort();
-    Ok(found)
+    let reasonless = |line| format!("{EXCEPTIONS}: {line}: no reason");
+    files::entries(list).map(|line| Ok(line.split_once(" — ").ok_or_else(|| reasonless(line))?.0)).collect()
 }
 
 /// Returns every group of modules that reach one another: the modules' names in order, and a shortest circle through

@@ -7,9 +7,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta, Visibility};
+use syn::{Item, Visibility};
 
 use crate::Findings;
+use crate::files::{files_below, read};
+use crate::modules::text_of;
 use crate::source::whole_words;
 
 /// The page with the glossary.
@@ -27,18 +29,16 @@ const APART: [&str; 11] =
 
 /// Checks all crates below `root` except [`APART`].
 pub fn run(root: &Path) -> Result<Findings, String> {
-    let read = |name: &str| std::fs::read_to_string(root.join(name)).map_err(|e| format!("{name}: {e}"));
-    let nouns = nouns(&read(GLOSSARY)?)?;
-    let plain = read(PLAIN)?;
+    let nouns = nouns(&read(root, GLOSSARY)?)?;
+    let plain = read(root, PLAIN)?;
     let plain: BTreeSet<&str> = plain.lines().filter(|line| !line.starts_with('#')).map(str::trim).collect();
     let mut findings = twice(&nouns);
-    for file in rust_files(&root.join("crates"))? {
-        let shown = file.strip_prefix(root).unwrap_or(&file).display().to_string();
+    for shown in files_below(root, "crates")? {
         let of = |name: &&str| shown.contains(&format!("/{name}/src/"));
-        if !shown.contains("/src/") || APART.iter().any(of) {
+        if !shown.ends_with(".rs") || !shown.contains("/src/") || APART.iter().any(of) {
             continue;
         }
-        let text = std::fs::read_to_string(&file).map_err(|e| format!("{shown}: {e}"))?;
+        let text = read(root, &shown)?;
         let unknown = unexplained(&text, |noun| {
             plain.contains(noun) || nouns.iter().any(|known| known.rsplit(' ').next() == Some(noun))
         });
@@ -64,28 +64,11 @@ fn twice(nouns: &[String]) -> Findings {
     again.map(|noun| format!("{GLOSSARY}: {noun} has two lines")).collect()
 }
 
-/// Returns all Rust files below `folder`, sorted, without build directories.
-pub fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
-    let mut files = Vec::new();
-    let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    for entry in entries {
-        let path = entry.map_err(|e| format!("{}: {e}", folder.display()))?.path();
-        if path.is_dir() {
-            if path.file_name().is_some_and(|name| name != "target") {
-                files.extend(rust_files(&path)?);
-            }
-        } else if path.extension().is_some_and(|ending| ending == "rs") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
 /// Returns the public types in a file whose noun is unknown, each with its noun.
 fn unexplained(text: &str, known: impl Fn(&str) -> bool) -> Result<Vec<(String, String)>, syn::Error> {
     let file = syn::parse_file(text)?;
-    let told = docs(&file.attrs).to_lowercase();
+    let lines = file.attrs.iter().filter_map(|attribute| text_of(attribute, "doc"));
+    let told = lines.collect::<Vec<_>>().join("\n").to_lowercase();
     let public = file.items.iter().filter_map(|item| match item {
         Item::Struct(item) => Some((&item.vis, &item.ident)),
         Item::Enum(item) => Some((&item.vis, &item.ident)),
@@ -117,18 +100,6 @@ fn plural(noun: &str) -> String {
 
 fn singular(noun: &str) -> String {
     noun.strip_suffix('s').unwrap_or(noun).to_owned()
-}
-
-/// Returns the text of the documentation comments among `attributes`.
-fn docs(attributes: &[Attribute]) -> String {
-    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
-            _ => None,
-        },
-        _ => None,
-    });
-    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::path::Path;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::Findings;
-use crate::names::tracked_files;
+use crate::files::tracked_files;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 const DECISIONS: &str = "docs/adr/index.md";

@@ -6,6 +6,7 @@
 
 mod circles;
 mod counters;
+mod files;
 mod glossary;
 mod layer_table;
 mod layers;
@@ -100,8 +101,9 @@ fn report(name: &str, outcome: Result<Findings, String>) -> u8 {
     }
 }
 
-/// Returns the workspace's root: the parent of this crate, which is known from cargo's environment at run time, so that
-/// a binary in a shared target directory checks the tree in which it was started.
+/// Returns the workspace's root: the folder above this crate's folder, which cargo names in the environment at run
+/// time, so that a binary in a shared target directory checks the tree in which it was started. Without cargo, returns
+/// the current folder.
 fn workspace_root() -> PathBuf {
     let manifest_dir = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     match manifest_dir.as_deref().and_then(Path::parent) {

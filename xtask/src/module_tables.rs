@@ -10,7 +10,7 @@ use std::path::Path;
 use syn::{Attribute, Item};
 
 use crate::Findings;
-use crate::names::tracked_files;
+use crate::files::tracked_files;
 
 /// Checks the Rust files that git tracks below `root`.
 pub fn run(root: &Path) -> Result<Findings, String> {

@@ -4,27 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use syn::visit::Visit;
-use syn::{Attribute, Item, ItemMod, Meta, UseTree};
-
-/// Returns the crates' folders, sorted: the folders below `crates` that have a manifest.
-pub fn crate_folders(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut found = Vec::new();
-    for folder in folders_in(&root.join("crates"))? {
-        if folder.join("Cargo.toml").exists() {
-            found.push(folder);
-        } else {
-            found.extend(folders_in(&folder)?.into_iter().filter(|folder| folder.join("Cargo.toml").exists()));
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
-fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
-    let entries = std::fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    Ok(entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
-}
+use syn::{Attribute, Expr, ExprLit, Item, ItemMod, Lit, Meta, MetaNameValue, UseTree};
 
 /// The path from the crate's root to a module; empty for the root itself.
 pub type ModulePath = Vec<String>;
@@ -93,18 +73,24 @@ fn read_module(module: &ItemMod, folder: &Path, parent: &[String], out: &mut Vec
 
 /// Returns the file of a module: `name.rs`, `name/mod.rs`, or the path in `#[path]`.
 fn file_of(module: &ItemMod, folder: &Path, name: &str) -> PathBuf {
-    let told = module.attrs.iter().find_map(|attribute| match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
-            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
-            _ => None,
-        },
-        _ => None,
-    });
+    let told = module.attrs.iter().find_map(|attribute| text_of(attribute, "path"));
     let plain = folder.join(format!("{name}.rs"));
     match told {
         Some(told) => folder.join(told),
         None if plain.exists() => plain,
         None => folder.join(name).join("mod.rs"),
+    }
+}
+
+/// Returns the text of the attribute `#[NAME = "TEXT"]`; `None` for any other attribute.
+pub fn text_of(attribute: &Attribute, name: &str) -> Option<String> {
+    match &attribute.meta {
+        Meta::NameValue(MetaNameValue { path, value: Expr::Lit(ExprLit { lit: Lit::Str(text), .. }), .. })
+            if path.is_ident(name) =>
+        {
+            Some(text.value())
+        }
+        _ => None,
     }
 }
 

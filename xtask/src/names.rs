@@ -4,9 +4,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use crate::Findings;
+use crate::files::{entries, read, tracked_files};
 use crate::source::whole_words;
 
 /// The list: one word per line; `#` starts a comment.
@@ -14,8 +14,8 @@ const WORD_LIST: &str = "xtask/forbidden-words.txt";
 
 /// Checks the files that git tracks below `root`.
 pub fn run(root: &Path) -> Result<Findings, String> {
-    let list = fs::read_to_string(root.join(WORD_LIST)).map_err(|e| format!("{WORD_LIST}: {e}"))?;
-    let words = parse(&list);
+    let list = read(root, WORD_LIST)?;
+    let words: Vec<&str> = entries(&list).collect();
     let mut findings = Vec::new();
     for name in tracked_files(root)?.iter().filter(|name| *name != WORD_LIST) {
         // A file that is not text, or that was deleted without a commit, has no words.
@@ -24,26 +24,6 @@ pub fn run(root: &Path) -> Result<Findings, String> {
         }
     }
     Ok(findings)
-}
-
-fn parse(list: &str) -> Vec<&str> {
-    let lines = list.lines().map(|line| line.split('#').next().unwrap_or(line).trim());
-    lines.filter(|word| !word.is_empty()).collect()
-}
-
-/// Returns the files that git tracks below `root`.
-pub fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
-    let output = Command::new("git")
-        .args(["ls-files", "-z"])
-        .current_dir(root)
-        .output()
-        .map_err(|e| format!("git ls-files: {e}; install git"))?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("git ls-files: {}", stderr.trim()));
-    }
-    let names = String::from_utf8_lossy(&output.stdout);
-    Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
 fn scan(name: &str, text: &str, words: &[&str]) -> Findings {
@@ -63,7 +43,7 @@ mod tests {
     /// Objective: words are found only as whole words, and are reported with their line number.
     #[test]
     fn whole_words_are_found() {
-        let words = parse("# marks\nLATER # why\n\nBROKEN\n");
+        let words: Vec<_> = entries("# marks\nLATER # why\n\nBROKEN\n").collect();
         assert_eq!(words, ["LATER", "BROKEN"]);
         let findings = scan("a.rs", "fine\n// LATER: x\nLATERAL UNBROKEN later\n", &words);
         assert_eq!(findings, [format!("a.rs:2: forbidden word LATER ({WORD_LIST})")]);

@@ -6,18 +6,17 @@
 use std::fs;
 use std::path::Path;
 
-use crate::{Findings, modules};
+use crate::{Findings, files};
 
 /// Checks the crates below `root`.
 pub fn run(root: &Path) -> Result<Findings, String> {
     let mut findings = Vec::new();
-    for folder in modules::crate_folders(root)? {
-        let targets = targets(&folder.join("tests"));
+    for folder in files::crate_folders(root)? {
+        let tests = format!("{folder}/tests");
+        let targets = targets(&root.join(&tests));
         if targets.len() > 1 {
-            let shown = folder.strip_prefix(root).unwrap_or(&folder).display();
             let list = targets.join(", ");
-            findings
-                .push(format!("{shown}/tests: expected one test program, found {list}: make them modules of tests/it"));
+            findings.push(format!("{tests}: expected one test program, found {list}: make them modules of tests/it"));
         }
     }
     Ok(findings)

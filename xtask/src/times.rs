@@ -11,6 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::Findings;
+use crate::files::read;
 use crate::source::whole_words;
 
 /// The tiers, by the names of their make targets.
@@ -70,10 +71,6 @@ pub fn write(root: &Path) -> Result<Findings, String> {
         }
     }
     Ok(findings)
-}
-
-fn read(root: &Path, name: &str) -> Result<String, String> {
-    fs::read_to_string(root.join(name)).map_err(|e| format!("{name}: {e}"))
 }
 
 fn measured(root: &Path) -> Result<Option<TierTotals>, String> {

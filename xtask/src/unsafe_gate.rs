@@ -7,10 +7,10 @@
 //! 3. each crate inherits the workspace's lints.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use crate::Findings;
+use crate::files::{entries, files_below, read};
 use crate::source::{SourceFile, is_word, whole_words};
 
 /// The allow-list: one file per line, its path and the reason.
@@ -18,18 +18,17 @@ const ALLOW_LIST: &str = "xtask/unsafe-allowed.txt";
 
 /// Checks the workspace at `root`.
 pub fn run(root: &Path) -> Result<Findings, String> {
-    let allow_list = read(&root.join(ALLOW_LIST))?;
+    let allow_list = read(root, ALLOW_LIST)?;
     let (allowed, mut findings) = parse_allow_list(&allow_list);
     let mut used = Vec::new();
-    for path in files_below(&root.join("crates"))? {
-        let name = relative(root, &path);
+    for name in files_below(root, "crates")? {
         if name.ends_with(".rs") {
-            let source = SourceFile::split(&read(Path::new(&path))?);
+            let source = SourceFile::split(&read(root, &name)?).map_err(|e| format!("{name}: {e}"))?;
             if uses_unsafe(&source) {
                 used.push(name.clone());
             }
             findings.extend(uncommented(&name, &source));
-        } else if name.ends_with("/Cargo.toml") && !inherits_lints(&read(Path::new(&path))?) {
+        } else if name.ends_with("/Cargo.toml") && !inherits_lints(&read(root, &name)?) {
             findings.push(format!("{name}: add `[lints]` with `workspace = true`"));
         }
     }
@@ -37,39 +36,11 @@ pub fn run(root: &Path) -> Result<Findings, String> {
     Ok(findings)
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-fn relative(root: &Path, path: &str) -> String {
-    let path = Path::new(path);
-    path.strip_prefix(root).unwrap_or(path).display().to_string()
-}
-
-/// Returns all files below `dir`, sorted, without build directories.
-fn files_below(dir: &Path) -> Result<Vec<String>, String> {
-    let entries = fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let mut files = Vec::new();
-    for entry in entries {
-        let path = entry.map_err(|e| format!("{}: {e}", dir.display()))?.path();
-        if !path.is_dir() {
-            files.push(path.display().to_string());
-        } else if path.file_name().is_some_and(|name| name != "target") {
-            files.extend(files_below(&path)?);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
 /// Parses the allow-list into a map from path to reason. Lines without a reason are findings.
 fn parse_allow_list(text: &str) -> (BTreeMap<&str, &str>, Findings) {
     let mut allowed = BTreeMap::new();
     let mut findings = Vec::new();
-    for line in text.lines().map(str::trim) {
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
+    for line in entries(text) {
         match line.split_once(char::is_whitespace) {
             Some((path, reason)) => drop(allowed.insert(path, reason.trim())),
             None => findings.push(format!("{ALLOW_LIST}: {line} has no reason; write it after the path")),
@@ -180,7 +151,7 @@ mod tests {
     use super::*;
 
     fn findings(text: &str) -> Findings {
-        uncommented("x.rs", &SourceFile::split(text))
+        uncommented("x.rs", &SourceFile::split(text).expect("tokens"))
     }
 
     /// Objective: a safety comment is accepted directly above, on the same line, above the statement or in the
@@ -242,7 +213,7 @@ mod tests {
             ("#![deny(unsafe_code)]", false),
             ("// unsafe, allow(unsafe_code)", false),
         ] {
-            assert_eq!(uses_unsafe(&SourceFile::split(text)), expected, "{text}");
+            assert_eq!(uses_unsafe(&SourceFile::split(text).expect("tokens")), expected, "{text}");
         }
     }
 

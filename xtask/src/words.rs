@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::Findings;
-use crate::names::tracked_files;
+use crate::files::{entries, read, tracked_files};
 use crate::source::whole_words;
 
 /// The list: `SCOPE | PHRASE | BETTER`, one phrase per line; `#` starts a comment. Scope `all` covers pages and
@@ -24,7 +24,7 @@ struct Phrase<'a> {
 
 /// Checks the files that git tracks below `root`.
 pub fn run(root: &Path) -> Result<Findings, String> {
-    let list = fs::read_to_string(root.join(PHRASES)).map_err(|e| format!("{PHRASES}: {e}"))?;
+    let list = read(root, PHRASES)?;
     let phrases = parse(&list)?;
     let mut findings = Vec::new();
     for name in tracked_files(root)? {
@@ -43,8 +43,7 @@ pub fn run(root: &Path) -> Result<Findings, String> {
 }
 
 fn parse(list: &str) -> Result<Vec<Phrase<'_>>, String> {
-    let lines = list.lines().map(|line| line.split('#').next().unwrap_or(line).trim());
-    lines.filter(|line| !line.is_empty()).map(phrase).collect()
+    entries(list).map(phrase).collect()
 }
 
 fn phrase(line: &str) -> Result<Phrase<'_>, String> {

@@ -1,4 +1,4 @@
-//! Parses any bytes as each kind of message of an attach connection.
+//! Parses arbitrary bytes as each kind of message of an attach connection.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use netvale_control::attach::{AttachReply, AttachRequest, BringRequest, MAX_BROUGHT, MAX_RINGS};

@@ -1,4 +1,4 @@
-//! Runs any filter on any frame.
+//! Runs arbitrary filters on arbitrary frames.
 //!
 //! Input: one byte with the number of instructions, the instructions of eight bytes each, as in a little-endian `struct
 //! sock_filter`, and the frame.
@@ -9,8 +9,7 @@ mod pcap;
 
 use std::sync::LazyLock;
 
-use netvale_fuzz::FuzzInput;
-use netvale_fuzz::fuzz_target;
+use netvale_fuzz::{FuzzInput, fuzz_target};
 use netvale_policy::bpf::{BeyondReach, FilterProgram, Insn};
 use pcap::Pcap;
 

@@ -1,5 +1,5 @@
-//! Runs the client library against a daemon that sends any answers, and writes any values to the shared memory, even
-//! during a call of the library.
+//! Runs the client library against a daemon that sends arbitrary answers and writes arbitrary values to the shared
+//! memory, even during a call of the library.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -10,12 +10,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use netvale::raw::{AttachedRings, attach, release, resume};
 use netvale_control::attach::{AttachReply, AttachRequest, IN_FILE, PORT_OF_SWITCH, Role};
-use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{FuzzInput, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bell, bounded, fuzz_target, meddle, words};
 use netvale_mem::mapping::PageKind;
 use netvale_mem::words::Words;
 use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -140,7 +138,6 @@ fn answers(reply: &AttachReply, region: &Region, input: &mut FuzzInput<'_>) -> D
         _ => decoded.min(FDS),
     };
     let memory = || region.fd().and_then(|fd| fd.try_clone_to_owned().ok());
-    let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
     let first = if reply.port_flags & IN_FILE != 0 { 2 } else { 1 };
     let fds = (0..count).filter_map(|i| if i < first { memory() } else { bell() }).collect();
     (bytes, fds)

@@ -1,5 +1,5 @@
-//! Sends any bytes to a control connection, first as a whole and then in pieces. Configuration files in the requests
-//! are parsed, but not applied.
+//! Sends arbitrary bytes to a control connection, first as a whole and then in pieces. Configuration files in the
+//! requests are parsed, but not applied.
 //!
 //! Input: one byte with the size of the pieces, and the bytes to send.
 #![cfg_attr(feature = "libfuzzer", no_main)]

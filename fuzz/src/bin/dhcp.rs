@@ -1,4 +1,4 @@
-//! Passes any messages from several stations to the gateway's DHCP and DHCPv6 servers, while time passes.
+//! Passes arbitrary messages from several stations to the gateway's DHCP and DHCPv6 servers, while time passes.
 //!
 //! Input, repeated: a station (one byte), the time that passes, in tenths of a minute (one byte), the message's length
 //! (two bytes), the message.
@@ -35,7 +35,7 @@ fn station_mac(station: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, station % 8])
 }
 
-/// The client that holds each address, and the end of its lease, according to the server's answers.
+/// For each address, the client that holds it and the end of the lease, according to the server's answers.
 type Holders = HashMap<Ipv4Addr, (Vec<u8>, Instant)>;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! Parses any bytes as a guest's DNS query, and any bytes as a name server's answer to this query.
+//! Parses arbitrary bytes as a guest's DNS query, and as a name server's answer to this query.
 //!
 //! Input: the query's length (two bytes), the query, the answer.
 #![cfg_attr(feature = "libfuzzer", no_main)]

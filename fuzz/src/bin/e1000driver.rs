@@ -1,5 +1,5 @@
-//! Runs netvale's e1000 driver with a card whose registers return any values, and that writes any values to the
-//! driver's descriptors, status block and buffers.
+//! Runs netvale's e1000 driver with a card whose registers return arbitrary values, and that writes arbitrary values to
+//! the driver's descriptors, status block and buffers.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use netvale_e1000::driver::ram::{BUF, CardRam};
 use netvale_e1000::driver::start::start;
 use netvale_e1000::driver::{CardDriverOptions, CardRegisters};
 use netvale_e1000::regs::{CSBAH, CTRL};
-use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{FuzzInput, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bounded, copied, fuzz_target, meddle, words};
 use netvale_mem::fault::Fault;
 use netvale_mem::notify::Doorbell;
 use netvale_mem::words::Words;
@@ -108,11 +107,7 @@ fuzz_target!(|data: &[u8]| {
                 source.disarm();
             }
             _ => {
-                for one in bounded(MOST, "take", || source.take(&mut spare)).iter() {
-                    assert!(one.len() <= BUF);
-                    let mut bytes = [0; BUF];
-                    assert_eq!(one.copy_out(0, &mut bytes), one.len());
-                }
+                copied(bounded(MOST, "take", || source.take(&mut spare)), |bytes| assert!(bytes.len() <= BUF));
                 source.release(&mut spare);
             }
         }

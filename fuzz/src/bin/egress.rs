@@ -1,4 +1,4 @@
-//! Passes any lines as requests to a running gateway, and parses any text as its rules and published ports.
+//! Parses arbitrary lines as requests to a running gateway, and as the gateway's rules and published ports.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use netvale_fuzz::fuzz_target;

@@ -1,4 +1,4 @@
-//! Passes any messages from the kernel to the EVPN agent's state of one VNI: valid messages, corrupted messages and
+//! Passes messages from the kernel to the EVPN agent's state of one VNI: valid messages, corrupted messages and
 //! arbitrary bytes. The target acts as the kernel and as the daemon, and checks the changes that the agent requests
 //! from them.
 //!
@@ -17,8 +17,7 @@ use netvale_evpn::entry::{KernelEntry, KernelRecord, is_host, is_station, seen};
 use netvale_evpn::feed::{Feed, FeedChange};
 use netvale_evpn::listed::{ListedState, TableChange};
 use netvale_evpn::tables::{AddressPlace, Fact, NeighborEntry, RemoteAddress, Tables};
-use netvale_fuzz::FuzzInput;
-use netvale_fuzz::fuzz_target;
+use netvale_fuzz::{FuzzInput, fuzz_target};
 use netvale_netlink::Messages;
 
 /// Number of times that the planned changes are applied to the kernel's tables. After that, no planned change may be
@@ -273,28 +272,14 @@ fuzz_target!(|data: &[u8]| {
     let mut world = EvpnWorld::default();
     let mut input = FuzzInput(data);
     let start = Instant::now();
-    for _ in 0..MOST {
-        if input.is_empty() {
-            break;
-        }
-        match input.byte() % 10 {
-            0..=3 => {
-                let bytes = entry(&mut input);
-                world.datagram(&bytes);
-            }
-            4 => {
-                let bytes = [entry(&mut input), device(&mut input), entry(&mut input)].concat();
-                world.datagram(&bytes);
-            }
-            5 => {
-                let bytes = spoilt([entry(&mut input), entry(&mut input)].concat(), &mut input);
-                world.datagram(&bytes);
-            }
-            6 => world.datagram(input.bytes()),
-            7 => world.tell(start, Duration::from_millis(u64::from(input.byte()) * 100)),
-            8 => world.list(&mut input),
-            _ => world.read_anew(input.byte()),
-        }
-    }
+    input.steps(MOST, |input| match input.byte() % 10 {
+        0..=3 => world.datagram(&entry(input)),
+        4 => world.datagram(&[entry(input), device(input), entry(input)].concat()),
+        5 => world.datagram(&spoilt([entry(input), entry(input)].concat(), input)),
+        6 => world.datagram(input.bytes()),
+        7 => world.tell(start, Duration::from_millis(u64::from(input.byte()) * 100)),
+        8 => world.list(input),
+        _ => world.read_anew(input.byte()),
+    });
     world.end(start);
 });

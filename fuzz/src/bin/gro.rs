@@ -1,4 +1,4 @@
-//! Merges any frames (GRO) and segments the result, which must restore the frames.
+//! Merges arbitrary frames (GRO) and segments the result, which must restore the frames.
 //!
 //! Input: for each frame, one byte that selects its flow, and five bytes that describe how the frame differs from the
 //! flow's previous frame, so that most frames can be merged.
@@ -6,19 +6,13 @@
 
 use std::sync::Arc;
 
-use netvale_fuzz::FuzzInput;
-use netvale_fuzz::fuzz_target;
-use netvale_mem::host::HostRx;
-use netvale_mem::notify::Doorbell;
-use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
+use netvale_fuzz::{FuzzInput, RingReceiver, fuzz_target};
+use netvale_mem::PortMem;
 use netvale_port::gro::GroEgress;
-use netvale_port::ring_out::RingEgress;
 use netvale_port::{BATCH, Batch, Egress, Scratch};
 use netvale_wire::Offload;
 use netvale_wire::segment::complete_checksum;
 
-const SLOTS: u32 = 256;
-const BUF: u32 = 2048;
 /// Offset of the IP header in a frame.
 const L3: usize = 14;
 /// Offset of the TCP header over IPv4.
@@ -35,11 +29,8 @@ struct GroReceiver {
 /// Creates a ring that accepts no large segments, behind an egress that merges frames. All frames that the egress
 /// merges must therefore be segmented again.
 fn receiver() -> Option<GroReceiver> {
-    let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: 2, rx_slots: SLOTS };
-    let mem = Arc::new(Region::private(RegionSizes::for_port(1, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
-    let host = HostRx::new(mem.rx[0].clone(), Doorbell::new().ok()?);
-    let ring = RingEgress::new(mem.clone(), host, 0, Arc::default());
-    Some(GroReceiver { mem, gro: GroEgress::new(Arc::new(ring)), scratch: Scratch::new() })
+    let RingReceiver { mem, ring, scratch } = RingReceiver::new()?;
+    Some(GroReceiver { mem, gro: GroEgress::new(Arc::new(ring)), scratch })
 }
 
 thread_local! {

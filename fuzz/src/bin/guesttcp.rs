@@ -1,5 +1,5 @@
-//! Passes any TCP segments from a guest to the gateway's end of a connection, while bytes arrive from the host and time
-//! passes.
+//! Passes arbitrary TCP segments from a guest to the gateway's end of a connection, while bytes arrive from the host
+//! and time passes.
 //!
 //! Input: a byte that selects which end opens the connection, and for each step, a byte that selects the kind of step,
 //! and the step's parameters.

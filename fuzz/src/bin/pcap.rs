@@ -1,5 +1,5 @@
-//! Reads any bytes as a capture file. The frames must not have more bytes than the file, an error must be returned only
-//! once, and it must be possible to write the frames and read them again.
+//! Reads arbitrary bytes as a capture file. The frames must not have more bytes than the file, an error must be
+//! returned only once, and it must be possible to write the frames and read them again.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::time::Duration;

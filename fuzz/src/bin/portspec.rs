@@ -1,4 +1,4 @@
-//! Parses any text as the name of a port to open, and as a port to attach.
+//! Parses arbitrary text as the name of a port to open, and as a port to attach.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::fmt::{Debug, Display};

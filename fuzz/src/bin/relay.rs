@@ -1,11 +1,11 @@
-//! Runs pipes, relays and mirrors in a memory region to which the programs at both ends write any indices, slots, words
-//! and offsets, even during calls.
+//! Runs pipes, relays (which move frames from one program's ring to another program's ring) and mirrors (which copy
+//! frames for a monitor) in a memory region to which the programs at both ends write arbitrary values, even during
+//! calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{FuzzInput, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bounded, fuzz_target, meddle, words};
 use netvale_mem::appl::{AppRing, Dir};
 use netvale_mem::host::HostTx;
 use netvale_mem::mirror::{self, Mirror, Moment};
@@ -49,7 +49,7 @@ fn rig() -> Option<RelayRig> {
 }
 
 impl RelayRig {
-    /// Writes any values to any ring, as the programs at both ends may.
+    /// Writes arbitrary values to a ring, as the programs at both ends may.
     fn write(&self, op: u8, input: &mut FuzzInput<'_>) {
         let sides: Vec<&RingSide> = self.port.tx.iter().chain(&self.port.rx).chain(&self.copies.tx).collect();
         let side = sides[input.below(sides.len())];

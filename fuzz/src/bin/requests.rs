@@ -1,8 +1,8 @@
-//! Passes any requests of several unprivileged users to the daemon's main thread, over both sockets and in any order,
-//! with hang-ups in between.
+//! Passes arbitrary requests of several unprivileged users to the daemon's main thread, over both sockets, with
+//! hang-ups in between.
 //!
 //! These users may not attach an interface, a TAP or a tunnel, but may name files and sockets in a folder that belongs
-//! to this target. Tunnels belong to root, who sends any requests about the tunnels.
+//! to this target. Tunnels belong to root, who sends requests about them.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,91 +12,30 @@ use netvale_control::attach::{AttachRequest, BringRequest, FLAG_FILE, FilePlacem
 use netvale_control::device::{BODY_LEN, DeviceRequest, HoldRequest};
 use netvale_control::types::AttachParams;
 use netvale_daemon::fuzzing::{FuzzRig, descriptors};
-use netvale_fuzz::FuzzInput;
-use netvale_fuzz::fuzz_target;
-use rustix::event::{EventfdFlags, eventfd};
+use netvale_fuzz::{FuzzInput, bell, fuzz_target, memfd, word_at};
 
 const USERS: [u32; 3] = [70_001, 70_002, 70_003];
 /// Maximum number of steps of an input, which limits the time that an input takes.
 const MOST: usize = 64;
 
 /// Names of ports that are opened. Some of the ports exist, and some do not.
-const NAMES: [&str; 24] = [
-    "vale0:a",
-    "vale0:b",
-    "vale1:a",
-    "vale1:b",
-    "vale2:c",
-    "vales:x",
-    "vales:y",
-    "netmap:p{1",
-    "netmap:p}1",
-    "netmap:q{2",
-    "vale0:a{1",
-    "vale0:a}1",
-    "vale0:a/r",
-    "vale0:a/t",
-    "vale1:a/z",
-    "netmap:lasts",
-    "netmap:lasts{3",
-    "netmap:lasts/rt",
-    "vale0:a@2",
-    "vale1:b@3",
-    "vales:x/r",
-    "netmap:p{1/rt",
-    "netmap:nothing",
-    "vale0:a-0",
-];
+const NAMES: &str = "vale0:a vale0:b vale1:a vale1:b vale2:c vales:x vales:y netmap:p{1 netmap:p}1 netmap:q{2 \
+    vale0:a{1 vale0:a}1 vale0:a/r vale0:a/t vale1:a/z netmap:lasts netmap:lasts{3 netmap:lasts/rt vale0:a@2 vale1:b@3 \
+    vales:x/r netmap:p{1/rt netmap:nothing vale0:a-0";
 /// Ports that are attached over the control socket. `DIR` stands for the target's folder, `HERE` for an address of the
 /// loopback interface.
-const ATTACHED: [&str; 14] = [
-    "a",
-    "b",
-    "null:",
-    "echo:",
-    "pcap:out=DIR/o.pcap",
-    "pcap:in=DIR/i.pcap",
-    "vhost:DIR/v",
-    "ptnet:DIR/p",
-    "e1000:DIR/e",
-    "lasts",
-    "tap:fuzz",
-    "netmap:lo",
-    "vxlan:7,local=HERE,remote=10.0.0.2",
-    "vxlan:8,local=HERE,port=4790",
-];
-const METHODS: [&str; 15] = [
-    "version",
-    "switch.list",
-    "switch.table",
-    "port.detach",
-    "port.list",
-    "port.show",
-    "port.evicted",
-    "stats.all",
-    "config.apply",
-    "config.export",
-    "shutdown",
-    "subscribe",
-    "unsubscribe",
-    "vxlan.set",
-    "vxlan.local",
-];
+const ATTACHED: &str = "a b null: echo: pcap:out=DIR/o.pcap pcap:in=DIR/i.pcap vhost:DIR/v ptnet:DIR/p e1000:DIR/e \
+    lasts tap:fuzz netmap:lo vxlan:7,local=HERE,remote=10.0.0.2 vxlan:8,local=HERE,port=4790";
+const METHODS: &str = "version switch.list switch.table port.detach port.list port.show port.evicted stats.all \
+    config.apply config.export shutdown subscribe unsubscribe vxlan.set vxlan.local";
 /// Tunnels that root attaches.
-const TUNNELS: [&str; 4] =
-    ["vxlan:7,local=HERE,remote=10.0.0.2", "vxlan:8,local=HERE", "vxlan:7,local=HERE,port=4790", "vxlan:9,local=::1"];
+const TUNNELS: &str = "vxlan:7,local=HERE,remote=10.0.0.2 vxlan:8,local=HERE vxlan:7,local=HERE,port=4790 \
+    vxlan:9,local=::1";
 /// Valid and invalid IP addresses of VTEPs and neighbours.
-const IPS: [&str; 8] =
-    ["10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::2", "224.0.0.1", "HERE", "0.0.0.0", "::ffff:10.0.0.2"];
+const IPS: &str = "10.0.0.2 10.0.0.3 10.0.0.4 fd00::2 224.0.0.1 HERE 0.0.0.0 ::ffff:10.0.0.2";
 /// Valid and invalid Ethernet addresses.
-const MACS: [&str; 6] = [
-    "02:00:00:00:00:01",
-    "02:00:00:00:00:02",
-    "02:00:00:00:00:03",
-    "01:00:5e:00:00:01",
-    "00:00:00:00:00:00",
-    "ff:ff:ff:ff:ff:ff",
-];
+const MACS: &str = "02:00:00:00:00:01 02:00:00:00:00:02 02:00:00:00:00:03 01:00:5e:00:00:01 00:00:00:00:00:00 \
+    ff:ff:ff:ff:ff:ff";
 /// A step whose first byte is at least this is a request by root.
 const ROOT: u8 = 0xf0;
 
@@ -121,9 +60,8 @@ fn fuzzed() -> Option<FuzzedDaemon> {
          [switch]\nshared = ['vales']\ntable_entries = 64\n\
          [quota]\nconnections = 6\nports = 5\nswitches = 2\nmemory_mib = 4\n"
     );
-    let file = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
-    rustix::fs::ftruncate(&file, 1 << 20).ok()?;
-    let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+    let file = memfd(1 << 20)?;
+    let eventfd = bell()?;
     // The address is derived from the PID, since several fuzzers may run at the same time.
     let [a, b, ..] = std::process::id().to_le_bytes();
     let here = format!("127.{}.{b}.1", 1 | a);
@@ -137,7 +75,7 @@ thread_local! {
 fn name(input: &mut FuzzInput<'_>) -> String {
     match input.byte() {
         0xff => String::from_utf8_lossy(input.bytes()).into_owned(),
-        n => NAMES[usize::from(n) % NAMES.len()].to_owned(),
+        n => word_at(NAMES, n).to_owned(),
     }
 }
 
@@ -189,7 +127,7 @@ fn device_request(input: &mut FuzzInput<'_>) -> DeviceRequest {
     request
 }
 
-const SWITCHES: [&str; 5] = ["vale0", "vale1", "vale2", "vales", "vale9"];
+const SWITCHES: &str = "vale0 vale1 vale2 vales vale9";
 
 /// Returns up to three elements of a JSON list.
 fn listed(input: &mut FuzzInput<'_>, mut one: impl FnMut(&mut FuzzInput<'_>) -> String) -> String {
@@ -206,11 +144,11 @@ fn changes(
 }
 
 fn ip(input: &mut FuzzInput<'_>) -> String {
-    format!("{:?}", IPS[input.below(IPS.len())])
+    format!("{:?}", word_at(IPS, input.byte()))
 }
 
 fn mac(input: &mut FuzzInput<'_>) -> String {
-    format!("{:?}", MACS[input.below(MACS.len())])
+    format!("{:?}", word_at(MACS, input.byte()))
 }
 
 fn address(input: &mut FuzzInput<'_>) -> String {
@@ -229,7 +167,7 @@ fn neighbor(input: &mut FuzzInput<'_>) -> String {
 
 /// Returns the method and parameters of a request `vxlan.set` if `sets` is set, otherwise of a request `vxlan.local`.
 fn about_tunnel(input: &mut FuzzInput<'_>, sets: bool) -> String {
-    let port = format!("{}:{}", SWITCHES[input.below(5)], ["t0", "t1", "t2", "a", "n1"][input.below(5)]);
+    let port = format!("{}:{}", word_at(SWITCHES, input.byte()), word_at("t0 t1 t2 a n1", input.byte()));
     let how = input.byte();
     if !sets {
         let since = if how & 2 == 0 { String::new() } else { format!(r#","since":{}"#, how >> 2) };
@@ -242,50 +180,54 @@ fn about_tunnel(input: &mut FuzzInput<'_>, sets: bool) -> String {
     format!(r#""vxlan.set","params":{{"port":"{port}","replace":{},{lists}}}"#, how & 1 != 0)
 }
 
+/// Returns a line with a request: `request` has the method and the parameters.
+fn call(request: &str, here: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{request}}}"#).replace("HERE", here) + "\n"
+}
+
 /// Returns a line with a request of root about a tunnel.
 fn roots_line(input: &mut FuzzInput<'_>, here: &str) -> String {
     let params = match input.byte() % 5 {
         0 => {
-            let tunnel = TUNNELS[input.below(TUNNELS.len())];
+            let tunnel = word_at(TUNNELS, input.byte());
             let n = input.byte();
             format!(
                 r#""port.attach","params":{{"switch":"{}","port":"{tunnel}","options":{{"name":"t{}"{}{}}}}}"#,
-                SWITCHES[input.below(5)],
+                word_at(SWITCHES, input.byte()),
                 n & 1,
                 if n & 2 == 0 { "" } else { r#","evpn":true"# },
                 if n & 4 == 0 { "" } else { r#","any_remote":true"# },
             )
         }
         1 => {
-            let switch = SWITCHES[input.below(5)];
+            let switch = word_at(SWITCHES, input.byte());
             format!(r#""port.detach","params":{{"switch":"{switch}","port":"t{}"}}"#, input.byte() & 1)
         }
         n => about_tunnel(input, n != 2),
     };
-    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#).replace("HERE", here) + "\n"
+    call(&params, here)
 }
 
 fn line(input: &mut FuzzInput<'_>, folder: &str, here: &str) -> String {
     let method = input.byte();
-    let switch = SWITCHES[input.below(5)];
+    let switch = word_at(SWITCHES, input.byte());
     let params = match method & 1 {
         0 => {
-            let port = ATTACHED[input.below(ATTACHED.len())].replace("DIR", folder).replace("HERE", here);
+            let port = word_at(ATTACHED, input.byte()).replace("DIR", folder);
             let options = match input.byte() {
                 0..=127 => String::new(),
                 n => format!(r#","options":{{"name":"n{}","rings":{},"slots":{}}}"#, n & 3, n >> 2 & 3, 8 << (n & 3)),
             };
-            let params = format!(r#"{{"switch":"{switch}","port":"{port}"{options}}}"#);
-            return format!(r#"{{"jsonrpc":"2.0","id":1,"method":"port.attach","params":{params}}}"#) + "\n";
+            format!(r#""port.attach","params":{{"switch":"{switch}","port":"{port}"{options}}}"#)
         }
-        _ => match METHODS[usize::from(method >> 1) % METHODS.len()] {
+        _ => match word_at(METHODS, method >> 1) {
             "port.detach" => format!(
                 r#""port.detach","params":{{"switch":"{switch}","port":"{}"}}"#,
-                ["a", "b", "c", "x", "lasts", "n1", "n2"][input.below(7)]
+                word_at("a b c x lasts n1 n2", input.byte())
             ),
             "switch.table" => format!(r#""switch.table","params":{{"switch":"{switch}"}}"#),
             "port.show" => {
-                format!(r#""port.show","params":{{"port":"{switch}:{}"}}"#, ["a", "b", "c", "x"][input.below(4)])
+                format!(r#""port.show","params":{{"port":"{switch}:{}"}}"#, word_at("a b c x", input.byte()))
             }
             "subscribe" => format!(
                 r#""subscribe","params":{{"only":[{}],"names":[{}],"snapshot":{}}}"#,
@@ -298,13 +240,13 @@ fn line(input: &mut FuzzInput<'_>, folder: &str, here: &str) -> String {
             other => format!(r#""{other}""#),
         },
     };
-    format!(r#"{{"jsonrpc":"2.0","id":1,"method":{params}}}"#).replace("HERE", here) + "\n"
+    call(&params, here)
 }
 
 /// Returns a request to attach a TAP with descriptors that the client passes. The descriptors do not belong to a TAP.
 fn bring_request(input: &mut FuzzInput<'_>) -> BringRequest {
-    let port = ["tap:x", "tap:b", "null:x"][input.below(3)].to_owned();
-    let switch = ["vale0", "vale1", "vales"][input.below(3)].into();
+    let port = word_at("tap:x tap:b null:x", input.byte()).to_owned();
+    let switch = word_at("vale0 vale1 vales", input.byte()).into();
     let params = AttachParams { switch, port, ..AttachParams::default() };
     BringRequest { queues: u16::from(input.byte() % 4), params }
 }
@@ -358,13 +300,10 @@ fuzz_target!(|data: &[u8]| {
             fuzzed.rig.connect(user, true);
         }
         fuzzed.rig.connect(USERS[0], false);
-        for _ in 0..MOST {
-            if input.is_empty() {
-                break;
-            }
-            step(fuzzed, &mut input);
+        input.steps(MOST, |input| {
+            step(fuzzed, input);
             fuzzed.rig.check(&USERS);
-        }
+        });
         fuzzed.rig.end(&USERS, fuzzed.descriptors);
         // After the first inputs, all threads have started, and all descriptors that are opened on first use are open.
         fuzzed.runs += 1;

@@ -1,11 +1,10 @@
-//! Runs the switch with a port whose slots, buffers and indices have any contents, with and without virtio-net headers.
+//! Runs the switch with a port whose slots, buffers and indices are arbitrary, with and without virtio-net headers.
 //! The switch takes frames from the port and delivers them to the same port. The contents change even during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{bounded, meddle, words};
+use netvale_fuzz::{bounded, fuzz_target, meddle, words};
 use netvale_mem::host::{HostRx, HostTx};
 use netvale_mem::layout::RegionSizes;
 use netvale_mem::notify::Doorbell;

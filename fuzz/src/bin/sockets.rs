@@ -8,20 +8,13 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_fuzz::FuzzInput;
-use netvale_fuzz::fuzz_target;
+use netvale_fuzz::{FuzzInput, RingReceiver, copied, fuzz_target};
 use netvale_mem::fault::news;
-use netvale_mem::host::HostRx;
-use netvale_mem::notify::Doorbell;
-use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
-use netvale_port::ring_out::RingEgress;
 use netvale_port::{Batch, DropReason, Egress, MAX_FRAME, Scratch, Source};
 use netvale_socket::vde::PlugRequest;
 use netvale_socket::{FrameFormat, FrameRules, SocketLine, SocketPeer};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
-const SLOTS: u32 = 256;
-const BUF: u32 = 2048;
 const MTU: u32 = 1500;
 /// Maximum length of an untagged frame that a peer without a virtio-net header receives.
 const LONGEST: usize = 14 + MTU as usize;
@@ -32,12 +25,6 @@ const STEPS: usize = 32;
 /// After this number of reads of the socket, all frames must have arrived. A frame that is cut in two needs three
 /// reads.
 const LOOKS: usize = 8;
-
-/// A ring that accepts no offloads: checksums and segmentation are completed before delivery.
-struct RingReceiver {
-    ring: RingEgress,
-    mem: Arc<PortMem>,
-}
 
 struct FuzzedPeer {
     line: SocketLine,
@@ -59,15 +46,8 @@ struct FuzzedPeer {
     scratch: Scratch,
 }
 
-fn receiver() -> Option<RingReceiver> {
-    let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: 2, rx_slots: SLOTS };
-    let mem = Arc::new(Region::private(RegionSizes::for_port(1, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
-    let host = HostRx::new(mem.rx[0].clone(), Doorbell::new().ok()?);
-    Some(RingReceiver { ring: RingEgress::new(mem.clone(), host, 0, Arc::default()), mem })
-}
-
 thread_local! {
-    static RECEIVER: std::cell::RefCell<RingReceiver> = std::cell::RefCell::new(receiver().expect("memory"));
+    static RECEIVER: std::cell::RefCell<RingReceiver> = std::cell::RefCell::new(RingReceiver::new().expect("memory"));
 }
 
 /// Returns a frame of `len` bytes, but at least 15 bytes, to an unknown address.
@@ -128,17 +108,11 @@ impl FuzzedPeer {
     fn receive(&mut self, receiver: &mut RingReceiver) {
         let mut spare = Box::new(Batch::new());
         let batch = self.source.take(&mut spare);
-        for one in batch.iter() {
-            let mut bytes = vec![0; one.len()];
-            assert_eq!(one.copy_out(0, &mut bytes), one.len());
+        copied(batch, |bytes| {
             assert!((14..=MAX_FRAME).contains(&bytes.len()));
             self.arrived.push(bytes);
-        }
-        let picks: Vec<u16> = (0..batch.len() as u16).collect();
-        receiver.ring.deliver(batch, &picks, &mut self.scratch);
-        let side = &receiver.mem.rx[0];
-        let tail = side.csb.hwtail();
-        side.csb.publish_head(tail, tail);
+        });
+        receiver.deliver(batch);
         self.source.release(&mut spare);
         self.source.woken();
     }
@@ -203,8 +177,8 @@ impl FuzzedPeer {
         assert_eq!(self.line.over().is_some(), ends, "{:?}", self.line.over());
     }
 
-    /// Checks that the frames that the peer has read were sent to it, in the same order and unchanged, and are not
-    /// longer than permitted.
+    /// Checks the frames that the peer has read: the switch sent them to the peer in this order, they are unchanged,
+    /// and none is longer than permitted.
     fn check_read(&self) {
         let (frames, is_bad) = self.frames(&self.read);
         assert!(!is_bad);
@@ -221,18 +195,13 @@ impl FuzzedPeer {
 fn peer(format: FrameFormat, header: u32, mut input: FuzzInput<'_>) {
     let mut peer = FuzzedPeer::new(format, header).expect("sockets");
     RECEIVER.with_borrow_mut(|receiver| {
-        for _ in 0..STEPS {
-            if input.is_empty() {
-                break;
-            }
-            match input.byte() % 5 {
-                0 => peer.write(input.bytes()),
-                1 => peer.send_frame(&mut input),
-                2 => peer.receive(receiver),
-                3 => peer.deliver(&mut input),
-                _ => peer.read(),
-            }
-        }
+        input.steps(STEPS, |input| match input.byte() % 5 {
+            0 => peer.write(input.bytes()),
+            1 => peer.send_frame(input),
+            2 => peer.receive(receiver),
+            3 => peer.deliver(input),
+            _ => peer.read(),
+        });
         let batches = peer.sent.len().max(STEPS) + LOOKS;
         (0..batches).for_each(|_| {
             peer.receive(receiver);
@@ -244,7 +213,7 @@ fn peer(format: FrameFormat, header: u32, mut input: FuzzInput<'_>) {
     });
 }
 
-/// Checks that, if a request of a plug is valid, it has a usable address and a printable description.
+/// Checks that a valid request of a VDE plug has a usable address and a printable description.
 fn plug(bytes: &[u8]) {
     let Ok(request) = PlugRequest::parse(bytes) else { return };
     assert!(request.description.len() <= 134);

@@ -1,5 +1,5 @@
-//! Passes any datagrams from a known VTEP to a tunnel, both single datagrams and datagrams that the kernel has merged
-//! (GRO), and any frames into the tunnel.
+//! Passes arbitrary datagrams from a known VTEP to a tunnel, both single datagrams and datagrams that the kernel has
+//! merged (GRO), and arbitrary frames into the tunnel.
 //!
 //! Input: for each datagram or frame, a byte that selects its kind, and its parameters.
 #![cfg_attr(feature = "libfuzzer", no_main)]
@@ -8,13 +8,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use netvale_fuzz::FuzzInput;
-use netvale_fuzz::fuzz_target;
-use netvale_mem::host::HostRx;
-use netvale_mem::notify::Doorbell;
-use netvale_mem::{PortMem, PortShape, Region, RegionSizes};
-use netvale_port::ring_out::RingEgress;
-use netvale_port::{Batch, Egress, Scratch, Source};
+use netvale_fuzz::{FuzzInput, RingReceiver, fuzz_target};
+use netvale_port::{Batch, Egress, Source};
 use netvale_vxlan::endpoint::SendOptions;
 use netvale_vxlan::neighbors::TunnelNeighbor;
 use netvale_vxlan::tunnel::{GivenAddress, TunnelChange};
@@ -24,8 +19,6 @@ use netvale_wire::{MacAddr, checksum::pseudo};
 const VNI: u32 = 7;
 const OTHER: u32 = 8;
 const PORT: u16 = 4789;
-const SLOTS: u32 = 256;
-const BUF: u32 = 2048;
 /// Maximum number of datagrams and frames of an input.
 const MOST: usize = 16;
 /// `UDP_SEGMENT` of linux/udp.h.
@@ -40,10 +33,7 @@ struct FuzzedTunnel {
     ends: [TunnelEnd; 2],
     peer: UdpSocket,
     to: SocketAddr,
-    /// A ring that accepts no offloads: checksums and segmentation are completed before delivery.
-    ring: RingEgress,
-    mem: Arc<PortMem>,
-    scratch: Scratch,
+    receiver: RingReceiver,
 }
 
 fn end(endpoint: &Arc<Endpoint>, vni: u32, remote: IpAddr) -> Option<TunnelEnd> {
@@ -79,10 +69,7 @@ fn fuzzed() -> Option<FuzzedTunnel> {
     let ends = [end(&endpoint, VNI, remote)?, end(&endpoint, OTHER, remote)?];
     let peer = UdpSocket::bind((remote, PORT)).ok()?;
     peer.set_nonblocking(true).ok()?;
-    let shape = PortShape { tx_rings: 0, rx_rings: 1, tx_slots: 2, rx_slots: SLOTS };
-    let mem = Arc::new(Region::private(RegionSizes::for_port(1, SLOTS, BUF, 0, 0)).ok()?.port(shape).ok()?);
-    let ring = RingEgress::new(mem.clone(), HostRx::new(mem.rx[0].clone(), Doorbell::new().ok()?), 0, Arc::default());
-    Some(FuzzedTunnel { ends, peer, to: SocketAddr::new(local, PORT), ring, mem, scratch: Scratch::new() })
+    Some(FuzzedTunnel { ends, peer, to: SocketAddr::new(local, PORT), receiver: RingReceiver::new()? })
 }
 
 thread_local! {
@@ -105,10 +92,7 @@ fn half_done(input: &mut FuzzInput<'_>) -> Vec<u8> {
     frame.resize(34 + l4, 0x50);
     let half = pseudo([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol, l4 as u16).map_or(0, |sum| sum.fold());
     frame[34 + checksum..36 + checksum].copy_from_slice(&half.to_be_bytes());
-    if let Some(byte) = frame.get_mut(usize::from(at)) {
-        *byte ^= spoil;
-    }
-    frame
+    spoilt(frame, at, spoil)
 }
 
 /// Returns an ARP request or a neighbour solicitation. The input may corrupt the message.
@@ -127,6 +111,10 @@ fn request(input: &mut FuzzInput<'_>) -> Vec<u8> {
     } else {
         frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
     }
+    spoilt(frame, at, spoil)
+}
+
+fn spoilt(mut frame: Vec<u8>, at: u8, spoil: u8) -> Vec<u8> {
     if let Some(byte) = frame.get_mut(usize::from(at)) {
         *byte ^= spoil;
     }
@@ -159,7 +147,7 @@ impl FuzzedTunnel {
         let frame = frame(kind, input);
         if !frame.is_empty() {
             let end = &self.ends[usize::from(kind >> 2 & 1)];
-            let taken = Batch::new().lend(&frame, |batch| end.egress.deliver(batch, &[0], &mut self.scratch));
+            let taken = Batch::new().lend(&frame, |batch| end.egress.deliver(batch, &[0], &mut self.receiver.scratch));
             assert_eq!(taken, 1);
         }
     }
@@ -173,14 +161,11 @@ impl FuzzedTunnel {
             let source = &mut self.ends[end].source;
             loop {
                 let batch = source.take(&mut spare);
-                let picks: Vec<u16> = (0..batch.len() as u16).collect();
                 assert!(batch.iter().all(|one| (14..=65_507).contains(&one.len())));
-                self.ring.deliver(batch, &picks, &mut self.scratch);
-                let side = &self.mem.rx[0];
-                let tail = side.csb.hwtail();
-                side.csb.publish_head(tail, tail);
+                self.receiver.deliver(batch);
+                let is_last = batch.is_empty();
                 source.release(&mut spare);
-                if picks.is_empty() {
+                if is_last {
                     break;
                 }
             }
@@ -192,15 +177,10 @@ impl FuzzedTunnel {
 fuzz_target!(|data: &[u8]| {
     FUZZED.with_borrow_mut(|fuzzed| {
         let mut input = FuzzInput(data);
-        for _ in 0..MOST {
-            if input.is_empty() {
-                break;
-            }
-            match input.byte() {
-                kind if kind & 0x80 == 0 => fuzzed.datagram(kind, &mut input),
-                kind => fuzzed.send(kind, &mut input),
-            }
-        }
+        input.steps(MOST, |input| match input.byte() {
+            kind if kind & 0x80 == 0 => fuzzed.datagram(kind, input),
+            kind => fuzzed.send(kind, input),
+        });
         fuzzed.receive();
         let mut rest = [0; 64];
         while fuzzed.peer.recv(&mut rest).is_ok() {}

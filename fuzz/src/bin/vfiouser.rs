@@ -1,15 +1,14 @@
-//! Passes any vfio-user messages, with any descriptors, to a ptnet device. The device's rings are used between the
-//! messages.
+//! Passes arbitrary vfio-user messages, with arbitrary descriptors, to a ptnet device. The device's rings are used
+//! between the messages.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
-use netvale_mem::Region;
-use netvale_mem::RegionSizes;
+use netvale_fuzz::{bell, fuzz_target};
 use netvale_mem::fault::Fault;
 use netvale_mem::mapping::PageKind;
+use netvale_mem::{Region, RegionSizes};
 use netvale_port::{Batch, Scratch};
 use netvale_ptnet::backend::Backend;
 use netvale_ptnet::header::PtnetDeviceConfig;
@@ -18,7 +17,6 @@ use netvale_ptnet::published::PtnetDevice;
 use netvale_ptnet::seats::{PtnetQueues, Seats};
 use netvale_vfio_user::session::DeviceSession;
 use netvale_vfio_user::wire::{VfioHeader, VfioMessage, command};
-use rustix::event::{EventfdFlags, eventfd};
 
 const CONFIG: PtnetDeviceConfig =
     PtnetDeviceConfig { tx_rings: 1, rx_rings: 1, slots: 4, buf_size: 128, vnet_hdr: true, mac: [2; 6], mtu: 1500 };
@@ -45,7 +43,7 @@ thread_local! {
 fn fd(memory: &Region, kind: u8) -> Option<OwnedFd> {
     match kind & 1 {
         0 => memory.fd()?.try_clone_to_owned().ok(),
-        _ => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
+        _ => bell(),
     }
 }
 

@@ -1,18 +1,18 @@
-//! Passes any vhost-user messages, with any descriptors, to netvale's device. The device's queues are used between the
-//! messages.
+//! Passes arbitrary vhost-user messages, with arbitrary descriptors, to netvale's device. The device's queues are used
+//! between the messages.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
+use netvale_fuzz::{bell, fuzz_target, memfd};
 use netvale_mem::fault::Fault;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
 use netvale_port::{Batch, Egress, Ingress, Scratch};
 use netvale_vhost::proto::device::{NetConfig, VhostDevice};
 use netvale_vhost::proto::message::VhostMessage;
 use netvale_virtio::device::live::LiveQueue;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::epoll;
 
 struct VhostUserState {
     memory: OwnedFd,
@@ -22,8 +22,7 @@ struct VhostUserState {
 }
 
 fn shared() -> Option<VhostUserState> {
-    let memory = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
-    rustix::fs::ftruncate(&memory, 0x4000).ok()?;
+    let memory = memfd(0x4000)?;
     let wake = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?);
     let fault = Fault::new().ok()?;
     Some(VhostUserState { memory, wake, fault, scratch: Scratch::new() })
@@ -36,7 +35,7 @@ thread_local! {
 fn fd(shared: &VhostUserState, kind: u8) -> Option<OwnedFd> {
     match kind & 3 {
         0 | 1 => rustix::io::fcntl_dupfd_cloexec(&shared.memory, 0).ok(),
-        2 => eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
+        2 => bell(),
         _ => rustix::io::fcntl_dupfd_cloexec(&*shared.wake, 0).ok(),
     }
 }

@@ -1,16 +1,15 @@
-//! Runs netvale's virtio driver with a device that writes any values to the driver's rings and buffers, in all ring
-//! layouts, even during calls.
+//! Runs netvale's virtio driver with a device that writes arbitrary values to the driver's rings and buffers, in all
+//! ring layouts, even during calls.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{FuzzInput, bounded, meddle, words};
+use netvale_fuzz::{FuzzInput, bounded, copied, fuzz_target, meddle, words};
 use netvale_mem::fault::Fault;
 use netvale_mem::words::Words;
 use netvale_port::seat::{Seat, SeatEgress, SeatIngress};
-use netvale_port::{Batch, Egress, Scratch, Source};
+use netvale_port::{Batch, Egress, MAX_FRAME, Scratch, Source};
 use netvale_virtio::driver::ram::{BUF, DriverRam, QueueRam};
 use netvale_virtio::driver::started::{Kick, RunningQueue};
 use netvale_virtio::driver::{DriverFeatures, DriverQueue};
@@ -139,11 +138,7 @@ fn drive(rig: &DriverRig, rest: &[u8]) {
                 source.disarm();
             }
             _ => {
-                for one in bounded(most, "take", || source.take(&mut spare)).iter() {
-                    assert!(one.len() <= netvale_port::MAX_FRAME);
-                    let mut bytes = vec![0; one.len()];
-                    assert_eq!(one.copy_out(0, &mut bytes), one.len());
-                }
+                copied(bounded(most, "take", || source.take(&mut spare)), |bytes| assert!(bytes.len() <= MAX_FRAME));
                 source.release(&mut spare);
             }
         }

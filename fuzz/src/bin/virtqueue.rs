@@ -1,12 +1,11 @@
-//! Runs both queues of netvale's virtio device with any contents of the guest's memory (rings and buffers), in both
-//! ring layouts, with and without the dirty log and the in-flight record. The contents change even during calls. The
-//! in-flight record keeps its contents from the previous input.
+//! Runs both queues of netvale's virtio device with arbitrary contents of the guest's memory (rings and buffers), in
+//! both ring layouts, with and without the dirty log and the in-flight record. The contents change even during calls.
+//! The in-flight record keeps its contents from the previous input.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use netvale_fuzz::fuzz_target;
-use netvale_fuzz::{bounded, meddle, words};
+use netvale_fuzz::{bounded, fuzz_target, meddle, memfd, words};
 use netvale_mem::Mapping;
 use netvale_mem::fault::Fault;
 use netvale_mem::words::Words;
@@ -40,11 +39,7 @@ struct VirtqueueRig {
 }
 
 fn rig() -> Option<VirtqueueRig> {
-    let file = || {
-        let fd = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
-        rustix::fs::ftruncate(&fd, 2 * SIZE).ok()?;
-        Some(fd)
-    };
+    let file = || memfd(2 * SIZE);
     let spec = |i: u64| RegionSpec { guest: i * SIZE, size: SIZE, user: USER + i * SIZE, offset: i * SIZE };
     let first = file()?;
     let map = Mapping::of_peer(std::os::fd::AsFd::as_fd(&first), 0, SIZE as usize).ok().map(Arc::new)?;
@@ -94,12 +89,11 @@ fuzz_target!(|data: &[u8]| {
         let at = QueueAddresses { desc: USER, avail: USER + 0x80, used: USER + 0xc0 };
         let seat = |i: usize| {
             let mut queue = DeviceQueue::new(&rig.memory, QUEUE, at, u32::from(*base), layout)?;
-            let inflight = match on(64) {
-                true => {
-                    Some(Box::new(QueueRecord::open(&rig.inflight, i, &mut queue)?.0) as Box<dyn live::InflightRecord>)
-                }
-                false => None,
-            };
+            let mut inflight = None;
+            if on(64) {
+                let record = QueueRecord::open(&rig.inflight, i, &mut queue)?.0;
+                inflight = Some(Box::new(record) as Box<dyn live::InflightRecord>);
+            }
             let seat = Arc::<Seat<LiveQueue>>::default();
             let live = LiveQueue {
                 queue,

@@ -1,4 +1,4 @@
-//! Checks any virtio-net header before any frame, and then performs the offload that the header requests.
+//! Checks arbitrary virtio-net headers of arbitrary frames, and then performs the offload that the header requests.
 //!
 //! Input: the 12 bytes of the header, and the frame. The header's `num_buffers`, which senders do not use, selects
 //! where the frame is cut into two pieces.

@@ -22,7 +22,7 @@ const MACRO: &str = "kinds";
 const OWN: [&str; 2] = ["ports", "kinds"];
 /// The kind whose name is the same as the prefix of all port names in netmap's API.
 const OF_THE_API: &str = "netmap";
-/// Crates that test and measure.
+/// Crates for tests and measurements.
 const DEVELOPMENT: [&str; 4] = ["bench", "harness", "soak", "system-tests"];
 /// Suffixes of types that belong to one kind.
 const ENDS: [&str; 3] = ["Port", "Info", "Spec"];

@@ -25,14 +25,13 @@ mod kinds;
 mod names;
 mod numbers;
 mod survey;
-mod tokens;
+pub mod tokens;
 mod tuples;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::Findings;
-use crate::times;
+use crate::{Findings, files, times};
 use numbers::{CounterNumbers, FILE};
 use survey::{COUNTED, CountedSite, SHARED_TYPE_NAMES, Sites, Surveyor};
 
@@ -44,7 +43,7 @@ const SHOWN_COLUMNS: usize = 80;
 /// Compares the tree at `root` with the numbers in the file, and these numbers with their history. Returns the
 /// differences.
 pub fn run(root: &Path) -> Result<Findings, String> {
-    let text = std::fs::read_to_string(root.join(FILE)).map_err(|e| format!("{FILE}: {e}"))?;
+    let text = files::read(root, FILE)?;
     let (numbers, mut findings) = numbers::parse(&text);
     let known: Vec<&str> = COUNTED.into_iter().chain(times::LIMITS).collect();
     findings.extend(numbers::compare_names(&numbers, &known));
@@ -148,7 +147,7 @@ fn new_sites(root: &Path, surveyor: &Surveyor) -> Option<Sites> {
     Some(now)
 }
 
-/// Removes places that existed before: for each line's text, removes as many places from `sites` as `before` has.
+/// Removes places that existed before: of the places with the same text, as many as `before` has.
 fn remove_old(sites: &mut Vec<CountedSite>, before: &[CountedSite]) {
     let mut old: BTreeMap<&str, usize> = BTreeMap::new();
     for site in before {

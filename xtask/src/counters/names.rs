@@ -10,8 +10,8 @@ use super::tokens::TokenLevel;
 /// Keywords that define a type.
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "union", "type"];
 
-/// Returns the types that a level defines, with their lines. An associated type does not count, because its trait names
-/// it.
+/// Returns the types that a level of tokens defines, each with its line. An associated type does not count, because its
+/// trait names it.
 pub fn definitions(level: &TokenLevel) -> Vec<(usize, String)> {
     let pairs = level.tokens.windows(2).filter_map(|pair| match pair {
         [TokenTree::Ident(keyword), TokenTree::Ident(name)] => Some((keyword.to_string(), name)),

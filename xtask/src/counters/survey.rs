@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::tokens::{Scope, TokenLevel, levels};
 use super::{kinds, names, tuples};
+use crate::files::{files_below, read};
 use crate::glossary;
 
 /// Counters of statements that assign a tuple to a tuple: the first for shipped code, the second for other code.
@@ -48,7 +49,7 @@ pub struct CountedSite {
     pub what: String,
 }
 
-/// Places by counter.
+/// The counted places, by counter.
 pub type Sites = BTreeMap<&'static str, Vec<CountedSite>>;
 
 /// Finds the counted places of single files.
@@ -85,7 +86,7 @@ impl Surveyor {
     }
 }
 
-/// A file, and where its places are collected.
+/// A file, and the map that collects its places.
 struct SurveyPage<'a> {
     file: &'a str,
     lines: Vec<&'a str>,
@@ -161,9 +162,8 @@ pub fn survey(root: &Path, surveyor: &Surveyor) -> Result<Sites, String> {
     let mut sites = COUNTED.iter().map(|counter| (*counter, Vec::new())).collect();
     surveyor.add(glossary::GLOSSARY, &read(root, glossary::GLOSSARY)?, &mut sites)?;
     for folder in FOLDERS {
-        for path in glossary::rust_files(&root.join(folder))? {
-            let file = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-            surveyor.add(&file, &read(root, &file)?, &mut sites)?;
+        for file in files_below(root, folder)?.iter().filter(|file| file.ends_with(".rs")) {
+            surveyor.add(file, &read(root, file)?, &mut sites)?;
         }
     }
     Ok(sites)
@@ -173,8 +173,4 @@ pub fn survey(root: &Path, surveyor: &Surveyor) -> Result<Sites, String> {
 pub fn value(counter: &str, sites: &[CountedSite]) -> u64 {
     let count = if counter == SHARED_TYPE_NAMES { names::shared(sites).len() } else { sites.len() };
     count as u64
-}
-
-fn read(root: &Path, name: &str) -> Result<String, String> {
-    std::fs::read_to_string(root.join(name)).map_err(|e| format!("{name}: {e}"))
 }

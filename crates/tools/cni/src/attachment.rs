@@ -13,7 +13,7 @@ use crate::error::{CniError, Code};
 use crate::kinds::{tap, vhost};
 use crate::result::{ContainerAddresses, ContainerInterface};
 
-/// A container's port on a switch, which may not exist yet.
+/// A container's port, which need not exist yet.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachedContainer<'a> {
     /// The configuration of the container's network.

@@ -59,7 +59,7 @@ fn add(config: &CniConfig, input: &Value) -> Result<Value, CniError> {
         Err(error) => {
             // The original error is returned. If these calls fail, a later DEL removes the rest.
             let _ = attachment.detach(&mut daemon);
-            let _ = release(config, input);
+            let _ = delegate(config, "DEL", input);
             Err(error)
         }
     }
@@ -82,8 +82,9 @@ fn addresses(config: &CniConfig, input: &Value) -> Result<ContainerAddresses, Cn
     Ok(addresses)
 }
 
-fn release(config: &CniConfig, input: &Value) -> Result<(), CniError> {
-    if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "DEL", input).map(drop) }
+/// Runs the address plugin for `command`, if an address plugin is configured.
+fn delegate(config: &CniConfig, command: &str, input: &Value) -> Result<(), CniError> {
+    if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, command, input).map(drop) }
 }
 
 fn del(config: &CniConfig, input: &Value) -> Result<(), CniError> {
@@ -91,7 +92,7 @@ fn del(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let port = port_of(config, &container);
     let removed = AttachedContainer { config, container: &container, port: &port }.end();
     // Addresses are released even if the port could not be removed.
-    let released = release(config, input);
+    let released = delegate(config, "DEL", input);
     removed.and(released)
 }
 
@@ -101,9 +102,7 @@ fn check(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let Some(previous) = &config.prev_result else {
         return Err(CniError::new(Code::Config, "prevResult is missing: CHECK compares with the result of ADD"));
     };
-    if !config.ipam.kind.is_empty() {
-        ipam::run(&config.ipam.kind, "CHECK", input)?;
-    }
+    delegate(config, "CHECK", input)?;
     let mut daemon = connect(config)?;
     let attachment = AttachedContainer { config, container: &container, port: &port };
     if !attachment.is_there(&mut daemon)? {
@@ -121,10 +120,8 @@ fn check(config: &CniConfig, input: &Value) -> Result<(), CniError> {
 fn gc(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     // Some runtimes send null for an empty list.
     if input.get(VALID).is_none() {
-        return Err(CniError::new(
-            Code::Config,
-            format!("{VALID} is missing: GC needs the list of existing containers"),
-        ));
+        let text = format!("{VALID} is missing: GC needs the list of existing containers");
+        return Err(CniError::new(Code::Config, text));
     }
     let valid = config.valid.as_deref().unwrap_or_default();
     let keep: Vec<_> =
@@ -139,13 +136,13 @@ fn gc(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     }
     vhost::keep_only(config, &own, &keep);
     first?;
-    if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "GC", input).map(drop) }
+    delegate(config, "GC", input)
 }
 
 fn status(config: &CniConfig, input: &Value) -> Result<(), CniError> {
     let answer = Client::connect(&config.daemon_dir()).and_then(|mut daemon| daemon.version());
     answer.map_err(|error| CniError::advised(Code::Unavailable, error.what(), error.hint()))?;
-    if config.ipam.kind.is_empty() { Ok(()) } else { ipam::run(&config.ipam.kind, "STATUS", input).map(drop) }
+    delegate(config, "STATUS", input)
 }
 
 fn port_of(config: &CniConfig, container: &Container) -> String {

@@ -16,7 +16,7 @@ use crate::policies::PodPolicies;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InterfaceMode {
-    /// A network interface: a TAP in its network namespace.
+    /// A network interface: a TAP in the container's network namespace.
     #[default]
     Tap,
     /// A vhost-user socket, for a virtual machine.
@@ -24,7 +24,7 @@ pub enum InterfaceMode {
 }
 
 /// The configuration of a network: the keys that the plugin uses.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CniConfig {
     /// The network's name.
@@ -77,7 +77,7 @@ pub struct CniConfig {
 }
 
 /// The configuration of the address plugin.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Ipam {
     /// The plugin's name; empty if there is none.
     #[serde(rename = "type", default)]
@@ -85,16 +85,16 @@ pub struct Ipam {
 }
 
 /// The keys of `runtimeConfig` that the plugin uses.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct RuntimeConfig {
     /// The MAC address that the container's interface must have.
     pub mac: Option<Mac>,
 }
 
 /// The keys of `args` that the plugin uses.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct ConfigArgs {
-    /// The parameters as CNI's conventions define them.
+    /// The parameters under the key `cni`, which CNI's conventions define.
     #[serde(default)]
     pub cni: RuntimeConfig,
 }

@@ -51,10 +51,7 @@ fn find(kind: &str) -> Result<PathBuf, CniError> {
     let found = std::env::split_paths(&path).map(|folder| folder.join(kind)).find(|file| file.is_file());
     found.ok_or_else(|| {
         let text = format!("ipam.type: no plugin {kind} in CNI_PATH ({})", path.to_string_lossy());
-        CniError::advised(
-            Code::Config,
-            text,
-            "install the plugins (Debian: containernetworking-plugins), or correct the name",
-        )
+        let advice = "install the plugins (Debian: containernetworking-plugins), or correct the name";
+        CniError::advised(Code::Config, text, advice)
     })
 }

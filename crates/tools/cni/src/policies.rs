@@ -11,8 +11,7 @@ use crate::result::ContainerAddresses;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodPolicies {
-    /// The VLAN of untagged frames. If it is `None` or 0, untagged frames have no VLAN; if the port is not a trunk, it
-    /// then has no VLANs.
+    /// The VLAN of untagged frames; `None` or 0 if untagged frames have no VLAN.
     vlan: Option<u16>,
     /// The VLANs of tagged frames; if it is `None` or empty, the port is not a trunk.
     vlan_trunk: Option<Vec<Trunk>>,

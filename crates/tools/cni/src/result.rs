@@ -6,7 +6,7 @@ use std::str::FromStr;
 use netvale_control::types::Mac;
 use netvale_netns::netlink::{AddressPrefix, Route};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::call::NEWEST;
 use crate::error::{CniError, Code};
@@ -123,11 +123,9 @@ impl ContainerAddresses {
     /// [`Code::Decode`] if `result` does not have the form of a result.
     pub fn read(result: &Value) -> Result<ContainerAddresses, CniError> {
         let said = read(result)?;
-        let ips = said
-            .ips
-            .iter()
-            .map(|ip| Ok(ContainerIp { own: prefix(&ip.address)?, gateway: gateway(ip.gateway.as_deref())? }));
-        let ips = ips.collect::<Result<Vec<_>, CniError>>()?;
+        let ip =
+            |ip: &ResultIp| Ok(ContainerIp { own: prefix(&ip.address)?, gateway: gateway(ip.gateway.as_deref())? });
+        let ips = said.ips.iter().map(ip).collect::<Result<Vec<_>, CniError>>()?;
         let routes = said.routes.iter().map(|route| {
             let to = prefix(&route.dst)?;
             let same = |ip: &&ContainerIp| ip.own.address.is_ipv4() == to.address.is_ipv4() && ip.gateway.is_some();
@@ -149,17 +147,13 @@ impl ContainerAddresses {
         if self.ips.iter().all(|ip| ip.gateway.is_none()) {
             return Err(CniError::new(Code::Config, "isDefaultGateway: the address plugin (ipam) returned no gateway"));
         }
-        for ip in self.ips.clone() {
-            let Some(gateway) = ip.gateway else { continue };
+        for gateway in self.ips.iter().filter_map(|ip| ip.gateway) {
             let any: IpAddr = if gateway.is_ipv4() { [0u8; 4].into() } else { [0u8; 16].into() };
             let to = AddressPrefix { address: any, length: 0 };
             if self.routes.iter().all(|route| route.to != to) {
-                let mtu = None;
-                let advmss = None;
-                let priority = None;
-                let table = None;
-                self.routes.push(Route { to, gateway: Some(gateway), mtu, advmss, priority, table });
-                self.said.push(json!({"dst": format!("{any}/0"), "gw": gateway.to_string()}));
+                let gateway = Some(gateway);
+                self.routes.push(Route { to, gateway, mtu: None, advmss: None, priority: None, table: None });
+                self.said.push(json!({"dst": format!("{any}/0"), "gw": gateway}));
             }
         }
         Ok(())
@@ -199,9 +193,7 @@ impl ContainerAddresses {
 /// Formats a route: for versions of the specification before 1.1.0, the route has only destination and gateway.
 fn known_members(route: &Value, is_newest: bool) -> Value {
     let members = route.as_object().cloned().unwrap_or_default();
-    Value::Object(
-        members.into_iter().filter(|(key, _)| is_newest || key == "dst" || key == "gw").collect::<Map<_, _>>(),
-    )
+    members.into_iter().filter(|(key, _)| is_newest || key == "dst" || key == "gw").collect()
 }
 
 /// Returns the addresses that, according to an earlier result, the interface `ifname` in the network namespace `netns`
@@ -211,15 +203,14 @@ fn known_members(route: &Value, is_newest: bool) -> Value {
 /// [`Code::Decode`] if `previous` is not a result, [`Code::Config`] if `previous` has no such interface.
 pub fn expected(previous: &Value, ifname: &str, netns: &str) -> Result<(Option<Mac>, ContainerAddresses), CniError> {
     let said = read(previous)?;
-    let at = said.interfaces.iter().position(|one| one.name == ifname && one.sandbox == netns);
-    let at =
-        at.ok_or_else(|| CniError::new(Code::Config, format!("prevResult has no interface {ifname} in {netns}")))?;
-    let mac = said.interfaces.get(at).and_then(|one| one.mac.parse().ok());
+    let mut interfaces = said.interfaces.iter().enumerate();
+    let own = interfaces.find(|(_, one)| one.name == ifname && one.sandbox == netns);
+    let missing = || CniError::new(Code::Config, format!("prevResult has no interface {ifname} in {netns}"));
+    let (at, interface) = own.ok_or_else(missing)?;
     let mut addresses = ContainerAddresses::read(previous)?;
-    let is_ours: Vec<bool> = said.ips.iter().map(|ip| ip.interface.is_none_or(|index| index == at)).collect();
-    let mut next = is_ours.iter();
-    addresses.ips.retain(|_| next.next().copied().unwrap_or(false));
-    Ok((mac, addresses))
+    let mut is_own = said.ips.iter().map(|ip| ip.interface.is_none_or(|index| index == at));
+    addresses.ips.retain(|_| is_own.next().unwrap_or(false));
+    Ok((interface.mac.parse().ok(), addresses))
 }
 
 #[cfg(test)]

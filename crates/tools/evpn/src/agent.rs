@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 
 use netlink_packet_route::neighbour::NeighbourMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netvale_netlink::{ATTEMPTS, NetlinkEvents, NetlinkSocket, ReadResult};
+use netvale_netlink::{NetlinkEvents, NetlinkSocket};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use thiserror::Error;
 use tracing::{info, warn};
 
+use crate::MAX_INSTANCES;
 use crate::devices::{self, DeviceError, MirrorPlan};
 use crate::entry::{KernelEntry, KernelRecord, seen};
-use crate::instance::{VniInstance, VniPassResult};
+use crate::instance::VniInstance;
 use crate::session::{DaemonSession, EvpnPort, SessionError};
-use crate::{HOLD, MAX_INSTANCES, MIRROR_UDP_PORT};
 
 /// Interval at which the daemon's ports are requested and the devices are checked.
 const TICK: Duration = Duration::from_secs(1);
@@ -50,14 +50,6 @@ pub struct AgentOptions {
     /// How long the agent keeps remote entries after zebra has withdrawn them together with their VTEP, and local
     /// addresses and ports that a newly started daemon does not list.
     pub hold: Duration,
-}
-
-impl AgentOptions {
-    /// Returns the default settings for a daemon.
-    #[must_use]
-    pub fn new(run_dir: PathBuf) -> AgentOptions {
-        AgentOptions { run_dir, udp_port: MIRROR_UDP_PORT, hold: HOLD }
-    }
 }
 
 /// Errors that end the agent.
@@ -116,7 +108,14 @@ pub fn entries(
 ) -> rustix::io::Result<Vec<KernelEntry>> {
     let mut all = Vec::new();
     for family in [AddressFamily::Bridge, AddressFamily::Inet, AddressFamily::Inet6] {
-        match table(netlink, family, wanted) {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family;
+        let entries = netlink.dump(&RouteNetlinkMessage::GetNeighbour(message), |answer| match seen(answer) {
+            Some(KernelRecord::Is(entry)) if wanted(&entry) => Some(entry),
+            _ => None,
+        });
+        match entries {
+            // If entries are missing because the table changed during the dump, later notifications report them.
             Ok(entries) => all.extend(entries),
             // The kernel does not support this address family.
             Err(Errno::OPNOTSUPP | Errno::AFNOSUPPORT) => {}
@@ -124,29 +123,6 @@ pub fn entries(
         }
     }
     Ok(all)
-}
-
-/// Returns the entries of one address family. If the table changes during every attempt to dump it, entries may be
-/// missing; later notifications report them.
-fn table(
-    netlink: &mut NetlinkSocket,
-    family: AddressFamily,
-    wanted: &dyn Fn(&KernelEntry) -> bool,
-) -> rustix::io::Result<Vec<KernelEntry>> {
-    let mut entries = Vec::new();
-    for _ in 0..ATTEMPTS {
-        entries.clear();
-        let mut message = NeighbourMessage::default();
-        message.header.family = family;
-        let is_whole = netlink.dump(RouteNetlinkMessage::GetNeighbour(message), &mut |answer| match seen(&answer) {
-            Some(KernelRecord::Is(entry)) if wanted(&entry) => entries.push(entry),
-            _ => {}
-        })?;
-        if is_whole {
-            break;
-        }
-    }
-    Ok(entries)
 }
 
 /// The agent's state.
@@ -202,8 +178,7 @@ impl EvpnAgent {
         }
         let mut fds = vec![PollFd::new(&self.events, PollFlags::IN)];
         fds.extend(self.session.as_ref().map(|session| PollFd::from_borrowed_fd(session.as_fd(), PollFlags::IN)));
-        let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(longest.min(TICK).subsec_nanos()) };
-        let limit = if longest >= TICK { Timespec { tv_sec: 1, tv_nsec: 0 } } else { limit };
+        let limit = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
         match rustix::event::poll(&mut fds, Some(&limit)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -211,7 +186,7 @@ impl EvpnAgent {
     }
 
     fn wants_list(&self, instance: &VniInstance) -> bool {
-        self.session.as_ref().is_some_and(|s| s.changed().contains_key(&instance.port.name))
+        self.session.as_ref().is_some_and(|s| s.changed().contains(&instance.port.name))
     }
 
     fn turn(&mut self, now: Instant) -> Result<(), AgentError> {
@@ -233,7 +208,7 @@ impl EvpnAgent {
     fn read_kernel(&mut self) -> Result<(), AgentError> {
         let instances = &mut self.instances;
         let is_touched = &mut self.is_touched;
-        let read = self.events.read(MAX_DATAGRAMS, &mut |message| match seen(&message) {
+        let is_whole = self.events.read(MAX_DATAGRAMS, &mut |message| match seen(&message) {
             Some(KernelRecord::Is(entry)) => instances.values_mut().for_each(|one| one.see(entry, false)),
             Some(KernelRecord::Gone(entry)) => instances.values_mut().for_each(|one| one.see(entry, true)),
             Some(KernelRecord::Device(index)) => {
@@ -243,7 +218,7 @@ impl EvpnAgent {
             }
             None => {}
         })?;
-        if read == ReadResult::Lost {
+        if !is_whole {
             warn!("kernel notifications were lost; reading the tables again");
             self.read_tables()?;
         }
@@ -428,11 +403,11 @@ impl EvpnAgent {
         let Some(session) = self.session.as_mut() else { return Ok(()) };
         session.receive()?;
         for instance in self.instances.values_mut().filter(|one| one.is_present()) {
-            let mut outcome = instance.tell(session, now, self.options.hold)?;
-            if outcome == VniPassResult::Done && instance.wants_list(session, now) {
-                outcome = instance.list(session, now)?;
+            let mut has_port = instance.tell(session, now, self.options.hold)?;
+            if has_port && instance.wants_list(session, now) {
+                has_port = instance.list(session, now)?;
             }
-            if outcome == VniPassResult::NoPort {
+            if !has_port {
                 self.tick_at = now;
             }
         }

@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use netlink_packet_core::DefaultNla;
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, BridgePortState, In6AddrGenMode, InfoBridge, InfoBridgePort, InfoData, InfoKind,
-    InfoPortData, InfoPortKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkProtoInfoBridge,
+    InfoPortData, InfoPortKind, InfoVeth, LinkAttribute, LinkInfo, LinkMessage, LinkProtoInfoBridge,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netvale_control::types::Mac;
-use netvale_netlink::{ATTEMPTS, NetlinkSocket, RequestMode};
+use netvale_netlink::{NetlinkSocket, RequestMode, link_message};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -148,8 +148,7 @@ pub fn remove(netlink: &mut NetlinkSocket, vni: u32) -> Result<(), DeviceError> 
     for name in [tunnel, locals, peer, bridge] {
         let device = seen::find(netlink, &name).map_err(kernel("look for", &name))?;
         let Some(device) = device.filter(|device| device.is_marked) else { continue };
-        let mut message = LinkMessage::default();
-        message.header.index = device.index;
+        let message = link_message(device.index, Vec::new());
         match netlink.request(RouteNetlinkMessage::DelLink(message), RequestMode::Change) {
             Ok(()) | Err(Errno::NODEV) => {}
             Err(error) => return Err(kernel("remove", &name)(error)),
@@ -163,17 +162,8 @@ pub fn remove(netlink: &mut NetlinkSocket, vni: u32) -> Result<(), DeviceError> 
 /// # Errors
 /// The kernel's error.
 pub fn all(netlink: &mut NetlinkSocket) -> rustix::io::Result<Vec<KernelDevice>> {
-    let mut devices = Vec::new();
-    for _ in 0..ATTEMPTS {
-        devices.clear();
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let is_whole = netlink.dump(request, &mut |answer| {
-            devices.extend(KernelDevice::read(&answer).filter(|device| device.is_marked));
-        })?;
-        if is_whole {
-            break;
-        }
-    }
+    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    let mut devices = netlink.dump(&request, |answer| KernelDevice::read(answer).filter(|device| device.is_marked))?;
     devices.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(devices)
 }
@@ -203,7 +193,7 @@ fn made(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> 
         InfoBridge::MulticastSnooping(false),
     ];
     let bridge_index = create(netlink, bridge, InfoKind::Bridge, Some(InfoData::Bridge(settings)))?;
-    up(netlink, bridge, bridge_index)?;
+    netlink.bring_up(bridge_index).map_err(kernel("bring up", bridge))?;
     let tunnel_index = create(netlink, tunnel, vxlan::KIND, Some(vxlan::data(plan)))?;
     let locals_index = match create(netlink, locals, InfoKind::Dummy, None) {
         Err(DeviceError::Kernel { source: Errno::OPNOTSUPP, .. }) => pair(netlink, locals, peer)?,
@@ -218,20 +208,17 @@ fn made(netlink: &mut NetlinkSocket, plan: &MirrorPlan, names: &[String; 4]) -> 
 
 /// Creates a substitute for a dummy device: a veth pair of which only the end `name` is used.
 fn pair(netlink: &mut NetlinkSocket, name: &str, peer: &str) -> Result<u32, DeviceError> {
-    let mut other = LinkMessage::default();
-    other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
+    let other = link_message(0, vec![LinkAttribute::IfName(peer.to_owned())]);
     let index = create(netlink, name, InfoKind::Veth, Some(InfoData::Veth(InfoVeth::Peer(other))))?;
     let other = found(netlink, peer)?;
     mark(netlink, peer, other)?;
-    up(netlink, peer, other)?;
+    netlink.bring_up(other).map_err(kernel("bring up", peer))?;
     Ok(index)
 }
 
 fn create(netlink: &mut NetlinkSocket, name: &str, kind: InfoKind, data: Option<InfoData>) -> Result<u32, DeviceError> {
-    let mut message = LinkMessage::default();
     let info = std::iter::once(LinkInfo::Kind(kind)).chain(data.map(LinkInfo::Data)).collect();
-    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-    message.attributes.push(LinkAttribute::LinkInfo(info));
+    let message = link_message(0, vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::LinkInfo(info)]);
     netlink.request(RouteNetlinkMessage::NewLink(message), RequestMode::New).map_err(kernel("make", name))?;
     let index = found(netlink, name)?;
     mark(netlink, name, index)?;
@@ -245,27 +232,13 @@ fn found(netlink: &mut NetlinkSocket, name: &str) -> Result<u32, DeviceError> {
 
 /// Marks a device as the agent's, and disables its IPv6 address generation, so that the device sends nothing.
 fn mark(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    message.attributes.push(LinkAttribute::IfAlias(MARK.to_owned()));
-    netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change).map_err(kernel("mark", name))?;
-    let mut message = LinkMessage::default();
-    message.header.index = index;
+    netlink.set_link(index, vec![LinkAttribute::IfAlias(MARK.to_owned())]).map_err(kernel("mark", name))?;
     let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
-    message.attributes.push(LinkAttribute::AfSpecUnspec(vec![none]));
-    match netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change) {
+    match netlink.set_link(index, vec![LinkAttribute::AfSpecUnspec(vec![none])]) {
         // These errors are ignored, since a kernel without IPv6 generates no addresses.
         Ok(()) | Err(Errno::AFNOSUPPORT | Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(kernel("turn off address generation of", name)(error)),
     }
-}
-
-fn up(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    message.header.flags = LinkFlags::Up;
-    message.header.change_mask = LinkFlags::Up;
-    netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change).map_err(kernel("bring up", name))
 }
 
 /// Adds a device to the bridge as a port that does not learn MAC addresses from frames. `closed` is set for the VXLAN
@@ -275,19 +248,12 @@ fn up(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceE
 /// disabled port accepts no frames, but the bridge may enable it again. The port is locked, too, so that even then it
 /// accepts no frames from unknown addresses.
 fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed: bool) -> Result<(), DeviceError> {
-    up(netlink, name, index)?;
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    message.attributes.push(LinkAttribute::Controller(bridge));
-    let done = netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change);
+    netlink.bring_up(index).map_err(kernel("bring up", name))?;
+    let done = netlink.set_link(index, vec![LinkAttribute::Controller(bridge)]);
     done.map_err(kernel("add to the bridge the port", name))?;
     let settings = vec![InfoBridgePort::Learning(false), InfoBridgePort::Locked(closed)];
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    message.attributes.push(LinkAttribute::LinkInfo(vec![
-        LinkInfo::PortKind(InfoPortKind::Bridge),
-        LinkInfo::PortData(InfoPortData::BridgePort(settings)),
-    ]));
+    let info = vec![LinkInfo::PortKind(InfoPortKind::Bridge), LinkInfo::PortData(InfoPortData::BridgePort(settings))];
+    let message = link_message(index, vec![LinkAttribute::LinkInfo(info)]);
     let done = netlink.request(RouteNetlinkMessage::NewLink(message), RequestMode::Change);
     done.map_err(kernel("configure the bridge port", name))?;
     if closed { disable(netlink, name, index) } else { Ok(()) }
@@ -296,11 +262,10 @@ fn join(netlink: &mut NetlinkSocket, name: &str, index: u32, bridge: u32, closed
 /// Disables a bridge port (`BR_STATE_DISABLED`). The message has the bridge's address family, since bridges accept this
 /// state only in such messages.
 fn disable(netlink: &mut NetlinkSocket, name: &str, index: u32) -> Result<(), DeviceError> {
-    let mut message = LinkMessage::default();
-    message.header.interface_family = AddressFamily::Bridge;
-    message.header.index = index;
     let state = DefaultNla::new(BRPORT_STATE, vec![BridgePortState::Disabled.into()]);
-    message.attributes.push(LinkAttribute::ProtoInfoBridge(vec![LinkProtoInfoBridge::Other(state)]));
+    let state = LinkAttribute::ProtoInfoBridge(vec![LinkProtoInfoBridge::Other(state)]);
+    let mut message = link_message(index, vec![state]);
+    message.header.interface_family = AddressFamily::Bridge;
     netlink.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change).map_err(kernel("close", name))
 }
 
@@ -341,10 +306,8 @@ impl MirrorDevices {
     ) -> rustix::io::Result<()> {
         let mut message = self.forwarding(mac);
         message.header.flags.set(NeighbourFlags::Sticky, sticky);
-        netlink.request(
-            RouteNetlinkMessage::NewNeighbour(message),
-            if moves { RequestMode::Replace } else { RequestMode::New },
-        )
+        let mode = if moves { RequestMode::Replace } else { RequestMode::New };
+        netlink.request(RouteNetlinkMessage::NewNeighbour(message), mode)
     }
 
     /// Removes a local MAC address from the bridge.

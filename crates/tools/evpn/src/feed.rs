@@ -37,11 +37,11 @@ pub enum FeedChange {
     Flood(IpAddr),
     /// Removes a VTEP from the flood list.
     Unflood(IpAddr),
-    /// Adds or changes a MAC address, with the VTEP behind which it is, and whether it is sticky.
+    /// Adds or changes a MAC address: the VTEP behind which the address is, and `true` if the address is sticky.
     Address(Mac, IpAddr, bool),
     /// Removes a MAC address.
     NoAddress(Mac),
-    /// Adds or changes an IP address, with its MAC address, and whether it belongs to a router.
+    /// Adds or changes an IP address: its MAC address, and `true` if the IP address belongs to a router.
     Neighbor(IpAddr, Mac, bool),
     /// Removes an IP address.
     NoNeighbor(IpAddr),
@@ -57,7 +57,7 @@ pub struct Feed {
     /// Withdrawn entries that the daemon still has, with the time of withdrawal.
     held: HashMap<EntryKey, Instant>,
     last_withdrawal: Option<Instant>,
-    /// Whether all withdrawn entries have been judged after the last withdrawal and the last change of the flood list.
+    /// Whether all withdrawn entries have been judged since the last withdrawal and the last change of the flood list.
     is_judged: bool,
     /// When withdrawn entries must be checked even without a change.
     look_at: Option<Instant>,
@@ -107,7 +107,7 @@ impl Feed {
         }
     }
 
-    /// Returns the changes that must be sent now, and treats them as sent from then on. `hold` is the hold time.
+    /// Returns the changes that must be sent now. They count as sent afterwards. `hold` is the hold time.
     pub fn changes(&mut self, tables: &Tables, now: Instant, hold: Duration) -> Vec<FeedChange> {
         let mut changes = Vec::new();
         for key in std::mem::take(&mut self.touched) {

@@ -1,6 +1,5 @@
 //! One VNI ([`VniInstance`]): its port, its mirror, the kernel's tables, the entries that were sent to the daemon, and
-//! the daemon's list of local addresses. A *pass* is one round of requests to the daemon for a VNI: it succeeds, or
-//! finds that the daemon no longer has the port.
+//! the daemon's list of local addresses.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use tracing::{debug, info, warn};
 
 use crate::devices::MirrorDevices;
 use crate::entry::KernelEntry;
-use crate::feed::{Feed, FeedChange, FeedCounts};
+use crate::feed::{Feed, FeedChange};
 use crate::listed::{ListedState, TableChange};
 use crate::session::{DaemonSession, EvpnPort, MAX_ITEMS, MAX_ITEMS_REPLACED, SessionError};
 use crate::tables::{AddressPlace, Fact, RemoteAddress, Tables};
@@ -48,15 +47,6 @@ pub struct VniInstance {
     /// The last logged number of kernel entries in excess of the limits, and the last time at which the tables were
     /// read again because there was room for such entries.
     beyond: (u64, Option<Instant>),
-}
-
-/// The result of a pass over a VNI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VniPassResult {
-    /// All requests succeeded.
-    Done,
-    /// The daemon no longer has the port.
-    NoPort,
 }
 
 impl VniInstance {
@@ -138,12 +128,6 @@ impl VniInstance {
         has_room
     }
 
-    /// Returns the numbers of entries that were sent to the daemon.
-    #[must_use]
-    pub fn told(&self) -> FeedCounts {
-        self.feed.told()
-    }
-
     /// Returns whether changes must still be sent, or withdrawals must still be judged.
     #[must_use]
     pub fn waits(&self) -> bool {
@@ -173,16 +157,12 @@ impl VniInstance {
         self.is_present = true;
     }
 
-    /// Sends the changes to the daemon. If entries may be missing in the daemon, sends all entries.
+    /// Sends the changes to the daemon. If entries may be missing in the daemon, sends all entries. Returns whether the
+    /// daemon still has the port.
     ///
     /// # Errors
     /// [`SessionError`] if the connection is unusable.
-    pub fn tell(
-        &mut self,
-        session: &mut DaemonSession,
-        now: Instant,
-        hold: Duration,
-    ) -> Result<VniPassResult, SessionError> {
+    pub fn tell(&mut self, session: &mut DaemonSession, now: Instant, hold: Duration) -> Result<bool, SessionError> {
         let mut changes = self.feed.changes(&self.tables, now, hold);
         let replace = !self.is_told;
         if replace {
@@ -194,62 +174,57 @@ impl VniInstance {
         // This stays `false` if the daemon has no such port: entries that count as sent were not received, so all
         // entries are sent again once the port exists.
         self.is_told = false;
-        if replace && self.push(session, true, first, &mut refusals)? == VniPassResult::NoPort {
-            return Ok(VniPassResult::NoPort);
+        if replace && !self.push(session, true, first, &mut refusals)? {
+            return Ok(false);
         }
         for chunk in rest.chunks(MAX_ITEMS) {
-            if self.push(session, false, chunk, &mut refusals)? == VniPassResult::NoPort {
-                return Ok(VniPassResult::NoPort);
+            if !self.push(session, false, chunk, &mut refusals)? {
+                return Ok(false);
             }
         }
         // The daemon may have refused entries because withdrawn entries use its limited room. If there are withdrawn
         // entries, they are dropped, and all other entries are sent again.
         self.is_told = refusals == 0 || !self.feed.forget_held();
-        Ok(VniPassResult::Done)
+        Ok(true)
     }
 
     /// Sends changes in one request, which the daemon applies completely or not at all. After a refusal, each half is
-    /// sent separately, to find the entries that the daemon refuses.
+    /// sent separately, to find the entries that the daemon refuses. Returns whether the daemon still has the port.
     fn push(
         &mut self,
         session: &mut DaemonSession,
         replace: bool,
         changes: &[FeedChange],
         refusals: &mut usize,
-    ) -> Result<VniPassResult, SessionError> {
+    ) -> Result<bool, SessionError> {
         let error = match session.set(&self.port.name, replace, changes) {
-            Ok(()) => return Ok(VniPassResult::Done),
-            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => {
-                return Ok(VniPassResult::NoPort);
-            }
+            Ok(()) => return Ok(true),
+            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => return Ok(false),
             Err(SessionError::Refused { error, .. }) => error,
             Err(error) => return Err(error),
         };
         *refusals += 1;
         if changes.len() <= 1 || *refusals > MAX_REFUSALS {
             warn!(port = self.port.name, entries = changes.len(), first = ?changes.first(), "entries refused: {error}");
-            return Ok(VniPassResult::Done);
+            return Ok(true);
         }
         let (first, second) = changes.split_at(changes.len() / 2);
-        match self.push(session, replace, first, refusals)? {
-            VniPassResult::Done => self.push(session, false, second, refusals),
-            VniPassResult::NoPort => Ok(VniPassResult::NoPort),
-        }
+        Ok(self.push(session, replace, first, refusals)? && self.push(session, false, second, refusals)?)
     }
 
     /// Returns whether the daemon's list of local addresses must be requested.
     #[must_use]
     pub fn wants_list(&self, session: &DaemonSession, now: Instant) -> bool {
-        let has_changed = self.generation.is_none() || session.changed().contains_key(&self.port.name);
+        let has_changed = self.generation.is_none() || session.changed().contains(&self.port.name);
         let age = self.listed_at.map_or(REFRESH, |at| now.saturating_duration_since(at));
         age >= REFRESH || (has_changed && age >= LIST_INTERVAL)
     }
 
-    /// Requests the daemon's list of local addresses.
+    /// Requests the daemon's list of local addresses. Returns whether the daemon still has the port.
     ///
     /// # Errors
     /// [`SessionError`] if the connection is unusable.
-    pub fn list(&mut self, session: &mut DaemonSession, now: Instant) -> Result<VniPassResult, SessionError> {
+    pub fn list(&mut self, session: &mut DaemonSession, now: Instant) -> Result<bool, SessionError> {
         let is_refresh = self.listed_at.is_none_or(|at| now.saturating_duration_since(at) >= REFRESH);
         self.listed_at = Some(now);
         let since = self.generation.filter(|_| !is_refresh);
@@ -260,15 +235,15 @@ impl VniInstance {
                     self.listed.take(addresses);
                     self.needs_mirror = true;
                 }
-                Ok(VniPassResult::Done)
+                Ok(true)
             }
-            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(VniPassResult::NoPort),
+            Err(SessionError::Refused { error, .. }) if error.is(ErrorCode::NotFound) => Ok(false),
             Err(SessionError::Refused { error, .. }) => {
                 warn!(port = self.port.name, "the daemon did not list local addresses: {error}");
                 // The request is not repeated immediately: the list is requested again when it changes, or on the next
                 // connection.
                 self.generation = Some(0);
-                Ok(VniPassResult::Done)
+                Ok(true)
             }
             Err(error) => Err(error),
         }
@@ -294,15 +269,12 @@ impl VniInstance {
         }
         self.needs_mirror = false;
         self.mirrored_at = Some(now);
-        let acts = self.listed.plan(&self.tables, keeps);
-        for act in acts {
+        for act in self.listed.plan(&self.tables, keeps) {
             debug!(vni = self.port.vni, ?act, "local");
             match self.act(netlink, act) {
                 // Another process has made the same change; a notification will report the current state.
                 Ok(()) | Err(Errno::EXIST | Errno::NOENT) => {}
-                Err(error) => {
-                    warn!(vni = self.port.vni, ?act, "the kernel refused a local address: {error}");
-                }
+                Err(error) => warn!(vni = self.port.vni, ?act, "the kernel refused a local address: {error}"),
             }
         }
     }
@@ -317,7 +289,7 @@ impl VniInstance {
     }
 }
 
-/// Returns whether the entry is for a local address, so that it is of a kind that the agent adds.
+/// Returns whether the entry may be for a local address. The agent adds only such entries.
 fn concerns_locals(fact: &Fact) -> bool {
     match fact {
         Fact::Place(_, place) => *place != AddressPlace::Tunnel,

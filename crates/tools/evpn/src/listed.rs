@@ -29,7 +29,7 @@ pub enum TableChange {
         /// Whether the address may have been remote until now, so that the new entry may replace a remote one.
         moves: bool,
     },
-    /// Adds an IP address of a local MAC address, and whether it belongs to a router.
+    /// Adds an IP address of a local MAC address. The flag is set if the IP address belongs to a router.
     AddNeighbor(IpAddr, Mac, bool),
 }
 
@@ -45,9 +45,9 @@ struct ListedAddress {
 pub struct ListedState {
     addresses: HashMap<Mac, ListedAddress>,
     owners: HashMap<IpAddr, Mac>,
-    /// IP addresses that zebra has assigned to a remote MAC address, with the local MAC address that had them. The
-    /// local MAC address may claim them again only after the daemon has removed this MAC address from the list and
-    /// listed it again.
+    /// IP addresses that zebra has assigned to a remote MAC address, each with the local MAC address that had the IP
+    /// address before. The local MAC address may claim the IP address again only after the daemon has removed the MAC
+    /// address from the list and listed it again.
     lost: HashMap<IpAddr, Mac>,
     /// MAC addresses that the connected daemon has listed before and no longer lists.
     dropped: HashSet<Mac>,
@@ -100,18 +100,6 @@ impl ListedState {
     /// Drops the list, which was received on an earlier connection.
     pub fn forget(&mut self) {
         *self = ListedState::default();
-    }
-
-    /// Returns the number of listed MAC addresses.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.addresses.len()
-    }
-
-    /// Returns whether the list is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty()
     }
 
     /// Returns the changes that the kernel's tables need. With `keeps`, entries that were never listed stay, since the

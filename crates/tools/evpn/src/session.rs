@@ -1,6 +1,6 @@
 //! The connection to the daemon: requests and answers, with notifications in between.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -93,7 +93,6 @@ impl EvpnPort {
 #[derive(Deserialize)]
 struct SessionPort {
     name: String,
-    #[serde(default)]
     vxlan: Option<TunnelInfo>,
 }
 
@@ -110,22 +109,16 @@ struct TunnelInfo {
 
 #[derive(Deserialize)]
 struct SessionMessage {
-    #[serde(default)]
     id: Option<u64>,
-    #[serde(default)]
     method: Option<String>,
-    #[serde(default)]
     params: Option<Value>,
-    #[serde(default)]
     result: Option<Value>,
-    #[serde(default)]
     error: Option<RpcError>,
 }
 
 #[derive(Deserialize)]
 struct ChangeNotice {
     port: String,
-    generation: u64,
 }
 
 /// A connection to the daemon. After an error other than a refusal, it is unusable.
@@ -134,7 +127,7 @@ pub struct DaemonSession {
     stream: UnixStream,
     lines: LineSplitter,
     last_id: u64,
-    changed: BTreeMap<String, u64>,
+    changed: BTreeSet<String>,
 }
 
 impl DaemonSession {
@@ -152,7 +145,7 @@ impl DaemonSession {
             return Err(SessionError::Foreign(run_dir.into()));
         }
         sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, Some(LIMIT)).map_err(io::Error::from)?;
-        Ok(DaemonSession { stream, lines: LineSplitter::new(MAX_LINE), last_id: 0, changed: BTreeMap::new() })
+        Ok(DaemonSession { stream, lines: LineSplitter::new(MAX_LINE), last_id: 0, changed: BTreeSet::new() })
     }
 
     /// Requests the list of ports with EVPN, sorted by name.
@@ -166,8 +159,9 @@ impl DaemonSession {
         Ok(ports)
     }
 
-    /// Requests the local addresses of a port's VNI, if they have changed since generation `since`. When the addresses
-    /// change after this request, [`DaemonSession::changed`] contains the port.
+    /// Requests the local addresses of a port's VNI. The answer has the addresses only if they have changed since
+    /// generation `since`, or `since` is `None`. When the addresses change after this request,
+    /// [`DaemonSession::changed`] contains the port.
     ///
     /// # Errors
     /// [`SessionError`] if the daemon refuses, the connection fails, or the answer is malformed.
@@ -203,10 +197,9 @@ impl DaemonSession {
         Ok(())
     }
 
-    /// Returns the ports whose local addresses have changed since they were last requested, with the new generation of
-    /// each port's list.
+    /// Returns the ports whose local addresses have changed since they were last requested.
     #[must_use]
-    pub fn changed(&self) -> &BTreeMap<String, u64> {
+    pub fn changed(&self) -> &BTreeSet<String> {
         &self.changed
     }
 
@@ -250,9 +243,9 @@ impl DaemonSession {
 
     fn note(&mut self, line: SessionMessage) {
         let (Some("vxlan.changed"), Some(params)) = (line.method.as_deref(), line.params) else { return };
-        let Ok(ChangeNotice { port, generation }) = serde_json::from_value(params) else { return };
-        if self.changed.len() < MAX_CHANGED || self.changed.contains_key(&port) {
-            self.changed.insert(port, generation);
+        let Ok(ChangeNotice { port }) = serde_json::from_value(params) else { return };
+        if self.changed.len() < MAX_CHANGED {
+            self.changed.insert(port);
         }
     }
 

@@ -213,7 +213,7 @@ impl Tables {
         matches!(self.places.get(&mac), Some(AddressPlace::Local { .. }))
     }
 
-    /// Returns whether a MAC address is local, and is sticky or not according to `sticky`.
+    /// Returns whether a MAC address is local, with the given stickiness.
     #[must_use]
     pub fn is_local_as(&self, mac: Mac, sticky: bool) -> bool {
         self.places.get(&mac) == Some(&AddressPlace::Local { sticky })

@@ -13,6 +13,7 @@ use netlink_packet_core::{
     NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -28,7 +29,7 @@ const GROUPS: u32 = 0x1 | 0x4;
 /// `NLM_F_DUMP_INTR`: the table changed during its dump.
 const INTERRUPTED: u16 = 0x10;
 /// Maximum number of attempts to get a consistent dump.
-pub const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 5;
 
 /// How a request treats existing objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,31 +73,58 @@ impl NetlinkSocket {
         self.answers(&mut |_| {}).map(drop)
     }
 
-    /// Requests a single object, such as an interface by its name. `each` is called with each answer.
+    /// Sets attributes of an interface.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn ask(
-        &mut self,
-        request: RouteNetlinkMessage,
-        each: &mut dyn FnMut(RouteNetlinkMessage),
-    ) -> rustix::io::Result<()> {
-        self.send(request, NLM_F_ACK)?;
-        self.answers(each).map(drop)
+    pub fn set_link(&mut self, index: u32, attributes: Vec<LinkAttribute>) -> rustix::io::Result<()> {
+        self.request(RouteNetlinkMessage::SetLink(link_message(index, attributes)), RequestMode::Change)
     }
 
-    /// Dumps a whole table. `each` is called with each entry. Returns whether the dump is consistent: if the table
-    /// changed during the dump, entries may be missing.
+    /// Brings an interface up.
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn dump(
+    pub fn bring_up(&mut self, index: u32) -> rustix::io::Result<()> {
+        let mut message = link_message(index, Vec::new());
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        self.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change)
+    }
+
+    /// Finds an interface by name. Returns what `parse` returns for the kernel's description of the interface.
+    ///
+    /// # Errors
+    /// `ENODEV` if the interface does not exist, or `parse` returns `None`.
+    pub fn link<T>(&mut self, name: &str, parse: impl Fn(&RouteNetlinkMessage) -> Option<T>) -> rustix::io::Result<T> {
+        let message = link_message(0, vec![LinkAttribute::IfName(name.to_owned())]);
+        let mut link = None;
+        self.send(RouteNetlinkMessage::GetLink(message), NLM_F_ACK)?;
+        self.answers(&mut |answer| link = link.take().or_else(|| parse(&answer)))?;
+        link.ok_or(Errno::NODEV)
+    }
+
+    /// Dumps a whole table. Returns the entries as `parse` returns them, without those for which it returns `None`. If
+    /// the table changes during the dump, the dump is repeated; if it changes during all attempts, entries may be
+    /// missing.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn dump<T>(
         &mut self,
-        request: RouteNetlinkMessage,
-        each: &mut dyn FnMut(RouteNetlinkMessage),
-    ) -> rustix::io::Result<bool> {
-        self.send(request, NLM_F_DUMP)?;
-        self.answers(each).map(|is_interrupted| !is_interrupted)
+        request: &RouteNetlinkMessage,
+        parse: impl Fn(&RouteNetlinkMessage) -> Option<T>,
+    ) -> rustix::io::Result<Vec<T>> {
+        let mut entries = Vec::new();
+        for _ in 0..ATTEMPTS {
+            entries.clear();
+            self.send(request.clone(), NLM_F_DUMP)?;
+            let is_interrupted = self.answers(&mut |answer| entries.extend(parse(&answer)))?;
+            if !is_interrupted {
+                break;
+            }
+        }
+        Ok(entries)
     }
 
     fn send(&mut self, request: RouteNetlinkMessage, flags: u16) -> rustix::io::Result<()> {
@@ -145,15 +173,6 @@ pub struct NetlinkEvents {
     place: Vec<u8>,
 }
 
-/// The result of reading notifications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadResult {
-    /// No notification was lost. If the limit of datagrams was reached, there may be further notifications.
-    All,
-    /// Some notifications were lost, so the tables must be read again.
-    Lost,
-}
-
 impl NetlinkEvents {
     /// Opens a socket.
     ///
@@ -171,16 +190,17 @@ impl NetlinkEvents {
     }
 
     /// Reads notifications without blocking, at most `limit` datagrams. `each` is called with each notification.
+    /// Returns `false` if notifications were lost, so that the tables must be read again.
     ///
     /// # Errors
     /// The error of recvmsg(2).
-    pub fn read(&mut self, limit: usize, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<ReadResult> {
+    pub fn read(&mut self, limit: usize, each: &mut dyn FnMut(RouteNetlinkMessage)) -> rustix::io::Result<bool> {
         for _ in 0..limit {
             let length = match receive(&self.fd, &mut self.place, RecvFlags::DONTWAIT) {
                 Ok(Some(length)) => length,
                 Ok(None) => continue,
-                Err(Errno::AGAIN) => return Ok(ReadResult::All),
-                Err(Errno::NOBUFS | Errno::MSGSIZE) => return Ok(ReadResult::Lost),
+                Err(Errno::AGAIN) => return Ok(true),
+                Err(Errno::NOBUFS | Errno::MSGSIZE) => return Ok(false),
                 Err(error) => return Err(error),
             };
             let mut messages = Messages(self.place.get(..length).unwrap_or(&[]));
@@ -190,7 +210,7 @@ impl NetlinkEvents {
                 }
             }
         }
-        Ok(ReadResult::All)
+        Ok(true)
     }
 
     /// Returns whether there are unread notifications.
@@ -213,6 +233,14 @@ impl AsFd for NetlinkEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Returns a message about the interface with this index; 0 stands for an interface that the attributes name.
+pub fn link_message(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes = attributes;
+    message
 }
 
 fn socket(flags: SocketFlags) -> rustix::io::Result<OwnedFd> {

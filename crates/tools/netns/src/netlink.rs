@@ -7,13 +7,12 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netvale_netlink::{ATTEMPTS, NetlinkSocket as Socket, RequestMode};
-use rustix::io::Errno;
+use netvale_netlink::{NetlinkSocket as Socket, RequestMode};
 
 /// A network interface, as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,12 +72,7 @@ impl NamespaceSocket {
     /// # Errors
     /// `ENODEV` if the interface does not exist.
     pub fn link(&mut self, name: &str) -> rustix::io::Result<LinkInfo> {
-        let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        let mut link = None;
-        self.0
-            .ask(RouteNetlinkMessage::GetLink(message), &mut |answer| link = link.take().or_else(|| found(answer)))?;
-        link.ok_or(Errno::NODEV)
+        self.0.link(name, found)
     }
 
     /// Moves an interface to another network namespace and renames it.
@@ -86,11 +80,8 @@ impl NamespaceSocket {
     /// # Errors
     /// `EEXIST` if an interface of that name exists in the other namespace.
     pub fn hand_to(&mut self, index: u32, namespace: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
-        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        self.0.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change)
+        let place = LinkAttribute::NetNsFd(namespace.as_raw_fd());
+        self.0.set_link(index, vec![place, LinkAttribute::IfName(name.to_owned())])
     }
 
     /// Brings an interface up.
@@ -98,11 +89,7 @@ impl NamespaceSocket {
     /// # Errors
     /// The kernel's error.
     pub fn bring_up(&mut self, index: u32) -> rustix::io::Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.header.flags = LinkFlags::Up;
-        message.header.change_mask = LinkFlags::Up;
-        self.0.request(RouteNetlinkMessage::SetLink(message), RequestMode::Change)
+        self.0.bring_up(index)
     }
 
     /// Adds an address to an interface. The address is valid immediately, without duplicate address detection.
@@ -133,7 +120,7 @@ impl NamespaceSocket {
     /// The kernel's error.
     pub fn addresses(&mut self, index: u32) -> rustix::io::Result<Vec<AddressPrefix>> {
         let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        self.dump(&all, |answer| address_of(answer, index))
+        self.0.dump(&all, |answer| address_of(answer, index))
     }
 
     /// Adds a route through an interface.
@@ -151,35 +138,18 @@ impl NamespaceSocket {
     /// The kernel's error.
     pub fn routes(&mut self, index: u32) -> rustix::io::Result<Vec<(AddressPrefix, Option<IpAddr>)>> {
         let all = RouteNetlinkMessage::GetRoute(RouteMessage::default());
-        self.dump(&all, |answer| route_of(answer, index))
-    }
-
-    /// Dumps a table, and returns what `of` returns for its entries. If the table changed during the dump, repeats the
-    /// dump, since entries may be missing.
-    fn dump<T>(
-        &mut self,
-        all: &RouteNetlinkMessage,
-        of: impl Fn(&RouteNetlinkMessage) -> Option<T>,
-    ) -> rustix::io::Result<Vec<T>> {
-        let mut found = Vec::new();
-        for _ in 0..ATTEMPTS {
-            found.clear();
-            if self.0.dump(all.clone(), &mut |answer| found.extend(of(&answer)))? {
-                break;
-            }
-        }
-        Ok(found)
+        self.0.dump(&all, |answer| route_of(answer, index))
     }
 }
 
-fn found(answer: RouteNetlinkMessage) -> Option<LinkInfo> {
+fn found(answer: &RouteNetlinkMessage) -> Option<LinkInfo> {
     let RouteNetlinkMessage::NewLink(message) = answer else { return None };
     let is_up = message.header.flags.contains(LinkFlags::Up);
     let mut link = LinkInfo { index: message.header.index, mac: None, mtu: 0, is_up };
-    for attribute in message.attributes {
+    for attribute in &message.attributes {
         match attribute {
             LinkAttribute::Address(bytes) => link.mac = bytes.as_slice().try_into().ok(),
-            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             _ => {}
         }
     }

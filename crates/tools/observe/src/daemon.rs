@@ -23,24 +23,20 @@ impl ObservedDaemon {
         ObservedDaemon { run_dir, client: None }
     }
 
-    /// Sends one request and returns its result: `daemon.ask(Client::all_stats)`. Retries once if the connection has
-    /// ended, as it does when the daemon is replaced.
+    /// Sends one request, as in `daemon.ask(Client::all_stats)`, and returns its result. If the connection has ended,
+    /// for example because the daemon was replaced, connects again and repeats the request once.
     ///
     /// # Errors
     /// The daemon does not answer, or refuses.
     pub fn ask<T>(&mut self, question: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
-        if let Some(mut client) = self.client.take() {
-            match question(&mut client) {
-                Err(ClientError::Lost { .. }) => {}
-                Err(error @ ClientError::Refused(_)) => {
-                    self.client = Some(client);
-                    return Err(error);
-                }
-                Ok(answer) => {
-                    self.client = Some(client);
-                    return Ok(answer);
-                }
-                Err(error) => return Err(error),
+        if let Some(client) = &mut self.client {
+            let answer = question(client);
+            if matches!(answer, Ok(_) | Err(ClientError::Refused(_))) {
+                return answer;
+            }
+            self.client = None;
+            if !matches!(answer, Err(ClientError::Lost { .. })) {
+                return answer;
             }
         }
         let mut client = connect(&self.run_dir)?;

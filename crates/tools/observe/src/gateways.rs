@@ -1,6 +1,5 @@
 //! A client of the gateways whose control sockets are in the run directory: it requests their counters and open flows.
-//! Limits on time and size apply to all gateways together, so that a gateway that hangs, or sends endless data, cannot
-//! use more time and memory than that.
+//! Limits on time and size apply to all gateways together, even if a gateway hangs or sends endless data.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -58,9 +58,7 @@ impl Figures {
         let encode = || serde_json::to_string(&*self.stats).unwrap_or_default().into();
         Arc::clone(self.json.get_or_init(encode))
     }
-}
 
-impl Figures {
     /// Creates the figures from a daemon's counters. [`Figures::text`] adds the counters of the gateways whose control
     /// sockets are in `folders`.
     #[must_use]

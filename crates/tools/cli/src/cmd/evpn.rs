@@ -69,11 +69,8 @@ pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         show(args.json)?;
     } else {
         super::up::log_from(args.log_level);
-        let options = AgentOptions {
-            udp_port: args.udp_port,
-            hold: Duration::from_secs(args.hold),
-            ..AgentOptions::new(ctx.dir())
-        };
+        let hold = Duration::from_secs(args.hold);
+        let options = AgentOptions { run_dir: ctx.dir(), udp_port: args.udp_port, hold };
         let stop = signals::stop_flag()?;
         agent::run(options, &stop).map_err(failed)?;
     }

@@ -1,4 +1,4 @@
-//! The container's interface: a TAP in its network namespace, with its addresses and routes.
+//! The container's interface: a TAP in the container's network namespace, with addresses and routes.
 
 use std::time::{Duration, Instant};
 
@@ -41,16 +41,34 @@ pub fn attach(config: &CniConfig, container: &Container, port: &str, namespace: 
     Ok(())
 }
 
+/// Calls `work` in the namespace, with a netlink socket and the interface; `None` if the interface does not exist.
+fn with_link<T: Send>(
+    namespace: &Namespace,
+    ifname: &str,
+    work: impl FnOnce(&mut NamespaceSocket, Option<LinkInfo>) -> Result<T, CniError> + Send,
+) -> Result<T, CniError> {
+    namespace.within(|| {
+        let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
+        match netlink.link(ifname) {
+            Err(Errno::NODEV) => work(&mut netlink, None),
+            link => {
+                let link = link.map_err(kernel(&format!("find the interface {ifname}")))?;
+                work(&mut netlink, Some(link))
+            }
+        }
+    })?
+}
+
+fn missing(ifname: &str) -> CniError {
+    kernel(&format!("find the interface {ifname}"))(Errno::NODEV)
+}
+
 /// Returns the interface's MAC address.
 ///
 /// # Errors
 /// [`Code::Kernel`] if the interface cannot be found.
 pub fn address(namespace: &Namespace, ifname: &str) -> Result<Mac, CniError> {
-    namespace.within(|| {
-        let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
-        let link = netlink.link(ifname).map_err(kernel(&format!("find the interface {ifname}")))?;
-        Ok(Mac(link.mac.unwrap_or_default()))
-    })?
+    with_link(namespace, ifname, |_, link| Ok(Mac(link.ok_or_else(|| missing(ifname))?.mac.unwrap_or_default())))
 }
 
 /// Sets the interface's addresses and routes, and brings the interface up. Returns the interface's entry for the
@@ -63,9 +81,8 @@ pub fn configure(
     ifname: &str,
     addresses: &ContainerAddresses,
 ) -> Result<ContainerInterface, CniError> {
-    namespace.within(|| {
-        let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
-        let link = netlink.link(ifname).map_err(kernel(&format!("find the interface {ifname}")))?;
+    with_link(namespace, ifname, |netlink, link| {
+        let link = link.ok_or_else(|| missing(ifname))?;
         for ip in &addresses.ips {
             let step = format!("give {ifname} the address {}/{}", ip.own.address, ip.own.length);
             netlink.add_address(link.index, ip.own).map_err(kernel(&step))?;
@@ -84,7 +101,7 @@ pub fn configure(
         }
         let mac = Mac(link.mac.unwrap_or_default());
         Ok(ContainerInterface { name: ifname.into(), mac, mtu: link.mtu, ..ContainerInterface::default() })
-    })?
+    })
 }
 
 /// Returns whether the namespace has an interface of this name.
@@ -92,13 +109,7 @@ pub fn configure(
 /// # Errors
 /// [`Code::Kernel`] if the request to the kernel fails.
 pub fn is_there(namespace: &Namespace, ifname: &str) -> Result<bool, CniError> {
-    namespace.within(|| {
-        let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
-        match netlink.link(ifname) {
-            Err(Errno::NODEV) => Ok(false),
-            link => link.map(|_| true).map_err(kernel(&format!("find the interface {ifname}"))),
-        }
-    })?
+    with_link(namespace, ifname, |_, link| Ok(link.is_some()))
 }
 
 /// Waits until the interface has disappeared, for at most 5 s.
@@ -123,12 +134,8 @@ pub fn check(
     mac: Option<Mac>,
     addresses: &ContainerAddresses,
 ) -> Result<(), CniError> {
-    namespace.within(|| {
-        let mut netlink = NamespaceSocket::open().map_err(kernel("open a netlink socket"))?;
-        let link = match netlink.link(ifname) {
-            Err(Errno::NODEV) => return broken(format!("the container has no interface {ifname}")),
-            link => link.map_err(kernel(&format!("find the interface {ifname}")))?,
-        };
+    with_link(namespace, ifname, |netlink, link| {
+        let Some(link) = link else { return broken(format!("the container has no interface {ifname}")) };
         same_link(&link, ifname, mac)?;
         let has = netlink.addresses(link.index).map_err(kernel("list the addresses"))?;
         if let Some(ip) = addresses.ips.iter().find(|ip| !has.contains(&ip.own)) {
@@ -140,7 +147,7 @@ pub fn check(
             Some(route) => broken(format!("{ifname} has lost its route to {}/{}", route.to.address, route.to.length)),
             None => Ok(()),
         }
-    })?
+    })
 }
 
 fn same_link(link: &LinkInfo, ifname: &str, mac: Option<Mac>) -> Result<(), CniError> {

@@ -92,7 +92,7 @@ fn describe(
     })
 }
 
-/// Creates a port's folder. The daemon's user becomes its owner, so that the daemon can create a socket in it.
+/// Creates a port's folder, and gives it to the daemon's user, so that the daemon can create a socket in it.
 fn make(config: &CniConfig, port: &str) -> std::io::Result<OpenFolder> {
     let daemon = fs::metadata(config.daemon_dir())?;
     let uid = Uid::from_raw(daemon.uid());
@@ -112,8 +112,8 @@ pub fn remove(config: &CniConfig, port: &str) {
     }
 }
 
-/// Removes the folders of all ports of a network except the ports in `keep`. The names of the network's ports begin
-/// with `network`.
+/// Removes the folders of all ports of a network except the ports in `keep`. `network` is the prefix of the names of
+/// the network's ports.
 pub fn keep_only(config: &CniConfig, network: &str, keep: &[String]) {
     let Ok(folder) = OpenFolder::open(&folders(config)) else { return };
     for name in folder.names().iter().filter(|name| name.starts_with(network) && !keep.contains(name)) {

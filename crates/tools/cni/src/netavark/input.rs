@@ -1,7 +1,6 @@
 //! Networks and containers as podman describes them.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use netvale_control::types::Mac;
 use netvale_netns::netlink::AddressPrefix;
@@ -79,7 +78,6 @@ fn read<T: for<'a> Deserialize<'a>>(what: &str, input: &Value) -> Result<T, CniE
     T::deserialize(input).map_err(|e| wrong(&e))
 }
 
-/// Returns whether the address belongs to the network.
 fn contains(network: AddressPrefix, address: IpAddr) -> bool {
     let length = u32::from(network.length);
     match (network.address, address) {
@@ -90,10 +88,10 @@ fn contains(network: AddressPrefix, address: IpAddr) -> bool {
 }
 
 impl PodmanNetwork {
-    /// Parses a network.
+    /// Parses podman's description of a network.
     ///
     /// # Errors
-    /// [`Code::Decode`] if the input is not a network.
+    /// [`Code::Decode`] if the input has another form.
     pub fn read(input: &Value) -> Result<PodmanNetwork, CniError> {
         read("the network", input)
     }
@@ -140,7 +138,7 @@ impl PodmanNetwork {
 }
 
 impl ContainerInput {
-    /// Parses a container that joins a network.
+    /// Parses podman's description of a container that joins a network.
     ///
     /// # Errors
     /// [`CniError`] if the input has another form, or the network's name is invalid.
@@ -188,12 +186,9 @@ impl ContainerInput {
         let parse = |text: &str| text.parse::<Mac>().map_err(|e| bad(format!("invalid static_mac {text:?}: {e}")));
         let mac = Some(text).filter(|text| !text.is_empty()).map(parse).transpose()?;
         Ok(CniConfig {
-            mtu: settings.mtu,
-            queues: settings.queues,
-            gro: settings.gro,
             policies: PodPolicies::of(settings.policies),
             runtime_config: RuntimeConfig { mac },
-            ..self.at(settings.switch, settings.run_dir)
+            ..self.at(settings.config)
         })
     }
 
@@ -203,13 +198,12 @@ impl ContainerInput {
     /// # Errors
     /// As [`ContainerInput::config`].
     pub fn place(&self) -> Result<CniConfig, CniError> {
-        let settings = PodmanSettings::place(&self.options())?;
-        Ok(self.at(settings.switch, settings.run_dir))
+        Ok(self.at(PodmanSettings::place(&self.options())?.config))
     }
 
-    fn at(&self, bridge: String, run_dir: Option<PathBuf>) -> CniConfig {
-        let run_dir = run_dir.or_else(rootless::run_dir);
-        CniConfig { name: self.network.name.clone(), bridge, run_dir, ..CniConfig::default() }
+    fn at(&self, config: CniConfig) -> CniConfig {
+        let run_dir = config.run_dir.or_else(rootless::run_dir);
+        CniConfig { name: self.network.name.clone(), run_dir, ..config }
     }
 
     /// Returns the addresses that podman has assigned to the container, and the routes of the network.

@@ -4,13 +4,14 @@
 //! The settings ([`PodmanSettings`]) are their parsed values, with defaults.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use netvale_control::options::{AttachOption, OptionShape};
 use netvale_portspec::SwitchName;
 use netvale_tap::device::MAX_QUEUES;
 use serde_json::{Map, Value};
 
+use crate::config::CniConfig;
 use crate::error::{CniError, Code};
 
 /// Options in the form in which podman passes them: values by key.
@@ -24,16 +25,8 @@ const METRIC: u32 = 100;
 /// The parsed options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodmanSettings {
-    /// The switch's name.
-    pub switch: String,
-    /// The daemon's run directory; `None` for the default run directory.
-    pub run_dir: Option<PathBuf>,
-    /// MTU of the interface in bytes; 0 means 1500.
-    pub mtu: u32,
-    /// Number of queues of the TAP; 0 means 1.
-    pub queues: u32,
-    /// Whether the switch merges TCP segments and UDP datagrams to the container (GRO).
-    pub gro: bool,
+    /// Switch, run directory, MTU, queues and GRO; the other members have their defaults.
+    pub config: CniConfig,
     /// Whether to omit the default routes through the subnets' gateways.
     pub no_default_route: bool,
     /// Metric of routes for which podman gives no metric.
@@ -45,11 +38,7 @@ pub struct PodmanSettings {
 impl Default for PodmanSettings {
     fn default() -> PodmanSettings {
         PodmanSettings {
-            switch: "vale0".into(),
-            run_dir: None,
-            mtu: 0,
-            queues: 0,
-            gro: false,
+            config: CniConfig { bridge: "vale0".into(), ..CniConfig::default() },
             no_default_route: false,
             metric: METRIC,
             policies: Map::new(),
@@ -86,14 +75,14 @@ impl PodmanSettings {
         match key {
             "switch" => {
                 SwitchName::parse(text).map_err(|e| bad(format!("switch: {e:#}")))?;
-                text.clone_into(&mut self.switch);
+                text.clone_into(&mut self.config.bridge);
             }
-            "run_dir" if Path::new(text).is_absolute() => self.run_dir = Some(text.into()),
+            "run_dir" if Path::new(text).is_absolute() => self.config.run_dir = Some(text.into()),
             "run_dir" => return Err(wrong(key, text, "a path that begins with '/'")),
-            "mtu" => self.mtu = number(key, text, 68, 65_535)?,
-            "queues" => self.queues = number(key, text, 1, MAX_QUEUES)?,
+            "mtu" => self.config.mtu = number(key, text, 68, 65_535)?,
+            "queues" => self.config.queues = number(key, text, 1, MAX_QUEUES)?,
             "metric" => self.metric = number(key, text, 0, u32::MAX)?,
-            "gro" => self.gro = flag(key, text)?,
+            "gro" => self.config.gro = flag(key, text)?,
             "no_default_route" => self.no_default_route = flag(key, text)?,
             _ => {
                 let shape = policy(key)?.shape;
@@ -161,11 +150,14 @@ mod tests {
         ]);
         let policies = json!({"access": 10, "isolated": true, "guard": "ip,arp", "rate_in": "80mbit"});
         let expected = PodmanSettings {
-            switch: "lab.1".into(),
-            run_dir: Some("/srv/run".into()),
-            mtu: 9000,
-            queues: 2,
-            gro: true,
+            config: CniConfig {
+                bridge: "lab.1".into(),
+                run_dir: Some("/srv/run".into()),
+                mtu: 9000,
+                queues: 2,
+                gro: true,
+                ..CniConfig::default()
+            },
             no_default_route: true,
             metric: 0,
             policies: policies.as_object().cloned().unwrap(),

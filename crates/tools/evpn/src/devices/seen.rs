@@ -2,7 +2,7 @@
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    BridgePortState, InfoBridgePort, InfoData, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    BridgePortState, InfoBridgePort, InfoData, InfoKind, InfoPortData, LinkAttribute, LinkFlags, LinkInfo,
 };
 use netvale_netlink::NetlinkSocket;
 use rustix::io::Errno;
@@ -59,13 +59,9 @@ impl KernelDevice {
 
 /// Finds a device by name; `None` if it does not exist.
 pub(super) fn find(netlink: &mut NetlinkSocket, name: &str) -> rustix::io::Result<Option<KernelDevice>> {
-    let mut message = LinkMessage::default();
-    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-    let mut found = None;
-    match netlink.ask(RouteNetlinkMessage::GetLink(message), &mut |answer| found = KernelDevice::read(&answer)) {
-        Ok(()) => Ok(found),
+    match netlink.link(name, KernelDevice::read) {
         Err(Errno::NODEV) => Ok(None),
-        Err(error) => Err(error),
+        found => found.map(Some),
     }
 }
 

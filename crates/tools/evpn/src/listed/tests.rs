@@ -151,7 +151,7 @@ fn impossible_station_addresses_are_not_accepted() {
         LocalAddress { mac: OTHER, ips: vec![ip()], ..LocalAddress::default() },
         LocalAddress { mac: MAC, ips: vec![ip()], ..LocalAddress::default() },
     ]);
-    assert_eq!(listed.len(), 2);
+    assert_eq!(listed.addresses.len(), 2);
     let claims =
         listed.plan(&Tables::default(), false).into_iter().filter(|act| matches!(act, TableChange::AddNeighbor(..)));
     assert_eq!(claims.collect::<Vec<_>>(), vec![TableChange::AddNeighbor(ip(), OTHER, false)]);

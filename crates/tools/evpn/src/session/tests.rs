@@ -56,7 +56,7 @@ fn a_notification_before_an_answer_is_kept() {
     let ip = IpAddr::from([10, 0, 0, 2]);
     let changes = [FeedChange::Flood(ip), FeedChange::Address(mac, ip, true), FeedChange::NoNeighbor(ip)];
     session.set("vale0:vx", true, &changes).unwrap();
-    assert_eq!(session.changed().get("vale0:vx"), Some(&9));
+    assert!(session.changed().contains("vale0:vx"));
     let local = session.local("vale0:vx", Some(8)).unwrap();
     assert_eq!((local.generation, local.addresses.unwrap()[0].mac), (9, mac));
     assert!(session.changed().is_empty());

@@ -10,49 +10,14 @@ use prometheus_client::registry::Unit;
 /// Prefix of the names of all metrics.
 pub const PREFIX: &str = "netvale";
 
-/// The type of a family's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FamilyType {
-    /// A number that only rises, until the object to which it belongs, such as a port, is created anew. The samples are
-    /// named `…_total`.
-    Counter,
-    /// A number that rises and falls.
-    Gauge,
-    /// Cumulative counts by duration. The samples are named `…_bucket` (with a label `le`), `…_sum` and `…_count`.
-    Histogram,
-    /// The constant 1, with labels that describe an object. The samples are named `…_info`.
-    Info,
-}
-
-impl FamilyType {
-    /// Returns the type's name, as in both text formats and in the documentation.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            FamilyType::Counter => "counter",
-            FamilyType::Gauge => "gauge",
-            FamilyType::Histogram => "histogram",
-            FamilyType::Info => "info",
-        }
-    }
-
-    pub(crate) const fn encoded(self) -> MetricType {
-        match self {
-            FamilyType::Counter => MetricType::Counter,
-            FamilyType::Gauge => MetricType::Gauge,
-            FamilyType::Histogram => MetricType::Histogram,
-            FamilyType::Info => MetricType::Info,
-        }
-    }
-}
-
 /// A family of metrics: the samples of one name and type, which differ in their labels' values.
 #[derive(Debug)]
 pub struct MetricFamily {
     /// The family's name without prefix, unit and suffix.
     pub name: &'static str,
-    /// Type of the values.
-    pub of: FamilyType,
+    /// Type of the values. A counter only rises, until the object to which it belongs, such as a port, is created anew.
+    /// The values of an info are the constant 1; its labels describe an object.
+    pub of: MetricType,
     /// Base unit of the values; `None` if they have none.
     pub unit: Option<Unit>,
     /// Label names.
@@ -67,9 +32,9 @@ impl MetricFamily {
     pub fn sample(&self) -> String {
         let unit = self.unit.as_ref().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
         let suffix = match self.of {
-            FamilyType::Counter => "_total",
-            FamilyType::Gauge | FamilyType::Histogram => "",
-            FamilyType::Info => "_info",
+            MetricType::Counter => "_total",
+            MetricType::Info => "_info",
+            MetricType::Gauge | MetricType::Histogram | MetricType::Unknown => "",
         };
         format!("{PREFIX}_{}{unit}{suffix}", self.name)
     }
@@ -77,7 +42,7 @@ impl MetricFamily {
     /// Returns the names of all samples of the family.
     #[must_use]
     pub fn samples(&self) -> Vec<String> {
-        let suffixes: &[&str] = if self.of == FamilyType::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+        let suffixes: &[&str] = if self.of == MetricType::Histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
         suffixes.iter().map(|suffix| self.sample() + suffix).collect()
     }
 }
@@ -92,7 +57,7 @@ macro_rules! families {
             #[doc = $help]
             pub static $constant: $crate::metrics::families::MetricFamily = $crate::metrics::families::MetricFamily {
                 name: $name,
-                of: $crate::metrics::families::FamilyType::$of,
+                of: prometheus_client::metrics::MetricType::$of,
                 unit: $crate::metrics::families::families!(@unit $($unit)?),
                 labels: &[$($label),*],
                 help: $help,

@@ -10,7 +10,7 @@ use crate::metrics::samples::SampleValue::Count;
 use crate::metrics::samples::{Label, Samples};
 
 families! {
-    /// Families of gateways.
+    /// The families of metrics of gateways.
     GATEWAYS:
     UP = Gauge "gateway_up" ["port", "switch"]
         "1 if the gateway has answered within the limits; else 0, and it has no other metrics.";
@@ -46,9 +46,8 @@ pub(super) fn encode(samples: &mut Samples<'_>, gateways: &[ObservedGateway]) ->
     all.one(&CLOSED, |stats| stats.closed)?;
     all.labelled(&PAYLOAD, "direction", |stats| vec![("in", stats.received), ("out", stats.sent)])?;
     all.labelled(&QUERIES, "outcome", |stats| {
-        let counts = &stats.queries;
-        let [own, forwarded] = [("own", counts.own), ("forwarded", counts.forwarded)];
-        vec![own, forwarded, ("refused", counts.refused), ("failed", counts.failed)]
+        let of = &stats.queries;
+        vec![("own", of.own), ("forwarded", of.forwarded), ("refused", of.refused), ("failed", of.failed)]
     })?;
     all.one(&PENDING, |stats| stats.questions)?;
     all.one(&LEASES, |stats| stats.leases)?;
@@ -65,8 +64,8 @@ struct GatewaySamples<'a, 'b> {
 impl GatewaySamples<'_, '_> {
     /// Encodes a family with one sample for each gateway.
     fn one(&mut self, family: &MetricFamily, value: fn(&GatewayStats) -> u64) -> Encoded {
-        let answered = self.gateways.iter().filter_map(|one| Some((whose(one), one.stats.as_ref()?)));
-        self.samples.all(family, answered.map(|(labels, stats)| (labels, Count(value(stats)))))
+        let samples = self.gateways.iter().filter_map(|one| Some((whose(one), Count(value(one.stats.as_ref()?)))));
+        self.samples.all(family, samples)
     }
 
     /// Encodes a family with samples for each gateway that differ in one label.

@@ -1,11 +1,12 @@
-//! Encoding of a family's samples, each with labels and a *value*.
+//! Encoding of the samples of a family of metrics. Each sample has labels and a *value*.
 
 use std::fmt::Result as Encoded;
 
 use netvale_control::types::{Latency, PortDetails};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 
-use crate::metrics::families::{FamilyType, MetricFamily};
+use crate::metrics::families::MetricFamily;
 
 /// A sample's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,13 +32,12 @@ impl Samples<'_> {
         family: &MetricFamily,
         samples: impl IntoIterator<Item = (L, SampleValue)>,
     ) -> Encoded {
-        let mut encoder =
-            self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
+        let mut encoder = self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of)?;
         for (labels, value) in samples {
             let mut one = encoder.encode_family(&labels)?;
             match (family.of, value) {
-                (FamilyType::Counter, SampleValue::Count(n)) => one.encode_counter::<NoLabelSet, _, u64>(&n, None)?,
-                (FamilyType::Counter, SampleValue::Nanoseconds(n)) => {
+                (MetricType::Counter, SampleValue::Count(n)) => one.encode_counter::<NoLabelSet, _, u64>(&n, None)?,
+                (MetricType::Counter, SampleValue::Nanoseconds(n)) => {
                     one.encode_counter::<NoLabelSet, _, u64>(&seconds(n), None)?
                 }
                 (_, SampleValue::Count(n)) => one.encode_gauge(&n)?,
@@ -53,8 +53,7 @@ impl Samples<'_> {
         family: &MetricFamily,
         samples: impl IntoIterator<Item = (L, &'a Latency)>,
     ) -> Encoded {
-        let mut encoder =
-            self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of.encoded())?;
+        let mut encoder = self.0.encode_descriptor(family.name, family.help, family.unit.as_ref(), family.of)?;
         for (labels, latency) in samples {
             let one = &mut encoder.encode_family(&labels)?;
             let sum = seconds(latency.sum_ns);
@@ -65,9 +64,9 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// Encodes the samples of a family of type [`Info`](super::families::FamilyType::Info).
+    /// Encodes the samples of a family of the type [`MetricType::Info`].
     pub fn info<L: EncodeLabelSet>(&mut self, family: &MetricFamily, samples: impl IntoIterator<Item = L>) -> Encoded {
-        let mut encoder = self.0.encode_descriptor(family.name, family.help, None, family.of.encoded())?;
+        let mut encoder = self.0.encode_descriptor(family.name, family.help, None, family.of)?;
         samples.into_iter().try_for_each(|labels| encoder.encode_info(&labels))
     }
 }

@@ -51,7 +51,7 @@ pub struct Sessions {
     rates: SamplingRates,
     /// If not empty, only these switches are sampled.
     only: Vec<String>,
-    /// The connection for requests for counters, and for events about ports.
+    /// The connection on which counters are requested and events about ports arrive.
     main: Client,
     /// The connections for traces, by switch and rate.
     traces: BTreeMap<(String, u32), Client>,

@@ -84,7 +84,7 @@ impl WebCaptures {
     }
 }
 
-/// A running capture's share in the count of captures; dropping it reduces the count.
+/// Counts as one running capture until it is dropped.
 struct Ticket(Arc<AtomicUsize>);
 
 impl Drop for Ticket {

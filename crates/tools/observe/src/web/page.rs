@@ -1,15 +1,17 @@
 //! The handler of the *page*, which returns the answer for each URL path.
 
+use std::sync::Arc;
+
 use crate::http::answer::{HttpAnswer, HttpStatus};
 use crate::http::handler::HttpHandler;
 use crate::http::head::{Method, RequestHead};
 use crate::http::hosts::ServerNames;
-use crate::source::FiguresSource;
+use crate::source::{Figures, FiguresSource};
 use crate::web::assets;
 use crate::web::capture::{WebCapture, WebCaptures};
 use crate::web::flows::WebFlows;
 use crate::web::guard::WebGuard;
-use crate::web::ports::{PortsAnswer, WebPorts};
+use crate::web::ports::WebPorts;
 
 const JSON: &str = "application/json";
 
@@ -61,7 +63,7 @@ impl WebPage {
     fn figures(&self, head: &RequestHead) -> PageResult {
         self.guard.figures(head).map_err(refused)?;
         match head.path.as_str() {
-            "/api/stats" => self.stats().map(json),
+            "/api/stats" => Ok(json(self.counters()?.json())),
             "/api/ports" => self.ports.list().map(json),
             "/api/port" => {
                 let name = head.parameter("name").ok_or((HttpStatus::BadRequest, "name is missing".to_owned()))?;
@@ -73,11 +75,8 @@ impl WebPage {
         }
     }
 
-    fn stats(&self) -> PortsAnswer {
-        let figures = self.source.figures();
-        figures
-            .map(|figures| figures.json())
-            .map_err(|_| (HttpStatus::Unavailable, "the daemon does not answer".into()))
+    fn counters(&self) -> Result<Arc<Figures>, (HttpStatus, String)> {
+        self.source.figures().map_err(|_| (HttpStatus::Unavailable, "the daemon does not answer".to_owned()))
     }
 
     /// Begins a capture. HEAD is refused, and so is a port that the daemon does not list: its name could be the name of
@@ -87,9 +86,7 @@ impl WebPage {
             return Err((HttpStatus::MethodNotAllowed, "a capture needs GET".into()));
         }
         let capture = WebCapture::asked(head).map_err(|why| (HttpStatus::BadRequest, why.to_owned()))?;
-        let figures =
-            self.source.figures().map_err(|_| (HttpStatus::Unavailable, "the daemon does not answer".to_owned()))?;
-        if !figures.stats().ports.iter().any(|port| port.name == capture.port) {
+        if !self.counters()?.stats().ports.iter().any(|port| port.name == capture.port) {
             return Err((HttpStatus::NotFound, "no such port".into()));
         }
         tracing::info!("capturing {}", capture.port);
@@ -97,7 +94,7 @@ impl WebPage {
     }
 }
 
-fn json(text: std::sync::Arc<str>) -> HttpAnswer {
+fn json(text: Arc<str>) -> HttpAnswer {
     HttpAnswer::page(JSON, text)
 }
 

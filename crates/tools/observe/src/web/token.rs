@@ -27,7 +27,7 @@ pub enum TokenError {
         /// The cause.
         source: io::Error,
     },
-    /// Users of this host who are neither root nor the file's owner can access the file.
+    /// Users who are neither the file's owner nor in the file's group can access the file.
     #[error("{}: other users of this host can read or change it (mode {mode:o}); use mode 600", path.display())]
     Open {
         /// The file's path.

@@ -22,7 +22,7 @@ fn page_is_the_table() {
         let unit = family.unit.as_ref().map(|unit| unit.as_str().to_owned()).unwrap_or_default();
         let labels = or_none(labels.join(", "));
         let unit = or_none(unit);
-        format!("| `{}` | {} | {labels} | {unit} | {} |", family.sample(), family.of.word(), family.help)
+        format!("| `{}` | {} | {labels} | {unit} | {} |", family.sample(), family.of.as_str(), family.help)
     };
     assert_eq!(rows, all().map(row).collect::<Vec<_>>());
 }

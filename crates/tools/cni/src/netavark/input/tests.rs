@@ -1,5 +1,8 @@
-use super::*;
+use std::path::PathBuf;
+
 use serde_json::Map;
+
+use super::*;
 
 /// Returns `base` with one member replaced by `value`; `path` leads to the member, as in `network.options`.
 fn with(mut base: Value, path: &str, value: Value) -> Value {

@@ -12,7 +12,7 @@ use crate::metrics::samples::{Samples, both, whose};
 pub(super) const KIND: MetricKind = MetricKind { families: TUNNELS, encode };
 
 families! {
-    /// Families of tunnels.
+    /// The families of metrics of tunnels.
     TUNNELS:
     TUNNEL = Info "tunnel" ["port", "switch", "vni", "local"] "A VXLAN port: its VNI, and its endpoint on this host.";
     TUNNEL_ADDRESSES = Gauge "tunnel_addresses" ["port", "switch"] "Known addresses behind other endpoints.";
