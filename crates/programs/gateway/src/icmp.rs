@@ -7,19 +7,19 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netvale_wire::layers::{ICMP, ICMP6};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
 
 use crate::core::{FlowRefusal, FlowReview, GatewayCore, PermittedFlow};
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds, FlowLimited, OpenFlow};
 use crate::frame::GuestPacket;
 use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
+use crate::outward::OutwardSocket;
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::rates::{RateWay, datagram_cost};
@@ -45,7 +45,7 @@ struct EchoFlow {
     outer: IpAddr,
     /// The DNS name that the guest resolved to the destination's address.
     name: Option<Arc<str>>,
-    socket: OwnedFd,
+    socket: OutwardSocket,
     began: Instant,
     used: Instant,
     counts: FlowBytes,
@@ -114,18 +114,13 @@ impl EchoFlows {
         let Some(flow) = self.flows.get(id) else { return };
         flow.used = core.now;
         let len = packet.l4.len() - HEADER_LEN;
-        if !core.passes(packet.who, RateWay::Sent, datagram_cost(len, 0, packet.src.is_ipv4())) {
+        if !core.passes(packet.who, RateWay::Sent, datagram_cost(len, packet.src.is_ipv4())) {
             flow.dropped += 1;
             return;
         }
         flow.counts.sent += len as u64;
         let to = SocketAddr::new(flow.outer, 0);
-        match rustix::net::sendto(&flow.socket, packet.l4, SendFlags::DONTWAIT, &to) {
-            Err(Errno::NETUNREACH) => core.send_error(packet, IcmpProblem::Network, None),
-            Err(Errno::HOSTUNREACH) => core.send_error(packet, IcmpProblem::Host, None),
-            Err(Errno::PERM | Errno::ACCESS) => core.send_error(packet, IcmpProblem::Prohibited, None),
-            _ => {}
-        }
+        flow.socket.send(core, packet, packet.l4, to, None);
     }
 
     fn open(&mut self, core: &mut GatewayCore, key: PingKey, packet: &GuestPacket<'_>) -> Option<SlotId> {
@@ -155,8 +150,10 @@ impl EchoFlows {
         let id = self.flows.insert(flow);
         self.by_key.insert(key, id);
         core.timers.add(core.now + IDLE, TimedThing::Ping(id));
-        let watched =
-            self.flows.get(id).map(|flow| core.poller.add(&flow.socket, WatchedThing::Ping(id), WatchMode::Readable));
+        let watched = self
+            .flows
+            .get(id)
+            .map(|flow| core.poller.add(&flow.socket.fd, WatchedThing::Ping(id), WatchMode::Readable));
         if !matches!(watched, Some(Ok(()))) {
             self.close(core, id, "descriptors");
             return None;
@@ -166,7 +163,7 @@ impl EchoFlows {
 
     /// Opens a socket for echo requests. If the kernel refuses, explains why in the log (only once), and returns
     /// `None`.
-    fn socket(&mut self, outer: IpAddr) -> Option<OwnedFd> {
+    fn socket(&mut self, outer: IpAddr) -> Option<OutwardSocket> {
         let v6 = outer.is_ipv6();
         let (family, protocol) =
             if v6 { (AddressFamily::INET6, ipproto::ICMPV6) } else { (AddressFamily::INET, ipproto::ICMP) };
@@ -174,7 +171,7 @@ impl EchoFlows {
         match rustix::net::socket_with(family, SocketType::DGRAM, flags, Some(protocol)) {
             Ok(socket) => {
                 let _ = sys::queue_errors(&socket, v6);
-                Some(socket)
+                Some(OutwardSocket::new(socket))
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.said[usize::from(v6)], true) {
@@ -202,7 +199,7 @@ impl EchoFlows {
             self.scratch.clear();
             self.scratch.reserve(usize::from(u16::MAX));
             let room = rustix::buffer::spare_capacity(&mut self.scratch);
-            match rustix::net::recvfrom(&flow.socket, room, RecvFlags::DONTWAIT) {
+            match rustix::net::recvfrom(&flow.socket.fd, room, RecvFlags::DONTWAIT) {
                 Ok((_, _, from)) => {
                     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
                     if from.is_some_and(|from| from.ip() == flow.outer) {
@@ -224,7 +221,7 @@ impl EchoFlows {
         }
         let key = flow.key;
         let len = self.scratch.len() - HEADER_LEN;
-        if !core.passes(key.who, RateWay::Received, datagram_cost(len, 0, key.guest.is_ipv4())) {
+        if !core.passes(key.who, RateWay::Received, datagram_cost(len, key.guest.is_ipv4())) {
             flow.dropped += 1;
             return;
         }
@@ -238,7 +235,7 @@ impl EchoFlows {
     /// if the queue is empty.
     fn pass_error(&mut self, core: &mut GatewayCore, id: SlotId) -> bool {
         let Some(flow) = self.flows.get(id) else { return false };
-        let Some(error) = sys::next_error(&flow.socket) else { return false };
+        let Some(error) = sys::next_error(&flow.socket.fd) else { return false };
         let key = flow.key;
         let v4 = key.guest.is_ipv4();
         let problem = IcmpProblem::of_message(error.kind, error.code, error.info, v4);

@@ -256,7 +256,7 @@ impl NameService {
     fn deliver(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, answer: Option<&[u8]>) {
         match asker {
             NameAsker::Datagram { guest, own } => {
-                let cost = |answer: &[u8]| datagram_cost(answer.len(), 0, guest.is_ipv4());
+                let cost = |answer: &[u8]| datagram_cost(answer.len(), guest.is_ipv4());
                 if let Some(answer) = answer.filter(|answer| core.passes(who, RateWay::Received, cost(answer))) {
                     core.send_datagram(who, own, guest, answer);
                 }

@@ -10,11 +10,14 @@ use crate::arp_nd;
 use crate::core::{FlowRefusal, GatewayCore};
 use crate::dhcp::DhcpServers;
 use crate::flows::{FlowBytes, FlowDirection, FlowEnds, FlowLimited, OpenFlow};
+use crate::frame::GuestPacket;
 use crate::guests::{GuestId, NetworkId};
+use crate::outward::OutwardSocket;
 use crate::policy::FlowTransport;
 use crate::rates::{RateWay, datagram_cost};
 use crate::slots::SlotId;
 use crate::sys::asked;
+use crate::udp::UdpDatagram;
 
 /// Time for which a client is remembered after the last datagram from or to it.
 const IDLE: Duration = Duration::from_secs(125);
@@ -87,7 +90,7 @@ impl PublishedClients {
     /// or as dropped.
     fn pass(&mut self, core: &mut GatewayCore, key: &SeenEnds, way: RateWay, len: usize) -> bool {
         let Some(client) = self.clients.get_mut(key) else { return false };
-        let passes = core.passes(client.who, way, datagram_cost(len, 0, key.end.guest.is_ipv4()));
+        let passes = core.passes(client.who, way, datagram_cost(len, key.end.guest.is_ipv4()));
         match way {
             _ if !passes => client.dropped += 1,
             RateWay::Sent => client.bytes.sent += len as u64,
@@ -138,26 +141,27 @@ impl PublishedClients {
         self.clients.insert(key, entry);
     }
 
-    /// Sends a guest's datagram to the client that the guest sees as `seen`. Returns `false` if there is no such
-    /// client.
+    /// Sends a guest's datagram to the client that the guest sees at the datagram's destination. Returns `false` if
+    /// there is no such client.
     pub fn answer<'a>(
         &mut self,
         core: &mut GatewayCore,
-        end: PublishedEnd,
-        seen: SocketAddr,
-        payload: &[u8],
-        socket: impl FnOnce(SlotId) -> Option<&'a OwnedFd>,
+        packet: &GuestPacket<'_>,
+        datagram: &UdpDatagram<'_>,
+        socket: impl FnOnce(SlotId) -> Option<&'a mut OutwardSocket>,
     ) -> bool {
+        let guest = SocketAddr::new(packet.src, datagram.src_port);
+        let end = PublishedEnd { network: packet.who.network, guest };
+        let seen = SocketAddr::new(packet.dst, datagram.dst_port);
         let key = SeenEnds { end, seen };
         let Some(client) = self.clients.get_mut(&key) else { return false };
         client.used = core.now;
-        let passes = self.pass(core, &key, RateWay::Sent, payload.len());
+        let passes = self.pass(core, &key, RateWay::Sent, datagram.payload.len());
         let client = self.clients.get(&key).filter(|_| passes);
         if let Some(client) = client
             && let Some(socket) = socket(client.port)
         {
-            // If the socket has no room, the datagram is lost, as in any network.
-            let _ = asked::send(socket, payload, client.client, client.asked);
+            socket.send(core, packet, datagram.payload, client.client, client.asked);
         }
         true
     }

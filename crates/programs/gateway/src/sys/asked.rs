@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use libc::socklen_t;
+use rustix::io::Errno;
 
 use super::{CONTROL, HEADER, message_of, set, socket_address};
 
@@ -78,7 +79,7 @@ fn asked(control: &[u8]) -> Option<IpAddr> {
 ///
 /// # Errors
 /// The error of `sendmsg`.
-pub fn send(socket: impl AsFd, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
+pub fn send(socket: impl AsFd, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> Result<(), Errno> {
     let mut address = address_bytes(to);
     let mut control = from.map(info_words);
     let mut part = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
@@ -96,7 +97,7 @@ pub fn send(socket: impl AsFd, payload: &[u8], to: SocketAddr, from: Option<IpAd
     // SAFETY: the header names buffers with their lengths; the buffers live through the call, and sendmsg only reads
     // them.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if sent < 0 { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
 }
 
 /// Encodes a `sockaddr_in` or `sockaddr_in6`.

@@ -53,18 +53,12 @@ impl UdpPeers {
         self.0.iter().find(|peer| peer.outer == outer).map(|peer| peer.remote)
     }
 
-    /// Records that the guest sends `len` bytes to a known destination, in pieces of `segment` bytes unless `segment`
-    /// is 0. Returns whether the guest's rate limit lets the bytes pass.
-    pub fn sent(
-        &mut self,
-        core: &mut GatewayCore,
-        who: GuestId,
-        remote: SocketAddr,
-        [len, segment]: [usize; 2],
-    ) -> bool {
+    /// Records that the guest sends a datagram of `len` bytes to a known destination. Returns whether the guest's rate
+    /// limit lets the datagram pass.
+    pub fn sent(&mut self, core: &mut GatewayCore, who: GuestId, remote: SocketAddr, len: usize) -> bool {
         let Some(peer) = self.0.iter_mut().find(|peer| peer.remote == remote) else { return true };
         peer.used = core.now;
-        let passes = core.passes(who, RateWay::Sent, datagram_cost(len, segment, remote.is_ipv4()));
+        let passes = core.passes(who, RateWay::Sent, datagram_cost(len, remote.is_ipv4()));
         peer.bytes.sent += if passes { len as u64 } else { 0 };
         peer.dropped += u64::from(!passes);
         passes
@@ -110,7 +104,7 @@ impl UdpPeers {
         let found = exact.or_else(|| if from.ip().is_loopback() { None } else { same_host() });
         let Some(peer) = found.and_then(|at| self.0.get_mut(at)) else { return false };
         peer.used = core.now;
-        let passes = core.passes(who, RateWay::Received, datagram_cost(len, 0, peer.remote.is_ipv4()));
+        let passes = core.passes(who, RateWay::Received, datagram_cost(len, peer.remote.is_ipv4()));
         peer.bytes.received += if passes { len as u64 } else { 0 };
         peer.dropped += u64::from(!passes);
         passes
