@@ -178,7 +178,7 @@ pings() {
 
 # The kernel's own message has "mtu=1300", the gateway's error "mtu = 1300".
 learns_mtu() {
-    inside a ping -c 3 -i 0.2 -W 1 -M do -s 1400 "$1" 2>&1 | grep 'mtu \?[=:] \?1300'
+    { inside a ping -c 3 -i 0.2 -W 1 -M do -s 1400 "$1" 2>&1 || true; } | grep 'mtu \?[=:] \?1300'
 }
 
 policy() {

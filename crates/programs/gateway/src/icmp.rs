@@ -7,22 +7,21 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvale_wire::layers::{ICMP, ICMP6};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
 
 use crate::core::{FlowRefusal, FlowReview, GatewayCore, PermittedFlow};
-use crate::flows::{FlowBytes, FlowDirection, FlowEnds, FlowLimited, OpenFlow};
+use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
 use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
-use crate::outward::OutwardSocket;
+use crate::outward::{DatagramFlow, OutwardSocket};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
-use crate::rates::{RateWay, datagram_cost};
+use crate::rates::RateWay;
 use crate::slots::{NumberedValues, SlotId};
 use crate::sys;
 use crate::timers::TimedThing;
@@ -43,22 +42,8 @@ struct PingKey {
 struct EchoFlow {
     key: PingKey,
     outer: IpAddr,
-    /// The DNS name that the guest resolved to the destination's address.
-    name: Option<Arc<str>>,
     socket: OutwardSocket,
-    began: Instant,
-    used: Instant,
-    counts: FlowBytes,
-    /// Number of messages that the guest's rate limit dropped.
-    dropped: u64,
-}
-
-impl EchoFlow {
-    fn record(&self) -> OpenFlow {
-        let limited = FlowLimited { dropped: self.dropped, ..FlowLimited::default() };
-        let name = self.name.clone();
-        OpenFlow { ends: ends_of(&self.key), name, bytes: self.counts, began: self.began, limited }
-    }
+    flow: DatagramFlow,
 }
 
 fn ends_of(key: &PingKey) -> FlowEnds {
@@ -112,15 +97,10 @@ impl EchoFlows {
         let key = PingKey { who: packet.who, guest: packet.src, remote: packet.dst, ident };
         let Some(id) = self.by_key.get(&key).copied().or_else(|| self.open(core, key, packet)) else { return };
         let Some(flow) = self.flows.get(id) else { return };
-        flow.used = core.now;
-        let len = packet.l4.len() - HEADER_LEN;
-        if !core.passes(packet.who, RateWay::Sent, datagram_cost(len, packet.src.is_ipv4())) {
-            flow.dropped += 1;
-            return;
+        flow.flow.used = core.now;
+        if flow.flow.passes(core, RateWay::Sent, packet.l4.len() - HEADER_LEN) {
+            flow.socket.send(core, packet, packet.l4, SocketAddr::new(flow.outer, 0), None);
         }
-        flow.counts.sent += len as u64;
-        let to = SocketAddr::new(flow.outer, 0);
-        flow.socket.send(core, packet, packet.l4, to, None);
     }
 
     fn open(&mut self, core: &mut GatewayCore, key: PingKey, packet: &GuestPacket<'_>) -> Option<SlotId> {
@@ -144,10 +124,8 @@ impl EchoFlows {
             core.refused(&ends_of(&key), "limit");
             return None;
         }
-        core.flows.opened(&ends_of(&key), name.as_deref());
-        let [began, used] = [core.now; 2];
-        let flow = EchoFlow { key, outer, name, socket, began, used, counts: FlowBytes::default(), dropped: 0 };
-        let id = self.flows.insert(flow);
+        let flow = DatagramFlow::begin(core, ends_of(&key), name);
+        let id = self.flows.insert(EchoFlow { key, outer, socket, flow });
         self.by_key.insert(key, id);
         core.timers.add(core.now + IDLE, TimedThing::Ping(id));
         let watched = self
@@ -220,12 +198,9 @@ impl EchoFlows {
             return;
         }
         let key = flow.key;
-        let len = self.scratch.len() - HEADER_LEN;
-        if !core.passes(key.who, RateWay::Received, datagram_cost(len, key.guest.is_ipv4())) {
-            flow.dropped += 1;
+        if !flow.flow.passes(core, RateWay::Received, self.scratch.len() - HEADER_LEN) {
             return;
         }
-        flow.counts.received += len as u64;
         self.scratch[4..6].copy_from_slice(&key.ident.to_be_bytes());
         icmp_message::set_checksum(&mut self.scratch, key.remote, key.guest);
         core.send_packet(key.who, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);
@@ -252,7 +227,7 @@ impl EchoFlows {
     /// timer.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(flow) = self.flows.get(id) else { return };
-        let end = flow.used + IDLE;
+        let end = flow.flow.used + IDLE;
         if end <= core.now {
             self.close(core, id, "idle");
         } else {
@@ -273,12 +248,12 @@ impl EchoFlows {
         let Some(flow) = self.flows.remove(id) else { return };
         self.by_key.remove(&flow.key);
         core.guests.give_back(flow.key.who, GuestResource::Ping);
-        core.flows.closed(&flow.record(), reason, core.now);
+        flow.flow.close(core, reason);
     }
 
     /// Returns the flows that are open, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
-        self.flows.values().map(EchoFlow::record)
+        self.flows.values().map(|flow| flow.flow.open().clone())
     }
 
     /// Closes the flows that the rules no longer allow. Returns the number of closed flows.
@@ -286,7 +261,7 @@ impl EchoFlows {
         let mut ended = 0;
         for id in self.flows.ids() {
             let Some(flow) = self.flows.get(id) else { continue };
-            if !core.permits(review, &ends_of(&flow.key), flow.name.as_ref()) {
+            if !flow.flow.is_permitted(core, review) {
                 self.close(core, id, "policy");
                 ended += 1;
             }

@@ -13,7 +13,7 @@ use crate::dhcp6::Dhcp6Mode;
 use crate::frame::GuestPacket;
 use crate::guests::{GuestId, NetworkId};
 use crate::icmp_message::{group_station, set_checksum};
-use crate::net::{ALL_NODES, GatewayNet};
+use crate::net::{ALL_NODES, GatewayNet, encoded_name};
 use crate::timers::TimedThing;
 
 /// Time between unsolicited advertisements.
@@ -176,12 +176,7 @@ fn message(net: &GatewayNet, mode: Dhcp6Mode, lifetime: u16) -> Option<Vec<u8>> 
 
 /// Encodes a domain in DNS wire format, padded to a multiple of 8 bytes.
 fn search_list(domain: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for label in domain.split('.').filter(|label| !label.is_empty()) {
-        bytes.push(label.len() as u8);
-        bytes.extend_from_slice(label.as_bytes());
-    }
-    bytes.push(0);
+    let mut bytes = encoded_name(domain);
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes
 }

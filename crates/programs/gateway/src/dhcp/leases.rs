@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-use crate::net::InterfaceAddress;
+use crate::net::{InterfaceAddress, MAX_LABEL};
 
 /// Maximum number of clients in the table of a network that guests share.
 pub const MAX_CLIENTS: usize = 4096;
@@ -21,8 +21,6 @@ pub const MAX_PRIVATE_CLIENTS: usize = 64;
 const OFFER: Duration = Duration::from_secs(60);
 /// Time for which an address is not given out after a client has declined it as already in use.
 const DECLINED: Duration = Duration::from_secs(600);
-/// Maximum length of a label of a DNS name, in bytes.
-const MAX_LABEL: usize = 63;
 /// Names under which guests look for services of the network itself. No guest may take one of these names.
 const RESERVED_NAMES: [&str; 5] = ["gateway", "localhost", "wpad", "isatap", "local"];
 

@@ -17,7 +17,7 @@ use netvale_wire::MacAddr;
 use self::leases::{BoundLease, LeaseTable, MAX_PRIVATE_CLIENTS, StaticLease};
 use self::message::{DhcpKind, DhcpMessage, DhcpReply, option};
 use crate::guests::{GuestId, NetworkId};
-use crate::net::InterfaceAddress;
+use crate::net::{InterfaceAddress, encoded_names};
 
 /// UDP port of DHCP servers.
 pub const SERVER_PORT: u16 = 67;
@@ -214,7 +214,8 @@ impl DhcpServer {
             (option::DOMAIN, self.settings.domain.as_bytes().to_vec()),
             (option::BROADCAST, own.broadcast().octets().to_vec()),
             (option::MTU, self.settings.mtu.to_be_bytes().to_vec()),
-            (option::SEARCH, search_list(&self.settings.search)),
+            // One option has at most 255 bytes.
+            (option::SEARCH, encoded_names(&self.settings.search, 255)),
         ];
         options.extend(of_network.into_iter().filter(|(code, data)| !data.is_empty() && message.wants(*code)));
         // RFC 6842: a server returns the client identifier.
@@ -236,19 +237,6 @@ impl DhcpServer {
     fn to_all(&self, message: &DhcpMessage, reply: &DhcpReply) -> DhcpAnswer {
         DhcpAnswer { mac: MacAddr::BROADCAST, to: Ipv4Addr::BROADCAST, bytes: reply.bytes(message) }
     }
-}
-
-/// Encodes the domains of a search list (RFC 3397 §2). Domains for which one option has no room are omitted.
-fn search_list(domains: &[String]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for domain in domains {
-        let labels = domain.split('.').flat_map(|label| [&[label.len() as u8][..], label.as_bytes()].concat());
-        let name: Vec<u8> = labels.chain([0]).collect();
-        if bytes.len() + name.len() <= usize::from(u8::MAX) {
-            bytes.extend_from_slice(&name);
-        }
-    }
-    bytes
 }
 
 /// The DHCP servers of all networks. Each server has its own leases; all servers have the same settings and static

@@ -26,7 +26,7 @@ impl Gateway {
         match frame {
             GuestFrame::Arp(who, packet) => arp_nd::take_arp(&mut self.core, who, packet),
             GuestFrame::Packet(packet) => self.take_packet(&packet),
-            GuestFrame::Fragment(piece) if piece.to == self.core.net.mac => {
+            GuestFrame::Fragment(piece) if piece.part.to == self.core.net.mac => {
                 let whole = self.reassembly.add(&piece, self.core.now);
                 if let Some(packet) = whole.as_ref().and_then(|whole| whole.packet()) {
                     self.take_packet(&packet);

@@ -9,10 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::socklen_t;
 use rustix::io::Errno;
 
-use super::{CONTROL, HEADER, message_of, set, socket_address};
+use super::{ADDRESS, HEADER, ReceivedMessage, message_of, receive_message, set};
 
-/// Size of a `sockaddr_in6` in bytes.
-const ADDRESS: usize = size_of::<libc::sockaddr_in6>();
 /// Length of a control message with a `struct in6_pktinfo` in bytes, padding included.
 const INFO: usize = 40;
 /// Length of a control message with a `struct in_pktinfo` in bytes, padding included.
@@ -43,24 +41,8 @@ pub fn tell_asked(socket: impl AsFd, v6: bool) -> io::Result<()> {
 
 /// Receives a datagram without blocking. Returns `None` if none is waiting or the call fails.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Option<AskedDatagram> {
-    let mut control = [0u64; CONTROL / 8];
-    let mut address = [0u8; ADDRESS];
-    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    // SAFETY: all fields of a msghdr may be zero.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_name = address.as_mut_ptr().cast();
-    message.msg_namelen = ADDRESS as socklen_t;
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL as _;
-    // SAFETY: the header names three buffers, `into` among them, with their lengths; the buffers live through the call.
-    let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-    let len = usize::try_from(got).ok()?;
-    #[allow(clippy::unnecessary_cast, reason = "a type of its own with musl")]
-    let used = (message.msg_controllen as usize).min(CONTROL);
-    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).take(used).collect();
-    Some(AskedDatagram { len, from: socket_address(&address)?, asked: asked(&bytes) })
+    let ReceivedMessage { len, address, control } = receive_message(socket, into, 0)?;
+    Some(AskedDatagram { len, from: address, asked: asked(&control) })
 }
 
 /// Parses the address from a control message. A `struct in_pktinfo` contains an interface index, the local address to

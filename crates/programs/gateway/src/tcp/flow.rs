@@ -13,7 +13,7 @@ use super::hold::FlowHolds;
 use super::segment::{SegmentOut, SegmentWriter, TcpSegment};
 use super::waiting::WaitingBytes;
 use crate::core::GatewayCore;
-use crate::flows::{FlowBytes, FlowEnds, FlowLimited, OpenFlow};
+use crate::flows::{FlowBytes, FlowEnds, OpenFlow};
 use crate::frame::VNET_LEN;
 use crate::link::GatewayLink;
 use crate::poller::Readiness;
@@ -139,8 +139,8 @@ impl TcpFlow {
 
     /// Returns the flow's record for the flow log.
     pub fn record(&self) -> OpenFlow {
-        let limited = FlowLimited { waited: self.holds.waited(), dropped: 0 };
-        OpenFlow { ends: self.ends, name: self.name.clone(), bytes: self.bytes, began: self.began, limited }
+        let TcpFlow { ends, bytes, began, .. } = *self;
+        OpenFlow { ends, name: self.name.clone(), bytes, began, waited: self.holds.waited(), dropped: 0 }
     }
 
     /// Records what the socket is ready for.

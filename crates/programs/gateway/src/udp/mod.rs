@@ -106,7 +106,7 @@ impl UdpMappings {
         }
         let Some(outer) = mapping.peers.outer(remote) else { return };
         mapping.used = core.now;
-        if mapping.peers.sent(core, packet.who, remote, datagram.payload.len()) {
+        if mapping.peers.sent(core, remote, datagram.payload.len()) {
             mapping.socket.send(core, packet, datagram.payload, outer, None);
         }
     }
@@ -186,7 +186,7 @@ impl UdpMappings {
 
     /// Returns the flows that are open, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
-        self.mappings.values().flat_map(|mapping| mapping.peers.open_flows(&mapping.key))
+        self.mappings.values().flat_map(|mapping| mapping.peers.open_flows())
     }
 
     /// Closes the flows that the rules no longer allow, and the mappings that have no flow left. Returns the number of
@@ -195,7 +195,7 @@ impl UdpMappings {
         let mut ended = 0;
         for id in self.mappings.ids() {
             let Some(mapping) = self.mappings.get(id) else { continue };
-            let refused = mapping.peers.end_refused(core, &mapping.key, review);
+            let refused = mapping.peers.end_refused(core, review);
             if refused > 0 && mapping.peers.is_empty() {
                 self.close(core, id, "policy");
             }
@@ -223,7 +223,7 @@ impl UdpMappings {
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, reason: &str) {
         let Some(mut mapping) = self.mappings.remove(id) else { return };
         let key = mapping.key;
-        mapping.peers.close_all(core, &key, reason);
+        mapping.peers.close_all(core, reason);
         self.by_key.remove(&key);
         core.guests.give_back(key.who, GuestResource::Udp);
         let left = core.guests.used(key.who, GuestResource::Udp);
@@ -262,7 +262,7 @@ fn refuse(core: &mut GatewayCore, packet: &GuestPacket<'_>, ends: &FlowEnds, ref
 }
 
 fn pass_on(core: &mut GatewayCore, mapping: &mut UdpMapping, from: SocketAddr, payload: &[u8]) -> Option<()> {
-    if !mapping.peers.received(core, mapping.key.who, from, payload.len()) {
+    if !mapping.peers.received(core, from, payload.len()) {
         return None;
     }
     mapping.used = core.now;
