@@ -180,6 +180,15 @@ impl GatewayCore {
         self.judge_with(ends, &self.names_of(ends), is_of_host)
     }
 
+    /// Decides whether a guest's flow may begin, as [`GatewayCore::judge`], and counts it as a new flow of the guest.
+    ///
+    /// # Errors
+    /// The reason why the flow may not begin.
+    pub fn admit(&mut self, ends: &FlowEnds) -> Result<PermittedFlow, FlowRefusal> {
+        let permitted = self.judge(ends)?;
+        if self.may_begin(ends.who, ends.direction) { Ok(permitted) } else { Err(FlowRefusal::Rate) }
+    }
+
     /// Returns whether the current rules allow an open flow. Flows that began at the host's side need no rule. `name`
     /// is the DNS name with which the flow began, which counts as a name of the destination as long as the flow is
     /// open.

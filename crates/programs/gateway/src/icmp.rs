@@ -13,7 +13,7 @@ use netvale_wire::layers::{ICMP, ICMP6};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
 
-use crate::core::{FlowRefusal, FlowReview, GatewayCore, PermittedFlow};
+use crate::core::{FlowReview, GatewayCore, PermittedFlow};
 use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
 use crate::guests::{GuestId, GuestResource, NetworkId};
@@ -104,13 +104,7 @@ impl EchoFlows {
     }
 
     fn open(&mut self, core: &mut GatewayCore, key: PingKey, packet: &GuestPacket<'_>) -> Option<SlotId> {
-        let judged = core.judge(&ends_of(&key));
-        let judged = if judged.is_ok() && !core.may_begin(key.who, FlowDirection::Out) {
-            Err(FlowRefusal::Rate)
-        } else {
-            judged
-        };
-        let PermittedFlow { outer, name } = match judged {
+        let PermittedFlow { outer, name } = match core.admit(&ends_of(&key)) {
             Ok(permitted) => permitted,
             Err(refusal) => {
                 core.refused(&ends_of(&key), refusal.word());
@@ -237,10 +231,8 @@ impl EchoFlows {
 
     /// Closes the sockets of a network that has no port any more.
     pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
-        for id in self.flows.ids() {
-            if self.flows.get(id).is_some_and(|flow| flow.key.who.network == network) {
-                self.close(core, id, "port-gone");
-            }
+        for id in self.flows.ids_of(|flow| flow.key.who.network == network) {
+            self.close(core, id, "port-gone");
         }
     }
 
@@ -258,14 +250,8 @@ impl EchoFlows {
 
     /// Closes the flows that the rules no longer allow. Returns the number of closed flows.
     pub fn end_refused(&mut self, core: &mut GatewayCore, review: &mut FlowReview) -> usize {
-        let mut ended = 0;
-        for id in self.flows.ids() {
-            let Some(flow) = self.flows.get(id) else { continue };
-            if !flow.flow.is_permitted(core, review) {
-                self.close(core, id, "policy");
-                ended += 1;
-            }
-        }
-        ended
+        let refused = self.flows.ids_of(|flow| !flow.flow.is_permitted(core, review));
+        refused.iter().for_each(|id| self.close(core, *id, "policy"));
+        refused.len()
     }
 }

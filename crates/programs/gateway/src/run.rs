@@ -274,16 +274,10 @@ impl Gateway {
         self.core.neighbours.clean(now);
         self.core.resolved.clean(now);
         self.core.rates.clean(now);
-        if let Some(dhcp) = &mut self.dhcp {
-            dhcp.clean(now);
-        }
-        if let Some(dhcp6) = &mut self.dhcp6 {
-            dhcp6.clean(now);
-        }
+        self.dhcp.iter_mut().for_each(|dhcp| dhcp.clean(now));
+        self.dhcp6.iter_mut().for_each(|dhcp6| dhcp6.clean(now));
         self.publisher.clean(&mut self.core);
-        if let Some(dialer) = &mut self.dialer {
-            dialer.clean(now);
-        }
+        self.dialer.iter_mut().for_each(|dialer| dialer.clean(now));
         if let Some(control) = &mut self.control {
             control.accept(&self.core);
         }

@@ -85,9 +85,9 @@ struct ClientLease {
 
 /// A lease that has not expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BoundLease<'a> {
+pub struct BoundLease<'a, A = Ipv4Addr> {
     /// The address.
-    pub address: Ipv4Addr,
+    pub address: A,
     /// The client's MAC address.
     pub mac: MacAddr,
     /// The client's host name; `None` if the client has none.

@@ -99,8 +99,6 @@ pub struct DhcpMessage {
     pub kind: DhcpKind,
     /// Transaction number, which the reply repeats.
     pub xid: u32,
-    /// Seconds since the client began to acquire or renew its address.
-    pub secs: u16,
     /// The broadcast flag: the client can receive a reply only as a broadcast.
     pub broadcast: bool,
     /// The client's current address; 0.0.0.0 if it has none.
@@ -182,7 +180,6 @@ impl DhcpMessage {
         Some(DhcpMessage {
             kind: DhcpKind::of_number(*kind)?,
             xid: u32::from_be_bytes(*fixed[4..].first_chunk()?),
-            secs: u16::from_be_bytes([fixed[8], fixed[9]]),
             broadcast: fixed[10] & 0x80 != 0,
             ciaddr: address(12)?,
             chaddr: MacAddr(*fixed[28..].first_chunk()?),

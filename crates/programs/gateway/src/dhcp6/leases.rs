@@ -1,7 +1,7 @@
 //! Leases of IPv6 addresses: which client has which address, and until which time of the monotonic clock.
 //!
 //! A client ([`Dhcp6Client`]) is a station with a DUID and the number of an identity association. A [`LeaseTable6`] has
-//! a bounded number of leases in total and per station. A [`BoundLease6`] is a lease that has not expired.
+//! a bounded number of leases in total and per station.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-use crate::dhcp::leases::LeaseState;
+use crate::dhcp::leases::{BoundLease, LeaseState};
 use crate::net::InterfaceAddress;
 
 /// Maximum number of leases of a network that guests share.
@@ -49,17 +49,6 @@ impl ClientLease6 {
     fn is_held(&self, now: Instant) -> bool {
         self.state != LeaseState::Free && self.until > now
     }
-}
-
-/// A lease that has not expired.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BoundLease6 {
-    /// The address.
-    pub address: Ipv6Addr,
-    /// The station's MAC address.
-    pub mac: MacAddr,
-    /// Remaining time of the lease.
-    pub left: Duration,
 }
 
 /// The leases of one network.
@@ -217,11 +206,12 @@ impl LeaseTable6 {
     }
 
     /// Returns the leases that have not expired.
-    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease6> {
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_, Ipv6Addr>> {
         let bound = self.clients.iter().filter(move |(_, lease)| lease.state == LeaseState::Bound && lease.until > now);
-        bound.map(move |(client, lease)| BoundLease6 {
+        bound.map(move |(client, lease)| BoundLease {
             address: lease.address,
             mac: client.mac,
+            name: None,
             left: lease.until.saturating_duration_since(now),
         })
     }
@@ -272,7 +262,10 @@ mod tests {
         leases.offer(&a, first, now);
         assert_eq!(leases.choose(&b, &[first], now, nobody), Some(ip("fd00::1001")), "equal DUIDs of two stations");
         assert!(leases.bind(&a, first, now + HOUR, now) && !leases.bind(&b, first, now + HOUR, now));
-        assert_eq!(leases.bound(now).collect::<Vec<_>>(), [BoundLease6 { address: first, mac: a.mac, left: HOUR }]);
+        assert_eq!(
+            leases.bound(now).collect::<Vec<_>>(),
+            [BoundLease { address: first, mac: a.mac, name: None, left: HOUR }]
+        );
         assert!(!leases.release(&b, first) && leases.release(&a, first));
         assert_eq!(leases.choose(&a, &[], now, nobody), Some(first), "its own again");
         assert_ne!(leases.choose(&a, &[], now, |address| address == first), Some(first), "unless in use");

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-use self::leases::{BoundLease6, Dhcp6Client, LeaseTable6, MAX_LEASES, MAX_PRIVATE_LEASES};
+use self::leases::{Dhcp6Client, LeaseTable6, MAX_LEASES, MAX_PRIVATE_LEASES};
 use self::message::{
     AskedIdentity, Dhcp6Kind, Dhcp6Message, Dhcp6Reply, Dhcp6ReplyKind, Dhcp6Status, GivenIdentity, LeasedAddress,
     option,
 };
+use crate::dhcp::leases::BoundLease;
 use crate::guests::{GuestId, NetworkId};
 use crate::net::{InterfaceAddress, encoded_names};
 
@@ -385,7 +386,7 @@ impl Dhcp6Servers {
     }
 
     /// Returns the leases of all networks that have not expired.
-    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease6> {
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_, Ipv6Addr>> {
         self.servers.values().flat_map(move |server| server.leases.bound(now))
     }
 

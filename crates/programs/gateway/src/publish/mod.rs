@@ -131,8 +131,7 @@ impl Publisher {
         let is_meant = |port: &PublishedPort| {
             given.as_ref() == Some(&port.rule) || side == Some((port.rule.listen, port.rule.transport))
         };
-        let mut ids = self.ports.ids();
-        ids.retain(|id| self.ports.get(*id).is_some_and(|port| is_meant(port)));
+        let ids = self.ports.ids_of(is_meant);
         for id in &ids {
             self.ports.remove(*id);
             self.clients.end_port(core, *id);

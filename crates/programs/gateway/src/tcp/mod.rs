@@ -260,23 +260,17 @@ impl TcpFlows {
 
     /// Closes the flows that the rules no longer allow. Returns their number.
     pub fn end_refused(&mut self, core: &mut GatewayCore, review: &mut FlowReview) -> usize {
-        let mut ended = 0;
-        for id in self.flows.ids() {
-            let Some(flow) = self.flows.get(id) else { continue };
-            if !is_inner(core, &flow.ends) && !core.permits(review, &flow.ends, flow.name.as_ref()) {
-                self.close(core, id, TcpClosing::Policy);
-                ended += 1;
-            }
-        }
-        ended
+        let refused = self
+            .flows
+            .ids_of(|flow| !is_inner(core, &flow.ends) && !core.permits(review, &flow.ends, flow.name.as_ref()));
+        refused.iter().for_each(|id| self.close(core, *id, TcpClosing::Policy));
+        refused.len()
     }
 
     /// Closes the flows of a network that has no port any more.
     pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
-        for id in self.flows.ids() {
-            if self.flows.get(id).is_some_and(|flow| flow.ends.who.network == network) {
-                self.close(core, id, TcpClosing::PortGone);
-            }
+        for id in self.flows.ids_of(|flow| flow.ends.who.network == network) {
+            self.close(core, id, TcpClosing::PortGone);
         }
     }
 

@@ -91,11 +91,8 @@ impl UdpMappings {
         let remote = SocketAddr::new(packet.dst, datagram.dst_port);
         let known = self.by_key.get(&key).copied();
         let outer = known.and_then(|id| self.mappings.get(id)?.peers.outer(remote));
-        let permitted = if outer.is_none() { core.judge(&ends_of(&key, remote)).map(Some) } else { Ok(None) };
-        let permitted = match permitted {
-            Ok(Some(_)) if !core.may_begin(packet.who, FlowDirection::Out) => {
-                return refuse(core, packet, &ends_of(&key, remote), FlowRefusal::Rate);
-            }
+        let admitted = if outer.is_none() { core.admit(&ends_of(&key, remote)).map(Some) } else { Ok(None) };
+        let permitted = match admitted {
             Ok(permitted) => permitted,
             Err(refusal) => return refuse(core, packet, &ends_of(&key, remote), refusal),
         };
@@ -206,10 +203,8 @@ impl UdpMappings {
 
     /// Closes the mappings of a network that has no port any more.
     pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
-        for id in self.mappings.ids() {
-            if self.mappings.get(id).is_some_and(|mapping| mapping.key.who.network == network) {
-                self.close(core, id, "port-gone");
-            }
+        for id in self.mappings.ids_of(|mapping| mapping.key.who.network == network) {
+            self.close(core, id, "port-gone");
         }
     }
 
