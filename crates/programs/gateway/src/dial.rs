@@ -1,7 +1,7 @@
 //! The dial socket: a UNIX socket through which the user's programs connect to guests' TCP ports.
 //!
 //! A program (a caller of the [`Dialer`]) sends a line `ADDRESS:PORT`. The gateway then relays the program's connection
-//! to that port of the guest; if the guest cannot be reached, it closes the connection.
+//! to that port of the guest; if the guest cannot be reached, the gateway closes the connection.
 
 use std::io;
 use std::net::SocketAddr;

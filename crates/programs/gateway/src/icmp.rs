@@ -200,8 +200,8 @@ impl EchoFlows {
         core.send_packet(key.who, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);
     }
 
-    /// Takes an error from a socket's queue, and passes it to the guest if an ICMP message caused it. Returns `false`
-    /// if the queue is empty.
+    /// Takes the next error from a socket's error queue. If an ICMP message caused the error, passes the error to the
+    /// guest. Returns `false` if the queue is empty.
     fn pass_error(&mut self, core: &mut GatewayCore, id: SlotId) -> bool {
         let Some(flow) = self.flows.get(id) else { return false };
         let Some(error) = sys::next_error(&flow.socket.fd) else { return false };

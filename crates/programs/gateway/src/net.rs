@@ -123,7 +123,7 @@ pub struct GatewayNet {
     pub host: Option<Ipv4Addr>,
 }
 
-/// Encodes a DNS name (RFC 1035 §3.1), without empty labels and labels that are too long.
+/// Encodes a DNS name (RFC 1035 §3.1), omitting empty labels and labels that are too long.
 pub fn encoded_name(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for label in name.split('.').filter(|label| !label.is_empty() && label.len() <= MAX_LABEL) {
@@ -134,7 +134,7 @@ pub fn encoded_name(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Encodes DNS names one after the other. Omits names for which `most` bytes in total have no room.
+/// Encodes DNS names one after the other, omitting those for which `most` bytes have no room left.
 pub fn encoded_names(names: &[String], most: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for name in names.iter().map(|name| encoded_name(name)) {

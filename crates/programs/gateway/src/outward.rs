@@ -79,8 +79,8 @@ impl OutwardSocket {
     }
 
     /// Sends the contents of a guest's packet to `to` without blocking, from the host's address `from` (`None`: from an
-    /// address that the kernel chooses). The datagram is fragmented only if the packet may be. If the kernel refuses
-    /// the datagram, the guest gets an ICMP error.
+    /// address that the kernel chooses). A datagram that exceeds the path's MTU is fragmented only if the guest
+    /// permits that for the packet. If the kernel refuses the datagram, the guest gets an ICMP error.
     pub fn send(
         &mut self,
         core: &mut GatewayCore,

@@ -34,12 +34,12 @@ const SOLICITATION_LEN: usize = 8;
 struct AdvertTimes {
     /// Time at which the last advertisement was sent; `None` if none was sent yet.
     last: Option<Instant>,
-    /// Time at which an advertisement is due that a guest has solicited; `None` if none is due.
+    /// Time at which an advertisement must be sent because a guest has solicited it; `None` if none must be sent.
     due: Option<Instant>,
 }
 
-/// The times of multicast advertisements. The periodic advertisements of all networks are sent together, so that the
-/// gateway wakes up only once for all networks.
+/// The router advertisements of all networks. Periodic advertisements are sent in all networks together, so that the
+/// gateway wakes up only once for them.
 #[derive(Debug)]
 pub struct RouterAdverts {
     mode: Dhcp6Mode,

@@ -96,14 +96,14 @@ pub struct Gateway {
     lost: u64,
 }
 
-/// Progress of a round on guests' frames.
+/// How far a round has come with guests' frames.
 #[derive(Default)]
 struct FrameTurn {
     /// Number of frames or datagrams that this round may still process.
     left: usize,
     /// Length of the last frame.
     len: usize,
-    /// Number of the last frame's datagrams that were processed, if the frame has several.
+    /// If the last frame has several datagrams, the number of those that were processed.
     segments: usize,
     /// Whether the last frame has further datagrams, which the next round processes.
     is_cut: bool,
@@ -162,9 +162,8 @@ impl Gateway {
 
     /// Runs until `stop` becomes readable, or the owner of the link's TAP has closed its connection.
     ///
-    /// # Errors
-    /// [`GatewayError::Ended`] if the daemon closes the port first; [`GatewayError::Descriptors`] if `stop` cannot be
-    /// watched.
+    /// # Errors [`GatewayError::Ended`] if the daemon closes the port before that; [`GatewayError::Descriptors`] if
+    /// `stop` cannot be watched.
     pub fn run(&mut self, stop: impl AsFd) -> Result<(), GatewayError> {
         self.core.poller.add(stop, WatchedThing::Stop, WatchMode::Readable)?;
         if let Some(adverts) = &mut self.adverts {
@@ -229,8 +228,8 @@ impl Gateway {
         self.frame = frame;
     }
 
-    /// Executes a further request of each client of the control socket, and sends the new lines of the flow log to the
-    /// clients that follow it. Returns whether there may be more requests.
+    /// Executes the next request of each control client that may have sent several, and sends the flow log's new lines
+    /// to the clients that follow the log. Returns whether there may be more requests.
     fn take_orders(&mut self) -> bool {
         let again = self.control.as_mut().map(ControlServer::take_again).unwrap_or_default();
         again.into_iter().for_each(|id| self.serve_control(id));

@@ -1,4 +1,4 @@
-//! System calls that no crate used here wraps: integer socket options, and a socket's error queue (ip(7),
+//! System calls for which the crates in use have no functions: some socket options, and a socket's error queue (ip(7),
 //! `IP_RECVERR`).
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-/// An error about a datagram that was sent, from this host's kernel or from a host on the path.
+/// An error about a sent datagram, reported by this host's kernel or by a host on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
     /// The errno.

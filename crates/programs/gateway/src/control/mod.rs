@@ -135,8 +135,8 @@ impl ControlServer {
         }
     }
 
-    /// Returns a client's next request, or an error if its line is not a request; `None` if no whole line has arrived,
-    /// or the client has not read its answers.
+    /// Returns a client's next request, or an error if the client's next line is not a request; `None` if no whole line
+    /// has arrived, or answers to the client are still queued.
     pub fn next(&mut self, core: &mut GatewayCore, id: SlotId) -> Option<Result<ControlRequest, String>> {
         let client = self.clients.get(id)?;
         let line = client.next_line();

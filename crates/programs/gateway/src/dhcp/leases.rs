@@ -139,8 +139,8 @@ impl LeaseTable {
         self.net.is_host(address) && address != self.net.address
     }
 
-    /// Returns whether an address can be leased to a client: another client neither has the address nor has it
-    /// configured, and it was not declined.
+    /// Returns whether an address can be leased to a client: the address is not offered to, leased to or configured for
+    /// another client, and was not declined.
     fn is_free(&self, address: Ipv4Addr, client: &[u8], mac: MacAddr, now: Instant) -> bool {
         let fixed = self.fixed.iter().find(|lease| lease.address == address);
         let for_client = fixed.is_none_or(|lease| lease.mac == mac);

@@ -75,7 +75,7 @@ impl LeaseTable6 {
         self.net.contains(address)
     }
 
-    /// Returns whether an address is one that the server may lease; it may already be in use.
+    /// Returns whether the server may lease an address if the address is not in use.
     fn is_possible(&self, address: Ipv6Addr) -> bool {
         let identifier = address.to_bits() as u64;
         self.net.contains(address) && IDENTIFIERS.contains(&identifier) && address != self.net.address

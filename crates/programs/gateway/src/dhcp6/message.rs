@@ -1,8 +1,8 @@
 //! DHCPv6 messages (RFC 8415 §8, §21): parses a client's [`Dhcp6Message`], and encodes a [`Dhcp6Reply`].
 //!
 //! An *identity association* ([`AskedIdentity`] in a message, [`GivenIdentity`] in a reply) is a client's request for
-//! an address, which it identifies by a number. DUIDs, by which clients and servers identify themselves, are opaque
-//! bytes.
+//! addresses; the client gives each association a number. DUIDs, by which clients and servers identify themselves, are
+//! opaque bytes.
 
 use std::net::Ipv6Addr;
 

@@ -248,7 +248,7 @@ pub fn is_answer(asked: &[u8], end: usize, answer: &[u8]) -> bool {
     }
 }
 
-/// Returns whether another server should be asked, as the response code of `answer` is SERVFAIL, NOTIMP or REFUSED.
+/// Returns whether another server should be asked: the response code of `answer` is SERVFAIL, NOTIMP or REFUSED.
 pub fn is_no_help(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|flags| matches!(flags & 0xf, 2 | 4 | 5))
 }

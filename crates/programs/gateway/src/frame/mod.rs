@@ -70,7 +70,7 @@ pub struct IpFragment<'a> {
     pub more: bool,
 }
 
-/// Parses a frame that follows its virtio-net header. Returns `None` if the frame must be dropped.
+/// Parses a frame with the virtio-net header before it. Returns `None` if the frame must be dropped.
 pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     let header = VnetHdr::parse(bytes, VnetForm::Mergeable).ok()?;
     let frame = bytes.get(VNET_LEN..)?;
@@ -90,7 +90,7 @@ pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     }
 }
 
-/// The network of a frame as its VLAN tag shows it, and the protocol after the tag.
+/// The contents of a frame's VLAN tag: the frame's network, and the protocol of the payload.
 struct FrameTag {
     network: NetworkId,
     /// Length of the tag in bytes; 0 if the frame has no tag.

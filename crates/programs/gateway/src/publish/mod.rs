@@ -83,8 +83,8 @@ pub struct Publisher {
     spare: SpareDescriptor,
 }
 
-/// A spare descriptor for the case that the process has no descriptor left. Closing it makes room to accept a
-/// connection and reset it; otherwise, the poller would report the pending connection again and again.
+/// A spare descriptor for when the process has no other descriptor left. Closing the spare makes room to accept the
+/// pending connection and reset it; otherwise, the poller would report that connection again and again.
 #[derive(Default)]
 struct SpareDescriptor(Option<OwnedFd>);
 

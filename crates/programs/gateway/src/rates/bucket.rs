@@ -71,7 +71,8 @@ impl TokenBucket {
         self.piece as usize
     }
 
-    /// Spends units that cannot wait, unless the debt has reached a burst. Returns whether they pass.
+    /// Lets units that cannot wait pass, and spends them, unless the bucket's debt has reached a burst. Returns whether
+    /// the units pass.
     pub fn pass(&mut self, units: usize, now: Instant) -> bool {
         self.refill(now);
         let passes = self.level > -self.burst;

@@ -189,7 +189,7 @@ impl GuestRates {
         guest.and_then(|guest| guest.new[direction as usize].as_mut()).is_none_or(|bucket| bucket.take(now))
     }
 
-    /// Returns the maximum number of TCP connections that a guest may have at a time; `None` if no rule sets it.
+    /// Returns the maximum number of TCP connections that a guest may have at a time; `None` if no rule sets a maximum.
     pub fn most_open(&mut self, who: GuestId, ports: &PortNames, now: Instant) -> Option<u32> {
         self.guest(who, ports, now)?.limit.open
     }

@@ -86,8 +86,8 @@ impl Gateway {
         }
     }
 
-    /// Processes each datagram of a packet, which has several with segmentation offload. Datagrams that exceed the limit
-    /// of a round wait for the next round.
+    /// Processes the datagrams of a packet; with segmentation offload, a packet has several. Datagrams beyond the
+    /// round's limit wait for the next round.
     fn take_segments(&mut self, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>, own: bool) {
         if packet.segment == 0 {
             return self.take_datagram(packet, datagram, own);

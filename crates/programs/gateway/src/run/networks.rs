@@ -58,8 +58,8 @@ impl Gateway {
         self.tcp.grant(core, released);
     }
 
-    /// Ends the flows of a network that has no port any more, and forgets its guests, since another port may get its
-    /// VLAN.
+    /// Ends the flows of a network that has no port any more, and forgets the network's guests: another port may get
+    /// the same VLAN.
     fn forget(&mut self, network: NetworkId) {
         let core = &mut self.core;
         self.tcp.end_network(core, network);

@@ -100,7 +100,7 @@ fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     bytes
 }
 
-/// Makes a control message with the source address, in 64-bit words, so that it is aligned.
+/// Makes a control message with the source address. The message consists of 64-bit words, so that it is aligned.
 fn info_words(from: IpAddr) -> [u64; INFO / 8] {
     let mut bytes = [0u8; INFO];
     let (len, level, kind): (u64, i32, i32) = match from {

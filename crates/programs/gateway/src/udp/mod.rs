@@ -3,7 +3,7 @@
 //! Each address and port of a guest has a mapping: a socket of its own, and thus one external port for all destinations
 //! (REQ-1). A mapping is kept for two minutes after the last datagram (REQ-5, REQ-6). Datagrams reach the guest only
 //! from addresses to which it has sent (REQ-8). [`UdpMappings`] has the sockets; a `UdpPeer` is one destination of a
-//! socket; it appears in the flow log as a flow.
+//! socket, which is one flow in the flow log.
 
 mod peers;
 
