@@ -4,6 +4,7 @@
 //! The server has no socket. From a message and the time, it makes a [`DhcpAnswer`], i.e. a reply with its destination,
 //! which the caller sends.
 
+pub mod book;
 pub mod leases;
 pub mod message;
 
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-use self::leases::{BoundLease, LeaseTable, MAX_PRIVATE_CLIENTS, StaticLease};
+use self::book::BoundLease;
+use self::leases::{LeaseTable, MAX_PRIVATE_CLIENTS, StaticLease};
 use self::message::{DhcpKind, DhcpMessage, DhcpReply, option};
 use crate::guests::{GuestId, NetworkId};
 use crate::net::{InterfaceAddress, encoded_names};
@@ -272,7 +274,7 @@ impl DhcpServers {
     }
 
     /// Returns the leases of all networks that have not expired.
-    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_>> {
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_, Ipv4Addr>> {
         self.servers.values().flat_map(move |server| server.leases.bound(now))
     }
 

@@ -19,7 +19,7 @@ use self::message::{
     AskedIdentity, Dhcp6Kind, Dhcp6Message, Dhcp6Reply, Dhcp6ReplyKind, Dhcp6Status, GivenIdentity, LeasedAddress,
     option,
 };
-use crate::dhcp::leases::BoundLease;
+use crate::dhcp::book::BoundLease;
 use crate::guests::{GuestId, NetworkId};
 use crate::net::{InterfaceAddress, encoded_names};
 

@@ -7,7 +7,7 @@ use super::Gateway;
 use crate::control::message::ControlRequest;
 use crate::control::stats::GatewayStats;
 use crate::core::FlowReview;
-use crate::dhcp::leases::BoundLease;
+use crate::dhcp::book::BoundLease;
 use crate::flows::OpenFlow;
 use crate::guests::GuestResource;
 use crate::policy::{EgressPolicy, EgressRule, MAX_RULES};
