@@ -78,7 +78,7 @@ impl Dialer {
             let watched = |caller: &mut DialCaller| {
                 core.poller.add(&caller.socket, WatchedThing::DialCaller(id), WatchMode::Readable)
             };
-            if !self.callers.get(id).is_some_and(|caller| watched(caller).is_ok()) {
+            if self.callers.get(id).is_none_or(|caller| watched(caller).is_err()) {
                 self.callers.remove(id);
             }
         }
