@@ -56,7 +56,7 @@ pub enum FlowDirection {
     In,
 }
 
-/// The endpoints of a flow, which identify it in the log.
+/// The endpoints of a flow, by which the log identifies the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowEnds {
     /// The transport protocol.

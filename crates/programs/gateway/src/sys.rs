@@ -59,14 +59,14 @@ const ADDRESS: usize = size_of::<libc::sockaddr_in6>();
 struct ReceivedMessage {
     /// Length of the payload in bytes.
     len: usize,
-    /// The message's socket address.
+    /// The sender's address; for a message of the error queue, the destination of the datagram at fault.
     address: SocketAddr,
     /// The control messages.
     control: Vec<u8>,
 }
 
-/// Receives a message without blocking. Returns `None` if none is waiting, the call fails, or the message has no IP
-/// address.
+/// Receives a message without blocking. Returns `None` if none is waiting, the call fails, or the message's socket
+/// address is not an IP address.
 fn receive_message(socket: impl AsFd, into: &mut [u8], flags: c_int) -> Option<ReceivedMessage> {
     let mut control = [0u64; CONTROL / 8];
     let mut address = [0u8; ADDRESS];
@@ -103,9 +103,9 @@ fn parse_error(control: &[u8], to: SocketAddr) -> Option<QueuedError> {
 /// Length of a control message's header in bytes.
 const HEADER: usize = 16;
 
-/// Returns the contents of the first control message (cmsg(3)) whose level and type are in `wanted`. A message is a
-/// length of 8 bytes, level and type of 4 bytes each, the contents, and padding to 8 bytes; the length excludes the
-/// padding.
+/// Returns the contents of the first control message (cmsg(3)) whose level and type are in `wanted`. A message consists
+/// of its length (8 bytes), its level and its type (4 bytes each), the contents, and padding to 8 bytes, which the
+/// length does not count.
 fn message_of<'a>(mut control: &'a [u8], wanted: &[(c_int, c_int)]) -> Option<&'a [u8]> {
     while let Some(header) = control.first_chunk::<HEADER>() {
         let len = usize::try_from(u64::from_ne_bytes(*header.first_chunk()?)).ok()?;

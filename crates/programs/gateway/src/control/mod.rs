@@ -206,8 +206,8 @@ impl Drop for ControlServer {
     }
 }
 
-/// Opens a listening socket at a path, to which only this process's user may connect. Replaces a socket file at which no
-/// process listens.
+/// Listens at a path, at which only this process's user may connect. Replaces a socket file at which no process
+/// listens.
 ///
 /// # Errors
 /// [`Errno::ADDRINUSE`] if another file or socket has the path; any other error if the kernel refuses the path.

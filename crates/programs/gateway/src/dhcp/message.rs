@@ -11,7 +11,7 @@ const FIXED: usize = 240;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 /// Minimum length of a reply in bytes, which is the length of a BOOTP message (RFC 1542 §2.1).
 const MIN_REPLY: usize = 300;
-/// Maximum length in bytes of a message that every client must accept (RFC 2131 §2), without IP and UDP headers.
+/// Length in bytes, without IP and UDP headers, up to which every client must accept a message (RFC 2131 §2).
 const MAX_REPLY: usize = 576 - 28;
 /// Maximum number of bytes of all options of a message.
 const MAX_OPTIONS: usize = 4096;

@@ -1,5 +1,4 @@
-//! Builds frames to guests. The ends of a packet ([`PacketEnds`]) are its source and destination, as MAC and IP
-//! addresses.
+//! Builds frames to guests. A packet's source and destination, as MAC and IP addresses, are its [`PacketEnds`].
 
 use std::net::IpAddr;
 

@@ -289,8 +289,8 @@ fn datagrams_pass_with_one_outer_port_and_only_from_whom_they_were_sent_to() {
     assert_eq!((whole.len(), whole[8]), (3008, 7));
 }
 
-/// Objective: a frame with many datagrams takes no longer than a round's share of frames: the other datagrams follow, in
-/// order, in the next rounds, and the next frame comes after them. The same holds for answers to a published port.
+/// Objective: of a frame with many datagrams, a round sends no more than its share. The other datagrams follow in order
+/// in the next rounds, before the next frame. The same holds for answers from a published port.
 #[test]
 fn datagrams_of_one_frame_take_several_rounds() {
     let [server, free] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
