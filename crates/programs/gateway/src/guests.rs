@@ -182,7 +182,7 @@ impl GuestTable {
         granted
     }
 
-    /// Counts one unit of a resource less for a guest.
+    /// Records that a guest uses one unit less of a resource.
     pub fn give_back(&mut self, who: GuestId, resource: GuestResource) {
         let who = who.share();
         let Some(share) = self.guests.get_mut(&who) else { return };

@@ -85,9 +85,9 @@ impl Dhcp6Server {
         Dhcp6Server { settings, leases }
     }
 
-    /// Processes the payload of a datagram from the station `mac`, which was sent to the group of all servers (if
-    /// `to_group`) or to the gateway's own address. Returns the reply; `None` if the message gets no reply. `in_use`
-    /// returns whether another station was seen to use an address.
+    /// Processes the payload of a datagram that the station `mac` has sent to the group of all servers (if `to_group`)
+    /// or to the gateway's own address. Returns the reply; `None` if the message gets no reply. `in_use` returns
+    /// whether another station was seen to use an address.
     pub fn take(
         &mut self,
         mac: MacAddr,
