@@ -183,8 +183,8 @@ impl LeaseTable {
         self.book.decline(client, address, now)
     }
 
-    /// Sets a client's name: the static name for its MAC address, otherwise `name` if that is valid and no other client
-    /// has it.
+    /// Sets a client's name: the static name of the client's MAC address if there is one, otherwise `name` if it is
+    /// valid and no other client has that name.
     pub fn set_name(&mut self, client: &[u8], mac: MacAddr, name: Option<&[u8]>) {
         let fixed = self.fixed.iter().find(|lease| lease.mac == mac).and_then(|lease| lease.name.clone());
         let name = fixed.or_else(|| name.and_then(label).filter(|name| !self.is_taken(client, name)));
