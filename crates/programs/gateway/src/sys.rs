@@ -56,7 +56,7 @@ const CONTROL: usize = 256;
 const ADDRESS: usize = size_of::<libc::sockaddr_in6>();
 
 /// A message from recvmsg(2).
-struct ReceivedMessage {
+struct SocketMessage {
     /// Length of the payload in bytes.
     len: usize,
     /// The sender's address; for a message of the error queue, the destination of the datagram at fault.
@@ -67,7 +67,7 @@ struct ReceivedMessage {
 
 /// Receives a message without blocking. Returns `None` if none is waiting, the call fails, or the message's socket
 /// address is not an IP address.
-fn receive_message(socket: impl AsFd, into: &mut [u8], flags: c_int) -> Option<ReceivedMessage> {
+fn receive_message(socket: impl AsFd, into: &mut [u8], flags: c_int) -> Option<SocketMessage> {
     let mut control = [0u64; CONTROL / 8];
     let mut address = [0u8; ADDRESS];
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -85,12 +85,12 @@ fn receive_message(socket: impl AsFd, into: &mut [u8], flags: c_int) -> Option<R
     #[allow(clippy::unnecessary_cast, reason = "a type of its own with musl")]
     let used = (message.msg_controllen as usize).min(CONTROL);
     let control = control.iter().flat_map(|word| word.to_ne_bytes()).take(used).collect();
-    Some(ReceivedMessage { len, address: socket_address(&address)?, control })
+    Some(SocketMessage { len, address: socket_address(&address)?, control })
 }
 
 /// Takes the next error from a socket's error queue, without blocking. Returns `None` if the queue is empty.
 pub fn next_error(socket: impl AsFd) -> Option<QueuedError> {
-    let ReceivedMessage { address, control, .. } = receive_message(socket, &mut [0; 1], libc::MSG_ERRQUEUE)?;
+    let SocketMessage { address, control, .. } = receive_message(socket, &mut [0; 1], libc::MSG_ERRQUEUE)?;
     parse_error(&control, address)
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use libc::socklen_t;
 use rustix::io::Errno;
 
-use super::{ADDRESS, HEADER, ReceivedMessage, message_of, receive_message, set};
+use super::{ADDRESS, HEADER, SocketMessage, message_of, receive_message, set};
 
 /// Length of a control message with a `struct in6_pktinfo` in bytes, padding included.
 const INFO: usize = 40;
@@ -41,7 +41,7 @@ pub fn tell_asked(socket: impl AsFd, v6: bool) -> io::Result<()> {
 
 /// Receives a datagram without blocking. Returns `None` if none is waiting or the call fails.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Option<AskedDatagram> {
-    let ReceivedMessage { len, address, control } = receive_message(socket, into, 0)?;
+    let SocketMessage { len, address, control } = receive_message(socket, into, 0)?;
     Some(AskedDatagram { len, from: address, asked: asked(&control) })
 }
 
