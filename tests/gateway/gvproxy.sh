@@ -167,8 +167,12 @@ names() {
     same "a regular expression" "$(resolves w5.testing)" 192.168.127.9
 }
 
+has_notices() {
+    [ "$(wc -l <"$u/notices")" -ge "$1" ]
+}
+
 first_notices() {
-    wait_for "the notifications" 20 test "$(wc -l <"$u/notices")" -ge 2
+    wait_for "the notifications" 20 has_notices 2
     same "it notifies of the network, and of the guest" "$(cat "$u/notices")" "$(printf '%s\n' \
         '{"notification_type":"ready"}' \
         '{"notification_type":"connection_established","mac_address":"5a:94:ef:e4:0c:ee"}')"

@@ -127,12 +127,15 @@ way_out() {
     ended "10 MiB each way, and datagrams" "$server" 0
 }
 
-# A path with a smaller MTU than the guest's network.
+# narrow ADDRESS [FLAG]: to this address, the path has a smaller MTU than the guest's network.
+narrow() {
+    ip -n outside addr add "$1" dev down0 "${@:2}"
+    ip -n host route add "$1" dev up0 mtu 1300
+}
+
 narrow_path() {
-    ip -n outside addr add 192.0.2.9/32 dev down0
-    ip -n outside addr add 2001:db8::9/128 dev down0 nodad
-    ip -n host route add 192.0.2.9 dev up0 mtu 1300
-    ip -n host route add 2001:db8::9 dev up0 mtu 1300
+    narrow 192.0.2.9
+    narrow 2001:db8::9 nodad
     background in_space outside python3 "$here/datagrams.py" serve 192.0.2.9,2001:db8::9 9009 >"$work/narrow.out" 2>&1
     wait_for "the server for datagrams listens" 20 grep -q ready "$work/narrow.out"
     local address
@@ -160,8 +163,22 @@ pings() {
     inside a ping -q -c 2 -i 0.2 -W 2 -s 4000 192.0.2.2 >/dev/null || fail "a long ping of a host outside"
     inside a ping -q -c 2 -i 0.2 -W 2 2001:db8::2 >/dev/null || fail "a ping of a host outside, by IPv6"
     ok "pings of a host outside"
+    local address
+    narrow 192.0.2.8
+    narrow 2001:db8::8 nodad
+    for address in 192.0.2.8 2001:db8::8; do
+        wait_for "a ping that must not be fragmented learns the MTU of the path to $address" 20 learns_mtu "$address"
+        ok "a ping that must not be fragmented learns the MTU of the path to $address"
+    done
+    inside a ping -q -c 1 -W 2 -M dont -s 1400 192.0.2.8 >/dev/null || fail "a ping that may be fragmented passes"
+    ok "a ping that may be fragmented passes"
     ! inside a ping -q -c 1 -W 1 192.0.2.77 >/dev/null || fail "a host that is not there does not answer"
     ok "a host that is not there does not answer"
+}
+
+# The kernel's own message has "mtu=1300", the gateway's error "mtu = 1300".
+learns_mtu() {
+    { inside a ping -c 3 -i 0.2 -W 1 -M do -s 1400 "$1" 2>&1 || true; } | grep 'mtu \?[=:] \?1300'
 }
 
 policy() {
@@ -182,7 +199,7 @@ policy() {
 }
 
 way_in() {
-    begin_gateway --publish 127.0.0.1:2222:a:22 --publish 192.0.2.1:8081:a:80
+    begin_gateway --publish 127.0.0.1:2222:a:22 --publish 192.0.2.1:8081:a:80 --publish 192.0.2.1:9010:a:9010/udp
     lease a
     background inside a busybox httpd -f -p 80 -h "$work/www"
     wait_for "a published port, from the guest's first listen" 20 in_space outside curl -sf -o "$work/got" \
@@ -193,6 +210,16 @@ way_in() {
     in_space host curl -s --max-time 10 http://127.0.0.1:2222/ >/dev/null || code=$?
     # 7 if the reset comes before curl has looked at its connection, else 56.
     case $code in 7 | 56) ok "a port on which the guest does not listen is reset" ;; *) fail "a reset" "curl: $code" ;; esac
+    # The guest's kernel sets DF in answers until it learns that the path is narrower; then it fragments them.
+    narrow 192.0.2.7
+    ip -n outside route add 192.0.2.1 dev down0 src 192.0.2.7
+    background inside a python3 "$here/datagrams.py" serve 0.0.0.0 9010 >"$work/answers.out" 2>&1
+    wait_for "the guest's server for datagrams listens" 20 grep -q ready "$work/answers.out"
+    in_space outside python3 "$here/datagrams.py" long 192.0.2.1 9010 >"$work/long" 2>&1 ||
+        fail "long answers from a published port" "$(cat "$work/long")"
+    inside a ip route get 192.0.2.7 | grep -q 'mtu 1300' ||
+        fail "the guest learns the MTU of the path to a client" "$(inside a ip route get 192.0.2.7)"
+    ok "answers from a published port learn the MTU of the path to the client"
 }
 
 # A gateway that is killed takes its flows with it, and nothing opens.

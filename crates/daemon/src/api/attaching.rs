@@ -18,6 +18,7 @@ use crate::permission::{self, PermissionRequest};
 use crate::ports;
 use crate::ports::faults;
 use crate::ports::kind::AdmittedRequest;
+use crate::ports::private;
 use crate::refusal::{Refusal, refuse};
 use crate::registry::ports::{DeclaredPort, SwitchPort};
 use crate::system::closing::Strangers;
@@ -39,7 +40,9 @@ pub fn attach_configured(d: &mut Daemon) -> Result<(), (String, Refusal)> {
     let as_attached = |record: &DaemonPort| record.declared.as_ref().map(|declared| canonical(&declared.params));
     let continued: BTreeMap<_, _> =
         d.ports.iter().map(|(full, record)| (full.to_owned(), as_attached(record))).collect();
-    for params in d.config.ports.clone() {
+    let mut ports = d.config.ports.clone();
+    ports.sort_by_key(|params| private::is_picked_for(d, params));
+    for params in ports {
         let wanted = canonical(&params);
         if continued.values().flatten().any(|attached| *attached == wanted) {
             continue;

@@ -1,7 +1,7 @@
 //! Private ports. The daemon picks a separate VLAN for each private port. Of the other ports, only a trunk of all
 //! VLANs, such as a gateway's port, may be in that VLAN.
 
-use netvale_control::types::Policies;
+use netvale_control::types::{AttachParams, Policies};
 use netvale_policy::vlan::{DEFAULT_VLAN, MAX_VLAN, VlanId, VlanSet};
 use rustix::io::Errno;
 
@@ -18,7 +18,7 @@ const VLANS: std::ops::RangeInclusive<VlanId> = DEFAULT_VLAN + 1..=MAX_VLAN;
 /// [`Refusal`] if no VLAN is free, or the policies give the port a VLAN that was picked for another port.
 pub fn complete(d: &mut Daemon, switch: &str, full: &str, policies: Policies) -> Result<Policies, Refusal> {
     // A private trunk is impossible; it is refused when the policies are compiled.
-    let has_vlans = policies.access.is_some() || policies.trunk.is_some() || policies.native.is_some();
+    let has_vlans = name_vlans(&policies);
     if has_vlans {
         check(d, switch, full, &policies)?;
     }
@@ -31,6 +31,18 @@ pub fn complete(d: &mut Daemon, switch: &str, full: &str, policies: Policies) ->
         Refusal::new(Errno::NOSPC, text)
     })?;
     Ok(Policies { access: Some(vlan), ..policies })
+}
+
+/// Returns whether the daemon picks a VLAN for a port with these attach parameters. Such ports are attached after all
+/// other ports of a configuration file, so that the daemon picks no VLAN that one of the other ports names.
+pub fn is_picked_for(d: &Daemon, params: &AttachParams) -> bool {
+    let given = &params.options.policies;
+    let is_private = [given.private, d.config.switch.policies.of(&params.switch).private].contains(&Some(true));
+    is_private && !name_vlans(given)
+}
+
+fn name_vlans(policies: &Policies) -> bool {
+    policies.access.is_some() || policies.trunk.is_some() || policies.native.is_some()
 }
 
 /// Checks that none of a port's VLANs was picked for another port on the switch.

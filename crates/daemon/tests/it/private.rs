@@ -39,6 +39,23 @@ fn private_ports_have_vlans_that_nobody_else_has() {
     assert!(refused["error"]["message"].as_str().unwrap().contains("private"), "{refused}");
 }
 
+/// Objective: the order of a file's ports does not matter: no private port gets a VLAN that another port of the file
+/// names, neither when the daemon starts nor when a file is applied.
+#[test]
+fn ports_of_a_file_may_name_vlans_after_private_ports() {
+    let port = |name: &str, policies: &str| format!("[[port]]\nswitch = 'vale0'\nport = 'null:{name}'\n{policies}\n");
+    let ports = [port("a", "private = true"), port("b", "access = 2"), port("c", "trunk = '3-4'\nnative = 5")].concat();
+    let d = Daemon::start(&ports);
+    assert_eq!(["a", "b"].map(|name| vlan(&d, &format!("vale0:{name}"))), [6, 2]);
+    let e = Daemon::start("");
+    attach(&e, "null:d", json!({}));
+    let own = format!("run_dir = {:?}\nsandbox = false\n", e.dir());
+    let text = own + &port("d", "private = true") + &ports;
+    let applied = e.call("config.apply", json!({"text": text, "file": "f.toml", "prune": true}));
+    assert!(applied["error"].is_null(), "{applied}");
+    assert_eq!(["d", "a", "b"].map(|name| vlan(&e, &format!("vale0:{name}"))), [6, 7, 2]);
+}
+
 /// Objective: no later port, and no change of an earlier port, joins a VLAN that was picked for a private port. A VLAN
 /// that the private port's owner has chosen may be shared.
 #[test]

@@ -16,7 +16,7 @@ use netvale_confine::files::{self, AccessFs, FileRights};
 
 use crate::options::GatewayOptions;
 
-/// Mask that extracts a socket's type from an argument that also has the flags for close-on-exec and non-blocking.
+/// Mask for the socket's type in socket(2)'s second argument, which also holds `SOCK_CLOEXEC` and `SOCK_NONBLOCK`.
 const TYPE: u64 = 0xf;
 /// `SIOCGIFINDEX`, which returns the index of an interface. It is needed for name servers whose address has a zone.
 const SIOCGIFINDEX: c_int = libc::SIOCGIFINDEX as c_int;
@@ -29,8 +29,8 @@ const fn option(level: c_int, name: c_int) -> [Argument; 2] {
     [int(1, level), int(2, name)]
 }
 
-/// The calls that are permitted with certain arguments. Each call has one or more lists; the call is permitted if all
-/// arguments in any one list match.
+/// The calls that are permitted with certain arguments only. Each call has one or more lists of arguments, and is
+/// permitted if it matches all arguments of at least one list.
 const CALLS: &[Calls] = &[
     // TCP, UDP and ping sockets, but no raw, packet or netlink sockets.
     (
@@ -119,9 +119,9 @@ const ANY: &[i64] = &[
     libc::SYS_unlink,
 ];
 
-/// Confines this process, which must have one thread. Of the file system, the process can then only read `/dev/null`
-/// and the files in the resolver file's folders, and remove files in the folders of its own sockets. Open files and
-/// sockets stay open.
+/// Confines this process, which must have one thread. Afterwards, the process can open only `/dev/null` and the files
+/// in the resolver file's folders, for reading, and can remove files only in the folders of its own sockets. Files and
+/// sockets that are already open stay open.
 ///
 /// # Errors
 /// [`SandboxError`] if a step fails; the process may then be partly confined, and should end.

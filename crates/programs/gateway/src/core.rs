@@ -65,8 +65,8 @@ pub struct PermittedFlow {
     /// The address to which the host's socket connects: the destination or, if that is the gateway's own address, the
     /// loopback address.
     pub outer: SocketAddr,
-    /// The DNS name that the guest resolved to the destination's address: the name by which a rule allows the flow,
-    /// otherwise the latest name; `None` if the guest resolved no name to it.
+    /// A DNS name that the guest has resolved to the destination's address; `None` if there is no such name. Of several
+    /// names, this is the one that the deciding rule matches or, if that rule has no name, the one resolved last.
     pub name: Option<Arc<str>>,
 }
 
@@ -90,7 +90,7 @@ pub struct NewNameClient {
     pub stream: UnixStream,
 }
 
-/// The state and the means of sending that all parts of a gateway share.
+/// The state that all parts of a gateway share, with the link through which they send.
 pub struct GatewayCore {
     /// The gateway's port on the switch.
     pub link: GatewayLink,
@@ -122,7 +122,7 @@ pub struct GatewayCore {
     pub now: Instant,
     /// Guests' TCP connections that the name service has not accepted yet.
     pub name_clients: Vec<NewNameClient>,
-    /// TCP connections to the name service whose question was just answered, so that their next question can begin.
+    /// TCP connections to the name service whose last question was just answered; the next question of each can begin.
     pub asked_again: Vec<SlotId>,
     errors: ErrorAllowance,
     datagram: Vec<u8>,
@@ -178,6 +178,15 @@ impl GatewayCore {
     /// The reason why the flow may not begin.
     pub fn judge(&self, ends: &FlowEnds) -> Result<PermittedFlow, FlowRefusal> {
         self.judge_with(ends, &self.names_of(ends), is_of_host)
+    }
+
+    /// Decides whether a guest's flow may begin, as [`GatewayCore::judge`], and counts it as a new flow of the guest.
+    ///
+    /// # Errors
+    /// The reason why the flow may not begin.
+    pub fn admit(&mut self, ends: &FlowEnds) -> Result<PermittedFlow, FlowRefusal> {
+        let permitted = self.judge(ends)?;
+        if self.may_begin(ends.who, ends.direction) { Ok(permitted) } else { Err(FlowRefusal::Rate) }
     }
 
     /// Returns whether the current rules allow an open flow. Flows that began at the host's side need no rule. `name`
@@ -246,14 +255,14 @@ impl GatewayCore {
         self.flows.refused(ends, names.first().map(|name| &**name), reason, self.now);
     }
 
-    /// Returns the address under which guests see an address at the host's side. For the loopback, this is the
-    /// gateway's own address; `None` if the gateway has no address of that IP version.
+    /// Returns the address under which guests see the host-side address `outer`: `outer` itself or, for a loopback
+    /// address, the gateway's own address. Returns `None` if the gateway has no address of that IP version.
     pub fn seen_by_guest(&self, outer: IpAddr) -> Option<IpAddr> {
         if outer.is_loopback() { self.net.loopback(outer) } else { Some(outer) }
     }
 
-    /// Sends an IP packet to a guest, or to a group in its network. `l4` is the transport header, with its checksum,
-    /// and the payload.
+    /// Sends an IP packet to a station: a guest, or a multicast group in a guest's network. `l4` is the transport
+    /// header, with its checksum, and the payload.
     pub fn send_packet(&mut self, to: GuestId, src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) {
         self.send_with(to, src, dst, protocol, TTL, l4);
     }
@@ -272,7 +281,7 @@ impl GatewayCore {
         });
     }
 
-    /// Sends a UDP datagram to a guest, or to all stations of its network.
+    /// Sends a UDP datagram to a station: a guest, or the broadcast address of a guest's network.
     pub fn send_datagram(&mut self, to: GuestId, src: SocketAddr, dst: SocketAddr, payload: &[u8]) {
         let mut l4 = std::mem::take(&mut self.datagram);
         let ends = PacketEnds { src_mac: self.net.mac, to, src: src.ip(), dst: dst.ip() };

@@ -1,20 +1,18 @@
 //! The dial socket: a UNIX socket through which the user's programs connect to guests' TCP ports.
 //!
 //! A program (a caller of the [`Dialer`]) sends a line `ADDRESS:PORT`. The gateway then relays the program's connection
-//! to that port of the guest; if the guest cannot be reached, it closes the connection.
+//! to that port of the guest; if the guest cannot be reached, the gateway closes the connection.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 
+use crate::control::listen_at;
 use crate::core::GatewayCore;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
@@ -25,6 +23,8 @@ const MAX_LINE: usize = 64;
 const MAX_CALLERS: usize = 256;
 /// Maximum time that a caller may take to send its line.
 const LINE: Duration = Duration::from_secs(10);
+/// The listen backlog.
+const BACKLOG: i32 = 128;
 /// Maximum number of connections that are accepted per call.
 const BATCH: usize = 16;
 
@@ -43,10 +43,9 @@ pub struct DialedGuest {
 
 /// The dial socket and its callers.
 pub struct Dialer {
-    listener: UnixListener,
+    listener: OwnedFd,
     path: PathBuf,
     callers: NumberedValues<DialCaller>,
-    waiting: Vec<SlotId>,
 }
 
 impl Dialer {
@@ -55,16 +54,8 @@ impl Dialer {
     /// # Errors
     /// The socket cannot be created, e.g. because another program listens there.
     pub fn listen(path: &Path) -> io::Result<Dialer> {
-        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-        if is_socket && UnixStream::connect(path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused) {
-            std::fs::remove_file(path)?;
-        }
-        let before = rustix::process::umask(Mode::from_bits_retain(0o177));
-        let bound = UnixListener::bind(path);
-        rustix::process::umask(before);
-        let listener = bound?;
-        listener.set_nonblocking(true)?;
-        Ok(Dialer { listener, path: path.to_owned(), callers: NumberedValues::default(), waiting: Vec::new() })
+        let listener = listen_at(path, BACKLOG)?;
+        Ok(Dialer { listener, path: path.to_owned(), callers: NumberedValues::default() })
     }
 
     /// Adds the listening socket to the gateway's epoll set.
@@ -80,16 +71,14 @@ impl Dialer {
         for _ in 0..BATCH {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
-            if self.waiting.len() >= MAX_CALLERS {
+            if self.callers.len() >= MAX_CALLERS {
                 continue;
             }
             let id = self.callers.insert(DialCaller { socket, since: core.now });
             let watched = |caller: &mut DialCaller| {
                 core.poller.add(&caller.socket, WatchedThing::DialCaller(id), WatchMode::Readable)
             };
-            if self.callers.get(id).is_some_and(|caller| watched(caller).is_ok()) {
-                self.waiting.push(id);
-            } else {
+            if self.callers.get(id).is_none_or(|caller| watched(caller).is_err()) {
                 self.callers.remove(id);
             }
         }
@@ -103,31 +92,21 @@ impl Dialer {
             Ok(Some(line)) => line,
             Ok(None) => return None,
             Err(_) => {
-                self.forget(id);
+                self.callers.remove(id);
                 return None;
             }
         };
-        let DialCaller { socket, .. } = self.forget(id)?;
+        let DialCaller { socket, .. } = self.callers.remove(id)?;
         core.poller.remove(&socket).ok()?;
         let guest = std::str::from_utf8(&line).ok()?.trim_end().parse().ok()?;
         Some(DialedGuest { socket, guest })
     }
 
-    fn forget(&mut self, id: SlotId) -> Option<DialCaller> {
-        self.waiting.retain(|waiting| *waiting != id);
-        self.callers.remove(id)
-    }
-
     /// Disconnects callers that have taken too long to send their line.
     pub fn clean(&mut self, now: Instant) {
-        let callers = &mut self.callers;
-        self.waiting.retain(|id| {
-            let is_late = callers.get(*id).is_none_or(|caller| now.saturating_duration_since(caller.since) >= LINE);
-            if is_late {
-                callers.remove(*id);
-            }
-            !is_late
-        });
+        for id in self.callers.ids_of(|caller| now.saturating_duration_since(caller.since) >= LINE) {
+            self.callers.remove(id);
+        }
     }
 }
 
@@ -158,6 +137,7 @@ fn peeked(socket: &OwnedFd) -> Result<Option<Vec<u8>>, Errno> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
 

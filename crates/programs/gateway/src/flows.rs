@@ -56,7 +56,7 @@ pub enum FlowDirection {
     In,
 }
 
-/// The endpoints of a flow, which identify it in the log.
+/// The endpoints of a flow, by which the log identifies the flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowEnds {
     /// The transport protocol.
@@ -91,13 +91,6 @@ pub struct OpenFlow {
     pub bytes: FlowBytes,
     /// Time at which the flow began.
     pub began: Instant,
-    /// The effect of the guest's limits on the flow.
-    pub limited: FlowLimited,
-}
-
-/// How the limits of a guest have affected a flow.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct FlowLimited {
     /// Total time for which the flow had to wait because of the guest's rate limit.
     pub waited: Duration,
     /// Number of the flow's datagrams that were dropped because of the guest's limits.
@@ -160,10 +153,10 @@ impl<'a> FlowLine<'a> {
 
     fn of_open(flow: &'a OpenFlow, ports: &PortNames, now: Instant) -> Self {
         let seconds = now.saturating_duration_since(flow.began).as_secs_f64();
-        let FlowLimited { waited, dropped } = flow.limited;
+        let OpenFlow { bytes: FlowBytes { sent, received }, waited, dropped, .. } = *flow;
         let end = FlowTotals {
-            sent: flow.bytes.sent,
-            received: flow.bytes.received,
+            sent,
+            received,
             seconds,
             waited: Some(waited.as_secs_f64()).filter(|_| !waited.is_zero()),
             dropped: Some(dropped).filter(|dropped| *dropped > 0),
@@ -400,8 +393,9 @@ mod tests {
         log.opened(&ends(), Some("example.com"));
         log.refused(&ends(), None, "policy", Instant::now());
         let began = Instant::now();
-        let limited = FlowLimited { waited: Duration::from_millis(250), dropped: 0 };
-        let flow = OpenFlow { ends: ends(), name: None, bytes: FlowBytes { sent: 1, received: 2 }, began, limited };
+        let waited = Duration::from_millis(250);
+        let flow =
+            OpenFlow { ends: ends(), name: None, bytes: FlowBytes { sent: 1, received: 2 }, began, waited, dropped: 0 };
         log.closed(&flow, "end", began + Duration::from_millis(1500));
         log.flush();
         let lines = lines(&std::fs::read_to_string(&path).unwrap());
@@ -436,8 +430,8 @@ mod tests {
     fn an_open_flow_is_shown_with_what_it_has_carried() {
         let began = Instant::now();
         let bytes = FlowBytes { sent: 1, received: 2 };
-        let limited = FlowLimited { waited: Duration::ZERO, dropped: 3 };
-        let flow = OpenFlow { ends: ends(), name: Some("example.com".into()), bytes, began, limited };
+        let waited = Duration::ZERO;
+        let flow = OpenFlow { ends: ends(), name: Some("example.com".into()), bytes, began, waited, dropped: 3 };
         let shown = flow.to_json(&PortNames::default(), began + Duration::from_secs(3));
         assert_eq!((&shown["event"], &shown["name"]), (&"open".into(), &"example.com".into()));
         assert_eq!((&shown["received"], &shown["seconds"]), (&2.into(), &3.0.into()));

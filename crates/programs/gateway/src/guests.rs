@@ -16,7 +16,7 @@ use netvale_wire::MacAddr;
 
 /// Maximum number of guests in the network without tags that use resources at the same time.
 const MAX_GUESTS: usize = 1024;
-/// Maximum number of IP addresses that [`GuestAddresses`] has for the network without tags.
+/// Maximum number of IP addresses in [`GuestAddresses`] for the network without tags.
 const MAX_NEIGHBOURS: usize = 4096;
 /// Maximum number of IP addresses per MAC address in the network without tags.
 const MAX_ADDRESSES: usize = 16;
@@ -182,7 +182,7 @@ impl GuestTable {
         granted
     }
 
-    /// Counts one unit of a resource less for a guest.
+    /// Records that a guest uses one unit less of a resource.
     pub fn give_back(&mut self, who: GuestId, resource: GuestResource) {
         let who = who.share();
         let Some(share) = self.guests.get_mut(&who) else { return };
@@ -209,8 +209,8 @@ impl GuestTable {
         self.limits.bytes.saturating_sub(used)
     }
 
-    /// Records that the size of a flow's buffers has changed from `before` bytes to `now` bytes, in the count of the
-    /// flow's guest.
+    /// Changes the guest's count of buffered bytes: the buffers of one of the guest's flows had `before` bytes, and
+    /// have `now` bytes now.
     pub fn count_bytes(&mut self, who: GuestId, before: usize, now: usize) {
         if let Some(share) = self.guests.get_mut(&who.share()) {
             share.bytes = (share.bytes + now).saturating_sub(before);
@@ -290,8 +290,8 @@ impl GuestAddresses {
         of_guest.map(|(key, _)| key.address).collect()
     }
 
-    /// Returns the address in a network that was used last: the last IPv4 address if any is known, otherwise the last
-    /// IPv6 address that is not link-local.
+    /// Returns the most recently used IPv4 address in a network or, if none is known, the most recently used IPv6
+    /// address that is not link-local.
     pub fn latest(&self, network: NetworkId) -> Option<IpAddr> {
         let local = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let of_network = self.entries.iter().filter(|(key, _)| key.network == network && !local(&key.address));

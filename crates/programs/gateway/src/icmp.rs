@@ -7,22 +7,21 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use netvale_wire::layers::{ICMP, ICMP6};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto};
 
-use crate::core::{FlowRefusal, FlowReview, GatewayCore, PermittedFlow};
-use crate::flows::{FlowBytes, FlowDirection, FlowEnds, FlowLimited, OpenFlow};
+use crate::core::{FlowReview, GatewayCore, PermittedFlow};
+use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
 use crate::frame::GuestPacket;
 use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::{self, HEADER_LEN, IcmpProblem, kind};
+use crate::outward::{DatagramFlow, OutwardSocket};
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
-use crate::rates::{RateWay, datagram_cost};
+use crate::rates::RateWay;
 use crate::slots::{NumberedValues, SlotId};
 use crate::sys;
 use crate::timers::TimedThing;
@@ -43,22 +42,8 @@ struct PingKey {
 struct EchoFlow {
     key: PingKey,
     outer: IpAddr,
-    /// The DNS name that the guest resolved to the destination's address.
-    name: Option<Arc<str>>,
-    socket: OwnedFd,
-    began: Instant,
-    used: Instant,
-    counts: FlowBytes,
-    /// Number of messages that the guest's rate limit dropped.
-    dropped: u64,
-}
-
-impl EchoFlow {
-    fn record(&self) -> OpenFlow {
-        let limited = FlowLimited { dropped: self.dropped, ..FlowLimited::default() };
-        let name = self.name.clone();
-        OpenFlow { ends: ends_of(&self.key), name, bytes: self.counts, began: self.began, limited }
-    }
+    socket: OutwardSocket,
+    flow: DatagramFlow,
 }
 
 fn ends_of(key: &PingKey) -> FlowEnds {
@@ -112,30 +97,14 @@ impl EchoFlows {
         let key = PingKey { who: packet.who, guest: packet.src, remote: packet.dst, ident };
         let Some(id) = self.by_key.get(&key).copied().or_else(|| self.open(core, key, packet)) else { return };
         let Some(flow) = self.flows.get(id) else { return };
-        flow.used = core.now;
-        let len = packet.l4.len() - HEADER_LEN;
-        if !core.passes(packet.who, RateWay::Sent, datagram_cost(len, 0, packet.src.is_ipv4())) {
-            flow.dropped += 1;
-            return;
-        }
-        flow.counts.sent += len as u64;
-        let to = SocketAddr::new(flow.outer, 0);
-        match rustix::net::sendto(&flow.socket, packet.l4, SendFlags::DONTWAIT, &to) {
-            Err(Errno::NETUNREACH) => core.send_error(packet, IcmpProblem::Network, None),
-            Err(Errno::HOSTUNREACH) => core.send_error(packet, IcmpProblem::Host, None),
-            Err(Errno::PERM | Errno::ACCESS) => core.send_error(packet, IcmpProblem::Prohibited, None),
-            _ => {}
+        flow.flow.used = core.now;
+        if flow.flow.passes(core, RateWay::Sent, packet.l4.len() - HEADER_LEN) {
+            flow.socket.send(core, packet, packet.l4, SocketAddr::new(flow.outer, 0), None);
         }
     }
 
     fn open(&mut self, core: &mut GatewayCore, key: PingKey, packet: &GuestPacket<'_>) -> Option<SlotId> {
-        let judged = core.judge(&ends_of(&key));
-        let judged = if judged.is_ok() && !core.may_begin(key.who, FlowDirection::Out) {
-            Err(FlowRefusal::Rate)
-        } else {
-            judged
-        };
-        let PermittedFlow { outer, name } = match judged {
+        let PermittedFlow { outer, name } = match core.admit(&ends_of(&key)) {
             Ok(permitted) => permitted,
             Err(refusal) => {
                 core.refused(&ends_of(&key), refusal.word());
@@ -149,14 +118,14 @@ impl EchoFlows {
             core.refused(&ends_of(&key), "limit");
             return None;
         }
-        core.flows.opened(&ends_of(&key), name.as_deref());
-        let [began, used] = [core.now; 2];
-        let flow = EchoFlow { key, outer, name, socket, began, used, counts: FlowBytes::default(), dropped: 0 };
-        let id = self.flows.insert(flow);
+        let flow = DatagramFlow::begin(core, ends_of(&key), name);
+        let id = self.flows.insert(EchoFlow { key, outer, socket, flow });
         self.by_key.insert(key, id);
         core.timers.add(core.now + IDLE, TimedThing::Ping(id));
-        let watched =
-            self.flows.get(id).map(|flow| core.poller.add(&flow.socket, WatchedThing::Ping(id), WatchMode::Readable));
+        let watched = self
+            .flows
+            .get(id)
+            .map(|flow| core.poller.add(&flow.socket.fd, WatchedThing::Ping(id), WatchMode::Readable));
         if !matches!(watched, Some(Ok(()))) {
             self.close(core, id, "descriptors");
             return None;
@@ -166,7 +135,7 @@ impl EchoFlows {
 
     /// Opens a socket for echo requests. If the kernel refuses, explains why in the log (only once), and returns
     /// `None`.
-    fn socket(&mut self, outer: IpAddr) -> Option<OwnedFd> {
+    fn socket(&mut self, outer: IpAddr) -> Option<OutwardSocket> {
         let v6 = outer.is_ipv6();
         let (family, protocol) =
             if v6 { (AddressFamily::INET6, ipproto::ICMPV6) } else { (AddressFamily::INET, ipproto::ICMP) };
@@ -174,7 +143,7 @@ impl EchoFlows {
         match rustix::net::socket_with(family, SocketType::DGRAM, flags, Some(protocol)) {
             Ok(socket) => {
                 let _ = sys::queue_errors(&socket, v6);
-                Some(socket)
+                Some(OutwardSocket::new(socket))
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.said[usize::from(v6)], true) {
@@ -202,7 +171,7 @@ impl EchoFlows {
             self.scratch.clear();
             self.scratch.reserve(usize::from(u16::MAX));
             let room = rustix::buffer::spare_capacity(&mut self.scratch);
-            match rustix::net::recvfrom(&flow.socket, room, RecvFlags::DONTWAIT) {
+            match rustix::net::recvfrom(&flow.socket.fd, room, RecvFlags::DONTWAIT) {
                 Ok((_, _, from)) => {
                     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
                     if from.is_some_and(|from| from.ip() == flow.outer) {
@@ -223,22 +192,19 @@ impl EchoFlows {
             return;
         }
         let key = flow.key;
-        let len = self.scratch.len() - HEADER_LEN;
-        if !core.passes(key.who, RateWay::Received, datagram_cost(len, 0, key.guest.is_ipv4())) {
-            flow.dropped += 1;
+        if !flow.flow.passes(core, RateWay::Received, self.scratch.len() - HEADER_LEN) {
             return;
         }
-        flow.counts.received += len as u64;
         self.scratch[4..6].copy_from_slice(&key.ident.to_be_bytes());
         icmp_message::set_checksum(&mut self.scratch, key.remote, key.guest);
         core.send_packet(key.who, key.remote, key.guest, icmp_message::protocol(key.guest), &self.scratch);
     }
 
-    /// Takes an error from a socket's queue, and passes it to the guest if an ICMP message caused it. Returns `false`
-    /// if the queue is empty.
+    /// Takes the next error from a socket's error queue. If an ICMP message caused the error, passes the error to the
+    /// guest. Returns `false` if the queue is empty.
     fn pass_error(&mut self, core: &mut GatewayCore, id: SlotId) -> bool {
         let Some(flow) = self.flows.get(id) else { return false };
-        let Some(error) = sys::next_error(&flow.socket) else { return false };
+        let Some(error) = sys::next_error(&flow.socket.fd) else { return false };
         let key = flow.key;
         let v4 = key.guest.is_ipv4();
         let problem = IcmpProblem::of_message(error.kind, error.code, error.info, v4);
@@ -255,7 +221,7 @@ impl EchoFlows {
     /// timer.
     pub fn timer(&mut self, core: &mut GatewayCore, id: SlotId) {
         let Some(flow) = self.flows.get(id) else { return };
-        let end = flow.used + IDLE;
+        let end = flow.flow.used + IDLE;
         if end <= core.now {
             self.close(core, id, "idle");
         } else {
@@ -265,10 +231,8 @@ impl EchoFlows {
 
     /// Closes the sockets of a network that has no port any more.
     pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
-        for id in self.flows.ids() {
-            if self.flows.get(id).is_some_and(|flow| flow.key.who.network == network) {
-                self.close(core, id, "port-gone");
-            }
+        for id in self.flows.ids_of(|flow| flow.key.who.network == network) {
+            self.close(core, id, "port-gone");
         }
     }
 
@@ -276,24 +240,18 @@ impl EchoFlows {
         let Some(flow) = self.flows.remove(id) else { return };
         self.by_key.remove(&flow.key);
         core.guests.give_back(flow.key.who, GuestResource::Ping);
-        core.flows.closed(&flow.record(), reason, core.now);
+        flow.flow.close(core, reason);
     }
 
     /// Returns the flows that are open, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
-        self.flows.values().map(EchoFlow::record)
+        self.flows.values().map(|flow| flow.flow.open().clone())
     }
 
     /// Closes the flows that the rules no longer allow. Returns the number of closed flows.
     pub fn end_refused(&mut self, core: &mut GatewayCore, review: &mut FlowReview) -> usize {
-        let mut ended = 0;
-        for id in self.flows.ids() {
-            let Some(flow) = self.flows.get(id) else { continue };
-            if !core.permits(review, &ends_of(&flow.key), flow.name.as_ref()) {
-                self.close(core, id, "policy");
-                ended += 1;
-            }
-        }
-        ended
+        let refused = self.flows.ids_of(|flow| !flow.flow.is_permitted(core, review));
+        refused.iter().for_each(|id| self.close(core, *id, "policy"));
+        refused.len()
     }
 }

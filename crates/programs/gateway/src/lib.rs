@@ -20,6 +20,7 @@
 //! | [`ports`] | the names of the switch's private ports, as the daemon reports them |
 //! | [`arp_nd`], [`ra`], [`dhcp`], [`dhcp6`], [`dns`] | address resolution, address assignment, names |
 //! | [`tcp`], [`udp`], [`icmp`], [`icmp_message`] | flows from guests to other hosts |
+//! | [`outward`] | the host's sockets through which datagrams and echo requests leave |
 //! | [`publish`] | published ports: flows from the host's side to guests |
 //! | [`served`], [`dial`] | UNIX sockets of the host: behind the gateway's own ports; for connections to guests |
 //! | [`policy`], [`resolved`] | which destinations guests may reach; the names of addresses |
@@ -45,6 +46,7 @@ pub mod icmp_message;
 pub mod link;
 pub mod net;
 pub mod options;
+pub mod outward;
 pub mod policy;
 pub mod poller;
 pub mod ports;

@@ -113,8 +113,8 @@ impl GatewayLink {
         self.lost
     }
 
-    /// Arms the wake-up for received frames and, if `room`, the wake-up for room to send. Returns `true` if there are
-    /// already frames or, if `room`, already room. A TAP's queue needs no arming.
+    /// Arms the wake-up for received frames and, if `room`, the wake-up for room to send. Returns `true` if
+    /// frames have already arrived or, if `room`, the ring already has room. A TAP's queue needs no arming.
     pub fn arm(&mut self, room: bool) -> bool {
         let LinkWay::Port(port) = &mut self.way else { return false };
         let (tx, rx) = port.rings();
@@ -130,7 +130,7 @@ impl GatewayLink {
         rx.iter().for_each(RxRing::disarm);
     }
 
-    /// Passes to `watch` the descriptors that become readable when frames arrive or there is room, and to `end` the
+    /// Calls `watch` with each descriptor that becomes readable when frames arrive or there is room, and `end` with the
     /// descriptor that becomes readable when the port is closed.
     ///
     /// # Errors

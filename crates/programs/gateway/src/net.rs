@@ -9,6 +9,9 @@ use netvale_wire::MacAddr;
 /// The group of all nodes of a link.
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
+/// Maximum length of a label of a DNS name, in bytes.
+pub const MAX_LABEL: usize = 63;
+
 /// An address with the prefix length of its network, such as `10.0.0.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceAddress<A> {
@@ -118,6 +121,28 @@ pub struct GatewayNet {
     /// A further address of the gateway, which alone leads to the host's loopback over IPv4; `None` if all addresses of
     /// the gateway lead there.
     pub host: Option<Ipv4Addr>,
+}
+
+/// Encodes a DNS name (RFC 1035 §3.1), omitting empty labels and labels that are too long.
+pub fn encoded_name(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for label in name.split('.').filter(|label| !label.is_empty() && label.len() <= MAX_LABEL) {
+        bytes.push(label.len() as u8);
+        bytes.extend_from_slice(label.as_bytes());
+    }
+    bytes.push(0);
+    bytes
+}
+
+/// Encodes DNS names one after the other, omitting those for which `most` bytes have no room left.
+pub fn encoded_names(names: &[String], most: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for name in names.iter().map(|name| encoded_name(name)) {
+        if bytes.len() + name.len() <= most {
+            bytes.extend_from_slice(&name);
+        }
+    }
+    bytes
 }
 
 impl GatewayNet {

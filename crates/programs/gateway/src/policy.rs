@@ -188,8 +188,8 @@ impl EgressPolicy {
         }
     }
 
-    /// Returns whether guests can reach all Internet addresses of IPv4 or of IPv6, over some transport and at one port
-    /// at least.
+    /// Returns whether guests can reach all Internet addresses of IPv4, or all of IPv6, over at least one transport and
+    /// at one port or more.
     fn is_open(&self) -> bool {
         let transports = [FlowTransport::Tcp, FlowTransport::Udp, FlowTransport::Icmp];
         [true, false].into_iter().any(|v4| transports.into_iter().any(|transport| self.is_open_for(v4, transport)))

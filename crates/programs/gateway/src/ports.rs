@@ -38,7 +38,7 @@ pub struct PortNames {
 }
 
 impl PortNames {
-    /// Returns the network of the port with a name; `None` if the port has no VLAN, or is unknown.
+    /// Returns the network of the port `name`; `None` if the port has no VLAN, or is unknown.
     pub fn network(&self, name: &str) -> Option<NetworkId> {
         self.networks.get(name).copied()
     }

@@ -13,7 +13,7 @@ use crate::dhcp6::Dhcp6Mode;
 use crate::frame::GuestPacket;
 use crate::guests::{GuestId, NetworkId};
 use crate::icmp_message::{group_station, set_checksum};
-use crate::net::{ALL_NODES, GatewayNet};
+use crate::net::{ALL_NODES, GatewayNet, encoded_name};
 use crate::timers::TimedThing;
 
 /// Time between unsolicited advertisements.
@@ -34,12 +34,12 @@ const SOLICITATION_LEN: usize = 8;
 struct AdvertTimes {
     /// Time at which the last advertisement was sent; `None` if none was sent yet.
     last: Option<Instant>,
-    /// Time at which an advertisement is due that a guest has solicited; `None` if none is due.
+    /// Time at which an advertisement must be sent because a guest has solicited it; `None` if none must be sent.
     due: Option<Instant>,
 }
 
-/// The times of multicast advertisements. The periodic advertisements of all networks are sent together, so that the
-/// gateway wakes up only once for all networks.
+/// The router advertisements of all networks. Periodic advertisements are sent in all networks together, so that the
+/// gateway wakes up only once for them.
 #[derive(Debug)]
 pub struct RouterAdverts {
     mode: Dhcp6Mode,
@@ -176,12 +176,7 @@ fn message(net: &GatewayNet, mode: Dhcp6Mode, lifetime: u16) -> Option<Vec<u8>> 
 
 /// Encodes a domain in DNS wire format, padded to a multiple of 8 bytes.
 fn search_list(domain: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for label in domain.split('.').filter(|label| !label.is_empty()) {
-        bytes.push(label.len() as u8);
-        bytes.extend_from_slice(label.as_bytes());
-    }
-    bytes.push(0);
+    let mut bytes = encoded_name(domain);
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes
 }

@@ -31,7 +31,7 @@ use crate::tcp::TcpFlows;
 use crate::timers::TimedThing;
 use crate::udp::UdpMappings;
 
-/// Maximum number of frames received per round of the loop.
+/// Maximum number of frames received per round of the loop. In a frame with several datagrams, each datagram counts.
 const FRAMES: usize = 256;
 /// Maximum number of timers that fire per round of the loop.
 const TIMERS: usize = 1024;
@@ -77,6 +77,7 @@ pub enum GatewayError {
 pub struct Gateway {
     core: GatewayCore,
     frame: Vec<u8>,
+    turn: FrameTurn,
     reassembly: Reassembly,
     dhcp: Option<DhcpServers>,
     dhcp6: Option<Dhcp6Servers>,
@@ -93,6 +94,19 @@ pub struct Gateway {
     ports: Option<PortWatch>,
     /// Number of lost frames that have already been reported in the log.
     lost: u64,
+}
+
+/// How far a round has come with guests' frames.
+#[derive(Default)]
+struct FrameTurn {
+    /// Number of frames or datagrams that this round may still process.
+    left: usize,
+    /// Length of the last frame.
+    len: usize,
+    /// If the last frame has several datagrams, the number of those that were processed.
+    segments: usize,
+    /// Whether the last frame has further datagrams, which the next round processes.
+    is_cut: bool,
 }
 
 impl Gateway {
@@ -123,6 +137,7 @@ impl Gateway {
         Ok(Gateway {
             core,
             frame: vec![0; MAX_FRAME],
+            turn: FrameTurn::default(),
             reassembly: Reassembly::default(),
             dhcp: dhcp_servers(options),
             dhcp6: dhcp6_servers(options),
@@ -147,9 +162,8 @@ impl Gateway {
 
     /// Runs until `stop` becomes readable, or the owner of the link's TAP has closed its connection.
     ///
-    /// # Errors
-    /// [`GatewayError::Ended`] if the daemon closes the port first; [`GatewayError::Descriptors`] if `stop` cannot be
-    /// watched.
+    /// # Errors [`GatewayError::Ended`] if the daemon closes the port before that; [`GatewayError::Descriptors`] if
+    /// `stop` cannot be watched.
     pub fn run(&mut self, stop: impl AsFd) -> Result<(), GatewayError> {
         self.core.poller.add(stop, WatchedThing::Stop, WatchMode::Readable)?;
         if let Some(adverts) = &mut self.adverts {
@@ -184,7 +198,7 @@ impl Gateway {
     fn round(&mut self) -> Duration {
         self.core.now = Instant::now();
         self.core.link.sync();
-        let frames = self.take_frames();
+        self.take_frames();
         for client in std::mem::take(&mut self.core.name_clients) {
             self.names.accept(&mut self.core, client);
         }
@@ -194,28 +208,28 @@ impl Gateway {
         let waits_for_orders = self.take_orders();
         self.core.flows.flush();
         self.core.link.sync();
-        let more = frames == FRAMES || (self.tcp.is_busy() && !waits_for_room) || !self.core.asked_again.is_empty();
+        let more = self.turn.left == 0 || (self.tcp.is_busy() && !waits_for_room) || !self.core.asked_again.is_empty();
         if more || waits_for_orders || self.core.link.arm(waits_for_room) {
             return Duration::ZERO;
         }
         self.core.timers.until_first(self.core.now, SLEEP)
     }
 
-    fn take_frames(&mut self) -> usize {
+    fn take_frames(&mut self) {
         let mut frame = std::mem::take(&mut self.frame);
-        let mut count = 0;
-        while count < FRAMES
-            && let Some(len) = self.core.link.receive(&mut frame)
-        {
-            self.take_frame(&frame[..len]);
-            count += 1;
+        self.turn.left = FRAMES;
+        while self.turn.left > 0 {
+            if !std::mem::take(&mut self.turn.is_cut) {
+                let Some(len) = self.core.link.receive(&mut frame) else { break };
+                self.turn = FrameTurn { left: self.turn.left - 1, len, ..FrameTurn::default() };
+            }
+            self.take_frame(&frame[..self.turn.len]);
         }
         self.frame = frame;
-        count
     }
 
-    /// Executes a further request of each client of the control socket, and sends the new lines of the flow log to the
-    /// clients that follow it. Returns whether there may be more requests.
+    /// Executes the next request of each control client that may have sent several, and sends the flow log's new lines
+    /// to the clients that follow the log. Returns whether there may be more requests.
     fn take_orders(&mut self) -> bool {
         let again = self.control.as_mut().map(ControlServer::take_again).unwrap_or_default();
         again.into_iter().for_each(|id| self.serve_control(id));
@@ -259,16 +273,10 @@ impl Gateway {
         self.core.neighbours.clean(now);
         self.core.resolved.clean(now);
         self.core.rates.clean(now);
-        if let Some(dhcp) = &mut self.dhcp {
-            dhcp.clean(now);
-        }
-        if let Some(dhcp6) = &mut self.dhcp6 {
-            dhcp6.clean(now);
-        }
+        self.dhcp.iter_mut().for_each(|dhcp| dhcp.clean(now));
+        self.dhcp6.iter_mut().for_each(|dhcp6| dhcp6.clean(now));
         self.publisher.clean(&mut self.core);
-        if let Some(dialer) = &mut self.dialer {
-            dialer.clean(now);
-        }
+        self.dialer.iter_mut().for_each(|dialer| dialer.clean(now));
         if let Some(control) = &mut self.control {
             control.accept(&self.core);
         }

@@ -46,7 +46,8 @@ impl FromStr for ServedPort {
 pub struct ServedSocket {
     /// The socket.
     pub socket: OwnedFd,
-    /// The error of `connect`: for instance, no program listens on the socket, or its backlog is full.
+    /// The result of `connect`: an error if, for instance, no program listens on the socket, or the socket's backlog is
+    /// full.
     pub connected: Result<(), Errno>,
 }
 

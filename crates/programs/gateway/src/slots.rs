@@ -76,8 +76,13 @@ impl<T> NumberedValues<T> {
 
     /// Returns the ids of all values.
     pub fn ids(&self) -> Vec<SlotId> {
-        let there = self.places.iter().enumerate().filter(|(_, place)| place.value.is_some());
-        there.map(|(index, place)| SlotId { index: index as u32, generation: place.generation }).collect()
+        self.ids_of(|_| true)
+    }
+
+    /// Returns the ids of the values for which `is_meant` returns `true`.
+    pub fn ids_of(&self, mut is_meant: impl FnMut(&T) -> bool) -> Vec<SlotId> {
+        let meant = self.places.iter().enumerate().filter(|(_, place)| place.value.as_ref().is_some_and(&mut is_meant));
+        meant.map(|(index, place)| SlotId { index: index as u32, generation: place.generation }).collect()
     }
 }
 
@@ -95,7 +100,7 @@ mod tests {
         assert_eq!(values.get(first), None);
         assert_eq!(values.remove(first), None);
         assert_eq!((values.get(second).copied(), values.len()), (Some("b"), 1));
-        assert_eq!(values.ids(), [second]);
+        assert_eq!((values.ids(), values.ids_of(|value| *value == "a")), (vec![second], vec![]));
         assert_eq!(values.values().collect::<Vec<_>>(), [&"b"]);
     }
 }

@@ -1,4 +1,4 @@
-//! System calls that no crate used here wraps: integer socket options, and a socket's error queue (ip(7),
+//! System calls for which the crates in use have no functions: some socket options, and a socket's error queue (ip(7),
 //! `IP_RECVERR`).
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-/// An error about a datagram that was sent, from this host's kernel or from a host on the path.
+/// An error about a sent datagram, reported by this host's kernel or by a host on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedError {
     /// The errno.
@@ -42,21 +42,6 @@ pub fn queue_errors(socket: impl AsFd, v6: bool) -> io::Result<()> {
     }
 }
 
-/// Sets whether a datagram that exceeds the path's MTU is refused with `EMSGSIZE` instead of fragmented. `v6` is set
-/// for an IPv6 socket.
-///
-/// # Errors
-/// The error of `setsockopt`.
-pub fn forbid_fragments(socket: impl AsFd, v6: bool, forbid: bool) -> io::Result<()> {
-    if v6 {
-        let value = if forbid { libc::IPV6_PMTUDISC_DO } else { libc::IPV6_PMTUDISC_WANT };
-        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, value)
-    } else {
-        let value = if forbid { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_WANT };
-        set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value)
-    }
-}
-
 pub(super) fn set(socket: impl AsFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
     let raw = socket.as_fd().as_raw_fd();
     let len = size_of::<c_int>() as socklen_t;
@@ -70,12 +55,22 @@ const CONTROL: usize = 256;
 /// Size of the buffer for a socket address of either IP version, in bytes.
 const ADDRESS: usize = size_of::<libc::sockaddr_in6>();
 
-/// Takes the next error from a socket's error queue, without blocking. Returns `None` if the queue is empty.
-pub fn next_error(socket: impl AsFd) -> Option<QueuedError> {
+/// A message from recvmsg(2).
+struct SocketMessage {
+    /// Length of the payload in bytes.
+    len: usize,
+    /// The sender's address; for a message of the error queue, the destination of the datagram at fault.
+    address: SocketAddr,
+    /// The control messages.
+    control: Vec<u8>,
+}
+
+/// Receives a message without blocking. Returns `None` if none is waiting, the call fails, or the message's socket
+/// address is not an IP address.
+fn receive_message(socket: impl AsFd, into: &mut [u8], flags: c_int) -> Option<SocketMessage> {
     let mut control = [0u64; CONTROL / 8];
     let mut address = [0u8; ADDRESS];
-    let mut payload = [0u8; 1];
-    let mut part = libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() };
+    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     // SAFETY: all fields of a msghdr may be zero.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_name = address.as_mut_ptr().cast();
@@ -84,17 +79,19 @@ pub fn next_error(socket: impl AsFd) -> Option<QueuedError> {
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = CONTROL as _;
-    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: the header names three buffers of this function with their lengths, and the buffers live through the
-    // call.
-    let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
-    if got < 0 {
-        return None;
-    }
+    // SAFETY: the header names three buffers, `into` among them, with their lengths; the buffers live through the call.
+    let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags | libc::MSG_DONTWAIT) };
+    let len = usize::try_from(got).ok()?;
     #[allow(clippy::unnecessary_cast, reason = "a type of its own with musl")]
     let used = (message.msg_controllen as usize).min(CONTROL);
-    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).take(used).collect();
-    parse_error(&bytes, socket_address(&address)?)
+    let control = control.iter().flat_map(|word| word.to_ne_bytes()).take(used).collect();
+    Some(SocketMessage { len, address: socket_address(&address)?, control })
+}
+
+/// Takes the next error from a socket's error queue, without blocking. Returns `None` if the queue is empty.
+pub fn next_error(socket: impl AsFd) -> Option<QueuedError> {
+    let SocketMessage { address, control, .. } = receive_message(socket, &mut [0; 1], libc::MSG_ERRQUEUE)?;
+    parse_error(&control, address)
 }
 
 /// Finds the first error among control messages; `None` if there is no well-formed one.
@@ -106,9 +103,9 @@ fn parse_error(control: &[u8], to: SocketAddr) -> Option<QueuedError> {
 /// Length of a control message's header in bytes.
 const HEADER: usize = 16;
 
-/// Returns the contents of the first control message (cmsg(3)) whose level and type are in `wanted`. A message is a
-/// length of 8 bytes, level and type of 4 bytes each, the contents, and padding to 8 bytes; the length excludes the
-/// padding.
+/// Returns the contents of the first control message (cmsg(3)) whose level and type are in `wanted`. A message consists
+/// of its length (8 bytes), its level and its type (4 bytes each), the contents, and padding to 8 bytes, which the
+/// length does not count.
 fn message_of<'a>(mut control: &'a [u8], wanted: &[(c_int, c_int)]) -> Option<&'a [u8]> {
     while let Some(header) = control.first_chunk::<HEADER>() {
         let len = usize::try_from(u64::from_ne_bytes(*header.first_chunk()?)).ok()?;

@@ -11,7 +11,7 @@ use crate::api::attaching::{attach_declared, once_free};
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::daemon::Daemon;
-use crate::ports::{detach, policies};
+use crate::ports::{detach, policies, private};
 use crate::refusal::Refusal;
 use crate::registry::ports::DeclaredPort;
 
@@ -63,14 +63,20 @@ pub(super) fn carry_out(d: &mut Daemon, config: Config, steps: Vec<PortStep>) ->
 type StoppedStep = (Option<usize>, Refusal);
 
 /// Applies all steps in this order: removals, which free names and resources; the settings, which apply to new ports;
-/// changed options; new ports.
+/// changed options; new ports. The options of private ports for which the daemon picks a VLAN, and new ports of this
+/// kind, come last.
 fn all(d: &mut Daemon, config: Config, steps: &[PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
     detach_all(d, steps, done)?;
     let before = d.config.clone();
     settings::put(d, config).map_err(|why| (None, why))?;
     done.push(UndoStep::Put(Box::new(before)));
-    adjust_all(d, steps, done)?;
-    attach_all(d, steps, done)
+    let (last, first): (Vec<_>, Vec<_>) =
+        steps.iter().partition(|step| step.port().is_some_and(|port| private::is_picked_for(d, &port.params)));
+    for steps in [first, last] {
+        adjust_all(d, &steps, done)?;
+        attach_all(d, &steps, done)?;
+    }
+    Ok(())
 }
 
 fn detach_all(d: &mut Daemon, steps: &[PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
@@ -84,7 +90,7 @@ fn detach_all(d: &mut Daemon, steps: &[PortStep], done: &mut Vec<UndoStep>) -> R
     Ok(())
 }
 
-fn adjust_all(d: &mut Daemon, steps: &[PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
+fn adjust_all(d: &mut Daemon, steps: &[&PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
     for step in steps {
         let PortStep::Adjust(port, old) = step else { continue };
         adjust(d, &port.full, old, &port.params).map_err(|why| (Some(port.index), prefixed(why, &port.full)))?;
@@ -93,9 +99,9 @@ fn adjust_all(d: &mut Daemon, steps: &[PortStep], done: &mut Vec<UndoStep>) -> R
     Ok(())
 }
 
-fn attach_all(d: &mut Daemon, steps: &[PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
+fn attach_all(d: &mut Daemon, steps: &[&PortStep], done: &mut Vec<UndoStep>) -> Result<(), StoppedStep> {
     let frees = done.iter().any(|done| matches!(done, UndoStep::Attach(..)));
-    for ConfigPort { full, params, index } in steps.iter().filter_map(PortStep::attaches) {
+    for ConfigPort { full, params, index } in steps.iter().filter_map(|step| step.attaches()) {
         let declared = DeclaredPort { params: params.clone(), from_file: true };
         let attached = attach(d, &declared, Caller::daemon(), frees);
         attached.map_err(|why| (Some(*index), prefixed(why, &format!("{full} cannot be attached"))))?;

@@ -139,6 +139,16 @@ impl PortStep {
         }
     }
 
+    /// Returns the port of the file; `None` if the step detaches a port that the file does not contain.
+    pub(super) fn port(&self) -> Option<&ConfigPort> {
+        match self {
+            PortStep::Attach(port) | PortStep::Reattach(port, _) | PortStep::Adjust(port, _) | PortStep::Keep(port) => {
+                Some(port)
+            }
+            PortStep::Detach(_) => None,
+        }
+    }
+
     /// Returns the port that the step attaches; `None` if the step attaches no port.
     pub(super) fn attaches(&self) -> Option<&ConfigPort> {
         match self {

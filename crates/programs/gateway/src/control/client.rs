@@ -14,7 +14,8 @@ use crate::flows;
 const MAX_LINE: usize = 1 << 20;
 /// Maximum number of bytes that one call reads.
 const CHUNK: usize = 16 << 10;
-/// Maximum number of bytes that are queued for a client. Lines of the flow log that would exceed it are dropped.
+/// Maximum number of bytes that are queued for a client. Lines of the flow log that would exceed this limit are
+/// dropped.
 const MAX_WAITING: usize = 1 << 20;
 
 /// A client's connection.
@@ -24,7 +25,7 @@ pub struct ControlClient {
     outbox: Vec<u8>,
     /// Whether the client receives the lines of the flow log.
     pub follows: bool,
-    /// Number of lines of the flow log that were dropped and whose loss was not reported to the client yet.
+    /// Number of lines of the flow log that were dropped since the client was last told of dropped lines.
     lost: u64,
     /// Whether no more requests are read: the client has closed its side, or sent a line that is too long.
     is_read: bool,
@@ -130,8 +131,8 @@ impl ControlClient {
         self.outbox.is_empty()
     }
 
-    /// Returns whether the connection can be closed: it is broken, or the client has sent all its requests and got all
-    /// answers.
+    /// Returns whether the connection can be closed: the connection is broken, or the client has sent all its requests
+    /// and received all answers.
     pub fn has_ended(&self) -> bool {
         let is_done = self.is_read && self.outbox.is_empty() && !self.inbox.contains(&b'\n');
         self.is_broken || is_done

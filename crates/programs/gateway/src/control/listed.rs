@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Maximum number of flows that are listed.
@@ -46,30 +46,13 @@ pub struct ListedFlow {
 }
 
 /// A text that is cut to at most 256 bytes.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "String")]
 pub struct CutText(String);
 
-impl From<&str> for CutText {
-    fn from(text: &str) -> Self {
+impl From<String> for CutText {
+    fn from(text: String) -> Self {
         CutText(text[..text.floor_char_boundary(MAX_TEXT)].to_owned())
-    }
-}
-
-impl<'de> Deserialize<'de> for CutText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CutTextVisitor;
-        impl Visitor<'_> for CutTextVisitor {
-            type Value = CutText;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("a text")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<CutText, E> {
-                Ok(text.into())
-            }
-        }
-        deserializer.deserialize_str(CutTextVisitor)
     }
 }
 

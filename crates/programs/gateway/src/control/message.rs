@@ -61,7 +61,7 @@ pub enum ControlRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most: Option<usize>,
     },
-    /// Makes the gateway send the client the lines of the flow log from now on, after the answer.
+    /// Asks for the flow log: after the answer, the gateway sends the client each new line of the log.
     Follow,
     /// Lists the zones of DNS names: `{"zones":[…]}`.
     Names,

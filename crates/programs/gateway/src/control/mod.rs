@@ -83,18 +83,10 @@ impl ControlServer {
     /// # Errors
     /// [`ControlError::Busy`] if the path is in use; [`ControlError::Listen`] if the kernel refuses it.
     pub fn open(path: &Path) -> Result<Self, ControlError> {
-        let failed = |source: io::Error| ControlError::Listen { path: path.to_owned(), source };
-        let listener = match listener(path) {
-            Err(Errno::ADDRINUSE) => {
-                if !is_left(path) {
-                    return Err(ControlError::Busy(path.to_owned()));
-                }
-                fs::remove_file(path).map_err(failed)?;
-                listener(path)
-            }
-            made => made,
-        };
-        let listener = listener.map_err(|errno| failed(errno.into()))?;
+        let listener = listen_at(path, BACKLOG).map_err(|errno| match errno {
+            Errno::ADDRINUSE => ControlError::Busy(path.to_owned()),
+            errno => ControlError::Listen { path: path.to_owned(), source: errno.into() },
+        })?;
         let file = identity(path);
         let clients = NumberedValues::default();
         Ok(ControlServer { listener, path: path.to_owned(), file, clients, again: Vec::new() })
@@ -143,8 +135,8 @@ impl ControlServer {
         }
     }
 
-    /// Returns a client's next request, or an error if its line is not a request; `None` if no whole line has arrived,
-    /// or the client has not read its answers.
+    /// Returns a client's next request, or an error if the client's next line is not a request; `None` if no whole line
+    /// has arrived, or answers to the client are still queued.
     pub fn next(&mut self, core: &mut GatewayCore, id: SlotId) -> Option<Result<ControlRequest, String>> {
         let client = self.clients.get(id)?;
         let line = client.next_line();
@@ -214,6 +206,21 @@ impl Drop for ControlServer {
     }
 }
 
+/// Listens at a path, at which only this process's user may connect. Replaces a socket file at which no process
+/// listens.
+///
+/// # Errors
+/// [`Errno::ADDRINUSE`] if another file or socket has the path; any other error if the kernel refuses the path.
+pub fn listen_at(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
+    match listener(path, backlog) {
+        Err(Errno::ADDRINUSE) if is_left(path) => {
+            rustix::fs::unlink(path)?;
+            listener(path, backlog)
+        }
+        made => made,
+    }
+}
+
 /// Returns whether the file at a path is a socket at which no process listens.
 fn is_left(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
@@ -227,15 +234,14 @@ fn identity(path: &Path) -> Option<[u64; 2]> {
     fs::symlink_metadata(path).ok().map(|meta| [meta.dev(), meta.ino()])
 }
 
-/// Opens a listening socket to which only this process's user may connect.
-fn listener(path: &Path) -> Result<OwnedFd, Errno> {
+fn listener(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // The file that `bind` creates gets the socket's mode (unix(7)).
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, BACKLOG)?;
+    rustix::net::listen(&socket, backlog)?;
     Ok(socket)
 }
 

@@ -24,8 +24,8 @@ use super::message::ControlRequest;
 
 /// Maximum number of gateways that are queried.
 pub const MAX_GATEWAYS: usize = 64;
-/// Maximum number of control sockets that are considered. This is more than [`MAX_GATEWAYS`], as many sockets may have
-/// no gateway.
+/// Maximum number of control sockets that are considered. This is more than [`MAX_GATEWAYS`], since some sockets may
+/// have no gateway.
 const MAX_SOCKETS: usize = 4096;
 /// Maximum number of bytes that one call reads.
 const CHUNK: usize = 16 << 10;
@@ -80,8 +80,8 @@ impl GatewaySocket {
     }
 }
 
-/// Returns the control sockets in some directories: this user's sockets before those of other users, and each group in
-/// the order of the ports' names. Several sockets may have the same port name.
+/// Returns the control sockets in some directories: first this user's sockets, then those of other users, each sorted
+/// by port name. Several sockets may have the same port name.
 #[must_use]
 pub fn sockets(folders: &[PathBuf]) -> Vec<GatewaySocket> {
     let asker = rustix::process::geteuid().as_raw();
@@ -235,8 +235,8 @@ impl GatewayPeer {
         GatewayPeer { socket, inbox: Vec::new(), begin: 0, scanned: 0, most }
     }
 
-    /// Reads once. The caller must have taken all lines before. Returns `Break` if the connection has ended, or a line
-    /// is too long.
+    /// Reads once. The caller must have taken all lines that earlier calls read. Returns `Break` if the connection has
+    /// ended, or a line is too long.
     pub fn read(&mut self) -> ControlFlow<()> {
         self.inbox.drain(..self.begin);
         self.scanned -= self.begin;

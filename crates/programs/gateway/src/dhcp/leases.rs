@@ -3,26 +3,20 @@
 //! A [`LeaseTable`] has a bounded number of clients. A [`StaticLease`] is an address that the user has configured for a
 //! MAC address.
 
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use netvale_wire::MacAddr;
 
-use crate::net::InterfaceAddress;
+use super::book::{BoundLease, ClientLease, LeaseBook, LeaseState, OFFER};
+use crate::net::{InterfaceAddress, MAX_LABEL};
 
 /// Maximum number of clients in the table of a network that guests share.
 pub const MAX_CLIENTS: usize = 4096;
 /// Maximum number of clients in the table of a private network.
 pub const MAX_PRIVATE_CLIENTS: usize = 64;
-/// Time for which an offered address is reserved for the client.
-const OFFER: Duration = Duration::from_secs(60);
-/// Time for which an address is not given out after a client has declined it as already in use.
-const DECLINED: Duration = Duration::from_secs(600);
-/// Maximum length of a label of a DNS name, in bytes.
-const MAX_LABEL: usize = 63;
 /// Names under which guests look for services of the network itself. No guest may take one of these names.
 const RESERVED_NAMES: [&str; 5] = ["gateway", "localhost", "wpad", "isatap", "local"];
 
@@ -65,49 +59,12 @@ pub fn label(name: &[u8]) -> Option<String> {
     (fits && plain && edges && !RESERVED_NAMES.contains(&text.as_str())).then_some(text)
 }
 
-/// The state of a client's address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LeaseState {
-    /// Offered to a client, and reserved until the client accepts or the offer expires.
-    Offered,
-    /// Leased to a client.
-    Bound,
-    /// Released, withdrawn or expired. The address is remembered for the client until another client needs it.
-    Free,
-}
-
-#[derive(Clone, Debug)]
-struct ClientLease {
-    address: Ipv4Addr,
-    mac: MacAddr,
-    state: LeaseState,
-    until: Instant,
-    name: Option<String>,
-}
-
-/// A lease that has not expired.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BoundLease<'a> {
-    /// The address.
-    pub address: Ipv4Addr,
-    /// The client's MAC address.
-    pub mac: MacAddr,
-    /// The client's host name; `None` if the client has none.
-    pub name: Option<&'a str>,
-    /// Remaining time of the lease.
-    pub left: Duration,
-}
-
 /// The leases of one network, including static leases.
 #[derive(Debug)]
 pub struct LeaseTable {
     net: InterfaceAddress<Ipv4Addr>,
-    /// Maximum number of clients.
-    most: usize,
     fixed: Arc<[StaticLease]>,
-    clients: HashMap<Vec<u8>, ClientLease>,
-    by_address: HashMap<Ipv4Addr, Vec<u8>>,
-    declined: HashMap<Ipv4Addr, Instant>,
+    book: LeaseBook<Vec<u8>, Ipv4Addr>,
     /// The address after which the search for a free address begins.
     next: u32,
 }
@@ -121,15 +78,7 @@ impl LeaseTable {
     /// As [`LeaseTable::new`], for at most `most` clients.
     pub fn with_most(net: InterfaceAddress<Ipv4Addr>, fixed: Arc<[StaticLease]>, most: usize) -> Self {
         let next = u32::from(net.address);
-        LeaseTable {
-            net,
-            most,
-            fixed,
-            clients: HashMap::new(),
-            by_address: HashMap::new(),
-            declined: HashMap::new(),
-            next,
-        }
+        LeaseTable { net, fixed, book: LeaseBook::new(most), next }
     }
 
     fn fixed_address(&self, mac: MacAddr) -> Option<Ipv4Addr> {
@@ -141,25 +90,22 @@ impl LeaseTable {
         self.net.is_host(address) && address != self.net.address
     }
 
-    /// Returns whether an address can be leased to a client: another client neither has the address nor has it
-    /// configured, and it was not declined.
+    /// Returns whether an address can be leased to a client: the address is not offered to, leased to or configured for
+    /// another client, and was not declined.
     fn is_free(&self, address: Ipv4Addr, client: &[u8], mac: MacAddr, now: Instant) -> bool {
         let fixed = self.fixed.iter().find(|lease| lease.address == address);
         let for_client = fixed.is_none_or(|lease| lease.mac == mac);
-        let declined = self.declined.get(&address).is_some_and(|until| *until > now);
-        let holder = self.by_address.get(&address).filter(|holder| holder.as_slice() != client);
-        let held = holder.and_then(|holder| self.clients.get(holder)).is_some_and(|lease| lease.is_held(now));
-        self.is_possible(address) && for_client && !declined && !held
+        self.is_possible(address) && for_client && !self.book.is_refused(address, client, now)
     }
 
     /// Returns the address that a client was offered or leased last, even if the lease has ended.
     pub fn address(&self, client: &[u8]) -> Option<Ipv4Addr> {
-        self.clients.get(client).map(|lease| lease.address)
+        self.book.address(client)
     }
 
     /// Returns whether a client has a lease that has not expired.
     pub fn is_bound(&self, client: &[u8], now: Instant) -> bool {
-        self.clients.get(client).is_some_and(|lease| lease.state == LeaseState::Bound && lease.until > now)
+        self.book.clients.get(client).is_some_and(|lease| lease.is_bound(now))
     }
 
     /// Returns the address to offer a client (RFC 2131 §4.3.1): the static address of the client's MAC address, the
@@ -205,38 +151,28 @@ impl LeaseTable {
         if !right || !self.is_free(address, client, mac, now) {
             return false;
         }
-        self.set(client, mac, address, LeaseState::Bound, until);
-        self.by_address.get(&address).is_some_and(|holder| holder == client)
+        self.set(client, mac, address, LeaseState::Bound, until)
     }
 
-    fn set(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, state: LeaseState, until: Instant) {
-        if !self.clients.contains_key(client) && self.clients.len() >= self.most {
-            return;
+    /// Sets a client's address. Returns `false` if the table is full.
+    fn set(&mut self, client: &[u8], mac: MacAddr, address: Ipv4Addr, state: LeaseState, until: Instant) -> bool {
+        let known = self.book.clients.get(client);
+        if known.is_none() && self.book.clients.len() >= self.book.most {
+            return false;
         }
-        if let Some(former) = self.by_address.insert(address, client.to_vec())
-            && former != client
-        {
-            self.clients.remove(&former);
-        }
-        let name = self.clients.get(client).and_then(|lease| lease.name.clone());
-        let lease = ClientLease { address, mac, state, until, name };
-        if let Some(old) = self.clients.insert(client.to_vec(), lease)
-            && old.address != address
-        {
-            self.by_address.remove(&old.address);
-        }
+        let name = known.and_then(|lease| lease.name.clone());
+        self.book.set(client.to_vec(), ClientLease { address, mac, state, until, name });
+        true
     }
 
     /// Ends a client's lease on an address at the client's request (DHCPRELEASE).
     pub fn release(&mut self, client: &[u8], address: Ipv4Addr) {
-        if let Some(lease) = self.clients.get_mut(client).filter(|lease| lease.address == address) {
-            lease.state = LeaseState::Free;
-        }
+        self.book.release(client, address);
     }
 
     /// Ends the offer to a client that has accepted another server's offer.
     pub fn withdraw(&mut self, client: &[u8]) {
-        if let Some(lease) = self.clients.get_mut(client).filter(|lease| lease.state == LeaseState::Offered) {
+        if let Some(lease) = self.book.clients.get_mut(client).filter(|lease| lease.state == LeaseState::Offered) {
             lease.state = LeaseState::Free;
         }
     }
@@ -244,68 +180,56 @@ impl LeaseTable {
     /// Blocks an address that a client has found in use (DHCPDECLINE). Returns `false` if the address was not offered
     /// or leased to this client.
     pub fn decline(&mut self, client: &[u8], address: Ipv4Addr, now: Instant) -> bool {
-        let had = self.address(client) == Some(address);
-        if had {
-            self.clients.remove(client);
-            self.by_address.remove(&address);
-            if self.declined.len() < self.most {
-                self.declined.insert(address, now + DECLINED);
-            }
-        }
-        had
+        self.book.decline(client, address, now)
     }
 
-    /// Sets a client's name: the static name for its MAC address, otherwise `name` if that is valid and no other client
-    /// has it.
+    /// Sets a client's name: the static name of the client's MAC address if there is one, otherwise `name` if it is
+    /// valid and no other client has that name.
     pub fn set_name(&mut self, client: &[u8], mac: MacAddr, name: Option<&[u8]>) {
         let fixed = self.fixed.iter().find(|lease| lease.mac == mac).and_then(|lease| lease.name.clone());
         let name = fixed.or_else(|| name.and_then(label).filter(|name| !self.is_taken(client, name)));
-        if let Some(lease) = self.clients.get_mut(client) {
+        if let Some(lease) = self.book.clients.get_mut(client) {
             lease.name = name.or(lease.name.take());
         }
     }
 
     fn is_taken(&self, client: &[u8], name: &str) -> bool {
         let fixed = self.fixed.iter().any(|lease| lease.name.as_deref() == Some(name));
-        let others = self.clients.iter().filter(|(other, _)| other.as_slice() != client);
+        let others = self.book.clients.iter().filter(|(other, _)| other.as_slice() != client);
         fixed || others.map(|(_, lease)| lease).any(|lease| lease.name.as_deref() == Some(name))
     }
 
     /// Returns the name of a client; `None` if the client has no name.
     pub fn name(&self, client: &[u8]) -> Option<&str> {
-        self.clients.get(client)?.name.as_deref()
+        self.book.clients.get(client)?.name.as_deref()
     }
 
     /// Returns the MAC address and the IP address of the client with this host name; `None` if there is no such client.
     pub fn by_name(&self, name: &str) -> Option<(MacAddr, Ipv4Addr)> {
         let fixed = self.fixed.iter().find(|lease| lease.name.as_deref() == Some(name));
         let fixed = fixed.map(|lease| (lease.mac, lease.address));
-        let bound = || self.clients.values().find(|lease| lease.is_named(name));
+        let is_named =
+            |lease: &&ClientLease<_>| lease.state == LeaseState::Bound && lease.name.as_deref() == Some(name);
+        let bound = || self.book.clients.values().find(is_named);
         fixed.or_else(|| bound().map(|lease| (lease.mac, lease.address)))
     }
 
     /// Returns the host name that belongs to an address; `None` if there is no such name.
     pub fn by_address(&self, address: Ipv4Addr) -> Option<&str> {
         let fixed = self.fixed.iter().find(|lease| lease.address == address).and_then(|lease| lease.name.as_deref());
-        let bound = || self.clients.get(self.by_address.get(&address)?)?.name.as_deref();
+        let bound = || self.book.of_address(address)?.name.as_deref();
         fixed.or_else(bound)
     }
 
     /// Returns the MAC address to which an address is or was leased; `None` if the table has no such lease.
     pub fn station(&self, address: Ipv4Addr) -> Option<MacAddr> {
         let fixed = self.fixed.iter().find(|lease| lease.address == address).map(|lease| lease.mac);
-        fixed.or_else(|| Some(self.clients.get(self.by_address.get(&address)?)?.mac))
+        fixed.or_else(|| Some(self.book.of_address(address)?.mac))
     }
 
     /// Returns the leases that have not expired.
-    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_>> {
-        let bound = self.clients.values().filter(move |lease| lease.state == LeaseState::Bound && lease.until > now);
-        bound.map(move |lease| BoundLease {
-            address: lease.address,
-            mac: lease.mac,
-            name: lease.name.as_deref(),
-            left: lease.until.saturating_duration_since(now),
-        })
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_, Ipv4Addr>> {
+        self.book.bound(now)
     }
 
     /// Returns the address of the only static lease; `None` if there are no or several static leases.
@@ -318,33 +242,14 @@ impl LeaseTable {
 
     /// Removes expired declines and, if the table is at least half full, all clients without a valid offer or lease.
     pub fn clean(&mut self, now: Instant) {
-        self.declined.retain(|_, until| *until > now);
-        if self.clients.len() < self.most / 2 {
-            return;
-        }
-        let by_address = &mut self.by_address;
-        self.clients.retain(|_, lease| {
-            let keep = lease.is_held(now);
-            if !keep {
-                by_address.remove(&lease.address);
-            }
-            keep
-        });
-    }
-}
-
-impl ClientLease {
-    fn is_held(&self, now: Instant) -> bool {
-        self.state != LeaseState::Free && self.until > now
-    }
-
-    fn is_named(&self, name: &str) -> bool {
-        self.state == LeaseState::Bound && self.name.as_deref() == Some(name)
+        self.book.clean(now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -433,9 +338,9 @@ mod tests {
                 leases.offer(&client, A, address, now);
             }
         }
-        assert_eq!((leases.clients.len(), leases.by_address.len()), (MAX_CLIENTS, MAX_CLIENTS));
+        assert_eq!((leases.book.clients.len(), leases.book.by_address.len()), (MAX_CLIENTS, MAX_CLIENTS));
         leases.clean(now + OFFER);
-        assert_eq!((leases.clients.len(), leases.by_address.len()), (0, 0));
+        assert_eq!((leases.book.clients.len(), leases.book.by_address.len()), (0, 0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ const FIXED: usize = 240;
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
 /// Minimum length of a reply in bytes, which is the length of a BOOTP message (RFC 1542 §2.1).
 const MIN_REPLY: usize = 300;
-/// Maximum length in bytes of a message that every client must accept (RFC 2131 §2), without IP and UDP headers.
+/// Length in bytes, without IP and UDP headers, up to which every client must accept a message (RFC 2131 §2).
 const MAX_REPLY: usize = 576 - 28;
 /// Maximum number of bytes of all options of a message.
 const MAX_OPTIONS: usize = 4096;
@@ -99,8 +99,6 @@ pub struct DhcpMessage {
     pub kind: DhcpKind,
     /// Transaction number, which the reply repeats.
     pub xid: u32,
-    /// Seconds since the client began to acquire or renew its address.
-    pub secs: u16,
     /// The broadcast flag: the client can receive a reply only as a broadcast.
     pub broadcast: bool,
     /// The client's current address; 0.0.0.0 if it has none.
@@ -182,7 +180,6 @@ impl DhcpMessage {
         Some(DhcpMessage {
             kind: DhcpKind::of_number(*kind)?,
             xid: u32::from_be_bytes(*fixed[4..].first_chunk()?),
-            secs: u16::from_be_bytes([fixed[8], fixed[9]]),
             broadcast: fixed[10] & 0x80 != 0,
             ciaddr: address(12)?,
             chaddr: MacAddr(*fixed[28..].first_chunk()?),

@@ -4,6 +4,7 @@
 //! The server has no socket. From a message and the time, it makes a [`DhcpAnswer`], i.e. a reply with its destination,
 //! which the caller sends.
 
+pub mod book;
 pub mod leases;
 pub mod message;
 
@@ -14,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-use self::leases::{BoundLease, LeaseTable, MAX_PRIVATE_CLIENTS, StaticLease};
+use self::book::BoundLease;
+use self::leases::{LeaseTable, MAX_PRIVATE_CLIENTS, StaticLease};
 use self::message::{DhcpKind, DhcpMessage, DhcpReply, option};
 use crate::guests::{GuestId, NetworkId};
-use crate::net::InterfaceAddress;
+use crate::net::{InterfaceAddress, encoded_names};
 
 /// UDP port of DHCP servers.
 pub const SERVER_PORT: u16 = 67;
@@ -50,15 +52,6 @@ pub struct DhcpAnswer {
     pub bytes: Vec<u8>,
 }
 
-/// The client's state, as the fields of its REQUEST show it (RFC 2131 §4.3.2, table 4).
-enum RequestState {
-    Selecting(Ipv4Addr),
-    InitReboot(Ipv4Addr),
-    /// Renewing or rebinding: the client has the address and uses it.
-    Extending(Ipv4Addr),
-    Malformed,
-}
-
 /// A DHCP server.
 #[derive(Debug)]
 pub struct DhcpServer {
@@ -89,8 +82,14 @@ impl DhcpServer {
         match message.kind {
             DhcpKind::Discover => self.discover(&message, &client, now, in_use),
             DhcpKind::Request => self.request(&message, &client, now, in_use),
-            DhcpKind::Decline => self.decline(&message, &client, now),
-            DhcpKind::Release => self.release(&message, &client),
+            DhcpKind::Decline => {
+                self.decline(&message, &client, now);
+                None
+            }
+            DhcpKind::Release => {
+                self.leases.release(&client, message.ciaddr);
+                None
+            }
             DhcpKind::Inform => Some(self.inform(&message)),
             DhcpKind::Offer | DhcpKind::Ack | DhcpKind::Nak => None,
         }
@@ -124,27 +123,24 @@ impl DhcpServer {
             return None;
         }
         let known = self.leases.address(client);
-        match request_state(message) {
-            RequestState::Selecting(address) if known == Some(address) => {
-                self.bind(message, client, address, now).or_else(|| Some(self.nak(message)))
+        // The fields show the client's state (RFC 2131 §4.3.2, table 4).
+        let granted = match (message.server, message.requested, message.ciaddr.is_unspecified()) {
+            // SELECTING.
+            (Some(_), Some(address), true) => Some(address).filter(|_| known == Some(address)),
+            // INIT-REBOOT. A client that has no lease here may have a lease from another server, so the message gets no
+            // reply, as RFC 2131 §4.3.2 requires.
+            (None, Some(address), true) if known.is_none() && self.leases.is_possible(address) => return None,
+            (None, Some(address), true) => Some(address).filter(|_| known == Some(address)),
+            // RENEWING or REBINDING. A client keeps the address that it uses, even if this server lost the lease in a
+            // restart, unless another station uses the address.
+            (None, None, false) => {
+                let address = message.ciaddr;
+                Some(address).filter(|_| known.is_none_or(|known| known == address) && !in_use(address))
             }
-            RequestState::Selecting(_) => Some(self.nak(message)),
-            RequestState::InitReboot(address) => match known {
-                _ if !self.leases.is_possible(address) => Some(self.nak(message)),
-                // A client that has no lease here may have a lease from another server, so the message gets no reply,
-                // as RFC 2131 §4.3.2 requires.
-                None => None,
-                Some(known) if known != address => Some(self.nak(message)),
-                Some(_) => self.bind(message, client, address, now).or_else(|| Some(self.nak(message))),
-            },
-            // A client keeps the address that it uses, even if this server lost the lease in a restart, unless another
-            // station uses the address.
-            RequestState::Extending(address) if known.is_none_or(|known| known == address) && !in_use(address) => {
-                self.bind(message, client, address, now).or_else(|| Some(self.nak(message)))
-            }
-            RequestState::Extending(_) => Some(self.nak(message)),
-            RequestState::Malformed => None,
-        }
+            _ => return None,
+        };
+        let bound = granted.and_then(|address| self.bind(message, client, address, now));
+        bound.or_else(|| Some(self.nak(message)))
     }
 
     fn bind(&mut self, message: &DhcpMessage, client: &[u8], address: Ipv4Addr, now: Instant) -> Option<DhcpAnswer> {
@@ -157,17 +153,12 @@ impl DhcpServer {
         })
     }
 
-    fn decline(&mut self, message: &DhcpMessage, client: &[u8], now: Instant) -> Option<DhcpAnswer> {
-        let address = message.requested?;
-        if self.leases.decline(client, address, now) {
+    fn decline(&mut self, message: &DhcpMessage, client: &[u8], now: Instant) {
+        if let Some(address) = message.requested
+            && self.leases.decline(client, address, now)
+        {
             tracing::warn!("{}: declined {address}, which another station uses", message.chaddr);
         }
-        None
-    }
-
-    fn release(&mut self, message: &DhcpMessage, client: &[u8]) -> Option<DhcpAnswer> {
-        self.leases.release(client, message.ciaddr);
-        None
     }
 
     fn inform(&self, message: &DhcpMessage) -> DhcpAnswer {
@@ -214,7 +205,8 @@ impl DhcpServer {
             (option::DOMAIN, self.settings.domain.as_bytes().to_vec()),
             (option::BROADCAST, own.broadcast().octets().to_vec()),
             (option::MTU, self.settings.mtu.to_be_bytes().to_vec()),
-            (option::SEARCH, search_list(&self.settings.search)),
+            // One option has at most 255 bytes.
+            (option::SEARCH, encoded_names(&self.settings.search, 255)),
         ];
         options.extend(of_network.into_iter().filter(|(code, data)| !data.is_empty() && message.wants(*code)));
         // RFC 6842: a server returns the client identifier.
@@ -236,19 +228,6 @@ impl DhcpServer {
     fn to_all(&self, message: &DhcpMessage, reply: &DhcpReply) -> DhcpAnswer {
         DhcpAnswer { mac: MacAddr::BROADCAST, to: Ipv4Addr::BROADCAST, bytes: reply.bytes(message) }
     }
-}
-
-/// Encodes the domains of a search list (RFC 3397 §2). Domains for which one option has no room are omitted.
-fn search_list(domains: &[String]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for domain in domains {
-        let labels = domain.split('.').flat_map(|label| [&[label.len() as u8][..], label.as_bytes()].concat());
-        let name: Vec<u8> = labels.chain([0]).collect();
-        if bytes.len() + name.len() <= usize::from(u8::MAX) {
-            bytes.extend_from_slice(&name);
-        }
-    }
-    bytes
 }
 
 /// The DHCP servers of all networks. Each server has its own leases; all servers have the same settings and static
@@ -295,7 +274,7 @@ impl DhcpServers {
     }
 
     /// Returns the leases of all networks that have not expired.
-    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_>> {
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_, Ipv4Addr>> {
         self.servers.values().flat_map(move |server| server.leases.bound(now))
     }
 
@@ -309,15 +288,5 @@ impl DhcpServers {
         self.servers.remove(&network);
     }
 }
-
-fn request_state(message: &DhcpMessage) -> RequestState {
-    match (message.server, message.requested, message.ciaddr.is_unspecified()) {
-        (Some(_), Some(address), true) => RequestState::Selecting(address),
-        (None, Some(address), true) => RequestState::InitReboot(address),
-        (None, None, false) => RequestState::Extending(message.ciaddr),
-        _ => RequestState::Malformed,
-    }
-}
-
 #[cfg(test)]
 mod tests;

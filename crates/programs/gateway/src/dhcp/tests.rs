@@ -201,7 +201,9 @@ fn clones_with_one_identifier_get_addresses_of_their_own() {
 /// Objective: a search list has as many whole names as one option has room for.
 #[test]
 fn a_search_list_is_cut_between_names() {
-    let domains = |names: &[&str]| super::search_list(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    let domains = |names: &[&str]| {
+        crate::net::encoded_names(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), 255)
+    };
     assert_eq!(domains(&["a.bc", "d"]), b"\x01a\x02bc\0\x01d\0");
     let long = format!("{}.x", "y".repeat(60));
     assert_eq!(domains(&[&long, &long, &long, &long, "z"]).len(), 3 * 64 + 3);

@@ -1,15 +1,14 @@
 //! Leases of IPv6 addresses: which client has which address, and until which time of the monotonic clock.
 //!
 //! A client ([`Dhcp6Client`]) is a station with a DUID and the number of an identity association. A [`LeaseTable6`] has
-//! a bounded number of leases in total and per station. A [`BoundLease6`] is a lease that has not expired.
+//! a bounded number of leases in total and per station.
 
-use std::collections::HashMap;
 use std::net::Ipv6Addr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use netvale_wire::MacAddr;
 
-use crate::dhcp::leases::LeaseState;
+use crate::dhcp::book::{BoundLease, ClientLease, LeaseBook, LeaseState, OFFER};
 use crate::net::InterfaceAddress;
 
 /// Maximum number of leases of a network that guests share.
@@ -18,10 +17,6 @@ pub const MAX_LEASES: usize = 4096;
 pub const MAX_PRIVATE_LEASES: usize = 64;
 /// Maximum number of leases of one station.
 const MAX_OF_STATION: usize = 16;
-/// Time for which an offered address is reserved for the client.
-const OFFER: Duration = Duration::from_secs(60);
-/// Time for which an address is not given out after a client has declined it as already in use.
-const DECLINED: Duration = Duration::from_secs(600);
 /// The interface identifiers of leased addresses. Users usually configure lower identifiers, and guests generate higher
 /// ones (SLAAC).
 const IDENTIFIERS: std::ops::RangeInclusive<u64> = 0x1000..=0xffff_ffff;
@@ -38,38 +33,11 @@ pub struct Dhcp6Client {
     pub identity: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct ClientLease6 {
-    address: Ipv6Addr,
-    state: LeaseState,
-    until: Instant,
-}
-
-impl ClientLease6 {
-    fn is_held(&self, now: Instant) -> bool {
-        self.state != LeaseState::Free && self.until > now
-    }
-}
-
-/// A lease that has not expired.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BoundLease6 {
-    /// The address.
-    pub address: Ipv6Addr,
-    /// The station's MAC address.
-    pub mac: MacAddr,
-    /// Remaining time of the lease.
-    pub left: Duration,
-}
-
 /// The leases of one network.
 #[derive(Debug)]
 pub struct LeaseTable6 {
     net: InterfaceAddress<Ipv6Addr>,
-    most: usize,
-    clients: HashMap<Dhcp6Client, ClientLease6>,
-    by_address: HashMap<Ipv6Addr, Dhcp6Client>,
-    declined: HashMap<Ipv6Addr, Instant>,
+    book: LeaseBook<Dhcp6Client, Ipv6Addr>,
     /// The interface identifier after which the search for a free identifier begins.
     next: u64,
 }
@@ -78,7 +46,7 @@ impl LeaseTable6 {
     /// Returns an empty table for at most `most` leases in a network.
     pub fn new(net: InterfaceAddress<Ipv6Addr>, most: usize) -> Self {
         let next = *IDENTIFIERS.end();
-        LeaseTable6 { net, most, clients: HashMap::new(), by_address: HashMap::new(), declined: HashMap::new(), next }
+        LeaseTable6 { net, book: LeaseBook::new(most), next }
     }
 
     /// Returns whether an address belongs to the network.
@@ -86,53 +54,50 @@ impl LeaseTable6 {
         self.net.contains(address)
     }
 
-    /// Returns whether an address is one that the server may lease; it may already be in use.
+    /// Returns whether the server may lease an address if the address is not in use.
     fn is_possible(&self, address: Ipv6Addr) -> bool {
         let identifier = address.to_bits() as u64;
         self.net.contains(address) && IDENTIFIERS.contains(&identifier) && address != self.net.address
     }
 
     fn is_free(&self, address: Ipv6Addr, client: &Dhcp6Client, now: Instant) -> bool {
-        let declined = self.declined.get(&address).is_some_and(|until| *until > now);
-        let holder = self.by_address.get(&address).filter(|holder| *holder != client);
-        let held = holder.and_then(|holder| self.clients.get(holder)).is_some_and(|lease| lease.is_held(now));
-        self.is_possible(address) && !declined && !held
+        self.is_possible(address) && !self.book.is_refused(address, client, now)
     }
 
     /// Returns whether the limits permit a client to get or keep a lease. Leases that have ended do not count.
     fn has_room(&self, client: &Dhcp6Client, now: Instant) -> bool {
-        if self.clients.get(client).is_some_and(|lease| lease.is_held(now)) {
+        if self.book.clients.get(client).is_some_and(|lease| lease.is_held(now)) {
             return true;
         }
-        let held = || self.clients.iter().filter(|(_, lease)| lease.is_held(now));
-        held().count() < self.most && held().filter(|(known, _)| known.mac == client.mac).count() < MAX_OF_STATION
+        let held = || self.book.clients.iter().filter(|(_, lease)| lease.is_held(now));
+        held().count() < self.book.most && held().filter(|(known, _)| known.mac == client.mac).count() < MAX_OF_STATION
     }
 
     /// Makes room for a client's entry: if the station or the table is full, removes the station's or the table's
     /// oldest lease that has ended.
     fn make_room(&mut self, client: &Dhcp6Client, now: Instant) {
-        if self.clients.contains_key(client) {
+        if self.book.clients.contains_key(client) {
             return;
         }
-        if self.clients.keys().filter(|known| known.mac == client.mac).count() >= MAX_OF_STATION {
+        if self.book.clients.keys().filter(|known| known.mac == client.mac).count() >= MAX_OF_STATION {
             self.forget_oldest(now, |known| known.mac == client.mac);
         }
-        if self.clients.len() >= self.most {
+        if self.book.clients.len() >= self.book.most {
             self.forget_oldest(now, |_| true);
         }
     }
 
     fn forget_oldest(&mut self, now: Instant, of: impl Fn(&Dhcp6Client) -> bool) {
-        let ended = self.clients.iter().filter(|(known, lease)| of(known) && !lease.is_held(now));
+        let ended = self.book.clients.iter().filter(|(known, lease)| of(known) && !lease.is_held(now));
         let Some(oldest) = ended.min_by_key(|(_, lease)| lease.until).map(|(known, _)| known.clone()) else { return };
-        if let Some(lease) = self.clients.remove(&oldest) {
-            self.by_address.remove(&lease.address);
+        if let Some(lease) = self.book.clients.remove(&oldest) {
+            self.book.by_address.remove(&lease.address);
         }
     }
 
     /// Returns the address that a client was offered or leased last, even if the lease has ended.
     pub fn address(&self, client: &Dhcp6Client) -> Option<Ipv6Addr> {
-        self.clients.get(client).map(|lease| lease.address)
+        self.book.address(client)
     }
 
     /// Returns an address for a client: the address that the client has or had, an address that it wants, or a free
@@ -164,11 +129,9 @@ impl LeaseTable6 {
 
     /// Reserves an address for a client for the time of an offer, unless the client has a lease on the address.
     pub fn offer(&mut self, client: &Dhcp6Client, address: Ipv6Addr, now: Instant) {
-        let is_bound = |lease: &ClientLease6| lease.state == LeaseState::Bound && lease.until > now;
-        if self.clients.get(client).is_some_and(|lease| is_bound(lease) && lease.address == address) {
-            return;
+        if !self.book.clients.get(client).is_some_and(|lease| lease.is_bound(now) && lease.address == address) {
+            self.set(client, address, LeaseState::Offered, now + OFFER, now);
         }
-        self.set(client, ClientLease6 { address, state: LeaseState::Offered, until: now + OFFER }, now);
     }
 
     /// Leases an address to a client. Returns `false` if the address is not free for the client, or the limits do not
@@ -176,76 +139,45 @@ impl LeaseTable6 {
     pub fn bind(&mut self, client: &Dhcp6Client, address: Ipv6Addr, until: Instant, now: Instant) -> bool {
         let can = self.has_room(client, now) && self.is_free(address, client, now);
         if can {
-            self.set(client, ClientLease6 { address, state: LeaseState::Bound, until }, now);
+            self.set(client, address, LeaseState::Bound, until, now);
         }
         can
     }
 
-    fn set(&mut self, client: &Dhcp6Client, lease: ClientLease6, now: Instant) {
+    fn set(&mut self, client: &Dhcp6Client, address: Ipv6Addr, state: LeaseState, until: Instant, now: Instant) {
         self.make_room(client, now);
-        self.next = lease.address.to_bits() as u64;
-        if let Some(former) = self.by_address.insert(lease.address, client.clone())
-            && former != *client
-        {
-            self.clients.remove(&former);
-        }
-        if let Some(old) = self.clients.insert(client.clone(), lease)
-            && old.address != lease.address
-        {
-            self.by_address.remove(&old.address);
-        }
+        self.next = address.to_bits() as u64;
+        self.book.set(client.clone(), ClientLease { address, mac: client.mac, state, until, name: None });
     }
 
     /// Ends a client's lease on an address. Returns `false` if the client has no lease on the address.
     pub fn release(&mut self, client: &Dhcp6Client, address: Ipv6Addr) -> bool {
-        let lease = self.clients.get_mut(client).filter(|lease| lease.address == address);
-        lease.map(|lease| lease.state = LeaseState::Free).is_some()
+        self.book.release(client, address)
     }
 
     /// Blocks an address that a client has found in use. Returns `false` if the address was not offered or leased to
     /// this client.
     pub fn decline(&mut self, client: &Dhcp6Client, address: Ipv6Addr, now: Instant) -> bool {
-        let had = self.address(client) == Some(address);
-        if had {
-            self.clients.remove(client);
-            self.by_address.remove(&address);
-            if self.declined.len() < self.most {
-                self.declined.insert(address, now + DECLINED);
-            }
-        }
-        had
+        self.book.decline(client, address, now)
     }
 
     /// Returns the leases that have not expired.
-    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease6> {
-        let bound = self.clients.iter().filter(move |(_, lease)| lease.state == LeaseState::Bound && lease.until > now);
-        bound.map(move |(client, lease)| BoundLease6 {
-            address: lease.address,
-            mac: client.mac,
-            left: lease.until.saturating_duration_since(now),
-        })
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_, Ipv6Addr>> {
+        self.book.bound(now)
     }
 
     /// Removes expired declines and, if the table is at least half full, all leases that are not held.
     pub fn clean(&mut self, now: Instant) {
-        self.declined.retain(|_, until| *until > now);
-        if self.clients.len() < self.most / 2 {
-            return;
-        }
-        let by_address = &mut self.by_address;
-        self.clients.retain(|_, lease| {
-            let keep = lease.is_held(now);
-            if !keep {
-                by_address.remove(&lease.address);
-            }
-            keep
-        });
+        self.book.clean(now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::dhcp::book::DECLINED;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -272,7 +204,10 @@ mod tests {
         leases.offer(&a, first, now);
         assert_eq!(leases.choose(&b, &[first], now, nobody), Some(ip("fd00::1001")), "equal DUIDs of two stations");
         assert!(leases.bind(&a, first, now + HOUR, now) && !leases.bind(&b, first, now + HOUR, now));
-        assert_eq!(leases.bound(now).collect::<Vec<_>>(), [BoundLease6 { address: first, mac: a.mac, left: HOUR }]);
+        assert_eq!(
+            leases.bound(now).collect::<Vec<_>>(),
+            [BoundLease { address: first, mac: a.mac, name: None, left: HOUR }]
+        );
         assert!(!leases.release(&b, first) && leases.release(&a, first));
         assert_eq!(leases.choose(&a, &[], now, nobody), Some(first), "its own again");
         assert_ne!(leases.choose(&a, &[], now, |address| address == first), Some(first), "unless in use");
@@ -305,9 +240,9 @@ mod tests {
                 leases.offer(&client, address, now);
             }
         }
-        assert_eq!((leases.clients.len(), leases.by_address.len()), (MAX_LEASES, MAX_LEASES));
+        assert_eq!((leases.book.clients.len(), leases.book.by_address.len()), (MAX_LEASES, MAX_LEASES));
         leases.clean(now + OFFER);
-        assert_eq!((leases.clients.len(), leases.by_address.len()), (0, 0));
+        assert_eq!((leases.book.clients.len(), leases.book.by_address.len()), (0, 0));
         let bound = (0..100).filter(|n| {
             let address = leases.choose(&client(1, *n), &[], now, |_| false);
             address.is_some_and(|address| leases.bind(&client(1, *n), address, now + HOUR, now))
@@ -329,7 +264,7 @@ mod tests {
             let address = lease(&mut leases, &client(1, n), now).unwrap();
             assert!(leases.release(&client(1, n), address), "{n}");
         }
-        assert_eq!((leases.clients.len(), leases.by_address.len()), (MAX_OF_STATION, MAX_OF_STATION));
+        assert_eq!((leases.book.clients.len(), leases.book.by_address.len()), (MAX_OF_STATION, MAX_OF_STATION));
         for n in 100..100 + MAX_OF_STATION as u32 {
             assert!(lease(&mut leases, &client(1, n), now).is_some(), "{n}");
         }
@@ -337,6 +272,6 @@ mod tests {
         assert_eq!((0..5).filter_map(|n| lease(&mut leases, &client(2, n), now)).count(), 4);
         now += HOUR;
         assert!((0..20).all(|n| lease(&mut leases, &client(3 + (n % 2) as u8, n), now).is_some()));
-        assert_eq!((leases.clients.len(), leases.by_address.len()), (20, 20));
+        assert_eq!((leases.book.clients.len(), leases.book.by_address.len()), (20, 20));
     }
 }

@@ -1,8 +1,8 @@
 //! DHCPv6 messages (RFC 8415 §8, §21): parses a client's [`Dhcp6Message`], and encodes a [`Dhcp6Reply`].
 //!
 //! An *identity association* ([`AskedIdentity`] in a message, [`GivenIdentity`] in a reply) is a client's request for
-//! an address, which it identifies by a number. DUIDs, by which clients and servers identify themselves, are opaque
-//! bytes.
+//! addresses; the client gives each association a number. DUIDs, by which clients and servers identify themselves, are
+//! opaque bytes.
 
 use std::net::Ipv6Addr;
 
@@ -201,30 +201,21 @@ fn options(mut bytes: &[u8]) -> Option<Vec<(u16, &[u8])>> {
 
 /// Status codes (RFC 8415 §21.13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
 pub enum Dhcp6Status {
     /// The request is fulfilled.
-    Success,
+    Success = 0,
     /// There is no address for the identity association.
-    NoAddress,
+    NoAddress = 2,
     /// The client has no lease with this number.
-    NoBinding,
+    NoBinding = 3,
     /// An address does not belong to this network.
-    NotOnLink,
+    NotOnLink = 4,
     /// The client must send to the multicast group of all servers.
-    UseMulticast,
+    UseMulticast = 5,
 }
 
 impl Dhcp6Status {
-    fn code(self) -> u16 {
-        match self {
-            Self::Success => 0,
-            Self::NoAddress => 2,
-            Self::NoBinding => 3,
-            Self::NotOnLink => 4,
-            Self::UseMulticast => 5,
-        }
-    }
-
     fn bytes(self) -> Vec<u8> {
         let text: &[u8] = match self {
             Self::Success => b"",
@@ -233,7 +224,7 @@ impl Dhcp6Status {
             Self::NotOnLink => b"not an address of this network",
             Self::UseMulticast => b"send to ff02::1:2",
         };
-        [&self.code().to_be_bytes(), text].concat()
+        [&(self as u16).to_be_bytes(), text].concat()
     }
 }
 
@@ -279,11 +270,12 @@ impl GivenIdentity {
 
 /// The types of messages that servers send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Dhcp6ReplyKind {
     /// An offer of addresses, in answer to a SOLICIT.
-    Advertise,
+    Advertise = 2,
     /// The answer to any other message, or to a SOLICIT with rapid commit.
-    Reply,
+    Reply = 7,
 }
 
 /// A server's message.
@@ -306,11 +298,7 @@ impl Dhcp6Reply {
 
     /// Encodes the reply to a message.
     pub fn bytes(&self, message: &Dhcp6Message) -> Vec<u8> {
-        let kind = match self.kind {
-            Dhcp6ReplyKind::Advertise => 2,
-            Dhcp6ReplyKind::Reply => 7,
-        };
-        let mut bytes = [&[kind][..], &message.transaction].concat();
+        let mut bytes = [&[self.kind as u8][..], &message.transaction].concat();
         self.options.iter().for_each(|(code, data)| add(&mut bytes, *code, data));
         self.identities.iter().for_each(|identity| add(&mut bytes, option::IA_NA, &identity.bytes()));
         bytes

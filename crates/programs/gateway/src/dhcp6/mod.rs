@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use netvale_wire::MacAddr;
 
-use self::leases::{BoundLease6, Dhcp6Client, LeaseTable6, MAX_LEASES, MAX_PRIVATE_LEASES};
+use self::leases::{Dhcp6Client, LeaseTable6, MAX_LEASES, MAX_PRIVATE_LEASES};
 use self::message::{
     AskedIdentity, Dhcp6Kind, Dhcp6Message, Dhcp6Reply, Dhcp6ReplyKind, Dhcp6Status, GivenIdentity, LeasedAddress,
     option,
 };
+use crate::dhcp::book::BoundLease;
 use crate::guests::{GuestId, NetworkId};
-use crate::net::InterfaceAddress;
+use crate::net::{InterfaceAddress, encoded_names};
 
 /// UDP port of servers.
 pub const SERVER_PORT: u16 = 547;
@@ -84,9 +85,9 @@ impl Dhcp6Server {
         Dhcp6Server { settings, leases }
     }
 
-    /// Processes the payload of a datagram from the station `mac`, which was sent to the group of all servers (if
-    /// `to_group`) or to the gateway's own address. Returns the reply; `None` if the message gets no reply. `in_use`
-    /// returns whether another station was seen to use an address.
+    /// Processes the payload of a datagram that the station `mac` has sent to the group of all servers (if `to_group`)
+    /// or to the gateway's own address. Returns the reply; `None` if the message gets no reply. `in_use` returns
+    /// whether another station was seen to use an address.
     pub fn take(
         &mut self,
         mac: MacAddr,
@@ -338,7 +339,8 @@ impl Dhcp6Server {
         let mut reply = Dhcp6Reply { identities, ..self.bare(message, kind) };
         let of_network = [
             (option::DNS, self.settings.own.address.octets().to_vec()),
-            (option::DOMAINS, domain_list(&self.settings.domains)),
+            // With 512 bytes, the reply fits into one packet.
+            (option::DOMAINS, encoded_names(&self.settings.domains, 512)),
         ];
         reply.options.extend(of_network.into_iter().filter(|(code, data)| !data.is_empty() && message.wants(*code)));
         if message.kind == Dhcp6Kind::InformationRequest && message.wants(option::REFRESH_TIME) {
@@ -351,20 +353,6 @@ impl Dhcp6Server {
 
 fn none_left(client: &Dhcp6Client) -> GivenIdentity {
     GivenIdentity { id: client.identity, addresses: Vec::new(), status: Some(Dhcp6Status::NoAddress) }
-}
-
-/// Encodes domains in DNS wire format (RFC 8415 §10). Domains beyond 512 bytes are omitted, so that the reply fits into
-/// one packet.
-fn domain_list(domains: &[String]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for domain in domains {
-        let labels = domain.split('.').flat_map(|label| [&[label.len() as u8][..], label.as_bytes()].concat());
-        let name: Vec<u8> = labels.chain([0]).collect();
-        if bytes.len() + name.len() <= 512 {
-            bytes.extend_from_slice(&name);
-        }
-    }
-    bytes
 }
 
 /// The DHCPv6 servers of all networks. Each server has its own leases; all servers have the same settings.
@@ -398,7 +386,7 @@ impl Dhcp6Servers {
     }
 
     /// Returns the leases of all networks that have not expired.
-    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease6> {
+    pub fn bound(&self, now: Instant) -> impl Iterator<Item = BoundLease<'_, Ipv6Addr>> {
         self.servers.values().flat_map(move |server| server.leases.bound(now))
     }
 

@@ -116,7 +116,7 @@ fn four_messages_give_a_lease() {
     let reply = ask(&mut server, &message(REQUEST, true, &[ip("fd00::1000")]), now).unwrap();
     assert_eq!((reply.kind, reply.given, reply.status), (REPLY, vec![(ip("fd00::1000"), 1000)], None));
     let bound: Vec<_> = server.leases.bound(now).collect();
-    assert_eq!(bound, [BoundLease6 { address: ip("fd00::1000"), mac: A, left: Duration::from_secs(1000) }]);
+    assert_eq!(bound, [BoundLease { address: ip("fd00::1000"), mac: A, name: None, left: Duration::from_secs(1000) }]);
     let other = ask_as(&mut server, B, &message(SOLICIT, false, &[ip("fd00::1000")]), now).unwrap();
     assert_eq!(other.given, [(ip("fd00::1001"), 1000)], "a station with the same DUID");
 }

@@ -114,17 +114,13 @@ impl NameService {
 
     /// Ends the questions and the connections of a network's guests.
     pub fn forget(&mut self, core: &mut GatewayCore, network: NetworkId) {
-        for id in self.questions.ids() {
-            if self.questions.get(id).is_some_and(|question| question.who.network == network)
-                && let Some(question) = self.questions.remove(id)
-            {
+        for id in self.questions.ids_of(|question| question.who.network == network) {
+            if let Some(question) = self.questions.remove(id) {
                 core.guests.give_back(question.who, GuestResource::Question);
             }
         }
-        for id in self.clients.ids() {
-            if self.clients.get(id).is_some_and(|client| client.who.network == network) {
-                self.clients.remove(id);
-            }
+        for id in self.clients.ids_of(|client| client.who.network == network) {
+            self.clients.remove(id);
         }
     }
 

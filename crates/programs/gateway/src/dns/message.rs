@@ -6,12 +6,12 @@
 
 use std::net::IpAddr;
 
+use crate::net::{MAX_LABEL, encoded_name};
+
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 12;
 /// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
-/// Maximum length of a label of a name, in bytes.
-const MAX_LABEL: usize = 63;
 /// Time to live of answers about the switch's network, in seconds.
 const TTL: u32 = 30;
 /// The UDP payload size that the gateway's own answers announce (RFC 6891 §6.2.5); 1232 bytes fit into the minimum MTU
@@ -219,7 +219,7 @@ impl DnsData {
         let (kind, data) = match self {
             Self::Address(IpAddr::V4(address)) => (record::A, address.octets().to_vec()),
             Self::Address(IpAddr::V6(address)) => (record::AAAA, address.octets().to_vec()),
-            Self::Name(name) => (record::PTR, encoded(name)),
+            Self::Name(name) => (record::PTR, encoded_name(name)),
         };
         // The record's name is a compression pointer to the name in the question.
         let mut bytes = vec![0xc0, HEADER_LEN as u8];
@@ -230,16 +230,6 @@ impl DnsData {
         bytes.extend_from_slice(&data);
         bytes
     }
-}
-
-fn encoded(name: &str) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for label in name.split('.').filter(|label| !label.is_empty() && label.len() <= MAX_LABEL) {
-        bytes.push(label.len() as u8);
-        bytes.extend_from_slice(label.as_bytes());
-    }
-    bytes.push(0);
-    bytes
 }
 
 /// Returns whether `answer` answers the message `asked`, whose question ends at `end`: both have the same ID and,
@@ -258,7 +248,7 @@ pub fn is_answer(asked: &[u8], end: usize, answer: &[u8]) -> bool {
     }
 }
 
-/// Returns whether another server should be asked, as the response code of `answer` is SERVFAIL, NOTIMP or REFUSED.
+/// Returns whether another server should be asked: the response code of `answer` is SERVFAIL, NOTIMP or REFUSED.
 pub fn is_no_help(answer: &[u8]) -> bool {
     answer.get(3).is_some_and(|flags| matches!(flags & 0xf, 2 | 4 | 5))
 }
@@ -273,7 +263,7 @@ pub(crate) mod tests {
         bytes[..2].copy_from_slice(&id.to_be_bytes());
         bytes[2] = 1;
         bytes[5] = 1;
-        bytes.extend_from_slice(&encoded(name));
+        bytes.extend_from_slice(&encoded_name(name));
         bytes.extend_from_slice(&kind.to_be_bytes());
         bytes.extend_from_slice(&[0, 1]);
         bytes

@@ -63,7 +63,7 @@ pub enum NameAsker {
     Connection(SlotId),
 }
 
-/// The socket to the server that is being asked, and the progress on it.
+/// The exchange with the name server that is currently asked.
 enum ServerExchange {
     None,
     Udp(OwnedFd),
@@ -121,7 +121,7 @@ pub struct NameService {
 }
 
 impl NameService {
-    /// Creates a service that asks the servers in a file of the format of `resolv.conf`.
+    /// Creates a service that asks the name servers in `file`, which has the format of `resolv.conf`.
     pub fn new(file: &Path) -> Self {
         NameService {
             questions: NumberedValues::default(),
@@ -256,7 +256,7 @@ impl NameService {
     fn deliver(&mut self, core: &mut GatewayCore, who: GuestId, asker: NameAsker, answer: Option<&[u8]>) {
         match asker {
             NameAsker::Datagram { guest, own } => {
-                let cost = |answer: &[u8]| datagram_cost(answer.len(), 0, guest.is_ipv4());
+                let cost = |answer: &[u8]| datagram_cost(answer.len(), guest.is_ipv4());
                 if let Some(answer) = answer.filter(|answer| core.passes(who, RateWay::Received, cost(answer))) {
                     core.send_datagram(who, own, guest, answer);
                 }
@@ -265,8 +265,7 @@ impl NameService {
         }
     }
 
-    /// Reads a server's answer. If the answer has an error code with which another server may help, asks the next
-    /// server.
+    /// Reads a server's answer. If the answer is SERVFAIL, NOTIMP or REFUSED, asks the next server.
     pub fn ready(&mut self, core: &mut GatewayCore, id: SlotId, readiness: Readiness) {
         let heard = match self.questions.get(id) {
             Some(question) => question.hear(readiness, &mut self.scratch),
@@ -310,7 +309,8 @@ enum HeardAnswer {
 }
 
 impl NameQuestion {
-    /// Opens a socket to a server, and sends the question if it is UDP. Returns `None` if the server cannot be asked.
+    /// Opens a socket to a server. Over UDP, also sends the question; over TCP, the socket must connect first. Returns
+    /// `None` if the server cannot be asked.
     fn begin(&self, core: &GatewayCore, id: SlotId, server: SocketAddr) -> Option<ServerExchange> {
         let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let by_tcp = matches!(self.asker, NameAsker::Connection(_));

@@ -1,5 +1,4 @@
-//! Builds frames to guests. The ends of a packet ([`PacketEnds`]) are its source and destination, as MAC and IP
-//! addresses.
+//! Builds frames to guests. A packet's source and destination, as MAC and IP addresses, are its [`PacketEnds`].
 
 use std::net::IpAddr;
 
@@ -179,7 +178,7 @@ pub fn packet(
     }
 }
 
-/// Makes an IP packet, without the headers before it, which an ICMP error can quote.
+/// Makes an IP packet without link-layer headers, for the quote in an ICMP error.
 pub fn bare_packet(src: IpAddr, dst: IpAddr, protocol: u8, l4: &[u8]) -> Vec<u8> {
     let mut packet = match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => v4_header(src, dst, protocol, TTL, l4.len(), None).to_vec(),

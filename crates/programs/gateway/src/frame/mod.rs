@@ -60,38 +60,17 @@ pub struct GuestPacket<'a> {
 /// A fragment of an IP packet.
 #[derive(Clone, Copy, Debug)]
 pub struct IpFragment<'a> {
-    /// The guest that has sent the frame.
-    pub who: GuestId,
-    /// Destination MAC address of the frame.
-    pub to: MacAddr,
-    /// IP source.
-    pub src: IpAddr,
-    /// IP destination.
-    pub dst: IpAddr,
-    /// Protocol of the whole packet.
-    pub protocol: u8,
-    /// Time to live, or hop limit.
-    pub ttl: u8,
+    /// The fragment as a packet, whose `l4` is the fragment's payload.
+    pub part: GuestPacket<'a>,
     /// Identification: the same for all fragments of a packet.
     pub ident: u32,
     /// Offset of this fragment's payload in the payload of the whole packet, in bytes.
     pub offset: usize,
     /// Whether more fragments follow.
     pub more: bool,
-    /// The fragment's payload.
-    pub payload: &'a [u8],
-    /// The fragment from its IP header on, which an ICMP error about the packet quotes.
-    pub packet: &'a [u8],
 }
 
-/// The guest that has sent a frame (`who`), and the frame's destination MAC address (`to`).
-#[derive(Clone, Copy)]
-struct FrameStations {
-    who: GuestId,
-    to: MacAddr,
-}
-
-/// Parses a frame that follows its virtio-net header. Returns `None` if the frame must be dropped.
+/// Parses a frame with the virtio-net header before it. Returns `None` if the frame must be dropped.
 pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     let header = VnetHdr::parse(bytes, VnetForm::Mergeable).ok()?;
     let frame = bytes.get(VNET_LEN..)?;
@@ -102,16 +81,16 @@ pub fn parse(bytes: &[u8]) -> Option<GuestFrame<'_>> {
     let tag = read_tag(stations.ethertype(), frame.get(ethernet::HEADER_LEN..)?)?;
     let packet = frame.get(ethernet::HEADER_LEN + tag.len..)?;
     let who = tag.network.station(stations.src());
-    let ends = FrameStations { who, to: stations.dst() };
+    let to = stations.dst();
     match tag.ethertype {
         ethernet::ARP => Some(GuestFrame::Arp(who, packet)),
-        ethernet::IPV4 => parse_v4(packet, &header, ends),
-        ethernet::IPV6 => parse_v6(packet, &header, ends),
+        ethernet::IPV4 => parse_v4(packet, &header, who, to),
+        ethernet::IPV6 => parse_v6(packet, &header, who, to),
         _ => None,
     }
 }
 
-/// The network of a frame as its VLAN tag shows it, and the protocol after the tag.
+/// The contents of a frame's VLAN tag: the frame's network, and the protocol of the payload.
 struct FrameTag {
     network: NetworkId,
     /// Length of the tag in bytes; 0 if the frame has no tag.
@@ -136,7 +115,7 @@ fn read_tag(ethertype: u16, payload: &[u8]) -> Option<FrameTag> {
     Some(FrameTag { network, len: ethernet::VLAN_TAG_LEN, ethertype: u16::from_be_bytes([c, d]) })
 }
 
-fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Option<GuestFrame<'a>> {
+fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, who: GuestId, to: MacAddr) -> Option<GuestFrame<'a>> {
     let header = ipv4::Header::parse(bytes).ok()?;
     let head = header.header_len();
     let packet = bytes.get(..header.total_len().into())?;
@@ -144,60 +123,55 @@ fn parse_v4<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Opt
     if Sum::of(&packet[..head]).fold() != 0xffff || ipv4::has_source_route(&packet[ipv4::HEADER_LEN..head]) {
         return None;
     }
-    let FrameStations { who, to } = stations;
-    let src = IpAddr::V4(header.src());
-    let dst = IpAddr::V4(header.dst());
-    let protocol = header.protocol();
-    let ttl = header.ttl();
-    if header.is_fragment() {
-        let field = header.fragment();
-        return Some(GuestFrame::Fragment(IpFragment {
-            who,
-            to,
-            src,
-            dst,
-            protocol,
-            ttl,
-            ident: header.ident().into(),
-            offset: usize::from(field & 0x1fff) * 8,
-            more: field & ipv4::MORE_FRAGMENTS != 0,
-            payload: l4,
-            packet,
-        }));
+    let field = header.fragment();
+    let part = GuestPacket {
+        who,
+        to,
+        src: IpAddr::V4(header.src()),
+        dst: IpAddr::V4(header.dst()),
+        protocol: header.protocol(),
+        ttl: header.ttl(),
+        l4,
+        packet,
+        dont_fragment: field & ipv4::DONT_FRAGMENT != 0,
+        segment: 0,
+    };
+    if !header.is_fragment() {
+        return whole(part, vnet);
     }
-    let dont_fragment = header.fragment() & ipv4::DONT_FRAGMENT != 0;
-    whole(GuestPacket { who, to, src, dst, protocol, ttl, l4, packet, dont_fragment, segment: 0 }, vnet)
+    let more = field & ipv4::MORE_FRAGMENTS != 0;
+    let offset = usize::from(field & 0x1fff) * 8;
+    Some(GuestFrame::Fragment(IpFragment { part, ident: header.ident().into(), offset, more }))
 }
 
-fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, stations: FrameStations) -> Option<GuestFrame<'a>> {
+fn parse_v6<'a>(bytes: &'a [u8], vnet: &VnetHdr, who: GuestId, to: MacAddr) -> Option<GuestFrame<'a>> {
     let header = ipv6::Header::parse(bytes).ok()?;
     let packet = bytes.get(..ipv6::HEADER_LEN + usize::from(header.payload_len()))?;
-    let FrameStations { who, to } = stations;
-    let src = IpAddr::V6(header.src());
-    let dst = IpAddr::V6(header.dst());
-    let ttl = header.hop_limit();
+    let with = |protocol, l4| GuestPacket {
+        who,
+        to,
+        src: IpAddr::V6(header.src()),
+        dst: IpAddr::V6(header.dst()),
+        protocol,
+        ttl: header.hop_limit(),
+        l4,
+        packet,
+        dont_fragment: true,
+        segment: 0,
+    };
     if header.next_header() == ipv6::FRAGMENT {
         let (fragment, payload) = packet[ipv6::HEADER_LEN..].split_first_chunk::<{ ipv6::FRAGMENT_LEN }>()?;
         let [protocol, _, high, low, ident @ ..] = *fragment;
         let field = u16::from_be_bytes([high, low]);
         return Some(GuestFrame::Fragment(IpFragment {
-            who,
-            to,
-            src,
-            dst,
-            protocol,
-            ttl,
+            part: with(protocol, payload),
             ident: u32::from_be_bytes(ident),
             offset: usize::from(field & 0xfff8),
             more: field & 1 != 0,
-            payload,
-            packet,
         }));
     }
     let upper = ipv6::upper(packet).ok().filter(|upper| !upper.fragment && !upper.source_route)?;
-    let l4 = packet.get(upper.offset..)?;
-    let protocol = upper.protocol;
-    whole(GuestPacket { who, to, src, dst, protocol, ttl, l4, packet, dont_fragment: true, segment: 0 }, vnet)
+    whole(with(upper.protocol, packet.get(upper.offset..)?), vnet)
 }
 
 /// Returns the packet if its transport checksum is correct or left to the receiver (checksum offload); otherwise
@@ -214,7 +188,7 @@ impl GuestFrame<'_> {
         match self {
             Self::Arp(who, _) => *who,
             Self::Packet(packet) => packet.who,
-            Self::Fragment(piece) => piece.who,
+            Self::Fragment(piece) => piece.part.who,
         }
     }
 }
@@ -337,13 +311,13 @@ mod tests {
         let sum = Sum::of(&v4[ip..ip + 20]).checksum();
         v4[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
         let Some(GuestFrame::Fragment(first)) = parse(&v4) else { panic!("a fragment") };
-        assert_eq!((first.offset, first.more, first.payload.len()), (0, true, 16));
+        assert_eq!((first.offset, first.more, first.part.l4.len()), (0, true, 16));
         let mut v6 = vec![0; VNET_LEN + 14 + 40 + 8 + 8];
         v6[VNET_LEN..VNET_LEN + 14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 0x86, 0xdd]);
         let header = &mut v6[VNET_LEN + 14..];
         header[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 16, ipv6::FRAGMENT, 64]);
         header[40..48].copy_from_slice(&[UDP, 0, 0, 0x10, 0, 0, 0, 7]);
         let Some(GuestFrame::Fragment(last)) = parse(&v6) else { panic!("a fragment") };
-        assert_eq!((last.offset, last.more, last.ident, last.payload.len()), (16, false, 7, 8));
+        assert_eq!((last.offset, last.more, last.ident, last.part.l4.len()), (16, false, 7, 8));
     }
 }

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use netvale_wire::MacAddr;
-
 use super::{GuestPacket, IpFragment};
 use crate::guests::{GuestId, NetworkId};
 
@@ -44,32 +42,17 @@ struct PartialPacket {
 
 /// A packet that was reassembled from its fragments.
 #[derive(Debug)]
-pub struct WholePacket {
-    who: GuestId,
-    to: MacAddr,
-    src: IpAddr,
-    dst: IpAddr,
-    protocol: u8,
-    ttl: u8,
+pub struct WholePacket<'a> {
+    /// The fragment that has completed the packet.
+    last: GuestPacket<'a>,
     l4: Vec<u8>,
     first: Vec<u8>,
 }
 
-impl WholePacket {
+impl WholePacket<'_> {
     /// Returns the packet; `None` if its transport checksum is wrong.
     pub fn packet(&self) -> Option<GuestPacket<'_>> {
-        let packet = GuestPacket {
-            who: self.who,
-            to: self.to,
-            src: self.src,
-            dst: self.dst,
-            protocol: self.protocol,
-            ttl: self.ttl,
-            l4: &self.l4,
-            packet: &self.first,
-            dont_fragment: false,
-            segment: 0,
-        };
+        let packet = GuestPacket { l4: &self.l4, packet: &self.first, dont_fragment: false, ..self.last };
         packet.is_intact().then_some(packet)
     }
 }
@@ -82,14 +65,14 @@ pub struct Reassembly {
 
 impl Reassembly {
     /// Adds a fragment. Returns the packet if this fragment completes it, otherwise `None`.
-    pub fn add(&mut self, piece: &IpFragment<'_>, now: Instant) -> Option<WholePacket> {
-        let end = piece.offset + piece.payload.len();
-        let cut = piece.more && !piece.payload.len().is_multiple_of(8);
-        if piece.payload.is_empty() || end > MAX_PAYLOAD || cut {
+    pub fn add<'a>(&mut self, piece: &IpFragment<'a>, now: Instant) -> Option<WholePacket<'a>> {
+        let GuestPacket { who, src, dst, protocol, l4, .. } = piece.part;
+        let end = piece.offset + l4.len();
+        let cut = piece.more && !l4.len().is_multiple_of(8);
+        if l4.is_empty() || end > MAX_PAYLOAD || cut {
             return None;
         }
-        let key =
-            PacketKey { who: piece.who, src: piece.src, dst: piece.dst, protocol: piece.protocol, ident: piece.ident };
+        let key = PacketKey { who, src, dst, protocol, ident: piece.ident };
         self.make_room(&key, now);
         let partial = self.packets.entry(key).or_insert_with(|| PartialPacket::new(now));
         match partial.add(piece, end) {
@@ -155,9 +138,9 @@ impl PartialPacket {
         if self.bytes.len() < end {
             self.bytes.resize(end, 0);
         }
-        self.bytes[range.clone()].copy_from_slice(piece.payload);
+        self.bytes[range.clone()].copy_from_slice(piece.part.l4);
         if piece.offset == 0 {
-            self.first = piece.packet.to_vec();
+            self.first = piece.part.packet.to_vec();
         }
         let at = self.pieces.partition_point(|other| other.start < range.start);
         self.pieces.insert(at, range);
@@ -170,22 +153,15 @@ impl PartialPacket {
         joined && self.len == Some(end)
     }
 
-    fn whole(self, last: &IpFragment<'_>) -> WholePacket {
-        WholePacket {
-            who: last.who,
-            to: last.to,
-            src: last.src,
-            dst: last.dst,
-            protocol: last.protocol,
-            ttl: last.ttl,
-            l4: self.bytes,
-            first: self.first,
-        }
+    fn whole<'a>(self, last: &IpFragment<'a>) -> WholePacket<'a> {
+        WholePacket { last: last.part, l4: self.bytes, first: self.first }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use netvale_wire::MacAddr;
+
     use super::*;
 
     fn guest(mac: [u8; 6]) -> GuestId {
@@ -193,7 +169,7 @@ mod tests {
     }
 
     fn piece(offset: usize, more: bool, payload: &[u8]) -> IpFragment<'_> {
-        IpFragment {
+        let part = GuestPacket {
             who: guest([2, 0, 0, 0, 0, 9]),
             to: MacAddr([2, 0, 0, 0, 0, 1]),
             src: [10, 0, 0, 9].into(),
@@ -201,12 +177,12 @@ mod tests {
             // An unknown protocol, whose checksum is not verified.
             protocol: 200,
             ttl: 64,
-            ident: 7,
-            offset,
-            more,
-            payload,
+            l4: payload,
             packet: payload,
-        }
+            dont_fragment: true,
+            segment: 0,
+        };
+        IpFragment { part, ident: 7, offset, more }
     }
 
     fn put_together(pieces: &[IpFragment<'_>]) -> Option<Vec<u8>> {
@@ -249,8 +225,9 @@ mod tests {
         let now = Instant::now();
         for number in 0..40u8 {
             for ident in 0..100 {
-                let who = guest([2, 0, 0, 0, 1, number]);
-                reassembly.add(&IpFragment { who, ident, ..piece(0, true, b"01234567") }, now);
+                let mut piece = piece(0, true, b"01234567");
+                piece.part.who = guest([2, 0, 0, 0, 1, number]);
+                reassembly.add(&IpFragment { ident, ..piece }, now);
             }
         }
         assert!(reassembly.packets.len() <= MAX_PACKETS);

@@ -10,8 +10,8 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::MAX_FRAME;
 
-/// Maximum number of parts of a frame that are written as they are; a frame with more parts is copied together (the
-/// kernel's limit is 1024).
+/// Maximum number of parts of a frame that one call writes; the kernel's limit is 1024. The parts of a frame with more
+/// are joined by copying.
 const PARTS: usize = 64;
 
 /// A TAP's non-blocking queue, whose frames have virtio-net headers of 12 bytes, and the socket to the TAP's owner.

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::net::MAX_LABEL;
+
 /// Maximum length of a name in characters, without the last dot (RFC 1035 §2.3.4).
 const MAX_NAME: usize = 253;
-/// Maximum length of a label in characters.
-const MAX_LABEL: usize = 63;
 
 /// A single name, such as `example.com`, or all names below a name, such as `*.example.org`. Names are in lower case,
 /// without the last dot.

@@ -61,8 +61,8 @@ impl EgressRule {
         ports && transport && (self.target.contains(request.dst) || self.name_of(request).is_some())
     }
 
-    /// Returns the index of the first of the request's names that the rule's name matches; `None` if the rule has no
-    /// name, or matches none of them.
+    /// Returns the index of the first name in the request that the rule's name matches; `None` if the rule has no name,
+    /// or its name matches none.
     pub(super) fn name_of(&self, request: &EgressRequest<'_>) -> Option<usize> {
         let RuleTarget::Name(pattern) = &self.target else { return None };
         request.names.iter().position(|name| pattern.matches(name))

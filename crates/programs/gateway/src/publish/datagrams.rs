@@ -3,18 +3,21 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{BATCH, PublishedEnd, seen_client, station};
 use crate::arp_nd;
 use crate::core::{FlowRefusal, GatewayCore};
 use crate::dhcp::DhcpServers;
-use crate::flows::{FlowBytes, FlowDirection, FlowEnds, FlowLimited, OpenFlow};
+use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
+use crate::frame::GuestPacket;
 use crate::guests::{GuestId, NetworkId};
+use crate::outward::{DatagramFlow, OutwardSocket};
 use crate::policy::FlowTransport;
-use crate::rates::{RateWay, datagram_cost};
+use crate::rates::RateWay;
 use crate::slots::SlotId;
 use crate::sys::asked;
+use crate::udp::UdpDatagram;
 
 /// Time for which a client is remembered after the last datagram from or to it.
 const IDLE: Duration = Duration::from_secs(125);
@@ -31,22 +34,10 @@ struct SeenEnds {
 
 struct PublishedClient {
     port: SlotId,
-    who: GuestId,
     client: SocketAddr,
     /// The host's address to which the client has sent, and from which answers leave; `None` if it is unknown.
     asked: Option<IpAddr>,
-    began: Instant,
-    used: Instant,
-    bytes: FlowBytes,
-    /// Number of datagrams that the guest's rate limit dropped.
-    dropped: u64,
-}
-
-impl PublishedClient {
-    fn record(&self, key: &SeenEnds) -> OpenFlow {
-        let limited = FlowLimited { dropped: self.dropped, ..FlowLimited::default() };
-        OpenFlow { ends: flow_ends(key, self.who), name: None, bytes: self.bytes, began: self.began, limited }
-    }
+    flow: DatagramFlow,
 }
 
 /// The clients of all published UDP ports.
@@ -77,23 +68,11 @@ impl PublishedClients {
             };
             let ends = PublishedEnds { port, who, client: got.from, asked: got.asked, end };
             let Some(key) = self.note(core, ends) else { continue };
-            if self.pass(core, &key, RateWay::Received, got.len) {
+            let client = self.clients.get_mut(&key);
+            if client.is_some_and(|client| client.flow.passes(core, RateWay::Received, got.len)) {
                 core.send_datagram(who, key.seen, end.guest, &self.scratch);
             }
         }
-    }
-
-    /// Returns whether the guest's rate limit lets a datagram pass, and counts the datagram for the client, as passed
-    /// or as dropped.
-    fn pass(&mut self, core: &mut GatewayCore, key: &SeenEnds, way: RateWay, len: usize) -> bool {
-        let Some(client) = self.clients.get_mut(key) else { return false };
-        let passes = core.passes(client.who, way, datagram_cost(len, 0, key.end.guest.is_ipv4()));
-        match way {
-            _ if !passes => client.dropped += 1,
-            RateWay::Sent => client.bytes.sent += len as u64,
-            RateWay::Received => client.bytes.received += len as u64,
-        }
-        passes
     }
 
     /// Records the client of a datagram. Returns the addresses under which the client is found in the table; `None` if
@@ -106,7 +85,7 @@ impl PublishedClients {
             let key = SeenEnds { end: ends.end, seen };
             match self.clients.get_mut(&key) {
                 Some(known) if known.client == ends.client && known.port == ends.port => {
-                    known.used = core.now;
+                    known.flow.used = core.now;
                     known.asked = ends.asked;
                     return Some(key);
                 }
@@ -126,45 +105,40 @@ impl PublishedClients {
 
     fn open(&mut self, core: &mut GatewayCore, key: SeenEnds, ends: PublishedEnds) {
         if self.clients.len() >= MAX_CLIENTS
-            && let Some(oldest) = self.clients.iter().min_by_key(|(_, client)| client.used).map(|(key, _)| *key)
+            && let Some(oldest) = self.clients.iter().min_by_key(|(_, client)| client.flow.used).map(|(key, _)| *key)
         {
             self.close(core, &oldest, "limit");
         }
-        core.flows.opened(&flow_ends(&key, ends.who), None);
         let PublishedEnds { port, who, client, asked, .. } = ends;
-        let [began, used] = [core.now; 2];
-        let bytes = FlowBytes::default();
-        let entry = PublishedClient { port, who, client, asked, began, used, bytes, dropped: 0 };
-        self.clients.insert(key, entry);
+        let flow = DatagramFlow::begin(core, flow_ends(&key, who), None);
+        self.clients.insert(key, PublishedClient { port, client, asked, flow });
     }
 
-    /// Sends a guest's datagram to the client that the guest sees as `seen`. Returns `false` if there is no such
-    /// client.
+    /// Sends a guest's datagram to the client that the guest sees at the datagram's destination. Returns `false` if
+    /// there is no such client.
     pub fn answer<'a>(
         &mut self,
         core: &mut GatewayCore,
-        end: PublishedEnd,
-        seen: SocketAddr,
-        payload: &[u8],
-        socket: impl FnOnce(SlotId) -> Option<&'a OwnedFd>,
+        packet: &GuestPacket<'_>,
+        datagram: &UdpDatagram<'_>,
+        socket: impl FnOnce(SlotId) -> Option<&'a mut OutwardSocket>,
     ) -> bool {
-        let key = SeenEnds { end, seen };
-        let Some(client) = self.clients.get_mut(&key) else { return false };
-        client.used = core.now;
-        let passes = self.pass(core, &key, RateWay::Sent, payload.len());
-        let client = self.clients.get(&key).filter(|_| passes);
-        if let Some(client) = client
+        let guest = SocketAddr::new(packet.src, datagram.src_port);
+        let end = PublishedEnd { network: packet.who.network, guest };
+        let seen = SocketAddr::new(packet.dst, datagram.dst_port);
+        let Some(client) = self.clients.get_mut(&SeenEnds { end, seen }) else { return false };
+        client.flow.used = core.now;
+        if client.flow.passes(core, RateWay::Sent, datagram.payload.len())
             && let Some(socket) = socket(client.port)
         {
-            // If the socket has no room, the datagram is lost, as in any network.
-            let _ = asked::send(socket, payload, client.client, client.asked);
+            socket.send(core, packet, datagram.payload, client.client, client.asked);
         }
         true
     }
 
     /// Removes clients for which no datagram has passed in either direction for about two minutes.
     pub fn clean(&mut self, core: &mut GatewayCore) {
-        let old = self.clients.iter().filter(|(_, client)| client.used + IDLE <= core.now);
+        let old = self.clients.iter().filter(|(_, client)| client.flow.used + IDLE <= core.now);
         let old: Vec<_> = old.map(|(key, _)| *key).collect();
         old.iter().for_each(|key| self.close(core, key, "idle"));
     }
@@ -178,7 +152,7 @@ impl PublishedClients {
 
     /// Returns the flows that are open, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
-        self.clients.iter().map(|(key, client)| client.record(key))
+        self.clients.values().map(|client| client.flow.open().clone())
     }
 
     /// Removes the clients of a network's guests.
@@ -189,7 +163,7 @@ impl PublishedClients {
 
     fn close(&mut self, core: &mut GatewayCore, key: &SeenEnds, reason: &str) {
         if let Some(client) = self.clients.remove(key) {
-            core.flows.closed(&client.record(key), reason, core.now);
+            client.flow.close(core, reason);
         }
     }
 }

@@ -23,13 +23,16 @@ use crate::core::GatewayCore;
 use crate::dhcp::DhcpServers;
 use crate::dial::DialedGuest;
 use crate::flows::{FlowDirection, FlowEnds, OpenFlow};
+use crate::frame::GuestPacket;
 use crate::guests::{GuestId, NetworkId};
+use crate::outward::OutwardSocket;
 use crate::policy::FlowTransport;
 use crate::poller::{WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
 use crate::sys::asked;
 use crate::tcp::TcpFlows;
 use crate::timers::TimedThing;
+use crate::udp::UdpDatagram;
 
 /// Time for which a guest's MAC address is requested before the connections of waiting clients are reset.
 pub const SEARCH: Duration = Duration::from_secs(3);
@@ -44,7 +47,8 @@ const BACKLOG: i32 = 1024;
 
 struct PublishedPort {
     rule: PublishRule,
-    socket: OwnedFd,
+    /// The socket that receives datagrams, or listens for TCP connections.
+    socket: OutwardSocket,
 }
 
 /// The guest's end of a published port: its address and port in one of the networks.
@@ -79,8 +83,8 @@ pub struct Publisher {
     spare: SpareDescriptor,
 }
 
-/// A spare descriptor for the case that the process has no descriptor left. Closing it makes room to accept a
-/// connection and reset it; otherwise, the poller would report the pending connection again and again.
+/// A spare descriptor for when the process has no other descriptor left. Closing the spare makes room to accept the
+/// pending connection and reset it; otherwise, the poller would report that connection again and again.
 #[derive(Default)]
 struct SpareDescriptor(Option<OwnedFd>);
 
@@ -109,10 +113,10 @@ impl Publisher {
         self.spare.keep();
         let listen = rule.listen;
         let failed = |errno: Errno| PublishError { listen, source: errno.into() };
-        let socket = listening_socket(&rule).map_err(failed)?;
+        let socket = OutwardSocket::new(listening_socket(&rule).map_err(failed)?);
         let id = self.ports.insert(PublishedPort { rule, socket });
         let Some(port) = self.ports.get(id) else { return Ok(()) };
-        let watched = core.poller.add(&port.socket, WatchedThing::Published(id), WatchMode::Readable);
+        let watched = core.poller.add(&port.socket.fd, WatchedThing::Published(id), WatchMode::Readable);
         watched.map_err(|source| {
             self.ports.remove(id);
             PublishError { listen, source }
@@ -127,8 +131,7 @@ impl Publisher {
         let is_meant = |port: &PublishedPort| {
             given.as_ref() == Some(&port.rule) || side == Some((port.rule.listen, port.rule.transport))
         };
-        let mut ids = self.ports.ids();
-        ids.retain(|id| self.ports.get(*id).is_some_and(|port| is_meant(port)));
+        let ids = self.ports.ids_of(is_meant);
         for id in &ids {
             self.ports.remove(*id);
             self.clients.end_port(core, *id);
@@ -153,14 +156,14 @@ impl Publisher {
             return refuse_all(port);
         };
         if port.rule.transport == FlowTransport::Udp {
-            self.clients.receive(core, leases, id, &port.socket, end);
+            self.clients.receive(core, leases, id, &port.socket.fd, end);
             return;
         }
         for _ in 0..BATCH {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let (socket, client) = match rustix::net::acceptfrom_with(&port.socket, flags) {
+            let (socket, client) = match rustix::net::acceptfrom_with(&port.socket.fd, flags) {
                 Ok(accepted) => accepted,
-                Err(Errno::MFILE | Errno::NFILE) => return self.spare.turn_away(&port.socket),
+                Err(Errno::MFILE | Errno::NFILE) => return self.spare.turn_away(&port.socket.fd),
                 Err(_) => return,
             };
             let Some(client) = client.and_then(|client| SocketAddr::try_from(client).ok()) else { continue };
@@ -207,19 +210,11 @@ impl Publisher {
         }
     }
 
-    /// Sends a guest's datagram to a client of a published port. Returns `false` if no client has the address `seen` in
-    /// the guest's view.
-    pub fn take(
-        &mut self,
-        core: &mut GatewayCore,
-        who: GuestId,
-        guest: SocketAddr,
-        seen: SocketAddr,
-        payload: &[u8],
-    ) -> bool {
+    /// Sends a guest's datagram to a client of a published port. Returns `false` if the guest sees no client at the
+    /// datagram's destination.
+    pub fn take(&mut self, core: &mut GatewayCore, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>) -> bool {
         let ports = &mut self.ports;
-        let end = PublishedEnd { network: who.network, guest };
-        self.clients.answer(core, end, seen, payload, move |id| ports.get(id).map(|port| &port.socket))
+        self.clients.answer(core, packet, datagram, move |id| ports.get(id).map(|port| &mut port.socket))
     }
 
     /// Ends the clients whose guests are in a network: resets waiting TCP clients, and forgets UDP clients.
@@ -317,11 +312,11 @@ fn latest(core: &GatewayCore, leases: Option<&DhcpServers>, network: NetworkId) 
 fn refuse_all(port: &PublishedPort) {
     for _ in 0..BATCH {
         if port.rule.transport == FlowTransport::Tcp {
-            let Ok(socket) = rustix::net::accept_with(&port.socket, SocketFlags::CLOEXEC) else { return };
+            let Ok(socket) = rustix::net::accept_with(&port.socket.fd, SocketFlags::CLOEXEC) else { return };
             reset(&socket);
         } else {
             let flags = rustix::net::RecvFlags::DONTWAIT;
-            if rustix::net::recv(&port.socket, &mut [0u8; 1][..], flags).is_err() {
+            if rustix::net::recv(&port.socket.fd, &mut [0u8; 1][..], flags).is_err() {
                 return;
             }
         }

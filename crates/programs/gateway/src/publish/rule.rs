@@ -1,6 +1,6 @@
-//! Published ports as text: `[ADDRESS:]PORT:GUEST:PORT[/udp]`. GUEST is an address, a name, or the name of a private
-//! port; `GUEST@NAME` is a guest behind the private port NAME, and `@NAME` is the guest behind that port whose address
-//! was seen last.
+//! Published ports as text: `[ADDRESS:]PORT:GUEST:PORT[/udp]`. GUEST is a guest's address, the name in a guest's lease,
+//! or the name of a private port; `GUEST@NAME` is a guest behind the private port NAME, and `@NAME` is the guest behind
+//! that port whose address was seen last.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

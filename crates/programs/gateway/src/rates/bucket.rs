@@ -71,7 +71,8 @@ impl TokenBucket {
         self.piece as usize
     }
 
-    /// Spends units that cannot wait, unless the debt has reached a burst. Returns whether they pass.
+    /// Spends units for data that cannot wait, unless the bucket's debt has already reached one burst. Returns whether
+    /// the data may pass.
     pub fn pass(&mut self, units: usize, now: Instant) -> bool {
         self.refill(now);
         let passes = self.level > -self.burst;

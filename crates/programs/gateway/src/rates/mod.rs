@@ -94,14 +94,10 @@ pub struct GuestRates {
     counts: LimitedCounts,
 }
 
-/// Returns the cost of a datagram in bytes: its payload, and the headers of its packet. If `segment` is not 0, the
-/// payload is cut into packets of that many bytes, and the headers of each packet count. An empty datagram costs its
-/// headers.
-pub fn datagram_cost(payload: usize, segment: usize, is_ipv4: bool) -> usize {
-    let packets = if segment == 0 { 1 } else { payload.div_ceil(segment).max(1) };
+/// Returns the cost of a datagram in bytes: its payload, and the headers of its packet.
+pub fn datagram_cost(payload: usize, is_ipv4: bool) -> usize {
     // The header of an ICMP echo message is as long as a UDP header.
-    let headers = if is_ipv4 { 20 + 8 } else { 40 + 8 };
-    payload + packets * headers
+    payload + if is_ipv4 { 20 + 8 } else { 40 + 8 }
 }
 
 impl GuestRates {
@@ -193,7 +189,7 @@ impl GuestRates {
         guest.and_then(|guest| guest.new[direction as usize].as_mut()).is_none_or(|bucket| bucket.take(now))
     }
 
-    /// Returns the maximum number of TCP connections that a guest may have at a time; `None` if no rule sets it.
+    /// Returns the maximum number of TCP connections that a guest may have at a time; `None` if no rule sets a maximum.
     pub fn most_open(&mut self, who: GuestId, ports: &PortNames, now: Instant) -> Option<u32> {
         self.guest(who, ports, now)?.limit.open
     }

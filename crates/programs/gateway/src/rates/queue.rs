@@ -1,4 +1,4 @@
-//! The connections of a guest that wait for its rate in one direction ([`RateQueue`]).
+//! The connections of one guest that wait for the guest's rate limit in one direction ([`RateQueue`]).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

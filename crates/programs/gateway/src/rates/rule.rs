@@ -201,7 +201,7 @@ impl LimitRules {
         self.0.is_empty()
     }
 
-    /// Returns whether a rule names this guest, which is in the network without tags.
+    /// Returns whether a rule names a guest by its MAC address; the guest must be in the network without tags.
     pub fn names(&self, who: GuestId) -> bool {
         self.0.contains_key(&LimitedGuests::Mac(who.mac.0))
     }

@@ -1,12 +1,13 @@
 //! Execution of the requests that clients of the control socket send to a running gateway.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Gateway;
 use crate::control::message::ControlRequest;
 use crate::control::stats::GatewayStats;
 use crate::core::FlowReview;
-use crate::dhcp6::leases::BoundLease6;
+use crate::dhcp::book::BoundLease;
 use crate::flows::OpenFlow;
 use crate::guests::GuestResource;
 use crate::policy::{EgressPolicy, EgressRule, MAX_RULES};
@@ -155,18 +156,8 @@ impl Gateway {
     }
 
     fn leases(&self) -> Vec<Value> {
-        let leases = self.dhcp.iter().flat_map(|dhcp| dhcp.bound(self.core.now));
-        let lease = |lease: crate::dhcp::leases::BoundLease<'_>| {
-            json!({
-                "ip": lease.address, "mac": lease.mac.to_string(), "name": lease.name, "seconds": lease.left.as_secs(),
-            })
-        };
-        let leases6 = self.dhcp6.iter().flat_map(|dhcp6| dhcp6.bound(self.core.now));
-        let lease6 = |lease: BoundLease6| {
-            let seconds = lease.left.as_secs();
-            json!({"ip": lease.address, "mac": lease.mac.to_string(), "name": null, "seconds": seconds})
-        };
-        leases.map(lease).chain(leases6.map(lease6)).collect()
+        let leases = self.dhcp.iter().flat_map(|dhcp| dhcp.bound(self.core.now)).map(lease_json);
+        leases.chain(self.dhcp6.iter().flat_map(|dhcp6| dhcp6.bound(self.core.now)).map(lease_json)).collect()
     }
 
     fn lease_count(&self) -> usize {
@@ -212,6 +203,10 @@ impl Gateway {
         let outward = self.tcp.open_flows().chain(self.udp.open_flows()).chain(self.echo.open_flows());
         outward.chain(self.publisher.open_flows())
     }
+}
+
+fn lease_json<A: Serialize>(lease: BoundLease<'_, A>) -> Value {
+    json!({"ip": lease.address, "mac": lease.mac.to_string(), "name": lease.name, "seconds": lease.left.as_secs()})
 }
 
 /// Returns what follows the verb of a rule that limits guests; `None` if the rule has another verb.

@@ -26,7 +26,7 @@ impl Gateway {
         match frame {
             GuestFrame::Arp(who, packet) => arp_nd::take_arp(&mut self.core, who, packet),
             GuestFrame::Packet(packet) => self.take_packet(&packet),
-            GuestFrame::Fragment(piece) if piece.to == self.core.net.mac => {
+            GuestFrame::Fragment(piece) if piece.part.to == self.core.net.mac => {
                 let whole = self.reassembly.add(&piece, self.core.now);
                 if let Some(packet) = whole.as_ref().and_then(|whole| whole.packet()) {
                     self.take_packet(&packet);
@@ -78,7 +78,7 @@ impl Gateway {
     fn carry(&mut self, packet: &GuestPacket<'_>, datagram: Option<&UdpDatagram<'_>>, own: bool) {
         match (packet.protocol, datagram) {
             (TCP, _) => self.tcp.take(&mut self.core, packet),
-            (UDP, Some(datagram)) => self.take_datagram(packet, datagram, own),
+            (UDP, Some(datagram)) => self.take_segments(packet, datagram, own),
             (ICMP | ICMP6, _) => self.echo.take(&mut self.core, packet),
             (UDP, None) => {}
             _ if own => {}
@@ -86,20 +86,32 @@ impl Gateway {
         }
     }
 
+    /// Processes the datagrams of a packet; with segmentation offload, a packet has several. Datagrams beyond the
+    /// round's limit wait for the next round.
+    fn take_segments(&mut self, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>, own: bool) {
+        if packet.segment == 0 {
+            return self.take_datagram(packet, datagram, own);
+        }
+        let mut parts = datagram.payload.chunks(packet.segment).skip(self.turn.segments);
+        for payload in parts.by_ref().take(self.turn.left) {
+            self.take_datagram(packet, &UdpDatagram { payload, ..*datagram }, own);
+            self.turn.segments += 1;
+            self.turn.left -= 1;
+        }
+        self.turn.is_cut = parts.next().is_some();
+    }
+
     fn take_datagram(&mut self, packet: &GuestPacket<'_>, datagram: &UdpDatagram<'_>, own: bool) {
-        let guest = SocketAddr::new(packet.src, datagram.src_port);
-        let remote = SocketAddr::new(packet.dst, datagram.dst_port);
         if own && datagram.dst_port == dns::PORT && self.core.net.has_services(packet.dst) {
-            let cost = datagram_cost(datagram.payload.len(), packet.segment, packet.src.is_ipv4());
+            let cost = datagram_cost(datagram.payload.len(), packet.src.is_ipv4());
             if !self.core.passes(packet.who, RateWay::Sent, cost) {
                 return;
             }
             let leases = self.dhcp.as_ref();
-            let asker = NameAsker::Datagram { guest, own: remote };
+            let guest = SocketAddr::new(packet.src, datagram.src_port);
+            let asker = NameAsker::Datagram { guest, own: SocketAddr::new(packet.dst, dns::PORT) };
             self.names.take(&mut self.core, leases, packet.who, asker, datagram.payload);
-        } else if packet.segment > 0
-            || !self.publisher.take(&mut self.core, packet.who, guest, remote, datagram.payload)
-        {
+        } else if !self.publisher.take(&mut self.core, packet, datagram) {
             self.udp.take(&mut self.core, packet, datagram);
         }
     }

@@ -58,8 +58,8 @@ impl Gateway {
         self.tcp.grant(core, released);
     }
 
-    /// Ends the flows of a network that has no port any more, and forgets its guests, since another port may get its
-    /// VLAN.
+    /// Ends the flows of a network that has no port any more, and forgets the network's guests: another port may get
+    /// the same VLAN.
     fn forget(&mut self, network: NetworkId) {
         let core = &mut self.core;
         self.tcp.end_network(core, network);
@@ -72,14 +72,8 @@ impl Gateway {
         core.neighbours.forget(network);
         core.networks.remove(network);
         core.rates.forget(network);
-        if let Some(dhcp) = &mut self.dhcp {
-            dhcp.forget(network);
-        }
-        if let Some(dhcp6) = &mut self.dhcp6 {
-            dhcp6.forget(network);
-        }
-        if let Some(adverts) = &mut self.adverts {
-            adverts.forget(network);
-        }
+        self.dhcp.iter_mut().for_each(|dhcp| dhcp.forget(network));
+        self.dhcp6.iter_mut().for_each(|dhcp6| dhcp6.forget(network));
+        self.adverts.iter_mut().for_each(|adverts| adverts.forget(network));
     }
 }

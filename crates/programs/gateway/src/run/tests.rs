@@ -11,7 +11,7 @@ use etherparse::PacketBuilder;
 use netvale::Port;
 use netvale_wire::layers::{ICMP, TCP, UDP};
 use netvale_wire::tcp::{ACK, FIN, PSH, RST, SYN};
-use netvale_wire::{MacAddr, ethernet};
+use netvale_wire::{MacAddr, ethernet, vnet};
 
 use super::*;
 use crate::frame::{GuestFrame, VNET_LEN};
@@ -287,6 +287,54 @@ fn datagrams_pass_with_one_outer_port_and_only_from_whom_they_were_sent_to() {
         _ => None,
     });
     assert_eq!((whole.len(), whole[8]), (3008, 7));
+}
+
+/// Objective: of a frame with many datagrams, a round sends no more than its share. The other datagrams follow in order
+/// in the next rounds, before the next frame. The same holds for answers from a published port.
+#[test]
+fn datagrams_of_one_frame_take_several_rounds() {
+    let [server, free] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let [port, published] = [&server, &free].map(|socket| socket.local_addr().unwrap().port());
+    drop(free);
+    let rule = format!("127.0.0.1:{published}:10.0.0.9:7/udp").parse().unwrap();
+    let mut guest = TestGuest::new(|options| {
+        allow_loopback(options);
+        options.publish = vec![rule];
+    });
+    // From a ping, the gateway learns the guest's MAC address.
+    guest.say(OWN, Make::Echo { seq: 1 });
+    guest.wait_packet("the answer to a ping", ICMP);
+    server.send_to(b"question", ("127.0.0.1", published)).unwrap();
+    guest.wait_packet("a question", UDP);
+    server.set_nonblocking(true).unwrap();
+    for ports in [[4000, port], [7, port]] {
+        let payload: Vec<u8> = (0..600u16).flat_map(u16::to_be_bytes).collect();
+        let mut frame = Vec::new();
+        PacketBuilder::ethernet2(GUEST_MAC, OWN_MAC)
+            .ipv4(GUEST, OWN, 64)
+            .udp(ports[0], ports[1])
+            .write(&mut frame, &payload)
+            .unwrap();
+        let mut header = [0; VNET_LEN];
+        [header[0], header[1], header[4]] = [vnet::F_NEEDS_CSUM, vnet::GSO_UDP_L4, 2];
+        assert!(guest.link.send(&[&header, &frame]));
+        guest.say(OWN, Make::Udp { ports, payload: b"end" });
+        let mut got = Vec::new();
+        let mut senders = Vec::new();
+        while !got.ends_with(b"end") {
+            guest.gateway.turn(&mut guest.ready, Duration::from_millis(5)).unwrap();
+            let before = senders.len();
+            let mut room = [0; 9];
+            while let Ok((len, from)) = server.recv_from(&mut room) {
+                got.extend_from_slice(&room[..len]);
+                senders.push(from);
+            }
+            assert!(senders.len() - before <= FRAMES, "{} in one round", senders.len() - before);
+        }
+        assert_eq!(got, [&payload[..], b"end"].concat());
+        assert!(senders.iter().all(|from| *from == senders[0]));
+        assert_eq!(senders[0].port() == published, ports[0] == 7);
+    }
 }
 
 #[test]

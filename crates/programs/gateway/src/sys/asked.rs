@@ -7,11 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use libc::socklen_t;
+use rustix::io::Errno;
 
-use super::{CONTROL, HEADER, message_of, set, socket_address};
+use super::{ADDRESS, HEADER, SocketMessage, message_of, receive_message, set};
 
-/// Size of a `sockaddr_in6` in bytes.
-const ADDRESS: usize = size_of::<libc::sockaddr_in6>();
 /// Length of a control message with a `struct in6_pktinfo` in bytes, padding included.
 const INFO: usize = 40;
 /// Length of a control message with a `struct in_pktinfo` in bytes, padding included.
@@ -42,24 +41,8 @@ pub fn tell_asked(socket: impl AsFd, v6: bool) -> io::Result<()> {
 
 /// Receives a datagram without blocking. Returns `None` if none is waiting or the call fails.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Option<AskedDatagram> {
-    let mut control = [0u64; CONTROL / 8];
-    let mut address = [0u8; ADDRESS];
-    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-    // SAFETY: all fields of a msghdr may be zero.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_name = address.as_mut_ptr().cast();
-    message.msg_namelen = ADDRESS as socklen_t;
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL as _;
-    // SAFETY: the header names three buffers, `into` among them, with their lengths; the buffers live through the call.
-    let got = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-    let len = usize::try_from(got).ok()?;
-    #[allow(clippy::unnecessary_cast, reason = "a type of its own with musl")]
-    let used = (message.msg_controllen as usize).min(CONTROL);
-    let bytes: Vec<u8> = control.iter().flat_map(|word| word.to_ne_bytes()).take(used).collect();
-    Some(AskedDatagram { len, from: socket_address(&address)?, asked: asked(&bytes) })
+    let SocketMessage { len, address, control } = receive_message(socket, into, 0)?;
+    Some(AskedDatagram { len, from: address, asked: asked(&control) })
 }
 
 /// Parses the address from a control message. A `struct in_pktinfo` contains an interface index, the local address to
@@ -78,7 +61,7 @@ fn asked(control: &[u8]) -> Option<IpAddr> {
 ///
 /// # Errors
 /// The error of `sendmsg`.
-pub fn send(socket: impl AsFd, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
+pub fn send(socket: impl AsFd, payload: &[u8], to: SocketAddr, from: Option<IpAddr>) -> Result<(), Errno> {
     let mut address = address_bytes(to);
     let mut control = from.map(info_words);
     let mut part = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
@@ -96,7 +79,7 @@ pub fn send(socket: impl AsFd, payload: &[u8], to: SocketAddr, from: Option<IpAd
     // SAFETY: the header names buffers with their lengths; the buffers live through the call, and sendmsg only reads
     // them.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if sent < 0 { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) } else { Ok(()) }
 }
 
 /// Encodes a `sockaddr_in` or `sockaddr_in6`.
@@ -117,7 +100,7 @@ fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     bytes
 }
 
-/// Makes a control message with the source address, in 64-bit words, so that it is aligned.
+/// Makes a control message with the source address. The message consists of 64-bit words, so that it is aligned.
 fn info_words(from: IpAddr) -> [u64; INFO / 8] {
     let mut bytes = [0u8; INFO];
     let (len, level, kind): (u64, i32, i32) = match from {

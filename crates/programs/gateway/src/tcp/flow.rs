@@ -13,7 +13,7 @@ use super::hold::FlowHolds;
 use super::segment::{SegmentOut, SegmentWriter, TcpSegment};
 use super::waiting::WaitingBytes;
 use crate::core::GatewayCore;
-use crate::flows::{FlowBytes, FlowEnds, FlowLimited, OpenFlow};
+use crate::flows::{FlowBytes, FlowEnds, OpenFlow};
 use crate::frame::VNET_LEN;
 use crate::link::GatewayLink;
 use crate::poller::Readiness;
@@ -79,7 +79,8 @@ pub struct TcpFlow {
     /// The gateway's end of the connection with the guest.
     pub endpoint: TcpEndpoint,
     pub(super) socket: OwnedFd,
-    /// The first bytes of the packet with the guest's SYN, for an ICMP error about it, until the SYN is answered.
+    /// The first bytes of the packet with the guest's SYN, for an ICMP error about that packet; empty once the SYN is
+    /// answered.
     pub(super) first_packet: Vec<u8>,
     pub(super) began: Instant,
     pub(super) bytes: FlowBytes,
@@ -139,8 +140,8 @@ impl TcpFlow {
 
     /// Returns the flow's record for the flow log.
     pub fn record(&self) -> OpenFlow {
-        let limited = FlowLimited { waited: self.holds.waited(), dropped: 0 };
-        OpenFlow { ends: self.ends, name: self.name.clone(), bytes: self.bytes, began: self.began, limited }
+        let TcpFlow { ends, bytes, began, .. } = *self;
+        OpenFlow { ends, name: self.name.clone(), bytes, began, waited: self.holds.waited(), dropped: 0 }
     }
 
     /// Records what the socket is ready for.
@@ -222,8 +223,8 @@ impl TcpFlow {
         Ok(given)
     }
 
-    /// Moves bytes between socket and guest, with a limit on the number of segments. `most` is the number of bytes that
-    /// this flow may buffer under the guest's limit.
+    /// Moves bytes between socket and guest, but sends at most `TURN` segments. `most` is the number of bytes that this
+    /// flow may buffer under the guest's limit.
     pub fn take_turn(&mut self, core: &mut GatewayCore, most: usize) -> TurnResult {
         if self.endpoint.state() == TcpState::Connecting {
             return TurnResult::Rests;

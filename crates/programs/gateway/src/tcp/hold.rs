@@ -89,7 +89,7 @@ impl FlowHolds {
         }
     }
 
-    /// Ends the waiting in a direction: it is the connection's turn.
+    /// Ends the wait in one direction, since the connection's turn has come.
     pub fn grant(&mut self, way: RateWay, now: Instant) {
         self.ways[way as usize] = FlowHold::Granted;
         self.count(now);

@@ -149,8 +149,8 @@ impl TcpFlows {
         !self.busy.is_empty()
     }
 
-    /// Lets each busy flow move bytes once. Returns whether flows have not moved bytes yet because the switch port has
-    /// no room.
+    /// Lets each busy flow move bytes once. Returns `true` if the switch port ran out of room, so that some flows are
+    /// still busy.
     pub fn take_turns(&mut self, core: &mut GatewayCore) -> bool {
         for _ in 0..self.busy.len() {
             if !core.link.has_room() {
@@ -175,7 +175,7 @@ impl TcpFlows {
         false
     }
 
-    /// Makes flows busy again whose wait for their guest's rate limit is over.
+    /// Makes flows busy again that no longer have to wait for their guest's rate limit.
     pub fn grant(&mut self, core: &GatewayCore, granted: Vec<GrantedFlow>) {
         for GrantedFlow { flow: id, way } in granted {
             if let Some(flow) = self.flows.get(id) {
@@ -240,7 +240,8 @@ impl TcpFlows {
         }
     }
 
-    /// Closes a flow. If the connection was not closed in order, each side that has not ended it gets a reset.
+    /// Closes a flow. Unless both directions have ended in order, the host's side gets a reset, and so does the guest,
+    /// unless the guest has itself reset the connection or has lost its port.
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, closing: TcpClosing) {
         let Some(mut flow) = self.remove(core, id) else { return };
         if closing != TcpClosing::End {
@@ -260,23 +261,17 @@ impl TcpFlows {
 
     /// Closes the flows that the rules no longer allow. Returns their number.
     pub fn end_refused(&mut self, core: &mut GatewayCore, review: &mut FlowReview) -> usize {
-        let mut ended = 0;
-        for id in self.flows.ids() {
-            let Some(flow) = self.flows.get(id) else { continue };
-            if !is_inner(core, &flow.ends) && !core.permits(review, &flow.ends, flow.name.as_ref()) {
-                self.close(core, id, TcpClosing::Policy);
-                ended += 1;
-            }
-        }
-        ended
+        let refused = self
+            .flows
+            .ids_of(|flow| !is_inner(core, &flow.ends) && !core.permits(review, &flow.ends, flow.name.as_ref()));
+        refused.iter().for_each(|id| self.close(core, *id, TcpClosing::Policy));
+        refused.len()
     }
 
     /// Closes the flows of a network that has no port any more.
     pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
-        for id in self.flows.ids() {
-            if self.flows.get(id).is_some_and(|flow| flow.ends.who.network == network) {
-                self.close(core, id, TcpClosing::PortGone);
-            }
+        for id in self.flows.ids_of(|flow| flow.ends.who.network == network) {
+            self.close(core, id, TcpClosing::PortGone);
         }
     }
 

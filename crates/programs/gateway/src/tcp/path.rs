@@ -31,7 +31,8 @@ pub struct PathState {
     recover: Option<TcpSeq>,
     rtt: Option<RttEstimate>,
     backoff: u32,
-    /// The sequence number whose acknowledgement is awaited for a round-trip measurement, and when it was sent.
+    /// The sequence number whose acknowledgement ends the current round-trip measurement, and the time at which that
+    /// number was sent.
     timed: Option<(TcpSeq, Instant)>,
 }
 

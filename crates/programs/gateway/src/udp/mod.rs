@@ -3,19 +3,18 @@
 //! Each address and port of a guest has a mapping: a socket of its own, and thus one external port for all destinations
 //! (REQ-1). A mapping is kept for two minutes after the last datagram (REQ-5, REQ-6). Datagrams reach the guest only
 //! from addresses to which it has sent (REQ-8). [`UdpMappings`] has the sockets; a `UdpPeer` is one destination of a
-//! socket; it appears in the flow log as a flow.
+//! socket, which is one flow in the flow log.
 
 mod peers;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use netvale_wire::layers::UDP;
 use netvale_wire::udp;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use self::peers::UdpPeers;
 use crate::core::{FlowRefusal, FlowReview, GatewayCore};
@@ -24,6 +23,7 @@ use crate::frame::GuestPacket;
 use crate::frame::build::bare_packet;
 use crate::guests::{GuestId, GuestResource, NetworkId};
 use crate::icmp_message::IcmpProblem;
+use crate::outward::OutwardSocket;
 use crate::policy::FlowTransport;
 use crate::poller::{Readiness, WatchMode, WatchedThing};
 use crate::slots::{NumberedValues, SlotId};
@@ -68,9 +68,7 @@ struct UdpKey {
 
 struct UdpMapping {
     key: UdpKey,
-    socket: OwnedFd,
-    /// Whether the socket refuses to fragment datagrams.
-    dont_fragment: bool,
+    socket: OutwardSocket,
     used: Instant,
     peers: UdpPeers,
 }
@@ -93,11 +91,8 @@ impl UdpMappings {
         let remote = SocketAddr::new(packet.dst, datagram.dst_port);
         let known = self.by_key.get(&key).copied();
         let outer = known.and_then(|id| self.mappings.get(id)?.peers.outer(remote));
-        let permitted = if outer.is_none() { core.judge(&ends_of(&key, remote)).map(Some) } else { Ok(None) };
-        let permitted = match permitted {
-            Ok(Some(_)) if !core.may_begin(packet.who, FlowDirection::Out) => {
-                return refuse(core, packet, &ends_of(&key, remote), FlowRefusal::Rate);
-            }
+        let admitted = if outer.is_none() { core.admit(&ends_of(&key, remote)).map(Some) } else { Ok(None) };
+        let permitted = match admitted {
             Ok(permitted) => permitted,
             Err(refusal) => return refuse(core, packet, &ends_of(&key, remote), refusal),
         };
@@ -108,11 +103,8 @@ impl UdpMappings {
         }
         let Some(outer) = mapping.peers.outer(remote) else { return };
         mapping.used = core.now;
-        if !mapping.peers.sent(core, packet.who, remote, [datagram.payload.len(), packet.segment]) {
-            return;
-        }
-        if let Err(error) = send(mapping, packet, datagram.payload, outer) {
-            answer_failure(core, mapping, packet, error);
+        if mapping.peers.sent(core, remote, datagram.payload.len()) {
+            mapping.socket.send(core, packet, datagram.payload, outer, None);
         }
     }
 
@@ -127,13 +119,13 @@ impl UdpMappings {
             core.guests.give_back(key.who, GuestResource::Udp);
             return None;
         };
-        let mapping = UdpMapping { key, socket, dont_fragment: false, used: core.now, peers: UdpPeers::default() };
+        let mapping = UdpMapping { key, socket, used: core.now, peers: UdpPeers::default() };
         let id = self.mappings.insert(mapping);
         self.by_key.insert(key, id);
         self.order.entry(key.who.share()).or_default().push_back((id, core.now));
         core.timers.add(core.now + IDLE, TimedThing::Udp(id));
         let mapping = self.mappings.get(id)?;
-        if core.poller.add(&mapping.socket, WatchedThing::Udp(id), WatchMode::Readable).is_err() {
+        if core.poller.add(&mapping.socket.fd, WatchedThing::Udp(id), WatchMode::Readable).is_err() {
             self.close(core, id, "descriptors");
             return None;
         }
@@ -166,7 +158,7 @@ impl UdpMappings {
             self.scratch.clear();
             self.scratch.reserve(usize::from(u16::MAX));
             let room = rustix::buffer::spare_capacity(&mut self.scratch);
-            match rustix::net::recvfrom(&mapping.socket, room, RecvFlags::DONTWAIT) {
+            match rustix::net::recvfrom(&mapping.socket.fd, room, RecvFlags::DONTWAIT) {
                 Ok((_, _, from)) => {
                     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
                     from.and_then(|from| pass_on(core, mapping, from, &self.scratch));
@@ -191,7 +183,7 @@ impl UdpMappings {
 
     /// Returns the flows that are open, in no particular order.
     pub fn open_flows(&self) -> impl Iterator<Item = OpenFlow> {
-        self.mappings.values().flat_map(|mapping| mapping.peers.open_flows(&mapping.key))
+        self.mappings.values().flat_map(|mapping| mapping.peers.open_flows())
     }
 
     /// Closes the flows that the rules no longer allow, and the mappings that have no flow left. Returns the number of
@@ -200,7 +192,7 @@ impl UdpMappings {
         let mut ended = 0;
         for id in self.mappings.ids() {
             let Some(mapping) = self.mappings.get(id) else { continue };
-            let refused = mapping.peers.end_refused(core, &mapping.key, review);
+            let refused = mapping.peers.end_refused(core, review);
             if refused > 0 && mapping.peers.is_empty() {
                 self.close(core, id, "policy");
             }
@@ -211,10 +203,8 @@ impl UdpMappings {
 
     /// Closes the mappings of a network that has no port any more.
     pub fn end_network(&mut self, core: &mut GatewayCore, network: NetworkId) {
-        for id in self.mappings.ids() {
-            if self.mappings.get(id).is_some_and(|mapping| mapping.key.who.network == network) {
-                self.close(core, id, "port-gone");
-            }
+        for id in self.mappings.ids_of(|mapping| mapping.key.who.network == network) {
+            self.close(core, id, "port-gone");
         }
     }
 
@@ -228,7 +218,7 @@ impl UdpMappings {
     fn close(&mut self, core: &mut GatewayCore, id: SlotId, reason: &str) {
         let Some(mut mapping) = self.mappings.remove(id) else { return };
         let key = mapping.key;
-        mapping.peers.close_all(core, &key, reason);
+        mapping.peers.close_all(core, reason);
         self.by_key.remove(&key);
         core.guests.give_back(key.who, GuestResource::Udp);
         let left = core.guests.used(key.who, GuestResource::Udp);
@@ -247,7 +237,7 @@ fn ends_of(key: &UdpKey, remote: SocketAddr) -> FlowEnds {
     FlowEnds { transport: FlowTransport::Udp, direction: FlowDirection::Out, who: key.who, guest: key.guest, remote }
 }
 
-fn socket(guest: IpAddr) -> Option<OwnedFd> {
+fn socket(guest: IpAddr) -> Option<OutwardSocket> {
     let family = if guest.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None).ok()?;
@@ -256,32 +246,7 @@ fn socket(guest: IpAddr) -> Option<OwnedFd> {
     }
     // If this fails, ICMP errors are not passed to the guest.
     let _ = sys::queue_errors(&socket, guest.is_ipv6());
-    Some(socket)
-}
-
-/// Sends the payload of a packet as one datagram or, if the packet combines several datagrams (`packet.segment`), as
-/// datagrams of that length.
-fn send(mapping: &mut UdpMapping, packet: &GuestPacket<'_>, payload: &[u8], to: SocketAddr) -> Result<(), Errno> {
-    let segment = packet.segment;
-    let forbid = packet.dont_fragment;
-    if mapping.dont_fragment != forbid
-        && sys::forbid_fragments(&mapping.socket, mapping.key.guest.is_ipv6(), forbid).is_ok()
-    {
-        mapping.dont_fragment = forbid;
-    }
-    if segment == 0 || payload.is_empty() {
-        return send_one(mapping, payload, to);
-    }
-    payload.chunks(segment).try_for_each(|part| send_one(mapping, part, to))
-}
-
-fn send_one(mapping: &UdpMapping, payload: &[u8], to: SocketAddr) -> Result<(), Errno> {
-    let send = || rustix::net::sendto(&mapping.socket, payload, SendFlags::DONTWAIT, &to).map(|_| ());
-    match send() {
-        // The error is about an earlier datagram and stays in the error queue. This datagram has not been sent yet.
-        Err(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) => send(),
-        done => done,
-    }
+    Some(OutwardSocket::new(socket))
 }
 
 fn refuse(core: &mut GatewayCore, packet: &GuestPacket<'_>, ends: &FlowEnds, refusal: FlowRefusal) {
@@ -291,23 +256,8 @@ fn refuse(core: &mut GatewayCore, packet: &GuestPacket<'_>, ends: &FlowEnds, ref
     core.send_error(packet, if own { IcmpProblem::Port } else { IcmpProblem::Prohibited }, None);
 }
 
-fn answer_failure(core: &mut GatewayCore, mapping: &mut UdpMapping, packet: &GuestPacket<'_>, error: Errno) {
-    let problem = match error {
-        Errno::MSGSIZE => match path_mtu(core, mapping) {
-            Some(mtu) => IcmpProblem::TooBig(mtu),
-            None => return,
-        },
-        Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT | Errno::NETDOWN => IcmpProblem::Network,
-        Errno::HOSTUNREACH => IcmpProblem::Host,
-        Errno::PERM | Errno::ACCESS => IcmpProblem::Prohibited,
-        // The socket's buffer is full: the datagram is lost, as in any network.
-        _ => return,
-    };
-    core.send_error(packet, problem, None);
-}
-
 fn pass_on(core: &mut GatewayCore, mapping: &mut UdpMapping, from: SocketAddr, payload: &[u8]) -> Option<()> {
-    if !mapping.peers.received(core, mapping.key.who, from, payload.len()) {
+    if !mapping.peers.received(core, from, payload.len()) {
         return None;
     }
     mapping.used = core.now;
@@ -316,23 +266,10 @@ fn pass_on(core: &mut GatewayCore, mapping: &mut UdpMapping, from: SocketAddr, p
     Some(())
 }
 
-/// Returns the path's MTU in bytes, after the kernel has refused a datagram because it is too long. The kernel reports
-/// it in the socket's error queue; ICMP errors that precede it in the queue are passed to the guest.
-fn path_mtu(core: &mut GatewayCore, mapping: &mut UdpMapping) -> Option<u16> {
-    for _ in 0..BATCH {
-        let error = sys::next_error(&mapping.socket)?;
-        if !error.by_icmp && error.errno == Errno::MSGSIZE.raw_os_error() {
-            return u16::try_from(error.info).ok();
-        }
-        pass_error(core, mapping, &error);
-    }
-    None
-}
-
 /// Passes ICMP errors from a socket's error queue to its guest.
 fn pass_errors(core: &mut GatewayCore, mapping: &mut UdpMapping) {
     for _ in 0..BATCH {
-        let Some(error) = sys::next_error(&mapping.socket) else { return };
+        let Some(error) = sys::next_error(&mapping.socket.fd) else { return };
         pass_error(core, mapping, &error);
     }
 }
