@@ -8,7 +8,7 @@
 //!
 //! Half of the ports send, so there are half as many workers as ports. The workers are spread over two cores. With more
 //! than two workers, those of a core take turns, a batch each; the total rate then shows what sharing tables and rings
-//! among so many threads costs, not how the switch scales to more cores.
+//! among that many threads costs, not how the switch scales to more cores.
 
 use netvale_mem::appl::AppRing;
 use netvale_switch::{AttachedPort, ForwardMemory, Forwarder, PassResult, PortId, Switch};
