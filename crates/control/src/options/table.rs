@@ -210,8 +210,8 @@ options! {
         under: BackEnds,
         default: "",
     }
-    /// Merge consecutive TCP segments, and UDP datagrams, into large frames (GRO), for a stack behind the port and sources
-    /// without segmentation offload: NICs, capture files, netmap programs.
+    /// Merge consecutive TCP segments, and UDP datagrams, into large frames (GRO), for a stack behind the port and
+    /// sources without segmentation offload: NICs, capture files, netmap programs.
     gro: bool = "gro" {
         value: "" OptionShape::Flag,
         under: Stacks,

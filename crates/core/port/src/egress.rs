@@ -30,8 +30,8 @@ pub trait Egress: Send + Sync {
         true
     }
 
-    /// Whether the receiver takes UDP datagrams that are to be cut into segments (USO), so that merging datagrams for it
-    /// saves work.
+    /// Whether the receiver takes UDP datagrams that are to be cut into segments (USO), so that merging datagrams for
+    /// it saves work.
     fn takes_uso(&self) -> bool {
         false
     }

@@ -64,8 +64,8 @@ impl ThreadTime {
         ThreadTime { now, ..ThreadTime::default() }
     }
 
-    /// Returns a measurement at `now` without asking for the thread's CPU time: as if the thread had run since. This CPU
-    /// time may be too large, so that the time [since](ThreadTime::since) it may be too small.
+    /// Returns a measurement at `now` without asking for the thread's CPU time: as if the thread had run since. This
+    /// CPU time may be too large, so that the time [since](ThreadTime::since) it may be too small.
     fn advanced_to(&self, now: Duration) -> ThreadTime {
         let own = self.own.map(|own| own + now.saturating_sub(self.now));
         ThreadTime { now, own, lost: self.lost }
@@ -253,8 +253,8 @@ impl<C: Clock> Meter<'_, C> {
         !self.rests
     }
 
-    /// Whether the frames written so far are certainly not slow, as even the clock's time is within the limit; no system
-    /// call is needed then. Records these frames if there are at least `enough`.
+    /// Whether the frames written so far are certainly not slow, as even the clock's time is within the limit; no
+    /// system call is needed then. Records these frames if there are at least `enough`.
     #[inline]
     fn is_fast(&mut self, begun: ThreadTime, enough: u32) -> bool {
         let now = self.pace.clock.now();

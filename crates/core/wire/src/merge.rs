@@ -96,8 +96,8 @@ impl Merge {
         ip && ports && (!self.headers.kind.is_tcp() || self.follows_in_stream(bytes, part))
     }
 
-    /// Whether a TCP segment follows in sequence, with the same acknowledgement, data offset, window, urgent pointer and
-    /// options.
+    /// Whether a TCP segment follows in sequence, with the same acknowledgement, data offset, window, urgent pointer
+    /// and options.
     fn follows_in_stream(&self, bytes: &[u8], part: &MergeFields) -> bool {
         let SegmentHeaders { l4, end, .. } = self.headers;
         let seq = u32::from_be_bytes(field::get(&self.bytes, l4 + tcp::at::SEQ));

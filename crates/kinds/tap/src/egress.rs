@@ -212,7 +212,8 @@ mod tests {
         egress.deliver(&batch, &[0], &mut Scratch::new())
     }
 
-    /// Objective: on a kernel that cannot cut UDP frames, a large UDP frame arrives in segments, and counts as one frame.
+    /// Objective: on a kernel that cannot cut UDP frames, a large UDP frame arrives in segments, and counts as one
+    /// frame.
     #[test]
     fn large_udp_frames_are_cut_for_older_kernels() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

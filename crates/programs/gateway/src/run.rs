@@ -163,8 +163,8 @@ impl Gateway {
     /// Runs until `stop` becomes readable, or the owner of the link's TAP has closed its connection.
     ///
     /// # Errors
-    /// [`GatewayError::Ended`] if the daemon closes the port before that; [`GatewayError::Descriptors`] if `stop` cannot
-    /// be watched.
+    /// [`GatewayError::Ended`] if the daemon closes the port before that; [`GatewayError::Descriptors`] if `stop`
+    /// cannot be watched.
     pub fn run(&mut self, stop: impl AsFd) -> Result<(), GatewayError> {
         self.core.poller.add(stop, WatchedThing::Stop, WatchMode::Readable)?;
         if let Some(adverts) = &mut self.adverts {

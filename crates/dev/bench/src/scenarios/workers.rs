@@ -30,7 +30,7 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 /// A worker's ports and memory.
-struct Lane {
+struct WorkerLane {
     tx: AppRing,
     sender: Sender,
     forwarder: Forwarder,
@@ -39,9 +39,9 @@ struct Lane {
     receiver: Receiver,
 }
 
-impl Lane {
+impl WorkerLane {
     /// Attaches the ports of worker `index` of `count`.
-    fn new(case: &Case, switch: &Arc<Switch>, index: u16, count: u16) -> Result<Lane> {
+    fn new(case: &Case, switch: &Arc<Switch>, index: u16, count: u16) -> Result<WorkerLane> {
         let touch = Touch::of(case);
         let to = if case.variant == "apart" { (index, 1) } else { (0, count) };
         // Workers begin at different receivers, or they would fill the same ring at the same time.
@@ -52,7 +52,7 @@ impl Lane {
         let to = AttachedPort { name: format!("to{index}"), lossless: true, ..AttachedPort::default() };
         let (_, _, rx) = embedded::port_like(switch, to, SLOTS, 0)?;
         sender.fill(&tx);
-        Ok(Lane { tx, sender, forwarder, work: ForwardMemory::default(), rx, receiver: Receiver::new(touch) })
+        Ok(WorkerLane { tx, sender, forwarder, work: ForwardMemory::default(), rx, receiver: Receiver::new(touch) })
     }
 
     /// Sends a batch, forwards it, and takes all frames that have arrived. Returns the number of frames taken.
@@ -66,13 +66,13 @@ impl Lane {
 fn start(case: &Case, cores: Cores) -> Result<Session> {
     let count = u16::try_from(case.ports / 2).unwrap_or(u16::MAX).max(1);
     let switch = Switch::new(VALE);
-    let mut lanes = (0..count).map(|index| Lane::new(case, &switch, index, count)).collect::<Result<Vec<_>>>()?;
+    let mut lanes = (0..count).map(|index| WorkerLane::new(case, &switch, index, count)).collect::<Result<Vec<_>>>()?;
     // Port numbers begin at 0, and each worker's sending port was attached before its receiving port.
     (0..count).for_each(|index| switch.fdb().learn(embedded::word(index), 2 * PortId::from(index) + 1));
     let own = case.clone();
     let measuring = move |window| {
         let batch = own.batch.max(1);
-        let totals = |lanes: &[Lane]| {
+        let totals = |lanes: &[WorkerLane]| {
             let sent: u64 = lanes.iter().map(|lane| lane.sender.sent).sum();
             [sent, lanes.iter().map(|lane| lane.receiver.received).sum()]
         };

@@ -87,8 +87,8 @@ fn start(case: &Case, cores: Cores, host: impl FnOnce(&HostSite<'_>) -> Result<R
     Ok(set.session(case, words, true, count)?.keeping(place).keeping(namespace))
 }
 
-/// Returns the number of datagrams in `frames` frames of `bytes` bytes in all, in which datagrams of one length may have
-/// been merged: each frame has headers once, and each datagram its payload.
+/// Returns the number of datagrams in `frames` frames of `bytes` bytes in all, in which datagrams of one length may
+/// have been merged: each frame has headers once, and each datagram its payload.
 fn datagrams(bytes: u64, frames: u64, frame_bytes: u64) -> u64 {
     let headers = UDP4_PAYLOAD as u64;
     bytes.saturating_sub(frames * headers) / frame_bytes.saturating_sub(headers).max(1)
