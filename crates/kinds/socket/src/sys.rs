@@ -117,7 +117,10 @@ const NOWHERE: libc::sockaddr_in =
 
 /// Buffers for messages that are received together.
 pub struct MessageBuffers {
-    buffers: Vec<Box<[u8]>>,
+    /// A buffer of `longest` bytes for each message. One block, so large that the allocator takes it from the kernel:
+    /// pages that no message has used take no memory.
+    buffers: Box<[u8]>,
+    longest: usize,
     names: Vec<libc::sockaddr_in>,
     rights: Vec<Rights>,
     parts: Vec<libc::iovec>,
@@ -142,7 +145,8 @@ impl MessageBuffers {
     /// Creates buffers for messages of `longest` bytes.
     pub fn new(longest: usize) -> MessageBuffers {
         MessageBuffers {
-            buffers: (0..MESSAGES).map(|_| vec![0; longest].into_boxed_slice()).collect(),
+            buffers: vec![0; MESSAGES * longest].into_boxed_slice(),
+            longest,
             names: vec![NOWHERE; MESSAGES],
             rights: vec![Rights([0; RIGHTS]); MESSAGES],
             parts: vec![part(std::ptr::null(), 0); MESSAGES],
@@ -156,7 +160,7 @@ impl MessageBuffers {
     /// # Errors
     /// The error of recvmmsg(2); `EAGAIN` if there is no message.
     pub fn receive(&mut self, socket: &OwnedFd, fds: &mut Vec<OwnedFd>) -> Result<usize, Errno> {
-        for (i, buffer) in self.buffers.iter_mut().enumerate() {
+        for (i, buffer) in self.buffers.chunks_exact_mut(self.longest).enumerate() {
             self.names[i] = NOWHERE;
             self.parts[i] = part(buffer.as_mut_ptr(), buffer.len());
             let header = &mut self.headers[i].msg_hdr;
@@ -184,7 +188,7 @@ impl MessageBuffers {
 
     /// Returns message `i` of the last call; `None` if there is no such message.
     pub fn message(&self, i: usize) -> Option<CameMessage<'_>> {
-        let buffer = self.buffers.get(i)?;
+        let buffer = self.buffers.chunks_exact(self.longest).nth(i)?;
         let header = self.headers.get(i)?;
         let name = self.names.get(i)?;
         let bytes = buffer.get(..(header.msg_len as usize).min(buffer.len()))?;

@@ -18,8 +18,9 @@ const READS: usize = 32;
 /// One queue of a TAP as an ingress.
 pub struct TapIngress {
     queue: Arc<OwnedFd>,
-    /// Buffers of the frames between `take` and `release`; never moved, written only in `take`.
-    frames: Vec<Box<[u8]>>,
+    /// Buffers of [`MAX_FRAME`] bytes for the frames between `take` and `release`; never moved, written only in `take`.
+    /// One block, so large that the allocator takes it from the kernel: pages that no frame has used take no memory.
+    frames: Box<[u8]>,
     counters: Arc<RingCounters>,
     link: TapLink,
     taken: bool,
@@ -28,7 +29,7 @@ pub struct TapIngress {
 impl TapIngress {
     /// Creates the ingress of `queue`.
     pub fn new(queue: Arc<OwnedFd>, counters: Arc<RingCounters>) -> Self {
-        let frames = (0..READS).map(|_| vec![0; MAX_FRAME].into_boxed_slice()).collect();
+        let frames = vec![0; READS * MAX_FRAME].into_boxed_slice();
         TapIngress { queue, frames, counters, link: TapLink::default(), taken: false }
     }
 
@@ -44,13 +45,13 @@ impl Ingress for TapIngress {
         debug_assert!(!self.taken);
         let mut bytes = 0;
         let before = batch.len();
-        for frame in &mut self.frames {
+        for frame in self.frames.chunks_exact_mut(MAX_FRAME) {
             let mut header = [0u8; HDR_LEN];
             let mut iov = [IoSliceMut::new(&mut header), IoSliceMut::new(frame)];
             let Ok(got) = self.link.call(|| rustix::io::readv(&*self.queue, &mut iov)) else { break };
             let Some(len) = got.checked_sub(HDR_LEN) else { break };
-            // SAFETY: `frame` is a heap block of MAX_FRAME >= len bytes owned by self; it is neither moved nor written
-            // again before the next `take`.
+            // SAFETY: `frame` is a part of MAX_FRAME >= len bytes of a heap block owned by self; the block is neither
+            // moved nor written again before the next `take`.
             if !unsafe { batch.push(frame.as_ptr(), len as u32) } {
                 break;
             }
