@@ -265,6 +265,11 @@ pub trait PortBackend: Any {
         None
     }
 
+    /// Whether the port's link state is that of a network interface, whose changes the kernel reports.
+    fn is_interface(&self) -> bool {
+        false
+    }
+
     /// Whether the port can receive frames. A port without a peer cannot, nor can a port whose interface is known to be
     /// down.
     fn may_be_received(&self) -> bool {

@@ -226,6 +226,8 @@ impl DaemonServer {
         let watchdog = watchdog.as_mut().map_or(Duration::MAX, |watchdog| watchdog.tick(now, go_on));
         let counters = self.keep_counters(now);
         let groups = multicast::tick(&mut self.daemon);
+        // Without the kernel's reports, interfaces are read at each poll.
+        self.daemon.looks.are_interfaces_due |= self.links.is_none();
         let looking = looking::tick(&mut self.daemon, now);
         let exchanges = peers::tick(&mut self.daemon, now);
         self.deliver();
@@ -273,6 +275,7 @@ impl DaemonServer {
     /// Removes ports whose interface no longer exists, and updates the state of whether each port can receive frames.
     fn look_for_interfaces(&mut self) {
         self.links.iter().for_each(iface::read_news);
+        self.daemon.looks.are_interfaces_due = true;
         if self.daemon.interfaces.in_use().any(|nic| nic.gone().is_some()) {
             self.daemon.changes.everything = true;
             faults::evict(&mut self.daemon);
@@ -283,7 +286,7 @@ impl DaemonServer {
     /// Updates, for each port, whether it can receive frames. If a port can no longer receive frames, the switch
     /// forgets the addresses behind it.
     fn look_who_receives(&mut self) {
-        for record in self.daemon.ports.iter_mut() {
+        for (_, record) in self.daemon.ports.iter_mut() {
             let is_received = record.behind.may_be_received();
             record.note_received(is_received);
         }

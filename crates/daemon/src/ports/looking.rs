@@ -8,7 +8,7 @@ use netvale_control::types::EventName;
 
 use crate::daemon::{Daemon, DaemonPort, PortPeers};
 use crate::registry::events::NewEvent;
-use crate::registry::looks::{Looks, PortLook};
+use crate::registry::looks::PortLook;
 
 /// Starts polling, unless polling is already running. The initial state causes no event.
 pub fn begin(d: &mut Daemon) {
@@ -37,23 +37,22 @@ pub fn hasten(d: &mut Daemon, now: Instant) {
 }
 
 fn look(d: &mut Daemon) {
-    let mut found = Looks::default();
     let mut news = Vec::new();
-    ports(d, &mut found, &mut news);
-    switches(d, &mut found, &mut news);
-    threads(d, &mut found, &mut news);
+    ports(d, &mut news);
+    switches(d, &mut news);
+    threads(d, &mut news);
     if d.looks.are_off() {
         news.clear();
     }
-    found.done(Instant::now());
-    d.looks = found;
+    d.looks.done(Instant::now());
     news.into_iter().for_each(|one| d.events.tell(one));
 }
 
-fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
-    for (full, record) in d.ports.iter() {
-        let before = d.looks.ports.get(full).copied().unwrap_or_default();
-        let (now, why) = state(record, before);
+fn ports(d: &mut Daemon, news: &mut Vec<NewEvent>) {
+    let reads_interfaces = d.looks.are_off() || d.looks.are_interfaces_due;
+    for (full, record) in d.ports.iter_mut() {
+        let before = record.look;
+        let (now, why) = state(record, reads_interfaces);
         if now != before {
             let event = |name| NewEvent::to(name, record.owner.uid).at(full);
             news.extend(guests(before, now, why.as_deref(), &event));
@@ -64,7 +63,7 @@ fn ports(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
             let goes_on = !now.blocked && (before.blocked || is_again);
             news.extend(goes_on.then(|| event(EventName::LoopUnblocked)));
         }
-        found.ports.insert(full.to_owned(), now);
+        record.look = now;
     }
 }
 
@@ -82,34 +81,43 @@ fn guests(before: PortLook, now: PortLook, why: Option<&str>, event: &dyn Fn(Eve
     news
 }
 
-fn state(record: &DaemonPort, before: PortLook) -> (PortLook, Option<String>) {
+/// Returns the port's state, and why its last peer left. What costs system calls or memory accesses is read at the
+/// first poll, and later only if it can have changed: an interface's link if `reads_interfaces` is true, loops if the
+/// port has a loop guard.
+fn state(record: &DaemonPort, reads_interfaces: bool) -> (PortLook, Option<String>) {
+    let before = record.look;
     let PortPeers { connected, connections, last_error } = record.behind.peers().unwrap_or_default();
+    let reads_link = !before.is_known || reads_interfaces || !record.behind.is_interface();
     // An unknown link state counts as unchanged since the last poll.
-    let linked = record.behind.link().unwrap_or(before.linked);
-    let guard = record.switch.as_ref().zip(record.id).and_then(|(switch, id)| switch.policy_state(id));
-    let (loops, blocked) = guard.map_or((0, false), |state| (state.loops(), state.is_blocked()));
-    (PortLook { connected, connections, linked, loops, blocked }, last_error)
+    let linked = reads_link.then(|| record.behind.link()).flatten().unwrap_or(before.linked);
+    let is_guarded = !before.is_known || record.policies.loop_guard == Some(true);
+    let place = record.switch.as_ref().zip(record.id).filter(|_| is_guarded);
+    let guard = place.and_then(|(switch, id)| switch.policy_state(id));
+    let (loops, blocked) = guard.map_or((before.loops, false), |state| (state.loops(), state.is_blocked()));
+    (PortLook { is_known: true, connected, connections, linked, loops, blocked }, last_error)
 }
 
 /// Adds an event for each switch that has not learned addresses. The event contains only the number of frames, because
 /// workers count the frames with such addresses but do not record the addresses.
-fn switches(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
+fn switches(d: &mut Daemon, news: &mut Vec<NewEvent>) {
+    let before = std::mem::take(&mut d.looks.refused);
     for switch in d.switches.iter() {
         let name = switch.name();
         let now = switch.refused();
-        let more = now.saturating_sub(d.looks.refused.get(name).copied().unwrap_or_default());
+        let more = now.saturating_sub(before.get(name).copied().unwrap_or_default());
         if let Some(owner) = d.switches.owner(name).filter(|_| more > 0) {
             news.push(NewEvent::to(EventName::AddressRefused, owner).on(name).with("frames", more));
         }
-        found.refused.insert(name.to_owned(), now);
+        d.looks.refused.insert(name.to_owned(), now);
     }
 }
 
-fn threads(d: &Daemon, found: &mut Looks, news: &mut Vec<NewEvent>) {
+fn threads(d: &mut Daemon, news: &mut Vec<NewEvent>) {
     let workers = d.workers.all().iter().map(|worker| worker.stalls());
-    found.stalls = std::iter::once(d.watched.stalls()).chain(workers).collect();
-    for (i, &now) in found.stalls.iter().enumerate() {
-        let more = now.saturating_sub(d.looks.stalls.get(i).copied().unwrap_or_default());
+    let stalls = std::iter::once(d.watched.stalls()).chain(workers).collect();
+    let before = std::mem::replace(&mut d.looks.stalls, stalls);
+    for (i, &now) in d.looks.stalls.iter().enumerate() {
+        let more = now.saturating_sub(before.get(i).copied().unwrap_or_default());
         if more > 0 {
             let thread = i.checked_sub(1).map_or_else(|| "main".to_owned(), |worker| format!("worker {worker}"));
             news.push(NewEvent::to_all(EventName::DaemonStalled).with("thread", thread).with("stalls", more));

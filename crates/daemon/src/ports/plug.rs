@@ -164,7 +164,6 @@ pub fn drop_switch(d: &mut Daemon, switch: &Switch) {
 
 /// Reports a port that was just attached to subscribers of events, and to traces that wait for that port.
 pub fn tell_attached(d: &mut Daemon, full: &str) {
-    d.looks.forget(full);
     let Some(record) = d.ports.get(full) else { return };
     let owner = record.owner;
     let kind = record.behind.kind();
@@ -183,7 +182,6 @@ pub fn tell_made(d: &mut Daemon, full: &str, owner: Caller, kind: PortKind) {
 
 /// Reports to subscribers that a port has been detached.
 pub fn tell_detached(d: &mut Daemon, full: &str, uid: u32, why: &str) {
-    d.looks.forget(full);
     d.events.tell(NewEvent::to(EventName::PortDetached, uid).at(full).why(why));
 }
 

@@ -70,6 +70,10 @@ impl PortBackend for TapPort {
         self.link.look(self.queues.first()?)
     }
 
+    fn is_interface(&self) -> bool {
+        true
+    }
+
     fn link(&self) -> Option<bool> {
         Some(!self.link.is_gone() && has_carrier(&self.name))
     }

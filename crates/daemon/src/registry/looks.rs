@@ -1,4 +1,4 @@
-//! Last polled state of ports, switches and threads. If the next poll finds a difference, it becomes an event.
+//! Last polled state of switches and threads; ports' is in their records. If the next poll finds a difference, it becomes an event.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,6 +12,8 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// State of a port at the last poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortLook {
+    /// Whether the port has been polled.
+    pub is_known: bool,
     /// Whether a peer is connected.
     pub connected: bool,
     /// Number of connections so far.
@@ -27,12 +29,12 @@ pub struct PortLook {
 /// State of the daemon at the last poll.
 #[derive(Default)]
 pub struct Looks {
-    /// Ports by full name.
-    pub ports: BTreeMap<String, PortLook>,
     /// For each switch, the number of frames whose source address could not be learned.
     pub refused: BTreeMap<String, u64>,
     /// Number of stalls of each thread: the main thread, then the workers.
     pub stalls: Vec<u64>,
+    /// Whether the kernel has reported a change of an interface since the last poll.
+    pub are_interfaces_due: bool,
     last: Option<Instant>,
     /// Whether something may have changed since the last poll.
     is_due: bool,
@@ -49,11 +51,6 @@ impl Looks {
         *self = Looks::default();
     }
 
-    /// Forgets the state of a former port. A new port may have the same name.
-    pub fn forget(&mut self, full: &str) {
-        self.ports.remove(full);
-    }
-
     /// Returns the time until the next poll.
     pub fn left(&self, now: Instant) -> Duration {
         let pause = if self.is_due { SHORTEST } else { EVERY };
@@ -64,6 +61,7 @@ impl Looks {
     pub fn done(&mut self, now: Instant) {
         self.last = Some(now);
         self.is_due = false;
+        self.are_interfaces_due = false;
     }
 
     /// Makes the next poll earlier, because something may have changed.

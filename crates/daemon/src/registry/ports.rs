@@ -11,6 +11,7 @@ use netvale_port::{Egress, RingCounters};
 use netvale_switch::{PortId, Switch};
 
 use crate::caller::Caller;
+use crate::registry::looks::PortLook;
 use crate::worker::TaskId;
 
 /// A port's full name: switch and port.
@@ -68,6 +69,8 @@ pub struct PortRecord<B: ?Sized> {
     pub persistent: bool,
     /// Whether the port could receive frames at the last check.
     pub is_received: bool,
+    /// The port's state at the last poll for events.
+    pub look: PortLook,
     /// Whether the port is lossless: when its queue is full, senders wait instead of losing frames.
     pub lossless: bool,
     /// The port's policies.
@@ -102,6 +105,7 @@ impl<B: ?Sized> PortRecord<B> {
             declared: None,
             persistent: true,
             is_received: true,
+            look: PortLook::default(),
             lossless: false,
             policies: Policies::default(),
             policies_are_set: false,
@@ -218,8 +222,8 @@ impl<B: ?Sized> PortRegistry<B> {
 
     /// Iterates over all ports, mutable. Only fields that are not saved may be changed, because the ports do not count
     /// as changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut PortRecord<B>> {
-        self.all.values_mut()
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut PortRecord<B>)> {
+        self.all.iter_mut().map(|(full, record)| (full.as_str(), record))
     }
 
     /// Takes the names of ports added, removed, or possibly changed since the last call.

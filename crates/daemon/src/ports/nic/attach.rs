@@ -67,6 +67,10 @@ impl PortBackend for InterfacePort {
         self.nic.gone()
     }
 
+    fn is_interface(&self) -> bool {
+        true
+    }
+
     fn link(&self) -> Option<bool> {
         Some(has_carrier(&self.nic.interface().name))
     }
