@@ -45,9 +45,8 @@ pub fn mark(message: &mut VxlanMessage) {
     if outer != CE && outer != ECT_1 {
         return;
     }
-    let data = message.data.get_mut(..message.len).unwrap_or_default();
-    let each = if message.each == 0 { data.len() } else { message.each };
-    for datagram in data.chunks_mut(each.max(1)) {
+    let each = if message.each == 0 { message.data.len() } else { message.each };
+    for datagram in message.data.chunks_mut(each.max(1)) {
         datagram.get_mut(header::LEN..).and_then(|frame| mark_frame(outer, frame));
     }
 }
@@ -94,8 +93,7 @@ mod tests {
     fn out_of(outer: u8, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let mut message = VxlanMessage::empty();
         let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
-        message.data[..bytes.len()].copy_from_slice(&bytes);
-        message.len = bytes.len();
+        message.data = bytes;
         message.ecn = outer;
         message.each = if frames.len() > 1 { header::LEN + frames[0].len() } else { 0 };
         mark(&mut message);

@@ -170,7 +170,7 @@ impl ReceivePass<'_> {
     /// Adds the frames of a message, from datagram `first` on, to the batch. Returns the index of the first datagram
     /// for which the batch had no room; 0 if the batch had room for all.
     fn take(&self, message: &VxlanMessage, first: usize, batch: &mut Batch) -> usize {
-        if message.len == 0 {
+        if message.data.is_empty() {
             self.counters.dropped(DropReason::BadVxlan, 1);
         }
         let mut frames = 0;

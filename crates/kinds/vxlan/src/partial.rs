@@ -53,8 +53,7 @@ mod tests {
         let message = |frames: &[Vec<u8>], each: usize| {
             let mut message = VxlanMessage::empty();
             let bytes: Vec<u8> = frames.iter().flat_map(|frame| [&header::encode(7)[..], frame].concat()).collect();
-            message.data[..bytes.len()].copy_from_slice(&bytes);
-            message.len = bytes.len();
+            message.data = bytes;
             message.each = each;
             whole_again(&mut message);
             (message.datagrams().count(), message.each, message.inner)

@@ -161,10 +161,9 @@ fn empty() -> libc::mmsghdr {
 /// A received datagram, or several datagrams of equal length that the kernel has merged.
 #[derive(Debug)]
 pub struct VxlanMessage {
-    /// The buffer, which begins with the bytes of the message.
-    pub data: Box<[u8]>,
-    /// Length of the message in bytes.
-    pub len: usize,
+    /// The bytes of the message, in a buffer of [`BUFFER`] bytes. The buffer is never cleared, so pages that no message
+    /// has used take no memory.
+    pub data: Vec<u8>,
     /// Size in bytes of each datagram but the last, which may be shorter; 0 if the message is a single datagram.
     pub each: usize,
     /// If the frame in a single datagram stands for several packets, the payload size in bytes of each of these
@@ -179,14 +178,13 @@ pub struct VxlanMessage {
 impl VxlanMessage {
     /// Creates a buffer without a message.
     pub fn empty() -> VxlanMessage {
-        VxlanMessage { data: vec![0; BUFFER].into_boxed_slice(), len: 0, each: 0, inner: 0, from: [0; 2], ecn: 0 }
+        VxlanMessage { data: Vec::with_capacity(BUFFER), each: 0, inner: 0, from: [0; 2], ecn: 0 }
     }
 
     /// Makes the message a copy of a single datagram.
     pub fn copy_of(&mut self, datagram: &[u8], from: IpWords, ecn: u8) {
-        let len = datagram.len().min(self.data.len());
-        self.data[..len].copy_from_slice(&datagram[..len]);
-        self.len = len;
+        self.data.clear();
+        self.data.extend_from_slice(&datagram[..datagram.len().min(BUFFER)]);
         self.each = 0;
         self.inner = 0;
         self.from = from;
@@ -211,7 +209,7 @@ impl VxlanMessage {
     /// Returns the datagrams.
     pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         let each = if self.each == 0 { BUFFER } else { self.each };
-        self.data.get(..self.len).unwrap_or_default().chunks(each)
+        self.data.chunks(each)
     }
 }
 
@@ -243,7 +241,10 @@ impl VxlanReceiver {
         for (i, message) in into.iter_mut().take(most).enumerate() {
             self.names[i] = VxlanSocketName::EMPTY;
             self.controls[i] = [NO_CONTROL; CONTROLS];
-            self.parts[i] = libc::iovec { iov_base: message.data.as_mut_ptr().cast(), iov_len: message.data.len() };
+            message.data.clear();
+            // Allocates nothing, as the buffer has this capacity.
+            message.data.reserve(BUFFER);
+            self.parts[i] = libc::iovec { iov_base: message.data.as_mut_ptr().cast(), iov_len: BUFFER };
             let header = &mut self.headers[i].msg_hdr;
             header.msg_name = (&raw mut self.names[i]).cast();
             header.msg_namelen = size_of::<VxlanSocketName>() as u32;
@@ -254,12 +255,14 @@ impl VxlanReceiver {
         }
         let fd = socket.as_fd().as_raw_fd();
         let flags = libc::MSG_DONTWAIT as _;
-        // SAFETY: the first `most` headers point to names, parts and control data of `self`, and to buffers of `into`;
-        // all are borrowed exclusively, are not moved, and have the given lengths.
+        // SAFETY: the first `most` headers point to names, parts and control data of `self`, and to buffers of `into`,
+        // which have room for BUFFER bytes; all are borrowed exclusively, are not moved, and have the given lengths.
         let got = unsafe { libc::recvmmsg(fd, self.headers.as_mut_ptr(), most as u32, flags, std::ptr::null_mut()) };
         let got = usize::try_from(got).unwrap_or(0).min(most);
         for (i, message) in into.iter_mut().take(got).enumerate() {
-            message.len = (self.headers[i].msg_len as usize).min(message.data.len());
+            let len = (self.headers[i].msg_len as usize).min(BUFFER);
+            // SAFETY: the kernel has written the message's `len` bytes to the buffer, which has room for BUFFER bytes.
+            unsafe { message.data.set_len(len) };
             message.read_controls(&self.controls[i]);
             message.from = self.names[i].words();
         }
