@@ -4,6 +4,7 @@ use std::any::Any;
 
 use netvale_control::client::Client;
 use netvale_control::types::AttachParams;
+use tempfile::TempDir;
 
 use super::idle::{cpu_percent, memory_kib};
 use super::vale::across;
@@ -30,7 +31,8 @@ pub const SCENARIO: Scenario = Scenario {
         BESIDE => PAIR;
         Variant { unit: Unit::Percent, ..REQUEST } => "cpu";
         Variant { unit: Unit::Kib, ..REQUEST } => "memory-sink";
-        Variant { unit: Unit::Kib, ports: RINGS, ..REQUEST } => "memory-rings", "memory-opened";
+        Variant { unit: Unit::Kib, ports: RINGS, ..REQUEST } =>
+            "memory-rings", "memory-opened", "memory-tap", "memory-vhost";
         REQUEST => "attach-detach", "list", "counters"
     ],
     needs: &[TWO],
@@ -48,9 +50,10 @@ fn start(case: &Case, cores: Cores) -> Result<Session> {
             |daemon, _| attach_idle(daemon, "null:i", case),
         );
     }
-    let daemon = Daemon::start(None, cores.0, "")?;
+    let folder = sys::scratch("ports")?;
+    let daemon = Daemon::start(None, cores.0, &format!("allow_dirs = [{:?}]\n", folder.path()))?;
     match case.variant.strip_prefix(MEMORY) {
-        Some(kind) => memory(case, kind, daemon, cores),
+        Some(kind) => memory(case, kind, daemon, cores, folder),
         None => {
             attach_idle(&daemon, "null:i", case)?;
             if case.unit == Unit::Percent { cpu(daemon, cores) } else { requests(case, daemon, cores) }
@@ -90,13 +93,15 @@ fn cpu(daemon: Rc<Daemon>, cores: Cores) -> Result<Session> {
 }
 
 /// Measures by how much the memory of the daemon and of this process grows per port of a kind.
-fn memory(case: &Case, kind: &str, daemon: Rc<Daemon>, cores: Cores) -> Result<Session> {
+fn memory(case: &Case, kind: &str, daemon: Rc<Daemon>, cores: Cores, folder: TempDir) -> Result<Session> {
     let processes = [daemon.pid(), std::process::id()];
     let before = memory_kib(&processes)?;
     let mut opened = Vec::new();
     match kind {
         "sink" => attach_idle(&daemon, "null:i", case)?,
         "rings" => attach_idle(&daemon, "i", case)?,
+        "tap" => attach_idle(&daemon, "tap:nvi", case)?,
+        "vhost" => attach_idle(&daemon, &format!("vhost:{}/s", folder.path().display()), case)?,
         _ => {
             for n in 0..case.ports {
                 opened.push(daemon.open(&format!("{VALE}:i{n}"), 0)?);
@@ -105,7 +110,7 @@ fn memory(case: &Case, kind: &str, daemon: Rc<Daemon>, cores: Cores) -> Result<S
     }
     let kib_a_port = (memory_kib(&processes)? - before) / f64::from(case.ports.max(1));
     let measuring = move |_: &Daemon, window| interrupt::sleep(window).map(|()| kib_a_port);
-    Ok(session(daemon, cores, opened, measuring))
+    Ok(session(daemon, cores, opened, measuring).keeping(folder))
 }
 
 /// Measures the mean time of a request in microseconds.
