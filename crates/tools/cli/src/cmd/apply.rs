@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use netvale_control::dirs::SYSTEM_RUN_DIR;
@@ -68,10 +67,10 @@ Examples:
 ///
 /// # Errors
 /// The file is malformed, no daemon answers, or the daemon cannot apply it.
-pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<(), CliError> {
     if args.schema {
         out::text(config::schema())?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let (name, text) = read(file(args, ctx)?)?;
     // The daemon checks the file as well; this check finds mistakes even if no daemon runs.
@@ -84,12 +83,7 @@ pub fn run(args: &ApplyArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         client.set_timeout(LIMIT);
         client.apply(params)
     })?;
-    if args.json {
-        out::json(&applied)?
-    } else {
-        print(&applied)?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&applied) } else { print(&applied) }
 }
 
 /// Returns the given file, or, if none is given, the file of the system's daemon.

@@ -1,7 +1,5 @@
 //! `netvale attach`: attaches a port to a switch.
 
-use std::process::ExitCode;
-
 use netvale_control::options::ConfiguredRule;
 use netvale_control::options::kind::SpecKind;
 use netvale_control::types::AttachParams;
@@ -77,7 +75,7 @@ fn port_line(port: &str, what: &str) -> String {
 ///
 /// # Errors
 /// The port is not well-formed, no daemon answers, or the daemon refuses.
-pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<(), CliError> {
     let params = params(args)?;
     let mut daemon = ctx.daemon()?;
     let port = match params.options.netns.clone() {
@@ -95,7 +93,7 @@ pub fn run(args: &AttachArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     if let Some(warning) = warning(args) {
         netvale_control::note!("netvale: {warning}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns a warning if a port for programs was probably meant to be an interface.

@@ -1,7 +1,5 @@
 //! `netvale bridge`: joins two ports.
 
-use std::process::ExitCode;
-
 use netvale::{Options, Port, RxRing, TxRing};
 use netvale_mem::RingMem;
 
@@ -50,7 +48,7 @@ pub struct BridgeArgs {
 ///
 /// # Errors
 /// A port cannot be opened.
-pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<(), CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("expected two ports", "give -i twice; VALE ports have no host rings to join"));
     };
@@ -65,8 +63,7 @@ pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     run::forward(&pace, &names, &mut ports, |ports, moved| {
         let [a, b] = ports else { return false };
         between(a, b, args.burst, !args.copy, &mut moved[..], |_, _| {})
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Opens the ports of a command that forwards frames.

@@ -1,7 +1,5 @@
 //! `netvale completions`: completions for a shell.
 
-use std::process::ExitCode;
-
 use crate::complete::{SHELLS, VARIABLE};
 use crate::{CliContext, CliError, out};
 
@@ -31,7 +29,7 @@ pub enum Shell {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn run(args: &CompletionsArgs, _ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &CompletionsArgs, _ctx: &CliContext) -> Result<(), CliError> {
     let name = match args.shell {
         Shell::Bash => "bash",
         Shell::Zsh => "zsh",
@@ -42,6 +40,5 @@ pub fn run(args: &CompletionsArgs, _ctx: &CliContext) -> Result<ExitCode, CliErr
         let written = shell.write_registration(VARIABLE, "netvale", "netvale", "netvale", &mut script);
         written.map_err(|error| CliError::output(&error))?;
     }
-    out::text(String::from_utf8_lossy(&script))?;
-    Ok(ExitCode::SUCCESS)
+    out::text(String::from_utf8_lossy(&script))
 }

@@ -41,7 +41,7 @@ pub struct DemoArgs {
 /// # Errors
 /// A step fails.
 pub fn run(args: &DemoArgs, _ctx: &CliContext) -> Result<ExitCode, CliError> {
-    if args.inside { tour::run(args) } else { enter(args) }
+    if args.inside { tour::run(args).map(|()| ExitCode::SUCCESS) } else { enter(args) }
 }
 
 /// Runs this program again in network, mount and process namespaces of its own. The program changes nothing outside
@@ -66,7 +66,6 @@ fn enter(args: &DemoArgs) -> Result<ExitCode, CliError> {
     }
     let status = unshare.status().map_err(failed)?;
     match status.code() {
-        Some(0) => Ok(ExitCode::SUCCESS),
         // The inner run has printed its error already, unless unshare itself failed.
         Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
         None => Err(CliError::failed(

@@ -1,7 +1,6 @@
 //! `netvale doctor`: advice to make netvale faster on this machine.
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -81,7 +80,7 @@ struct ExaminedDaemon {
 ///
 /// # Errors
 /// The result cannot be printed.
-pub fn run(args: &DoctorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &DoctorArgs, ctx: &CliContext) -> Result<(), CliError> {
     let (spent, daemon) = watch(args, ctx);
     let watched = daemon.as_ref().ok();
     let checks = checks(&spent, watched);
@@ -92,12 +91,7 @@ pub fn run(args: &DoctorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         advice: checks.iter().filter(|row| row.state == CheckState::Advice).count(),
         checks,
     };
-    if args.json {
-        out::json(&report)?
-    } else {
-        out::text(text::render(&report, args.verbose, out::width()))?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&report) } else { out::text(text::render(&report, args.verbose, out::width())) }
 }
 
 /// Watches the machine and the daemon. Returns the CPU time that was used, and the daemon's readings or the reason why

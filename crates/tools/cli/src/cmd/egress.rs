@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use netvale_gateway::control::message::ControlRequest;
 use serde_json::Value;
@@ -82,15 +81,10 @@ Examples:
 ///
 /// # Errors
 /// No gateway answers, or it refuses the rule; the file cannot be read.
-pub fn run(args: &EgressArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &EgressArgs, ctx: &CliContext) -> Result<(), CliError> {
     let request = request(args.action.as_ref())?;
     let answer = args.gateway.connect(ctx)?.ask(&request)?;
-    if args.json {
-        out::json(&answer)?;
-    } else {
-        out::text(told(&answer))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&answer) } else { out::text(told(&answer)) }
 }
 
 fn request(action: Option<&EgressAction>) -> Result<ControlRequest, CliError> {

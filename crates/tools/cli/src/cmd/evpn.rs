@@ -1,6 +1,5 @@
 //! `netvale evpn`: FRR as the control plane of VXLAN ports.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use netvale_evpn::agent::{self, AgentError, AgentOptions};
@@ -62,7 +61,7 @@ struct VniListing<'a> {
 ///
 /// # Errors
 /// Netlink is unavailable, or the privilege to configure networks is missing.
-pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<(), CliError> {
     if args.clean {
         clean()?;
     } else if args.show {
@@ -74,7 +73,7 @@ pub fn run(args: &EvpnArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         let stop = signals::stop_flag()?;
         agent::run(options, &stop).map_err(failed)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn failed(error: AgentError) -> CliError {

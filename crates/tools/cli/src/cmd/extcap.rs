@@ -13,7 +13,6 @@
 //! | `install` | the link in Wireshark's folder |
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use netvale_pcapport::PcapFormat;
 
@@ -98,7 +97,7 @@ const INTERFACE: &str = "Options of interfaces";
 ///
 /// # Errors
 /// The interface does not exist, the filter cannot be compiled, the port or the FIFO cannot be opened, ssh fails.
-pub fn run(args: &ExtcapArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ExtcapArgs, ctx: &CliContext) -> Result<(), CliError> {
     if let Some(folder) = &args.install {
         install::install(folder.as_deref())?;
     } else if args.extcap_interfaces {
@@ -115,7 +114,7 @@ pub fn run(args: &ExtcapArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     } else {
         return Err(unclear());
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn unclear() -> CliError {

@@ -1,7 +1,6 @@
 //! `netvale filter`: shows and changes the rules for a port's frames in either direction.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use clap::ValueEnum;
 use netvale_control::options::{CompiledRule, WrittenValue};
@@ -73,7 +72,7 @@ Examples:
 ///
 /// # Errors
 /// The expression cannot be compiled, the rule does not exist, no daemon answers, or the port does not exist.
-pub fn run(args: &FilterArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &FilterArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut daemon = ctx.daemon()?;
     let mut port = daemon.ask(|client| client.show(&args.port))?;
     if let (Some(dir), Some(action)) = (args.dir, args.action) {
@@ -83,12 +82,7 @@ pub fn run(args: &FilterArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         let set = Map::from_iter([(key.to_owned(), value)]);
         port = daemon.ask(|client| client.set(&args.port, set))?;
     }
-    if args.json {
-        out::json(&port.rules)?
-    } else {
-        out::text(render(&port))?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&port.rules) } else { out::text(render(&port)) }
 }
 
 fn rules_of(port: &PortInfo, key: &str) -> Vec<String> {

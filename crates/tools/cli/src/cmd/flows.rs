@@ -1,7 +1,5 @@
 //! `netvale flows`: guests' flows through a running gateway.
 
-use std::process::ExitCode;
-
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use netvale_gateway::control::message::ControlRequest;
@@ -33,21 +31,16 @@ pub struct FlowsArgs {
 ///
 /// # Errors
 /// No gateway answers, or the gateway ends while its flows are followed.
-pub fn run(args: &FlowsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &FlowsArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut gateway = args.gateway.connect(ctx)?;
     if args.follow {
         return follow(&mut gateway, args.json);
     }
     let answer = gateway.ask(&ControlRequest::Flows { most: None })?;
-    if args.json {
-        out::json(&answer)?;
-    } else {
-        out::text(render(&answer))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&answer) } else { out::text(render(&answer)) }
 }
 
-fn follow(gateway: &mut GatewayCaller, json: bool) -> Result<ExitCode, CliError> {
+fn follow(gateway: &mut GatewayCaller, json: bool) -> Result<(), CliError> {
     gateway.ask(&ControlRequest::Follow)?;
     // This line is not an event. Every event after it is printed, so a script that waits for the line may continue.
     netvale_control::note!("flows from now on:");

@@ -1,7 +1,5 @@
 //! `netvale fwd`: forwards between two ports, as testpmd does.
 
-use std::process::ExitCode;
-
 use netvale_control::types::Mac;
 use netvale_mem::RingMem;
 
@@ -62,7 +60,7 @@ pub enum ForwardMode {
 ///
 /// # Errors
 /// A port cannot be opened.
-pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<(), CliError> {
     if args.interface.len() > 2 {
         return Err(CliError::usage(
             "expected one or two ports",
@@ -91,8 +89,7 @@ pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
             m.frames > 0
         }
         _ => false,
-    })?;
-    Ok(ExitCode::SUCCESS)
+    })
 }
 
 /// Returns the function that changes a frame's MAC addresses as the mode requires.

@@ -3,7 +3,6 @@
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use netvale_confine::SandboxError;
@@ -217,7 +216,7 @@ impl GatewayArgs {
 ///
 /// # Errors
 /// No daemon answers, the port is in use, or the gateway's port has ended.
-pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<(), CliError> {
     super::up::log_from(args.log_level);
     let mut options = args.options();
     let stray = args.lease.iter().find(|lease| !options.net().is_guests(lease.address.into()));
@@ -252,8 +251,7 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     }
     gateway.tell_ready();
     tracing::info!("ready: the gateway has the port {name}");
-    gateway.run(&stop).map_err(|error| failed(&error))?;
-    Ok(ExitCode::SUCCESS)
+    gateway.run(&stop).map_err(|error| failed(&error))
 }
 
 /// Returns whether `address` is an unused host address of the gateway's network: neither the gateway's own address nor

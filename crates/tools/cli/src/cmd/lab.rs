@@ -16,7 +16,7 @@ mod status;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use crate::{CliContext, CliError};
 use folder::LabFolder;
@@ -81,7 +81,7 @@ Example:
 ///
 /// # Errors
 /// The file has a mistake, a part of the lab cannot start, or no lab runs.
-pub fn run(args: &LabArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &LabArgs, ctx: &CliContext) -> Result<(), CliError> {
     let folder = LabFolder::of(ctx);
     match &args.command {
         LabCommand::Up { file } => running::up(file, &folder)?,
@@ -89,7 +89,7 @@ pub fn run(args: &LabArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         LabCommand::Status { json } => status::print(folder.dir(), &folder.state()?, *json)?,
         LabCommand::Exec { name, command } => return Err(exec(&folder, name, command)?),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Replaces this process with the command, in the member's namespaces. Does not return if the command starts. Returns

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::process::ExitCode;
 
 use netvale::{Options, Port, RxRing, TxRing};
 use netvale_wire::flow::{FlowKey, spread};
@@ -55,7 +54,7 @@ pub struct LbArgs {
 ///
 /// # Errors
 /// The port or a pipe cannot be opened.
-pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<(), CliError> {
     let options = Options { run_dir: ctx.run_dir.clone(), pipes: args.pipes, ..Options::default() };
     let open = |name: &str| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
     let input = open(&args.interface)?;
@@ -76,7 +75,7 @@ pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let names = [lane(""), lane(" dropped")].concat();
     run::forward(&pace, &names, &mut [input], |ports, moved| spreader.round(ports, moved))?;
     spreader.outputs.iter_mut().flat_map(|output| output.port.tx()).for_each(|ring| _ = run::drain(ring));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Maximum length of a frame in bytes, with its virtio-net header.

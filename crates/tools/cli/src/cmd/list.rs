@@ -1,7 +1,5 @@
 //! `netvale list`: switches and their ports.
 
-use std::process::ExitCode;
-
 use netvale_control::client::Client;
 use netvale_control::types::{AllStats, EvictionInfo, PortDetails, PortInfo, PortKind, SwitchInfo};
 use serde::Serialize;
@@ -83,7 +81,7 @@ impl From<PortDetails> for PortSums {
 ///
 /// # Errors
 /// No daemon answers, or the switch does not exist.
-pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut daemon = ctx.daemon()?;
     let mut switches = daemon.ask(Client::switches)?;
     if let Some(wanted) = &args.switch {
@@ -100,12 +98,7 @@ pub fn run(args: &PortListArgs, ctx: &CliContext) -> Result<ExitCode, CliError> 
     let mut evicted = daemon.ask(Client::evicted)?;
     evicted.retain(|one| args.switch.as_ref().is_none_or(|switch| one.port.starts_with(&format!("{switch}:"))));
     let listing = PortListing { switches, ports, evicted };
-    if args.json {
-        out::json(&listing)?
-    } else {
-        out::text(render(&listing, out::width()))?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&listing) } else { out::text(render(&listing, out::width())) }
 }
 
 /// Joins ports and counters by name. A port that was added between the requests for ports and for counters has no

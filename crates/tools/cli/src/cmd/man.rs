@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Command;
 use clap_mangen::Man;
@@ -25,15 +24,14 @@ pub struct ManArgs {
 ///
 /// # Errors
 /// The folder cannot be written.
-pub fn run(args: &ManArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ManArgs, ctx: &CliContext) -> Result<(), CliError> {
     let count = write_all(&args.dir, (ctx.definition)()).map_err(|error| {
         CliError::failed(
             format!("cannot write the manual pages to {}: {error}", args.dir.display()),
             "give a folder that you can write to",
         )
     })?;
-    out::line(format_args!("{count} manual pages are in {}", args.dir.display()))?;
-    Ok(ExitCode::SUCCESS)
+    out::line(format_args!("{count} manual pages are in {}", args.dir.display()))
 }
 
 fn write_all(dir: &Path, mut command: Command) -> io::Result<usize> {

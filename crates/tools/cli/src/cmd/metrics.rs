@@ -1,7 +1,6 @@
 //! `netvale metrics`: the daemon's figures for Prometheus.
 
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use netvale_gateway::control::survey;
@@ -52,7 +51,7 @@ pub struct MetricsArgs {
 ///
 /// # Errors
 /// The daemon does not answer, if the metrics are printed; or the command cannot listen, if it serves them.
-pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut listeners = passed()?;
     for place in &args.listen {
         listeners.push(HttpListener::bind(place, args.socket_mode).map_err(|e| cannot_listen(&e))?);
@@ -63,7 +62,7 @@ pub fn run(args: &MetricsArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         super::up::log_from(args.log_level);
         serve(&listeners, &args.host, ctx)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn cannot_listen(e: &dyn std::error::Error) -> CliError {

@@ -6,7 +6,6 @@
 //! | `headers` | the headers before each frame |
 //! | `tunnel` | the socket |
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use netvale_portspec::PortSpec;
@@ -78,7 +77,7 @@ Examples:
 ///
 /// # Errors
 /// A port or the socket cannot be opened, the filter cannot be compiled, or a port has ended.
-pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<(), CliError> {
     let filter = CaptureFilter::new(args.filter.as_deref(), args.snaplen)?;
     let names = args.ports.iter().map(|name| monitor(name)).collect::<Result<Vec<_>, _>>()?;
     let mut tunnel = MirrorTunnel::open(&args.to)?;
@@ -94,7 +93,7 @@ pub fn run(args: &MirrorArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     sources.ask();
     let dropped = (0..names.len()).map(|port| sources.lost(port)).sum();
     report(args, tunnel.totals(), dropped, start.elapsed())?;
-    ended.map(|()| ExitCode::SUCCESS)
+    ended
 }
 
 /// Returns the name of the monitor (suffix `/r`, `/t` or `/rt`) that copies a port's frames.

@@ -1,7 +1,5 @@
 //! `netvale port`: policies of ports, changed while frames pass.
 
-use std::process::ExitCode;
-
 use netvale_control::options::{AttachOption, MTU, OPTIONS, OptionShape};
 use netvale_control::types::PortInfo;
 use netvale_policy::units::Rate;
@@ -50,17 +48,12 @@ struct SetArgs {
 ///
 /// # Errors
 /// A word is not a policy, no daemon answers, the port does not exist, or the policies contradict each other.
-pub fn run(args: &PortArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &PortArgs, ctx: &CliContext) -> Result<(), CliError> {
     let PortCommand::Set(args) = &args.command;
     let set = read(&args.words)?;
     let mtu = set.get(MTU).map(|mtu| format!("mtu {}, ", mtu.as_u64().unwrap_or(1500))).unwrap_or_default();
     let port = ctx.daemon()?.ask(|client| client.set(&args.port, set))?;
-    if args.json {
-        out::json(&port)?;
-    } else {
-        out::line(format_args!("{}: {mtu}{}", port.name, told(&port)))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&port) } else { out::line(format_args!("{}: {mtu}{}", port.name, told(&port))) }
 }
 
 /// Formats the policies of a port as arguments of `port set`.

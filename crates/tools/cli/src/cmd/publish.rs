@@ -1,7 +1,5 @@
 //! `netvale publish`: the published ports of a running gateway.
 
-use std::process::ExitCode;
-
 use netvale_gateway::control::message::ControlRequest;
 
 use crate::gateways::{self, GatewayChoice};
@@ -42,7 +40,7 @@ Examples:
 ///
 /// # Errors
 /// No gateway answers, or the gateway refuses the port.
-pub fn run(args: &PublishArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &PublishArgs, ctx: &CliContext) -> Result<(), CliError> {
     let request = match args.rule.clone() {
         None => ControlRequest::Published,
         Some(rule) if args.remove => ControlRequest::Unpublish { rule },
@@ -56,5 +54,5 @@ pub fn run(args: &PublishArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
             gateways::texts(&answer, "published").into_iter().map(|rule| format!("{rule}\n")).collect::<String>(),
         )?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

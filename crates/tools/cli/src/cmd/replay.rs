@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Read;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -64,7 +63,7 @@ pub struct ReplayArgs {
 /// # Errors
 /// The file cannot be read, or the port cannot be opened. If the file is truncated or damaged, the frames before the
 /// damage are sent before the error is returned.
-pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<(), CliError> {
     let stdin = args.file.as_os_str() == "-";
     if stdin && args.repeat != 1 {
         return Err(CliError::usage("standard input can be read only once", "omit --loop, or name a file"));
@@ -94,7 +93,7 @@ pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     let sum = replay.sum;
     let seconds = replay.start.elapsed().as_secs_f64();
     report(args, sum, seconds)?;
-    ended.map(|()| ExitCode::SUCCESS)
+    ended
 }
 
 type CaptureReader = PcapReader<Box<dyn Read>>;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -99,7 +98,7 @@ fn own_rates(args: &SflowArgs) -> Result<BTreeMap<String, u32>, CliError> {
 ///
 /// # Errors
 /// There is no route to a collector.
-pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<(), CliError> {
     super::up::log_from(args.log_level);
     let rates = SamplingRates { one_of: args.sampling, ports: own_rates(args)? };
     let sender = DatagramSender::new(&args.target, args.agent, args.sub_agent)
@@ -114,7 +113,7 @@ pub fn run(args: &SflowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         header: args.header.into(),
     };
     SflowAgent::new(options, sender).run(&|| stop.load(Ordering::Relaxed));
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! `netvale show`: all details of a port.
 
-use std::process::ExitCode;
-
 use netvale_control::types::{PortInfo, RingInfo};
 
 use crate::grid::{self, Align};
@@ -26,14 +24,9 @@ pub struct ShowArgs {
 ///
 /// # Errors
 /// No daemon answers, or the port does not exist.
-pub fn run(args: &ShowArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &ShowArgs, ctx: &CliContext) -> Result<(), CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
-    if args.json {
-        out::json(&port)?
-    } else {
-        out::text(render(&port, out::width()))?
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&port) } else { out::text(render(&port, out::width())) }
 }
 
 fn render(port: &PortInfo, width: Option<usize>) -> String {

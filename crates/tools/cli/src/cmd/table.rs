@@ -1,7 +1,5 @@
 //! `netvale table`: a switch's forwarding table.
 
-use std::process::ExitCode;
-
 use netvale_control::types::{GroupEntry, GroupsInfo, MulticastDomain, TableEntry};
 use serde::Serialize;
 
@@ -38,27 +36,21 @@ struct TableListing<'a> {
 ///
 /// # Errors
 /// No daemon answers, or the switch does not exist.
-pub fn run(args: &TableArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &TableArgs, ctx: &CliContext) -> Result<(), CliError> {
     if args.groups {
         return show_groups(args, ctx);
     }
     let entries = ctx.daemon()?.ask(|client| client.table(&args.switch))?;
     if args.json {
-        out::json(&TableListing { switch: &args.switch, entries: &entries })?;
+        out::json(&TableListing { switch: &args.switch, entries: &entries })
     } else {
-        out::text(render(&entries))?;
+        out::text(render(&entries))
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-fn show_groups(args: &TableArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+fn show_groups(args: &TableArgs, ctx: &CliContext) -> Result<(), CliError> {
     let known = ctx.daemon()?.ask(|client| client.groups(&args.switch))?;
-    if args.json {
-        out::json(&known)?;
-    } else {
-        out::text(render_groups(&args.switch, &known))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    if args.json { out::json(&known) } else { out::text(render_groups(&args.switch, &known)) }
 }
 
 fn render_groups(switch: &str, known: &GroupsInfo) -> String {

@@ -1,6 +1,5 @@
 //! `netvale tlem`: joins two ports by an emulated link, with the options of netmap's tlem.
 
-use std::process::ExitCode;
 use std::time::Instant;
 
 use netvale::{RxRing, TxRing};
@@ -70,7 +69,7 @@ Examples:
 ///
 /// # Errors
 /// tlem has no such option, or a port cannot be opened.
-pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<(), CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("expected two ports", "give -i twice"));
     };
@@ -99,7 +98,7 @@ pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
     for (name, link) in names.iter().zip(&links) {
         netvale_control::note!("{name}: {} frames lost as configured, {} for lack of room", link.lost, link.full);
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn links(args: &TlemArgs) -> Result<[LinkDirection; 2], CliError> {

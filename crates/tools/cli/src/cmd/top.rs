@@ -1,7 +1,6 @@
 //! `netvale top`: shows rates live.
 
 use std::io::{self, IsTerminal};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -115,10 +114,9 @@ impl TopView {
 ///
 /// # Errors
 /// No daemon answers, or the terminal cannot be used.
-pub fn run(args: &TopArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &TopArgs, ctx: &CliContext) -> Result<(), CliError> {
     let mut daemon = ctx.daemon()?;
-    if args.batch || args.json { batch(args, &mut || daemon.ask(Client::all_stats)) } else { live(args, &mut daemon) }?;
-    Ok(ExitCode::SUCCESS)
+    if args.batch || args.json { batch(args, &mut || daemon.ask(Client::all_stats)) } else { live(args, &mut daemon) }
 }
 
 /// A function that reads all counters.

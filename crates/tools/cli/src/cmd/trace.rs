@@ -1,6 +1,5 @@
 //! `netvale trace`: shows the path that each single frame takes.
 
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -82,7 +81,7 @@ struct LostCount {
 ///
 /// # Errors
 /// The filter cannot be compiled, no daemon answers, or the port does not exist.
-pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<(), CliError> {
     let expression = args.filter.join(" ");
     let program = (!expression.is_empty()).then(|| libpcap::compile(&expression)).transpose()?;
     let filter = program.map(|program| program.to_string());
@@ -118,7 +117,7 @@ pub fn run(args: &TraceArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
             std::thread::sleep(LOOK);
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Returns the frames that were traced since the last call; `None` if the trace has ended because another process

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use netvale_control::client::Client;
@@ -46,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// No daemon answers, the daemon's options cannot be read, or the successor does not take over.
-pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<(), CliError> {
     let hidden = || CliError::failed("the daemon's process is not visible from here", "run this on the daemon's host");
     let pid = ctx.daemon()?.pid().ok_or_else(hidden)?;
     match SystemdUnit::of(pid) {
@@ -56,18 +56,17 @@ pub fn run(args: &UpgradeArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
 }
 
 /// Makes systemd start the successor.
-fn by_systemd(args: &UpgradeArgs, ctx: &CliContext, unit: &SystemdUnit, pid: u32) -> Result<ExitCode, CliError> {
+fn by_systemd(args: &UpgradeArgs, ctx: &CliContext, unit: &SystemdUnit, pid: u32) -> Result<(), CliError> {
     let program =
         program(args).map_err(|e| CliError::failed(format!("cannot determine this program's path: {e}"), ""))?;
     unit.restart(pid, &program)?;
     let unseen = || CliError::failed("the new daemon's process is not visible from here", "");
     let new = ctx.daemon()?.pid().ok_or_else(unseen)?;
-    out::text(format!("process {new} continues in place of process {pid}: systemd has restarted {}\n", unit.name()))?;
-    Ok(ExitCode::SUCCESS)
+    out::text(format!("process {new} continues in place of process {pid}: systemd has restarted {}\n", unit.name()))
 }
 
 /// Starts the successor directly.
-fn by_itself(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> Result<ExitCode, CliError> {
+fn by_itself(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> Result<(), CliError> {
     let mut command = successor(args, ctx, pid).map_err(|e| {
         let what = format!("cannot read the options of the daemon, process {pid}: {e}");
         CliError::failed(what, "run this as root, or as the daemon's user")
@@ -78,8 +77,7 @@ fn by_itself(args: &UpgradeArgs, ctx: &CliContext, pid: u32) -> Result<ExitCode,
     progress.say("waiting for the new daemon to take over");
     let new = wait_for(child, ctx, Duration::from_secs_f64(args.timeout))?;
     drop(progress);
-    out::text(format!("process {new} continues in place of process {pid}\n"))?;
-    Ok(ExitCode::SUCCESS)
+    out::text(format!("process {new} continues in place of process {pid}\n"))
 }
 
 /// Returns the command that starts a successor of the daemon in process `pid`.

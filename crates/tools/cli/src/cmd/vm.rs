@@ -1,7 +1,5 @@
 //! `netvale vm`: prints the arguments that attach a virtual machine.
 
-use std::process::ExitCode;
-
 use netvale_control::types::PortInfo;
 
 use crate::kinds::{self, GuestArguments, GuestMachine, VmSupport, Vmm};
@@ -38,14 +36,14 @@ Examples:
 ///
 /// # Errors
 /// No daemon answers, the port does not exist, or the port is not for a virtual machine.
-pub fn run(args: &VmArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &VmArgs, ctx: &CliContext) -> Result<(), CliError> {
     let port = ctx.daemon()?.ask(|client| client.show(&args.port))?;
     let printed = printed(args, &port, VmSupport::ask())?;
     out::line(format_args!("{}", printed.text))?;
     for note in printed.notes {
         netvale_control::note!("netvale: {note}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn printed(args: &VmArgs, port: &PortInfo, installed: VmSupport) -> Result<GuestArguments, CliError> {

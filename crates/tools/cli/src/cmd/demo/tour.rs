@@ -1,8 +1,6 @@
 //! The steps of the demonstration. Each prints its title, runs the commands that a user would type, and returns a
 //! figure.
 
-use std::process::ExitCode;
-
 use netvale_harness::net::ip;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -18,7 +16,7 @@ use crate::{CliError, grid, out, units};
 ///
 /// # Errors
 /// The error of the first step that fails.
-pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &DemoArgs) -> Result<(), CliError> {
     let guide = Guide::new(args.json);
     guide.station("A switch, in user space: no kernel module")?;
     guide.command("netvale up")?;
@@ -32,7 +30,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
     if args.json {
         let object: serde_json::Map<String, Value> = figures.into_iter().map(|f| (f.what.to_owned(), f.json)).collect();
         out::json(&object)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     guide.station("Results")?;
     out::text(grid::render(
@@ -40,8 +38,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode, CliError> {
         figures.into_iter().map(|f| [f.what.to_owned(), f.value]),
     ))?;
     guide.say("\nNext, try `netvale up` and, in other terminals, `netvale pkt-gen` and `netvale top`;")?;
-    guide.say("`make bench` compares with DPDK and the kernel; README.md lists what to read first.")?;
-    Ok(ExitCode::SUCCESS)
+    guide.say("`make bench` compares with DPDK and the kernel; README.md lists what to read first.")
 }
 
 /// Shows ping and TCP between two hosts' TCP/IP stacks over one switch. Returns the measured figures.

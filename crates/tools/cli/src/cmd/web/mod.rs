@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use netvale_observe::http::connection::TimeLimits;
@@ -57,7 +56,7 @@ pub struct WebArgs {
 ///
 /// # Errors
 /// The token cannot be read or created, or the command cannot listen.
-pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
+pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<(), CliError> {
     let token = token(args)?;
     let bind = |place| HttpListener::bind(place, args.socket_mode);
     let listeners = args.listen.iter().map(bind).collect::<Result<Vec<_>, _>>();
@@ -77,8 +76,7 @@ pub fn run(args: &WebArgs, ctx: &CliContext) -> Result<ExitCode, CliError> {
         captures: WebCaptures::new(Box::new(tap::PortTap(ctx.clone()))),
     });
     server::run(&listeners, &handler, TimeLimits::default(), stop.as_fd())
-        .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check `ulimit -a`"))?;
-    Ok(ExitCode::SUCCESS)
+        .map_err(|e| CliError::failed(format!("cannot serve: {e}"), "check `ulimit -a`"))
 }
 
 fn token(args: &WebArgs) -> Result<Token, CliError> {
