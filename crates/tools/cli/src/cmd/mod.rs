@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use clap::ValueEnum;
+
 use crate::kinds::vtep;
 use crate::{CliContext, CliError};
 
@@ -46,6 +48,11 @@ pub mod up;
 pub mod upgrade;
 pub mod vm;
 pub mod web;
+
+/// Returns the word that selects a value on the command line.
+fn word_of<T: ValueEnum>(value: T) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
 
 /// A subcommand with its arguments.
 #[derive(Debug, clap::Subcommand)]

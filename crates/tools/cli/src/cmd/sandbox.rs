@@ -35,7 +35,7 @@ use crate::cmd::up::LogLevel;
 use crate::{CliContext, CliError};
 use inside::SandboxInside;
 use network::SandboxNet;
-use outside::{SandboxGateway, SandboxOutside};
+use outside::SandboxOutside;
 use terminal::TerminalGroup;
 
 /// The gateway's addresses: in an IPv4 network that is used only within a machine (RFC 7335), and in a local IPv6
@@ -47,6 +47,9 @@ const SIGNALS: &[libc::c_int] =
 const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER | libc::CLONE_NEWNET | libc::CLONE_NEWNS | libc::CLONE_NEWPID;
 /// If a signal has killed the command, the exit code is, as in shells, this number plus the signal's number.
 const BY_SIGNAL: i32 = 128;
+
+/// What to do about a failed step.
+const NEXT: &str = "`netvale doctor` names what this machine's kernel lacks";
 
 /// Run a command whose only network is a gateway with rules.
 ///
@@ -118,7 +121,7 @@ pub fn run(args: &SandboxArgs, _: &CliContext) -> Result<ExitCode, CliError> {
     let pair = || UnixStream::pair().map_err(failed("connecting the processes"));
     let (of_inside, of_gateway) = pair()?;
     let (of_parent, to_parent) = pair()?;
-    let (gateway, lines) = SandboxGateway::start(args, &net, of_gateway)?;
+    let (gateway, lines) = outside::start_gateway(args, &net, of_gateway)?;
     // From here on, this process and `inside` block these signals and read them from a queue. The gateway has already
     // started, so it is not affected.
     let mask = sys::block(&[SIGNALS, &[libc::SIGTTOU]].concat()).map_err(failed("blocking signals"))?;
@@ -185,7 +188,7 @@ fn exit_code(status: WaitStatus) -> u8 {
 
 /// Returns the error of a step that fails only for lack of resources, or on an unusual kernel.
 fn failed<E: std::fmt::Display>(step: &str) -> impl Fn(E) -> CliError {
-    move |why| CliError::failed(format!("cannot start the sandbox: {step}: {why}"), inside::NEXT)
+    move |why| CliError::failed(format!("cannot start the sandbox: {step}: {why}"), NEXT)
 }
 
 fn no_namespaces(why: &io::Error) -> CliError {

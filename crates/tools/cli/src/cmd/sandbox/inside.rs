@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process
 use super::names::NameFile;
 use super::network::SandboxNet;
 use super::sys::{self, SignalMask, SignalQueue};
-use super::{SIGNALS, exit_code, failed};
+use super::{NEXT, SIGNALS, exit_code, failed};
 use crate::CliError;
 
 /// Exit code of this process if the namespaces cannot be set up.
@@ -161,9 +161,6 @@ fn exists(program: &OsStr) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
-
-/// What to do about a failed step.
-pub(super) const NEXT: &str = "`netvale doctor` names what this machine's kernel lacks";
 
 fn has_byte(from: &mut UnixStream) -> bool {
     from.read_exact(&mut [0]).is_ok()

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 
 use libc::{c_int, c_long};
 use rustix::process::Pid;
@@ -65,6 +65,17 @@ pub(crate) fn end_with_this(command: &mut Command) {
     };
     // SAFETY: the closure makes two calls, which are async-signal-safe (signal-safety(7)), and allocates nothing.
     unsafe { command.pre_exec(set) };
+}
+
+/// Returns whether a child process has ended.
+pub(crate) fn has_ended(child: &mut Child) -> bool {
+    child.try_wait().is_ok_and(|status| status.is_some())
+}
+
+/// Kills a child process, and waits for its end. Both calls fail only if the process has already ended.
+pub(crate) fn kill(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// A signal that has arrived.
