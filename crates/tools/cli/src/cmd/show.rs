@@ -86,47 +86,25 @@ fn name(ring: &RingInfo) -> String {
     format!("{} {}", ring.dir, ring.index)
 }
 
-/// Formats rings; slots and indices are shown only for netmap rings.
-fn rings(rings: &[RingInfo], width: Option<usize>) -> String {
-    if rings.iter().any(|ring| ring.slots > 0) { netmap_rings(rings, width) } else { other_rings(rings, width) }
-}
-
-/// Formats the counts of a ring's frames and kicks (notifications), and its worker.
-fn counts(ring: &RingInfo) -> [String; 7] {
-    let [frames, bytes, drops] = [ring.frames, ring.bytes, ring.drops.values().sum()].map(|count| count.to_string());
-    let kicks = [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received];
-    let [sent, saved, got] = kicks.map(|kicks| kicks.to_string());
-    let worker = ring.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string());
-    [frames, bytes, drops, sent, saved, got, worker]
-}
-
 /// Columns that are omitted on a narrow terminal, beginning with the first.
 const SPARE: [&str; 9] = ["HWCUR", "HWTAIL", "CUR", "WORKER", "GOT", "SAVED", "SENT", "SLOTS", "BYTES"];
-/// The headings of the columns that [`counts`] returns.
+/// Columns of slots and their indices, which only netmap rings have.
+const INDICES: [&str; 6] = ["SLOTS", "HEAD", "CUR", "TAIL", "HWCUR", "HWTAIL"];
+/// Columns of frames, kicks (notifications) and workers, which all rings have.
 const COUNTS: [&str; 7] = ["FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "WORKER"];
 
-fn other_rings(rings: &[RingInfo], width: Option<usize>) -> String {
-    let mut heads = [("RING", Align::Left); 8];
-    heads.iter_mut().skip(1).zip(COUNTS).for_each(|(head, name)| *head = (name, Align::Right));
+/// Formats rings; slots and indices are shown only for netmap rings.
+fn rings(rings: &[RingInfo], width: Option<usize>) -> String {
+    let indices = if rings.iter().any(|ring| ring.slots > 0) { &INDICES[..] } else { &[] };
+    let numbers = indices.iter().chain(&COUNTS).map(|head| (*head, Align::Right));
+    let heads: Vec<_> = [("RING", Align::Left)].into_iter().chain(numbers).collect();
     let row = |ring: &RingInfo| {
-        let [frames, bytes, drops, sent, saved, got, worker] = counts(ring);
-        [name(ring), frames, bytes, drops, sent, saved, got, worker]
-    };
-    grid::render_within(heads, rings.iter().map(row), &SPARE, width)
-}
-
-fn netmap_rings(rings: &[RingInfo], width: Option<usize>) -> String {
-    let numbers = ["SLOTS", "HEAD", "CUR", "TAIL", "HWCUR", "HWTAIL"].into_iter().chain(COUNTS);
-    let mut heads = [("RING", Align::Left); 14];
-    for (head, name) in heads.iter_mut().skip(1).zip(numbers) {
-        *head = (name, Align::Right);
-    }
-    let row = |ring: &RingInfo| {
-        let indices =
-            [ring.slots, ring.head, ring.cur, ring.tail, ring.hwcur, ring.hwtail].map(|index| index.to_string());
-        let [slots, head, cur, tail, hwcur, hwtail] = indices;
-        let [frames, bytes, drops, sent, saved, got, worker] = counts(ring);
-        [name(ring), slots, head, cur, tail, hwcur, hwtail, frames, bytes, drops, sent, saved, got, worker]
+        let of_slots = [ring.slots, ring.head, ring.cur, ring.tail, ring.hwcur, ring.hwtail].map(u64::from);
+        let counts = [ring.frames, ring.bytes, ring.drops.values().sum()];
+        let kicks = [ring.kicks_sent, ring.kicks_suppressed, ring.kicks_received];
+        let numbers = of_slots[..indices.len()].iter().chain(&counts).chain(&kicks).map(u64::to_string);
+        let worker = ring.worker.map_or_else(|| "-".to_owned(), |worker| worker.to_string());
+        [name(ring)].into_iter().chain(numbers).chain([worker]).collect::<Vec<_>>()
     };
     grid::render_within(heads, rings.iter().map(row), &SPARE, width)
 }

@@ -5,7 +5,7 @@ use netvale_control::types::{AllStats, PortInfo};
 use super::drops::{self, DropRow};
 use super::latency::{self, LatencyRow};
 use super::workers::{self, WorkerShares};
-use super::{SortColumn, TopView};
+use super::{SortColumn, TopView, next};
 use crate::rates::{self, DaemonRates, PortRates};
 
 /// The state of a running `top`.
@@ -29,8 +29,9 @@ pub struct TopState {
     pub latency: Vec<LatencyRow>,
     /// Shares of the workers' time.
     pub workers: Vec<WorkerShares>,
+    /// The rates between the last two readings, sorted.
+    pub rates: DaemonRates,
     last: Option<AllStats>,
-    rates: DaemonRates,
 }
 
 impl TopState {
@@ -91,19 +92,9 @@ impl TopState {
         self.scroll = 0;
     }
 
-    /// Returns the rates, sorted.
-    #[must_use]
-    pub fn rates(&self) -> &DaemonRates {
-        &self.rates
-    }
-
     /// Switches to the next sort key.
     pub fn next_sort(&mut self) {
-        self.sort = match self.sort {
-            SortColumn::Rate => SortColumn::Drops,
-            SortColumn::Drops => SortColumn::Name,
-            SortColumn::Name => SortColumn::Rate,
-        };
+        self.sort = next(self.sort);
         self.order();
     }
 
@@ -167,7 +158,7 @@ mod tests {
     }
 
     fn names(state: &TopState) -> Vec<&str> {
-        state.rates().ports.iter().map(|port| port.port.as_str()).collect()
+        state.rates.ports.iter().map(|port| port.port.as_str()).collect()
     }
 
     /// Objective: rates are known from the second reading on, and each sort key sorts correctly.

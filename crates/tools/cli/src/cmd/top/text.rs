@@ -27,7 +27,7 @@ pub fn row(port: &PortRates) -> [String; 7] {
 /// Formats one reading: workers, then ports, then an empty line.
 #[must_use]
 pub fn render(state: &TopState) -> String {
-    let rates = state.rates();
+    let rates = &state.rates;
     let shares = rates.workers_busy.iter().zip(&rates.workers_lost).enumerate();
     let workers = shares.map(|(index, (busy, lost))| match lost {
         1.0.. => format!("  worker {index} {busy:.1} % busy, {lost:.1} % lost to other threads"),
