@@ -1,6 +1,6 @@
 //! `netvale apply`: changes a running daemon to match a configuration file.
 
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -96,19 +96,16 @@ fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError>
 
 /// Reads the file once. Returns its name for messages, and its text.
 fn read(file: &Path) -> Result<(String, String), CliError> {
-    let failed = |error: std::io::Error| {
+    let failed = |error: io::Error| {
         CliError::failed(
             format!("cannot read {}: {error}", file.display()),
             "name a TOML file, or - for standard input",
         )
     };
     if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(failed)?;
-        return Ok(("standard input".to_owned(), text));
+        return Ok(("standard input".to_owned(), io::read_to_string(io::stdin()).map_err(failed)?));
     }
-    let text = std::fs::read_to_string(file).map_err(failed)?;
-    Ok((file.display().to_string(), text))
+    Ok((file.display().to_string(), std::fs::read_to_string(file).map_err(failed)?))
 }
 
 fn print(applied: &ApplyResult) -> Result<(), CliError> {

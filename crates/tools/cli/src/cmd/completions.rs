@@ -30,13 +30,8 @@ pub enum Shell {
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(args: &CompletionsArgs, _ctx: &CliContext) -> Result<(), CliError> {
-    let name = match args.shell {
-        Shell::Bash => "bash",
-        Shell::Zsh => "zsh",
-        Shell::Fish => "fish",
-    };
     let mut script = Vec::new();
-    if let Some(shell) = SHELLS.completer(name) {
+    if let Some(shell) = SHELLS.completer(&super::word_of(args.shell)) {
         let written = shell.write_registration(VARIABLE, "netvale", "netvale", "netvale", &mut script);
         written.map_err(|error| CliError::output(&error))?;
     }

@@ -1,6 +1,6 @@
 //! `netvale egress`: what guests may reach through a running gateway, and how much.
 
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use netvale_gateway::control::message::ControlRequest;
@@ -99,14 +99,9 @@ fn request(action: Option<&EgressAction>) -> Result<ControlRequest, CliError> {
 }
 
 fn read(file: &Path) -> Result<String, CliError> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text)
-    } else {
-        std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text))
-    };
-    let failed = |error| CliError::failed(format!("cannot read {}: {error}", file.display()), "name a file of rules");
-    read.map(|_| text).map_err(failed)
+    let is_stdin = file == Path::new("-");
+    let text = if is_stdin { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(file) };
+    text.map_err(|error| CliError::failed(format!("cannot read {}: {error}", file.display()), "name a file of rules"))
 }
 
 fn rules(text: &str) -> Vec<String> {

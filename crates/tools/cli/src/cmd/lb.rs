@@ -60,7 +60,9 @@ pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<(), CliError> {
     let input = open(&args.interface)?;
     let header = input.info().hdr_len as usize;
     let held = (args.extra_bufs / args.pipes) as usize;
-    let output = |k: u32| open(&format!("{}{{{k}", args.interface)).map(|port| PipeOutput::new(port, held));
+    let output = |k: u32| {
+        open(&format!("{}{{{k}", args.interface)).map(|port| PipeOutput { port, waiting: VecDeque::new(), most: held })
+    };
     let mut spreader = Spreader {
         key: FlowKey::new([RandomState::new().hash_one(0), RandomState::new().hash_one(1)]),
         header,
@@ -88,20 +90,11 @@ const HEAD: usize = 160;
 struct PipeOutput {
     port: Port,
     waiting: VecDeque<Vec<u8>>,
+    /// Maximum number of waiting frames.
     most: usize,
 }
 
-/// What happened to a frame: it was sent (or queued), or dropped.
-enum PipeFate {
-    Sent,
-    Dropped,
-}
-
 impl PipeOutput {
-    fn new(port: Port, most: usize) -> Self {
-        Self { port, waiting: VecDeque::new(), most }
-    }
-
     /// Sends waiting frames. Returns whether frames are still waiting.
     fn catch_up(&mut self) -> bool {
         let Some(tx) = self.port.tx().first_mut() else { return false };
@@ -115,27 +108,27 @@ impl PipeOutput {
     }
 
     /// Sends the frame of `slots` slots that begins `at` slots after the head of `rx`, or queues it if the pipe is
-    /// full. Returns what happened to the frame. If both rings are in one memory region, buffers are swapped instead of
-    /// copied.
-    fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> PipeFate {
-        let Some(tx) = self.port.tx().first_mut() else { return PipeFate::Dropped };
+    /// full. Returns `false` if the frame was dropped because the queue is full, too. If both rings are in one memory
+    /// region, buffers are swapped instead of copied.
+    fn take(&mut self, rx: &RxRing, at: u32, slots: u32, room: &mut [u8]) -> bool {
+        let Some(tx) = self.port.tx().first_mut() else { return false };
         if self.waiting.is_empty() && rx.mem().shares_buffers_with(tx.mem()) && tx.space() >= slots {
             for k in 0..slots {
                 move_slot(rx, rx.at(at + k), tx, tx.at(k), true);
             }
             tx.advance(slots);
-            return PipeFate::Sent;
+            return true;
         }
         let len = read_frame(rx, at, slots, room);
         let frame = room.get(..len).unwrap_or_default();
         if self.waiting.is_empty() && tx.send(frame) {
-            return PipeFate::Sent;
+            return true;
         }
-        if self.waiting.len() < self.most {
+        let has_room = self.waiting.len() < self.most;
+        if has_room {
             self.waiting.push_back(frame.to_vec());
-            return PipeFate::Sent;
         }
-        PipeFate::Dropped
+        has_room
     }
 }
 
@@ -191,10 +184,7 @@ impl Spreader {
             let pipe = self.pipe_of(rx, at);
             let pipes = self.outputs.len();
             let Some(output) = self.outputs.get_mut(pipe) else { break };
-            let lane = match output.take(rx, at, slots, &mut self.frame) {
-                PipeFate::Sent => pipe,
-                PipeFate::Dropped => pipes + pipe,
-            };
+            let lane = if output.take(rx, at, slots, &mut self.frame) { pipe } else { pipes + pipe };
             if let Some(sum) = moved.get_mut(lane) {
                 *sum = MovedCounts { frames: sum.frames + 1, bytes: sum.bytes + bytes };
             }

@@ -10,7 +10,8 @@ use crate::CliError;
 /// A service of the system's systemd or of a user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemdUnit {
-    name: String,
+    /// The unit's name.
+    pub name: String,
     /// The user whose systemd instance runs the service; `None` if the system's instance runs it.
     uid: Option<u32>,
 }
@@ -80,11 +81,6 @@ impl SystemdUnit {
         let what = format!("systemd did not restart {}: {}", self.name, String::from_utf8_lossy(&said.stderr).trim());
         let journal = self.uid.map_or("-u", |_| "--user-unit");
         Err(CliError::failed(what, format!("see `journalctl {journal} {}`", self.name)))
-    }
-
-    /// Returns the unit's name.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 }
 
