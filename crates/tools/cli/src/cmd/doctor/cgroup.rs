@@ -22,19 +22,15 @@ pub enum Quota {
 impl Quota {
     /// Returns the quota as a number of CPUs; `None` if there is no limit, or if the quota is unknown.
     pub fn cpus(self) -> Option<f64> {
-        match self {
-            Quota::Limited { quota_us, period_us } => Some(quota_us as f64 / period_us as f64),
-            Quota::Unknown | Quota::Unlimited => None,
-        }
+        let Quota::Limited { quota_us, period_us } = self else { return None };
+        Some(quota_us as f64 / period_us as f64)
     }
 
     /// Returns the microseconds that remain in a period after one CPU has used up the quota; `None` if there is no
     /// limit, or if the quota is unknown.
     pub fn pause_us(self) -> Option<u64> {
-        match self {
-            Quota::Limited { quota_us, period_us } => Some(period_us.saturating_sub(quota_us)),
-            Quota::Unknown | Quota::Unlimited => None,
-        }
+        let Quota::Limited { quota_us, period_us } = self else { return None };
+        Some(period_us.saturating_sub(quota_us))
     }
 }
 

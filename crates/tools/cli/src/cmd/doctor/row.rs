@@ -18,7 +18,6 @@ pub enum CheckState {
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CheckRow {
-    /// The check's name.
     pub check: &'static str,
     /// Whether the check led to advice.
     pub state: CheckState,
@@ -54,7 +53,11 @@ impl CheckRow {
         CheckRow { state: CheckState::Advice, why: why.into(), what_to_do: what_to_do.into(), ..self }
     }
 
-    /// Adds a figure.
+    /// As [`CheckRow::advise`] if `is_needed` is set; otherwise, the row stays without advice.
+    pub fn advise_if(self, is_needed: bool, why: impl Into<String>, what_to_do: impl Into<String>) -> CheckRow {
+        if is_needed { self.advise(why, what_to_do) } else { self }
+    }
+
     pub fn figure(mut self, name: &str, value: impl Into<Value>) -> CheckRow {
         self.figures.insert(name.to_owned(), value.into());
         self

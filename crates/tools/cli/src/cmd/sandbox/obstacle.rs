@@ -5,13 +5,12 @@ use std::fs;
 /// A reason why user namespaces are denied, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
-    /// What denies user namespaces.
     pub why: &'static str,
-    /// What to do.
     pub remedy: &'static str,
 }
 
-/// The settings of the kernel and of distributions: file, value that denies user namespaces, reason and remedy.
+/// The settings of the kernel and of distributions (the second is Debian's, the third is Ubuntu's): file, value that
+/// denies user namespaces, reason and remedy.
 const SWITCHES: [(&str, &str, Obstacle); 3] = [
     (
         "/proc/sys/user/max_user_namespaces",
@@ -56,7 +55,8 @@ pub(super) fn of_refusal() -> Obstacle {
     find().unwrap_or(UNKNOWN)
 }
 
-fn find_with(read: impl Fn(&str) -> Option<String>) -> Option<Obstacle> {
+/// As [`find`], with a function that reads a file.
+pub(crate) fn find_with(read: impl Fn(&str) -> Option<String>) -> Option<Obstacle> {
     let denies = |(file, value, _): &&(&str, &str, Obstacle)| read(file).is_some_and(|text| text.trim() == *value);
     SWITCHES.iter().find(denies).map(|(.., obstacle)| obstacle.clone())
 }
