@@ -6,11 +6,8 @@ use std::process::{Command, ExitCode};
 
 use crate::{CliContext, CliError};
 
-mod guide;
-mod policies;
 mod stage;
 mod tour;
-mod way_out;
 
 /// Run a demonstration, in under a minute.
 ///

@@ -10,7 +10,6 @@ use crate::{CliContext, CliError, out};
 
 mod examples;
 mod roff;
-mod shared;
 mod topics;
 
 /// Write the manual pages: netvale(1), one for each subcommand, netvale.toml(5) and netvale(7).
@@ -77,7 +76,7 @@ fn page(command: &Command, name: &str) -> io::Result<String> {
     if !has_examples {
         text += &roff::section("EXAMPLES", &examples::of(name));
     }
-    Ok(text + &shared::sections(name))
+    Ok(text + &topics::common(name))
 }
 
 #[cfg(test)]
