@@ -17,10 +17,7 @@ pub struct BridgeArgs {
     pub interface: Vec<String>,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', value_name = "FRAMES", default_value_t = 1024,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 1024, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.
@@ -71,9 +68,7 @@ pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<(), CliError> {
 /// # Errors
 /// A port cannot be opened; the error is about the first such port.
 pub(super) fn open(names: &[&String], ctx: &CliContext) -> Result<Vec<Port>, CliError> {
-    let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
-    let one = |name: &&String| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
-    names.iter().map(one).collect()
+    names.iter().map(|name| ctx.open_port(name, Options::default())).collect()
 }
 
 /// Performs one round of moving frames in both directions. Frames from ring k of one port go to ring k of the other

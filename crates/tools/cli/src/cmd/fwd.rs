@@ -26,10 +26,7 @@ pub struct FwdArgs {
     pub eth_peer: Option<String>,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', long, value_name = "FRAMES", default_value_t = 32,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', long, value_name = "FRAMES", default_value_t = 32, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Never sleep; always poll, as testpmd does.

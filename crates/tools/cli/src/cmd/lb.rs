@@ -35,10 +35,7 @@ pub struct LbArgs {
     pub extra_bufs: u32,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', value_name = "FRAMES", default_value_t = 512,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.
@@ -55,8 +52,7 @@ pub struct LbArgs {
 /// # Errors
 /// The port or a pipe cannot be opened.
 pub fn run(args: &LbArgs, ctx: &CliContext) -> Result<(), CliError> {
-    let options = Options { run_dir: ctx.run_dir.clone(), pipes: args.pipes, ..Options::default() };
-    let open = |name: &str| Port::open_with(name, &options).map_err(|e| crate::ctx::port_error(name, &e));
+    let open = |name: &str| ctx.open_port(name, Options { pipes: args.pipes, ..Options::default() });
     let input = open(&args.interface)?;
     let header = input.info().hdr_len as usize;
     let held = (args.extra_bufs / args.pipes) as usize;

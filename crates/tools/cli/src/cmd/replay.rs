@@ -43,10 +43,7 @@ pub struct ReplayArgs {
     pub count: Option<u64>,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', value_name = "FRAMES", default_value_t = 512,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 512, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Seconds to wait before the first frame.
@@ -69,8 +66,7 @@ pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<(), CliError> {
         return Err(CliError::usage("standard input can be read only once", "omit --loop, or name a file"));
     }
     let mut reader = open(args)?;
-    let options = Options { run_dir: ctx.run_dir.clone(), ..Options::default() };
-    let mut port = Port::open_with(&args.port, &options).map_err(|e| crate::ctx::port_error(&args.port, &e))?;
+    let mut port = ctx.open_port(&args.port, Options::default())?;
     let stop = crate::signals::stop_flag()?;
     run::wait_link(args.wait_link, &stop);
     let mut replay =
@@ -90,9 +86,7 @@ pub fn run(args: &ReplayArgs, ctx: &CliContext) -> Result<(), CliError> {
     };
     drop(progress);
     replay.flush();
-    let sum = replay.sum;
-    let seconds = replay.start.elapsed().as_secs_f64();
-    report(args, sum, seconds)?;
+    report(args, replay.sum, replay.start.elapsed().as_secs_f64())?;
     ended
 }
 

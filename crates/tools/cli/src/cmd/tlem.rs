@@ -7,7 +7,7 @@ use netvale_policy::impair::tlem;
 
 use super::bridge::open;
 use crate::forward::engine::{MovedCounts, frame_at};
-use crate::forward::run::{self, ForwardPace};
+use crate::forward::run;
 use crate::forward::under_way::LinkDirection;
 use crate::{CliContext, CliError};
 
@@ -40,10 +40,7 @@ pub struct TlemArgs {
     pub queue: Vec<String>,
 
     /// Frames per sync (the batch).
-    #[arg(
-        short = 'b', value_name = "FRAMES", default_value_t = 256,
-        value_parser = clap::value_parser!(u32).range(1..)
-    )]
+    #[arg(short = 'b', value_name = "FRAMES", default_value_t = 256, value_parser = crate::values::positive())]
     pub burst: u32,
 
     /// Seed of the random numbers, for repeatable losses.
@@ -79,7 +76,7 @@ pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<(), CliError> {
         ports.iter_mut().for_each(run::describe);
     }
     let stop = crate::signals::stop_flag()?;
-    let pace = ForwardPace { poll_always: false, ..args.usual.pace(&stop) };
+    let pace = args.usual.pace(&stop);
     let begun = Instant::now();
     let names = [format!("{a} -> {b}"), format!("{b} -> {a}")];
     run::forward(&pace, &names, &mut ports, |ports, moved| {

@@ -39,7 +39,7 @@ pub fn run(job: &PktGenJob<'_>, rings: Vec<RxRing>, sequence: bool, closed: &dyn
             let idle_end = job.args.exit_idle && sum.frames > 0 && idle.get().0.elapsed() > IDLE;
             closed() || idle_end || (job.count > 0 && sum.frames >= job.count)
         };
-        watch(job, "Received", &counts, &handles, &over).map(|_| ())
+        watch(job, "Received", &counts, &handles, &over)
     })?;
     if sequence && !job.args.json {
         let g = gaps.load(Ordering::Relaxed);

@@ -32,11 +32,8 @@ impl ThreadCounts {
 /// The sum of all threads' counts at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficSum {
-    /// Number of frames.
     pub frames: u64,
-    /// Number of bytes in these frames.
     pub bytes: u64,
-    /// Number of batches.
     pub events: u64,
 }
 

@@ -21,25 +21,18 @@ pub const SEQUENCE_AT: usize = 42;
 /// An address is invalid, or the daemon has ended.
 pub fn run(job: &PktGenJob<'_>, rings: Vec<TxRing>, sequence: bool, closed: &dyn Fn() -> bool) -> Result<(), CliError> {
     let counts: Vec<ThreadCounts> = rings.iter().map(|_| ThreadCounts::default()).collect();
-    let mut senders = Vec::new();
-    for (k, ring) in rings.into_iter().enumerate() {
-        senders.push(PktSender::new(job, ring, k as u64, sequence)?);
-    }
-    let threads = senders.len() as u64;
-    let share = if job.count == 0 { 0 } else { job.count.div_ceil(threads) };
+    let sender = |(k, ring)| PktSender::new(job, ring, k as u64, sequence);
+    let senders = rings.into_iter().enumerate().map(sender).collect::<Result<Vec<_>, _>>()?;
+    let share = if job.count == 0 { 0 } else { job.count.div_ceil(senders.len() as u64) };
     std::thread::scope(|scope| {
-        let handles: Vec<_> = senders
-            .into_iter()
-            .zip(&counts)
-            .enumerate()
-            .map(|(k, (mut sender, counts))| {
-                scope.spawn(move || {
-                    pin(job.args, k);
-                    sender.run(share, counts);
-                })
-            })
-            .collect();
-        watch(job, "Sent", &counts, &handles, &|_| closed()).map(|_| ())
+        let mut handles = Vec::new();
+        for (k, (mut sender, counts)) in senders.into_iter().zip(&counts).enumerate() {
+            handles.push(scope.spawn(move || {
+                pin(job.args, k);
+                sender.run(share, counts);
+            }));
+        }
+        watch(job, "Sent", &counts, &handles, &|_| closed())
     })?;
     if closed() { Err(super::gone()) } else { Ok(()) }
 }
