@@ -58,11 +58,9 @@ Examples:
 
 /// Lists each kind of port with its description, then the examples.
 fn ports_and_examples() -> String {
-    let mut text = "Ports:\n".to_owned();
-    for (port, what) in SpecKind::ALL.iter().flat_map(|kind| kind.help) {
-        text += &port_line(port, what);
-    }
-    format!("{text}\n{OF_ONE_KIND}\n{EXAMPLES}")
+    let ports: String =
+        SpecKind::ALL.iter().flat_map(|kind| kind.help).map(|(port, what)| port_line(port, what)).collect();
+    format!("Ports:\n{ports}\n{OF_ONE_KIND}\n{EXAMPLES}")
 }
 
 /// Formats the line of a port in the help.

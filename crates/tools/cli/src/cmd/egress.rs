@@ -84,7 +84,7 @@ Examples:
 pub fn run(args: &EgressArgs, ctx: &CliContext) -> Result<(), CliError> {
     let request = request(args.action.as_ref())?;
     let answer = args.gateway.connect(ctx)?.ask(&request)?;
-    if args.json { out::json(&answer) } else { out::text(told(&answer)) }
+    if args.json { out::json(&answer) } else { out::text(told(&answer, "rules")) }
 }
 
 fn request(action: Option<&EgressAction>) -> Result<ControlRequest, CliError> {
@@ -109,13 +109,14 @@ fn rules(text: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// Formats an answer: the rules, one per line, or the number of flows that a change has ended, if it has ended any.
-fn told(answer: &Value) -> String {
+/// Formats an answer of a gateway: the texts in its list `list`, one per line, or the number of flows that a change has
+/// ended, if it has ended any.
+pub(super) fn told(answer: &Value, list: &str) -> String {
     match answer.get("ended").and_then(Value::as_u64) {
         Some(0) => String::new(),
         Some(1) => "1 open flow ended\n".to_owned(),
         Some(ended) => format!("{ended} open flows ended\n"),
-        None => gateways::texts(answer, "rules").into_iter().map(|rule| format!("{rule}\n")).collect(),
+        None => gateways::texts(answer, list).into_iter().map(|rule| format!("{rule}\n")).collect(),
     }
 }
 
@@ -159,8 +160,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_told_in_lines() {
-        assert_eq!(told(&json!({"rules": ["deny any", "allow a.test"]})), "deny any\nallow a.test\n");
-        assert_eq!(told(&json!({"ended": 0})), "");
-        assert_eq!(told(&json!({"ended": 2})), "2 open flows ended\n");
+        assert_eq!(told(&json!({"rules": ["deny any", "allow a.test"]}), "rules"), "deny any\nallow a.test\n");
+        assert_eq!(told(&json!({"ended": 0}), "rules"), "");
+        assert_eq!(told(&json!({"ended": 2}), "rules"), "2 open flows ended\n");
     }
 }

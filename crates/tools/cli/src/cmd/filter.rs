@@ -8,7 +8,8 @@ use netvale_control::types::{Direction, Policies, PortInfo};
 use netvale_daemon::config::Config;
 use serde_json::{Map, Value};
 
-use crate::grid::{self, Align};
+use crate::grid;
+use crate::grid::Align::{Left, Right};
 use crate::{CliContext, CliError, libpcap, out};
 
 /// Show or change the filters of a port.
@@ -151,13 +152,7 @@ pub fn render(port: &PortInfo) -> String {
     if port.rules.is_empty() {
         return format!("{}: no rules\n", port.name);
     }
-    let heads = [
-        ("DIR", Align::Left),
-        ("RULE", Align::Right),
-        ("ACTION", Align::Left),
-        ("FRAMES", Align::Right),
-        ("EXPRESSION", Align::Left),
-    ];
+    let heads = [("DIR", Left), ("RULE", Right), ("ACTION", Left), ("FRAMES", Right), ("EXPRESSION", Left)];
     let mut numbers = [0, 0];
     let row = port.rules.iter().map(|rule| {
         let number = &mut numbers[usize::from(rule.dir == Direction::Out)];

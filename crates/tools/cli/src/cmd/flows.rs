@@ -6,7 +6,8 @@ use netvale_gateway::control::message::ControlRequest;
 use serde_json::Value;
 
 use crate::gateways::{GatewayCaller, GatewayChoice};
-use crate::grid::{self, Align};
+use crate::grid;
+use crate::grid::Align::{Left, Right};
 use crate::{CliContext, CliError, out};
 
 /// Show guests' flows through a running gateway.
@@ -63,22 +64,21 @@ fn number(flow: &Value, field: &str) -> u64 {
 
 fn render(answer: &Value) -> String {
     let heads = [
-        ("PROTOCOL", Align::Left),
-        ("GUEST", Align::Left),
-        ("", Align::Left),
-        ("REMOTE", Align::Left),
-        ("NAME", Align::Left),
-        ("SENT", Align::Right),
-        ("RECEIVED", Align::Right),
-        ("AGE s", Align::Right),
+        ("PROTOCOL", Left),
+        ("GUEST", Left),
+        ("", Left),
+        ("REMOTE", Left),
+        ("NAME", Left),
+        ("SENT", Right),
+        ("RECEIVED", Right),
+        ("AGE s", Right),
     ];
     let flows = answer.get("flows").and_then(Value::as_array).into_iter().flatten();
     let row = |flow: &Value| {
         let words =
             [text(flow, "transport"), text(flow, "guest"), arrow(flow), text(flow, "remote"), text(flow, "name")];
-        let [transport, guest, arrow, remote, name] = words.map(str::to_owned);
-        let [sent, received, seconds] = ["sent", "received", "seconds"].map(|field| number(flow, field).to_string());
-        [transport, guest, arrow, remote, name, sent, received, seconds]
+        let numbers = ["sent", "received", "seconds"].map(|field| number(flow, field).to_string());
+        words.map(str::to_owned).into_iter().chain(numbers).collect::<Vec<_>>()
     };
     let table = grid::render_within(heads, flows.map(row), &["AGE s", "NAME"], out::width());
     match number(answer, "more") {

@@ -60,10 +60,9 @@ fn value(words: &str) -> Result<Value, CliError> {
     if words == "off" {
         return Ok(Value::Null);
     }
-    let bad = |why: netvale_policy::impair::NetemError| {
-        CliError::usage(why.to_string(), "'netvale link --help' lists the words")
-    };
-    Ok(words.parse::<Spec>().map_err(bad)?.to_string().into())
+    let spec = words.parse::<Spec>();
+    let spec = spec.map_err(|why| CliError::usage(why.to_string(), "'netvale link --help' lists the words"))?;
+    Ok(spec.to_string().into())
 }
 
 fn links(port: &PortInfo) -> Map<String, Value> {

@@ -113,15 +113,13 @@ const NEXT: &str = "'netvale port set --help' lists the policies";
 
 /// Lists all policies, for the help.
 fn policies() -> String {
-    let mut text = "Policies:\n".to_owned();
-    for option in OPTIONS.iter().filter(|option| option.can_be_set()) {
-        text += &format!(
-            "  {:<32} {}\n",
-            format!("{} {}", option.key, option.value_name),
-            option.doc().trim_end_matches('.')
-        );
-    }
-    text + "
+    let line = |option: &AttachOption| {
+        let words = format!("{} {}", option.key, option.value_name);
+        format!("  {words:<32} {}\n", option.doc().trim_end_matches('.'))
+    };
+    let lines: String = OPTIONS.iter().filter(|option| option.can_be_set()).map(line).collect();
+    format!("Policies:\n{lines}")
+        + "
 Examples:
   netvale port set vale0:vm1 access 10 isolated on
   netvale port set vale0:uplink trunk 10,20-30 native 1

@@ -2,7 +2,8 @@
 
 use netvale_gateway::control::message::ControlRequest;
 
-use crate::gateways::{self, GatewayChoice};
+use super::egress::told;
+use crate::gateways::GatewayChoice;
 use crate::{CliContext, CliError, out};
 
 /// List, add and remove published ports of a running gateway.
@@ -47,12 +48,5 @@ pub fn run(args: &PublishArgs, ctx: &CliContext) -> Result<(), CliError> {
         Some(rule) => ControlRequest::Publish { rule },
     };
     let answer = args.gateway.connect(ctx)?.ask(&request)?;
-    if args.json {
-        out::json(&answer)?;
-    } else {
-        out::text(
-            gateways::texts(&answer, "published").into_iter().map(|rule| format!("{rule}\n")).collect::<String>(),
-        )?;
-    }
-    Ok(())
+    if args.json { out::json(&answer) } else { out::text(told(&answer, "published")) }
 }

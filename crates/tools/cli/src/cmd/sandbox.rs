@@ -61,11 +61,11 @@ const NEXT: &str = "`netvale doctor` names what this machine's kernel lacks";
 #[command(after_long_help = EXAMPLES)]
 pub struct SandboxArgs {
     /// What the command may reach: a rule of `netvale gateway`, or 'any' for the Internet; may be given several times.
-    #[arg(long, value_name = "RULE", value_parser = rules::allowing)]
+    #[arg(long, value_name = "RULE", value_parser = |text: &str| rules::checked(text, true))]
     allow: Vec<String>,
 
     /// What the command may not reach: a rule of `netvale gateway`; may be given several times.
-    #[arg(long, value_name = "RULE", value_parser = rules::denying)]
+    #[arg(long, value_name = "RULE", value_parser = |text: &str| rules::checked(text, false))]
     deny: Vec<String>,
 
     /// The command may reach all of the host's loopback, at the gateway's own address (gateway.lan).

@@ -2,7 +2,8 @@
 
 use netvale_control::types::{PortInfo, RingInfo};
 
-use crate::grid::{self, Align};
+use crate::grid;
+use crate::grid::Align::{Left, Right};
 use crate::{CliContext, CliError, kinds, out, units};
 
 /// Show one port: its rings, counters, drops and kicks.
@@ -33,32 +34,24 @@ fn render(port: &PortInfo, width: Option<usize>) -> String {
     let mut text = format!("{}: {}\n", port.name, about(port).join(", "));
     if let Some(region) = &port.region {
         let pages = if region.huge { "huge pages" } else { "ordinary pages" };
-        let memory = units::memory(region.bytes);
-        let line =
-            format!("region {}: {memory} in {pages}, {} buffers of {} bytes", region.id, region.bufs, region.buf_size);
-        text.push_str(&format!("    {line}\n"));
+        let buffers = format!("{} buffers of {} bytes", region.bufs, region.buf_size);
+        text += &format!("    region {}: {} in {pages}, {buffers}\n", region.id, units::memory(region.bytes));
     }
     if !port.policies.is_empty() {
         text.push_str(&format!("    policies: {}\n", super::port::told(port)));
     }
-    if let Some(facts) = port.detail.as_ref().and_then(kinds::facts) {
-        text.push_str(&format!("    {facts}\n"));
-    }
-    for note in &port.notes {
-        text.push_str(&format!("    note: {}\n", note.replace(char::is_control, "?")));
-    }
+    text.extend(port.detail.as_ref().and_then(kinds::facts).map(|facts| format!("    {facts}\n")));
+    text.extend(port.notes.iter().map(|note| format!("    note: {}\n", note.replace(char::is_control, "?"))));
     if !port.rings.is_empty() {
         text.push_str(&format!("\n{}", rings(&port.rings, width)));
     }
     if !port.rules.is_empty() {
         text.push_str(&format!("\n{}", super::filter::render(port)));
     }
-    if let Some(table) = port.detail.as_ref().and_then(kinds::table) {
-        text.push_str(&format!("\n{table}"));
-    }
+    text.extend(port.detail.as_ref().and_then(kinds::table).map(|table| format!("\n{table}")));
     let drops = drops(&port.rings);
     if !drops.is_empty() {
-        let heads = [("DROPS", Align::Left), ("RING", Align::Left), ("FRAMES", Align::Right)];
+        let heads = [("DROPS", Left), ("RING", Left), ("FRAMES", Right)];
         text.push_str(&format!("\n{}", grid::render(heads, drops)));
     }
     let idle: u64 = port.rings.iter().map(|ring| ring.idle).sum();
@@ -96,8 +89,8 @@ const COUNTS: [&str; 7] = ["FRAMES", "BYTES", "DROPS", "SENT", "SAVED", "GOT", "
 /// Formats rings; slots and indices are shown only for netmap rings.
 fn rings(rings: &[RingInfo], width: Option<usize>) -> String {
     let indices = if rings.iter().any(|ring| ring.slots > 0) { &INDICES[..] } else { &[] };
-    let numbers = indices.iter().chain(&COUNTS).map(|head| (*head, Align::Right));
-    let heads: Vec<_> = [("RING", Align::Left)].into_iter().chain(numbers).collect();
+    let numbers = indices.iter().chain(&COUNTS).map(|head| (*head, Right));
+    let heads: Vec<_> = [("RING", Left)].into_iter().chain(numbers).collect();
     let row = |ring: &RingInfo| {
         let of_slots = [ring.slots, ring.head, ring.cur, ring.tail, ring.hwcur, ring.hwtail].map(u64::from);
         let counts = [ring.frames, ring.bytes, ring.drops.values().sum()];

@@ -38,7 +38,7 @@ pub struct TraceArgs {
     drops: bool,
 
     /// Trace only one frame of that many, on each ring.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::values::positive())]
     one_of: u32,
 
     /// End after this many frames.
@@ -69,12 +69,6 @@ struct TimedFrame<'a> {
     time_ns: i128,
     #[serde(flatten)]
     frame: &'a TracedFrame,
-}
-
-/// A count of lost frames in JSON.
-#[derive(Serialize)]
-struct LostCount {
-    lost: u64,
 }
 
 /// Runs the subcommand.
@@ -144,7 +138,7 @@ fn tell(args: &TraceArgs, read: &TraceRead, left: u64) -> Result<u64, CliError> 
     }
     match read.lost {
         0 => {}
-        lost if args.json => out::json(&LostCount { lost })?,
+        lost if args.json => out::json(&serde_json::json!({"lost": lost}))?,
         lost => {
             out::line(format_args!("({lost} more frames not shown: limit them with --one-of, --drops or a filter)"))?
         }

@@ -50,11 +50,11 @@ fn value(matches: &ArgMatches, option: &AttachOption) -> Option<Value> {
 }
 
 fn arg(option: &'static AttachOption) -> Arg {
-    let arg = Arg::new(option.key).long(option.flag()).help(help(option)).conflicts_with_all(option.excludes);
-    let arg = match option.heading.title() {
-        Some(title) => arg.help_heading(title),
-        None => arg,
-    };
+    let arg = Arg::new(option.key)
+        .long(option.flag())
+        .help(help(option, true))
+        .conflicts_with_all(option.excludes)
+        .help_heading(option.heading.title());
     match option.shape {
         OptionShape::Flag => arg.action(ArgAction::SetTrue),
         shape => {
@@ -68,19 +68,12 @@ fn arg(option: &'static AttachOption) -> Arg {
     }
 }
 
-/// Returns the help of an option: its effect, the ports that it applies to, and its default.
-fn help(option: &AttachOption) -> String {
-    let takers = if option.heading == Heading::General { String::new() } else { format!(" [{}]", option.takers()) };
-    described(option, &takers)
-}
-
-/// Returns the help of an option for a kind of port that takes it: its effect and its default.
-pub(super) fn effect(option: &AttachOption) -> String {
-    described(option, "")
-}
-
-fn described(option: &AttachOption, takers: &str) -> String {
-    let mut text = option.doc().trim_end_matches('.').to_owned() + takers;
+/// Returns the help of an option: its effect, with `names_takers` the ports that it applies to, and its default.
+pub(super) fn help(option: &AttachOption, names_takers: bool) -> String {
+    let mut text = option.doc().trim_end_matches('.').to_owned();
+    if names_takers && option.heading != Heading::General {
+        text += &format!(" [{}]", option.takers());
+    }
     if let OptionShape::OneOf([.., last]) = option.shape {
         text += &format!(" [without a number: {last}]");
     }

@@ -58,7 +58,6 @@ pub struct RemoteCapture {
 }
 
 /// The parameters of a capture.
-#[derive(Clone, Copy, Debug)]
 pub struct CaptureParams<'a> {
     /// The frames to capture: received (`r`), sent (`t`) or both (`rt`).
     pub direction: &'a str,

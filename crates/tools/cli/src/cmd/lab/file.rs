@@ -54,7 +54,6 @@ fn addresses<'de, D: serde::Deserializer<'de>>(from: D) -> Result<GatewayAddress
 }
 
 impl LabFile {
-    /// Reads and parses a lab's file.
     pub fn read(path: &Path) -> Result<LabFile, CliError> {
         let text = std::fs::read_to_string(path);
         let text = text

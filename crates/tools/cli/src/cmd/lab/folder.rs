@@ -21,7 +21,6 @@ const ENDING: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A lab's folder, whether or not a lab runs.
-#[derive(Debug)]
 pub(super) struct LabFolder {
     pub dir: PathBuf,
 }

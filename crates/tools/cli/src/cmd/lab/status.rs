@@ -13,7 +13,7 @@ use crate::gateways::{port_name, texts};
 use crate::kinds::member::MemberSocket;
 use crate::{CliError, grid, out};
 
-/// What `netvale lab up` writes for the other commands.
+/// The state of a lab, which `netvale lab up` writes for the other commands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LabState {
     /// The process of `netvale lab up`.

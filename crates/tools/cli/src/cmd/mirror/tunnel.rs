@@ -27,7 +27,6 @@ pub struct MirrorTunnel {
 /// The totals of a mirror.
 #[derive(Debug, Default)]
 pub struct MirrorTotals {
-    /// Frames sent.
     pub sent: u64,
     /// Sum of the sent frames' original lengths in bytes, before truncation.
     pub bytes: u64,

@@ -44,7 +44,7 @@ const X32_IOCTL: [i64; 0] = [];
 /// The `ioctl` requests with which a process can write to its terminal's input.
 const INPUTS: [libc::c_int; 2] = [libc::TIOCSTI as libc::c_int, libc::TIOCLINUX as libc::c_int];
 
-/// What the first process gets from the process that cloned it.
+/// The data that the first process in the namespaces gets from the process that cloned it.
 pub(super) struct SandboxInside<'a> {
     pub command: &'a [OsString],
     pub net: SandboxNet,

@@ -19,9 +19,7 @@ const NAMES: u16 = 53;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SandboxNet {
     gateway: GatewayAddresses,
-    /// The command's IPv4 address.
     pub v4: Option<Ipv4Addr>,
-    /// The command's IPv6 address.
     pub v6: Option<Ipv6Addr>,
     mac: Option<[u8; 6]>,
 }

@@ -6,12 +6,9 @@ use netvale_gateway::publish::rule::PublishRule;
 use super::SandboxArgs;
 use super::network::SandboxNet;
 
-pub(super) fn allowing(text: &str) -> Result<String, String> {
-    EgressRule::parse(text, true).map(|_| text.to_owned()).map_err(|why| why.to_string())
-}
-
-pub(super) fn denying(text: &str) -> Result<String, String> {
-    EgressRule::parse(text, false).map(|_| text.to_owned()).map_err(|why| why.to_string())
+/// Checks a rule that allows or denies flows.
+pub(super) fn checked(text: &str, allows: bool) -> Result<String, String> {
+    EgressRule::parse(text, allows).map(|_| text.to_owned()).map_err(|why| why.to_string())
 }
 
 /// Checks a published port, which is written without a guest: the guest is the command.

@@ -13,7 +13,6 @@ use crate::CliError;
 const MAX_LINE: usize = 1 << 16;
 
 /// Reads the gateway's record of flows from a pipe, prints the flows, and copies the record to the file of `--flows`.
-#[derive(Debug)]
 pub(super) struct FlowWatch {
     from: File,
     copy: Option<File>,

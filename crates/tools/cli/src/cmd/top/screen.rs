@@ -23,7 +23,6 @@ const WORKER_LINES: u16 = 8;
 
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 
-/// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, state: &TopState) {
     let workers = workers(state, frame.area().width);
     let lines = u16::try_from(workers.len()).unwrap_or(u16::MAX).min(WORKER_LINES);

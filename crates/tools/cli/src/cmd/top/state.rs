@@ -9,13 +9,9 @@ use super::{SortColumn, TopView, next};
 use crate::rates::{self, DaemonRates, PortRates};
 
 /// The state of a running `top`.
-#[derive(Debug)]
 pub struct TopState {
-    /// The column to sort by.
     pub sort: SortColumn,
-    /// Whether updates are paused.
     pub paused: bool,
-    /// The current view.
     pub view: TopView,
     /// Index of the first line that is shown. In the view of ports, a line is a port.
     pub scroll: usize,
@@ -23,11 +19,8 @@ pub struct TopState {
     pub chosen: Option<String>,
     /// The chosen port with its rings; `None` if the port does not exist.
     pub port: Option<PortInfo>,
-    /// Drops by reason.
     pub drops: Vec<DropRow>,
-    /// Latency of frames.
     pub latency: Vec<LatencyRow>,
-    /// Shares of the workers' time.
     pub workers: Vec<WorkerShares>,
     /// The rates between the last two readings, sorted.
     pub rates: DaemonRates,
@@ -36,7 +29,6 @@ pub struct TopState {
 
 impl TopState {
     /// Returns the state before the first reading.
-    #[must_use]
     pub fn new(sort: SortColumn) -> Self {
         Self {
             sort,
@@ -67,7 +59,6 @@ impl TopState {
         known
     }
 
-    /// Switches the view.
     pub fn show(&mut self, view: TopView) {
         self.view = view;
         self.scroll = 0;
@@ -92,7 +83,6 @@ impl TopState {
         self.scroll = 0;
     }
 
-    /// Switches to the next sort key.
     pub fn next_sort(&mut self) {
         self.sort = next(self.sort);
         self.order();
@@ -113,7 +103,6 @@ impl TopState {
     }
 
     /// Returns the sums of the rates of all ports.
-    #[must_use]
     pub fn total(&self) -> PortRates {
         // If there are no ports, `Iterator::sum` would return -0.
         let sum = |rate: fn(&PortRates) -> f64| self.rates.ports.iter().map(rate).fold(0.0, |sum, rate| sum + rate);

@@ -41,9 +41,8 @@ impl SystemdUnit {
     fn property(&self, name: &str) -> Option<String> {
         let said =
             self.systemctl().args(["show", "--value", "--property", name, &self.name]).stderr(Stdio::null()).output();
-        said.ok()
-            .filter(|said| said.status.success())
-            .map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+        let said = said.ok().filter(|said| said.status.success())?;
+        Some(String::from_utf8_lossy(&said.stdout).trim().to_owned())
     }
 
     /// Returns two paths, if known: of the program that the unit starts, and of the program that the process runs.
