@@ -61,9 +61,10 @@ pub struct TopArgs {
 }
 
 /// The columns that `top` can sort by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum SortColumn {
     /// Packets per second, in and out together.
+    #[default]
     Rate,
     /// Drops per second.
     Drops,
@@ -72,9 +73,10 @@ pub enum SortColumn {
 }
 
 /// The views of the screen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum TopView {
     /// Rates of ports.
+    #[default]
     Ports,
     /// Drops by reason.
     Drops,

@@ -50,10 +50,7 @@ pub fn quota(groups: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>)
 /// Returns the mount point of the hierarchy in a line of `/proc/PID/cgroup`, and the process's folder below it; `None`
 /// if the hierarchy cannot limit CPU time.
 fn folder(line: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
-    let mut parts = line.splitn(3, ':');
-    let _ = parts.next()?;
-    let controllers = parts.next()?;
-    let group = parts.next()?;
+    let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
     let is_wanted = |kind: &str, options: &str| match controllers {
         "" => kind == "cgroup2",
         _ => kind == "cgroup" && controllers.split(',').any(|c| c == "cpu") && options.split(',').any(|o| o == "cpu"),

@@ -40,22 +40,19 @@ pub fn look() -> CheckRow {
 
 fn judge(version: Option<&str>, features: &[(&str, Availability)]) -> CheckRow {
     let Some(version) = version else { return CheckRow::unknown(CHECK, "/proc does not show the kernel's version") };
-    let those =
-        |has: Availability| features.iter().filter(|(_, it)| *it == has).map(|(name, _)| *name).collect::<Vec<_>>();
-    let mut found = format!("Linux {version}");
-    for (words, has) in
-        [(" has ", Availability::Yes), ("; not for this user: ", Availability::Denied), ("; lacks ", Availability::No)]
-    {
-        let names = those(has);
+    let mut row = CheckRow::ok(CHECK, format!("Linux {version}")).figure("version", version);
+    for (words, figure, has) in [
+        (" has ", "has", Availability::Yes),
+        ("; not for this user: ", "denied", Availability::Denied),
+        ("; lacks ", "lacks", Availability::No),
+    ] {
+        let names: Vec<_> = features.iter().filter(|(_, it)| *it == has).map(|(name, _)| *name).collect();
         if !names.is_empty() {
-            found.push_str(&format!("{words}{}", names.join(", ")));
+            row.found += &format!("{words}{}", names.join(", "));
         }
+        row = row.figure(figure, names);
     }
-    CheckRow::ok(CHECK, found)
-        .figure("version", version)
-        .figure("has", those(Availability::Yes))
-        .figure("denied", those(Availability::Denied))
-        .figure("lacks", those(Availability::No))
+    row
 }
 
 fn call<T>(result: rustix::io::Result<T>) -> Availability {

@@ -118,13 +118,13 @@ pub fn judge(measured: &WakeUp, cpus: f64, is_crowded: bool) -> CheckRow {
     };
     let text =
         |trips: RoundTrips| format!("median {:.0} µs, one in a hundred above {:.0} µs", trips.p50_us, trips.p99_us);
-    let mut found = format!("a round trip of two wake-ups takes: {}", text(free));
-    let mut row = CheckRow::ok(CHECK, "").figure("p50_us", rounded(free.p50_us)).figure("p99_us", rounded(free.p99_us));
+    let mut row = CheckRow::ok(CHECK, format!("a round trip of two wake-ups takes: {}", text(free)))
+        .figure("p50_us", rounded(free.p50_us))
+        .figure("p99_us", rounded(free.p99_us));
     if let Some(((first, second), trips)) = measured.apart {
-        found.push_str(&format!("; from CPU {first} to CPU {second}: {}", text(trips)));
+        row.found += &format!("; from CPU {first} to CPU {second}: {}", text(trips));
         row = row.figure("apart_p50_us", rounded(trips.p50_us)).figure("apart_p99_us", rounded(trips.p99_us));
     }
-    row.found = found;
     let apart = measured.apart.map(|(_, trips)| trips);
     let highest = |of: fn(RoundTrips) -> f64| apart.map_or(of(free), |apart| of(apart).max(of(free)));
     let is_slow = highest(|trips| trips.p50_us) > HIGH_US;

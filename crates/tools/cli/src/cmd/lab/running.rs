@@ -41,20 +41,14 @@ pub(super) fn up(path: &Path, folder: &LabFolder) -> Result<(), CliError> {
         CliError::failed(what, "nothing was started; `netvale lab up --help` has an example")
     })?;
     let mut lab = RunningLab::default();
-    let done = lab.start(&file, members, &taken).and_then(|signals| {
+    let done = lab.start(&file, members, &taken).and_then(|(stop, wake)| {
         let dir = &taken.dir;
         status::print(dir, &lab.state(&file), false)?;
         out::line(format_args!("ready; the switches are at `netvale --run-dir {} list`", dir.display()))?;
-        lab.wait(&signals)
+        lab.wait(&stop, &wake)
     });
     lab.end();
     done
-}
-
-/// The flag that a signal sets to end the lab, and the socket that wakes this process.
-struct LabSignals {
-    stop: Arc<AtomicBool>,
-    wake: UnixStream,
 }
 
 /// A member's process: the first process in the member's namespaces, or the member's program.
@@ -80,19 +74,20 @@ struct RunningLab {
 
 impl RunningLab {
     /// Starts all processes. The members' namespaces are created before anything else, since only a process with a
-    /// single thread can create them.
+    /// single thread can create them. Returns the flag that a signal sets to end the lab, and the socket that wakes this
+    /// process.
     fn start(
         &mut self,
         file: &LabFile,
         plans: Vec<PlannedMember>,
         folder: &TakenFolder,
-    ) -> Result<LabSignals, CliError> {
+    ) -> Result<(Arc<AtomicBool>, UnixStream), CliError> {
         let leases = plans.clone();
         let (spaces, programs): (Vec<_>, Vec<_>) = plans.into_iter().partition(|plan| plan.net.is_some());
         for plan in spaces {
             self.make_namespaces(plan, folder)?;
         }
-        let (stop, wake) = signals::stop_or_child()?;
+        let signals = signals::stop_or_child()?;
         let config = folder.write_config(&file.config)?;
         let daemon = OwnDaemon::start_apart(&folder.dir, config.as_deref());
         let daemon = daemon.map_err(|why| CliError::failed(why.to_string(), "correct the lab's file"))?;
@@ -107,7 +102,7 @@ impl RunningLab {
             self.start_program(plan, folder)?;
         }
         folder.write_state(&self.state(file))?;
-        Ok(LabSignals { stop, wake })
+        Ok(signals)
     }
 
     fn make_namespaces(&mut self, plan: PlannedMember, folder: &TakenFolder) -> Result<(), CliError> {
@@ -175,11 +170,11 @@ impl RunningLab {
     }
 
     /// Waits for a signal that ends the lab, and meanwhile reports members that have ended.
-    fn wait(&mut self, signals: &LabSignals) -> Result<(), CliError> {
-        while !signals.stop.load(Ordering::Relaxed) {
+    fn wait(&mut self, stop: &AtomicBool, mut wake: &UnixStream) -> Result<(), CliError> {
+        while !stop.load(Ordering::Relaxed) {
             self.members.iter_mut().for_each(RunningMember::report_end);
             let over = self.gateways.iter_mut().find_map(|(switch, child)| has_ended(child).then(|| switch.clone()));
-            if signals.stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) {
                 break;
             }
             if let Some(switch) = over {
@@ -190,9 +185,9 @@ impl RunningLab {
                 let what = "the daemon has ended, so the lab was ended";
                 return Err(CliError::failed(what, "start it again; messages are above"));
             }
-            let _ = rustix::event::poll(&mut [PollFd::new(&signals.wake, PollFlags::IN)], None);
+            let _ = rustix::event::poll(&mut [PollFd::new(wake, PollFlags::IN)], None);
             // More than 64 bytes do no harm: the rest stays in the socket, and ends the next wait.
-            let _ = (&signals.wake).read(&mut [0; 64]);
+            let _ = wake.read(&mut [0; 64]);
         }
         Ok(())
     }

@@ -110,10 +110,8 @@ impl PktReceiver<'_> {
         if args.dump_payload {
             let mut bytes = [0u8; 2048];
             let n = self.ring.read(i, &mut bytes);
-            let hex: String = bytes[..n]
-                .chunks(16)
-                .map(|c| c.iter().map(|b| format!("{b:02x} ")).collect::<String>() + "\n")
-                .collect();
+            let line = |part: &[u8]| part.iter().map(|b| format!("{b:02x} ")).collect::<String>() + "\n";
+            let hex: String = bytes[..n].chunks(16).map(line).collect();
             // The error is ignored: if the reader of the output has closed it, the reporter ends the program.
             let _ = out::text(hex);
         }

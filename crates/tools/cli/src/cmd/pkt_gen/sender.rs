@@ -63,7 +63,7 @@ impl<'a> PktSender<'a> {
 
     fn run(&mut self, count: u64, counts: &ThreadCounts) {
         let burst = super::burst(self.job.args, self.ring.num_slots() / self.frags);
-        let mut pace = SendPace::new(self.job.args.rate, burst);
+        let mut pace = SendPace { rate: self.job.args.rate, burst, start: Instant::now(), given: 0 };
         let mut sent = 0;
         while (count == 0 || sent < count) && !self.job.stop.load(Ordering::Relaxed) {
             let wanted = pace.allowance(if count == 0 { u64::MAX } else { count - sent });
@@ -154,10 +154,6 @@ struct SendPace {
 }
 
 impl SendPace {
-    fn new(rate: u64, burst: u32) -> SendPace {
-        SendPace { rate, burst, start: Instant::now(), given: 0 }
-    }
-
     /// Returns how many frames may be sent now: at most a burst and at most `left`. Returns 0 if the rate does not
     /// allow another frame yet.
     fn allowance(&mut self, left: u64) -> u32 {

@@ -9,6 +9,7 @@ use super::{SortColumn, TopView, next};
 use crate::rates::{self, DaemonRates, PortRates};
 
 /// The state of a running `top`.
+#[derive(Default)]
 pub struct TopState {
     pub sort: SortColumn,
     pub paused: bool,
@@ -30,19 +31,7 @@ pub struct TopState {
 impl TopState {
     /// Returns the state before the first reading.
     pub fn new(sort: SortColumn) -> Self {
-        Self {
-            sort,
-            paused: false,
-            view: TopView::Ports,
-            scroll: 0,
-            chosen: None,
-            port: None,
-            drops: Vec::new(),
-            latency: Vec::new(),
-            workers: Vec::new(),
-            last: None,
-            rates: DaemonRates::default(),
-        }
+        Self { sort, ..Self::default() }
     }
 
     /// Adds a reading. Returns whether rates are known: they need two readings.
