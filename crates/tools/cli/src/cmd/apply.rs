@@ -97,10 +97,8 @@ fn file<'a>(args: &'a ApplyArgs, ctx: &CliContext) -> Result<&'a Path, CliError>
 /// Reads the file once. Returns its name for messages, and its text.
 fn read(file: &Path) -> Result<(String, String), CliError> {
     let failed = |error: io::Error| {
-        CliError::failed(
-            format!("cannot read {}: {error}", file.display()),
-            "name a TOML file, or - for standard input",
-        )
+        let what = format!("cannot read {}: {error}", file.display());
+        CliError::failed(what, "name a TOML file, or - for standard input")
     };
     if file == Path::new("-") {
         return Ok(("standard input".to_owned(), io::read_to_string(io::stdin()).map_err(failed)?));

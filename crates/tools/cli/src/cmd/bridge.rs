@@ -49,7 +49,7 @@ pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<(), CliError> {
     let [a, b] = &args.interface[..] else {
         return Err(CliError::usage("expected two ports", "give -i twice; VALE ports have no host rings to join"));
     };
-    let mut ports = open(&[a, b], ctx)?;
+    let mut ports = open(&args.interface, ctx)?;
     if args.verbose > 0 {
         ports.iter_mut().for_each(run::describe);
     }
@@ -67,7 +67,7 @@ pub fn run(args: &BridgeArgs, ctx: &CliContext) -> Result<(), CliError> {
 ///
 /// # Errors
 /// A port cannot be opened; the error is about the first such port.
-pub(super) fn open(names: &[&String], ctx: &CliContext) -> Result<Vec<Port>, CliError> {
+pub(super) fn open(names: &[String], ctx: &CliContext) -> Result<Vec<Port>, CliError> {
     names.iter().map(|name| ctx.open_port(name, Options::default())).collect()
 }
 

@@ -102,10 +102,7 @@ fn told(event: &Value) -> String {
     let [what, transport, guest, remote] = ["event", "transport", "guest", "remote"].map(|field| text(event, field));
     let mut line = format!("{time} {what} {transport} {guest} {} {remote}", arrow(event));
     for (field, before) in [("name", " "), ("reason", ": ")] {
-        if let Some(word) = event.get(field).and_then(Value::as_str) {
-            line.push_str(before);
-            line.push_str(word);
-        }
+        line.extend(event.get(field).and_then(Value::as_str).map(|word| format!("{before}{word}")));
     }
     if event.get("sent").is_some() {
         let [sent, received] = ["sent", "received"].map(|field| number(event, field));

@@ -59,13 +59,10 @@ pub enum ForwardMode {
 /// A port cannot be opened.
 pub fn run(args: &FwdArgs, ctx: &CliContext) -> Result<(), CliError> {
     if args.interface.len() > 2 {
-        return Err(CliError::usage(
-            "expected one or two ports",
-            "give -i once (frames return to the same port) or twice",
-        ));
+        let next = "give -i once (frames return to the same port) or twice";
+        return Err(CliError::usage("expected one or two ports", next));
     }
-    let names: Vec<&String> = args.interface.iter().collect();
-    let mut ports = super::bridge::open(&names, ctx)?;
+    let mut ports = super::bridge::open(&args.interface, ctx)?;
     let peer = args.eth_peer.as_deref().map(str::parse::<Mac>).transpose();
     let peer = peer.map_err(|e| CliError::usage(format!("--eth-peer: {e}"), "write e.g. 02:00:00:00:00:0a"))?;
     let mut edit = edit(args.mode, peer.map_or([2, 0, 0, 0, 0, 1], |m| m.0));

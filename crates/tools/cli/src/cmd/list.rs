@@ -121,12 +121,11 @@ fn render(listing: &PortListing, width: Option<usize>) -> String {
 }
 
 fn switches(switches: &[SwitchInfo]) -> String {
-    grid::render(
-        [("SWITCH", Left), ("PORTS", Right), ("ADDRESSES", Right), ("ROOM FOR", Right)],
-        switches.iter().map(|switch| {
-            [switch.name.clone(), switch.ports.to_string(), switch.addresses.to_string(), switch.table_size.to_string()]
-        }),
-    )
+    let heads = [("SWITCH", Left), ("PORTS", Right), ("ADDRESSES", Right), ("ROOM FOR", Right)];
+    let row = |one: &SwitchInfo| {
+        [one.name.clone(), one.ports.to_string(), one.addresses.to_string(), one.table_size.to_string()]
+    };
+    grid::render(heads, switches.iter().map(row))
 }
 
 fn ports(ports: &[ListedPort], width: Option<usize>) -> String {
@@ -177,12 +176,8 @@ fn row(port: &ListedPort) -> [String; 11] {
 fn flags(info: &PortInfo) -> String {
     let mut flags = Vec::new();
     flags.extend(info.policies.get("info").and_then(Value::as_str).map(str::to_owned));
-    if info.lossless {
-        flags.push("lossless".to_owned());
-    }
-    if info.vnet_hdr > 0 {
-        flags.push(format!("vnet-hdr={}", info.vnet_hdr));
-    }
+    flags.extend(info.lossless.then(|| "lossless".to_owned()));
+    flags.extend((info.vnet_hdr > 0).then(|| format!("vnet-hdr={}", info.vnet_hdr)));
     flags.join(" ")
 }
 

@@ -25,10 +25,8 @@ pub struct ManArgs {
 /// The folder cannot be written.
 pub fn run(args: &ManArgs, ctx: &CliContext) -> Result<(), CliError> {
     let count = write_all(&args.dir, (ctx.definition)()).map_err(|error| {
-        CliError::failed(
-            format!("cannot write the manual pages to {}: {error}", args.dir.display()),
-            "give a folder that you can write to",
-        )
+        let what = format!("cannot write the manual pages to {}: {error}", args.dir.display());
+        CliError::failed(what, "give a folder that you can write to")
     })?;
     out::line(format_args!("{count} manual pages are in {}", args.dir.display()))
 }

@@ -104,10 +104,8 @@ fn open(args: &ReplayArgs) -> Result<CaptureReader, CliError> {
 }
 
 fn unreadable(args: &ReplayArgs, error: &ReadError) -> CliError {
-    CliError::failed(
-        format!("{}: {error}", args.file.display()),
-        "the frames before the error were sent; `tcpdump -r` may show more",
-    )
+    let what = format!("{}: {error}", args.file.display());
+    CliError::failed(what, "the frames before the error were sent; `tcpdump -r` may show more")
 }
 
 fn pace(args: &ReplayArgs) -> ReplayPace {

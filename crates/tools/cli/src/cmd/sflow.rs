@@ -82,10 +82,8 @@ fn own_rates(args: &SflowArgs) -> Result<BTreeMap<String, u32>, CliError> {
     for (port, rate) in &args.port_sampling {
         let switch = port.split(':').next().unwrap_or_default();
         if !args.switches.is_empty() && args.switches.iter().all(|named| named != switch) {
-            return Err(CliError::usage(
-                format!("{port} is not on any of the given switches"),
-                format!("add {switch}"),
-            ));
+            let what = format!("{port} is not on any of the given switches");
+            return Err(CliError::usage(what, format!("add {switch}")));
         }
         if rates.insert(port.clone(), *rate).is_some() {
             return Err(CliError::usage(format!("two rates for {port}"), "give one --port-sampling for each port"));

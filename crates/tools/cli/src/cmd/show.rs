@@ -63,15 +63,9 @@ fn render(port: &PortInfo, width: Option<usize>) -> String {
 
 fn about(port: &PortInfo) -> Vec<String> {
     let mut about = vec![port.kind.to_string(), port.state.to_string()];
-    if let Some(owner) = &port.owner {
-        about.push(format!("made by uid {} pid {}", owner.uid, owner.pid));
-    }
-    if port.vnet_hdr > 0 {
-        about.push(format!("virtio-net header of {} bytes", port.vnet_hdr));
-    }
-    if port.lossless {
-        about.push("lossless".to_owned());
-    }
+    about.extend(port.owner.as_ref().map(|owner| format!("made by uid {} pid {}", owner.uid, owner.pid)));
+    about.extend((port.vnet_hdr > 0).then(|| format!("virtio-net header of {} bytes", port.vnet_hdr)));
+    about.extend(port.lossless.then(|| "lossless".to_owned()));
     about
 }
 

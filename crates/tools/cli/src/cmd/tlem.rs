@@ -71,7 +71,7 @@ pub fn run(args: &TlemArgs, ctx: &CliContext) -> Result<(), CliError> {
         return Err(CliError::usage("expected two ports", "give -i twice"));
     };
     let mut links = links(args)?;
-    let mut ports = open(&[a, b], ctx)?;
+    let mut ports = open(&args.interface, ctx)?;
     if args.verbose > 0 {
         ports.iter_mut().for_each(run::describe);
     }

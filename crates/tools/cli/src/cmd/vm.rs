@@ -49,9 +49,7 @@ pub fn run(args: &VmArgs, ctx: &CliContext) -> Result<(), CliError> {
 fn printed(args: &VmArgs, port: &PortInfo, installed: VmSupport) -> Result<GuestArguments, CliError> {
     let machine = GuestMachine { vmm: args.vmm, memory: &args.memory, installed };
     port.detail.as_ref().and_then(|detail| kinds::arguments(detail, machine)).unwrap_or_else(|| {
-        Err(CliError::usage(
-            format!("{} is a {} port: expected a vhost, ptnet or e1000 port", port.name, port.kind),
-            kinds::FOR_ANY_MACHINE,
-        ))
+        let what = format!("{} is a {} port: expected a vhost, ptnet or e1000 port", port.name, port.kind);
+        Err(CliError::usage(what, kinds::FOR_ANY_MACHINE))
     })
 }

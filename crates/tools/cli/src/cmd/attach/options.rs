@@ -55,16 +55,14 @@ fn arg(option: &'static AttachOption) -> Arg {
         .help(help(option, true))
         .conflicts_with_all(option.excludes)
         .help_heading(option.heading.title());
+    if let OptionShape::Flag = option.shape {
+        return arg.action(ArgAction::SetTrue);
+    }
+    let arg = arg.value_name(option.value_name).value_parser(parser(option.shape)).hide_possible_values(true);
     match option.shape {
-        OptionShape::Flag => arg.action(ArgAction::SetTrue),
-        shape => {
-            let arg = arg.value_name(option.value_name).value_parser(parser(shape)).hide_possible_values(true);
-            match shape {
-                OptionShape::List(_) => arg.action(ArgAction::Append),
-                OptionShape::OneOf([.., last]) => arg.num_args(0..=1).default_missing_value(last.to_string()),
-                _ => arg,
-            }
-        }
+        OptionShape::List(_) => arg.action(ArgAction::Append),
+        OptionShape::OneOf([.., last]) => arg.num_args(0..=1).default_missing_value(last.to_string()),
+        _ => arg,
     }
 }
 

@@ -72,8 +72,8 @@ impl MirrorTunnel {
     fn out(&self) -> io::Result<()> {
         let send = || rustix::io::retry_on_intr(|| net::send(&self.socket, &self.datagram, SendFlags::empty()));
         match send() {
-            // The error belongs to an earlier datagram, to which no program listened. This datagram has not been sent
-            // yet.
+            // The error is for an earlier datagram, which no program at the target received. This datagram has not been
+            // sent yet.
             Err(rustix::io::Errno::CONNREFUSED) => send(),
             other => other,
         }

@@ -23,8 +23,7 @@ pub fn of(at: Timestamp, frame: &TracedFrame) -> String {
     } else {
         line.push_str("no frame");
     }
-    line.push_str(": ");
-    line.push_str(&steps(&frame.steps));
+    let _ = write!(line, ": {}", steps(&frame.steps));
     if frame.more_steps > 0 {
         let _ = write!(line, ", and {} more steps", frame.more_steps);
     }
