@@ -144,7 +144,7 @@ impl SandboxInside<'_> {
     /// Waits for a signal, a change of mounts or the end of the gateway; with `again`, waits for at most [`AGAIN`].
     /// Returns whether the gateway is still running.
     fn sleep(&self, signals: &SignalQueue, mounts: Option<&File>, again: bool) -> bool {
-        let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&self.gateway, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&signals.0, PollFlags::IN), PollFd::new(&self.gateway, PollFlags::IN)];
         fds.extend(mounts.map(|file| PollFd::new(file, PollFlags::PRI)));
         let _ = rustix::event::poll(&mut fds, again.then_some(&AGAIN));
         // The gateway sends nothing after its first byte, so its socket becomes readable only when the gateway ends.

@@ -1,7 +1,7 @@
 //! The processes outside the namespaces: the gateway, and this one, which waits for the command's end.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
@@ -112,9 +112,9 @@ impl SandboxOutside {
     /// Waits for a signal or for flows, for at most `limit`, and prints the flows.
     fn sleep(&mut self, limit: Option<Duration>) {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.signals.0, PollFlags::IN)];
         let lines = self.watch.as_ref().filter(|watch| !watch.is_at_end);
-        fds.extend(lines.map(|watch| PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN)));
+        fds.extend(lines.map(|watch| PollFd::new(&watch.from, PollFlags::IN)));
         let _ = rustix::event::poll(&mut fds, limit.as_ref());
         let is_ready = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         if let Some(watch) = self.watch.as_mut().filter(|_| is_ready) {

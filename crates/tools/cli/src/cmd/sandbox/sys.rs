@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::os::fd::FromRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -89,7 +89,7 @@ pub(super) struct ReceivedSignal {
 }
 
 /// Blocked signals, as a descriptor that is readable while some are pending.
-pub(super) struct SignalQueue(File);
+pub(super) struct SignalQueue(pub File);
 
 impl SignalQueue {
     /// Creates a queue of these signals. The calling thread must block them.
@@ -111,12 +111,6 @@ impl SignalQueue {
         // The fields of a `struct signalfd_siginfo` are: number, errno, code, process, ….
         let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|n| info[at + n]));
         Some(ReceivedSignal { number: word(0).cast_signed(), code: word(8).cast_signed(), sender: word(12) })
-    }
-}
-
-impl AsFd for SignalQueue {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use serde_json::Value;
@@ -14,7 +13,8 @@ const MAX_LINE: usize = 1 << 16;
 
 /// Reads the gateway's record of flows from a pipe, prints the flows, and copies the record to the file of `--flows`.
 pub(super) struct FlowWatch {
-    from: File,
+    /// The pipe.
+    pub from: File,
     copy: Option<File>,
     line: Vec<u8>,
     /// Whether the gateway has closed the pipe.
@@ -67,12 +67,6 @@ impl FlowWatch {
                 _ => {}
             }
         }
-    }
-}
-
-impl AsFd for FlowWatch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.from.as_fd()
     }
 }
 
