@@ -65,9 +65,9 @@ fn enter(args: &DemoArgs) -> Result<ExitCode, CliError> {
     match status.code() {
         // The inner run has printed its error already, unless unshare itself failed.
         Some(code) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
-        None => Err(CliError::failed(
-            format!("the demo was killed by signal {}", status.signal().unwrap_or(0)),
-            "start it again",
-        )),
+        None => {
+            let what = format!("the demo was killed by signal {}", status.signal().unwrap_or(0));
+            Err(CliError::failed(what, "start it again"))
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! `netvale dump`: writes ports' frames to capture files.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::capture::files::OutputFiles;
 use crate::capture::filter::CaptureFilter;
@@ -130,10 +129,10 @@ fn files(args: &DumpArgs, file: &Path) -> Result<OutputFiles, CliError> {
         return wrong("-b files: alone sets no limit for a file", "add -b filesize:1000, duration:60 or packets:1000");
     }
     let files = OutputFiles::ring(file, next.files);
-    match files.is_stdout() || file.file_name().is_none() {
-        true => wrong("-b writes several files", "add -w FILE, from which their names are made"),
-        false => Ok(files),
+    if files.is_stdout() || file.file_name().is_none() {
+        return wrong("-b writes several files", "add -w FILE, from which their names are made");
     }
+    Ok(files)
 }
 
 fn format(args: &DumpArgs) -> netvale_pcapport::PcapFormat {
@@ -145,7 +144,7 @@ fn format(args: &DumpArgs) -> netvale_pcapport::PcapFormat {
 }
 
 fn report(args: &DumpArgs, totals: &CaptureTotals) -> Result<(), CliError> {
-    let seconds = Duration::as_secs_f64(&totals.time);
+    let seconds = totals.time.as_secs_f64();
     let text = if args.json {
         serde_json::json!({
             "frames": totals.frames,
@@ -163,8 +162,7 @@ fn report(args: &DumpArgs, totals: &CaptureTotals) -> Result<(), CliError> {
     };
     if args.file.as_ref().is_none_or(|file| file.as_os_str() == "-") {
         netvale_control::note!("{text}");
-        Ok(())
-    } else {
-        out::line(text)
+        return Ok(());
     }
+    out::line(text)
 }

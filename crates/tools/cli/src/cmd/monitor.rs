@@ -134,13 +134,12 @@ fn report(daemon: &mut DaemonClient, only_end: bool, to: &SyncSender<EventResult
         Err(ClientError::Lost { .. }) => Ok(Err(ended())),
         other => other.map(Ok),
     });
-    match next.flatten() {
-        Ok(None) => true,
-        Ok(Some(_)) if only_end => true,
-        Ok(Some(event)) => to.send(Ok(event)).is_ok(),
-        Err(error) => {
-            let _ = to.send(Err(error));
-            false
+    match next.flatten().transpose() {
+        None => true,
+        Some(Ok(_)) if only_end => true,
+        Some(event) => {
+            let goes_on = event.is_ok();
+            to.send(event).is_ok() && goes_on
         }
     }
 }

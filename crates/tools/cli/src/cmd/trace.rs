@@ -130,11 +130,8 @@ fn tell(args: &TraceArgs, read: &TraceRead, left: u64) -> Result<u64, CliError> 
     for frame in read.frames.iter().take(count as usize) {
         let age = Duration::from_nanos(frame.age_ns);
         let at = now.checked_sub(age).unwrap_or(now);
-        if args.json {
-            out::json(&TimedFrame { time_ns: at.as_nanosecond(), frame })?;
-        } else {
-            out::line(line::of(at, frame))?;
-        }
+        let time_ns = at.as_nanosecond();
+        if args.json { out::json(&TimedFrame { time_ns, frame })? } else { out::line(line::of(at, frame))? }
     }
     match read.lost {
         0 => {}

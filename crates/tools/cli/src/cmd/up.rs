@@ -108,15 +108,10 @@ fn failed(e: &dyn std::error::Error) -> CliError {
 /// Starts logging at the given level: to systemd's journal if standard error is connected to it, otherwise to standard
 /// error.
 pub(super) fn log_from(level: LogLevel) {
-    let level = match level {
-        LogLevel::Error => tracing::Level::ERROR,
-        LogLevel::Warn => tracing::Level::WARN,
-        LogLevel::Info => tracing::Level::INFO,
-        LogLevel::Debug => tracing::Level::DEBUG,
-        LogLevel::Trace => tracing::Level::TRACE,
-    };
+    // The words of `LogLevel` are the names of tracing's levels.
+    let level: LevelFilter = super::word_of(level).parse().unwrap_or(LevelFilter::INFO);
     if let Some(journal) = netvale_daemon::Journal::behind_stderr() {
-        let subscriber = tracing_subscriber::registry().with(LevelFilter::from_level(level)).with(journal);
+        let subscriber = tracing_subscriber::registry().with(level).with(journal);
         return subscriber.with(netvale_daemon::LogLimit).init();
     }
     let subscriber = tracing_subscriber::fmt()

@@ -59,9 +59,10 @@ fn call<T>(result: rustix::io::Result<T>) -> Availability {
     match result {
         Ok(_) => Availability::Yes,
         Err(Errno::PERM | Errno::ACCESS) => Availability::Denied,
-        Err(Errno::AFNOSUPPORT | Errno::NOSYS | Errno::PROTONOSUPPORT) => Availability::No,
-        // A device file is missing, or the kernel has no driver for it.
-        Err(Errno::NOENT | Errno::NODEV) => Availability::No,
+        // NOENT means that a device file is missing, NODEV that the kernel has no driver for the device.
+        Err(Errno::AFNOSUPPORT | Errno::NOSYS | Errno::PROTONOSUPPORT | Errno::NOENT | Errno::NODEV) => {
+            Availability::No
+        }
         Err(_) => Availability::Unknown,
     }
 }

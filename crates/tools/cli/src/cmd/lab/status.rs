@@ -77,8 +77,7 @@ pub(super) fn print(dir: &Path, state: &LabState, as_json: bool) -> Result<(), C
         let words = [&member.name, &member.switch, &address, state, &member.command.join(" ")];
         words.map(str::to_owned)
     };
-    let left = |head| (head, grid::Align::Left);
-    let heads = [left("MEMBER"), left("SWITCH"), left("ADDRESS"), left("STATE"), left("COMMAND")];
+    let heads = ["MEMBER", "SWITCH", "ADDRESS", "STATE", "COMMAND"].map(|head| (head, grid::Align::Left));
     out::text(grid::render_within(heads, state.members.iter().map(row), &["COMMAND"], out::width()))?;
     ports.iter().flat_map(|(_, list)| list).try_for_each(|rule| out::line(format_args!("published: {rule}")))
 }

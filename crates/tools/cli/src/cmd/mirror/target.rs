@@ -65,12 +65,9 @@ fn vxlan(text: &str) -> Result<MirrorTarget, String> {
 }
 
 fn erspan(text: &str) -> Result<MirrorTarget, String> {
-    match words(text, 1023, "session ID")? {
-        (id, remote, None) => {
-            Ok(MirrorTarget { headers: TunnelHeaders::Erspan(id as u16), to: SocketAddr::new(remote, 0) })
-        }
-        _ => Err("port=N does not apply to ERSPAN".to_owned()),
-    }
+    let (id, remote, port) = words(text, 1023, "session ID")?;
+    let target = MirrorTarget { headers: TunnelHeaders::Erspan(id as u16), to: SocketAddr::new(remote, 0) };
+    port.map_or(Ok(target), |_| Err("port=N does not apply to ERSPAN".to_owned()))
 }
 
 #[cfg(test)]

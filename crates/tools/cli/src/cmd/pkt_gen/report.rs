@@ -180,12 +180,8 @@ fn report(
     };
     let rate = RateLine::new("sum", &counted, time);
     let line = RateLine { frames: latest.frames, bytes: latest.bytes, ..rate };
-    if job.args.json {
-        out::json(&line)?
-    } else {
-        out::line(line.closing(done, !job.args.no_scale))?
-    }
-    Ok(latest)
+    let printed = if job.args.json { out::json(&line) } else { out::line(line.closing(done, !job.args.no_scale)) };
+    printed.map(|()| latest)
 }
 
 fn print(job: &PktGenJob<'_>, line: &RateLine) -> Result<(), CliError> {
