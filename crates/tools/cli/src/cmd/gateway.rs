@@ -238,11 +238,8 @@ pub fn run(args: &GatewayArgs, ctx: &CliContext) -> Result<(), CliError> {
     if options.control.is_none() && !args.tap {
         options.control = Some(gateways::new_path(ctx, &name)?);
     }
-    let link = if args.tap {
-        tap_link()?
-    } else {
-        GatewayLink::open(&name, ctx.run_dir.as_deref()).map_err(|error| port_error(&name, &error))?
-    };
+    let port = || GatewayLink::open(&name, ctx.run_dir.as_deref()).map_err(|error| port_error(&name, &error));
+    let link = if args.tap { tap_link()? } else { port()? };
     let mut gateway = Gateway::new(link, &options).map_err(|error| failed(&error))?;
     if args.private {
         be_trunk(ctx, &name)?;

@@ -123,7 +123,7 @@ pub fn run(args: &SandboxArgs, _: &CliContext) -> Result<ExitCode, CliError> {
     let (of_parent, to_parent) = pair()?;
     let (gateway, lines) = outside::start_gateway(args, &net, of_gateway)?;
     // From here on, this process and `inside` block these signals and read them from a queue. The gateway has already
-    // started, so it is not affected.
+    // started, so its signals are not blocked.
     let mask = sys::block(&[SIGNALS, &[libc::SIGTTOU]].concat()).map_err(failed("blocking signals"))?;
     match sys::clone_into(NAMESPACES).map_err(|why| no_namespaces(&why))? {
         None => {

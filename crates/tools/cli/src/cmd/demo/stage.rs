@@ -50,7 +50,7 @@ pub fn failed(what: &str, why: &dyn std::fmt::Display) -> CliError {
     )
 }
 
-/// Turns a failed step of the harness into an error.
+/// Converts a failed step of the harness to an error.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn harness(why: FailedStep) -> CliError {
     failed(&why.what, &why.source)

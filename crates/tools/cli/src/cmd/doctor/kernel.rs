@@ -80,7 +80,7 @@ fn present(path: &str) -> Availability {
     Path::new(path).try_exists().map_or(Availability::Unknown, known)
 }
 
-/// Checks user namespaces. `read` reads a file.
+/// Returns whether this user may create user namespaces. `read` reads a file.
 fn user_namespaces(read: impl Fn(&str) -> Option<String>) -> Availability {
     match read("/proc/sys/user/max_user_namespaces") {
         None => Availability::No,

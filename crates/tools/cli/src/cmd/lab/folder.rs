@@ -37,7 +37,7 @@ impl LabFolder {
         LabFolder { dir: ctx.run_dir.clone().unwrap_or_else(beside) }
     }
 
-    /// Locks the folder for a new lab. Creates it if needed, and removes files that a killed lab left.
+    /// Locks the folder for a new lab. Creates the folder if needed, and removes files that a killed lab left.
     ///
     /// # Errors
     /// A lab already runs in the folder, or the folder cannot be used.
@@ -88,7 +88,7 @@ impl LabFolder {
     /// Ends the running lab, and waits until all its processes have ended and its files are removed.
     ///
     /// # Errors
-    /// No lab runs, or it does not end in time.
+    /// No lab runs, or the lab does not end in time.
     pub fn end_lab(&self) -> Result<(), CliError> {
         let pid = Pid::from_raw(self.state()?.pid);
         pid.into_iter().for_each(|pid| _ = kill_process(pid, Signal::TERM));
@@ -104,7 +104,7 @@ impl LabFolder {
     }
 }
 
-/// The locked folder of the lab that this process runs. Dropping it removes the lab's files, and removes the folder,
+/// The locked folder of the lab that this process runs. Dropping this value removes the lab's files, and the folder,
 /// too, unless it existed before the first lab used it.
 #[derive(Debug)]
 pub(super) struct TakenFolder {

@@ -1,5 +1,5 @@
 //! The first process inside the namespaces: it sets up the namespaces, runs the command, and ends when the command
-//! ends. When it ends, the kernel kills all processes of its PID namespace.
+//! ends. When this process ends, the kernel kills all processes of its PID namespace.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{self, File};

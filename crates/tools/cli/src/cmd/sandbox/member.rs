@@ -16,7 +16,7 @@ use crate::CliError;
 
 /// The first process in a member's namespaces. If this process ends, the kernel kills all processes in the namespaces.
 pub(crate) struct SandboxMember {
-    /// PID of that process.
+    /// PID of the first process in the namespaces.
     pub inside: Pid,
     parent: Option<UnixStream>,
     gateway: UnixStream,

@@ -13,7 +13,7 @@ const MAX_LINE: usize = 1 << 16;
 
 /// Reads the gateway's record of flows from a pipe, prints the flows, and copies the record to the file of `--flows`.
 pub(super) struct FlowWatch {
-    /// The pipe.
+    /// The pipe with the gateway's record.
     pub from: File,
     copy: Option<File>,
     line: Vec<u8>,
